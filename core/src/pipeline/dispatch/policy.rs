@@ -22,30 +22,30 @@ pub(crate) struct GuardedPolicy {
 }
 
 enum State {
-    Sound,
+    Active,
     /// Contains the cause of the stop until it is taken.
     Panicked(Option<String>),
 }
 
 impl GuardedPolicy {
     pub(crate) fn new(policy: BoxedPolicy) -> Self {
-        Self { policy, state: RefCell::new(State::Sound) }
+        Self { policy, state: RefCell::new(State::Active) }
     }
 
     /// Returns a message with the text of the panic if the policy has panicked. Later calls return `None`.
     pub(crate) fn take_panic(&self) -> Option<String> {
         match &mut *self.state.borrow_mut() {
-            State::Sound => None,
+            State::Active => None,
             State::Panicked(cause) => cause.take(),
         }
     }
 
     /// Calls a method of the policy. Returns `None` if the policy panics, or has panicked before.
-    fn call<R>(&self, panicked: &str, question: impl FnOnce(&BoxedPolicy) -> R) -> Option<R> {
+    fn call<R>(&self, message: &str, method: impl FnOnce(&BoxedPolicy) -> R) -> Option<R> {
         if matches!(*self.state.borrow(), State::Panicked(_)) {
             return None;
         }
-        match panics::catch(panicked, || question(&self.policy)) {
+        match panics::catch(message, || method(&self.policy)) {
             Ok(answer) => Some(answer),
             Err(cause) => {
                 *self.state.borrow_mut() = State::Panicked(Some(cause));

@@ -252,9 +252,9 @@ pub enum SchedulerEventPayload {
         /// The number of queued tasks.
         queued: u32,
     },
-    /// A task may not start, because its group is at its limit while another group could start a task.
-    /// Emitted at most once per group and round of dispatching, together with
-    /// [`AdmissionDenied`](Self::AdmissionDenied).
+    /// A task may not start, because its group is at its limit while another group could start a task. A group
+    /// causes at most one event of this kind or of [`AdmissionDenied`](Self::AdmissionDenied) in a round of
+    /// dispatching.
     GroupCapped {
         /// The resource of which the group holds its share, numbered as in
         /// [`AdmissionBlocked`](Self::AdmissionBlocked). `None` if the group is at its limit of leases.
@@ -275,7 +275,7 @@ pub enum SchedulerEventPayload {
         /// The number of leases that are held, including this one.
         active: u32,
     },
-    /// A task was next in its group, but may not start.
+    /// The turn of a task came, but it may not start.
     AdmissionDenied {
         /// Why it may not start.
         reason: DenialReason,

@@ -193,22 +193,22 @@ impl Pipeline {
     fn judge_provider(&mut self, now: Instant, column: ColumnId, outcome: TaskOutcome) -> bool {
         let target = self.targets.of(column);
         if let Some((retryable, window)) = self.retryable.record(now, target, outcome) {
-            self.warn_of(now, column, retryable, window);
+            self.warn_degraded(now, column, retryable, window);
         }
         self.health.is_patience_over(now, target, outcome)
     }
 
     /// Warns that the call target of a column is degraded.
     #[cold]
-    fn warn_of(&mut self, now: Instant, column: ColumnId, retryable: u32, window: u32) {
-        let number = self.targets.of(column);
-        let target = self.targets.get(number);
-        let failures = self.retryable.counts_of(number);
-        let (place, resource) = target.resource.clone().unzip();
-        let payload = SchedulerEventPayload::ProviderDegraded { resource: place, retryable, window };
+    fn warn_degraded(&mut self, now: Instant, column: ColumnId, retryable: u32, window: u32) {
+        let target_index = self.targets.of(column);
+        let target = self.targets.get(target_index);
+        let failures = self.retryable.counts_of(target_index);
+        let (resource_index, resource) = target.resource.clone().unzip();
+        let payload = SchedulerEventPayload::ProviderDegraded { resource: resource_index, retryable, window };
         self.emitter.group(now, column, payload);
         for count in &failures {
-            self.emitter.group(now, column, SchedulerEventPayload::retryable_failures(place, count));
+            self.emitter.group(now, column, SchedulerEventPayload::retryable_failures(resource_index, count));
         }
         let group = target.group.clone();
         self.effects.push_back(Effect::Warn(ProviderDegraded { resource, group, retryable, window, failures }));
@@ -263,10 +263,10 @@ impl Pipeline {
         let now = self.clock.latest();
         let mut is_any_queued = false;
         // A stopping run has no queued, deferred or delayed task.
-        let rows = row_groups.drop_rows(plan, key, reason, ready, |gone, entry| {
-            emitter.dropped(now, gone, entry);
+        let rows = row_groups.drop_rows(plan, key, reason, ready, |dropped, entry| {
+            emitter.dropped(now, dropped, entry);
             if entry.state == TaskState::Queued {
-                tasks.discard(gone);
+                tasks.discard(dropped);
                 is_any_queued = true;
             }
         });

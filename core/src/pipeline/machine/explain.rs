@@ -43,20 +43,19 @@ impl Pipeline {
                 .row_groups
                 .pending()
                 .contains(key.row_group)
-                .then(|| self.unless_running(TaskWait::RowGroup { reason }));
+                .then(|| self.wait_or_run_state(TaskWait::RowGroup { reason }));
         };
         if key.row.is_some_and(|row| row >= group.span().rows) {
             return None;
         }
-        let place = (key.column, key.row);
-        match group.frontier().state(&self.plan, place) {
+        match group.frontier().state(&self.plan, key.local()) {
             TaskState::Done | TaskState::Dropped => None,
             TaskState::Running => {
                 self.workers.yielded_worker_of(key, &self.tasks).map(|worker| TaskWait::Yielded { worker })
             }
-            TaskState::Queued => Some(self.why_queued(key, task)),
+            TaskState::Queued => Some(self.wait_of_queued(key, task)),
             TaskState::Deferred | TaskState::Delayed | TaskState::Parked | TaskState::Waiting | TaskState::Skipping => {
-                self.why_unqueued(group, key)
+                self.wait_of_unqueued(group, key)
             }
         }
     }
@@ -72,16 +71,16 @@ impl Pipeline {
         let Some(route) = self.tasks.routes().get(column.index()) else { return waits };
         let queued = self.row_groups.counts().queued()[column.index()];
         if queued > 0 {
-            let judged = self.tasks.tasks().evaluate(route.group, route.demand);
-            waits.push((judged.map_or_else(|denial| TaskWait::Denied { denial }, |()| TaskWait::Queue), queued));
+            let evaluated = self.tasks.tasks().evaluate(route.group, route.demand);
+            waits.push((evaluated.map_or_else(|denial| TaskWait::Denied { denial }, |()| TaskWait::Queue), queued));
         }
         for group in self.row_groups.active().iter() {
             let rows = if self.plan.is_cell(column) { group.span().rows } else { 1 };
             for row in 0..rows {
                 let row = self.plan.is_cell(column).then_some(row);
                 let key = TaskKey { row_group: group.number(), column, row };
-                let Some(wait) = self.why_unqueued(group, key) else { continue };
-                match waits.iter_mut().find(|(known, _)| is_alike(known, &wait)) {
+                let Some(wait) = self.wait_of_unqueued(group, key) else { continue };
+                match waits.iter_mut().find(|(known, _)| is_same_reason(known, &wait)) {
                     Some((_, count)) => *count += 1,
                     None => waits.push((wait, 1)),
                 }
@@ -91,7 +90,7 @@ impl Pipeline {
     }
 
     /// Returns why a task waits, if it is not queued, running, done or dropped.
-    fn why_unqueued(&self, group: &RowGroup, key: TaskKey) -> Option<TaskWait> {
+    fn wait_of_unqueued(&self, group: &RowGroup, key: TaskKey) -> Option<TaskWait> {
         let wait = match group.frontier().state(&self.plan, (key.column, key.row)) {
             TaskState::Deferred => TaskWait::Round,
             TaskState::Parked => TaskWait::ProviderUnavailable,
@@ -99,10 +98,10 @@ impl Pipeline {
                 let due = self.retries.due_of(key);
                 TaskWait::Pause { until: due.unwrap_or(self.clock.latest()) }
             }
-            TaskState::Waiting | TaskState::Skipping => self.why_not_ready(group, key),
+            TaskState::Waiting | TaskState::Skipping => self.wait_of_not_ready(group, key),
             TaskState::Done | TaskState::Dropped | TaskState::Running | TaskState::Queued => return None,
         };
-        Some(self.unless_running(wait))
+        Some(self.wait_or_run_state(wait))
     }
 
     /// Returns why the first queued task of a column's fairness group waits, or `None` if the group has no
@@ -110,8 +109,8 @@ impl Pipeline {
     #[must_use]
     pub fn why_group(&self, column: ColumnId) -> Option<TaskWait> {
         let route = self.tasks.routes().get(column.index())?;
-        let judged = self.tasks.tasks().explain_group(route.group)?;
-        Some(judged.map_or_else(|denial| TaskWait::Denied { denial }, |()| TaskWait::Queue))
+        let evaluated = self.tasks.tasks().explain_group(route.group)?;
+        Some(evaluated.map_or_else(|denial| TaskWait::Denied { denial }, |()| TaskWait::Queue))
     }
 
     /// Returns why no further row group is admitted, the number of row groups not admitted yet, and the
@@ -140,8 +139,8 @@ impl Pipeline {
         if leased >= limit {
             return None;
         }
-        if let Some(judged) = self.tasks.tasks().explain_resource(name) {
-            return Some(judged.map_or_else(|denial| SlotWait::Denied { denial }, |()| SlotWait::Queue));
+        if let Some(evaluated) = self.tasks.tasks().explain_resource(name) {
+            return Some(evaluated.map_or_else(|denial| SlotWait::Denied { denial }, |()| SlotWait::Queue));
         }
         let running = self.workers.len();
         let mut handed_out = self.row_groups.active().iter().filter(|group| group.phase().is_handed_out());
@@ -157,7 +156,7 @@ impl Pipeline {
         })
     }
 
-    fn unless_running(&self, why: TaskWait) -> TaskWait {
+    fn wait_or_run_state(&self, why: TaskWait) -> TaskWait {
         match self.lifecycle.state() {
             RunState::Idle => TaskWait::NotStarted,
             RunState::Running => why,
@@ -169,7 +168,7 @@ impl Pipeline {
         self.row_groups.target().block().unwrap_or(RowGroupBlock::AtCap)
     }
 
-    fn why_queued(&self, key: TaskKey, task: u64) -> TaskWait {
+    fn wait_of_queued(&self, key: TaskKey, task: u64) -> TaskWait {
         let route = self.tasks.route(key.column);
         match self.tasks.tasks().evaluate(route.group, route.demand) {
             Err(denial) => TaskWait::Denied { denial },
@@ -180,10 +179,10 @@ impl Pipeline {
         }
     }
 
-    fn why_not_ready(&self, group: &RowGroup, key: TaskKey) -> TaskWait {
+    fn wait_of_not_ready(&self, group: &RowGroup, key: TaskKey) -> TaskWait {
         let upstreams = self.plan.upstreams(key.column).iter();
         for upstream in upstreams {
-            if let Some((_, row)) = self.lacks(group.frontier(), *upstream, key.row, group.span().rows) {
+            if let Some((_, row)) = self.missing_upstream(group.frontier(), *upstream, key.row, group.span().rows) {
                 let column = self.plan.columns()[upstream.index()].name.clone();
                 return TaskWait::Upstream { column, row };
             }
@@ -197,7 +196,7 @@ impl Pipeline {
     }
 
     /// Returns the first incomplete upstream task of a column, for a task of this row.
-    fn lacks(&self, frontier: &Frontier, upstream: ColumnId, row: Option<u32>, rows: u32) -> Option<LocalKey> {
+    fn missing_upstream(&self, frontier: &Frontier, upstream: ColumnId, row: Option<u32>, rows: u32) -> Option<LocalKey> {
         let is_open = |row: Option<u32>| !frontier.is_settled(&self.plan, (upstream, row));
         match (self.plan.is_cell(upstream), row) {
             (false, _) => is_open(None).then_some((upstream, None)),
@@ -208,9 +207,9 @@ impl Pipeline {
 }
 
 /// Returns whether two reasons are counted together in [`Pipeline::why_column`].
-fn is_alike(one: &TaskWait, other: &TaskWait) -> bool {
-    match (one, other) {
-        (TaskWait::Upstream { column: one, .. }, TaskWait::Upstream { column: other, .. }) => one == other,
-        _ => core::mem::discriminant(one) == core::mem::discriminant(other),
+fn is_same_reason(first: &TaskWait, second: &TaskWait) -> bool {
+    match (first, second) {
+        (TaskWait::Upstream { column: first, .. }, TaskWait::Upstream { column: second, .. }) => first == second,
+        _ => core::mem::discriminant(first) == core::mem::discriminant(second),
     }
 }

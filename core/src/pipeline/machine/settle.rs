@@ -179,9 +179,9 @@ impl Pipeline {
     fn settle_stopped(&mut self, row_group: u32, mode: StopMode) {
         let Some(group) = self.row_groups.get(row_group) else { return };
         // Dropped rows are saved too: a resumed run does not try them again.
-        let has_anything = group.frontier().complete_rows() + group.rows_dropped() > 0;
+        let has_rows_to_save = group.frontier().complete_rows() + group.rows_dropped() > 0;
         let is_kept = mode == StopMode::DrainPartial && self.plan.keeps_parts() && !group.is_gated();
-        if is_kept && has_anything {
+        if is_kept && has_rows_to_save {
             return self.start_checkpoint(row_group);
         }
         self.discard(row_group, DiscardReason::Stopped);

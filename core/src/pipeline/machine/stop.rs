@@ -48,8 +48,7 @@ impl Pipeline {
         if self.lifecycle.is_running() {
             if self.row_groups.is_exhausted() {
                 match self.unavailable.take() {
-                    // Parked tasks have closed the run to further row groups, and every admitted row group is
-                    // saved.
+                    // A parked task has closed the run to further row groups, and no admitted row group is left.
                     Some(group) if self.rows_not_started() > 0 => {
                         self.stop(StopReason::ProviderUnavailable { group }, StopMode::DrainPartial);
                     }
@@ -58,7 +57,7 @@ impl Pipeline {
                         return self.finish(now, reason);
                     }
                 }
-            } else if self.is_still() && self.row_groups.counts().delayed() == 0 {
+            } else if self.is_idle() && self.row_groups.counts().delayed() == 0 {
                 let reason = match self.unavailable.take() {
                     Some(group) => StopReason::ProviderUnavailable { group },
                     None => StopReason::Stuck { why: self.why_stuck() },
@@ -68,7 +67,7 @@ impl Pipeline {
         }
         if let RunState::Stopping(_) = self.lifecycle.state() {
             self.settle_quiet(now);
-            if self.is_still() {
+            if self.is_idle() {
                 let reason = self.lifecycle.take_reason(StopReason::Cancelled);
                 self.finish(now, reason);
             }
@@ -82,7 +81,7 @@ impl Pipeline {
     }
 
     /// Returns whether no worker, hook or checkpoint is in progress.
-    fn is_still(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.workers.len() == 0 && self.row_groups.handed_out() == 0
     }
 

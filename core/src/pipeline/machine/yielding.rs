@@ -144,7 +144,7 @@ impl TaskResources for Pipeline {
                 self.emit_worker(now, key, SchedulerEventPayload::TaskResumed { worker: WorkerId(token.worker) });
                 true
             }
-            Err(holds_it) => holds_it,
+            Err(is_held) => is_held,
         }
     }
 

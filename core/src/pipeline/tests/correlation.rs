@@ -1,4 +1,4 @@
-//! The events of a call name the execution of the task that makes it, as the events of the run do.
+//! Request events have the correlation of the task attempt that makes the call, as scheduler events do.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use crate::request::{Completion, Outcome, Request, ResourceId};
 use crate::time::Duration;
 use RequestEventKind::*;
 
-/// A run of `rows` rows of one column, which calls a model that takes one call at a time.
+/// Starts a run of `rows` rows with one column, which calls a model that takes one call at a time.
 fn watched(rows: u64) -> BothMachines {
     let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(8, rows));
     duo.admission.set_interest(duo.now, Interest::ALL);
@@ -21,21 +21,21 @@ fn requests(duo: &mut BothMachines) -> Vec<RequestEvent> {
     core::iter::from_fn(|| duo.admission.poll_event()).collect()
 }
 
-/// What the events of the run say about one execution, whose worker was started.
+/// Returns the correlation of one attempt of a row, from the event of its worker's start.
 fn execution(duo: &BothMachines, row: u32, attempt: u32) -> Correlation {
     let is_it = |about: &Correlation| (about.row, about.attempt) == (Some(row), Some(attempt));
     let mut spawned = duo.events.iter().filter(|event| event.payload.kind() == SchedulerEventKind::WorkerSpawned);
     spawned.find(|event| is_it(&event.correlation)).expect("its worker was started").correlation
 }
 
-/// The kinds of the events that name `about`.
+/// Returns the kinds of the events with the correlation `about`.
 fn about(events: &[RequestEvent], about: Correlation) -> Vec<RequestEventKind> {
     let named = events.iter().filter(|event| event.correlation == Some(about));
     named.map(|event| event.payload.kind()).collect()
 }
 
 #[test]
-fn every_event_of_a_call_names_the_execution_that_made_it() {
+fn every_event_of_a_call_has_the_correlation_of_the_attempt_that_made_it() {
     let mut duo = watched(2);
     duo.ask("a0");
     duo.ask("a1");
@@ -64,7 +64,7 @@ fn every_event_of_a_call_names_the_execution_that_made_it() {
 }
 
 #[test]
-fn a_wait_that_ends_without_a_call_names_its_execution_too() {
+fn a_wait_that_ends_without_a_call_has_the_correlation_of_its_attempt() {
     let mut duo = watched(5);
     duo.ask("a0");
     duo.ask_within("a1", Some(Duration::from_secs(1)));
@@ -84,7 +84,7 @@ fn a_wait_that_ends_without_a_call_names_its_execution_too() {
 }
 
 #[test]
-fn a_call_without_a_task_names_none_though_tasks_call_beside_it() {
+fn a_call_without_a_task_has_no_correlation_even_while_tasks_make_calls() {
     let mut duo = watched(1);
     duo.ask("a0");
     let request = Request::new(ResourceId::new(0, 0)).within(Duration::ZERO);

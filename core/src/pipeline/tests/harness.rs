@@ -1,4 +1,4 @@
-//! A driver that does nothing by itself: the tests decide how each worker ends, and when.
+//! A test driver: the test decides how and when each worker ends.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,21 +10,21 @@ use crate::pipeline::event::{Interest, SchedulerEvent};
 use crate::request::ResourceId;
 use crate::time::{Duration, Instant};
 
-/// A pipeline, its clock, and what it has asked for so far.
+/// A pipeline with its clock, and the effects so far.
 pub(crate) struct Rig {
     pub(crate) pipeline: Pipeline,
     pub(crate) now: Instant,
-    /// Workers that have not answered, in the order they were spawned.
+    /// The workers that have not ended, in the order they were spawned.
     pub(crate) running: Vec<Task>,
-    /// Every worker ever spawned.
+    /// All spawned tasks.
     pub(crate) spawned: Vec<Task>,
-    /// Row groups handed out, in order.
+    /// The row groups with a checkpoint effect, in order.
     pub(crate) handed_out: Vec<FinishedRowGroup>,
-    /// Those of them that are not answered yet.
+    /// The row groups whose checkpoint is in progress.
     pub(crate) saving: Vec<u32>,
-    /// Pre-batch hooks that are not answered.
+    /// The row groups whose pre-batch hook is in progress.
     pub(crate) pre_batch: Vec<Batch>,
-    /// Row groups whose post-batch hook is not answered.
+    /// The row groups whose post-batch hook is in progress.
     pub(crate) post_batch: Vec<FinishedRowGroup>,
     pub(crate) aborted: Vec<WorkerId>,
     pub(crate) warnings: Vec<ProviderDegraded>,
@@ -32,12 +32,13 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// A started pipeline over the columns.
+    /// Creates and starts a pipeline over the columns.
     pub(crate) fn start(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Self {
         Self::start_with(columns, config, Interest::NONE)
     }
 
-    /// The same, where task resources stand for request resources.
+    /// Creates and starts a pipeline whose task resources represent request resources. All events are
+    /// enabled.
     pub(crate) fn start_calling(
         columns: impl IntoIterator<Item = Column>,
         config: PipelineConfig,
@@ -51,7 +52,7 @@ impl Rig {
         rig
     }
 
-    /// The same, telling these events.
+    /// Creates and starts a pipeline that emits these kinds of events.
     pub(crate) fn start_with(
         columns: impl IntoIterator<Item = Column>,
         config: PipelineConfig,
@@ -64,7 +65,7 @@ impl Rig {
         rig
     }
 
-    /// The events since the last call.
+    /// Returns the events since the last call.
     pub(crate) fn events(&mut self) -> Vec<SchedulerEvent> {
         core::iter::from_fn(|| self.pipeline.poll_event()).collect()
     }
@@ -117,7 +118,7 @@ impl Rig {
         self.pipeline.plan().columns()[task.column.index()].name.clone()
     }
 
-    /// What runs now, as `column:row-group` or `column:row-group.row`.
+    /// Returns the labels of the running tasks: `column:row-group` or `column:row-group.row`.
     pub(crate) fn running_names(&self) -> Vec<String> {
         self.running.iter().map(|task| self.label(task)).collect()
     }
@@ -135,7 +136,7 @@ impl Rig {
         self.end_worker_with(label, Ok(outcome));
     }
 
-    /// Ends the worker with this label with a bug.
+    /// Reports that the worker with this label met a bug.
     pub(crate) fn panic_worker(&mut self, label: &str, cause: &str) {
         self.end_worker_with(label, Err(cause.into()));
     }
@@ -150,7 +151,7 @@ impl Rig {
         self.drain();
     }
 
-    /// Says that the worker with this label could not be started.
+    /// Reports that the worker with this label could not be started.
     pub(crate) fn fail_spawn(&mut self, label: &str) {
         let task = self.take(label);
         assert_eq!(self.pipeline.spawn_failed(self.now, task.worker), ReleaseAnswer::Released);
@@ -201,7 +202,7 @@ impl Rig {
         self.drain();
     }
 
-    /// Lets time pass until the next task is due.
+    /// Advances the clock until the next task is due.
     pub(crate) fn back_off(&mut self) {
         let due = self.pipeline.poll_timeout().expect("a task waits for its instant");
         self.advance(due - self.now);
@@ -222,7 +223,7 @@ impl Rig {
         self.drain();
     }
 
-    /// Runs to the end, each worker as `outcome` says, every save and every hook going well.
+    /// Runs to the end. `outcome` returns the outcome of each worker. Every hook and checkpoint succeeds.
     pub(crate) fn run(&mut self, mut outcome: impl FnMut(&Self, &Task) -> TaskOutcome) {
         while self.ends == 0 {
             if let Some(row_group) = self.saving.first().copied() {
@@ -245,7 +246,7 @@ impl Rig {
         self.run(|_, _| TaskOutcome::Success);
     }
 
-    /// The report of a run that is over, after its equations held.
+    /// Returns the report of an ended run, after checking its equations.
     pub(crate) fn report(&self) -> &RunReport {
         let report = self.pipeline.report().expect("the run is over");
         assert_eq!(report.rows_in, report.rows_out + report.rows_dropped + report.rows_unmade, "{report:?}");
@@ -259,7 +260,7 @@ impl Rig {
         report
     }
 
-    /// `(column, reason, rows)` of each dropped count.
+    /// Returns `(column, reason, rows)` of each dropped count.
     pub(crate) fn dropped(&self) -> Vec<(String, DropReason, u64)> {
         let columns = self.pipeline.plan().columns();
         let name = |id: ColumnId| columns[id.index()].name.clone();
@@ -280,7 +281,7 @@ pub(crate) fn scratch(name: &str) -> Column {
 }
 
 fn column(name: &str, strategy: Strategy, upstreams: &[&str]) -> Column {
-    // One fairness group for all: the tests read better in the order the tasks became ready.
+    // All columns share one fairness group, so tasks start in the order in which they became ready.
     let column = Column::new(name, strategy).with_group(crate::task::TaskGroup::local("all"));
     upstreams.iter().fold(column, |column, upstream| column.with_upstream(upstream))
 }

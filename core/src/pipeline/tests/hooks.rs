@@ -1,4 +1,4 @@
-//! The hooks of a row group: one after its seeds, one before it is saved.
+//! The hooks of a row group: one after its seeds, one before its checkpoint.
 
 use super::*;
 use crate::pipeline::tests::harness::*;
@@ -12,7 +12,7 @@ fn post_batch(config: PipelineConfig) -> PipelineConfig {
     PipelineConfig { post_batch_hook: true, ..config }
 }
 
-/// The row group and hook that stopped the run, and why.
+/// Returns the row group and the hook that stopped the run, and the error message.
 fn failed_hook(rig: &Rig) -> (u32, Hook, &str) {
     match &rig.report().stop {
         StopReason::HookFailed { row_group, hook, why } => (*row_group, *hook, why),
@@ -21,7 +21,7 @@ fn failed_hook(rig: &Rig) -> (u32, Hook, &str) {
 }
 
 #[test]
-fn the_pre_batch_hook_comes_after_the_seeds_and_before_all_else() {
+fn the_pre_batch_hook_is_called_after_the_seeds_and_before_all_other_columns() {
     let columns = [
         scratch("seed"),
         whole("more", &["seed"]),
@@ -55,7 +55,7 @@ fn the_hook_of_a_row_group_without_seeds_is_called_at_admission() {
 }
 
 #[test]
-fn rows_that_the_pre_batch_hook_leaves_out_are_dropped_and_never_made() {
+fn rows_left_out_by_the_pre_batch_hook_are_dropped_and_not_computed() {
     let columns = [scratch("seed"), cell("a", &["seed"]), whole("rank", &["a"])];
     let mut rig = Rig::start(columns, pre_batch(rows(4, 4)));
     rig.succeed("seed:0");
@@ -68,7 +68,7 @@ fn rows_that_the_pre_batch_hook_leaves_out_are_dropped_and_never_made() {
 }
 
 #[test]
-fn a_row_group_of_which_the_hook_leaves_nothing_is_handed_out_at_once() {
+fn a_row_group_whose_rows_are_all_left_out_is_checkpointed_at_once() {
     let columns = [scratch("seed"), cell("a", &["seed"]), whole("rank", &["a"])];
     let mut rig = Rig::start(columns, pre_batch(rows(2, 2)));
     rig.succeed("seed:0");
@@ -79,7 +79,7 @@ fn a_row_group_of_which_the_hook_leaves_nothing_is_handed_out_at_once() {
 }
 
 #[test]
-fn the_hook_also_sees_row_groups_that_consist_of_seeds() {
+fn the_pre_batch_hook_is_called_for_row_groups_with_seeds_only() {
     let mut rig = Rig::start([scratch("seed")], pre_batch(rows(3, 3)));
     rig.succeed("seed:0");
     assert_eq!((rig.handed_out.len(), rig.pre_batch.len()), (0, 1));
@@ -90,7 +90,7 @@ fn the_hook_also_sees_row_groups_that_consist_of_seeds() {
 }
 
 #[test]
-fn a_run_that_stops_does_not_save_rows_that_the_hook_has_not_seen() {
+fn a_stopping_run_does_not_save_rows_before_their_pre_batch_hook() {
     let config = PipelineConfig { shutdown_window: 1, ..pre_batch(rows(4, 2)) };
     let mut rig = Rig::start([scratch("seed")], config);
     rig.end("seed:0", FAILED);
@@ -109,7 +109,7 @@ fn a_row_group_whose_seed_failed_has_no_pre_batch_hook() {
 }
 
 #[test]
-fn row_groups_that_an_earlier_run_saved_have_no_hooks() {
+fn no_hook_is_called_for_row_groups_that_an_earlier_run_saved() {
     let config = PipelineConfig { done_row_groups: [0].into(), ..pre_batch(post_batch(rows(4, 2))) };
     let mut rig = Rig::start([cell("a", &[])], config);
     assert_eq!(rig.pre_batch, [Batch { row_group: 1, first_row: 2, rows: 2 }]);
@@ -129,7 +129,7 @@ fn a_pre_batch_hook_that_fails_stops_the_run_with_its_cause() {
 }
 
 #[test]
-fn a_hook_that_leaves_out_a_row_that_is_not_there_has_failed() {
+fn a_hook_that_leaves_out_an_unknown_row_stops_the_run() {
     let mut rig = Rig::start([cell("a", &[])], pre_batch(rows(2, 2)));
     rig.answer_pre_batch(0, Ok([0, 2].into()));
     let (_, _, why) = failed_hook(&rig);
@@ -137,7 +137,7 @@ fn a_hook_that_leaves_out_a_row_that_is_not_there_has_failed() {
 }
 
 #[test]
-fn the_post_batch_hook_comes_before_the_checkpoint() {
+fn the_post_batch_hook_is_called_before_the_checkpoint() {
     let mut rig = Rig::start([cell("a", &[])], post_batch(PipelineConfig { row_groups: 1, ..rows(4, 2) }));
     rig.end("a:0.0", FAILED);
     rig.succeed("a:0.1");
@@ -165,7 +165,7 @@ fn a_post_batch_hook_that_fails_stops_the_run_and_keeps_its_row_group() {
 }
 
 #[test]
-fn a_hook_that_takes_its_time_is_neither_stuck_nor_polled_for() {
+fn a_long_hook_sets_no_timer_and_does_not_count_as_stuck() {
     let mut rig = Rig::start([cell("a", &[])], pre_batch(post_batch(rows(1, 1))));
     let rest = |rig: &mut Rig| {
         for _ in 0..3 {
@@ -183,7 +183,7 @@ fn a_hook_that_takes_its_time_is_neither_stuck_nor_polled_for() {
 }
 
 #[test]
-fn a_cancelled_run_waits_for_the_hooks_that_are_out_and_calls_no_other_pre_batch_hook() {
+fn a_cancelled_run_waits_for_hooks_in_progress_and_calls_no_further_pre_batch_hook() {
     let columns = [scratch("seed"), cell("a", &["seed"])];
     let mut rig = Rig::start(columns, pre_batch(post_batch(rows(6, 2))));
     rig.succeed("seed:0");
@@ -203,7 +203,7 @@ fn a_cancelled_run_waits_for_the_hooks_that_are_out_and_calls_no_other_pre_batch
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_changes_nothing() {
+fn a_result_for_a_hook_or_checkpoint_that_is_not_in_progress_has_no_effect() {
     let mut rig = Rig::start([cell("a", &[])], pre_batch(post_batch(rows(2, 2))));
     rig.answer_post_batch(0, Err("early".into()));
     rig.answer_pre_batch(7, Err("foreign".into()));
@@ -219,7 +219,7 @@ fn an_answer_that_nobody_asked_for_changes_nothing() {
 }
 
 #[test]
-fn an_ordered_column_takes_its_turns_across_hooks_and_rows_that_are_left_out() {
+fn an_ordered_column_keeps_its_order_across_hooks_and_rows_that_are_left_out() {
     let config = pre_batch(PipelineConfig { row_groups: 2, ..rows(6, 2) });
     let mut rig = Rig::start([cell("a", &[]).ordered()], config);
     rig.answer_pre_batch(1, Ok([].into()));

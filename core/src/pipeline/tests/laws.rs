@@ -1,4 +1,4 @@
-//! Laws that hold for every run, tried on plans, sizes, outcomes, saves and cancellations drawn from a seed.
+//! Laws that hold for every run, checked with random plans, sizes, outcomes, checkpoint results and stops.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
@@ -65,7 +65,7 @@ fn random_config(rng: &mut Rng) -> PipelineConfig {
     }
 }
 
-/// The rows that an earlier run has left of some of the row groups.
+/// Returns random rows that an earlier run has left incomplete in some row groups.
 fn random_missing_rows(rng: &mut Rng, config: &PipelineConfig) -> Vec<Range<u64>> {
     let groups = config.rows.div_ceil(u64::from(config.row_group_size)) as u32;
     let parts: Vec<u32> =
@@ -84,7 +84,7 @@ fn random_missing_rows(rng: &mut Rng, config: &PipelineConfig) -> Vec<Range<u64>
     missing
 }
 
-/// The rows that a run is to make of a row group that is not done.
+/// Returns the rows that a run computes in a row group that is not done.
 fn missing_of(config: &PipelineConfig, row_group: u32, rows: u32) -> BTreeSet<u32> {
     let first = u64::from(row_group) * u64::from(config.row_group_size);
     let is_missing = |row: &u32| config.missing_rows.iter().any(|range| range.contains(&(first + u64::from(*row))));
@@ -92,18 +92,18 @@ fn missing_of(config: &PipelineConfig, row_group: u32, rows: u32) -> BTreeSet<u3
     if missing.is_empty() { (0..rows).collect() } else { missing }
 }
 
-/// How unkind one world is: out of 100 answers, how many are of each kind.
+/// The mix of outcomes in one run: the number of each kind among 100 workers.
 struct OutcomeMix {
     skipped: u64,
     failed: u64,
     retryable: u64,
     fatal: u64,
     lost: u64,
-    /// Out of 100 workers, how many cannot be started.
+    /// The number of workers among 100 that cannot be started.
     unspawned: u64,
-    /// Nobody answers anything but rate limits.
+    /// Whether almost all calls end with a rate limit.
     storm: bool,
-    /// A provider that cannot be used any more.
+    /// The number of workers among 100 whose provider is unavailable.
     unavailable: u64,
 }
 
@@ -158,26 +158,26 @@ impl OutcomeMix {
     }
 }
 
-/// Row group, column, row.
+/// The row group, column and row of a task.
 type Id = (u32, ColumnId, Option<u32>);
 
-/// Keeps its own books of a run and compares.
+/// A reference model of a run, computed from its spawns and outcomes.
 #[derive(Default)]
 struct Checker {
-    /// Each try of each task, seen once.
+    /// Each attempt of each task. No attempt occurs twice.
     tries: BTreeSet<(u32, ColumnId, Option<u32>, u32)>,
     done: BTreeSet<Id>,
-    /// Those of them that a worker skipped.
+    /// The tasks in `done` that a worker skipped.
     skipped: BTreeSet<Id>,
-    /// Tasks that can have no further try.
+    /// The tasks that failed permanently.
     failed: BTreeSet<Id>,
-    /// Tasks whose provider cannot be used any more.
+    /// The tasks whose provider is unavailable.
     parked: BTreeSet<Id>,
-    /// The latest place in the line of each ordered column.
+    /// The latest task of each ordered column.
     places: BTreeMap<ColumnId, (u32, Option<u32>)>,
-    /// Row groups whose pre-batch hook is over, and the rows it left out.
+    /// The row groups whose pre-batch hook has ended, with the rows that it left out.
     begun: BTreeMap<u32, Vec<u32>>,
-    /// Row groups whose post-batch hook is over.
+    /// The row groups whose post-batch hook has ended.
     ended: BTreeSet<u32>,
     seen: usize,
     saved: BTreeMap<u32, usize>,
@@ -251,7 +251,7 @@ impl Checker {
         }
     }
 
-    /// Whether a task is skipped with an upstream, rather than run.
+    /// Returns whether a task is skipped with an upstream instead of run.
     fn follows(&self, plan: &Plan, id: Id) -> bool {
         let upstreams = || plan.upstreams(id.1).iter().filter_map(|upstream| upstream_of(plan, id, *upstream));
         plan.columns()[id.1.index()].skips_with_upstream
@@ -309,7 +309,7 @@ impl Checker {
         }
         for (row_group, column, row) in &self.parked {
             let group = rig.handed_out.iter().find(|group| group.row_group == *row_group);
-            // Another column may have dropped it since.
+            // Another column may have dropped the row since.
             let lives = group.is_none_or(|group| match row {
                 Some(row) => group.live.contains(row),
                 None => !group.live.is_empty(),
@@ -324,7 +324,8 @@ impl Checker {
     }
 }
 
-/// The one task that a column's task needs of an upstream; `None` when it needs the cells of all rows.
+/// Returns the task of an upstream column that a task waits for, or `None` if it waits for the cells of all
+/// rows.
 fn upstream_of(plan: &Plan, (row_group, _, row): Id, upstream: ColumnId) -> Option<Id> {
     let is_cell = plan.columns()[upstream.index()].strategy == Strategy::Cell;
     if is_cell { row.map(|row| (row_group, upstream, Some(row))) } else { Some((row_group, upstream, None)) }
@@ -334,7 +335,7 @@ fn run_world(seed: u64) -> RunReport {
     run_watched(seed, true)
 }
 
-/// The same, its events told and checked or not.
+/// Runs a seed, with all events enabled and checked if `is_watched` is true.
 fn run_watched(seed: u64, is_watched: bool) -> RunReport {
     let mut rng = Rng::new(seed);
     let columns = random_columns(&mut rng);
@@ -400,7 +401,7 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
     rig.report().clone()
 }
 
-/// Answers a hook that is out.
+/// Reports the result of a hook that is in progress.
 fn answer_hook(rig: &mut Rig, checker: &mut Checker, rng: &mut Rng, bad: bool) {
     let fails = bad && rng.below(4) == 0;
     if let Some(batch) = rig.pre_batch.last().copied() {
@@ -414,12 +415,12 @@ fn answer_hook(rig: &mut Rig, checker: &mut Checker, rng: &mut Rng, bad: bool) {
     }
 }
 
-/// How many of the worlds that ended are of each kind of ending.
+/// The number of runs by stop reason.
 type Endings = BTreeMap<String, u32>;
 
 /// Runs every `stride`th of the seeds.
 fn run_worlds(seeds: Range<u64>, stride: usize) -> Endings {
-    /// How far apart the signs of progress are.
+        /// The number of seeds between two progress messages.
     const STEP: u64 = 10_000;
     let mut endings = Endings::new();
     for seed in seeds.step_by(stride) {
@@ -442,10 +443,10 @@ fn replay(seed: u64) -> String {
     )
 }
 
-/// As many worlds as `TIDEGATE_WORLDS` says, on two threads; only one when `TIDEGATE_SEED` is set: the way to
-/// replay a failure.
+/// Runs as many seeds as `TIDEGATE_WORLDS` contains, on two threads. If `TIDEGATE_SEED` is set, runs only
+/// this seed, to replay a failure.
 #[test]
-fn every_random_run_makes_each_task_once_accounts_for_each_row_and_returns_each_lease() {
+fn every_random_run_computes_each_task_once_accounts_for_each_row_and_releases_each_lease() {
     const THREADS: u64 = 2;
     let number = |name| {
         let value = std::env::var(name).ok()?;
@@ -460,7 +461,7 @@ fn every_random_run_makes_each_task_once_accounts_for_each_row_and_returns_each_
     std::thread::scope(|scope| {
         let shares = (0..THREADS).map(|first| scope.spawn(move || run_worlds(first..worlds, THREADS as usize)));
         for share in shares.collect::<Vec<_>>() {
-            // The thread has printed how its world failed, and how to replay it.
+            // A failing thread has printed its seed and the command that replays it.
             for (kind, count) in share.join().expect("every world keeps the laws") {
                 *endings.entry(kind).or_default() += count;
             }
@@ -483,7 +484,7 @@ fn every_random_run_makes_each_task_once_accounts_for_each_row_and_returns_each_
 }
 
 #[test]
-fn a_run_goes_the_same_way_whether_it_is_watched_or_not() {
+fn enabling_events_does_not_change_a_run() {
     for seed in 0..200 {
         assert_eq!(run_watched(seed, true), run_watched(seed, false), "seed {seed}");
     }

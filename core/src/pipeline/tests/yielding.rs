@@ -1,4 +1,5 @@
-//! Workers that hold nothing while they wait for a request lease: both machines together.
+//! Workers that hold no task resources while they wait for a request lease: pipeline and request admission
+//! together.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -18,19 +19,19 @@ use crate::yielding::{TaskToken, YIELD_FACTOR};
 /// What a worker is doing.
 #[derive(Debug)]
 enum WorkerState {
-    /// It was started and has asked for nothing.
+    /// It runs and has no request.
     Nothing,
     Waiting(WaiterId),
     Calling(RequestLease),
-    /// Its wait was refused.
+    /// Its request was rejected.
     Refused,
 }
 
-/// A pipeline, request admission, and workers that do what the test says.
+/// A pipeline, request admission, and workers that the test controls.
 pub(super) struct BothMachines {
     pub(super) pipeline: Pipeline,
     pub(super) admission: RequestAdmission,
-    /// By column: what it calls.
+    /// The request resource that each column calls.
     calls: Vec<Option<ResourceId>>,
     pub(super) now: Instant,
     workers: BTreeMap<String, (Task, WorkerState)>,
@@ -41,7 +42,7 @@ pub(super) struct BothMachines {
     pub(super) events: Vec<SchedulerEvent>,
 }
 
-/// A column of one cell per row that calls `model`, if one is named.
+/// Returns a cell column that calls `model`, if one is given.
 fn calling(name: &str, model: Option<&str>) -> Column {
     let column = Column::new(name, Strategy::Cell);
     match model {
@@ -142,7 +143,7 @@ impl BothMachines {
         found.expect("a worker waits").1 = doing;
     }
 
-    /// The worker asks for its call.
+    /// Lets the worker request a lease for its call.
     pub(super) fn ask(&mut self, label: &str) {
         self.ask_within(label, None);
     }
@@ -163,7 +164,7 @@ impl BothMachines {
         self.settle();
     }
 
-    /// The call of a worker ends; the worker does not.
+    /// Ends the call of a worker. The worker continues.
     pub(super) fn end_call(&mut self, label: &str, outcome: Completion) {
         let (_, doing) = self.workers.get_mut(label).unwrap();
         let WorkerState::Calling(lease) = core::mem::replace(doing, WorkerState::Nothing) else {
@@ -173,7 +174,7 @@ impl BothMachines {
         self.settle();
     }
 
-    /// The worker ends, whatever it is doing.
+    /// Ends the worker, in any state.
     pub(super) fn end(&mut self, label: &str, outcome: TaskOutcome) {
         while let Some(answer) = self.admission.poll_effect() {
             self.deliver(answer);
@@ -216,7 +217,7 @@ impl BothMachines {
         self.pipeline.progress().suspended
     }
 
-    /// What holds at every moment.
+    /// Checks the invariants that hold at any time.
     fn check(&self) {
         for (name, leased, limit) in self.pipeline.usage() {
             assert!(leased <= limit, "{name}: {leased} of {limit}");
@@ -231,13 +232,14 @@ impl BothMachines {
         for resource in self.calls.iter().flatten() {
             let state = self.admission.snapshot(self.now, *resource).unwrap();
             assert!(state.in_flight <= state.effective_max);
-            // One vector may need what several hold who came later; they yield beyond the limit.
+            // A waiter with a large demand may need the resources of several later waiters, which then yield
+            // beyond the limit.
             let is_uniform = self.pipeline.plan().columns().iter().all(|column| column.demand.is_empty());
             assert!(!is_uniform || state.suspended <= YIELD_FACTOR * state.effective_max, "{state:?}");
         }
     }
 
-    /// What holds at the end.
+    /// Checks the invariants that hold at the end.
     fn check_end(&self) {
         assert!(self.ended && self.workers.is_empty());
         assert_eq!((self.pipeline.active_leases(), self.suspended(), self.pipeline.queued()), (0, 0, 0));
@@ -252,7 +254,7 @@ pub(super) fn slots(submission_limit: u32, row_count: u64) -> PipelineConfig {
 const TWO: &[(&str, u32)] = &[("a", 1), ("b", 1)];
 
 #[test]
-fn a_worker_that_must_wait_gives_its_slot_to_work_that_can_go_elsewhere() {
+fn a_worker_that_waits_releases_its_slot_for_work_on_another_provider() {
     let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
     assert_eq!(duo.labels(), ["a0", "a1", "b0"]);
     duo.ask("a0");
@@ -264,7 +266,7 @@ fn a_worker_that_must_wait_gives_its_slot_to_work_that_can_go_elsewhere() {
 }
 
 #[test]
-fn without_yielding_it_keeps_the_slot() {
+fn a_worker_that_waits_keeps_its_slot_if_yielding_is_disabled() {
     let config = PipelineConfig { yield_while_waiting: false, ..slots(3, 3) };
     let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], config);
     assert_eq!(duo.workers["a0"].0.token.and_then(|token| token.vector), None);
@@ -274,7 +276,7 @@ fn without_yielding_it_keeps_the_slot() {
 }
 
 #[test]
-fn a_column_may_say_for_itself_whether_it_yields() {
+fn a_column_can_override_whether_its_workers_yield() {
     let columns = [calling("a", Some("a")).yields(false), calling("own", None).yields(true), calling("own2", None)];
     let duo = BothMachines::of(TWO, columns.into_iter().map(|column| (column, Some("a"))), slots(8, 1));
     let yields = ["a0", "own0", "own20"].map(|label| duo.workers[label].0.token.is_some_and(|it| it.vector.is_some()));
@@ -282,24 +284,24 @@ fn a_column_may_say_for_itself_whether_it_yields() {
 }
 
 #[test]
-fn a_suspended_worker_resumes_before_anything_new_is_started() {
+fn a_suspended_worker_resumes_before_any_new_task_starts() {
     let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
     duo.ask("a0");
     duo.ask("a1");
     assert_eq!(duo.labels(), ["a0", "a1", "b0", "b1"]);
     duo.succeed("a0");
-    // Its slot could also have been the next cell's of column `a` or `b`.
+    // The released slot could also have started the next cell of column `a` or `b`.
     assert_eq!((duo.calling(), duo.suspended()), (["a1"].to_vec(), 0));
     assert_eq!(duo.labels(), ["a1", "b0", "b1"]);
 }
 
 #[test]
-fn the_request_lease_and_the_slot_come_together_or_not_at_all() {
+fn a_suspended_worker_gets_the_request_lease_only_together_with_its_slot() {
     let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
     duo.ask("a0");
     duo.ask("a1");
     assert_eq!(duo.labels(), ["a0", "a1", "b0", "b1"]);
-    // The call ends, its worker and the other go on: there is room at the provider, and no slot.
+    // The call ends, but its worker keeps its slot: the provider has capacity, but no slot is free.
     duo.end_call("a0", Outcome::Success.into());
     assert_eq!((duo.calling(), duo.suspended()), (Vec::new(), 1));
     assert_eq!(duo.admission.active_leases(), 0, "the request lease is not held while the slot is awaited");
@@ -308,25 +310,25 @@ fn the_request_lease_and_the_slot_come_together_or_not_at_all() {
 }
 
 #[test]
-fn only_so_many_yield_and_the_others_wait_with_what_they_hold() {
+fn the_number_of_yielding_workers_is_limited_and_further_waiters_keep_their_slots() {
     let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 9));
     duo.ask("a0");
     for n in 1..=4 {
         duo.ask(&alloc::format!("a{n}"));
     }
-    // One calls, two wait without a slot, two wait with one.
+    // One worker calls, two wait without a slot, and two wait with one.
     assert_eq!((duo.suspended(), duo.workers.len()), (2, 5));
     let state = duo.admission.snapshot(duo.now, duo.calls[0].unwrap()).unwrap();
     assert_eq!((state.waiters, state.suspended), (4, 2));
 }
 
 #[test]
-fn who_waits_with_a_slot_gives_it_up_to_an_earlier_one_that_lacks_only_that() {
+fn a_waiter_with_a_slot_yields_it_to_an_earlier_waiter_that_lacks_only_the_slot() {
     let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 9));
     for n in 0..=4 {
         duo.ask(&alloc::format!("a{n}"));
     }
-    // The call ends and the worker stays: every slot is held, by it and by two who wait behind.
+    // The call ends and its worker continues. It and two later waiters hold all slots.
     duo.end_call("a0", Outcome::Success.into());
     assert_eq!((duo.calling(), duo.suspended()), (["a1"].to_vec(), 2), "`a4` has given its slot to `a1`");
     let suspended = ["a0", "a1", "a2", "a3", "a4"].map(|label| duo.pipeline.is_suspended(duo.workers[label].0.worker));
@@ -334,7 +336,7 @@ fn who_waits_with_a_slot_gives_it_up_to_an_earlier_one_that_lacks_only_that() {
 }
 
 #[test]
-fn a_worker_that_asks_again_while_everybody_waits_does_not_bring_all_to_a_stand() {
+fn a_repeated_request_while_all_workers_wait_does_not_cause_a_deadlock() {
     let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 5));
     for n in 0..=4 {
         duo.ask(&alloc::format!("a{n}"));
@@ -349,7 +351,7 @@ fn a_worker_that_asks_again_while_everybody_waits_does_not_bring_all_to_a_stand(
 }
 
 #[test]
-fn a_suspended_worker_that_ends_gives_nothing_back_twice() {
+fn a_suspended_worker_that_ends_releases_its_resources_only_once() {
     let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
     duo.ask("a0");
     duo.ask("a1");
@@ -362,7 +364,7 @@ fn a_suspended_worker_that_ends_gives_nothing_back_twice() {
 }
 
 #[test]
-fn a_worker_whose_wait_was_refused_asks_again_without_a_slot_and_gets_both() {
+fn a_suspended_worker_with_a_rejected_request_can_request_again_and_resume() {
     let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
     duo.ask("a0");
     duo.ask_within("a1", Some(Duration::from_millis(10)));
@@ -377,7 +379,7 @@ fn a_worker_whose_wait_was_refused_asks_again_without_a_slot_and_gets_both() {
 }
 
 #[test]
-fn a_cancelled_run_takes_suspended_workers_with_it() {
+fn cancel_ends_suspended_workers() {
     let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 9));
     duo.ask("a0");
     duo.ask("a1");
@@ -389,7 +391,7 @@ fn a_cancelled_run_takes_suspended_workers_with_it() {
 }
 
 #[test]
-fn a_provider_that_pauses_keeps_no_slot_from_another() {
+fn a_paused_provider_occupies_no_slot_that_another_provider_needs() {
     let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(2, 6));
     duo.ask("a0");
     duo.end_call("a0", Completion::rate_limited(Some(Duration::from_secs(2))));
@@ -401,7 +403,7 @@ fn a_provider_that_pauses_keeps_no_slot_from_another() {
             retry_after: Some(Duration::from_secs(2)),
         },
     );
-    // Whatever of column `a` starts waits without a slot, so column `b` is never without one.
+    // Each started task of column `a` waits without a slot, so column `b` always has one.
     for n in 0..6 {
         let waiting: Vec<String> =
             duo.labels().iter().filter(|label| label.starts_with('a')).map(ToString::to_string).collect();
@@ -419,7 +421,7 @@ fn a_provider_that_pauses_keeps_no_slot_from_another() {
 }
 
 #[test]
-fn a_run_that_is_drained_begins_no_call_whether_its_workers_yield_or_not() {
+fn a_drained_run_starts_no_call_with_or_without_yielding() {
     for yields in [true, false] {
         let config = PipelineConfig { yield_while_waiting: yields, ..slots(4, 4) };
         let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], config);
@@ -432,7 +434,7 @@ fn a_run_that_is_drained_begins_no_call_whether_its_workers_yield_or_not() {
         for waited in ["a1", "a2"] {
             assert!(matches!(duo.workers[waited].1, WorkerState::Refused), "{waited}");
         }
-        // One that asks only now, and one whose first call goes on.
+        // Neither a first request nor a further request of a worker in a call is granted.
         duo.ask("a3");
         assert!(matches!(duo.workers["a3"].1, WorkerState::Refused));
         duo.end_call("a0", Outcome::Success.into());
@@ -446,7 +448,7 @@ fn a_run_that_is_drained_begins_no_call_whether_its_workers_yield_or_not() {
 }
 
 #[test]
-fn a_forged_token_changes_nothing() {
+fn an_unknown_token_has_no_effect() {
     let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
     duo.ask("a0");
     let request = Request::new(duo.calls[0].unwrap());
@@ -458,7 +460,7 @@ fn a_forged_token_changes_nothing() {
     assert!(duo.admission.cancel(duo.now, waiter));
 }
 
-/// Draws what the workers do; answers the number of commands it took.
+/// Runs a random sequence of worker actions. Returns the number of commands.
 #[cfg(feature = "sim")]
 fn random_run(seed: u64) -> u64 {
     let mut rng = crate::sim::rng::Rng::new(seed);
@@ -477,7 +479,7 @@ fn random_run(seed: u64) -> u64 {
         commands += 1;
         assert!(commands < 20_000, "it does not come to an end");
         let labels: Vec<String> = duo.workers.keys().cloned().collect();
-        // Only a worker that waits cannot move by itself.
+        // A worker that waits can only continue after another event.
         let movable = |label: &&String| !matches!(duo.workers[*label].1, WorkerState::Waiting(_));
         let movable: Vec<&String> = labels.iter().filter(movable).collect();
         if movable.is_empty() {
@@ -516,7 +518,7 @@ fn random_run(seed: u64) -> u64 {
 
 #[test]
 #[cfg(feature = "sim")]
-fn whatever_the_workers_do_every_one_of_them_gets_on() {
+fn every_run_ends_for_random_worker_actions() {
     for seed in 0..3_000 {
         let run = std::panic::catch_unwind(|| random_run(seed));
         assert!(run.is_ok(), "seed {seed} failed: random_run({seed}) replays it");
