@@ -196,7 +196,13 @@ impl Pipeline {
     }
 
     /// Returns the first incomplete upstream task of a column, for a task of this row.
-    fn missing_upstream(&self, frontier: &Frontier, upstream: ColumnId, row: Option<u32>, rows: u32) -> Option<LocalKey> {
+    fn missing_upstream(
+        &self,
+        frontier: &Frontier,
+        upstream: ColumnId,
+        row: Option<u32>,
+        rows: u32,
+    ) -> Option<LocalKey> {
         let is_open = |row: Option<u32>| !frontier.is_settled(&self.plan, (upstream, row));
         match (self.plan.is_cell(upstream), row) {
             (false, _) => is_open(None).then_some((upstream, None)),

@@ -21,9 +21,9 @@ enum TaskStatus {
     Ended(LeaseId),
     /// The lease was released. The task is done, or is about to be deferred or dropped.
     Released,
-    Kept,
+    Deferred,
     /// The task is not retried.
-    Gone,
+    Discarded,
 }
 
 /// The state of one run, computed from its events.
@@ -46,9 +46,9 @@ impl EventTotals {
     }
 
     /// Applies the events since the last call, and compares the state with the pipeline.
-    pub(crate) fn look(&mut self, rig: &mut Rig) {
+    pub(crate) fn check(&mut self, rig: &mut Rig) {
         for event in rig.events() {
-            self.enter(&event);
+            self.apply(&event);
         }
         assert_eq!(rig.pipeline.dropped_events(), 0);
         let progress = rig.pipeline.progress();
@@ -58,9 +58,9 @@ impl EventTotals {
         assert_eq!(self.workers, running);
     }
 
-    pub(crate) fn enter(&mut self, event: &SchedulerEvent) {
+    pub(crate) fn apply(&mut self, event: &SchedulerEvent) {
         assert_eq!(event.sequence, self.next, "no gap");
-        assert!(self.last.is_none_or(|last| last.at <= event.at), "time goes on");
+        assert!(self.last.is_none_or(|last| last.at <= event.at), "time does not go backwards");
         assert_eq!(event.sequence == 0, matches!(event.payload, SchedulerEventPayload::JobStarted { .. }), "{event:?}");
         let is_over = self.last.is_some_and(|last| matches!(last.payload, SchedulerEventPayload::JobCompleted { .. }));
         assert!(!is_over, "{event:?} after the end");
@@ -94,7 +94,7 @@ impl EventTotals {
         use SchedulerEventPayload as Payload;
         let before = self.tasks.get(&task).copied();
         let step = match (before, event.payload) {
-            (None, Payload::DependencyReady) | (Some(TaskStatus::Kept), Payload::SalvageRedispatched) => {
+            (None, Payload::DependencyReady) | (Some(TaskStatus::Deferred), Payload::SalvageRedispatched) => {
                 TaskStatus::Ready
             }
             (Some(TaskStatus::Ready), Payload::ReadyEnqueued { queued }) => {
@@ -136,13 +136,13 @@ impl EventTotals {
                 assert_eq!(active as usize, self.leases.len());
                 TaskStatus::Released
             }
-            (Some(TaskStatus::Released), Payload::RetryDeferred { .. }) => TaskStatus::Kept,
+            (Some(TaskStatus::Released), Payload::RetryDeferred { .. }) => TaskStatus::Deferred,
             (Some(TaskStatus::Queued), Payload::Cancelled { queued: true }) => {
                 self.queued -= 1;
-                TaskStatus::Gone
+                TaskStatus::Discarded
             }
-            (Some(TaskStatus::Released | TaskStatus::Kept), Payload::Cancelled { queued: false })
-            | (Some(TaskStatus::Released), Payload::NonRetryableDropped { .. }) => TaskStatus::Gone,
+            (Some(TaskStatus::Released | TaskStatus::Deferred), Payload::Cancelled { queued: false })
+            | (Some(TaskStatus::Released), Payload::NonRetryableDropped { .. }) => TaskStatus::Discarded,
             // These events concern a queued task and do not change its state.
             (
                 Some(step @ TaskStatus::Queued),

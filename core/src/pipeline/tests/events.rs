@@ -24,7 +24,7 @@ fn watched(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) ->
 }
 
 /// Starts a watched run and discards the events of its start.
-fn begun(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Rig {
+fn watched_after_start(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Rig {
     let mut rig = watched(columns, config);
     rig.events();
     rig
@@ -35,12 +35,12 @@ fn kinds(rig: &mut Rig) -> Vec<SchedulerEventKind> {
 }
 
 /// Returns the events of this kind since the last call, and discards all others.
-fn only(rig: &mut Rig, kind: SchedulerEventKind) -> Vec<SchedulerEvent> {
+fn events_of(rig: &mut Rig, kind: SchedulerEventKind) -> Vec<SchedulerEvent> {
     rig.events().into_iter().filter(|event| event.payload.kind() == kind).collect()
 }
 
 fn payloads(rig: &mut Rig, kind: SchedulerEventKind) -> Vec<SchedulerEventPayload> {
-    only(rig, kind).iter().map(|event| event.payload).collect()
+    events_of(rig, kind).iter().map(|event| event.payload).collect()
 }
 
 /// Returns a column in its own group, whose tasks hold `amount` units of `gpu`.
@@ -61,10 +61,10 @@ fn a_complete_run_emits_the_events_from_its_start_to_its_end() {
     let mut rig = watched([cell("a", &[])], PipelineConfig { done_row_groups: [1].into(), ..rows(2, 1) });
     let spawned = [DependencyReady, ReadyEnqueued, Selected, TaskLeaseAcquired, WorkerSpawned];
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
-    assert_eq!(told[..2], [JobStarted, RowGroupAdmitted]);
-    assert_eq!(told[2..7], spawned);
-    assert_eq!(told[7..], [QueueDrained, QueueEmpty, RowGroupAdmissionBlocked]);
+    let emitted: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
+    assert_eq!(emitted[..2], [JobStarted, RowGroupAdmitted]);
+    assert_eq!(emitted[2..7], spawned);
+    assert_eq!(emitted[7..], [QueueDrained, QueueEmpty, RowGroupAdmissionBlocked]);
     assert_eq!(events[0].payload, SchedulerEventPayload::JobStarted { rows: 2, row_groups: 2, resumed: 1 });
     assert_eq!(events[1].payload, SchedulerEventPayload::RowGroupAdmitted { rows: 1, active: 1 });
 
@@ -73,8 +73,8 @@ fn a_complete_run_emits_the_events_from_its_start_to_its_end() {
     rig.advance(Duration::from_millis(7));
     rig.saved(0);
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
-    assert_eq!(told, [RowGroupCheckpointed, HealthSnapshot, HealthSnapshot, JobCompleted]);
+    let emitted: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
+    assert_eq!(emitted, [RowGroupCheckpointed, HealthSnapshot, HealthSnapshot, JobCompleted]);
     assert_eq!(events[0].payload, SchedulerEventPayload::RowGroupCheckpointed { rows: 1, unmade: 0 });
     let health = SchedulerEventPayload::HealthSnapshot {
         running: 0,
@@ -99,7 +99,7 @@ fn the_correlation_of_a_task_event_names_its_row_group_column_row_group_and_atte
     let mut rig = watched(columns, PipelineConfig { run: 3, done_row_groups: [0].into(), ..rows(4, 2) });
     let events = rig.events();
     let of_task = |event: &&SchedulerEvent| event.correlation.row == Some(1);
-    let told: Vec<Correlation> = events.iter().filter(of_task).map(|event| event.correlation).collect();
+    let emitted: Vec<Correlation> = events.iter().filter(of_task).map(|event| event.correlation).collect();
     let expected = Correlation {
         run: 3,
         row_group: Some(1),
@@ -107,19 +107,19 @@ fn the_correlation_of_a_task_event_names_its_row_group_column_row_group_and_atte
         row: Some(1),
         strategy: Some(Strategy::Cell),
         group_kind: Some(GroupKind::Model),
-        group: told[0].group,
+        group: emitted[0].group,
         task: Some(TaskKey { row_group: 1, column: ColumnId(0), row: Some(1) }.to_bits()),
         attempt: Some(0),
     };
     let started = Correlation { attempt: Some(1), ..expected };
-    assert_eq!(told, [expected, expected, started, started, started]);
+    assert_eq!(emitted, [expected, expected, started, started, started]);
     assert!(events.iter().all(|event| event.correlation.run == 3));
 
     rig.run_well();
-    let full: Vec<Correlation> = only(&mut rig, WorkerSpawned).iter().map(|event| event.correlation).collect();
+    let full: Vec<Correlation> = events_of(&mut rig, WorkerSpawned).iter().map(|event| event.correlation).collect();
     assert_eq!((full[0].row, full[0].strategy, full[0].row_group), (None, Some(Strategy::FullColumn), Some(1)));
     assert_ne!(full[0].group, expected.group);
-    assert_eq!(expected.group, Some(0x80c0_85cf_d983_ff5b), "the same in every process");
+    assert_eq!(expected.group, Some(0x80c0_85cf_d983_ff5b), "equal in every process");
 }
 
 #[test]
@@ -161,11 +161,11 @@ fn the_events_show_that_no_spawned_worker_ever_waits_for_a_resource() {
 
 #[test]
 fn a_rate_limited_task_emits_its_pause_and_its_next_attempt() {
-    let mut rig = begun([cell("a", &[])], rows(1, 1));
+    let mut rig = watched_after_start([cell("a", &[])], rows(1, 1));
     rig.end("a:0.0", rate_limited(Duration::from_millis(700)));
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
-    assert_eq!(told, [TaskCompleted, TaskLeaseReleased, RetryDeferred]);
+    let emitted: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
+    assert_eq!(emitted, [TaskCompleted, TaskLeaseReleased, RetryDeferred]);
     let until = Instant::ZERO + Duration::from_millis(700);
     assert_eq!(
         events[2].payload,
@@ -181,15 +181,15 @@ fn a_rate_limited_task_emits_its_pause_and_its_next_attempt() {
 
 #[test]
 fn a_retryable_failure_emits_its_salvage_round_and_a_drop_after_the_last_one() {
-    let mut rig = begun([cell("a", &[])], rows(1, 1));
+    let mut rig = watched_after_start([cell("a", &[])], rows(1, 1));
     for round in [1, 2, 3] {
         let failed = rig.now;
         rig.end("a:0.0", retry(RetryKind::Timeout));
-        let told = payloads(&mut rig, RetryDeferred);
-        let [SchedulerEventPayload::RetryDeferred { failure, until, round: told }] = told[..] else {
-            panic!("{told:?}")
+        let emitted = payloads(&mut rig, RetryDeferred);
+        let [SchedulerEventPayload::RetryDeferred { failure, until, round: emitted }] = emitted[..] else {
+            panic!("{emitted:?}")
         };
-        assert_eq!((failure, told, until > failed), (Some(RetryKind::Timeout), Some(round), true));
+        assert_eq!((failure, emitted, until > failed), (Some(RetryKind::Timeout), Some(round), true));
         rig.back_off();
         assert_eq!(rig.now, until);
     }
@@ -204,12 +204,12 @@ fn a_retryable_failure_emits_its_salvage_round_and_a_drop_after_the_last_one() {
 #[test]
 fn queued_tasks_of_a_dropped_row_are_emitted_as_cancelled() {
     let config = PipelineConfig { submission_limit: 1, ..rows(2, 2) };
-    let mut rig = begun([cell("a", &[]), cell("b", &[])], config);
+    let mut rig = watched_after_start([cell("a", &[]), cell("b", &[])], config);
     assert_eq!((rig.running_names(), rig.pipeline.queued()), (["a:0.0".into()].into(), 3));
     rig.end("a:0.0", FAILED);
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
-    assert_eq!(told[..4], [TaskCompleted, TaskLeaseReleased, Cancelled, NonRetryableDropped]);
+    let emitted: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
+    assert_eq!(emitted[..4], [TaskCompleted, TaskLeaseReleased, Cancelled, NonRetryableDropped]);
     assert_eq!(events[2].payload, SchedulerEventPayload::Cancelled { queued: true });
     assert_eq!((events[2].correlation.column, events[2].correlation.row), (Some(ColumnId(1)), Some(0)));
     let reason = DropReason::Failed(FailureKind::Request);
@@ -219,16 +219,16 @@ fn queued_tasks_of_a_dropped_row_are_emitted_as_cancelled() {
 
 #[test]
 fn a_stop_emits_the_discarded_tasks_and_the_end_of_each_worker() {
-    let mut rig = begun([cell("a", &[])], PipelineConfig { submission_limit: 1, ..rows(5, 5) });
+    let mut rig = watched_after_start([cell("a", &[])], PipelineConfig { submission_limit: 1, ..rows(5, 5) });
     rig.cancel();
     let stopping = SchedulerEventPayload::JobStopping { stop: StopKind::Cancelled, aborts: true };
-    let told: Vec<_> = rig.events().iter().map(|event| event.payload).collect();
-    assert_eq!(told, [stopping, SchedulerEventPayload::QueueDrained { discarded: 4 }]);
+    let emitted: Vec<_> = rig.events().iter().map(|event| event.payload).collect();
+    assert_eq!(emitted, [stopping, SchedulerEventPayload::QueueDrained { discarded: 4 }]);
     rig.end("a:0.0", TaskOutcome::Cancelled);
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
+    let emitted: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
     let ended = [TaskCompleted, TaskLeaseReleased, Cancelled];
-    assert_eq!(told, [&ended[..], &[RowGroupDiscarded, HealthSnapshot, HealthSnapshot, JobCompleted]].concat());
+    assert_eq!(emitted, [&ended[..], &[RowGroupDiscarded, HealthSnapshot, HealthSnapshot, JobCompleted]].concat());
     assert_eq!(events[2].payload, SchedulerEventPayload::Cancelled { queued: false });
     assert_eq!(events[3].payload, SchedulerEventPayload::RowGroupDiscarded { reason: DiscardReason::Stopped, rows: 5 });
     assert_eq!(events[3].correlation.row_group, Some(0));
@@ -247,31 +247,31 @@ fn a_run_cancelled_before_its_start_emits_a_start_and_an_end() {
 
 #[test]
 fn a_failed_spawn_is_rolled_back_and_retried_in_a_salvage_round() {
-    let mut rig = begun([cell("a", &[])], PipelineConfig { submission_limit: 1, ..rows(2, 2) });
+    let mut rig = watched_after_start([cell("a", &[])], PipelineConfig { submission_limit: 1, ..rows(2, 2) });
     rig.fail_spawn("a:0.0");
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).take(3).collect();
-    assert_eq!(told, [WorkerSpawnFailed, TaskLeaseReleased, RetryDeferred]);
+    let emitted: Vec<_> = events.iter().map(|event| event.payload.kind()).take(3).collect();
+    assert_eq!(emitted, [WorkerSpawnFailed, TaskLeaseReleased, RetryDeferred]);
     assert_eq!(
         events[2].payload,
         SchedulerEventPayload::RetryDeferred { failure: None, until: Instant::ZERO, round: Some(1) }
     );
-    assert_eq!(rig.running_names(), ["a:0.1"], "the other row goes first: a host that is short is given time");
+    assert_eq!(rig.running_names(), ["a:0.1"], "the other row runs before the retry");
     assert_eq!(rig.pipeline.progress().columns[0].spawned, 1);
     rig.succeed("a:0.1");
     assert_eq!(rig.running_names(), ["a:0.0"]);
-    assert_eq!(rig.spawned.last().map(|task| task.attempt), Some(1), "the try that never was is not counted");
+    assert_eq!(rig.spawned.last().map(|task| task.attempt), Some(1), "an attempt that was not started is not counted");
     rig.run_well();
     assert_eq!((rig.report().rows_out, rig.report().columns[0].tasks.spawned), (2, 2));
 }
 
 #[test]
 fn a_run_ends_after_finitely_many_spawns_if_the_host_can_start_no_worker() {
-    let mut rig = begun([cell("a", &[])], rows(2, 2));
+    let mut rig = watched_after_start([cell("a", &[])], rows(2, 2));
     while let Some(label) = rig.running_names().first() {
         rig.fail_spawn(label);
     }
-    assert_eq!(only(&mut rig, WorkerSpawnFailed).len(), 8, "one try and three more for each row");
+    assert_eq!(events_of(&mut rig, WorkerSpawnFailed).len(), 8, "one attempt and three retries for each row");
     rig.saved(0);
     assert_eq!(rig.dropped(), [("a".into(), DropReason::WorkerLost, 2)]);
     assert_eq!(rig.report().columns[0].tasks, TaskCounts::default());
@@ -279,7 +279,7 @@ fn a_run_ends_after_finitely_many_spawns_if_the_host_can_start_no_worker() {
 
 #[test]
 fn a_report_for_a_worker_that_does_not_run_emits_a_diagnostic_and_has_no_effect() {
-    let mut rig = begun([cell("a", &[])], rows(1, 1));
+    let mut rig = watched_after_start([cell("a", &[])], rows(1, 1));
     let worker = rig.running[0].worker;
     rig.succeed("a:0.0");
     rig.events();
@@ -287,10 +287,10 @@ fn a_report_for_a_worker_that_does_not_run_emits_a_diagnostic_and_has_no_effect(
     assert_eq!(rig.pipeline.spawn_failed(rig.now, worker), ReleaseAnswer::Duplicate);
     let unknown = WorkerId::from_bits(77);
     assert_eq!(rig.pipeline.spawn_failed(rig.now, unknown), ReleaseAnswer::UnknownLease);
-    let told = |worker, answer| SchedulerEventPayload::ReleaseDiagnostic { worker, answer };
-    let twice = told(worker, ReleaseAnswer::Duplicate);
+    let emitted = |worker, answer| SchedulerEventPayload::ReleaseDiagnostic { worker, answer };
+    let twice = emitted(worker, ReleaseAnswer::Duplicate);
     let events: Vec<_> = rig.events().iter().map(|event| event.payload).collect();
-    assert_eq!(events, [twice, twice, told(unknown, ReleaseAnswer::UnknownLease)]);
+    assert_eq!(events, [twice, twice, emitted(unknown, ReleaseAnswer::UnknownLease)]);
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn blocked_queued_tasks_are_emitted_once_with_the_limiting_resource() {
     assert_eq!(payloads(&mut rig, AdmissionBlocked), [blocked(4)]);
     for label in ["a:0.0", "a:0.1", "a:0.2"] {
         rig.succeed(label);
-        assert_eq!(payloads(&mut rig, AdmissionBlocked), [], "for the same reason still");
+        assert_eq!(payloads(&mut rig, AdmissionBlocked), [], "the reason has not changed");
     }
     rig.succeed("a:0.3");
     assert_eq!(kinds(&mut rig)[2..], [Selected, TaskLeaseAcquired, WorkerSpawned, QueueDrained, QueueEmpty]);
@@ -314,7 +314,7 @@ fn blocked_queued_tasks_are_emitted_once_with_the_limiting_resource() {
 fn a_round_emits_at_most_one_denial_per_group() {
     let columns = ["a", "b", "c"].map(|name| on_gpu(name, if name == "c" { 2 } else { 1 }));
     let mut rig = watched(columns, gpus(8, 2));
-    let denied = only(&mut rig, AdmissionDenied);
+    let denied = events_of(&mut rig, AdmissionDenied);
     let short = SchedulerEventPayload::AdmissionDenied { reason: DenialReason::NoCapacity, resource: Some(1) };
     assert!(denied.iter().all(|event| event.payload == short), "{denied:?}");
     let groups: alloc::collections::BTreeSet<_> = denied.iter().map(|event| event.correlation.group).collect();
@@ -322,7 +322,7 @@ fn a_round_emits_at_most_one_denial_per_group() {
     assert!(!denied.is_empty());
     while let Some(label) = rig.running_names().first() {
         rig.succeed(label);
-        let denied = only(&mut rig, AdmissionDenied);
+        let denied = events_of(&mut rig, AdmissionDenied);
         let groups: alloc::collections::BTreeSet<_> = denied.iter().map(|event| event.correlation.group).collect();
         assert_eq!(groups.len(), denied.len(), "{denied:?}");
     }
@@ -359,7 +359,7 @@ fn a_group_that_is_evaluated_repeatedly_in_a_round_emits_one_denial() {
     rig.pipeline.set_interest(Interest::ALL);
     rig.pipeline.start(rig.now);
     rig.drain();
-    assert_eq!(rig.running.len(), 3, "it was asked before each of them, and after");
+    assert_eq!(rig.running.len(), 3, "the group is evaluated before each of them, and after");
     let denied = SchedulerEventPayload::AdmissionDenied { reason: DenialReason::Policy, resource: None };
     assert_eq!(payloads(&mut rig, AdmissionDenied), [denied]);
     rig.succeed("other:0.0");
@@ -397,9 +397,9 @@ fn a_task_that_starts_against_the_policy_emits_a_liveness_override() {
     assert_eq!(events[at + 1].payload.kind(), Selected);
     assert_eq!(events[at].correlation, Correlation { attempt: Some(1), ..events[at + 1].correlation });
     let capped = events[..at].iter().filter(|event| event.payload.kind() == GroupCapped).count();
-    assert_eq!(capped, 2, "both were refused before");
+    assert_eq!(capped, 2, "both were denied before");
     rig.run_well();
-    assert_eq!(only(&mut rig, LivenessOverride).len(), 0, "the second one is alone");
+    assert_eq!(events_of(&mut rig, LivenessOverride).len(), 0, "the second one is alone");
 }
 
 #[test]
@@ -458,10 +458,13 @@ fn a_fixed_number_of_row_groups_emits_the_cap_once() {
 
 #[test]
 fn a_failed_hook_is_emitted_with_its_row_group() {
-    let mut rig = begun([scratch("seed"), cell("a", &["seed"])], PipelineConfig { pre_batch_hook: true, ..rows(1, 1) });
+    let mut rig = watched_after_start(
+        [scratch("seed"), cell("a", &["seed"])],
+        PipelineConfig { pre_batch_hook: true, ..rows(1, 1) },
+    );
     rig.succeed("seed:0");
     rig.answer_pre_batch(0, Err("bad".into()));
-    let failed = only(&mut rig, HookFailed);
+    let failed = events_of(&mut rig, HookFailed);
     assert_eq!(failed.len(), 1);
     assert_eq!(failed[0].payload, SchedulerEventPayload::HookFailed { hook: Hook::PreBatch });
     assert_eq!(failed[0].correlation, Correlation { row_group: Some(0), ..Correlation::default() });
@@ -469,10 +472,13 @@ fn a_failed_hook_is_emitted_with_its_row_group() {
 
 #[test]
 fn a_row_left_out_by_a_hook_is_emitted_without_a_task() {
-    let mut rig = begun([scratch("seed"), cell("a", &["seed"])], PipelineConfig { pre_batch_hook: true, ..rows(2, 2) });
+    let mut rig = watched_after_start(
+        [scratch("seed"), cell("a", &["seed"])],
+        PipelineConfig { pre_batch_hook: true, ..rows(2, 2) },
+    );
     rig.succeed("seed:0");
     rig.answer_pre_batch(0, Ok([1].into()));
-    let dropped = only(&mut rig, NonRetryableDropped);
+    let dropped = events_of(&mut rig, NonRetryableDropped);
     assert_eq!(
         dropped[0].payload,
         SchedulerEventPayload::NonRetryableDropped { reason: DropReason::PreBatch, rows: 1 }
@@ -482,7 +488,7 @@ fn a_row_left_out_by_a_hook_is_emitted_without_a_task() {
 
 #[test]
 fn an_early_shutdown_is_emitted_once() {
-    let mut rig = begun([cell("a", &[])], PipelineConfig { shutdown_window: 2, ..rows(4, 4) });
+    let mut rig = watched_after_start([cell("a", &[])], PipelineConfig { shutdown_window: 2, ..rows(4, 4) });
     rig.end_all(FAILED);
     assert_eq!(payloads(&mut rig, EarlyShutdown), [SchedulerEventPayload::EarlyShutdown { failures: 2, window: 2 }]);
 }
@@ -491,14 +497,14 @@ fn an_early_shutdown_is_emitted_once() {
 fn a_degraded_provider_is_emitted_with_its_group() {
     let config = PipelineConfig { degraded_window: 2, ..rows(2, 2) };
     let mut rig = watched([cell("a", &[])], config);
-    let group = only(&mut rig, WorkerSpawned)[0].correlation.group;
+    let group = events_of(&mut rig, WorkerSpawned)[0].correlation.group;
     rig.end("a:0.0", retry(RetryKind::ServerError));
     rig.end("a:0.1", retry(RetryKind::ServerError));
-    let told = only(&mut rig, ProviderDegraded);
-    assert_eq!(told[0].payload, SchedulerEventPayload::ProviderDegraded { resource: None, retryable: 2, window: 2 });
+    let emitted = events_of(&mut rig, ProviderDegraded);
+    assert_eq!(emitted[0].payload, SchedulerEventPayload::ProviderDegraded { resource: None, retryable: 2, window: 2 });
     let group_kind = Some(GroupKind::Local);
-    assert_eq!(told[0].correlation, Correlation { group_kind, group, ..Correlation::default() });
-    assert_eq!(rig.warnings.len(), told.len());
+    assert_eq!(emitted[0].correlation, Correlation { group_kind, group, ..Correlation::default() });
+    assert_eq!(rig.warnings.len(), emitted.len());
 }
 
 #[test]
@@ -506,7 +512,7 @@ fn the_state_computed_from_events_agrees_with_the_run_at_every_step() {
     let columns = [scratch("seed"), on_gpu("a", 1).with_upstream("seed"), on_gpu("b", 2).with_upstream("a")];
     let mut rig = watched(columns, PipelineConfig { row_group_size: 4, shutdown_rate: None, ..gpus(12, 3) });
     let mut totals = EventTotals::default();
-    totals.look(&mut rig);
+    totals.check(&mut rig);
     for turn in 0.. {
         if let Some(row_group) = rig.saving.first().copied() {
             rig.saved(row_group);
@@ -520,7 +526,7 @@ fn the_state_computed_from_events_agrees_with_the_run_at_every_step() {
         } else if let Some(due) = rig.pipeline.poll_timeout() {
             rig.advance(due - rig.now);
         }
-        totals.look(&mut rig);
+        totals.check(&mut rig);
         if rig.ends > 0 {
             break;
         }
@@ -546,9 +552,9 @@ fn events_can_be_enabled_and_disabled_during_a_run() {
     let mut rig = Rig::start([cell("a", &[])], PipelineConfig { submission_limit: 1, ..rows(3, 3) });
     rig.pipeline.set_interest(Interest::ALL);
     rig.succeed("a:0.0");
-    let told = kinds(&mut rig);
-    assert_eq!(told[..5], [TaskCompleted, TaskLeaseReleased, Selected, TaskLeaseAcquired, WorkerSpawned]);
-    assert!(told.contains(&AdmissionBlocked), "told anew");
+    let emitted = kinds(&mut rig);
+    assert_eq!(emitted[..5], [TaskCompleted, TaskLeaseReleased, Selected, TaskLeaseAcquired, WorkerSpawned]);
+    assert!(emitted.contains(&AdmissionBlocked), "emitted anew");
     rig.pipeline.set_interest(Interest::NONE);
     rig.run_well();
     assert_eq!(rig.events(), []);

@@ -69,9 +69,9 @@ fn two_domains_of_one_model_are_judged_separately() {
     rig.end("vector:0.1", failed(RetryKind::ServerError, 503));
     assert_eq!(rig.warnings[0].resource.as_deref(), Some("embedding"));
     let is_it = |payload: &SchedulerEventPayload| payload.kind() == SchedulerEventKind::ProviderDegraded;
-    let told = rig.events().iter().map(|event| event.payload).find(is_it);
+    let emitted = rig.events().iter().map(|event| event.payload).find(is_it);
     let embedding = SchedulerEventPayload::ProviderDegraded { resource: Some(2), retryable: 2, window: 2 };
-    assert_eq!(told, Some(embedding), "numbered after `submission` and `chat`");
+    assert_eq!(emitted, Some(embedding), "numbered after `submission` and `chat`");
 }
 
 #[test]

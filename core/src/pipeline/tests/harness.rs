@@ -89,7 +89,7 @@ impl Rig {
 
     pub(crate) fn drain(&mut self) {
         while let Some(effect) = self.pipeline.poll_effect() {
-            assert_eq!(self.ends, 0, "nothing comes after the end, but {effect:?} did");
+            assert_eq!(self.ends, 0, "{effect:?} after the end");
             match effect {
                 Effect::Spawn(task) => {
                     self.running.push(task);
@@ -160,7 +160,7 @@ impl Rig {
 
     fn take(&mut self, label: &str) -> Task {
         let at = self.running.iter().position(|task| self.label(task) == label);
-        self.running.remove(at.unwrap_or_else(|| panic!("{label} runs not: {:?}", self.running_names())))
+        self.running.remove(at.unwrap_or_else(|| panic!("{label} is not running: {:?}", self.running_names())))
     }
 
     pub(crate) fn succeed(&mut self, label: &str) {
@@ -204,7 +204,7 @@ impl Rig {
 
     /// Advances the clock until the next task is due.
     pub(crate) fn back_off(&mut self) {
-        let due = self.pipeline.poll_timeout().expect("a task waits for its instant");
+        let due = self.pipeline.poll_timeout().expect("a task is delayed");
         self.advance(due - self.now);
     }
 
@@ -236,7 +236,7 @@ impl Rig {
                 let outcome = outcome(self, &task);
                 self.end(&self.label(&task), outcome);
             } else {
-                let due = self.pipeline.poll_timeout().expect("something is always going on before the end");
+                let due = self.pipeline.poll_timeout().expect("a run that has not ended has work in progress");
                 self.advance(due - self.now);
             }
         }

@@ -100,9 +100,9 @@ struct OutcomeMix {
     fatal: u64,
     lost: u64,
     /// The number of workers among 100 that cannot be started.
-    unspawned: u64,
+    failed_spawns: u64,
     /// Whether almost all calls end with a rate limit.
-    storm: bool,
+    only_rate_limits: bool,
     /// The number of workers among 100 whose provider is unavailable.
     unavailable: u64,
 }
@@ -110,7 +110,7 @@ struct OutcomeMix {
 impl OutcomeMix {
     fn random(rng: &mut Rng) -> Self {
         let fatal = u64::from(rng.below(10) == 0);
-        let storm = rng.below(20) == 0;
+        let only_rate_limits = rng.below(20) == 0;
         let skipped = rng.below(2) * rng.below(30);
         Self {
             skipped,
@@ -118,14 +118,14 @@ impl OutcomeMix {
             retryable: rng.below(40),
             fatal,
             lost: rng.below(5),
-            unspawned: rng.below(4),
-            storm,
+            failed_spawns: rng.below(4),
+            only_rate_limits,
             unavailable: 0,
         }
     }
 
     fn end(&self, rng: &mut Rng) -> Result<TaskOutcome, FatalError> {
-        if self.storm && rng.below(60) > 0 {
+        if self.only_rate_limits && rng.below(60) > 0 {
             return Ok(rate_limited(Duration::from_millis(rng.below(900))));
         }
         if self.unavailable > 0 && rng.below(100) < self.unavailable {
@@ -165,7 +165,7 @@ type Id = (u32, ColumnId, Option<u32>);
 #[derive(Default)]
 struct Checker {
     /// Each attempt of each task. No attempt occurs twice.
-    tries: BTreeSet<(u32, ColumnId, Option<u32>, u32)>,
+    attempts: BTreeSet<(u32, ColumnId, Option<u32>, u32)>,
     done: BTreeSet<Id>,
     /// The tasks in `done` that a worker skipped.
     skipped: BTreeSet<Id>,
@@ -174,40 +174,43 @@ struct Checker {
     /// The tasks whose provider is unavailable.
     parked: BTreeSet<Id>,
     /// The latest task of each ordered column.
-    places: BTreeMap<ColumnId, (u32, Option<u32>)>,
+    latest_turns: BTreeMap<ColumnId, (u32, Option<u32>)>,
     /// The row groups whose pre-batch hook has ended, with the rows that it left out.
-    begun: BTreeMap<u32, Vec<u32>>,
+    pre_batch_done: BTreeMap<u32, Vec<u32>>,
     /// The row groups whose post-batch hook has ended.
-    ended: BTreeSet<u32>,
-    seen: usize,
+    post_batch_done: BTreeSet<u32>,
+    checked_spawns: usize,
     saved: BTreeMap<u32, usize>,
 }
 
 impl Checker {
-    fn look(&mut self, rig: &Rig, config: &PipelineConfig) {
+    fn check(&mut self, rig: &Rig, config: &PipelineConfig) {
         let hooks = rig.pre_batch.iter().map(|batch| batch.row_group);
         let hooks = hooks.chain(rig.post_batch.iter().map(|group| group.row_group));
         let busy = rig.running.iter().map(|task| task.row_group).chain(rig.saving.iter().copied());
         let open: BTreeSet<u32> = busy.chain(hooks).collect();
         for batch in &rig.pre_batch {
             assert!(rig.running.iter().all(|task| task.row_group != batch.row_group), "{batch:?} too early");
-            assert!(!self.begun.contains_key(&batch.row_group), "{batch:?} twice");
+            assert!(!self.pre_batch_done.contains_key(&batch.row_group), "{batch:?} twice");
         }
         for group in &rig.post_batch {
             assert!(rig.running.iter().all(|task| task.row_group != group.row_group), "{group:?} too early");
-            assert!(!self.ended.contains(&group.row_group), "{group:?} twice");
+            assert!(!self.post_batch_done.contains(&group.row_group), "{group:?} twice");
         }
         assert!(open.len() <= config.row_groups as usize, "the cap on row groups");
         assert!(rig.running.len() <= config.submission_limit as usize, "the submission limit");
         let demand = |task: &Task| rig.pipeline.plan().columns()[task.column.index()].demand[0].1;
         let held: u32 = rig.running.iter().map(demand).sum();
         assert!(held <= config.resources[0].1, "the limit of a resource");
-        for task in &rig.spawned[self.seen..] {
+        for task in &rig.spawned[self.checked_spawns..] {
             self.check_spawn(rig, config, task);
         }
-        self.seen = rig.spawned.len();
+        self.checked_spawns = rig.spawned.len();
         for row_group in &rig.saving {
-            assert!(!config.post_batch_hook || self.ended.contains(row_group), "{row_group} without its hook");
+            assert!(
+                !config.post_batch_hook || self.post_batch_done.contains(row_group),
+                "{row_group} without its hook"
+            );
             self.saved.insert(*row_group, 0);
         }
         assert_eq!(rig.handed_out.len(), self.saved.len(), "a row group is handed out once");
@@ -215,32 +218,32 @@ impl Checker {
 
     fn check_spawn(&mut self, rig: &Rig, config: &PipelineConfig, task: &Task) {
         let id = (task.row_group, task.column, task.row);
-        assert!(self.tries.insert((task.row_group, task.column, task.row, task.attempt)), "{task:?} twice");
+        assert!(self.attempts.insert((task.row_group, task.column, task.row, task.attempt)), "{task:?} twice");
         assert!(
-            task.attempt == 1 || self.tries.contains(&(id.0, id.1, id.2, task.attempt - 1)),
-            "{task:?} skips a try"
+            task.attempt == 1 || self.attempts.contains(&(id.0, id.1, id.2, task.attempt - 1)),
+            "{task:?} skips an attempt"
         );
         let is_over = [&self.done, &self.failed, &self.parked].into_iter().any(|ended| ended.contains(&id));
         assert!(!is_over, "{task:?} after its end");
         assert!(!config.done_row_groups.contains(&task.row_group), "{task:?} of a row group that is done");
-        let is_kept = task.row.is_some_and(|row| !missing_of(config, task.row_group, task.rows).contains(&row));
-        assert!(!is_kept, "{task:?} of a row that an earlier run has made");
+        let is_saved_before = task.row.is_some_and(|row| !missing_of(config, task.row_group, task.rows).contains(&row));
+        assert!(!is_saved_before, "{task:?} of a row that an earlier run has saved");
         assert!(!self.saved.contains_key(&task.row_group), "{task:?} after its checkpoint");
         let plan = rig.pipeline.plan();
         if config.pre_batch_hook {
-            let left_out = self.begun.get(&task.row_group);
+            let left_out = self.pre_batch_done.get(&task.row_group);
             assert_eq!(left_out.is_none(), plan.is_seed(task.column), "{task:?} on the wrong side of its hook");
             let is_left_out = left_out.is_some_and(|rows| rows.iter().any(|row| Some(*row) == task.row));
             assert!(!is_left_out, "{task:?} of a row that was left out");
         }
         if plan.columns()[task.column.index()].ordered {
-            let place = (task.row_group, task.row);
-            let before = self.places.insert(task.column, place);
-            assert!(before.is_none_or(|before| before <= place), "{task:?} after {before:?}");
+            let turn = (task.row_group, task.row);
+            let before = self.latest_turns.insert(task.column, turn);
+            assert!(before.is_none_or(|before| before <= turn), "{task:?} after {before:?}");
             let at_once = rig.running.iter().filter(|other| other.column == task.column).count();
             assert_eq!(at_once, 1, "{task:?} is not alone");
         }
-        assert!(!self.follows(plan, id), "{task:?} should have been skipped");
+        assert!(!self.is_skipped_with_upstream(plan, id), "{task:?} should have been skipped");
         for upstream in plan.upstreams(task.column) {
             if let Some(upstream) = upstream_of(plan, id, *upstream) {
                 assert!(self.is_done(plan, upstream), "{task:?} too early");
@@ -252,23 +255,24 @@ impl Checker {
     }
 
     /// Returns whether a task is skipped with an upstream instead of run.
-    fn follows(&self, plan: &Plan, id: Id) -> bool {
+    fn is_skipped_with_upstream(&self, plan: &Plan, id: Id) -> bool {
         let upstreams = || plan.upstreams(id.1).iter().filter_map(|upstream| upstream_of(plan, id, *upstream));
         plan.columns()[id.1.index()].skips_with_upstream
-            && upstreams().any(|upstream| self.skipped.contains(&upstream) || self.follows(plan, upstream))
+            && upstreams()
+                .any(|upstream| self.skipped.contains(&upstream) || self.is_skipped_with_upstream(plan, upstream))
             && upstreams().all(|upstream| self.is_done(plan, upstream))
     }
 
     fn is_done(&self, plan: &Plan, id: Id) -> bool {
-        self.done.contains(&id) || self.follows(plan, id)
+        self.done.contains(&id) || self.is_skipped_with_upstream(plan, id)
     }
 
-    fn never_ran(&mut self, task: &Task) {
-        let was_tried = self.tries.remove(&(task.row_group, task.column, task.row, task.attempt));
-        assert!(was_tried, "{task:?} was never asked for");
+    fn spawn_failed(&mut self, task: &Task) {
+        let was_tried = self.attempts.remove(&(task.row_group, task.column, task.row, task.attempt));
+        assert!(was_tried, "{task:?} was never spawned");
     }
 
-    fn answered(&mut self, task: &Task, ended: &Result<TaskOutcome, FatalError>) {
+    fn worker_ended(&mut self, task: &Task, ended: &Result<TaskOutcome, FatalError>) {
         let id = (task.row_group, task.column, task.row);
         match ended {
             Ok(TaskOutcome::Success) => drop(self.done.insert(id)),
@@ -288,13 +292,13 @@ impl Checker {
             let rows = group.live.iter().chain(&group.unmade).copied().chain(group.dropped.iter().map(|row| row.row));
             assert_eq!(rows.collect::<BTreeSet<u32>>(), missing, "each row is in one of the lists");
             for row in &group.live {
-                let left_out = self.begun.get(&group.row_group).is_some_and(|rows| rows.contains(row));
+                let left_out = self.pre_batch_done.get(&group.row_group).is_some_and(|rows| rows.contains(row));
                 assert!(!left_out, "row {row} of {group:?} was left out");
-                assert!(!config.pre_batch_hook || self.begun.contains_key(&group.row_group), "{group:?}");
+                assert!(!config.pre_batch_hook || self.pre_batch_done.contains_key(&group.row_group), "{group:?}");
                 for id in rig.pipeline.plan().order() {
                     let is_cell = rig.pipeline.plan().columns()[id.index()].strategy == Strategy::Cell;
                     let task = (group.row_group, *id, is_cell.then_some(*row));
-                    assert!(self.is_done(rig.pipeline.plan(), task), "{task:?} is saved and was never made");
+                    assert!(self.is_done(rig.pipeline.plan(), task), "{task:?} is saved but was never computed");
                 }
             }
             out += group.live.len() as u64;
@@ -310,12 +314,12 @@ impl Checker {
         for (row_group, column, row) in &self.parked {
             let group = rig.handed_out.iter().find(|group| group.row_group == *row_group);
             // Another column may have dropped the row since.
-            let lives = group.is_none_or(|group| match row {
+            let is_live = group.is_none_or(|group| match row {
                 Some(row) => group.live.contains(row),
                 None => !group.live.is_empty(),
             });
-            let is_told = report.stop != StopReason::Completed || !lives;
-            assert!(is_told, "{:?} without column {column:?}, row {row:?} of {row_group}", report.stop);
+            let is_reported = report.stop != StopReason::Completed || !is_live;
+            assert!(is_reported, "{:?} without column {column:?}, row {row:?} of {row_group}", report.stop);
         }
         if report.is_complete() {
             assert_eq!((report.rows_not_started, report.rows_unmade), (0, 0));
@@ -343,22 +347,22 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
     if columns.iter().all(|column| column.strategy != Strategy::FullColumn) {
         config.missing_rows = random_missing_rows(&mut rng, &config);
     }
-    let mut weather = OutcomeMix::random(&mut rng);
+    let mut outcomes = OutcomeMix::random(&mut rng);
     let cancel_at = (rng.below(5) == 0).then(|| rng.below(60));
     let wind_down_at = (rng.below(6) == 0).then(|| rng.below(60));
     let drain_at = (rng.below(6) == 0).then(|| rng.below(60));
     let bad_disk = rng.below(12) == 0;
     let bad_hooks = rng.below(6) == 0;
     if rng.below(6) == 0 {
-        weather.unavailable = 1 + rng.below(20);
+        outcomes.unavailable = 1 + rng.below(20);
     }
     let mut rig = Rig::start_with(columns, config.clone(), if is_watched { Interest::ALL } else { Interest::NONE });
     let mut checker = Checker::default();
     let mut totals = is_watched.then(EventTotals::default);
-    checker.look(&rig, &config);
+    checker.check(&rig, &config);
     for step in 0_u64.. {
         if let Some(totals) = &mut totals {
-            totals.look(&mut rig);
+            totals.check(&mut rig);
         }
         assert!(step < 100_000, "the run does not end");
         if rig.ends > 0 {
@@ -380,22 +384,22 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
             rig.answer_save(row_group, result);
         } else if !rig.running.is_empty() {
             let task = rig.running[rng.below(rig.running.len() as u64) as usize];
-            if rng.below(100) < weather.unspawned {
-                checker.never_ran(&task);
+            if rng.below(100) < outcomes.failed_spawns {
+                checker.spawn_failed(&task);
                 rig.fail_spawn(&rig.label(&task));
-                checker.look(&rig, &config);
+                checker.check(&rig, &config);
                 continue;
             }
             let aborted = rig.aborted.contains(&task.worker) && rng.below(4) > 0;
-            let ended = if aborted { Ok(TaskOutcome::Cancelled) } else { weather.end(&mut rng) };
-            checker.answered(&task, &ended);
+            let ended = if aborted { Ok(TaskOutcome::Cancelled) } else { outcomes.end(&mut rng) };
+            checker.worker_ended(&task, &ended);
             rig.end_worker_with(&rig.label(&task), ended);
             rig.advance(Duration::from_millis(rng.below(20)));
         } else {
-            let due = rig.pipeline.poll_timeout().expect("something is always going on before the end");
+            let due = rig.pipeline.poll_timeout().expect("a run that has not ended has work in progress");
             rig.advance(due - rig.now);
         }
-        checker.look(&rig, &config);
+        checker.check(&rig, &config);
     }
     checker.finish(&rig, &config);
     rig.report().clone()
@@ -406,11 +410,11 @@ fn answer_hook(rig: &mut Rig, checker: &mut Checker, rng: &mut Rng, bad: bool) {
     let fails = bad && rng.below(4) == 0;
     if let Some(batch) = rig.pre_batch.last().copied() {
         let left_out: Vec<u32> = (0..batch.rows).filter(|_| rng.below(5) == 0).collect();
-        checker.begun.insert(batch.row_group, left_out.clone());
+        checker.pre_batch_done.insert(batch.row_group, left_out.clone());
         rig.answer_pre_batch(batch.row_group, if fails { Err("bad".into()) } else { Ok(left_out) });
     } else if let Some(group) = rig.post_batch.first() {
         let row_group = group.row_group;
-        checker.ended.insert(row_group);
+        checker.post_batch_done.insert(row_group);
         rig.answer_post_batch(row_group, if fails { Err("bad".into()) } else { Ok(()) });
     }
 }
@@ -420,7 +424,7 @@ type Endings = BTreeMap<String, u32>;
 
 /// Runs every `stride`th of the seeds.
 fn run_worlds(seeds: Range<u64>, stride: usize) -> Endings {
-        /// The number of seeds between two progress messages.
+    /// The number of seeds between two progress messages.
     const STEP: u64 = 10_000;
     let mut endings = Endings::new();
     for seed in seeds.step_by(stride) {
@@ -462,7 +466,7 @@ fn every_random_run_computes_each_task_once_accounts_for_each_row_and_releases_e
         let shares = (0..THREADS).map(|first| scope.spawn(move || run_worlds(first..worlds, THREADS as usize)));
         for share in shares.collect::<Vec<_>>() {
             // A failing thread has printed its seed and the command that replays it.
-            for (kind, count) in share.join().expect("every world keeps the laws") {
+            for (kind, count) in share.join().expect("no run fails a check") {
                 *endings.entry(kind).or_default() += count;
             }
         }

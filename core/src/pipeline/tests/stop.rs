@@ -107,11 +107,11 @@ fn wind_down_before_the_start_ends_the_run_at_once() {
 #[test]
 fn a_run_that_is_wound_down_can_be_cancelled_or_fail() {
     let config = PipelineConfig { row_groups: 1, submission_limit: 1, ..rows(4, 2) };
-    let mut rig = listening([cell("a", &[])], config.clone());
+    let mut rig = watching_stops([cell("a", &[])], config.clone());
     rig.wind_down();
     rig.wind_down();
     rig.cancel();
-    assert_eq!(told(&mut rig), [stopping(StopKind::WoundDown, false), stopping(StopKind::Cancelled, true)]);
+    assert_eq!(stop_events(&mut rig), [stopping(StopKind::WoundDown, false), stopping(StopKind::Cancelled, true)]);
     assert_eq!(rig.pipeline.queued(), 0, "what was queued is thrown away as by any stop");
     rig.end_all(TaskOutcome::Cancelled);
     assert_eq!(*stop(&rig), StopReason::Cancelled);
@@ -201,13 +201,13 @@ fn invalid_missing_rows_are_rejected() {
 
 #[test]
 fn a_run_that_is_wound_down_can_be_drained_and_then_cancelled() {
-    let mut rig = listening([cell("a", &[])], PipelineConfig { row_groups: 1, ..rows(4, 2) });
+    let mut rig = watching_stops([cell("a", &[])], PipelineConfig { row_groups: 1, ..rows(4, 2) });
     rig.wind_down();
     rig.drain_run();
     rig.wind_down();
     rig.cancel();
     let stops = [(StopKind::WoundDown, false), (StopKind::Drained, false), (StopKind::Cancelled, true)];
-    assert_eq!(told(&mut rig), stops.map(|(stop, aborts)| stopping(stop, aborts)));
+    assert_eq!(stop_events(&mut rig), stops.map(|(stop, aborts)| stopping(stop, aborts)));
     rig.end_all(TaskOutcome::Cancelled);
     assert_eq!(*stop(&rig), StopReason::Cancelled);
 }
@@ -410,11 +410,11 @@ fn a_degraded_provider_causes_a_warning_and_the_run_continues() {
 }
 
 /// Returns the enabled events since the last call, each with its row group.
-fn told(rig: &mut Rig) -> Vec<(Option<u32>, SchedulerEventPayload)> {
+fn stop_events(rig: &mut Rig) -> Vec<(Option<u32>, SchedulerEventPayload)> {
     rig.events().into_iter().map(|event| (event.correlation.row_group, event.payload)).collect()
 }
 
-fn listening(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Rig {
+fn watching_stops(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Rig {
     let wanted = [SchedulerEventKind::JobStopping, SchedulerEventKind::RowGroupDiscarded];
     Rig::start_with(columns, config, Interest::of(&wanted))
 }
@@ -429,40 +429,40 @@ fn discarded(row_group: u32, reason: DiscardReason, rows: u32) -> (Option<u32>, 
 
 #[test]
 fn a_stop_is_emitted_with_each_discarded_row_group_even_if_nothing_is_queued() {
-    let mut rig = listening([cell("a", &[])], PipelineConfig { row_groups: 2, ..rows(4, 2) });
+    let mut rig = watching_stops([cell("a", &[])], PipelineConfig { row_groups: 2, ..rows(4, 2) });
     rig.succeed("a:1.0");
     assert_eq!(rig.pipeline.progress().queued, 0);
     rig.cancel();
-    assert_eq!(told(&mut rig), [stopping(StopKind::Cancelled, true)]);
+    assert_eq!(stop_events(&mut rig), [stopping(StopKind::Cancelled, true)]);
     rig.end_all(TaskOutcome::Cancelled);
-    let gone = |row_group| discarded(row_group, DiscardReason::Stopped, 2);
-    assert_eq!(told(&mut rig), [gone(0), gone(1)], "a complete row is lost with its row group");
+    let lost = |row_group| discarded(row_group, DiscardReason::Stopped, 2);
+    assert_eq!(stop_events(&mut rig), [lost(0), lost(1)], "a complete row is lost with its row group");
 }
 
 #[test]
 fn a_stop_is_emitted_again_only_if_it_becomes_stricter_or_more_severe() {
     let config = PipelineConfig { shutdown_window: 1, row_groups: 3, ..rows(6, 2) };
-    let mut rig = listening([cell("a", &[])], config);
+    let mut rig = watching_stops([cell("a", &[])], config);
     rig.end("a:0.0", FAILED);
-    assert_eq!(told(&mut rig), [stopping(StopKind::EarlyShutdown, false)]);
+    assert_eq!(stop_events(&mut rig), [stopping(StopKind::EarlyShutdown, false)]);
     rig.end("a:0.1", FAILED);
-    assert_eq!(told(&mut rig), [], "it stops already");
+    assert_eq!(stop_events(&mut rig), [], "it stops already");
     rig.answer_save(0, Err("disk full".into()));
     let unsaved = discarded(0, DiscardReason::Unsaved, 0);
-    assert_eq!(told(&mut rig), [stopping(StopKind::CheckpointFailed, false), unsaved]);
+    assert_eq!(stop_events(&mut rig), [stopping(StopKind::CheckpointFailed, false), unsaved]);
     rig.cancel();
-    assert_eq!(told(&mut rig), [stopping(StopKind::CheckpointFailed, true)]);
+    assert_eq!(stop_events(&mut rig), [stopping(StopKind::CheckpointFailed, true)]);
     rig.panic_worker("a:1.0", "worse");
-    assert_eq!(told(&mut rig), [stopping(StopKind::Fatal, true)]);
+    assert_eq!(stop_events(&mut rig), [stopping(StopKind::Fatal, true)]);
     rig.end_all(TaskOutcome::Cancelled);
-    assert_eq!(told(&mut rig).len(), 2);
+    assert_eq!(stop_events(&mut rig).len(), 2);
 }
 
 #[test]
 fn a_complete_run_emits_no_stop_and_no_discarded_row_group() {
-    let mut rig = listening([cell("a", &[])], rows(4, 2));
+    let mut rig = watching_stops([cell("a", &[])], rows(4, 2));
     rig.run_well();
-    assert_eq!(told(&mut rig), []);
+    assert_eq!(stop_events(&mut rig), []);
 }
 
 fn is_unavailable(rig: &Rig) -> bool {
