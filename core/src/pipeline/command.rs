@@ -12,7 +12,7 @@ use crate::time::Instant;
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", tag = "do"))]
-#[expect(missing_docs, reason = "the arguments of the method of that name")]
+#[expect(missing_docs, reason = "each variant has the arguments of one documented method")]
 #[non_exhaustive]
 pub enum PipelineCommand {
     CallThrough {

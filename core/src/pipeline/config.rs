@@ -203,22 +203,22 @@ impl PipelineConfig {
 
     fn validate_missing(&self, plan: &Plan) -> Result<(), ConfigError> {
         let Some(first) = self.missing_rows.first() else { return Ok(()) };
-        let refuse = |rows: &Range<u64>, expected| {
+        let reject = |rows: &Range<u64>, expected| {
             Err(ConfigError::new("missing_rows", format_args!("{}..{}", rows.start, rows.end), expected))
         };
         if !plan.keeps_parts() {
-            return refuse(first, "none, since the plan has columns that are made for whole row groups");
+            return reject(first, "none, since the plan has columns that are made for whole row groups");
         }
         let done: BTreeSet<u32> = self.done_row_groups.iter().copied().collect();
         let mut free = 0;
         for rows in &self.missing_rows {
             if rows.start < free || rows.is_empty() || rows.end > self.rows {
-                return refuse(rows, "ascending ranges of rows of this run, apart and not empty");
+                return reject(rows, "ascending ranges of rows of this run, apart and not empty");
             }
             free = rows.end + 1;
             let groups = row_groups_of(rows, self.row_group_size);
             if done.range(groups).next().is_some() {
-                return refuse(rows, "rows of row groups that are not in `done_row_groups`");
+                return reject(rows, "rows of row groups that are not in `done_row_groups`");
             }
         }
         Ok(())

@@ -348,9 +348,9 @@ impl Tally {
     /// Asserts the equations of the module at the end of a run, in debug builds.
     pub(crate) fn check(&self) {
         let accounted = self.rows_out + self.rows_dropped + self.rows_unmade;
-        debug_assert_eq!(self.rows_in, accounted, "every row is out, dropped or unmade");
-        let is_answered = |tasks: &TaskCounts| tasks.spawned == tasks.ended();
-        debug_assert!(self.tasks.iter().all(is_answered), "every worker answered once");
+        debug_assert_eq!(self.rows_in, accounted, "every row is saved, dropped or unmade");
+        let has_ended = |tasks: &TaskCounts| tasks.spawned == tasks.ended();
+        debug_assert!(self.tasks.iter().all(has_ended), "every worker ended once");
     }
 }
 

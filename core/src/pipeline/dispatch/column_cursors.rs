@@ -34,7 +34,7 @@ impl ColumnCursors {
     }
 
     /// Returns the row group and row that have the turn, or `None` if the column is not ordered.
-    pub(crate) fn holder(&self, plan: &Plan, column: ColumnId) -> Option<(u32, Option<u32>)> {
+    pub(crate) fn current_turn(&self, plan: &Plan, column: ColumnId) -> Option<(u32, Option<u32>)> {
         let cursor = self.0.iter().find(|cursor| cursor.column == column)?;
         Some((cursor.row_group, plan.is_cell(column).then_some(cursor.row)))
     }

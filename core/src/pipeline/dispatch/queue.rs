@@ -91,8 +91,8 @@ impl TaskQueue {
 
     /// Returns the index of a resource among the resources of the run.
     pub(crate) fn resource(&self, name: &str) -> Option<u32> {
-        let place = self.dispatcher.usage().position(|(known, ..)| known == name)?;
-        Some(place as u32)
+        let index = self.dispatcher.usage().position(|(known, ..)| known == name)?;
+        Some(index as u32)
     }
 
     /// Returns the largest number of concurrent workers.

@@ -93,7 +93,7 @@ impl Workers {
         }
         let id = lease.id();
         let answer = tasks.release(lease);
-        debug_assert_eq!(answer, ReleaseAnswer::Released, "the lease of a worker is live until it answers");
+        debug_assert_eq!(answer, ReleaseAnswer::Released, "the lease of a worker is live until the worker ends");
         Ok(EndedWorker { key, lease: id, answer })
     }
 

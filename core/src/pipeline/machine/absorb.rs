@@ -20,8 +20,8 @@ const SCRATCH: usize = 256;
 impl Pipeline {
     /// Reports that a worker ended. Its lease is released.
     ///
-    /// A second call for the same worker, or a call for a worker that never started, has no effect. The
-    /// return value reports this.
+    /// A second call for the same worker, or a call for a worker that never started, has no effect. It
+    /// returns [`ReleaseAnswer::Duplicate`] or [`ReleaseAnswer::UnknownLease`].
     pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseAnswer {
         let now = self.clock.observe(now);
         let payload = SchedulerEventPayload::TaskCompleted { worker, outcome: Some(outcome) };
@@ -59,7 +59,7 @@ impl Pipeline {
     /// one retry and is tried again once its row group has no running or queued task. It is dropped as
     /// [`WorkerLost`](DropReason::WorkerLost) when no retry is left, so the run ends even if the host can
     /// start no worker at all. A second report for the same worker, or a report for a worker that was never
-    /// requested, has no effect. The return value reports this.
+    /// requested, has no effect. It returns [`ReleaseAnswer::Duplicate`] or [`ReleaseAnswer::UnknownLease`].
     pub fn spawn_failed(&mut self, now: Instant, worker: WorkerId) -> ReleaseAnswer {
         let now = self.clock.observe(now);
         let ended = match self.end_worker(now, worker, SchedulerEventPayload::WorkerSpawnFailed { worker }) {

@@ -156,10 +156,11 @@ impl Pipeline {
         })
     }
 
-    fn wait_or_run_state(&self, why: TaskWait) -> TaskWait {
+    /// Returns `wait` while the run is running, and otherwise the state of the run as the reason.
+    fn wait_or_run_state(&self, wait: TaskWait) -> TaskWait {
         match self.lifecycle.state() {
             RunState::Idle => TaskWait::NotStarted,
-            RunState::Running => why,
+            RunState::Running => wait,
             RunState::Stopping(_) | RunState::Finished => TaskWait::Stopping,
         }
     }
@@ -187,7 +188,7 @@ impl Pipeline {
                 return TaskWait::Upstream { column, row };
             }
         }
-        match self.column_cursors.holder(&self.plan, key.column) {
+        match self.column_cursors.current_turn(&self.plan, key.column) {
             Some((row_group, row)) if group.frontier().is_ready(&self.plan, (key.column, key.row)) => {
                 TaskWait::Turn { row_group, row }
             }

@@ -24,8 +24,8 @@ impl Pipeline {
     /// Reports the result of a pre-batch hook.
     ///
     /// `Ok` contains the rows to leave out, counted from 0 within the row group, in any order. Duplicates are
-    /// allowed. If the hook failed, or if the group has no such row, the run stops. The call has no effect if
-    /// the hook of this row group is not in progress.
+    /// allowed. The run stops if the hook failed, or if the row group does not have one of these rows. The
+    /// call has no effect if the hook of this row group is not in progress.
     pub fn pre_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<Vec<u32>, HookError>) {
         let now = self.clock.observe(now);
         let Some(group) = self.row_groups.in_phase(row_group, RowGroupPhase::PreBatch) else { return };
@@ -48,8 +48,8 @@ impl Pipeline {
         self.pump(now);
     }
 
-    /// Reports the result of a post-batch hook. The row group is saved next. If the hook failed, the run
-    /// stops.
+    /// Reports the result of a post-batch hook. If the hook succeeded, the row group is saved next.
+    /// Otherwise the run stops.
     ///
     /// The call has no effect if the hook of this row group is not in progress.
     pub fn post_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<(), HookError>) {
@@ -68,7 +68,8 @@ impl Pipeline {
         self.pump(now);
     }
 
-    /// Reports the result of a checkpoint. The row group is removed. If the checkpoint failed, the run stops.
+    /// Reports the result of a checkpoint. If the checkpoint succeeded, the row group is removed. Otherwise
+    /// the run stops.
     ///
     /// The call has no effect if the checkpoint of this row group is not in progress.
     pub fn checkpoint_finished(&mut self, now: Instant, row_group: u32, result: Result<(), SaveError>) {

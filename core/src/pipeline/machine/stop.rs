@@ -108,8 +108,8 @@ impl Pipeline {
     }
 
     fn finish(&mut self, now: Instant, stop: StopReason) {
-        debug_assert_eq!(self.tasks.tasks().active_leases(), 0, "leases in = leases out");
-        debug_assert_eq!(self.tasks.tasks().queued(), 0, "nothing is queued when nothing is in work");
+        debug_assert_eq!(self.tasks.tasks().active_leases(), 0, "every lease is released");
+        debug_assert_eq!(self.tasks.tasks().queued(), 0, "no task is queued when no row group is active");
         self.tally.check();
         self.lifecycle.finish(self.report_at(now, stop));
         if self.emitter.is_on() {

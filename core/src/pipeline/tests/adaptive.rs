@@ -74,7 +74,7 @@ fn the_limit_on_admitted_rows_holds_for_any_target() {
     for _ in 0..6 {
         let first = rig.running_names().remove(0);
         rig.succeed(&first);
-        assert!(rig.pipeline.progress().row_groups_active <= 2, "three groups of four rows are more than ten");
+        assert!(rig.pipeline.progress().row_groups_active <= 2, "three groups of four rows exceed ten rows");
         if let Some(row_group) = rig.saving.first().copied() {
             rig.saved(row_group);
         }
@@ -84,16 +84,18 @@ fn the_limit_on_admitted_rows_holds_for_any_target() {
 
 #[test]
 fn control_loop_settings_out_of_range_are_rejected() {
-    let refused = |adaptive| {
+    let rejection = |adaptive| {
         let plan = PlanBuilder::new().column(model("draft", "scribe")).build().expect("a valid plan");
         let config = PipelineConfig { adaptive: Some(adaptive), ..adaptive_defaults() };
         std::string::ToString::to_string(&Pipeline::new(plan, config).expect_err("out of range"))
     };
     let good = AdaptiveRowGroups::default();
-    assert!(refused(AdaptiveRowGroups { initial: 9, ..good }).contains("`adaptive.initial` is 9; expected from 1 to"));
-    assert!(refused(AdaptiveRowGroups { shrink_after: 0, ..good }).contains("`adaptive.shrink_after` is 0"));
+    assert!(
+        rejection(AdaptiveRowGroups { initial: 9, ..good }).contains("`adaptive.initial` is 9; expected from 1 to")
+    );
+    assert!(rejection(AdaptiveRowGroups { shrink_after: 0, ..good }).contains("`adaptive.shrink_after` is 0"));
     let rows = AdaptiveRowGroups { max_admitted_rows: Some(0), ..good };
-    assert!(refused(rows).contains("`adaptive.max_admitted_rows` is 0"));
+    assert!(rejection(rows).contains("`adaptive.max_admitted_rows` is 0"));
 }
 
 fn adaptive_defaults() -> PipelineConfig {

@@ -21,11 +21,11 @@ fn requests(both: &mut BothMachines) -> Vec<RequestEvent> {
     core::iter::from_fn(|| both.admission.poll_event()).collect()
 }
 
-/// Returns the correlation of one attempt of a row, from the event of of_task worker's start.
+/// Returns the correlation of one attempt of a row, from the event of its worker's start.
 fn attempt_of(both: &BothMachines, row: u32, attempt: u32) -> Correlation {
     let is_attempt = |about: &Correlation| (about.row, about.attempt) == (Some(row), Some(attempt));
     let mut spawned = both.events.iter().filter(|event| event.payload.kind() == SchedulerEventKind::WorkerSpawned);
-    spawned.find(|event| is_attempt(&event.correlation)).expect("of_task worker was started").correlation
+    spawned.find(|event| is_attempt(&event.correlation)).expect("its worker was started").correlation
 }
 
 /// Returns the kinds of the events with the correlation `about`.

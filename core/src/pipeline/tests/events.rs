@@ -463,7 +463,7 @@ fn a_failed_hook_is_emitted_with_its_row_group() {
         PipelineConfig { pre_batch_hook: true, ..rows(1, 1) },
     );
     rig.succeed("seed:0");
-    rig.answer_pre_batch(0, Err("bad".into()));
+    rig.finish_pre_batch(0, Err("bad".into()));
     let failed = events_of(&mut rig, HookFailed);
     assert_eq!(failed.len(), 1);
     assert_eq!(failed[0].payload, SchedulerEventPayload::HookFailed { hook: Hook::PreBatch });
@@ -477,7 +477,7 @@ fn a_row_left_out_by_a_hook_is_emitted_without_a_task() {
         PipelineConfig { pre_batch_hook: true, ..rows(2, 2) },
     );
     rig.succeed("seed:0");
-    rig.answer_pre_batch(0, Ok([1].into()));
+    rig.finish_pre_batch(0, Ok([1].into()));
     let dropped = events_of(&mut rig, NonRetryableDropped);
     assert_eq!(
         dropped[0].payload,
@@ -554,7 +554,7 @@ fn events_can_be_enabled_and_disabled_during_a_run() {
     rig.succeed("a:0.0");
     let emitted = kinds(&mut rig);
     assert_eq!(emitted[..5], [TaskCompleted, TaskLeaseReleased, Selected, TaskLeaseAcquired, WorkerSpawned]);
-    assert!(emitted.contains(&AdmissionBlocked), "emitted anew");
+    assert!(emitted.contains(&AdmissionBlocked), "emitted again");
     rig.pipeline.set_interest(Interest::NONE);
     rig.run_well();
     assert_eq!(rig.events(), []);

@@ -37,7 +37,7 @@ fn the_reason_of_a_waiting_task_is_its_upstream_turn_row_group_or_pause() {
     assert_eq!(why(&rig, "a", 0, Some(1)), Some(TaskWait::Round));
     assert_eq!(why(&rig, "a", 7, Some(0)), None, "there is no such task");
     assert_eq!(rig.pipeline.why_waiting(u64::MAX), None);
-    assert_eq!(Pipeline::task_number(ColumnId(0), MAX_ROW_GROUPS, None), None, "nor can there be one");
+    assert_eq!(Pipeline::task_number(ColumnId(0), MAX_ROW_GROUPS, None), None, "no run can have such a task");
     rig.cancel();
     assert_eq!(why(&rig, "a", 1, Some(0)), Some(TaskWait::Stopping));
 }
@@ -46,9 +46,9 @@ fn the_reason_of_a_waiting_task_is_its_upstream_turn_row_group_or_pause() {
 fn the_reason_of_a_queued_task_is_the_resource_without_capacity() {
     let config = PipelineConfig { submission_limit: 1, ..rows(3, 3) };
     let rig = Rig::start([cell("a", &[])], config);
-    let Some(TaskWait::Denied { denial }) = why(&rig, "a", 0, Some(2)) else { panic!("it is short") };
+    let Some(TaskWait::Denied { denial }) = why(&rig, "a", 0, Some(2)) else { panic!("the task is denied") };
     assert_eq!((denial.reason, denial.resource.as_deref()), (DenialReason::NoCapacity, Some("submission")));
-    assert_eq!(rig.pipeline.why_idle_now(0), None, "nothing is idle");
+    assert_eq!(rig.pipeline.why_idle_now(0), None, "no slot is free");
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn the_reason_of_a_free_slot_is_a_denial_a_checkpoint_a_row_group_or_running_tas
     let gpu = cell("a", &[]).with_demand("gpu", 1).with_group(TaskGroup::local("gpu"));
     let config = PipelineConfig { resources: [("gpu".into(), 1)].into(), row_groups: 1, ..rows(4, 2) };
     let mut rig = Rig::start([gpu, cell("b", &["a"])], config);
-    let Some(SlotWait::Denied { denial }) = rig.pipeline.why_idle_now(0) else { panic!("the queue is short") };
+    let Some(SlotWait::Denied { denial }) = rig.pipeline.why_idle_now(0) else { panic!("the queued task is denied") };
     assert_eq!((denial.reason, denial.resource.as_deref()), (DenialReason::NoCapacity, Some("gpu")));
     rig.succeed("a:0.0");
     assert_eq!(rig.pipeline.why_idle_now(0), Some(SlotWait::RowGroups { reason: RowGroupBlock::AtCap }));

@@ -65,7 +65,7 @@ fn two_domains_of_one_model_are_judged_separately() {
     let mut rig = Rig::start_calling(columns, PipelineConfig { degraded_window: 2, ..config(2, 2) }, CALLS);
     rig.end("draft:0.0", failed(RetryKind::ServerError, 503));
     rig.end("vector:0.0", failed(RetryKind::ServerError, 503));
-    assert_eq!(rig.warnings, [], "one answer of each");
+    assert_eq!(rig.warnings, [], "each domain has one response");
     rig.end("vector:0.1", failed(RetryKind::ServerError, 503));
     assert_eq!(rig.warnings[0].resource.as_deref(), Some("embedding"));
     let is_it = |payload: &SchedulerEventPayload| payload.kind() == SchedulerEventKind::ProviderDegraded;
@@ -105,7 +105,7 @@ fn a_deferred_generator_blocks_row_groups_for_each_column_that_it_fills() {
     rig.end("draft:0.0", rate_limited(PAUSE));
     assert!(is_blocked_by_deferral(&rig));
     rig.advance(PAUSE);
-    assert!(!is_blocked_by_deferral(&rig), "it is tried again: the row group has its turn");
+    assert!(!is_blocked_by_deferral(&rig), "the task is queued again, so nothing waits for a retry");
 }
 
 #[test]
@@ -117,9 +117,9 @@ fn a_deferred_resource_blocks_row_groups_only_if_all_first_work_depends_on_it() 
     assert!(is_blocked_by_deferral(&rig));
     let mut rig = adaptive([calling("draft", "a", "chat"), calling("grade", "b", "judge")]);
     rig.end("draft:0.0", rate_limited(PAUSE));
-    assert!(!is_blocked_by_deferral(&rig), "a new row group begins with the judge");
+    assert!(!is_blocked_by_deferral(&rig), "a new row group can start with the judge");
     rig.end("grade:0.0", rate_limited(PAUSE));
-    assert!(is_blocked_by_deferral(&rig), "nothing that a new row group needs first is open");
+    assert!(is_blocked_by_deferral(&rig), "all first work of a new row group is deferred");
 }
 
 #[test]
@@ -145,10 +145,10 @@ fn a_local_column_neither_causes_nor_blocks_admission_while_the_model_waits() {
     rig.end("draft:0.0", rate_limited(PAUSE));
     assert!(is_blocked_by_deferral(&rig));
     rig.succeed("hash:0.0");
-    assert!(is_blocked_by_deferral(&rig), "the local branch goes on in the row groups in work");
+    assert!(is_blocked_by_deferral(&rig), "the local column continues in the active row groups");
     let mut rig = adaptive([calling("draft", "a", "chat"), cell("hash", &[])]);
     rig.end("hash:0.0", retry(RetryKind::Timeout));
-    assert!(!is_blocked_by_deferral(&rig), "a local failure says nothing about the model");
+    assert!(!is_blocked_by_deferral(&rig), "a local failure does not affect the model");
 }
 
 #[test]
@@ -159,11 +159,11 @@ fn a_deferred_custom_model_blocks_row_groups_like_a_model() {
     };
     let mut rig = adaptive([custom("draft", &[]), calling("grade", "b", "judge").with_upstream("draft")]);
     rig.end("draft:0.0", retry(RetryKind::Timeout));
-    assert!(is_blocked_by_deferral(&rig), "it comes first, though it is no request resource");
+    assert!(is_blocked_by_deferral(&rig), "it is the first call, although it is not a request resource");
     let mut rig = adaptive([calling("draft", "a", "chat"), custom("grade", &["draft"])]);
     rig.succeed("draft:0.0");
     rig.end("grade:0.0", retry(RetryKind::Timeout));
-    assert!(!is_blocked_by_deferral(&rig), "a new row group begins with the model");
+    assert!(!is_blocked_by_deferral(&rig), "a new row group starts with the model");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn rate_limited_rows_are_unmade_after_an_early_shutdown_caused_by_another_provid
     for label in ["grade:0.2", "grade:0.3"] {
         rig.end(label, FAILED);
     }
-    assert_eq!(rig.pipeline.poll_timeout(), None, "a run that stops tries nothing again");
+    assert_eq!(rig.pipeline.poll_timeout(), None, "a stopping run retries nothing");
     for label in rig.running_names() {
         rig.end(&label, rate_limited(PAUSE));
     }
@@ -189,9 +189,5 @@ fn rate_limited_rows_are_unmade_after_an_early_shutdown_caused_by_another_provid
     let failed = DropReason::Failed(FailureKind::Request);
     let grade = "grade".to_string();
     assert_eq!(rig.dropped(), [(grade, failed, 2)]);
-    assert_eq!(
-        rig.report().rows_unmade,
-        3,
-        "a rate limit costs no row: a resumed run makes those that the stop came before"
-    );
+    assert_eq!(rig.report().rows_unmade, 3, "a rate limit drops no row: a resumed run computes the unmade rows");
 }

@@ -175,22 +175,22 @@ impl Rig {
     }
 
     pub(crate) fn saved(&mut self, row_group: u32) {
-        self.answer_save(row_group, Ok(()));
+        self.finish_checkpoint(row_group, Ok(()));
     }
 
-    pub(crate) fn answer_save(&mut self, row_group: u32, result: Result<(), SaveError>) {
+    pub(crate) fn finish_checkpoint(&mut self, row_group: u32, result: Result<(), SaveError>) {
         self.saving.retain(|group| *group != row_group);
         self.pipeline.checkpoint_finished(self.now, row_group, result);
         self.drain();
     }
 
-    pub(crate) fn answer_pre_batch(&mut self, row_group: u32, result: Result<Vec<u32>, HookError>) {
+    pub(crate) fn finish_pre_batch(&mut self, row_group: u32, result: Result<Vec<u32>, HookError>) {
         self.pre_batch.retain(|batch| batch.row_group != row_group);
         self.pipeline.pre_batch_finished(self.now, row_group, result);
         self.drain();
     }
 
-    pub(crate) fn answer_post_batch(&mut self, row_group: u32, result: Result<(), HookError>) {
+    pub(crate) fn finish_post_batch(&mut self, row_group: u32, result: Result<(), HookError>) {
         self.post_batch.retain(|group| group.row_group != row_group);
         self.pipeline.post_batch_finished(self.now, row_group, result);
         self.drain();
@@ -229,9 +229,9 @@ impl Rig {
             if let Some(row_group) = self.saving.first().copied() {
                 self.saved(row_group);
             } else if let Some(batch) = self.pre_batch.first().copied() {
-                self.answer_pre_batch(batch.row_group, Ok(Vec::new()));
+                self.finish_pre_batch(batch.row_group, Ok(Vec::new()));
             } else if let Some(row_group) = self.post_batch.first().map(|group| group.row_group) {
-                self.answer_post_batch(row_group, Ok(()));
+                self.finish_post_batch(row_group, Ok(()));
             } else if let Some(task) = self.running.first().copied() {
                 let outcome = outcome(self, &task);
                 self.end(&self.label(&task), outcome);
@@ -248,7 +248,7 @@ impl Rig {
 
     /// Returns the report of an ended run, after checking its equations.
     pub(crate) fn report(&self) -> &RunReport {
-        let report = self.pipeline.report().expect("the run is over");
+        let report = self.pipeline.report().expect("the run has ended");
         assert_eq!(report.rows_in, report.rows_out + report.rows_dropped + report.rows_unmade, "{report:?}");
         assert_eq!(report.rows, report.rows_resumed + report.rows_in + report.rows_not_started, "{report:?}");
         assert_eq!(report.dropped.iter().map(|count| count.rows).sum::<u64>(), report.rows_dropped);

@@ -197,7 +197,7 @@ impl Checker {
             assert!(rig.running.iter().all(|task| task.row_group != group.row_group), "{group:?} too early");
             assert!(!self.post_batch_done.contains(&group.row_group), "{group:?} twice");
         }
-        assert!(open.len() <= config.row_groups as usize, "the cap on row groups");
+        assert!(open.len() <= config.row_groups as usize, "the limit of row groups");
         assert!(rig.running.len() <= config.submission_limit as usize, "the submission limit");
         let demand = |task: &Task| rig.pipeline.plan().columns()[task.column.index()].demand[0].1;
         let held: u32 = rig.running.iter().map(demand).sum();
@@ -213,7 +213,7 @@ impl Checker {
             );
             self.saved.insert(*row_group, 0);
         }
-        assert_eq!(rig.handed_out.len(), self.saved.len(), "a row group is handed out once");
+        assert_eq!(rig.handed_out.len(), self.saved.len(), "a row group is checkpointed once");
     }
 
     fn check_spawn(&mut self, rig: &Rig, config: &PipelineConfig, task: &Task) {
@@ -232,7 +232,11 @@ impl Checker {
         let plan = rig.pipeline.plan();
         if config.pre_batch_hook {
             let left_out = self.pre_batch_done.get(&task.row_group);
-            assert_eq!(left_out.is_none(), plan.is_seed(task.column), "{task:?} on the wrong side of its hook");
+            assert_eq!(
+                left_out.is_none(),
+                plan.is_seed(task.column),
+                "{task:?} before or after the pre-batch hook, contrary to its column"
+            );
             let is_left_out = left_out.is_some_and(|rows| rows.iter().any(|row| Some(*row) == task.row));
             assert!(!is_left_out, "{task:?} of a row that was left out");
         }
@@ -241,7 +245,7 @@ impl Checker {
             let before = self.latest_turns.insert(task.column, turn);
             assert!(before.is_none_or(|before| before <= turn), "{task:?} after {before:?}");
             let at_once = rig.running.iter().filter(|other| other.column == task.column).count();
-            assert_eq!(at_once, 1, "{task:?} is not alone");
+            assert_eq!(at_once, 1, "{task:?} runs concurrently with another task of its ordered column");
         }
         assert!(!self.is_skipped_with_upstream(plan, id), "{task:?} should have been skipped");
         for upstream in plan.upstreams(task.column) {
@@ -319,7 +323,7 @@ impl Checker {
                 None => !group.live.is_empty(),
             });
             let is_reported = report.stop != StopReason::Completed || !is_live;
-            assert!(is_reported, "{:?} without column {column:?}, row {row:?} of {row_group}", report.stop);
+            assert!(is_reported, "{:?} although column {column:?}, row {row:?} of {row_group} is parked", report.stop);
         }
         if report.is_complete() {
             assert_eq!((report.rows_not_started, report.rows_unmade), (0, 0));
@@ -377,11 +381,11 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
         } else if (!rig.pre_batch.is_empty() || !rig.post_batch.is_empty())
             && (rng.below(3) == 0 || rig.running.is_empty())
         {
-            answer_hook(&mut rig, &mut checker, &mut rng, bad_hooks);
+            finish_hook(&mut rig, &mut checker, &mut rng, bad_hooks);
         } else if !rig.saving.is_empty() && (rng.below(3) == 0 || rig.running.is_empty()) {
             let row_group = rig.saving[rng.below(rig.saving.len() as u64) as usize];
             let result = if bad_disk && rng.below(3) == 0 { Err("no space".into()) } else { Ok(()) };
-            rig.answer_save(row_group, result);
+            rig.finish_checkpoint(row_group, result);
         } else if !rig.running.is_empty() {
             let task = rig.running[rng.below(rig.running.len() as u64) as usize];
             if rng.below(100) < outcomes.failed_spawns {
@@ -406,16 +410,16 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
 }
 
 /// Reports the result of a hook that is in progress.
-fn answer_hook(rig: &mut Rig, checker: &mut Checker, rng: &mut Rng, bad: bool) {
+fn finish_hook(rig: &mut Rig, checker: &mut Checker, rng: &mut Rng, bad: bool) {
     let fails = bad && rng.below(4) == 0;
     if let Some(batch) = rig.pre_batch.last().copied() {
         let left_out: Vec<u32> = (0..batch.rows).filter(|_| rng.below(5) == 0).collect();
         checker.pre_batch_done.insert(batch.row_group, left_out.clone());
-        rig.answer_pre_batch(batch.row_group, if fails { Err("bad".into()) } else { Ok(left_out) });
+        rig.finish_pre_batch(batch.row_group, if fails { Err("bad".into()) } else { Ok(left_out) });
     } else if let Some(group) = rig.post_batch.first() {
         let row_group = group.row_group;
         checker.post_batch_done.insert(row_group);
-        rig.answer_post_batch(row_group, if fails { Err("bad".into()) } else { Ok(()) });
+        rig.finish_post_batch(row_group, if fails { Err("bad".into()) } else { Ok(()) });
     }
 }
 
@@ -454,7 +458,7 @@ fn every_random_run_computes_each_task_once_accounts_for_each_row_and_releases_e
     const THREADS: u64 = 2;
     let number = |name| {
         let value = std::env::var(name).ok()?;
-        Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a whole number")))
+        Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not an integer")))
     };
     if let Some(seed) = number("TIDEGATE_SEED") {
         run_worlds(seed..seed + 1, 1);

@@ -39,7 +39,7 @@ fn an_ordered_full_column_runs_in_row_group_order_with_a_limit_on_row_groups() {
     rig.succeed("seed:0");
     assert_eq!(rig.running_names(), ["seed:1", "all:0"]);
     rig.succeed("seed:1");
-    assert_eq!(rig.running_names(), ["all:0"], "two row groups are in work");
+    assert_eq!(rig.running_names(), ["all:0"], "two row groups are active");
     rig.run_well();
     let order: alloc::vec::Vec<u32> =
         rig.spawned.iter().filter(|task| rig.name(task) == "all").map(|task| task.row_group).collect();

@@ -22,7 +22,7 @@ fn skips(rig: &Rig) -> Vec<(u64, u64)> {
 fn a_skipped_cell_counts_as_done_and_its_row_can_be_complete() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], rows(2, 2));
     rig.end("a:0.0", SKIPPED);
-    assert_eq!(rig.running_names(), ["a:0.1", "b:0.0"], "b runs as if a had been made");
+    assert_eq!(rig.running_names(), ["a:0.1", "b:0.0"], "b runs as if a had been computed");
     rig.run_well();
     assert_eq!((rig.report().rows_out, rig.report().rows_dropped), (2, 0));
     assert_eq!(skips(&rig), [(1, 0), (0, 0)]);
@@ -93,7 +93,7 @@ fn a_skip_does_not_count_as_a_response_of_the_provider() {
     rig.end("a:0.2", rate_limited(Duration::from_secs(5)));
     rig.run_well();
     let stop = &rig.report().stop;
-    assert!(matches!(stop, StopReason::ProviderUnavailable { .. }), "the skip in between did not end the wait: {stop}");
+    assert!(matches!(stop, StopReason::ProviderUnavailable { .. }), "the skip did not reset the patience: {stop}");
 }
 
 #[test]

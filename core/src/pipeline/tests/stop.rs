@@ -37,7 +37,7 @@ fn cancel_does_not_affect_saved_row_groups_or_checkpoints_in_progress() {
     rig.succeed("a:1.0");
     rig.cancel();
     rig.end_all(TaskOutcome::Cancelled);
-    assert_eq!(rig.ends, 0, "the checkpoint is not answered");
+    assert_eq!(rig.ends, 0, "the checkpoint is in progress");
     rig.saved(1);
     let report = rig.report();
     assert_eq!((report.rows_out, report.rows_unmade, report.rows_not_started), (2, 1, 1));
@@ -112,7 +112,7 @@ fn a_run_that_is_wound_down_can_be_cancelled_or_fail() {
     rig.wind_down();
     rig.cancel();
     assert_eq!(stop_events(&mut rig), [stopping(StopKind::WoundDown, false), stopping(StopKind::Cancelled, true)]);
-    assert_eq!(rig.pipeline.queued(), 0, "what was queued is thrown away as by any stop");
+    assert_eq!(rig.pipeline.queued(), 0, "queued tasks are discarded, as by any stop");
     rig.end_all(TaskOutcome::Cancelled);
     assert_eq!(*stop(&rig), StopReason::Cancelled);
     let mut rig = Rig::start([cell("a", &[])], PipelineConfig { shutdown_window: 1, ..config });
@@ -159,7 +159,7 @@ fn a_drained_run_saves_complete_and_dropped_rows_and_a_resumed_run_computes_the_
 
     let missing_rows = [1..2, 3..4].into();
     let mut rest = Rig::start(columns, PipelineConfig { missing_rows, ..config });
-    assert_eq!(rest.running_names(), ["seed:0"], "the rows are read again");
+    assert_eq!(rest.running_names(), ["seed:0"], "the seed runs again");
     rest.run_well();
     let spawned: Vec<_> = rest.spawned.iter().map(|task| rest.label(task)).collect();
     assert_eq!(spawned[1..5], ["a:0.1", "a:0.3", "b:0.1", "b:0.3"]);
@@ -180,23 +180,23 @@ fn an_incomplete_row_group_is_not_saved_if_its_rows_depend_on_each_other() {
     assert_eq!((rig.handed_out.len(), rig.report().rows_out, rig.report().rows_unmade), (0, 0, 2));
     let columns = [cell("a", &[]), whole("w", &["a"])];
     let plan = columns.into_iter().fold(PlanBuilder::new(), PlanBuilder::column).build().unwrap();
-    let refused =
+    let rejection =
         Pipeline::new(plan, PipelineConfig { missing_rows: core::iter::once(0..1).collect(), ..config }).unwrap_err();
-    assert!(refused.to_string().contains("missing_rows"), "{refused}");
+    assert!(rejection.to_string().contains("missing_rows"), "{rejection}");
 }
 
 #[test]
 fn invalid_missing_rows_are_rejected() {
-    let refused = |missing: &[core::ops::Range<u64>]| {
+    let rejection = |missing: &[core::ops::Range<u64>]| {
         let plan = PlanBuilder::new().column(cell("a", &[])).build().unwrap();
         let config = PipelineConfig { done_row_groups: [0].into(), missing_rows: missing.into(), ..rows(10, 4) };
         Pipeline::new(plan, config).unwrap_err().to_string()
     };
     let one = |rows: core::ops::Range<u64>| Vec::from([rows]);
     for wrong in [one(5..5), one(9..11), [8..9, 5..6].into(), [5..6, 6..7].into()] {
-        assert!(refused(&wrong).contains("ascending ranges of rows of this run"), "{wrong:?}");
+        assert!(rejection(&wrong).contains("ascending ranges of rows of this run"), "{wrong:?}");
     }
-    assert!(refused(&one(3..5)).contains("not in `done_row_groups`"));
+    assert!(rejection(&one(3..5)).contains("not in `done_row_groups`"));
 }
 
 #[test]
@@ -261,13 +261,13 @@ fn an_incomplete_row_group_without_complete_or_dropped_rows_is_not_saved() {
 fn a_retryable_failure_counts_towards_early_shutdown_only_if_it_drops_its_row() {
     let config = PipelineConfig { shutdown_window: 2, retries: 1, ..rows(8, 8) };
     let mut rig = Rig::start([cell("a", &[])], config.clone());
-    let mut tries = 0;
+    let mut attempts = 0;
     rig.run(|_, _| {
-        tries += 1;
+        attempts += 1;
         retry(RetryKind::ServerError)
     });
     assert_eq!(*stop(&rig), StopReason::EarlyShutdown { failures: 2, window: 2 });
-    assert_eq!((tries, rig.report().rows_dropped, rig.report().rows_unmade), (10, 2, 6));
+    assert_eq!((attempts, rig.report().rows_dropped, rig.report().rows_unmade), (10, 2, 6));
 
     // The first attempts drop no row: one failure of every row does not stop the run.
     let mut rig = Rig::start([cell("a", &[])], config);
@@ -315,7 +315,7 @@ fn two_rate_limits_far_apart_do_not_stop_the_work_of_other_providers() {
         |rig, task| if rig.name(task) == "b" { rate_limited(Duration::from_secs(1)) } else { TaskOutcome::Success },
     );
     assert!(matches!(stop(&rig), StopReason::ProviderUnavailable { .. }), "{}", stop(&rig));
-    assert_eq!(rig.report().columns[0].tasks.succeeded, 40, "all that could be made");
+    assert_eq!(rig.report().columns[0].tasks.succeeded, 40, "all other work is done");
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn a_failed_checkpoint_stops_the_run_and_keeps_its_row_group() {
     rig.succeed("a:0.0");
     rig.succeed("a:0.1");
     rig.succeed("a:1.0");
-    rig.answer_save(0, Err("disk full".into()));
+    rig.finish_checkpoint(0, Err("disk full".into()));
     assert_eq!((rig.running_names().len(), rig.ends), (1, 0));
     rig.end("a:1.1", FAILED);
     // The other row group is complete, so it is saved as well.
@@ -397,7 +397,7 @@ fn a_degraded_provider_causes_a_warning_and_the_run_continues() {
         rig.end(&first, outcome);
     }
     for outcome in [retry(RetryKind::ServerError), retry(RetryKind::ServerError)] {
-        assert_eq!(rig.warnings, [], "what request admission did is no answer of the provider");
+        assert_eq!(rig.warnings, [], "an admission timeout is not a response of the provider");
         let first = rig.running_names().remove(0);
         rig.end(&first, outcome);
     }
@@ -436,7 +436,7 @@ fn a_stop_is_emitted_with_each_discarded_row_group_even_if_nothing_is_queued() {
     assert_eq!(stop_events(&mut rig), [stopping(StopKind::Cancelled, true)]);
     rig.end_all(TaskOutcome::Cancelled);
     let lost = |row_group| discarded(row_group, DiscardReason::Stopped, 2);
-    assert_eq!(stop_events(&mut rig), [lost(0), lost(1)], "a complete row is lost with its row group");
+    assert_eq!(stop_events(&mut rig), [lost(0), lost(1)], "a complete row is discarded with its row group");
 }
 
 #[test]
@@ -446,8 +446,8 @@ fn a_stop_is_emitted_again_only_if_it_becomes_stricter_or_more_severe() {
     rig.end("a:0.0", FAILED);
     assert_eq!(stop_events(&mut rig), [stopping(StopKind::EarlyShutdown, false)]);
     rig.end("a:0.1", FAILED);
-    assert_eq!(stop_events(&mut rig), [], "it stops already");
-    rig.answer_save(0, Err("disk full".into()));
+    assert_eq!(stop_events(&mut rig), [], "the run is stopping already");
+    rig.finish_checkpoint(0, Err("disk full".into()));
     let unsaved = discarded(0, DiscardReason::Unsaved, 0);
     assert_eq!(stop_events(&mut rig), [stopping(StopKind::CheckpointFailed, false), unsaved]);
     rig.cancel();

@@ -105,7 +105,7 @@ impl BothMachines {
             self.totals.apply(&event);
             self.events.push(event);
         }
-        assert_eq!(self.totals.yielded(), self.suspended(), "the events say who holds nothing");
+        assert_eq!(self.totals.yielded(), self.suspended(), "the events agree on the number of suspended workers");
         self.check();
     }
 
@@ -136,7 +136,7 @@ impl BothMachines {
         let (waiter, state) = match answer {
             RequestEffect::Granted { waiter, lease } => (waiter, WorkerState::Calling(lease)),
             RequestEffect::Refused { waiter, .. } => (waiter, WorkerState::Rejected),
-            other @ RequestEffect::HealthCall { .. } => panic!("nobody makes any: {other:?}"),
+            other @ RequestEffect::HealthCall { .. } => panic!("no worker makes such a call: {other:?}"),
         };
         let is_it = |state: &WorkerState| matches!(state, WorkerState::Waiting(other) if *other == waiter);
         let found = self.workers.values_mut().find(|(_, state)| is_it(state));
@@ -168,7 +168,7 @@ impl BothMachines {
     pub(super) fn end_call(&mut self, label: &str, outcome: Completion) {
         let (_, state) = self.workers.get_mut(label).unwrap();
         let WorkerState::Calling(lease) = core::mem::replace(state, WorkerState::Nothing) else {
-            panic!("{label} calls nobody")
+            panic!("{label} is not in a call")
         };
         let _ = self.admission.release(self.now, lease, &outcome);
         self.settle();
@@ -226,7 +226,7 @@ impl BothMachines {
         assert!(!self.pipeline.is_waiting_for_suspended() && !self.admission.needs_resume());
         for (label, (task, state)) in &self.workers {
             if matches!(state, WorkerState::Calling(_)) {
-                assert!(!self.pipeline.is_suspended(task.worker), "{label} calls and holds no worker slot");
+                assert!(!self.pipeline.is_suspended(task.worker), "{label} is in a call without a worker slot");
             }
         }
         for resource in self.calls.iter().flatten() {
@@ -304,7 +304,7 @@ fn a_suspended_worker_gets_the_request_lease_only_together_with_its_slot() {
     // The call ends, but its worker keeps its slot: the provider has capacity, but no slot is free.
     both.end_call("a0", Outcome::Success.into());
     assert_eq!((both.calling(), both.suspended()), (Vec::new(), 1));
-    assert_eq!(both.admission.active_leases(), 0, "the request lease is not held while the slot is awaited");
+    assert_eq!(both.admission.active_leases(), 0, "no request lease is held while the worker waits for a slot");
     both.succeed("b1");
     assert_eq!((both.calling(), both.suspended()), (["a1"].to_vec(), 0));
 }
@@ -374,7 +374,7 @@ fn a_suspended_worker_with_a_rejected_request_can_request_again_and_resume() {
     assert!(matches!(both.workers["a1"].1, WorkerState::Rejected));
     both.end_call("a0", Outcome::Success.into());
     both.request_call("a1");
-    assert_eq!((both.calling(), both.suspended()), (Vec::new(), 1), "there is room at the provider, and no slot");
+    assert_eq!((both.calling(), both.suspended()), (Vec::new(), 1), "the provider has capacity, but no slot is free");
     both.succeed("a0");
     assert_eq!((both.calling(), both.suspended()), (["a1"].to_vec(), 0));
 }
@@ -478,14 +478,14 @@ fn random_run(seed: u64) -> u64 {
     let mut commands = 0;
     while !both.ended {
         commands += 1;
-        assert!(commands < 20_000, "it does not come to an end");
+        assert!(commands < 20_000, "the run does not end");
         let labels: Vec<String> = both.workers.keys().cloned().collect();
         // A worker that waits can only continue after another event.
         let movable = |label: &&String| !matches!(both.workers[*label].1, WorkerState::Waiting(_));
         let movable: Vec<&String> = labels.iter().filter(movable).collect();
         if movable.is_empty() {
             let next = both.admission.poll_timeout().into_iter().chain(both.pipeline.poll_timeout()).min();
-            let next = next.expect("somebody can move, now or later");
+            let next = next.expect("a run that has not ended has a timer or a worker that can continue");
             both.advance(next - both.now);
             continue;
         }
