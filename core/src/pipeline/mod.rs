@@ -12,8 +12,7 @@
 //!             optional hooks: one after the seed columns and before all others, one before the checkpoint
 //!
 //! task:       waiting --upstreams complete--> queued --lease--> running --success, skipped--> done
-//!                                               ^                  |---failed------> dropped, with its row
-//! or group
+//!                                               ^                  |---failed------> dropped, with its rows
 //!                                               |--round---- deferred <---retryable
 //!                                               |--due------ delayed <----rate limit, admission timeout
 //! ```

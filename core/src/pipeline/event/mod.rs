@@ -252,9 +252,10 @@ pub enum SchedulerEventPayload {
         /// The number of queued tasks.
         queued: u32,
     },
-    /// A task may not start, because its group is at its limit while another group could start a task. A group
-    /// causes at most one event of this kind or of [`AdmissionDenied`](Self::AdmissionDenied) in a round of
-    /// dispatching.
+    /// A task may not start, because its group is at its limit while another group could start a task.
+    ///
+    /// A group causes at most one event of this kind or of [`AdmissionDenied`](Self::AdmissionDenied) in a
+    /// round of dispatching.
     GroupCapped {
         /// The resource of which the group holds its share, numbered as in
         /// [`AdmissionBlocked`](Self::AdmissionBlocked). `None` if the group is at its limit of leases.

@@ -48,7 +48,7 @@ impl Pipeline {
         if self.lifecycle.is_running() {
             if self.row_groups.is_exhausted() {
                 match self.unavailable.take() {
-                    // A parked task has closed the run to further row groups, and no admitted row group is left.
+                    // A parked task has closed the run to further row groups, and no admitted one is left.
                     Some(group) if self.rows_not_started() > 0 => {
                         self.stop(StopReason::ProviderUnavailable { group }, StopMode::DrainPartial);
                     }
