@@ -23,6 +23,8 @@ pub struct LeaseId {
 }
 
 /// The answer to a release. Only [`ReleaseAnswer::Released`] changed a counter.
+///
+/// Exhaustive on purpose: a release ends in one of these ways, and a caller may check each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -43,6 +45,7 @@ pub enum ReleaseAnswer {
 /// How often each irregular release was answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct ReleaseDiagnostics {
     /// Second releases.
     pub duplicate: u64,

@@ -42,6 +42,7 @@ pub trait JobKind: fmt::Debug {
 }
 
 /// A failure of a job that is not an error of its workload: a panic, or the loss of its future.
+#[derive(Debug)]
 pub struct Failure(pub(super) String);
 
 pin_project! {

@@ -246,7 +246,7 @@ impl<H: Host> RunHandle<H> {
         self.shared.cancel();
     }
 
-    /// The commands of the run's pipeline that were recorded since the last call: see [`Recorded::record`].
+    /// The commands of the run's pipeline that were recorded since the last call: see [`Recorded::start_recording`].
     #[must_use]
     pub fn take_commands(&self) -> Vec<Stamped<PipelineCommand>> {
         self.shared.read(Recorded::take_commands)

@@ -159,6 +159,8 @@ pub struct Candidate {
 }
 
 /// The judge's answer about a candidate.
+///
+/// Exhaustive on purpose: a caller makes it, and only the queue reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eligibility {
     /// Select it.

@@ -19,6 +19,7 @@
 mod acquire;
 pub(crate) mod alarm;
 mod classify;
+mod control;
 mod health_calls;
 mod permit;
 mod run;
@@ -33,6 +34,7 @@ use core::future::Future;
 
 pub use acquire::{Acquire, AcquireOf, AcquireOwned};
 pub use classify::Classify;
+pub use control::GateControl;
 pub use health_calls::HealthCalls;
 pub use permit::{GateRef, OwnedPermit, Permit, PermitOf};
 pub use run::{ByResult, Run};
@@ -101,6 +103,7 @@ impl<H: Host> Gate<H> {
     /// half-way, the permit is released as local cancelled.
     ///
     /// ```
+    /// # #[cfg(feature = "sim")] {
     /// # use tidegate_core::gate::Gate;
     /// # use tidegate_core::request::{Domain, Outcome, RequestAdmission, RequestConfig};
     /// # use tidegate_core::sim::executor::Executor;
@@ -129,6 +132,7 @@ impl<H: Host> Gate<H> {
     /// # assert_eq!(length, Ok(3));
     /// # });
     /// # answer.expect("nothing waits for ever");
+    /// # }
     /// # Ok::<(), tidegate_core::error::ConfigError>(())
     /// ```
     pub fn run<F>(&self, request: Request, call: F) -> Run<'_, H, F, ByResult<F>>
@@ -160,6 +164,7 @@ impl<H: Host> Gate<H> {
     /// released as local cancelled.
     ///
     /// ```
+    /// # #[cfg(feature = "sim")] {
     /// # use tidegate_core::gate::Gate;
     /// # use tidegate_core::request::{Domain, RequestAdmission, RequestConfig};
     /// # use tidegate_core::sim::executor::Executor;
@@ -182,6 +187,7 @@ impl<H: Host> Gate<H> {
     /// # });
     /// # let answer = answer.expect("nothing waits for ever");
     /// assert_eq!(answer, Ok(Ok("an answer")));
+    /// # }
     /// # Ok::<(), tidegate_core::error::ConfigError>(())
     /// ```
     pub async fn run_through_outages<F, Fut>(
@@ -212,13 +218,13 @@ impl<H: Host> Gate<H> {
         }
     }
 
-    /// Gives the machine any other command, such as a registration, and delivers what follows from it.
+    /// Lends the controller for anything but calls: registration, settings, events, and reading. What follows
+    /// from a command is delivered once `command` returns.
     ///
-    /// [`Recorded`] has the methods of [`RequestAdmission`].
     /// `command` runs under the gate's lock: it must be short, and must not call back into the gate. If it
     /// panics, what it changed until then is delivered.
-    pub fn with<R>(&self, command: impl FnOnce(&mut Recorded<RequestAdmission>, Instant) -> R) -> R {
-        self.shared.command(|state, now| command(&mut state.machine, now))
+    pub fn with<R>(&self, command: impl FnOnce(&mut GateControl<'_>, Instant) -> R) -> R {
+        self.shared.command(|state, now| command(&mut GateControl(&mut state.machine), now))
     }
 
     /// Emits the pending events to `sinks`, outside the lock. Events are recorded from a call of

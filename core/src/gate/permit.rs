@@ -104,9 +104,10 @@ impl<G: GateRef> PermitOf<G> {
     }
 
     /// Releases the slot and reports how the call ended, for a caller that makes it again if it failed in an
-    /// outage: with [`AcquireOf::again`](super::AcquireOf::again).
+    /// outage: with [`AcquireOf::with_retry`](super::AcquireOf::with_retry).
     ///
     /// ```
+    /// # #[cfg(feature = "sim")] {
     /// # use tidegate_core::gate::Gate;
     /// # use tidegate_core::request::{Domain, HealthConfig, RequestAdmission, RequestConfig};
     /// # use tidegate_core::sim::executor::Executor;
@@ -137,6 +138,7 @@ impl<G: GateRef> PermitOf<G> {
     /// }
     /// # });
     /// # assert_eq!(answer, Ok(Ok(Outcome::Success)));
+    /// # }
     /// # Ok::<(), tidegate_core::error::ConfigError>(())
     /// ```
     pub fn finish_call(mut self, completion: impl Into<Completion>) -> AfterCall {

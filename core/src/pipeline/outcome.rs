@@ -41,6 +41,7 @@ impl WorkerId {
 /// One unit of work for one worker. The worker already holds its task lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Task {
     /// The worker. The driver reports its end with this id.
     pub worker: WorkerId,
@@ -168,6 +169,8 @@ impl fmt::Display for FailureKind {
 }
 
 /// How one worker ended. A panic or another bug is not an outcome: it is reported as a [`FatalError`].
+///
+/// This enum is exhaustive, because a host counts and reports each outcome under its own name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -311,9 +314,10 @@ pub enum DiscardReason {
     HookFailed,
 }
 
-/// A row that was dropped, and is therefore not part of the checkpoint.
+/// A dropped row, which is left out of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct DroppedRow {
     /// The row, counted from 0 within the row group.
     pub row: u32,
@@ -352,6 +356,7 @@ pub struct FinishedRowGroup {
 /// group are live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Batch {
     /// The row group, counted from 0 over the whole run.
     pub row_group: u32,
@@ -365,6 +370,7 @@ pub struct Batch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum Hook {
     /// Called after the seed columns and before all other columns.
     PreBatch,
@@ -451,6 +457,8 @@ impl fmt::Display for ProviderDegraded {
 }
 
 /// An action that the driver must carry out.
+///
+/// This enum is exhaustive, because a driver must carry out every effect. An unknown effect would be lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Start a worker.

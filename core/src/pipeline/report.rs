@@ -109,6 +109,7 @@ impl fmt::Display for StopReason {
 /// Counts of the tasks of one column. A task counts once for each time a worker ran it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct TaskCounts {
     /// Workers that were started.
     pub spawned: u64,
@@ -141,6 +142,7 @@ impl TaskCounts {
 /// The counts of one column, with its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct ColumnReport {
     /// The column.
     pub column: ColumnId,
@@ -165,6 +167,7 @@ pub struct DroppedCount {
 /// The progress of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Progress {
     /// The rows of the whole run.
     pub rows_total: u64,

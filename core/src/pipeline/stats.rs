@@ -5,6 +5,7 @@ use super::report::TaskCounts;
 
 /// The state of the tasks of one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ColumnStats {
     /// The column.
     pub column: ColumnId,
@@ -22,6 +23,7 @@ pub struct ColumnStats {
 
 /// The state of one fairness group.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct GroupStats {
     /// The first column of the group.
     pub column: ColumnId,

@@ -64,6 +64,8 @@ impl LogLine {
 }
 
 /// Why a host has no [`LogLine`] for a line.
+///
+/// Exhaustive on purpose: a host makes it, and only this crate reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnreadableLine {
     /// It is not JSON. As the last line of a log without an end it is what a run that was killed leaves
@@ -106,6 +108,8 @@ pub enum LineError {
 }
 
 /// Why a log cannot be read, or not be told again.
+///
+/// Exhaustive on purpose: a host adds the place of the log to every error.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LogError {
     /// A line is wrong.
@@ -198,6 +202,7 @@ impl LogReader {
 
 /// A log that was read.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Log {
     /// What the machines are made of.
     pub header: Header,
@@ -231,6 +236,7 @@ impl Log {
 
 /// What a replay came to.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Replayed {
     /// Commands that were told again.
     pub entries: u64,

@@ -15,7 +15,7 @@ pub trait Machine {
     fn pending_effects(&self) -> usize;
 }
 
-/// Wraps a machine and records its commands, once [`Recorded::record`] was called.
+/// Wraps a machine and records its commands, once [`Recorded::start_recording`] was called.
 ///
 /// It has the methods of the machine that change it, with the same signatures: each records the command and
 /// passes it on. Everything that only reads is reached through [`Deref`]. Without a recording a command costs
@@ -43,7 +43,7 @@ impl<M: Machine> Recorded<M> {
         self.recorder.take()
     }
 
-    /// A hash over every decision since [`Recorded::record`]: the answers to commands, and the effects that
+    /// A hash over every decision since [`Recorded::start_recording`]: the answers to commands, and the effects that
     /// were polled.
     #[must_use]
     pub fn decision_digest(&self) -> u64 {

@@ -15,6 +15,7 @@ use crate::task::BoxedPolicy;
 /// What the machines of a run are made of: the first line of a log.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Header {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,

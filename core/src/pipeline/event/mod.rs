@@ -49,6 +49,7 @@ pub(crate) use emitter::{EventEmitter, QueueState};
 /// One event of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct SchedulerEvent {
     /// The number of the event in its run, from 0. A gap means that events were dropped.
     pub sequence: u64,
