@@ -68,7 +68,7 @@ pub struct Task {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum RetryKind {
-    /// The provider rejected the call because of a rate limit. Retried without limit: see
+    /// The provider rejected the call because of a rate limit. The task is never dropped for this reason: see
     /// [`RetryKind::is_preserved`].
     RateLimited,
     /// The call took too long.
@@ -79,7 +79,7 @@ pub enum RetryKind {
     Connection,
     /// The response is truncated or empty, or does not follow the protocol.
     UnreadableAnswer,
-    /// Request admission did not grant the call in time. Retried without limit: see
+    /// Request admission did not grant the call in time. The task is never dropped for this reason: see
     /// [`RetryKind::is_preserved`].
     AdmissionTimeout,
 }

@@ -91,7 +91,7 @@ impl Pending {
         self.done.len() as u32
     }
 
-    /// Returns the number of rows that earlier runs have saved or dropped.
+    /// Returns the number of rows that earlier runs have completed or dropped.
     pub(crate) fn done_rows(&self) -> u64 {
         let full = u64::from(self.size) * self.done.len() as u64;
         let last_missing = u64::from(self.size) * u64::from(self.total) - self.rows;
