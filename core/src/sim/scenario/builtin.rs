@@ -55,7 +55,7 @@ pub fn builtin() -> Vec<Scenario> {
             .model("ample", 64, constant(64, 200))
             .in_two_groups(16, 6, 4_000),
         base("crowd", "Ten thousand calls at once")
-            .about("A provider that serves 10 000 calls at once, and as many workers: the cost of the scheduler itself.")
+            .about("A provider that serves 10 000 calls at once, and 12 000 workers: the cost of the scheduler itself.")
             .rows(16_000)
             .model("crowded", 10_000, constant(10_000, 6_000))
             .crowded(12_000, 1_000, 16),
