@@ -1,4 +1,4 @@
-//! A case in words.
+//! The description of a case in words.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -9,11 +9,11 @@ use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, Outage, Overload, ProviderSpec, Rate, RetryAfter, Step};
 use crate::time::Duration;
 
-/// Steps that are told one by one, at most.
+/// The highest number of steps that are listed one by one.
 const FEW_STEPS: usize = 3;
 
 impl Case {
-    /// What the provider does, in a few English sentences.
+    /// Returns a description of the provider in a few English sentences.
     #[must_use]
     pub fn description(&self) -> String {
         let provider = &self.provider;
@@ -35,7 +35,7 @@ impl Case {
         }));
         sentences.extend(provider.outages.iter().map(outage));
         sentences.extend(faults(provider));
-        sentences.extend(asked(provider));
+        sentences.extend(retry_after(provider));
         sentences.join(" ")
     }
 
@@ -72,12 +72,13 @@ fn capacity(provider: &ProviderSpec) -> String {
     }
 }
 
-/// A wave, in turns or smooth.
+/// Describes a square or a smooth wave.
 fn many_steps(slots: u32, steps: &[Step]) -> String {
     let all = || steps.iter().map(|step| step.slots);
     let (low, high) = (all().fold(slots, u32::min), all().fold(slots, u32::max));
     let (is_smooth, period) = match steps {
-        // Equal to the first again: a whole wave later.
+        // A square wave is back at its first value at the second step. Its half period is the first step's
+        // time.
         [first, second, ..] if first.slots != slots && second.slots == slots => (false, first.at),
         _ => (true, steps.iter().find(|step| step.slots == low).map_or(Duration::ZERO, |step| step.at)),
     };
@@ -131,8 +132,8 @@ fn faults(provider: &ProviderSpec) -> Option<String> {
     (!parts.is_empty()).then(|| format!("Of all calls {}.", parts.join(", ")))
 }
 
-/// What the Retry-After of a refusal for want of a slot, or at any load, asks for.
-fn asked(provider: &ProviderSpec) -> Option<String> {
+/// Describes the Retry-After of refusals for lack of a slot, at any load, or by the surge limit.
+fn retry_after(provider: &ProviderSpec) -> Option<String> {
     let for_slots = match provider.overload {
         Overload::Refuse { retry_after } => retry_after,
         Overload::SlowDown { .. } => return None,
@@ -140,10 +141,10 @@ fn asked(provider: &ProviderSpec) -> Option<String> {
     let at_any_load = provider.faults.and_then(|faults| faults.retry_after);
     let for_surge = provider.surge.and_then(|surge| surge.retry_after);
     Some(match for_slots.or(at_any_load).or(for_surge) {
-        Some(asked) if provider.requests.or(provider.tokens).is_some() => {
-            format!("A refusal for want of a slot asks for {}.", span(asked))
+        Some(pause) if provider.requests.or(provider.tokens).is_some() => {
+            format!("A refusal for want of a slot asks for {}.", span(pause))
         }
-        Some(asked) => format!("A refusal asks for {}.", span(asked)),
+        Some(pause) => format!("A refusal asks for {}.", span(pause)),
         None if provider.requests.or(provider.tokens).is_some() => return None,
         None => "A refusal does not say when to come back.".to_string(),
     })
@@ -154,7 +155,7 @@ fn percent(share: f64) -> String {
     if tenths.is_multiple_of(10) { format!("{} %", tenths / 10) } else { format!("{}.{} %", tenths / 10, tenths % 10) }
 }
 
-/// A span in milliseconds or, from a second on, in seconds with at most one place.
+/// Formats a span in milliseconds, or in seconds with at most one decimal place from one second on.
 fn span(span: Duration) -> String {
     let millis = span.as_nanos() / 1_000_000;
     let tenths = (millis + 50) / 100;
