@@ -6,7 +6,7 @@
 //! | --- | --- | --- | --- |
 //! | [`Aimd`] (the default of the core, and its reference) | answer 429 above their capacity | by a step after a number of successes | by a factor, once per cascade of 429 responses |
 //! | [`Fixed`] | have a known capacity | never | never |
-//! | [`Vegas`] | queue calls instead of rejecting them (vLLM, for example) | while latency stays near its minimum | when calls queue, or on a 429 response |
+//! | [`Vegas`] | queue calls instead of rejecting them (vLLM, for example) | while latency stays near its minimum | when calls queue, or on a 429 response or a timeout |
 //! | [`Tide`] (the default of the hosts) | do any of these, or enforce rates per minute | back to the last known ceiling, then slowly past it | to the load that the 429 response revealed |
 //!
 //! A [start-up ramp](AimdConfig::ramp) can be combined with any of them. It bounds the limit by time until it

@@ -126,7 +126,8 @@ fn validate_steps(steps: &[Step]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Returns the level of a drift that turns at each end. Leg `n` starts at `n x over`. Odd legs return.
+/// Returns the level of a drift that turns at each end. Leg `n` starts at `n x over`. Odd legs go from `to`
+/// to `from`.
 fn there_and_back(from: u32, to: u32, over: Duration, now: Instant) -> Level {
     let over_ns = over.as_nanos().max(1);
     let leg = now.as_nanos() / over_ns;

@@ -22,7 +22,7 @@ pub struct Outage {
     /// When the outage starts, counted from [`Instant::ZERO`].
     #[serde(rename = "starts_at_ms", with = "millis")]
     pub starts_at: Duration,
-    /// How long every call fails with `status`. Default 0. Not both this and `timeouts` may be 0.
+    /// How long every call fails with `status`. Default 0. `errors` and `timeouts` must not both be 0.
     #[serde(rename = "errors_ms", default, with = "millis")]
     pub errors: Duration,
     /// The HTTP status of these failures, 500 to 599. Default 503.

@@ -46,8 +46,9 @@ impl Surge {
 pub(super) struct SurgeLimit {
     /// The period of the latest admitted call.
     period: u64,
-    /// How many calls that period has let through, and the previous one.
+    /// How many calls that period has let through.
     admitted: u64,
+    /// How many calls the period before it has let through.
     before: u64,
 }
 

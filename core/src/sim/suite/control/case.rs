@@ -18,7 +18,8 @@ pub struct Case {
     pub name: String,
     /// The provider's behaviour.
     pub provider: ProviderSpec,
-    /// The cap that the provider is registered with. It exceeds the provider's capacity.
+    /// The cap that the provider is registered with. In the fixed and the drawn cases it exceeds the
+    /// capacity.
     pub cap: u32,
     /// The duration of the case.
     pub span: Duration,

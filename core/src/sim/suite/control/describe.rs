@@ -31,7 +31,7 @@ impl Case {
         }));
         sentences.extend(provider.neighbour.map(|neighbour| {
             let [low, high] = [neighbour.low_share, neighbour.high_share].map(percent);
-            format!("Another client takes {low} to {high} of it, drawn anew every {}.", span(neighbour.period))
+            format!("Another client takes {low} to {high} of it, drawn again every {}.", span(neighbour.period))
         }));
         sentences.extend(provider.outages.iter().map(outage));
         sentences.extend(faults(provider));
@@ -54,7 +54,7 @@ fn capacity(provider: &ProviderSpec) -> String {
     let calls = |slots: u32| if slots == 1 { "1 call".to_string() } else { format!("{slots} calls") };
     match (&provider.capacity, provider.overload) {
         (Capacity::Constant { slots }, Overload::SlowDown { .. }) => {
-            format!("It refuses nothing; past {} at once all take longer.", calls(*slots))
+            format!("It refuses no call. Beyond {} at once, all calls take longer.", calls(*slots))
         }
         (Capacity::Constant { slots }, _) => format!("It serves {} at once.", calls(*slots)),
         (Capacity::WarmUp { slots, warm_up }, _) => {
@@ -67,7 +67,7 @@ fn capacity(provider: &ProviderSpec) -> String {
         }
         (Capacity::Steps { slots, steps }, _) => many_steps(*slots, steps),
         (Capacity::Drift { from, to, over, .. }, _) => {
-            format!("What it serves drifts from {} at once to {to} and back, {} each way.", calls(*from), span(*over))
+            format!("Its capacity drifts from {} at once to {to} and back, {} each way.", calls(*from), span(*over))
         }
     }
 }
@@ -84,7 +84,7 @@ fn many_steps(slots: u32, steps: &[Step]) -> String {
     };
     let way = if is_smooth { "in waves of" } else { "in turns of" };
     let period = if is_smooth { Duration::from_nanos(period.as_nanos() * 2) } else { period };
-    format!("What it serves at once goes between {low} and {high} calls, {way} {}.", span(period))
+    format!("Its capacity changes between {low} and {high} calls at once, {way} {}.", span(period))
 }
 
 fn scatter(latency: &Latency) -> String {
@@ -96,9 +96,9 @@ fn scatter(latency: &Latency) -> String {
 
 fn counted(rate: Rate) -> String {
     let retry_after = match rate.retry_after {
-        RetryAfter::Exact => "says when to come back",
-        RetryAfter::Seconds => "says when to come back, in whole seconds",
-        RetryAfter::Never => "does not say when to come back",
+        RetryAfter::Exact => "has an exact Retry-After",
+        RetryAfter::Seconds => "has a Retry-After in whole seconds",
+        RetryAfter::Never => "has no Retry-After",
     };
     let how = match (rate.window, rate.burst) {
         (Some(window), _) => format!("in windows of {}", span(window)),
@@ -142,11 +142,11 @@ fn retry_after(provider: &ProviderSpec) -> Option<String> {
     let for_surge = provider.surge.and_then(|surge| surge.retry_after);
     Some(match for_slots.or(at_any_load).or(for_surge) {
         Some(pause) if provider.requests.or(provider.tokens).is_some() => {
-            format!("A refusal for want of a slot asks for {}.", span(pause))
+            format!("A refusal for lack of a slot has a Retry-After of {}.", span(pause))
         }
-        Some(pause) => format!("A refusal asks for {}.", span(pause)),
+        Some(pause) => format!("A refusal has a Retry-After of {}.", span(pause)),
         None if provider.requests.or(provider.tokens).is_some() => return None,
-        None => "A refusal does not say when to come back.".to_string(),
+        None => "A refusal has no Retry-After.".to_string(),
     })
 }
 

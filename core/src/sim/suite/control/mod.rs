@@ -10,7 +10,7 @@
 //! # Ok::<(), tidegate_core::error::ConfigError>(())
 //! ```
 //!
-//! - A [`Case`] is a [mock provider](crate::sim::provider) under a closed loop, in which more calls always wait
+//! - A [`Case`] is a [mock provider](crate::sim::provider) under a closed loop: there are always more calls
 //!   than the limit lets through.
 //! - A [`Contender`] is a limit algorithm, inside a real
 //!   [`RequestAdmission`](crate::request::RequestAdmission).

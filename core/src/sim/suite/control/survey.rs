@@ -170,7 +170,7 @@ impl KindFigures {
     }
 }
 
-/// Returns a figure of the contender at index `index` on each provider, in ascending order.
+/// Returns a figure of the contender at `index` on each provider, in ascending order.
 fn sorted(providers: &[Surveyed], index: usize, figure: impl Fn(&Score) -> u64) -> Vec<u64> {
     let mut sorted: Vec<u64> = providers.iter().map(|provider| figure(&provider.scores[index])).collect();
     sorted.sort_unstable();

@@ -1,4 +1,4 @@
-//! The sweeps: variations of one pipeline, each of which varies one property.
+//! The sweeps: one pipeline, of which each sweep varies one property.
 //!
 //! ```text
 //! seed (from scratch, no time) --> heavy_i (3 ms) --> fast_i (0.3 ms)      i in 0..fanout, cell by cell
@@ -136,7 +136,7 @@ fn llm_capacity() -> Shapes {
 }
 
 fn custom_model_weight() -> Shapes {
-    // The second weight equals the model's limit.
+    // 4 is the model's limit.
     named("weight", &[1, 4], |weight| Shape { weight: Some(*weight), ..Shape::default() })
 }
 
