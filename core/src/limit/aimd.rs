@@ -6,8 +6,7 @@
 //!           (outside a cooldown)                        once per cascade
 //! ```
 //!
-//! The algorithm is that of Chiu and Jain (1989). The numbers are the defaults of
-//! [`AimdConfig`](super::AimdConfig).
+//! The algorithm is that of Chiu and Jain (1989). The numbers are the defaults of [`AimdConfig`].
 //!
 //! A *cascade* is the group of calls that were in flight when the provider began to answer 429. A cascade
 //! cuts the limit once: only a call granted after the last cut can cut it again.

@@ -12,7 +12,7 @@ use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
 
 /// The highest number of steps in a schedule.
-const MOST_STEPS: usize = 10_000;
+const MAX_STEPS: usize = 10_000;
 
 /// A provider's capacity over time. Times count from [`Instant::ZERO`], except for [`Capacity::WarmUp`].
 ///
@@ -113,7 +113,7 @@ impl Capacity {
 }
 
 fn validate_steps(steps: &[Step]) -> Result<(), ConfigError> {
-    require(steps.len() <= MOST_STEPS, "steps", steps.len(), "at most 10000 steps")?;
+    require(steps.len() <= MAX_STEPS, "steps", steps.len(), "at most 10000 steps")?;
     let mut previous = None;
     for (nth, step) in steps.iter().enumerate() {
         let in_step = inside_item("steps", nth);

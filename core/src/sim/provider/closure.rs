@@ -10,7 +10,7 @@ use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
 
 /// The highest number of closures of one provider.
-const MOST_CLOSURES: usize = 10_000;
+const MAX_CLOSURES: usize = 10_000;
 
 /// A time in which every call is rejected, because of the key, the account or the model. Calls accepted
 /// before it end normally.
@@ -93,7 +93,7 @@ impl Closure {
 
 /// Returns an error for closures that are out of range, out of order or overlapping.
 pub(super) fn validate_all(closures: &[Closure]) -> Result<(), ConfigError> {
-    require(closures.len() <= MOST_CLOSURES, "closures", closures.len(), "at most 10000 closures")?;
+    require(closures.len() <= MAX_CLOSURES, "closures", closures.len(), "at most 10000 closures")?;
     let mut free_from = Some(Instant::ZERO);
     for (nth, closure) in closures.iter().enumerate() {
         let here = inside_item("closures", nth);

@@ -10,7 +10,7 @@ use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
 
 /// The highest number of outages of one provider.
-const MOST_OUTAGES: usize = 10_000;
+const MAX_OUTAGES: usize = 10_000;
 
 /// An outage in three phases: server errors, then no answers, then a recovery in which the capacity grows
 /// linearly from 1. Calls accepted before the outage end normally.
@@ -112,7 +112,7 @@ impl Outage {
 
 /// Returns an error for outages that are out of range, out of order or overlapping.
 pub(super) fn validate_all(outages: &[Outage]) -> Result<(), ConfigError> {
-    require(outages.len() <= MOST_OUTAGES, "outages", outages.len(), "at most 10000 outages")?;
+    require(outages.len() <= MAX_OUTAGES, "outages", outages.len(), "at most 10000 outages")?;
     let mut free_from = Instant::ZERO;
     for (nth, outage) in outages.iter().enumerate() {
         let here = inside_item("outages", nth);

@@ -11,7 +11,7 @@ use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
 
 /// The highest rate and burst.
-const MOST: u32 = 1_000_000_000;
+const MAX_RATE: u32 = 1_000_000_000;
 
 /// The bucket units of one call or one token: the nanoseconds of a minute. A bucket of `r` per minute gains
 /// `r` units per nanosecond, so its level is always an integer.
@@ -93,8 +93,8 @@ impl Rate {
 
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         let expected = "a whole number from 1 to 1000000000";
-        require((1..=MOST).contains(&self.per_minute), "per_minute", self.per_minute, expected)?;
-        self.burst.map_or(Ok(()), |burst| require((1..=MOST).contains(&burst), "burst", burst, expected))?;
+        require((1..=MAX_RATE).contains(&self.per_minute), "per_minute", self.per_minute, expected)?;
+        self.burst.map_or(Ok(()), |burst| require((1..=MAX_RATE).contains(&burst), "burst", burst, expected))?;
         let Some(window) = self.window else { return Ok(()) };
         require_span("window_ms", window)?;
         let has_one = u128::from(self.per_minute) * u128::from(window.as_nanos()) >= UNIT as u128;

@@ -11,7 +11,7 @@ use crate::sim::latency::Latency;
 use crate::time::Duration;
 
 /// The highest capacity.
-const MOST_SLOTS: u32 = 1_000_000;
+const MAX_SLOTS: u32 = 1_000_000;
 
 /// The description of a mock provider.
 ///
@@ -108,9 +108,9 @@ impl ProviderSpec {
     }
 }
 
-/// Returns an error for a capacity above [`MOST_SLOTS`].
+/// Returns an error for a capacity above [`MAX_SLOTS`].
 pub(in crate::sim) fn require_slots(field: &str, slots: u32) -> Result<(), ConfigError> {
-    require(slots <= MOST_SLOTS, field, slots, "a whole number from 0 to 1000000")
+    require(slots <= MAX_SLOTS, field, slots, "a whole number from 0 to 1000000")
 }
 
 /// Prefixes the field of an error with `parent.`.

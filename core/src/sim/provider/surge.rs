@@ -8,7 +8,7 @@ use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
 
 /// The highest number of calls in a period.
-const MOST: u32 = 1_000_000_000;
+const MAX_CALLS: u32 = 1_000_000_000;
 
 /// A limit on the growth of traffic.
 ///
@@ -36,7 +36,7 @@ impl Surge {
         require(!self.period.is_zero(), "period_ms", in_millis(self.period), "a duration above 0")?;
         require_span("period_ms", self.period)?;
         require((1.0..=100.0).contains(&self.growth), "growth", self.growth, "a number from 1 to 100")?;
-        require((1..=MOST).contains(&self.least), "least", self.least, "a whole number from 1 to 1000000000")?;
+        require((1..=MAX_CALLS).contains(&self.least), "least", self.least, "a whole number from 1 to 1000000000")?;
         self.retry_after.map_or(Ok(()), |span| require_span("retry_after_ms", span))
     }
 }

@@ -9,7 +9,7 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 use super::never::slots;
-use super::{KnownNames, MOST_PARALLEL};
+use super::{KnownNames, MAX_PARALLEL};
 use crate::error::{ConfigError, require};
 use crate::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
 use crate::limit::LimitChoice;
@@ -131,7 +131,7 @@ impl Intervention {
                 require(in_range, "weight", *weight, "a number from 2^-20 to 2^20")
             }
             Self::MaxParallel { calls, .. } => {
-                require((1..=MOST_PARALLEL).contains(calls), "calls", calls, "1 to 1000000")
+                require((1..=MAX_PARALLEL).contains(calls), "calls", calls, "1 to 1000000")
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::task::{GroupKind, TaskGroup};
 use crate::time::Duration;
 
 /// The highest number of calls of one task.
-const MOST_CALLS: u32 = 10_000;
+const MAX_CALLS: u32 = 10_000;
 
 /// A column of the simulated table.
 ///
@@ -153,7 +153,7 @@ impl ScenarioColumn {
         require_share("fail_share", self.fail_share)?;
         require_share("lose_share", self.lose_share)?;
         require_share("poison_share", self.poison_share)?;
-        require(self.calls <= MOST_CALLS, "calls", self.calls, "0 to 10000")?;
+        require(self.calls <= MAX_CALLS, "calls", self.calls, "0 to 10000")?;
         require_span("local_ms", self.local)
     }
 

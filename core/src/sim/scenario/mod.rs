@@ -73,7 +73,7 @@ pub use columns::ScenarioColumn;
 pub use surroundings::{CallbackSpec, Holder, PreBatch};
 
 /// The highest cap that a model can get during a run.
-const MOST_PARALLEL: u32 = 1_000_000;
+const MAX_PARALLEL: u32 = 1_000_000;
 
 /// The description of a run to simulate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
