@@ -4,10 +4,13 @@
 //!
 //! | algorithm | for providers that | the limit grows | the limit shrinks |
 //! | --- | --- | --- | --- |
-//! | [`Aimd`] (the default of the core, and its reference) | answer 429 above their capacity | by a step after a number of successes | by a factor, once per cascade of 429 responses |
+//! | [`Aimd`] | answer 429 above their capacity | by a step after some successes | by a factor per cascade |
 //! | [`Fixed`] | have a known capacity | never | never |
-//! | [`Vegas`] | queue calls instead of rejecting them (vLLM, for example) | while latency stays near its minimum | when calls queue, or on a 429 response or a timeout |
-//! | [`Tide`] (the default of the hosts) | do any of these, or enforce rates per minute | back to the last known ceiling, then slowly past it | to the load that the 429 response revealed |
+//! | [`Vegas`] | queue calls, as vLLM does | while latency is low | on a queue, a 429 or a timeout |
+//! | [`Tide`] | do any of these, or limit rates | to the last ceiling, then past it | to the load at the 429 |
+//!
+//! [`Aimd`] is the default of the core, and its reference. [`Tide`] is the default of the hosts. A *cascade*
+//! is the group of calls that were in flight when the provider began to answer 429.
 //!
 //! A [start-up ramp](AimdConfig::ramp) can be combined with any of them. It bounds the limit by time until it
 //! reaches its target or a call is rate limited.

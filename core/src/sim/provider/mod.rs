@@ -11,7 +11,9 @@
 //! let spec = ProviderSpec { capacity: Capacity::Constant { slots: 1 }, ..ProviderSpec::default() };
 //! let mut provider = MockProvider::new(&spec, 7)?;
 //!
-//! let MockResponse::Accept { finish_at } = provider.arrive(Instant::ZERO, 0) else { panic!("the only slot is free") };
+//! let MockResponse::Accept { finish_at } = provider.arrive(Instant::ZERO, 0) else {
+//!     panic!("the only slot is free")
+//! };
 //! assert_eq!(provider.arrive(Instant::ZERO, 0), MockResponse::Refuse { status: 429, retry_after: None });
 //! provider.finish(finish_at);
 //! assert!(matches!(provider.arrive(finish_at, 0), MockResponse::Accept { .. }));
@@ -26,18 +28,19 @@
 //! that is stopped before it is accepted takes no slot and uses up no rate:
 //!
 //! ```text
-//! outage ──────▶ closure ──▶ capacity ───────────────▶ rates ─────────────▶ faults ──────▶ latency ──▶ accepted
-//! 5xx,           bad key,    schedule less neighbour   requests per minute  5xx,           law x slow-down
-//! no answer      no funds    429, or slow-down         tokens per minute    no answer,
-//!                                                      surges               bad answer,
-//!                                                                           429
+//! outage ────▶ closure ──▶ capacity ───────────────▶ rates ─────────────▶ faults ────▶ latency ──▶ accepted
+//! 5xx,         bad key,    schedule less neighbour   requests per minute  5xx,         law x slow-down
+//! no answer    no funds    429, or slow-down         tokens per minute    no answer,
+//!                                                    surges               bad answer,
+//!                                                                         429
 //! ```
 //!
 //! | kind of provider | spec |
 //! | --- | --- |
 //! | fixed concurrency cap | [`Capacity::Constant`] |
 //! | cold server | [`Capacity::WarmUp`] |
-//! | requests per minute, tokens per minute, also in fixed windows | [`ProviderSpec::requests`], [`ProviderSpec::tokens`] |
+//! | requests per minute, also in fixed windows | [`ProviderSpec::requests`] |
+//! | tokens per minute, also in fixed windows | [`ProviderSpec::tokens`] |
 //! | traffic must not grow too fast | [`Surge`] |
 //! | latency grows past a knee, nothing is refused (vLLM, for example) | [`Overload::SlowDown`] |
 //! | step change of capacity | [`Capacity::Steps`] |
@@ -45,7 +48,7 @@
 //! | outage and recovery | [`Outage`] |
 //! | a revoked key, an empty account, a removed model | [`Closure`] |
 //! | slow drift | [`Capacity::Drift`] |
-//! | a share of calls fails, gets no answer, a broken or malformed answer, or a 429 at any load | [`Faults`] |
+//! | a share of calls fails, gets no answer or a bad one, or is refused at any load | [`Faults`] |
 //!
 //! Every method except [`MockProvider::new`] costs O(1), or O(log n) in the steps, outages and closures of
 //! the spec, and allocates nothing. No input panics: a `now` that runs backwards is clamped and counted, and

@@ -25,8 +25,9 @@ pub enum Overload {
     /// With `n` calls in flight, the new one included, the latency is the base latency times
     /// `1 + slope x (n - knee) / knee`. It is fixed when the call arrives. A knee of 0 counts as 1.
     SlowDown {
-        /// How steeply latency grows, 0 to 100. Default 1. By Little's law, the throughput beyond the knee
-        /// stays constant at 1, falls above 1 (as on a thrashing server), and still rises below 1.
+        /// How steeply latency grows, 0 to 100. Default 1. By Little's law, the throughput beyond the knee is
+        /// constant at a slope of 1. It falls at a steeper slope, as on a thrashing server, and still rises
+        /// at a flatter one.
         #[serde(default = "constant_throughput")]
         slope: f64,
     },

@@ -24,7 +24,7 @@ pub fn builtin() -> Vec<Scenario> {
             .rows(1_600)
             .model("tide", 32, steps(24, &[(4_000, 6), (12_000, 24)])),
         base("cold-storm", "A cold server, without a ramp")
-            .about("The server opens one slot after another over ten seconds. Starting at the full limit storms it.")
+            .about("The server opens one slot after another over ten seconds. Starting at the full limit causes a storm of 429s.")
             .model("cold", 24, warm_up(24, 10_000)),
         base("cold-ramp", "A cold server, with a matching ramp")
             .about("The same server with a start-up ramp of the same ten seconds: not a single call is refused.")

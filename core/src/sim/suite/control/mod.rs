@@ -23,12 +23,12 @@
 //! | --- | --- |
 //! | goodput | answered calls, relative to those of the oracle |
 //! | refused | calls answered with 429, relative to all calls sent |
-//! | failed | calls that ended in any other way: 5xx, no answer, or an unusable answer, relative to all calls sent |
+//! | failed | calls with any other end (5xx, no answer, unusable answer), relative to all calls sent |
 //! | start | time from the first call until nine tenths of the oracle's goodput is reached |
 //! | step | the same time from a sudden change of capacity. The slowest of all changes counts |
 //! | in time | whether start and step meet their goals: see [`Score::is_in_time`] |
 //! | p95 | the 95th percentile of the latencies of answered calls, relative to the oracle's |
-//! | Jain | Jain's index of the goodput of two equal tenants in two fairness groups. 1 is equal, 1/2 is all to one tenant |
+//! | Jain | Jain's index of the goodput of two equal tenants in two groups: 1 is equal, 1/2 is all to one |
 //!
 //! Every figure is an integer, in permille or milliseconds. Start and step are measured in windows of a
 //! second, or of one call's duration if that is longer. Several windows count as one if the oracle has fewer

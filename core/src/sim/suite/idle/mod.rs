@@ -14,7 +14,8 @@
 //! ```
 //! use tidegate_core::sim::suite::idle;
 //!
-//! let adaptive: Vec<_> = idle::cases().into_iter().filter(|case| case.sweep == "adaptive-row-groups").collect();
+//! let is_adaptive = |case: &idle::Case| case.sweep == "adaptive-row-groups";
+//! let adaptive: Vec<_> = idle::cases().into_iter().filter(is_adaptive).collect();
 //! let figures: Vec<_> = adaptive.iter().map(|case| idle::measure(case)).collect::<Result<_, _>>()?;
 //! assert!(idle::judge(&adaptive, &figures).iter().all(|check| check.holds));
 //! # Ok::<(), tidegate_core::sim::scenario::ScenarioError>(())

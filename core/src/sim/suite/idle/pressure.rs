@@ -13,9 +13,9 @@
 //!
 //! | case | wall time | the worker slot |
 //! | --- | --- | --- |
-//! | control | 50 + 64 ms | waits with the first `a_pressured` until `held` is free, then serves all calls one by one |
-//! | advisory | 50 + 32 ms | serves `z_open` for 32 ms, since its calls start at once. `held` is free 18 ms later |
-//! | yield | 50 + 62 ms | is returned by two workers in turn, each of which lets one `z_open` run. The third keeps it |
+//! | control | 50 + 64 ms | waits with `a_pressured` until `held` is free, then runs all calls in turn |
+//! | advisory | 50 + 32 ms | runs `z_open` for 32 ms without waiting. `held` is free 18 ms later |
+//! | yield | 50 + 62 ms | is returned by two workers, which lets two `z_open` run. The third keeps it |
 //! | both | 50 + 32 ms | is used as with the advisory alone. Yielding gains nothing more here |
 //!
 //! Yielding alone gains so little because the number of workers without task resources is limited to
