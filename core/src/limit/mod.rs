@@ -7,7 +7,7 @@
 //! | [`Aimd`] | answer 429 above their capacity | by a step after some successes | by a factor per cascade |
 //! | [`Fixed`] | have a known capacity | never | never |
 //! | [`Vegas`] | queue calls, as vLLM does | while latency is low | on a queue, a 429 or a timeout |
-//! | [`Tide`] | do any of these, or limit rates | to the last ceiling, then past it | to the load at the 429 |
+//! | [`Tide`] | do any of these or limit rates | to the last ceiling, then past it | to the load at the 429 |
 //!
 //! [`Aimd`] is the default of the core, and its reference. [`Tide`] is the default of the hosts. A *cascade*
 //! is the group of calls that were in flight when the provider began to answer 429.
