@@ -12,7 +12,8 @@
 //! let config = PipelineConfig { rows: 1000, row_groups: 8, ..PipelineConfig::default() };
 //! let mut plan = CapacityPlan::of(&config);
 //! plan.attribute("row_groups", Source::File, None);
-//! assert_eq!(plan.value("row_groups").map(|value| (value.value, value.source)), Some((Some(8), Source::File)));
+//! let row_groups = plan.value("row_groups").map(|value| (value.value, value.source));
+//! assert_eq!(row_groups, Some((Some(8), Source::File)));
 //! assert_eq!(plan.value("submission").map(|value| value.source), Some(Source::Default));
 //! ```
 

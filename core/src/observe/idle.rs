@@ -1,10 +1,12 @@
 //! Accounting of the busy and idle time of one resource. Its state is constant between two updates.
 //!
 //! ```text
-//! busy         integral of leased idle         integral of max(0, limit - leased)        = starved +
-//! frontier, exactly overhang     integral of max(0, leased - limit)        a limit may fall below the slots
-//! in use starved      the part of idle during which something waits for the resource frontier     the part
-//! of idle during which nothing waits for it utilisation  busy / (busy + idle)
+//! busy         integral of leased
+//! idle         integral of max(0, limit - leased)        = starved + frontier, exactly
+//! overhang     integral of max(0, leased - limit)        a limit may fall below the slots in use
+//! starved      the part of idle during which something waits for the resource
+//! frontier     the part of idle during which nothing waits for it
+//! utilisation  busy / (busy + idle)
 //! ```
 
 use crate::time::Instant;

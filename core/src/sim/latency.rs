@@ -13,9 +13,11 @@
 //! assert!((80_000_000..=120_000_000).contains(&latency.as_nanos()));
 //! ```
 //!
-//! In a file a distribution is `{ law = "constant", latency_ms = 40 }`, `{ law = "uniform", low_ms = 80,
-//! high_ms = 120 }` or `{ law = "log_normal", median_ms = 400, sigma = 0.35, tail = { probability = 0.01,
-//! factor = 8 } }`. Durations are in milliseconds, as integers or decimals.
+//! In a file a distribution is one of these, with durations in milliseconds, as integers or decimals:
+//!
+//! - `{ law = "constant", latency_ms = 40 }`
+//! - `{ law = "uniform", low_ms = 80, high_ms = 120 }`
+//! - `{ law = "log_normal", median_ms = 400, sigma = 0.35, tail = { probability = 0.01, factor = 8 } }`
 
 use serde::{Deserialize, Serialize};
 

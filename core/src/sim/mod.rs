@@ -16,9 +16,8 @@
 //! let mut world = World::accounted(&calm, 7)?;
 //! while world.step() {}
 //! let report = world.finished().expect("a world without a next step has finished");
-//! let report = world.finished().expect("a world that stands still has finished");
 //! assert_eq!(report.rows_in, calm.rows);
-//! let figures = world.figures().expect("it was accounted for");
+//! let figures = world.figures().expect("the world has an account");
 //! let calls = &figures.requests[0];
 //! assert_eq!(calls.starved_slot_ns + calls.frontier_slot_ns, calls.idle_slot_ns, "{calls}");
 //! # Ok::<(), tidegate_core::sim::scenario::ScenarioError>(())
@@ -28,15 +27,26 @@
 //!
 //! | world | in addition to the run | use |
 //! | --- | --- | --- |
-//! | [`World::new`](world::World::new) | nothing | speed |
-//! | [`World::measured`](world::World::measured) | an account of [idle time](crate::observe::RunAccount), and no checker | pages that show figures |
-//! | [`World::watched`](world::World::watched) | a [checker](check) of every law | tests |
-//! | [`World::accounted`](world::World::accounted) | a checker, and an account of [idle time](crate::observe::RunAccount) | figures |
-//! | [`World::judged`](world::World::judged) | a checker, and an account that includes the service of each [fairness group](policy) | policies |
-//! | [`World::watched_with_events`](world::World::watched_with_events) | a checker, an account, and both event streams | traces |
-//! | [`World::with_policy`](world::World::with_policy) | a checker, and an account that includes the service of each group | a custom task policy |
-//! | [`World::with_limit`](world::World::with_limit) | a checker and an account | custom limit algorithms |
-//! | [`World::with_events`](world::World::with_events) | both event streams | other observers |
+//! | [`World::new`] | nothing | speed |
+//! | [`World::measured`] | an [account of idle time][account], no checker | pages that show figures |
+//! | [`World::watched`] | a [checker](check) of every law | tests |
+//! | [`World::accounted`] | a checker and an account | figures |
+//! | [`World::judged`] | a checker, and an account with the service of each group | policies |
+//! | [`World::watched_with_events`] | a checker, an account, and both event streams | traces |
+//! | [`World::with_policy`] | a checker, and an account with the service of each group | custom task policy |
+//! | [`World::with_limit`] | a checker and an account | custom limit algorithms |
+//! | [`World::with_events`] | both event streams | other observers |
+//!
+//! [account]: crate::observe::RunAccount
+//! [`World::new`]: world::World::new
+//! [`World::measured`]: world::World::measured
+//! [`World::watched`]: world::World::watched
+//! [`World::accounted`]: world::World::accounted
+//! [`World::judged`]: world::World::judged
+//! [`World::watched_with_events`]: world::World::watched_with_events
+//! [`World::with_policy`]: world::World::with_policy
+//! [`World::with_limit`]: world::World::with_limit
+//! [`World::with_events`]: world::World::with_events
 //!
 //! None of these additions decides anything. The digest of a scenario and a seed is the same in all worlds,
 //! except under a custom policy or limit. The examples `own_policy_in_a_scenario` and
@@ -52,7 +62,7 @@
 //!
 //! A [`Scenario`](scenario::Scenario) is data, and can be a file: `tidegate simulate NAME --dump` writes one
 //! to start from. The time that a task spends without a call is [`local`](scenario::ScenarioColumn::local).
-//! The resources that it [`holds`](scenario::ScenarioColumn::holds) meanwhile make any resource the
+//! Tasks can [`hold`](scenario::ScenarioColumn::holds) resources meanwhile, so any resource can be the
 //! bottleneck. For work that starts late, let its column follow a column that only takes time.
 //! [`LowerBound`](suite::idle::LowerBound) is the time that no scheduler can beat, for comparison with a
 //! run.

@@ -8,7 +8,8 @@
 //! ```
 //! use tidegate_core::observe::RunAccount;
 //! use tidegate_core::pipeline::event::Interest;
-//! use tidegate_core::pipeline::{Column, Effect, Pipeline, PipelineConfig, PlanBuilder, Strategy, TaskOutcome};
+//! use tidegate_core::pipeline::{Column, Effect, Pipeline, PipelineConfig};
+//! use tidegate_core::pipeline::{PlanBuilder, Strategy, TaskOutcome};
 //! use tidegate_core::time::Instant;
 //!
 //! let plan = PlanBuilder::new().column(Column::new("answer", Strategy::Cell)).build()?;

@@ -5,8 +5,8 @@
 //! weighted max-min share, counted in slots of the dominant resource:
 //!
 //! ```text
-//! the shares of all groups rise together, each at a rate proportional to its weight, until the group has
-//! its demand or a resource that it demands is used up
+//! the shares of all groups rise together, each at a rate proportional to its weight,
+//! until the group has its demand or a resource that it demands is used up
 //! ```
 //!
 //! Source: Ghodsi et al., "Dominant Resource Fairness", 2011. A group is thus entitled to its part by

@@ -1,14 +1,16 @@
 //! Converts a run to a trace that the Perfetto UI and `chrome://tracing` can open.
 //!
 //! [`Trace`] converts both streams of events to [`TraceEvent`]s of the [Trace Event Format][format]. An
-//! array of these events, in any order, is a trace file.
+//! array of these events, in any order, is a trace file. It has these processes and tracks:
 //!
-//! | process | its tracks |
-//! | --- | --- |
-//! | workers | one for each worker slot: tasks as slices, with waits without resources inside them; counters of workers and queued tasks |
-//! | one for each provider resource | one for each concurrent call, one for cooldowns, and the waits; counters of the limit, calls in flight and calls waiting |
-//! | row groups | one for each row group in progress at the same time, from its admission to its checkpoint |
-//! | outages, if there are any | one for each provider and model: when it is down, probed, recovering and unavailable |
+//! - Process *workers*: a track for each worker slot, with tasks as slices and waits without resources
+//!   inside them. Counters of workers and queued tasks.
+//! - One process for each provider resource: a track for each concurrent call, a track of cooldowns, and the
+//!   waits. Counters of the limit, calls in flight and calls waiting.
+//! - Process *row groups*: a track for each row group that is in progress at the same time, from its
+//!   admission to its checkpoint.
+//! - Process *outages*, if there are any: a track for each provider and model, with the times when it is
+//!   down, probed, recovering and unavailable.
 //!
 //! Memory is bounded by what is open at the same time. [`Trace::take`] returns what is complete, and
 //! [`Trace::finish`] closes what the run left open. A trace needs the events of [`scheduler_interest`] and
@@ -258,7 +260,7 @@ impl EventBuffer {
 }
 
 /// Converts nanoseconds to microseconds. Exact to the nanosecond for runs of some months: a double
-/// represents integers exactly up to 2^53.
+/// has 53 significant bits.
 fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1e3
 }

@@ -6,22 +6,28 @@
 //! policy as well as under those of the crate. [`World::watched`](super::world::World::watched) creates a
 //! simulated [world](super::world::World) with a checker.
 //!
-//! | law | what it requires |
-//! | --- | --- |
-//! | [`Law::Stream`] | no event is missing, time never runs backwards, and no event follows the end |
-//! | [`Law::Once`] | every task is completed once: attempts are numbered, and none follows a success or a final failure |
-//! | [`Law::ColumnOrder`] | no task starts before its upstreams are complete; ordered columns keep their order |
-//! | [`Law::Caps`] | the limits of resources, of workers and of row groups hold |
-//! | [`Law::Calls`] | no more calls are in flight than the model's cap, and none is left at the end of the run |
-//! | [`Law::Joined`] | a call names the execution of the task that makes it, and a worker runs that task |
-//! | [`Law::Outages`] | a provider that is down gets no calls except one probe at a time, a provider that fails goes down, and no task fails because of an outage |
-//! | [`Law::Room`] | no call waits while its model has room for it, whatever else waits |
-//! | [`Law::Leases`] | no worker starts without a lease, none ends twice, and all leases are released |
-//! | [`Law::Fifo`] | tasks of one fairness group with equal demands start in the order in which they were queued |
-//! | [`Law::Hooks`] | each hook is called once and at the right time, and rows that a hook left out are dropped |
-//! | [`Law::Checkpoints`] | a row group is saved once, when each of its rows is complete or dropped, or partly after a stop; each one ends once, saved or discarded |
-//! | [`Law::Rows`] | rows in = rows out + rows dropped + rows unmade; each dropped row has a counted reason and a task that ended, and no row is unmade without a stop |
-//! | [`Law::Stops`] | after a stop nothing starts, calls included, and every stop is emitted |
+//! - [`Law::Stream`]: no event is missing, time never runs backwards, and no event follows the end.
+//! - [`Law::Once`]: every task is completed once: attempts are numbered, and none follows a success or a
+//!   final failure.
+//! - [`Law::ColumnOrder`]: no task starts before its upstreams are complete; ordered columns keep their
+//!   order.
+//! - [`Law::Caps`]: the limits of resources, of workers and of row groups hold.
+//! - [`Law::Calls`]: no more calls are in flight than the model's cap, and none is left at the end of the
+//!   run.
+//! - [`Law::Joined`]: a call names the execution of the task that makes it, and a worker runs that task.
+//! - [`Law::Outages`]: a provider that is down gets no calls except one probe at a time, a provider that
+//!   fails goes down, and no task fails because of an outage.
+//! - [`Law::Room`]: no call waits while its model has room for it, whatever else waits.
+//! - [`Law::Leases`]: no worker starts without a lease, none ends twice, and all leases are released.
+//! - [`Law::Fifo`]: tasks of one fairness group with equal demands start in the order in which they were
+//!   queued.
+//! - [`Law::Hooks`]: each hook is called once and at the right time, and rows that a hook left out are
+//!   dropped.
+//! - [`Law::Checkpoints`]: a row group is saved once, when each of its rows is complete or dropped, or
+//!   partly after a stop; each one ends once, saved or discarded.
+//! - [`Law::Rows`]: rows in = rows out + rows dropped + rows unmade; each dropped row has a counted reason,
+//!   and was left out by a hook or had a task that failed or was lost; no row is unmade without a stop.
+//! - [`Law::Stops`]: after a stop nothing starts, calls included, and every stop is emitted.
 //!
 //! Memory is bounded by the row groups in progress. Each event costs O(out-degree of its column) or less,
 //! except a task of a whole row group and a checkpoint, which cost O(rows).

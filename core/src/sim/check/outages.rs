@@ -11,8 +11,8 @@
 //!
 //! No task fails because of an outage. An attempt ends as failed only with a failure that was its own. That
 //! is a failure in a streak of less than five which a response has ended, also if the call was being made
-//! again at the time. A task that has failed three probes or such short streaks also has failures of its
-//! own.
+//! again at the time. A task whose calls failed three times, as a probe or in a streak of five that a
+//! response ended before the model went down, also has failures of its own.
 //!
 //! A column that names several models calls each one only while every model before it is down, is
 //! unavailable, or has returned only rate limits for half a minute.
@@ -40,7 +40,7 @@ const FAILURES: u32 = 5;
 const QUIET: Duration = Duration::from_secs(1);
 /// The least time between two calls until then.
 const APART: Duration = Duration::from_millis(100);
-/// A task that has failed this many probes or short streaks has failures of its own.
+/// A task with this many failures of that kind has failures of its own. See [`Failed::probes`].
 const CHARGED_PROBES: u32 = 3;
 /// How long a model that has a fallback may return only rate limits.
 const FALLBACK_AFTER: Duration = Duration::from_secs(30);

@@ -1,8 +1,9 @@
 //! Checks that rows in = rows out + rows dropped + rows unmade, and that each dropped row has a counted
 //! reason.
 //!
-//! Only a run that stops leaves rows unmade. A row is dropped only when one of its tasks ends, failed or
-//! lost. A stop drops no row, and neither does an unavailable provider.
+//! Only a run that stops leaves rows unmade. A row is dropped only when the pre-batch hook leaves it out, or
+//! when one of its tasks ends, failed or lost. A stop drops no row, and neither does an unavailable
+//! provider.
 
 use alloc::collections::BTreeSet;
 use alloc::format;

@@ -3,15 +3,20 @@
 //! A policy that serves only one group, or that never lends a free slot, still completes its run and breaks
 //! no law. A [`PolicyReport`] shows the difference:
 //!
-//! | criterion | figure | default threshold |
-//! | --- | --- | --- |
-//! | [`Run`](Criterion::Run) | how the run ended, and the first law that was broken | completed, none |
-//! | [`Progress`](Criterion::Progress) | tasks started against the policy because nothing ran | none |
-//! | [`Service`](Criterion::Service) | slots received, relative to the fair share, while the group was backlogged and another group competed | at least 75 % |
-//! | [`Starvation`](Criterion::Starvation) | longest time that a group had queued tasks and no worker, while others had workers | two tasks and one round of turns |
-//! | [`Borrowing`](Criterion::Borrowing) | slots used, relative to those that the groups could borrow | at least 50 % |
-//! | [`Repayment`](Criterion::Repayment) | longest time that a group held more than its fair share, while another group waited below its own | two tasks |
-//! | [`WallTime`](Criterion::WallTime) | wall time | 110 % of the [lower bound](LowerBound), plus one longest path |
+//! - [`Run`](Criterion::Run): how the run ended, and the first law that was broken. Default threshold:
+//!   completed, none.
+//! - [`Progress`](Criterion::Progress): tasks started against the policy because nothing ran. Default
+//!   threshold: none.
+//! - [`Service`](Criterion::Service): slots received, relative to the fair share, while the group was
+//!   backlogged and another group competed. Default threshold: at least 75 %.
+//! - [`Starvation`](Criterion::Starvation): longest time that a group had queued tasks and no worker, while
+//!   others had workers. Default threshold: two tasks and one round of turns.
+//! - [`Borrowing`](Criterion::Borrowing): slots used, relative to those that the groups could borrow.
+//!   Default threshold: at least 50 %.
+//! - [`Repayment`](Criterion::Repayment): longest time that a group held more than its fair share, while
+//!   another group waited below its own. Default threshold: two tasks.
+//! - [`WallTime`](Criterion::WallTime): wall time. Default threshold: 110 % of the [lower
+//!   bound](LowerBound), plus one longest path.
 //!
 //! The length of a *task* is the longest time that a worker held some of the group's resource, because a
 //! policy cannot interrupt a worker. *One round* is the time to start as many tasks of the other groups as

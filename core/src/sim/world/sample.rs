@@ -97,7 +97,7 @@ pub struct ColumnSample {
     pub calling: u32,
     /// Tasks whose call waits for admission.
     pub waiting: u32,
-    /// Tasks of those whose workers hold no task resources meanwhile.
+    /// Waiting tasks whose workers hold no task resources meanwhile.
     pub yielded: u32,
     /// Tasks whose worker does local work.
     pub local: u32,

@@ -286,8 +286,8 @@ impl World {
     /// let mut world = World::with_limit(&scenario, 7, |model| Some(Box::new(Fixed::new(model.cap() / 4))))?;
     /// while world.step() {}
     /// assert_eq!(world.violation(), None);
-    /// assert_eq!(world.sample().providers[0].refused, 0, "a quarter of the cap is below the provider's
-    /// capacity");
+    /// let provider = &world.sample().providers[0];
+    /// assert_eq!(provider.refused, 0, "a quarter of the cap is below the provider's capacity");
     /// # Ok::<(), tidegate_core::sim::scenario::ScenarioError>(())
     /// ```
     pub fn with_limit(

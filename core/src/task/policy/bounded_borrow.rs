@@ -78,9 +78,10 @@ pub struct BorrowCeiling {
 /// share     the strict share of the resource
 /// over      held + amount - share
 ///
-/// another group competes        debt > 0: refused, borrow debt      over > 0: refused, group cap no other
-/// group, over <= 0     allowed no other group, over > 0      new debt = min(amount, over); refused, borrow
-/// debt, if debt + new debt > ceiling
+/// another group competes        debt > 0: refused, borrow debt      over > 0: refused, group cap
+/// no other group, over <= 0     allowed
+/// no other group, over > 0      new debt = min(amount, over)
+///                               refused, borrow debt, if debt + new debt > ceiling
 ///
 /// ceiling   that of the group and resource, else the default one, else max(0, limit - reserved - share)
 /// reserved  min(max reserved, ceil(limit x reserve fraction))

@@ -3,7 +3,6 @@
 //! A policy is evaluated only for a task whose whole demand is available. It is a pure function of its view.
 //! The dispatcher stores the debts of groups, and applies the changes that the policy returns in the same
 //! step as the lease or release.
-//! same step in which it leases and takes back.
 
 pub(super) mod bounded_borrow;
 pub(super) mod strict_fair;
