@@ -320,7 +320,7 @@ impl fmt::Display for CapacityPlan {
             writeln!(f, "pauses of {first_pause} to {longest_pause}; back at its limit within {recovery}")?;
         }
         let Some(end) = &self.end else { return Ok(()) };
-        writeln!(f, "{:<32} {:>10}  {:>10}  {:>10}", "at the end", "limit", "most used", "most asked")?;
+        writeln!(f, "{:<32} {:>10}  {:>10}  {:>10}", "at the end", "limit", "most used", "most waiting")?;
         for ResourceMaximum { name, limit, leased, demand } in &end.resources {
             writeln!(f, "{name:<32} {limit:>10}  {leased:>10}  {demand:>10}")?;
         }

@@ -1,4 +1,5 @@
-//! The figures that admission decides by: what each group holds, owes and needs. They are always up to date.
+//! The figures that admission decides by: the holdings, the debt and the next demand of each group. They are
+//! always up to date.
 //!
 //! A group's first task, its *head*, is *pressing* while its whole demand is available. For each resource
 //! there are three sums over the pressing heads that need it: their number, their weights, and their group

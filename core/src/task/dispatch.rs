@@ -85,7 +85,7 @@ impl Dispatcher<StrictFair> {
 /// Registration.
 impl<P: TaskPolicy> Dispatcher<P> {
     /// Creates an empty dispatcher with a policy. Fails if a limit is 0 or a name is given twice.
-    #[expect(clippy::needless_pass_by_value, reason = "a configuration is handed over, not lent")]
+    #[expect(clippy::needless_pass_by_value, reason = "the dispatcher takes the configuration")]
     pub fn with_policy(config: TaskConfig, policy: P) -> Result<Self, ConfigError> {
         Ok(Self {
             policy,
@@ -273,7 +273,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
 
     /// Ends a worker. Never panics. Only a return value of [`ReleaseAnswer::Released`] means that something
     /// changed.
-    #[expect(clippy::needless_pass_by_value, reason = "a lease is given back, not lent")]
+    #[expect(clippy::needless_pass_by_value, reason = "a release consumes the lease")]
     pub fn release(&mut self, lease: TaskLease) -> ReleaseAnswer {
         match self.ledger.release(lease.id) {
             Ok(held) if held.is_suspended => self.suspended -= 1,

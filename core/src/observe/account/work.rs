@@ -212,7 +212,7 @@ impl TaskResources {
             SchedulerEventPayload::QueueDrained { discarded: 1.. } => self.discard_queue(),
             SchedulerEventPayload::JobStopping { stop: StopKind::WoundDown, .. } => {}
             SchedulerEventPayload::JobStopping { .. } | SchedulerEventPayload::JobCompleted { .. } => {
-                self.stopping = true
+                self.stopping = true;
             }
             _ => {}
         }
@@ -270,10 +270,10 @@ impl TaskResources {
                 self.hidden_waiters += u64::from(!matches!(holds, Some(LiveTaskState::Running { yielded: false, .. })));
             }
             SchedulerEventPayload::TaskYielded { .. } => {
-                self.enter(task, live(LiveTaskState::Running { yielded: true, since: at }))
+                self.enter(task, live(LiveTaskState::Running { yielded: true, since: at }));
             }
             SchedulerEventPayload::TaskResumed { .. } => {
-                self.enter(task, live(LiveTaskState::Running { yielded: false, since: at }))
+                self.enter(task, live(LiveTaskState::Running { yielded: false, since: at }));
             }
             SchedulerEventPayload::TaskLeaseReleased { .. } => self.remove(task),
             SchedulerEventPayload::Cancelled { queued } => {

@@ -60,7 +60,7 @@ impl Tasks {
             }
             SchedulerEventPayload::TaskCompleted { worker, outcome } => self.end(at, worker, outcome_of(outcome), out),
             SchedulerEventPayload::WorkerSpawnFailed { worker } => {
-                self.end(at, worker, "spawn failed".to_string(), out)
+                self.end(at, worker, "spawn failed".to_string(), out);
             }
             SchedulerEventPayload::RowGroupAdmitted { .. } => {
                 if let Some(row_group) = event.correlation.row_group {

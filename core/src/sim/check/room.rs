@@ -56,9 +56,9 @@ impl Room {
     pub(super) fn check_quiescent(&self, at: Instant, all_limits: &[ResourceLimits]) -> CheckResult {
         for limits in all_limits {
             let waiters = self.waiters.get(&limits.resource).copied().unwrap_or(0);
-            let is_judged = limits.suspended == 0 && !limits.is_spaced && limits.is_up;
+            let is_checked = limits.suspended == 0 && !limits.is_spaced && limits.is_up;
             let is_paused = limits.blocked_until.is_some_and(|end| end > at);
-            if waiters == 0 || !is_judged || is_paused {
+            if waiters == 0 || !is_checked || is_paused {
                 continue;
             }
             let out = self.out(limits.resource);
