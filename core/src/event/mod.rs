@@ -28,8 +28,9 @@ pub trait EventKind: Copy + Eq + fmt::Debug + 'static {
 ///
 /// ```
 /// use tidegate_core::request::event::{Interest, RequestEventKind};
-/// let refusals = Interest::of(&[RequestEventKind::RateLimited, RequestEventKind::AcquireDenied]);
-/// assert!(refusals.contains(RequestEventKind::RateLimited) && !refusals.contains(RequestEventKind::WaitStarted));
+/// let denials = Interest::of(&[RequestEventKind::RateLimited, RequestEventKind::AcquireDenied]);
+/// assert!(denials.contains(RequestEventKind::RateLimited));
+/// assert!(!denials.contains(RequestEventKind::WaitStarted));
 /// assert!(Interest::ALL.contains(RequestEventKind::WaitStarted));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
