@@ -1,11 +1,11 @@
-//! The order of service, and a heap that keeps it.
+//! The sort key of the order of service, and a heap that keeps it.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use super::work;
 
-/// When a group's head is due: its finish tag, ties broken by activation sequence.
+/// The sort key of a FIFO: the finish tag of its group, with ties broken by activation sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SchedulingKey {
     pub(super) tag: f64,
@@ -13,7 +13,7 @@ pub(super) struct SchedulingKey {
 }
 
 impl SchedulingKey {
-    /// Total order; tags are never NaN, and `total_cmp` needs no promise of it.
+    /// Compares two keys in a total order. Tags are never NaN, and `total_cmp` does not depend on it.
     pub(super) fn cmp(&self, other: &Self) -> Ordering {
         self.tag.total_cmp(&other.tag).then(self.sequence.cmp(&other.sequence))
     }
@@ -23,12 +23,13 @@ impl SchedulingKey {
     }
 }
 
-/// Where members remember their index, so that any of them can be moved or removed in O(log n).
+/// A store for the heap index of each member, so that any member can be moved or removed in O(log n).
 pub(super) trait Places {
     fn set_place(&mut self, member: u32, place: u32);
 }
 
-/// A binary min-heap of `(key, member)` with known places. Allocates only past its high-water mark.
+/// A binary min-heap of `(key, member)` that tracks the index of each member. Allocates only past its
+/// high-water mark.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SchedulingHeap {
     entries: Vec<(SchedulingKey, u32)>,
@@ -57,17 +58,17 @@ impl SchedulingHeap {
         }
     }
 
-    /// Gives the member at `place` another key.
+    /// Sets the key of the member at `place`.
     pub(super) fn update(&mut self, place: u32, key: SchedulingKey, places: &mut impl Places) {
         self.entries[place as usize].0 = key;
-        // Alone, as the one group of a class and the one class of a set mostly are.
+        // A single member needs no move. This is the most common case.
         if self.entries.len() > 1 {
             self.settle(place as usize, places);
         }
     }
 
-    /// Rewrites every tag and restores the order, which rounding may disturb: of members whose tags become
-    /// equal, the sequence decides. O(n).
+    /// Rewrites every tag and restores the order, which rounding may disturb: members whose tags become equal
+    /// are ordered by sequence. O(n).
     pub(super) fn rewrite_tags(&mut self, rewrite: impl Fn(f64) -> f64, places: &mut impl Places) {
         for (key, _) in &mut self.entries {
             key.tag = rewrite(key.tag);
