@@ -1,4 +1,4 @@
-//! What the digest of decisions takes in of each machine.
+//! The decisions of each machine that the digest includes.
 
 use super::recorder::Digest;
 use crate::lease::LeaseId;
@@ -6,7 +6,7 @@ use crate::pipeline::{Effect, FinishedRowGroup, Task};
 use crate::request::{self, Acquire, AfterCall, Denial, RequestLease};
 use crate::time::Instant;
 
-/// Of a pipeline.
+/// The decisions of a pipeline.
 impl Digest {
     pub(super) fn run(&mut self, effect: &Effect) {
         match effect {
@@ -38,7 +38,7 @@ impl Digest {
     }
 }
 
-/// Of request admission.
+/// The decisions of request admission.
 impl Digest {
     pub(super) fn acquired(&mut self, answer: &Acquire) {
         match answer {
