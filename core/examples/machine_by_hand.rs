@@ -15,7 +15,10 @@ fn main() -> Result<(), tidegate_core::error::ConfigError> {
 
     now += Duration::from_millis(40);
     let answer = admission.release(now, first, &Outcome::RateLimited.into());
-    println!("{now}: the call was rate-limited; the lease is {answer:?}, next wake-up at {:?}", admission.poll_timeout());
+    println!(
+        "{now}: the call was rate-limited; the lease is {answer:?}, next wake-up at {:?}",
+        admission.poll_timeout()
+    );
 
     while let Some(at) = admission.poll_timeout() {
         now = at;

@@ -11,7 +11,7 @@ const INLINE: usize = 8;
 
 /// Wakers to wake, in order.
 ///
-/// A waker is foreign code: it may call back, and it may panic. A list is therefore woken after every lock
+/// A waker is external code: it may call back, and it may panic. A list is therefore woken after every lock
 /// is released, and a panic in one waker does not prevent the others from being woken. Dropping a list
 /// wakes its remaining wakers.
 #[derive(Default)]

@@ -15,7 +15,7 @@
 //!   rows that a run processes at the same time.
 //! - Yielded workers resume before anything new starts: see
 //!   [`RequestAdmission::resume_yielded`](crate::request::RequestAdmission::resume_yielded).
-//! - The yielding waiters of a run are queued in a separate group beside the request group, with the same
+//! - The yielding waiters of a run are queued in a separate group next to the request group, with the same
 //!   weight. A waiter that holds no task resources therefore never blocks waiters that need none.
 //! - A worker whose request was rejected (its deadline passed, for example) stays yielded until its next
 //!   request is granted or the worker ends.

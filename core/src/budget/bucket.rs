@@ -122,7 +122,7 @@ impl Bucket {
 
     /// Clamps the credit to `low..=high`, where `low <= high`. A credit above `high` by less than an amount
     /// of one is kept, because stated amounts are rounded down.
-    pub(super) fn keep_between(&mut self, now: Instant, low: i128, high: i128) {
+    pub(super) fn clamp_credit(&mut self, now: Instant, low: i128, high: i128) {
         let credit = self.credit(now);
         let kept = if credit < high.saturating_add(self.window) { credit.max(low) } else { high };
         self.put(now, kept);

@@ -1,4 +1,5 @@
-//! Rate budgets: limits on the calls and tokens per minute or day, beside the limit on concurrent calls.
+//! Rate budgets: limits on the calls and tokens per minute or day, in addition to the limit on concurrent
+//! calls.
 //!
 //! A resource may have any number of budgets: requests per minute, input, output or total tokens per minute,
 //! requests per day. Each is a token bucket over injected time with integer arithmetic, so equal inputs give
@@ -281,7 +282,7 @@ struct Budget {
 pub(crate) struct Budgets {
     entries: Vec<Budget>,
     /// The number of the first grant that these budgets count. Earlier calls settle nothing.
-    since: u64,
+    first_grant: u64,
     /// The budgets that the provider states. `None` while there are none.
     stated: Option<Box<Stated>>,
 }
@@ -295,10 +296,10 @@ struct Stated {
 }
 
 impl Budgets {
-    /// Creates full budgets that count grants from number `since` on. `configs` must be valid.
-    pub(crate) fn new(now: Instant, configs: &[BudgetConfig], since: u64) -> Self {
+    /// Creates full budgets that count grants from number `first_grant` on. `configs` must be valid.
+    pub(crate) fn new(now: Instant, configs: &[BudgetConfig], first_grant: u64) -> Self {
         let full = |config: &BudgetConfig| Budget { config: *config, bucket: Bucket::new(now, config), reserved: 0 };
-        Self { entries: configs.iter().map(full).collect(), since, stated: None }
+        Self { entries: configs.iter().map(full).collect(), first_grant, stated: None }
     }
 
     #[inline]
@@ -352,8 +353,8 @@ impl Budgets {
         if estimate == Usage::default() {
             return typical;
         }
-        let most = if typical.output_tokens == 0 { u32::MAX } else { typical.output_tokens.saturating_mul(2) };
-        Usage { output_tokens: estimate.output_tokens.min(most), ..estimate }
+        let max_output = if typical.output_tokens == 0 { u32::MAX } else { typical.output_tokens.saturating_mul(2) };
+        Usage { output_tokens: estimate.output_tokens.min(max_output), ..estimate }
     }
 
     /// Reserves the estimate of the call with number `grant`. Returns the reserved amount.
@@ -391,7 +392,7 @@ impl Budgets {
             // connection or a cancellation by the caller means that it was not.
             (_, usage) => Some(usage.unwrap_or(estimate)),
         };
-        let is_known = grant >= self.since;
+        let is_known = grant >= self.first_grant;
         for budget in self.entries.iter_mut().filter(|_| is_known) {
             let amount = estimate.of(budget.config.dimension);
             budget.reserved -= amount;
@@ -405,7 +406,7 @@ impl Budgets {
         if let Some(used) = done.usage {
             stated.typical = mean(stated.typical, used);
         }
-        stated.entries.retain(|budget| !budget.is_silent());
+        stated.entries.retain(|budget| !budget.has_expired());
         if stated.entries.is_empty() {
             self.stated = None;
         }
@@ -429,7 +430,7 @@ impl Budgets {
                 let is_new = self.apply_statement(now, correction, &statement, call);
                 feedback.is_any = true;
                 let known =
-                    self.stated.iter().flat_map(|stated| &stated.entries).find(|budget| budget.is_of(correction));
+                    self.stated.iter().flat_map(|stated| &stated.entries).find(|budget| budget.applies_to(correction));
                 feedback.learned.extend(known.filter(|_| is_new).map(|budget| StatedRate::of(&budget.snapshot(now))));
             }
         }
@@ -439,10 +440,16 @@ impl Budgets {
 
     /// Applies a statement about a dimension that is not configured. Returns whether its rate was unknown
     /// before.
-    fn apply_statement(&mut self, now: Instant, correction: &Correction, statement: &Statement, call: &AnsweredCall) -> bool {
+    fn apply_statement(
+        &mut self,
+        now: Instant,
+        correction: &Correction,
+        statement: &Statement,
+        call: &AnsweredCall,
+    ) -> bool {
         let stated = self.stated.get_or_insert_default();
         let typical = stated.typical;
-        if let Some(budget) = stated.entries.iter_mut().find(|budget| budget.is_of(correction)) {
+        if let Some(budget) = stated.entries.iter_mut().find(|budget| budget.applies_to(correction)) {
             return budget.apply(now, statement, call, typical);
         }
         let has_room = stated.entries.len() < MOST_STATED;

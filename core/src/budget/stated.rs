@@ -13,27 +13,27 @@
 //! slower limit, which then refills by `(limit - remaining) / reset`.
 //!
 //! **A statement is old when it arrives.** The provider made it when the call arrived there, or when the call
-//! ended. Let `beside` be the number of calls that were in flight at the same time as the call, `since` the
-//! number of those that were granted after it and are still in flight, and `age` the time from its grant to
-//! now. The amount that is left now is one of these:
+//! ended. Let `overlapping` be the number of calls that were in flight at the same time as the call, `later`
+//! the number of those that were granted after it and are still in flight, and `age` the time from its grant
+//! to now. The amount that is left now is one of these:
 //!
 //! ```text
-//! remaining - beside + refill of `age`    if none of the `beside` calls was counted: calls may arrive
-//!                                         in another order than they were sent
-//! remaining - since + refill of `age`     if all of them but `since` were counted
-//! remaining                               if all of them were counted
+//! remaining - overlapping + refill of `age`    if none of the `overlapping` calls was counted: calls may
+//!                                              arrive in another order than they were sent
+//! remaining - later + refill of `age`          if all of them but the `later` calls were counted
+//! remaining                                    if all of them were counted
 //! ```
 //!
 //! The lowest and the highest of these are the bounds. The budget's own count of sent calls is exact except
 //! for its starting value. It is kept if it lies between the bounds, and moved to the nearer bound otherwise.
-//! The end of a window is bounded in the same way. In a bucket, one call and the refill of [`HELD_UP`] are
+//! The end of a window is bounded in the same way. In a bucket, one call and the refill of [`DELIVERY_DELAY`] are
 //! left unused, but at most a quarter of the bucket, because calls do not arrive as evenly as they are sent.
 //!
 //! **Statements are not trusted without limit.** A statement never stops a resource for longer than
 //! [`LONGEST_HOLD`]. After that, one call is sent as a probe. If the probe succeeds, the statement was wrong:
 //! a window is treated as a bucket, and a bucket holds nothing back until a call is rate-limited. A budget
-//! also holds nothing back for [`UNSTEADY`] if its limit changes to and fro, as it does behind a balancer
-//! over accounts with different limits. A budget is removed after more than [`SILENCE`] successful answers
+//! also holds nothing back for [`UNSTEADY_PERIOD`] if its limit changes to and fro, as it does behind a balancer
+//! over accounts with different limits. A budget is removed after more than [`STATEMENT_LIFETIME`] successful answers
 //! without a statement.
 
 use super::bucket::Bucket;
@@ -48,12 +48,12 @@ pub(super) const MOST_STATED: usize = 8;
 /// call, so that the end of a window is reached.
 const LONGEST_HOLD: Duration = Duration::from_secs(90);
 /// The time for which a limit that changes to and fro holds nothing back.
-const UNSTEADY: Duration = Duration::from_secs(600);
+const UNSTEADY_PERIOD: Duration = Duration::from_secs(600);
 /// The number of changes back to the previous limit after which a limit counts as changing to and fro. One or
 /// two may come from an account that was changed and changed back.
 const RETURNS: u32 = 3;
 /// The number of successive successes without a statement that a budget survives.
-const SILENCE: u32 = 32;
+const STATEMENT_LIFETIME: u32 = 32;
 /// The window of a limit that does not name one.
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -64,7 +64,7 @@ const PAST_A_MINUTE: Duration = Duration::from_secs(66);
 /// Resets further away than this are reduced to it.
 const FURTHEST_RESET: Duration = Duration::from_secs(366 * 86_400);
 /// The time for which a call may be delayed on its way.
-const HELD_UP: Duration = Duration::from_millis(50);
+const DELIVERY_DELAY: Duration = Duration::from_millis(50);
 /// Providers state resets in whole seconds, so smaller differences carry no information.
 const RESOLUTION: Duration = Duration::from_secs(1);
 
@@ -108,12 +108,12 @@ pub(crate) struct AnsweredCall {
 }
 
 impl AnsweredCall {
-    /// Returns the call as it is visible to a budget that counts grants from number `since` on.
+    /// Returns the call as it is visible to a budget that counts grants from number `first_grant` on.
     ///
     /// The grant time of an earlier call may be recorded only because events are enabled. It is removed then,
     /// because events must not change decisions.
-    fn to_budget(self, since: u64) -> Self {
-        Self { granted_at: self.granted_at.filter(|_| self.is_timed || self.grant >= since), ..self }
+    fn to_budget(self, first_grant: u64) -> Self {
+        Self { granted_at: self.granted_at.filter(|_| self.is_timed || self.grant >= first_grant), ..self }
     }
 
     /// Returns the number of other calls in flight.
@@ -122,13 +122,13 @@ impl AnsweredCall {
     }
 
     /// Returns the number of other calls in flight that were granted after this one.
-    fn since(&self) -> u64 {
+    fn later_in_flight(&self) -> u64 {
         self.granted_later().min(self.others())
     }
 
     /// Returns the number of calls that were in flight at the same time as this one, including those that
     /// have ended. Any of them may have arrived after it.
-    fn beside(&self) -> u64 {
+    fn overlapping(&self) -> u64 {
         u64::from(self.in_flight_at_grant.saturating_sub(1)) + self.granted_later()
     }
 
@@ -166,7 +166,7 @@ struct Anchor {
 pub(super) struct StatedBudget {
     dimension: Dimension,
     /// The window that the header names, if any.
-    named: Option<Duration>,
+    named_window: Option<Duration>,
     limit: u64,
     /// The limit before the latest change.
     limit_before: Option<u64>,
@@ -174,23 +174,23 @@ pub(super) struct StatedBudget {
     returns: u32,
     bucket: Bucket,
     /// The largest remaining amount seen under this limit: the amount that may be sent at once.
-    most: u64,
+    largest_remaining: u64,
     shape: Shape,
     anchor: Option<Anchor>,
     /// The window that a snapshot shows.
     window: Duration,
     reserved: u64,
     /// The number of the first grant that this budget counts.
-    since: u64,
+    first_grant: u64,
     /// The number of the newest call whose statement was applied.
-    newest: u64,
+    newest_grant: u64,
     /// The instant at which the latest call started, or at which the budget was created.
-    latest: Instant,
+    latest_start: Instant,
     /// The call that was sent although nothing was left.
     probe: Option<u64>,
-    is_disbelieved: bool,
+    is_distrusted: bool,
     unsteady_until: Option<Instant>,
-    silence: u32,
+    successes_without_statement: u32,
 }
 
 impl StatedBudget {
@@ -207,23 +207,23 @@ impl StatedBudget {
         let config = BudgetConfig::per(window.unwrap_or(MINUTE), correction.dimension, statement.limit);
         let mut this = Self {
             dimension: correction.dimension,
-            named: window,
+            named_window: window,
             limit: statement.limit,
             limit_before: None,
             returns: 0,
             bucket: Bucket::new(now, &config),
-            most: 0,
+            largest_remaining: 0,
             shape: Shape::Bucket,
             anchor: None,
             window: config.window,
             reserved: 0,
-            since: call.grants,
-            newest: call.grant,
-            latest: now,
+            first_grant: call.grants,
+            newest_grant: call.grant,
+            latest_start: now,
             probe: None,
-            is_disbelieved: false,
+            is_distrusted: false,
             unsteady_until: None,
-            silence: 0,
+            successes_without_statement: 0,
         };
         this.begin(now, statement);
         this.apply(now, statement, call, typical);
@@ -234,21 +234,23 @@ impl StatedBudget {
     }
 
     /// Returns whether `correction` applies to this budget.
-    pub(super) fn is_of(&self, correction: &Correction) -> bool {
-        self.dimension == correction.dimension && self.named == correction.window.filter(|window| !window.is_zero())
+    pub(super) fn applies_to(&self, correction: &Correction) -> bool {
+        self.dimension == correction.dimension
+            && self.named_window == correction.window.filter(|window| !window.is_zero())
     }
 
     /// Starts over with a limit that was not known before.
     fn begin(&mut self, now: Instant, statement: &Statement) {
         self.limit = statement.limit;
-        self.most = 0;
+        self.largest_remaining = 0;
         self.anchor = None;
-        let usual = self.usual();
+        let nominal_rate = self.nominal_rate();
         self.shape = match statement.reset {
             // A bucket would refill the missing amount much earlier.
             Some(reset)
-                if (self.named.is_some() || reset <= PAST_A_MINUTE)
-                    && reset.as_nanos() > 2 * spend_time(statement.missing(), usual) + RESOLUTION.as_nanos() =>
+                if (self.named_window.is_some() || reset <= PAST_A_MINUTE)
+                    && reset.as_nanos()
+                        > 2 * refill_time(statement.missing(), nominal_rate) + RESOLUTION.as_nanos() =>
             {
                 window(now, reset)
             }
@@ -258,27 +260,28 @@ impl StatedBudget {
 
     /// Applies the statement of an answer. Returns whether the limit changed.
     pub(super) fn apply(&mut self, now: Instant, statement: &Statement, call: &AnsweredCall, typical: Usage) -> bool {
-        let call = &call.to_budget(self.since);
-        self.silence = 0;
+        let call = &call.to_budget(self.first_grant);
+        self.successes_without_statement = 0;
         self.roll(now);
         let is_new = statement.limit != self.limit;
         if is_new {
             self.count_return(now, statement.limit);
             self.begin(now, statement);
         }
-        if call.grant < self.newest && !is_new {
+        if call.grant < self.newest_grant && !is_new {
             self.lower(now, statement, call, typical);
             return false;
         }
-        self.newest = call.grant;
+        self.newest_grant = call.grant;
         let own = typical.of(self.dimension);
-        self.most = self.most.max(statement.remaining.saturating_add(own).min(statement.limit)).max(1);
+        self.largest_remaining =
+            self.largest_remaining.max(statement.remaining.saturating_add(own).min(statement.limit)).max(1);
         self.learn_shape(now, statement, call);
         self.set_rate(now, statement);
-        self.bucket.set_burst(now, self.most - self.slack());
-        if self.is_of_this_window(call) {
+        self.bucket.set_burst(now, self.largest_remaining - self.slack());
+        if self.is_of_current_window(call) {
             let (low, high) = self.bounds(now, statement, call, typical);
-            self.bucket.keep_between(now, low, high);
+            self.bucket.clamp_credit(now, low, high);
         }
         is_new
     }
@@ -286,9 +289,9 @@ impl StatedBudget {
     /// Applies the statement of a call that is older than the newest one. It may have arrived later at the
     /// provider, so it may lower the amount but never raise it.
     fn lower(&mut self, now: Instant, statement: &Statement, call: &AnsweredCall, typical: Usage) {
-        if self.is_of_this_window(call) {
+        if self.is_of_current_window(call) {
             let (_, high) = self.bounds(now, statement, call, typical);
-            self.bucket.keep_between(now, i128::MIN, high);
+            self.bucket.clamp_credit(now, i128::MIN, high);
         }
     }
 
@@ -300,22 +303,22 @@ impl StatedBudget {
         if self.limit_before == Some(limit) {
             self.returns += 1;
             if self.returns >= RETURNS && self.unsteady_until.is_none() {
-                self.unsteady_until = Some(now + UNSTEADY);
+                self.unsteady_until = Some(now + UNSTEADY_PERIOD);
             }
         }
         self.limit_before = Some(self.limit);
     }
 
     /// Returns the rate that the limit has by its named window, or per minute by convention.
-    fn usual(&self) -> (u64, Duration) {
-        (self.limit, self.named.unwrap_or(MINUTE))
+    fn nominal_rate(&self) -> (u64, Duration) {
+        (self.limit, self.named_window.unwrap_or(MINUTE))
     }
 
     fn set_rate(&mut self, now: Instant, statement: &Statement) {
-        let usual = self.usual();
-        let slow = statement.reset.filter(|reset| self.named.is_none() && *reset > PAST_A_MINUTE);
+        let nominal_rate = self.nominal_rate();
+        let slow = statement.reset.filter(|reset| self.named_window.is_none() && *reset > PAST_A_MINUTE);
         self.window = match (self.shape, slow) {
-            (_, None) => usual.1,
+            (_, None) => nominal_rate.1,
             (Shape::Window { .. }, Some(reset)) => {
                 if reset <= HOUR {
                     HOUR
@@ -330,9 +333,9 @@ impl StatedBudget {
             }
         };
         match (self.shape, slow) {
-            (Shape::Window { .. }, _) => self.bucket.set_rate(now, 0, usual.1),
+            (Shape::Window { .. }, _) => self.bucket.set_rate(now, 0, nominal_rate.1),
             (Shape::Bucket, Some(reset)) => self.bucket.set_rate(now, statement.missing().max(1), reset),
-            (Shape::Bucket, None) => self.bucket.set_rate(now, usual.0, usual.1),
+            (Shape::Bucket, None) => self.bucket.set_rate(now, nominal_rate.0, nominal_rate.1),
         }
     }
 
@@ -342,9 +345,9 @@ impl StatedBudget {
         if let Shape::Window { .. } = self.shape {
             return 0;
         }
-        let (limit, window) = self.usual();
-        let late = u128::from(limit) * u128::from(HELD_UP.as_nanos()) / u128::from(window.as_nanos());
-        (1 + late as u64).min(self.most / 4)
+        let (limit, window) = self.nominal_rate();
+        let late = u128::from(limit) * u128::from(DELIVERY_DELAY.as_nanos()) / u128::from(window.as_nanos());
+        (1 + late as u64).min(self.largest_remaining / 4)
     }
 
     /// Distinguishes a bucket from a window by how far the reset moved while calls were sent. This needs
@@ -354,8 +357,8 @@ impl StatedBudget {
     fn learn_shape(&mut self, now: Instant, statement: &Statement, call: &AnsweredCall) {
         let Some(reset) = statement.reset else { return };
         let granted_at = call.granted_at.unwrap_or(now);
-        let known = if let Shape::Window { length, .. } = self.shape { length } else { Duration::ZERO };
-        if now - granted_at > reset.max(known) {
+        let known_length = if let Shape::Window { length, .. } = self.shape { length } else { Duration::ZERO };
+        if now - granted_at > reset.max(known_length) {
             // The statement belongs to a window that is over. Even spacing suits windows at any position.
             (self.shape, self.anchor) = (Shape::Bucket, None);
             return;
@@ -368,7 +371,7 @@ impl StatedBudget {
                 self.anchor = Some(before);
                 return;
             }
-            let expected = spend_time(before.remaining - statement.remaining, self.usual());
+            let expected = refill_time(before.remaining - statement.remaining, self.nominal_rate());
             let moved = [0, 1].map(|end| (anchor.resets[end] - before.resets[end]).as_nanos());
             let is_far = moved.map(|moved| moved >= expected / 2);
             if expected < 2 * RESOLUTION.as_nanos() || is_far[0] != is_far[1] {
@@ -388,7 +391,7 @@ impl StatedBudget {
     }
 
     /// Returns whether the statement belongs to the current window.
-    fn is_of_this_window(&self, call: &AnsweredCall) -> bool {
+    fn is_of_current_window(&self, call: &AnsweredCall) -> bool {
         match (self.shape, call.granted_at) {
             (Shape::Window { began, .. }, Some(at)) => at >= began,
             _ => true,
@@ -398,9 +401,9 @@ impl StatedBudget {
     /// Returns the lower and upper bound of the credit that is left now.
     fn bounds(&self, now: Instant, statement: &Statement, call: &AnsweredCall, typical: Usage) -> (i128, i128) {
         let left = i128::from(statement.remaining);
-        let none = left - self.spent_by(call.since(), call, typical);
+        let none = left - self.spent_by(call.later_in_flight(), call, typical);
         let gain = self.bucket.gain(call.age(now));
-        let low = self.lowest(now, statement, call, call.beside(), typical);
+        let low = self.lowest(now, statement, call, call.overlapping(), typical);
         (low, self.bucket.units_of(left).max(self.bucket.units_of(none).saturating_add(gain)))
     }
 
@@ -409,7 +412,7 @@ impl StatedBudget {
         let left = i128::from(statement.remaining);
         let fewest = self.bucket.units_of(left - self.spent_by(calls, call, typical));
         // A full bucket gains nothing.
-        let missing = self.bucket.units_of(i128::from(self.most) - left);
+        let missing = self.bucket.units_of(i128::from(self.largest_remaining) - left);
         let gain = missing.clamp(0, self.bucket.gain(call.age(now)));
         let slack = self.bucket.units_of(i128::from(self.slack()));
         self.bucket.units_of(left).min(fewest.saturating_add(gain)).saturating_sub(slack)
@@ -438,8 +441,8 @@ impl StatedBudget {
         }
     }
 
-    fn holds(&self, now: Instant) -> bool {
-        !self.is_disbelieved && self.unsteady_until.is_none_or(|end| end <= now)
+    fn is_enforced(&self, now: Instant) -> bool {
+        !self.is_distrusted && self.unsteady_until.is_none_or(|end| end <= now)
     }
 
     fn free_at(&self, now: Instant, amount: u64) -> Instant {
@@ -450,10 +453,10 @@ impl StatedBudget {
         }
     }
 
-    /// Returns the earliest instant at which a call may start and leave `spare` tokens beside its own. At the
-    /// latest this is [`LONGEST_HOLD`] after the latest call.
+    /// Returns the earliest instant at which a call may start and leave `spare` tokens in addition to its
+    /// own. At the latest this is [`LONGEST_HOLD`] after the latest call.
     pub(super) fn fits_at(&self, now: Instant, estimate: Usage, spare: Usage) -> Instant {
-        if !self.holds(now) {
+        if !self.is_enforced(now) {
             return now;
         }
         let amount = estimate.of(self.dimension);
@@ -461,33 +464,33 @@ impl StatedBudget {
             Dimension::Requests => self.free_at(now, amount),
             _ => self.free_at(now, amount.saturating_add(spare.of(self.dimension))),
         };
-        at.min(self.latest + LONGEST_HOLD).max(now)
+        at.min(self.latest_start + LONGEST_HOLD).max(now)
     }
 
     pub(super) fn reserve(&mut self, now: Instant, grant: u64, estimate: Usage) {
         let amount = estimate.of(self.dimension);
         self.roll(now);
-        if self.free_at(now, amount) > now && self.holds(now) {
+        if self.free_at(now, amount) > now && self.is_enforced(now) {
             self.probe = Some(grant);
         }
         self.bucket.take(now, amount);
         self.reserved += amount;
-        self.latest = now;
+        self.latest_start = now;
     }
 
     /// Settles a call that ended with this usage. `None` means that it was not counted.
     pub(super) fn settle(&mut self, now: Instant, grant: u64, estimate: Usage, used: Option<Usage>, done: &Completion) {
         if done.outcome == Outcome::RateLimited {
-            self.is_disbelieved = false;
+            self.is_distrusted = false;
         }
-        if grant < self.since {
+        if grant < self.first_grant {
             return;
         }
         self.roll(now);
         let amount = estimate.of(self.dimension);
         self.reserved = self.reserved.saturating_sub(amount);
         // Statements of this or a later call already reflect whether this call was counted.
-        if grant > self.newest {
+        if grant > self.newest_grant {
             self.bucket.give(now, amount);
             self.bucket.take(now, used.map_or(0, |used| used.of(self.dimension)));
         }
@@ -497,21 +500,21 @@ impl StatedBudget {
                 match self.shape {
                     Shape::Window { .. } => {
                         self.shape = Shape::Bucket;
-                        let (limit, window) = self.usual();
+                        let (limit, window) = self.nominal_rate();
                         self.bucket.set_rate(now, limit, window);
                     }
-                    Shape::Bucket => self.is_disbelieved = true,
+                    Shape::Bucket => self.is_distrusted = true,
                 }
             }
         }
         if done.outcome == Outcome::Success {
-            self.silence += 1;
+            self.successes_without_statement += 1;
         }
     }
 
     /// Returns whether the provider has stopped stating this budget.
-    pub(super) fn is_silent(&self) -> bool {
-        self.silence > SILENCE
+    pub(super) fn has_expired(&self) -> bool {
+        self.successes_without_statement > STATEMENT_LIFETIME
     }
 
     pub(super) fn snapshot(&self, now: Instant) -> BudgetSnapshot {
@@ -521,10 +524,10 @@ impl StatedBudget {
                 dimension: self.dimension,
                 limit: self.limit,
                 window: self.window,
-                burst: Some(self.most),
+                burst: Some(self.largest_remaining),
             },
             limit: self.limit,
-            available: if is_over { self.most.cast_signed() } else { self.bucket.available(now) },
+            available: if is_over { self.largest_remaining.cast_signed() } else { self.bucket.available(now) },
             reserved: self.reserved,
             source: BudgetSource::Headers,
         }
@@ -542,7 +545,7 @@ fn in_whole_seconds(reset: Duration) -> Duration {
 }
 
 /// Returns the nanoseconds in which a rate refills `amount`.
-fn spend_time(amount: u64, (limit, window): (u64, Duration)) -> u64 {
+fn refill_time(amount: u64, (limit, window): (u64, Duration)) -> u64 {
     let nanos = u128::from(amount) * u128::from(window.as_nanos()) / u128::from(limit.max(1));
     u64::try_from(nanos).unwrap_or(u64::MAX).min(u64::MAX / 4)
 }

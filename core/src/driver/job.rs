@@ -70,7 +70,7 @@ pin_project! {
 
 impl<H: Host, K: JobKind> Job<H, K> {
     pub(super) fn new(shared: Arc<Shared<H>>, kind: K, start: K::Start) -> Self {
-        Self { work: None, start: Some(start), report: Report { shared, kind, is_made: false } }
+        Self { work: None, start: Some(start), report: Report { shared, kind, is_sent: false } }
     }
 }
 
@@ -79,7 +79,7 @@ impl<H: Host, K: JobKind> Future for Job<H, K> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
-        if this.report.is_made {
+        if this.report.is_sent {
             return Poll::Ready(());
         }
         let polled = panics::catch(K::PANICKED, || {
@@ -106,7 +106,7 @@ impl<H: Host, K: JobKind> Future for Job<H, K> {
             (Some(Ok(_)), Err(message)) => Some(Err(K::Error::from(Failure(message)))),
             (result, _) => result,
         };
-        this.report.make(result);
+        this.report.send(result);
         Poll::Ready(())
     }
 }
@@ -117,25 +117,25 @@ impl<H: Host, K: JobKind> fmt::Debug for Job<H, K> {
     }
 }
 
-/// The report that the machine waits for. If it is dropped before it is made, it reports the job as lost.
+/// The report that the machine waits for. If it is dropped before it is sent, it reports the job as lost.
 struct Report<H: Host, K: JobKind> {
     shared: Arc<Shared<H>>,
     kind: K,
-    is_made: bool,
+    is_sent: bool,
 }
 
 impl<H: Host, K: JobKind> Report<H, K> {
-    fn make(&mut self, result: Option<Result<K::Output, K::Error>>) {
+    fn send(&mut self, result: Option<Result<K::Output, K::Error>>) {
         // Set first, so that a panicking waker does not cause a second report.
-        self.is_made = true;
+        self.is_sent = true;
         self.kind.report(&self.shared, result);
     }
 }
 
 impl<H: Host, K: JobKind> Drop for Report<H, K> {
     fn drop(&mut self) {
-        if !self.is_made {
-            self.make(None);
+        if !self.is_sent {
+            self.send(None);
         }
     }
 }

@@ -253,7 +253,7 @@ impl<H: Host> RunHandle<H> {
     }
 
     /// Takes the commands of the run's pipeline that were recorded since the last call: see
-    /// [`Recorded::record`].
+    /// [`Recorded::start_recording`].
     #[must_use]
     pub fn take_commands(&self) -> Vec<Stamped<PipelineCommand>> {
         self.shared.read(Recorded::take_commands)

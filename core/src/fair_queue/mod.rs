@@ -274,7 +274,7 @@ impl FairQueue {
             head: NOWHERE,
             tail: NOWHERE,
             len: 0,
-            place: NOWHERE,
+            heap_index: NOWHERE,
             is_parked: false,
         });
         id
@@ -301,7 +301,7 @@ impl FairQueue {
     /// Adds a class.
     pub fn add_class(&mut self) -> ClassId {
         let id = ClassId(self.classes.len() as u32);
-        self.classes.push(Class { place: NOWHERE, blocked_set: NOWHERE, ..Class::default() });
+        self.classes.push(Class { heap_index: NOWHERE, blocked_set: NOWHERE, ..Class::default() });
         id
     }
 
@@ -315,17 +315,17 @@ impl FairQueue {
 
 /// Commands.
 impl FairQueue {
-    /// Offers heads in order of service until `judge` accepts one. Changes no tag.
+    /// Offers heads in order of service until `predicate` accepts one. Changes no tag.
     ///
     /// Each answer that blocks a class or a group costs O(log groups). A skipped candidate costs as much and
     /// is offered again in the next selection.
-    pub fn select(&mut self, mut judge: impl FnMut(&Candidate) -> Eligibility) -> Option<Selection> {
+    pub fn select(&mut self, mut predicate: impl FnMut(&Candidate) -> Eligibility) -> Option<Selection> {
         let selected = loop {
             let Some((fifo, class)) = self.front() else { break None };
             let candidate = self.candidate(fifo);
             work::offer();
             work::steps(3);
-            match judge(&candidate) {
+            match predicate(&candidate) {
                 Eligibility::Accept => break Some(Selection { candidate, fifo, version: self.version }),
                 Eligibility::ClassBlocked(set) => self.park_class(class, set.0),
                 Eligibility::GroupBlocked => {
@@ -377,11 +377,11 @@ impl FairQueue {
         let entry = &mut self.fifos[fifo as usize];
         entry.sequence = self.sequence;
         self.sequence += 1;
-        let (head, place) = (entry.head, entry.place);
+        let (head, heap_index) = (entry.head, entry.heap_index);
         self.unlink(head);
         if stays {
             let key = self.key(fifo);
-            self.classes[class as usize].fifos.update(place, key, &mut self.fifos);
+            self.classes[class as usize].fifos.update(heap_index, key, &mut self.fifos);
             self.restore_position(class);
         } else if self.fifos[fifo as usize].len > 0 {
             self.insert(fifo);
@@ -426,7 +426,7 @@ impl FairQueue {
     /// with [`Eligibility::ClassBlocked`].
     #[inline]
     pub(crate) fn block_class(&mut self, class: ClassId, set: BlockedSetId) {
-        if self.classes[class.index()].place != NOWHERE {
+        if self.classes[class.index()].heap_index != NOWHERE {
             self.park_class(class.0, set.0);
         }
     }

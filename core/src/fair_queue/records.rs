@@ -5,7 +5,7 @@ use core::num::NonZeroU32;
 
 use smallvec::SmallVec;
 
-use super::scheduling::{Places, SchedulingHeap};
+use super::scheduling::{HeapIndices, SchedulingHeap};
 use super::{ClassId, FifoId};
 
 /// Marks a member that is in no heap, or a node without a neighbour.
@@ -84,7 +84,7 @@ pub(super) struct Fifo {
     pub(super) tail: u32,
     pub(super) len: u32,
     /// The index in the heap of its head's class or of the parked FIFOs. `NOWHERE` while set aside or empty.
-    pub(super) place: u32,
+    pub(super) heap_index: u32,
     pub(super) is_parked: bool,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Class {
     /// The FIFOs whose head is of this class, except those that are parked or set aside.
     pub(super) fifos: SchedulingHeap,
     /// The index in the heap of its blocked set or of the ready classes. `NOWHERE` while `fifos` is empty.
-    pub(super) place: u32,
+    pub(super) heap_index: u32,
     /// The blocked set that contains the class. `NOWHERE` for none.
     pub(super) blocked_set: u32,
     /// Items queued.
@@ -108,14 +108,14 @@ pub(super) struct BlockedSet {
     pub(super) open: bool,
 }
 
-impl Places for Vec<Fifo> {
-    fn set_place(&mut self, member: u32, place: u32) {
-        self[member as usize].place = place;
+impl HeapIndices for Vec<Fifo> {
+    fn set_heap_index(&mut self, member: u32, heap_index: u32) {
+        self[member as usize].heap_index = heap_index;
     }
 }
 
-impl Places for Vec<Class> {
-    fn set_place(&mut self, member: u32, place: u32) {
-        self[member as usize].place = place;
+impl HeapIndices for Vec<Class> {
+    fn set_heap_index(&mut self, member: u32, heap_index: u32) {
+        self[member as usize].heap_index = heap_index;
     }
 }

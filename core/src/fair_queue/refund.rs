@@ -10,9 +10,9 @@ use super::{FairQueue, GroupId, MIN_WEIGHT, REBASE_AT};
 /// and only until some of the groups are gone.
 pub(super) const WEIGHT_UNITS: f64 = 16_777_216.0;
 
-/// The number of turns that may be refunded for each answered turn, beside the share of other refunds. One,
-/// because an answered turn is not refunded and adds nothing to that share. One more, because turns are
-/// whole.
+/// The number of turns that may be refunded for each answered turn, in addition to the share of other
+/// refunds. One, because an answered turn is not refunded and adds nothing to that share. One more, because
+/// turns are whole.
 const PER_ANSWER: f64 = 2.0;
 
 pub(super) fn units(weight: f64) -> u64 {
@@ -25,16 +25,16 @@ pub struct ServiceRecord {
     pub(super) group: u32,
     /// The share of the other groups in the weight of all waiting groups, in `0.0..=1.0`. The group's own
     /// weight is part of the total.
-    rivals: f32,
+    share_of_others: f32,
 }
 
 impl ServiceRecord {
     /// A turn of no group, for which nothing can be refunded.
-    pub(crate) const NONE: Self = Self { group: u32::MAX, rivals: 0.0 };
+    pub(crate) const NONE: Self = Self { group: u32::MAX, share_of_others: 0.0 };
 
     /// Returns the record for a group that is [served directly](FairQueue::serve_directly).
     pub(crate) fn direct(group: GroupId) -> Self {
-        Self { group: group.0, rivals: 0.0 }
+        Self { group: group.0, share_of_others: 0.0 }
     }
 }
 
@@ -45,7 +45,7 @@ impl FairQueue {
     #[must_use]
     pub fn next_service(&self, group: GroupId) -> ServiceRecord {
         let share = units(self.groups[group.index()].weight) as f64 / self.waiting_weight as f64;
-        ServiceRecord { group: group.0, rivals: (1.0 - share).clamp(0.0, 1.0) as f32 }
+        ServiceRecord { group: group.0, share_of_others: (1.0 - share).clamp(0.0, 1.0) as f32 }
     }
 
     /// Refunds a turn that cost `cost`, at the group's present weight. Returns `false`, and changes nothing,
@@ -57,13 +57,13 @@ impl FairQueue {
         let virtual_time = self.virtual_time;
         let Some(group) = self.groups.get_mut(service.group as usize) else { return false };
         let Some(finish) = group.finish else { return false };
-        let (charge, rivals) = (cost / group.weight, f64::from(service.rivals));
-        let lead = group.lead_at(self.allowed) + charge * rivals;
+        let (charge, share_of_others) = (cost / group.weight, f64::from(service.share_of_others));
+        let lead = group.lead_at(self.allowed) + charge * share_of_others;
         if lead > charge * most {
             return false;
         }
         self.version += 1;
-        self.allowed += charge * (1.0 - rivals);
+        self.allowed += charge * (1.0 - share_of_others);
         group.lead = lead;
         group.allowed_seen = self.allowed;
         group.tag = finish.max(virtual_time - group.lag) - charge;
@@ -90,7 +90,7 @@ impl FairQueue {
 
     fn allow(&mut self, service: ServiceRecord, cost: f64) {
         let Some(group) = self.groups.get(service.group as usize) else { return };
-        self.allowed += cost / group.weight * (1.0 - f64::from(service.rivals));
+        self.allowed += cost / group.weight * (1.0 - f64::from(service.share_of_others));
         if self.allowed >= REBASE_AT {
             self.rebase_refunds();
         }

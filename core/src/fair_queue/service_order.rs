@@ -86,12 +86,12 @@ impl FairQueue {
             if Some(fifo) == served || self.fifos[fifo as usize].len == 0 {
                 continue;
             }
-            let (key, place) = (self.key(fifo), self.fifos[fifo as usize].place);
+            let (key, heap_index) = (self.key(fifo), self.fifos[fifo as usize].heap_index);
             if self.fifos[fifo as usize].is_parked {
-                self.parked.update(place, key, &mut self.fifos);
+                self.parked.update(heap_index, key, &mut self.fifos);
             } else {
                 let class = self.head_class(fifo);
-                self.classes[class as usize].fifos.update(place, key, &mut self.fifos);
+                self.classes[class as usize].fifos.update(heap_index, key, &mut self.fifos);
                 self.restore_position(class);
             }
         }
@@ -101,8 +101,8 @@ impl FairQueue {
     pub(super) fn exit(&mut self, fifo: u32) {
         work::steps(1);
         let class = self.head_class(fifo);
-        let place = core::mem::replace(&mut self.fifos[fifo as usize].place, NOWHERE);
-        self.classes[class as usize].fifos.remove(place, &mut self.fifos);
+        let heap_index = core::mem::replace(&mut self.fifos[fifo as usize].heap_index, NOWHERE);
+        self.classes[class as usize].fifos.remove(heap_index, &mut self.fifos);
         self.restore_position(class);
     }
 
@@ -112,8 +112,8 @@ impl FairQueue {
         if !core::mem::take(&mut entry.is_parked) {
             return false;
         }
-        let place = core::mem::replace(&mut entry.place, NOWHERE);
-        self.parked.remove(place, &mut self.fifos);
+        let heap_index = core::mem::replace(&mut entry.heap_index, NOWHERE);
+        self.parked.remove(heap_index, &mut self.fifos);
         true
     }
 
@@ -137,25 +137,25 @@ impl FairQueue {
     /// Updates the position of a class among its peers to match its first FIFO.
     pub(super) fn restore_position(&mut self, class: u32) {
         work::steps(1);
-        let Class { ref fifos, place, blocked_set: set, .. } = self.classes[class as usize];
+        let Class { ref fifos, heap_index, blocked_set: set, .. } = self.classes[class as usize];
         let Some((key, _)) = fifos.peek() else {
             self.clear_position(class);
             self.classes[class as usize].blocked_set = NOWHERE;
             return;
         };
         let heap = if set == NOWHERE { &mut self.ready } else { &mut self.blocked_sets[set as usize].classes };
-        if place == NOWHERE {
+        if heap_index == NOWHERE {
             heap.push(key, class, &mut self.classes);
         } else {
-            heap.update(place, key, &mut self.classes);
+            heap.update(heap_index, key, &mut self.classes);
         }
     }
 
     pub(super) fn clear_position(&mut self, class: u32) {
         work::steps(1);
         let entry = &mut self.classes[class as usize];
-        let place = core::mem::replace(&mut entry.place, NOWHERE);
-        if place == NOWHERE {
+        let heap_index = core::mem::replace(&mut entry.heap_index, NOWHERE);
+        if heap_index == NOWHERE {
             return;
         }
         let heap = if entry.blocked_set == NOWHERE {
@@ -163,7 +163,7 @@ impl FairQueue {
         } else {
             &mut self.blocked_sets[entry.blocked_set as usize].classes
         };
-        heap.remove(place, &mut self.classes);
+        heap.remove(heap_index, &mut self.classes);
     }
 
     /// Moves the origin of virtual time, so that tags keep their precision. O(groups), once per 2^20 of

@@ -173,10 +173,10 @@ fn a_parked_group_waits_until_it_is_unparked() {
     let mut bench = Bench::new(&[1.0, 1.0]);
     bench.put(0, 1);
     bench.put(1, 2);
-    let judge = |candidate: &Candidate| {
+    let predicate = |candidate: &Candidate| {
         if candidate.group == GroupId(0) { Eligibility::GroupBlocked } else { Eligibility::Accept }
     };
-    let selection = bench.queue.select(judge).expect("the second group may go");
+    let selection = bench.queue.select(predicate).expect("the second group is admissible");
     assert_eq!(selection.candidate.item, 2);
     bench.queue.commit(&selection).expect("nothing changed");
     assert_eq!(bench.queue.select(|_| Eligibility::Accept), None);

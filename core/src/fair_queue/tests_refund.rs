@@ -32,7 +32,7 @@ impl Bench {
 
     /// Serves the next item. Its group gets another one at once.
     fn next(&mut self) -> ServiceRecord {
-        let selection = self.queue.select(|_| Eligibility::Accept).expect("somebody waits");
+        let selection = self.queue.select(|_| Eligibility::Accept).expect("an item waits");
         let group = selection.candidate.group;
         let service = self.queue.next_service(group);
         self.queue.commit(&selection).expect("nothing changed");
@@ -130,7 +130,7 @@ fn a_refund_is_kept_while_its_group_is_idle_but_idle_time_earns_nothing() {
     let class = queue.add_class();
     let [away, stays] = [queue.add_unit_group(), queue.add_unit_group()];
     let serve = |queue: &mut FairQueue| {
-        let selection = queue.select(|_| Eligibility::Accept).expect("somebody waits");
+        let selection = queue.select(|_| Eligibility::Accept).expect("an item waits");
         queue.commit(&selection).expect("nothing changed");
         selection.candidate.group
     };
@@ -177,7 +177,7 @@ fn a_refund_moves_all_fifos_of_its_group_blocked_or_not() {
 fn a_selection_made_before_a_refund_is_stale() {
     let mut bench = Bench::new(&[1.0, 1.0]);
     let service = bench.next();
-    let selection = bench.queue.select(|_| Eligibility::Accept).expect("somebody waits");
+    let selection = bench.queue.select(|_| Eligibility::Accept).expect("an item waits");
     assert!(bench.queue.refund(service, 1.0, 8.0));
     assert_eq!(bench.queue.commit(&selection), Err(StaleSelection));
 }

@@ -83,7 +83,7 @@ impl<G: GateRef> Future for AcquireOf<G> {
             *slot = None;
             answer = gate.acquire_again(request, changes_at, *retry, token.as_ref(), slot, context.waker());
         }
-        // No foreign code runs from here on, so the lease always reaches its permit.
+        // No external code runs from here on, so the lease always reaches its permit.
         match (answer, held_gate.take()) {
             (Poll::Ready(Ok(lease)), Some(gate)) => Poll::Ready(Ok(PermitOf::new(gate, lease))),
             (Poll::Ready(Err(denial)), _) => Poll::Ready(Err(denial)),

@@ -2,7 +2,7 @@
 //!
 //! Every command takes the same steps: read the clock, take the lock, pass the command to the machine, store
 //! the resulting answers, collect the wakers of their waiters, release the lock, wake. The clock and the
-//! wakers are foreign code, so neither runs under the lock.
+//! wakers are external code, so neither runs under the lock.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -111,7 +111,7 @@ impl<H: Host> Shared<H> {
     /// While no deadline, pause or ramp is active, the machine decides the same at any time. Two clock
     /// readings would make an uncontended acquire and finish half as expensive again (see the admission
     /// bench). This method therefore first checks, under the lock, whether the machine needs the time. If so,
-    /// it releases the lock for the reading, because the clock is foreign code. Otherwise the command gets
+    /// it releases the lock for the reading, because the clock is external code. Otherwise the command gets
     /// the latest instant that was passed to the machine.
     #[inline]
     fn untimed_command<R>(
@@ -244,7 +244,7 @@ impl<H: Host> Drop for Shared<H> {
 /// Requests for a permit.
 impl<H: Host> Gate<H> {
     /// Requests a permit. The result is pending if a waiter was queued. Its slot is then stored in `slot`
-    /// before any foreign code runs, so a panic does not lose its place in the queue.
+    /// before any external code runs, so a panic does not lose its place in the queue.
     #[inline]
     pub(super) fn start_acquire(
         &self,

@@ -180,7 +180,7 @@ impl Recorded<Pipeline> {
     /// Calls [`Pipeline::poll_effect`], and adds the effect to the digest.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         let effect = self.machine.poll_effect()?;
-        self.recorder.polled(|digest| digest.run(&effect));
+        self.recorder.add_effect(|digest| digest.pipeline_effect(&effect));
         Some(effect)
     }
 

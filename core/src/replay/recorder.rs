@@ -45,7 +45,7 @@ struct Recording<C> {
     commands: Vec<Stamped<C>>,
     /// The digests of the results of commands and of effects. They are separate, because effects may be
     /// polled after the next command was applied.
-    answers: Digest,
+    results: Digest,
     effects: Digest,
     polled: u64,
 }
@@ -59,8 +59,8 @@ impl<C> Default for Recorder<C> {
 impl<C> Recorder<C> {
     pub(super) fn begin(&mut self, sequence: &Sequence) {
         let (sequence, commands) = (sequence.clone(), Vec::new());
-        let (answers, effects) = (Digest::default(), Digest::default());
-        self.0 = Some(Box::new(Recording { sequence, commands, answers, effects, polled: 0 }));
+        let (results, effects) = (Digest::default(), Digest::default());
+        self.0 = Some(Box::new(Recording { sequence, commands, results, effects, polled: 0 }));
     }
 
     /// Returns whether commands are recorded. This is the one branch that a run without a log costs.
@@ -74,22 +74,22 @@ impl<C> Recorder<C> {
     #[inline]
     pub(super) fn record(&mut self, waiting: usize, command: impl FnOnce() -> C) {
         if let Some(recording) = &mut self.0 {
-            recording.answers.made(recording.polled + waiting as u64);
+            recording.results.add_effect_count(recording.polled + waiting as u64);
             recording.push(command());
         }
     }
 
     /// Adds the result of a command to the digest.
     #[inline]
-    pub(super) fn answered(&mut self, feed: impl FnOnce(&mut Digest)) {
+    pub(super) fn add_result(&mut self, feed: impl FnOnce(&mut Digest)) {
         if let Some(recording) = &mut self.0 {
-            feed(&mut recording.answers);
+            feed(&mut recording.results);
         }
     }
 
     /// Adds an effect to the digest.
     #[inline]
-    pub(super) fn polled(&mut self, feed: impl FnOnce(&mut Digest)) {
+    pub(super) fn add_effect(&mut self, feed: impl FnOnce(&mut Digest)) {
         if let Some(recording) = &mut self.0 {
             recording.polled += 1;
             feed(&mut recording.effects);
@@ -101,7 +101,7 @@ impl<C> Recorder<C> {
     }
 
     pub(super) fn digest(&self) -> u64 {
-        self.0.as_ref().map_or(0, |recording| recording.answers.and(recording.effects))
+        self.0.as_ref().map_or(0, |recording| recording.results.and(recording.effects))
     }
 }
 
@@ -140,7 +140,7 @@ impl Digest {
     }
 
     /// Adds the number of effects that existed before the next command.
-    pub(super) fn made(&mut self, effects: u64) {
+    pub(super) fn add_effect_count(&mut self, effects: u64) {
         self.hash_words([4, effects]);
     }
 

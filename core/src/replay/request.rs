@@ -158,7 +158,7 @@ impl Recorded<RequestAdmission> {
     pub fn try_acquire(&mut self, now: Instant, request: &Request) -> Result<RequestLease, Denial> {
         self.record(|| RequestCommand::TryAcquire { now, request: *request });
         let answer = self.machine.try_acquire(now, request);
-        self.recorder.answered(|digest| digest.tried(&answer));
+        self.recorder.add_result(|digest| digest.try_acquired(&answer));
         answer
     }
 
@@ -167,7 +167,7 @@ impl Recorded<RequestAdmission> {
     pub fn acquire(&mut self, now: Instant, request: &Request) -> Acquire {
         self.record(|| RequestCommand::Acquire { now, request: *request });
         let answer = self.machine.acquire(now, request);
-        self.recorder.answered(|digest| digest.acquired(&answer));
+        self.recorder.add_result(|digest| digest.acquired(&answer));
         answer
     }
 
@@ -181,7 +181,7 @@ impl Recorded<RequestAdmission> {
     ) -> Acquire {
         self.record(|| RequestCommand::AcquireYielding { now, request: *request, token });
         let answer = self.machine.acquire_yielding(now, request, token, tasks);
-        self.recorder.answered(|digest| digest.acquired(&answer));
+        self.recorder.add_result(|digest| digest.acquired(&answer));
         answer
     }
 
@@ -215,7 +215,7 @@ impl Recorded<RequestAdmission> {
     pub fn finish(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> AfterCall {
         self.record(|| RequestCommand::Finish { now, lease: lease.id(), done: *done });
         let answer = self.machine.finish(now, lease, done);
-        self.recorder.answered(|digest| digest.finished(answer));
+        self.recorder.add_result(|digest| digest.finished(answer));
         answer
     }
 
@@ -223,7 +223,7 @@ impl Recorded<RequestAdmission> {
     pub fn retry(&mut self, now: Instant, request: &Request, retry: Retry) -> Acquire {
         self.record(|| RequestCommand::Retry { now, request: *request, retry });
         let answer = self.machine.retry(now, request, retry);
-        self.recorder.answered(|digest| digest.acquired(&answer));
+        self.recorder.add_result(|digest| digest.acquired(&answer));
         answer
     }
 
@@ -238,7 +238,7 @@ impl Recorded<RequestAdmission> {
     ) -> Acquire {
         self.record(|| RequestCommand::RetryYielding { now, request: *request, retry, token });
         let answer = self.machine.retry_yielding(now, request, retry, token, tasks);
-        self.recorder.answered(|digest| digest.acquired(&answer));
+        self.recorder.add_result(|digest| digest.acquired(&answer));
         answer
     }
 
@@ -336,7 +336,7 @@ impl Recorded<RequestAdmission> {
     #[inline]
     pub fn poll_effect(&mut self) -> Option<Effect> {
         let effect = self.machine.poll_effect()?;
-        self.recorder.polled(|digest| digest.request(&effect));
+        self.recorder.add_effect(|digest| digest.request_effect(&effect));
         Some(effect)
     }
 
