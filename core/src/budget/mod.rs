@@ -21,15 +21,16 @@
 //! estimate.
 //!
 //! A dimension without a configured budget gets one from the response headers that state `limit`, `remaining`
-//! and `reset`. This starts with the first answer, so no rejection is needed to find the rate. `stated.rs`
-//! describes how this works and which statements are ignored.
+//! and `reset`. This starts with the first answer, so no rejection is needed to find the rate. Impossible
+//! statements are ignored, and no statement stops a resource for longer than 90 seconds.
 //!
 //! A call that waits for a budget blocks the later calls of the same resource, including small ones.
 //! Otherwise small calls would spend the budget again and again, and the large call would wait forever.
 //!
 //! ```
 //! use tidegate_core::budget::{BudgetConfig, Dimension, Usage};
-//! use tidegate_core::request::{Acquire, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig};
+//! use tidegate_core::request::{Acquire, Completion, Domain, Outcome};
+//! use tidegate_core::request::{Request, RequestAdmission, RequestConfig};
 //! use tidegate_core::time::{Duration, Instant};
 //!
 //! let mut now = Instant::ZERO;
@@ -80,7 +81,7 @@ pub const MAX_LIMIT: u64 = 1_000_000_000_000_000;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct BudgetConfig {
-    /// What it counts.
+    /// The quantity that the budget counts.
     pub dimension: Dimension,
     /// The amount that refills in each window, in `1..=10^15`.
     pub limit: u64,
@@ -165,7 +166,7 @@ impl Correction {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum BudgetSource {
-    /// The settings.
+    /// The configured settings.
     #[default]
     Settings,
     /// The headers of the provider's answers.
@@ -176,7 +177,7 @@ pub enum BudgetSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct StatedRate {
-    /// What it counts.
+    /// The quantity that the rate limits.
     pub dimension: Dimension,
     /// The amount that is allowed in each window.
     pub limit: u64,

@@ -26,15 +26,16 @@
 //!
 //! The lowest and the highest of these are the bounds. The budget's own count of sent calls is exact except
 //! for its starting value. It is kept if it lies between the bounds, and moved to the nearer bound otherwise.
-//! The end of a window is bounded in the same way. In a bucket, one call and the refill of [`DELIVERY_DELAY`] are
-//! left unused, but at most a quarter of the bucket, because calls do not arrive as evenly as they are sent.
+//! The end of a window is bounded in the same way. In a bucket, one call and the refill of [`DELIVERY_DELAY`]
+//! are left unused, but at most a quarter of the bucket, because calls do not arrive as evenly as they are
+//! sent.
 //!
 //! **Statements are not trusted without limit.** A statement never stops a resource for longer than
 //! [`LONGEST_HOLD`]. After that, one call is sent as a probe. If the probe succeeds, the statement was wrong:
 //! a window is treated as a bucket, and a bucket holds nothing back until a call is rate-limited. A budget
-//! also holds nothing back for [`UNSTEADY_PERIOD`] if its limit changes to and fro, as it does behind a balancer
-//! over accounts with different limits. A budget is removed after more than [`STATEMENT_LIFETIME`] successful answers
-//! without a statement.
+//! also holds nothing back for [`UNSTEADY_PERIOD`] if its limit changes to and fro, as it does behind a
+//! balancer over accounts with different limits. A budget is removed after more than [`STATEMENT_LIFETIME`]
+//! successful answers without a statement.
 
 use super::bucket::Bucket;
 use super::{BudgetConfig, BudgetSnapshot, BudgetSource, Correction, Dimension, MAX_LIMIT};
@@ -94,9 +95,9 @@ impl Statement {
 /// The call that an answer belongs to, and the other calls in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnsweredCall {
-    /// The number of its grant.
+    /// The number of the call's grant.
     pub(crate) grant: u64,
-    /// When it was granted, if that is known.
+    /// The instant of the grant, if it was recorded.
     pub(crate) granted_at: Option<Instant>,
     /// Whether `granted_at` would be recorded even without budgets and events.
     pub(crate) is_timed: bool,
@@ -314,6 +315,7 @@ impl StatedBudget {
         (self.limit, self.named_window.unwrap_or(MINUTE))
     }
 
+    /// Sets the refill of the bucket, and the window that snapshots show.
     fn set_rate(&mut self, now: Instant, statement: &Statement) {
         let nominal_rate = self.nominal_rate();
         let slow = statement.reset.filter(|reset| self.named_window.is_none() && *reset > PAST_A_MINUTE);

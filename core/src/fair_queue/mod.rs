@@ -42,9 +42,9 @@
 //!
 //! A turn may have no result for its group, because the provider rejects the call. A
 //! [refund](FairQueue::refund) then returns the cost of the turn, so groups share *answered* calls. Without
-//! refunds, a group may take all its turns at the wrong instants. For example, if a provider answers only the
-//! first call of each burst of 24, and the number of turns is even for two groups, the group that starts each
-//! burst is always the same one.
+//! refunds, a group may take all its turns at the wrong instants. For example, let a provider answer only the
+//! first call of each burst of 24, and let two groups alternate. Since 24 is even, the same group starts
+//! every burst, and only that group is answered.
 //!
 //! ```text
 //! F = max(tag, V - lag)               where the group's next service begins
@@ -106,7 +106,7 @@ pub const MIN_WEIGHT: f64 = 1.0 / 1_048_576.0;
 /// The largest weight and the largest cost: 2^20.
 pub const MAX_WEIGHT: f64 = 1_048_576.0;
 
-/// Virtual time at which tags are rebased.
+/// The virtual time at which tags are rebased.
 const REBASE_AT: f64 = 1_048_576.0;
 
 /// A fairness group of one queue.
@@ -155,20 +155,20 @@ impl ClassId {
 /// The head of a FIFO, offered to the predicate of [`FairQueue::select`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
-    /// The item's id.
+    /// The id of the item.
     pub item: u64,
-    /// Its group.
+    /// The group of the item.
     pub group: GroupId,
-    /// Its class.
+    /// The class of the item.
     pub class: ClassId,
-    /// Its cost.
+    /// The cost of the item.
     pub cost: f64,
 }
 
 /// The predicate's answer about a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eligibility {
-    /// Select it.
+    /// Select the candidate.
     Accept,
     /// No item of this class, nor of any other class in that set, is admissible until the set is
     /// [unblocked](FairQueue::unblock).
@@ -214,7 +214,7 @@ pub struct FairQueue {
     fifos: Vec<Fifo>,
     classes: Vec<Class>,
     blocked_sets: Vec<BlockedSet>,
-    /// In no particular order.
+    /// The unblocked sets, in no particular order.
     open_sets: Vec<u32>,
     ready: SchedulingHeap,
     /// The weight of the groups that have items, in [`WEIGHT_UNITS`](refund::WEIGHT_UNITS).

@@ -135,7 +135,7 @@ impl<G: GateRef> PermitOf<G> {
     ///     match permit.finish_call(outcome) {
     ///         AfterCall::Final => break Ok(outcome),
     ///         AfterCall::Retry(again) => retry = Some(again),
-    ///         // The next permit is denied, or one for a fallback.
+    ///         // The next acquire is denied, or returns a permit for a fallback.
     ///         AfterCall::Unavailable => {}
     ///     }
     /// }

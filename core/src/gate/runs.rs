@@ -61,7 +61,7 @@ impl<L: RawMutex> Runs<L> {
         self.registered.len() == 0
     }
 
-    /// Lets the runs that changed dispatch again, and collects their wakers.
+    /// Makes the changed runs dispatch again, and collects their wakers.
     pub(super) fn notify_changed(&mut self, now: Instant, wakes: &mut WakeList) {
         for key in self.changed.drain(..) {
             if let Some(run) = self.registered.get(key) {

@@ -50,7 +50,7 @@ pub(super) struct WaiterSlab {
     entries: Slab<Entry>,
     /// The entries that are waiting, by the key of their waiter in the machine.
     waiting: SecondaryMap<usize>,
-    /// Entries whose slot in the machine was reused before their answer was stored. Empty between two
+    /// The entries whose slot in the machine was reused before their answer was stored. Empty between two
     /// commands.
     displaced: Vec<(SlotKey, usize)>,
 }

@@ -196,7 +196,7 @@ impl LogReader {
     }
 }
 
-/// A complete log after reading.
+/// A log after reading, either complete or truncated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Log {
     /// The configuration of the machines.
