@@ -99,8 +99,8 @@ pub trait Workload: 'static {
         Poll::Ready(Ok(()))
     }
 
-    /// Reports that most calls of a provider fail although it is not down for good. Only for observation.
-    /// Does nothing by default.
+    /// Reports that most recent answers of a provider are retryable failures. Only for observation. Does
+    /// nothing by default.
     fn warn(&self, _warning: &ProviderDegraded) {}
 }
 
