@@ -56,8 +56,8 @@ pub trait TaskResources {
     /// or is unknown.
     fn suspend(&mut self, now: Instant, token: &TaskToken) -> bool;
 
-    /// Returns all released resources to a worker, or none. Returns true also for a worker that still holds
-    /// them.
+    /// Restores all released resources of a worker, or none of them. Returns whether the worker holds its
+    /// resources, which is also true if it never released them.
     fn resume(&mut self, now: Instant, token: &TaskToken) -> bool;
 
     /// Returns whether [`TaskResources::resume`] would return true.

@@ -443,10 +443,12 @@ impl StatedBudget {
         }
     }
 
+    /// Returns whether the stated limit holds calls back at all.
     fn is_enforced(&self, now: Instant) -> bool {
         !self.is_distrusted && self.unsteady_until.is_none_or(|end| end <= now)
     }
 
+    /// Returns the earliest instant at which `amount` is available, by refill or by the next window.
     fn free_at(&self, now: Instant, amount: u64) -> Instant {
         match self.shape {
             Shape::Bucket => self.bucket.fits_at(now, amount),
@@ -469,6 +471,7 @@ impl StatedBudget {
         at.min(self.latest_start + LONGEST_HOLD).max(now)
     }
 
+    /// Reserves the estimate of call number `grant`. A call that starts although nothing is left is the probe.
     pub(super) fn reserve(&mut self, now: Instant, grant: u64, estimate: Usage) {
         let amount = estimate.of(self.dimension);
         self.roll(now);
