@@ -471,7 +471,8 @@ impl StatedBudget {
         at.min(self.latest_start + LONGEST_HOLD).max(now)
     }
 
-    /// Reserves the estimate of call number `grant`. A call that starts although nothing is left is the probe.
+    /// Reserves the estimate of call number `grant`. A call that starts although nothing is left becomes the
+    /// probe.
     pub(super) fn reserve(&mut self, now: Instant, grant: u64, estimate: Usage) {
         let amount = estimate.of(self.dimension);
         self.roll(now);
