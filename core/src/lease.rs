@@ -24,6 +24,8 @@ pub struct LeaseId {
 }
 
 /// The result of a release. Only [`ReleaseAnswer::Released`] changes a counter of leases.
+///
+/// Exhaustive on purpose: a release ends in one of these ways, and a caller may check each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -44,6 +46,7 @@ pub enum ReleaseAnswer {
 /// Counts of irregular releases by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct ReleaseDiagnostics {
     /// Releases of a lease that had been released before.
     pub duplicate: u64,

@@ -165,6 +165,7 @@ impl Correction {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum BudgetSource {
     /// The configured settings.
     #[default]
@@ -239,6 +240,7 @@ impl fmt::Display for StatedRate {
 /// The state of one budget at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct BudgetSnapshot {
     /// The configured or derived settings.
     pub config: BudgetConfig,

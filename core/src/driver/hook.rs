@@ -85,6 +85,12 @@ impl From<Failure> for HookError {
     }
 }
 
+impl<W> fmt::Debug for HookWork<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HookWork").finish_non_exhaustive()
+    }
+}
+
 impl<W> fmt::Debug for HookKind<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HookCall").field("hook", &self.hook).field("row_group", &self.row_group).finish()

@@ -44,6 +44,7 @@ pub trait JobKind: fmt::Debug {
 }
 
 /// A failure that is not an error of the workload: a panic, or the loss of the job's future.
+#[derive(Debug)]
 pub struct Failure(pub(super) String);
 
 pin_project! {

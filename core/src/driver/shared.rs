@@ -7,6 +7,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::Waker;
 
@@ -32,6 +33,12 @@ pub struct Shared<H: Host> {
     state: Arc<Mutex<H::Lock, RunState>>,
     /// Whether any worker was ever asked to stop. Until then, polling a worker takes no lock.
     is_stopping: Arc<AtomicBool>,
+}
+
+impl<H: Host> fmt::Debug for Shared<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
 }
 
 /// The result of one drain of the machine.

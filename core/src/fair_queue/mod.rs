@@ -166,6 +166,8 @@ pub struct Candidate {
 }
 
 /// The predicate's answer about a candidate.
+///
+/// Exhaustive on purpose: callers create it, and only the queue reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eligibility {
     /// Select the candidate.

@@ -16,6 +16,7 @@ use crate::runtime::Host;
 /// The health calls of one provider and model. Created by [`Gate::health_calls`].
 ///
 /// ```
+/// # #[cfg(feature = "sim")] {
 /// # use tidegate_core::gate::Gate;
 /// # use tidegate_core::request::{Domain, RequestAdmission, RequestConfig};
 /// # use tidegate_core::runtime::Spawn;
@@ -37,6 +38,7 @@ use crate::runtime::Host;
 ///         permit.finish(Outcome::Success);
 ///     }
 /// });
+/// # }
 /// # Ok::<(), tidegate_core::error::ConfigError>(())
 /// ```
 #[must_use = "health calls are made only while this is polled"]

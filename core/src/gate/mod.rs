@@ -20,6 +20,7 @@
 mod acquire;
 pub(crate) mod alarm;
 mod classify;
+mod control;
 mod health_calls;
 mod permit;
 mod run;
@@ -34,6 +35,7 @@ use core::future::Future;
 
 pub use acquire::{Acquire, AcquireOf, AcquireOwned};
 pub use classify::Classify;
+pub use control::GateControl;
 pub use health_calls::HealthCalls;
 pub use permit::{GateRef, OwnedPermit, Permit, PermitOf};
 pub use run::{ByResult, Run};
@@ -102,6 +104,7 @@ impl<H: Host> Gate<H> {
     /// future is dropped half-way, the permit is released as local cancelled.
     ///
     /// ```
+    /// # #[cfg(feature = "sim")] {
     /// # use tidegate_core::gate::Gate;
     /// # use tidegate_core::request::{Domain, Outcome, RequestAdmission, RequestConfig};
     /// # use tidegate_core::sim::executor::Executor;
@@ -131,6 +134,7 @@ impl<H: Host> Gate<H> {
     /// # assert_eq!(length, Ok(3));
     /// # });
     /// # answer.expect("nothing waits forever");
+    /// # }
     /// # Ok::<(), tidegate_core::error::ConfigError>(())
     /// ```
     pub fn run<F>(&self, request: Request, call: F) -> Run<'_, H, F, ByResult<F>>
@@ -167,6 +171,7 @@ impl<H: Host> Gate<H> {
     /// model cannot be used any more. The caller should then keep the work for another time.
     ///
     /// ```
+    /// # #[cfg(feature = "sim")] {
     /// # use tidegate_core::gate::Gate;
     /// # use tidegate_core::request::{Domain, RequestAdmission, RequestConfig};
     /// # use tidegate_core::sim::executor::Executor;
@@ -190,6 +195,7 @@ impl<H: Host> Gate<H> {
     /// # });
     /// # let answer = answer.expect("nothing waits forever");
     /// assert_eq!(answer, Ok(Ok("an answer")));
+    /// # }
     /// # Ok::<(), tidegate_core::error::ConfigError>(())
     /// ```
     pub async fn run_through_outages<F, Fut>(
@@ -220,13 +226,13 @@ impl<H: Host> Gate<H> {
         }
     }
 
-    /// Runs any other command on the machine, such as a registration, and delivers the resulting answers.
+    /// Lends the controller for everything but calls: registration, settings, events, and reading. The results
+    /// of a command are delivered once `command` returns.
     ///
-    /// [`Recorded`] has the methods of [`RequestAdmission`]. `command` runs under the gate's lock: it must be
-    /// short, and must not call back into the gate. If it panics, the changes that it made until then are
-    /// delivered.
-    pub fn with<R>(&self, command: impl FnOnce(&mut Recorded<RequestAdmission>, Instant) -> R) -> R {
-        self.shared.command(|state, now| command(&mut state.machine, now))
+    /// `command` runs under the gate's lock: it must be short, and must not call back into the gate. If it
+    /// panics, the changes that it made until then are delivered.
+    pub fn with<R>(&self, command: impl FnOnce(&mut GateControl<'_>, Instant) -> R) -> R {
+        self.shared.command(|state, now| command(&mut GateControl(&mut state.machine), now))
     }
 
     /// Emits the pending events to `sinks`, outside the lock.

@@ -107,6 +107,7 @@ impl<G: GateRef> PermitOf<G> {
     /// a call which failed in an outage, with [`AcquireOf::with_retry`](super::AcquireOf::with_retry).
     ///
     /// ```
+    /// # #[cfg(feature = "sim")] {
     /// # use tidegate_core::gate::Gate;
     /// # use tidegate_core::request::{Domain, HealthConfig, RequestAdmission, RequestConfig};
     /// # use tidegate_core::sim::executor::Executor;
@@ -141,6 +142,7 @@ impl<G: GateRef> PermitOf<G> {
     /// }
     /// # });
     /// # assert_eq!(answer, Ok(Ok(Outcome::Success)));
+    /// # }
     /// # Ok::<(), tidegate_core::error::ConfigError>(())
     /// ```
     pub fn finish_call(mut self, completion: impl Into<Completion>) -> AfterCall {

@@ -59,6 +59,7 @@ pub struct CallReport {
 /// A start-up ramp on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct RampState {
     /// The limit it climbs to.
     pub target: u32,

@@ -69,6 +69,7 @@ impl Source {
 /// One capacity value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct CapacityValue {
     /// Its name: a setting of [`PipelineConfig`], `resource:` and a resource's name, or what a host calls it.
     pub name: String,
@@ -93,6 +94,7 @@ pub enum MergeRule {
 /// The capacity of one request resource.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct CallCapacity {
     /// Provider, model and domain.
     pub name: String,
@@ -123,6 +125,7 @@ pub struct CallCapacity {
 /// How a run left things.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct CapacityEnd {
     /// The request resources as they stood.
     pub calls: Vec<ResourceBaseline>,
@@ -135,6 +138,7 @@ pub struct CapacityEnd {
 /// The most of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct ResourceMaximum {
     /// Its name.
     pub name: String,
@@ -149,6 +153,7 @@ pub struct ResourceMaximum {
 /// The capacity values of one run. See the [module documentation](self).
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct CapacityPlan {
     /// [`SCHEMA`].
     pub schema: u32,

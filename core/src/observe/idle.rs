@@ -14,6 +14,7 @@ use crate::time::Instant;
 /// Integrals of one resource in slot-nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct IdleFigures {
     /// Slots in use.
     pub busy_slot_ns: u128,

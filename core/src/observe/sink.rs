@@ -59,6 +59,7 @@ pub const SCHEMA: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum Stream {
     /// [`SchedulerEvent`]s.
     Scheduler,
@@ -69,6 +70,7 @@ pub enum Stream {
 /// An event as it is written down: `{"schema": 1, "stream": "scheduler", "event": {..}}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Envelope<E> {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -184,6 +186,7 @@ pub enum SinkStep {
 
 /// Failures of one sink at one kind of event.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SinkFailure {
     /// The sink's name.
     pub sink: String,

@@ -39,6 +39,7 @@ impl WorkerId {
 /// One unit of work for one worker. Its lease is held already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Task {
     /// Who to answer for.
     pub worker: WorkerId,
@@ -164,6 +165,8 @@ impl fmt::Display for FailureKind {
 }
 
 /// How one worker ended. A worker that met a bug has no outcome but a [`FatalError`].
+///
+/// Exhaustive on purpose: a host counts and reports every outcome by a name of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -308,6 +311,7 @@ pub enum DiscardReason {
 /// A row that is left out of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct DroppedRow {
     /// Counted from 0 within the row group.
     pub row: u32,
@@ -345,6 +349,7 @@ pub struct FinishedRowGroup {
 /// it are alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Batch {
     /// Which one.
     pub row_group: u32,
@@ -358,6 +363,7 @@ pub struct Batch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum Hook {
     /// After the seeds, before the rest.
     PreBatch,
@@ -444,6 +450,8 @@ impl fmt::Display for ProviderDegraded {
 }
 
 /// What a driver must carry out.
+///
+/// Exhaustive on purpose: a driver must carry out every effect, and one that it does not know would be lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Start a worker; answer with [`Pipeline::task_finished`](crate::pipeline::Pipeline::task_finished), for

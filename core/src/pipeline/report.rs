@@ -106,6 +106,7 @@ impl fmt::Display for StopReason {
 /// What became of the tasks of one column. A task counts once for each time a worker had it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct TaskCounts {
     /// Workers started.
     pub spawned: u64,
@@ -138,6 +139,7 @@ impl TaskCounts {
 /// The tasks of one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct ColumnReport {
     /// The column.
     pub column: ColumnId,
@@ -162,6 +164,7 @@ pub struct DroppedCount {
 /// Where a run stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Progress {
     /// Rows of the whole run.
     pub rows_total: u64,

@@ -5,6 +5,7 @@ use super::report::TaskCounts;
 
 /// How the tasks of one column stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ColumnStats {
     /// The column.
     pub column: ColumnId,
@@ -22,6 +23,7 @@ pub struct ColumnStats {
 
 /// How one fairness group stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct GroupStats {
     /// The first column of the group.
     pub column: ColumnId,

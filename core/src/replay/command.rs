@@ -10,6 +10,7 @@ use crate::request::RequestCommand;
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum Command {
     /// A command of the [`Pipeline`](crate::pipeline::Pipeline).
     Pipeline(PipelineCommand),

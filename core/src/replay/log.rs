@@ -64,6 +64,8 @@ impl LogLine {
 }
 
 /// The reason why a host cannot parse a line into a [`LogLine`].
+///
+/// Exhaustive on purpose: a host creates it, and only this crate reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnreadableLine {
     /// The line is not JSON. A run that was killed may leave such a line at the end of a log without an end
@@ -106,6 +108,8 @@ pub enum LineError {
 }
 
 /// The reason why a log cannot be read or replayed.
+///
+/// Exhaustive on purpose: a host adds the location of the log to every error.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LogError {
     /// A line is invalid.
@@ -198,6 +202,7 @@ impl LogReader {
 
 /// A log after reading, either complete or truncated.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Log {
     /// The configuration of the machines.
     pub header: Header,
@@ -231,6 +236,7 @@ impl Log {
 
 /// The result of a replay.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Replayed {
     /// The number of replayed commands.
     pub entries: u64,

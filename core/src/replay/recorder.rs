@@ -28,6 +28,7 @@ impl Sequence {
 /// A command with its number.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Stamped<C> {
     /// The number of the command in the run, from 0 without a gap.
     pub n: u32,

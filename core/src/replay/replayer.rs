@@ -15,6 +15,7 @@ use crate::task::BoxedPolicy;
 /// The configuration of the machines of a run: the first line of a log.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Header {
     /// The version of the format: [`SCHEMA`](super::SCHEMA).
     pub schema: u32,

@@ -136,6 +136,8 @@ impl WaiterId {
 }
 
 /// The answer to [`RequestAdmission::acquire`](super::RequestAdmission::acquire).
+///
+/// Exhaustive on purpose: a caller must handle every answer.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Acquire {
@@ -149,6 +151,8 @@ pub enum Acquire {
 
 /// What becomes of a call that has ended: the answer to
 /// [`RequestAdmission::finish`](super::RequestAdmission::finish).
+///
+/// Exhaustive on purpose: a caller must handle every answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum AfterCall {

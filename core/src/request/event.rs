@@ -38,6 +38,8 @@ pub struct RequestEvent {
 }
 
 /// What an event is about.
+///
+/// Exhaustive on purpose: a host must know of what each event tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]

@@ -18,6 +18,8 @@ use crate::time::{Duration, Instant};
 /// down. Then nothing goes out for a pause, and after that one call, the probe: any answer to it, a refusal
 /// included, means that the provider is back, and limits climb from 1 to what they were. The pause doubles
 /// with each probe that fails.
+///
+/// Exhaustive on purpose: a host that shows the state must have words for every state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "state", rename_all = "snake_case"))]
@@ -58,6 +60,7 @@ pub enum HealthState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum UnavailableCause {
     /// It was down for longer than the patience lasts.
     Outage,
@@ -104,6 +107,7 @@ impl fmt::Display for UnavailableCause {
 /// The state of one resource at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct ResourceSnapshot {
     /// When it was read.
     pub at: Instant,
@@ -159,6 +163,7 @@ pub struct ResourceSnapshot {
 /// The state of one provider and model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct ProviderModelSnapshot {
     /// The provider.
     pub provider: String,
@@ -181,6 +186,7 @@ pub struct ProviderModelSnapshot {
 /// The figures of a resource that change with each call, as of one instant. Unlike a [`ResourceSnapshot`],
 /// they cost O(1) to read and allocate nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ResourceStats {
     /// Whether the provider and model answers, in any domain.
     pub health: HealthState,
@@ -209,6 +215,7 @@ pub struct ResourceStats {
 /// [`RequestAdmission::baseline`](super::RequestAdmission::baseline) makes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct ResourceBaseline {
     /// The resource.
     pub resource: ResourceId,

@@ -30,6 +30,8 @@ use crate::millis;
 pub(crate) const LONGEST_SPAN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// A law that latencies are drawn from.
+///
+/// Exhaustive on purpose: a program that describes a provider must describe every latency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "law", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Latency {

@@ -21,6 +21,7 @@ const SHOWN: usize = 12;
 
 /// What a simulated run came to.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -52,6 +53,7 @@ pub struct Report {
 
 /// What a run did, up to its end or up to now.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct RunSoFar {
     /// Why it ended; `None`: it goes on.
     pub stop: Option<StopReason>,
@@ -85,6 +87,7 @@ pub struct RunSoFar {
 
 /// What a provider said.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct ProviderAnswers {
     /// The model.
     pub model: String,

@@ -68,6 +68,7 @@ pub enum DenialReason {
 /// The figures behind a policy's refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Figures {
     /// What the group holds: of the resource, or leases where its limit on leases decided.
     pub held: u32,
@@ -92,6 +93,7 @@ impl fmt::Display for Figures {
 /// A refusal, with the resource that binds where it is one, and the figures where a policy compared some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Denial {
     /// Why.
     pub reason: DenialReason,

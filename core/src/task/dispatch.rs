@@ -21,6 +21,7 @@ use crate::request::RequestPressure;
 /// A task that may start now.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
+#[non_exhaustive]
 pub struct Dispatched {
     /// The task's id.
     pub task: u64,

@@ -14,6 +14,7 @@ use crate::map::Map;
 /// Why nothing more is dispatched: one entry for each reason and resource among the heads of the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Blocked {
     /// Tasks queued.
     pub queued: usize,

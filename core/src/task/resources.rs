@@ -42,6 +42,7 @@ pub struct DemandId(pub(crate) u32);
 
 /// A demand that could never be met, refused before anything queues for it for ever.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DemandError {
     /// No such resource was configured.
     #[error("there is no resource `{resource}`; known are {known}")]

@@ -4,8 +4,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use tidegate_core::driver::{self, Run};
-use tidegate_core::observe::{RunAccount, Sink, SinkError, SinkStep, Sinks};
-use tidegate_core::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
+#[cfg(feature = "std")]
+use tidegate_core::observe::SinkStep;
+use tidegate_core::observe::{RunAccount, Sink, SinkError, Sinks};
+#[cfg(feature = "std")]
+use tidegate_core::pipeline::event::Interest;
+use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerEventKind};
 use tidegate_core::pipeline::{
     Column, Pipeline, PipelineConfig, PlanBuilder, RunReport, StopReason, Strategy, TaskOutcome,
 };
@@ -51,8 +55,10 @@ impl Sink for Ears {
 }
 
 /// Fails at whatever it is given, by a panic at the end of a task.
+#[cfg(feature = "std")]
 struct Broken;
 
+#[cfg(feature = "std")]
 impl Sink for Broken {
     fn wants_scheduler(&self) -> Interest {
         Interest::of(&[SchedulerEventKind::WorkerSpawned, SchedulerEventKind::TaskCompleted])

@@ -54,6 +54,7 @@ pub struct RunFigures {
 /// The most there ever was of each layer of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Maxima {
     /// Row groups in work.
     pub row_groups: u32,
@@ -135,6 +136,7 @@ fn square_root(of: f64) -> f64 {
 /// A distribution, read from a [`Histogram`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Distribution {
     /// Values.
     pub count: u64,

@@ -29,6 +29,7 @@ const EPSILON: f64 = 1e-9;
 /// What the fairness groups of a run got. See [`RunAccount::with_service`](super::RunAccount::with_service).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct ServiceFigures {
     /// The groups, in the order of the plan.
     pub groups: Vec<GroupService>,
@@ -37,6 +38,7 @@ pub struct ServiceFigures {
 /// What one fairness group got. Slots are those of its dominant resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct GroupService {
     /// The group's identity.
     pub group: String,

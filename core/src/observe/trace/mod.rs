@@ -97,6 +97,7 @@ pub struct TracedResource<'a> {
 /// One event of the Trace Event Format.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct TraceEvent {
     /// What it shows.
     pub name: String,
@@ -125,6 +126,7 @@ pub struct TraceEvent {
 /// What an event says besides its name.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct Args {
     /// The name that a process or track is given.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]

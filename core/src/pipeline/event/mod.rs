@@ -48,6 +48,7 @@ pub(crate) use emitter::{EventEmitter, QueueState};
 /// One event of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct SchedulerEvent {
     /// Its number among the run's events, from 0; a gap is an event that was dropped.
     pub sequence: u64,

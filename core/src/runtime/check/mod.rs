@@ -127,12 +127,14 @@ impl HostError {
 /// runtime shuts down, and `check_threads` (feature `std`) checks a host that is used on several threads.
 ///
 /// ```
+/// # #[cfg(feature = "sim")] {
 /// use tidegate_core::runtime::check_host;
 /// use tidegate_core::sim::executor::Executor;
 ///
 /// let executor = Executor::new();
 /// let checked = executor.block_on(check_host(executor.host()));
 /// assert_eq!(checked, Ok(Ok(())));
+/// # }
 /// ```
 pub async fn check_host<H: Host>(host: H) -> Result<(), HostError> {
     check_host_within(host, watchdog()).await

@@ -17,6 +17,7 @@ use crate::runtime::Spawn;
 /// spawned futures. [`ShutdownWatch::check`] checks that it did.
 ///
 /// ```
+/// # #[cfg(feature = "sim")] {
 /// use tidegate_core::runtime::watch_shutdown;
 /// use tidegate_core::sim::executor::Executor;
 ///
@@ -25,6 +26,7 @@ use crate::runtime::Spawn;
 /// executor.run_ready();
 /// drop(executor);
 /// watch.check()?;
+/// # }
 /// # Ok::<(), tidegate_core::runtime::HostError>(())
 /// ```
 pub fn watch_shutdown<H: Spawn<ShutdownProbe>>(host: &H) -> Result<ShutdownWatch, HostError> {

@@ -111,6 +111,7 @@ impl fmt::Display for TaskName {
 /// A law that was broken: which, when, by what.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at {at}, law {law:?} broken{}: {why}", task.map_or_else(String::new, |task| alloc::format!(" by {task}")))]
+#[non_exhaustive]
 pub struct Violation {
     /// Which law.
     pub law: Law,
@@ -124,6 +125,7 @@ pub struct Violation {
 
 /// What passes between the pipeline and its host apart from tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LifecycleStep<'a> {
     /// The pre-batch hook is called.
     PreBatch(&'a Batch),

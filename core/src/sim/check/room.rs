@@ -19,6 +19,7 @@ use crate::time::Instant;
 
 /// What keeps calls of one resource from going out, once everything that was due is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ResourceLimits {
     /// The resource.
     pub resource: ResourceId,

@@ -86,6 +86,8 @@ pub enum Criterion {
 }
 
 /// What a figure means for a criterion.
+///
+/// Exhaustive on purpose: a reader must tell every judgement from a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Judgement {
@@ -111,6 +113,7 @@ impl Judgement {
 
 /// A criterion, the figure that decided, and the threshold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct CriterionResult {
     /// The criterion.
     pub criterion: Criterion,
@@ -159,6 +162,7 @@ impl Default for Thresholds {
 ///
 /// See the [module documentation](self) for the criteria.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct PolicyReport {
     /// The scenario's name.
     pub scenario: String,

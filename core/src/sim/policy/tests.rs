@@ -108,6 +108,6 @@ fn a_report_prints_its_groups_and_its_criteria_as_tables() {
 
 #[test]
 fn the_guide_shows_a_report_as_it_is() {
-    let guide = include_str!("../../../../docs/testing-policies.md");
+    let guide = include_str!("../../../docs/testing-policies.md");
     assert!(guide.contains(&report(NeverBorrows).to_string()), "{}", report(NeverBorrows));
 }

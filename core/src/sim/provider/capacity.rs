@@ -17,6 +17,8 @@ const MOST_STEPS: usize = 10_000;
 /// A provider's concurrency capacity over time. Times count from [`Instant::ZERO`], except where said.
 ///
 /// In a file: `{ shape = "warm_up", slots = 8, warm_up_ms = 20000 }`.
+///
+/// Exhaustive on purpose: a program that describes a provider must describe every capacity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "shape", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Capacity {

@@ -58,6 +58,8 @@ impl Default for Faults {
 }
 
 /// What is wrong with an answer that was paid for.
+///
+/// Exhaustive on purpose: a mock server must carry out every flaw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flaw {
     /// The connection breaks in the middle of it.

@@ -101,6 +101,8 @@ const NEIGHBOUR_STREAM: u64 = 2;
 const FAULT_STREAM: u64 = 3;
 
 /// What becomes of one call.
+///
+/// Exhaustive on purpose: a mock server must give every answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum MockResponse {

@@ -12,6 +12,7 @@ use crate::time::Duration;
 /// In a file: `{ response = "refuse", retry_after_ms = 500 }` or `{ response = "slow_down", slope = 1.5 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "response", rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
 pub enum Overload {
     /// 429.
     Refuse {

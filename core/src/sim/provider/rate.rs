@@ -40,6 +40,7 @@ pub struct Rate {
 /// How exactly a refusal says when to come back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum RetryAfter {
     /// To the nanosecond.
     #[default]

@@ -34,6 +34,7 @@ pub struct Change {
 /// What is changed. In files and in JSON the key `set` names it, in snake case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "set", rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
 pub enum Intervention {
     /// The provider bears `slots` calls from now on, whatever its schedule and its neighbour say. An outage
     /// still stops everything, and calls that are out stay.

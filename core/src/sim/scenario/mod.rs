@@ -324,6 +324,7 @@ impl Model {
 
 /// A scenario that cannot run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ScenarioError {
     /// A provider is described wrongly.
     #[error("model `{model}`: {error}")]

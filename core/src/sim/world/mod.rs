@@ -49,6 +49,7 @@ use alloc::collections::BinaryHeap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
+use core::fmt;
 use core::hash::Hasher;
 
 use self::activity::{Activity, Kind, TaskPosition, Work, Worker};
@@ -145,6 +146,12 @@ pub struct World {
     finished: Option<RunReport>,
     watch: Option<Box<Watch>>,
     moves: Option<ActivityChanges>,
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("now", &self.now).field("steps", &self.steps).finish_non_exhaustive()
+    }
 }
 
 impl World {

@@ -16,6 +16,7 @@ use crate::time::Instant;
 /// The figures of one instant. Reading them costs O(models + columns + groups + resources x demands), however
 /// many workers there are.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Sample {
     /// Virtual time.
     pub at: Instant,
@@ -47,6 +48,7 @@ pub struct Sample {
 
 /// The figures of one provider.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct ProviderSample {
     /// The model's name.
     pub name: String,
@@ -88,6 +90,7 @@ pub struct ProviderSample {
 
 /// The tasks of one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct ColumnSample {
     /// Ready, and without a worker.
     pub ready: u32,
@@ -111,6 +114,7 @@ pub struct ColumnSample {
 
 /// One fairness group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct GroupSample {
     /// Who it is, such as model and column.
     pub name: String,
@@ -130,6 +134,7 @@ pub struct GroupSample {
 
 /// One resource of the task stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct SlotSample {
     /// Its name.
     pub name: String,
@@ -143,6 +148,7 @@ pub struct SlotSample {
 
 /// The row groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct RowGroupsSample {
     /// In work.
     pub open: u32,

@@ -161,7 +161,7 @@ fn a_lost_worker_is_tried_again_and_then_given_up() {
 #[test]
 fn settings_out_of_range_are_refused_by_name() {
     let base = || scenario(1, &[model("m", 1)], &[calling("a", "m")]);
-    let message = |scenario: Scenario| World::new(&scenario, 1).err().expect("it is refused").to_string();
+    let message = |scenario: Scenario| World::new(&scenario, 1).expect_err("it is refused").to_string();
     let holder =
         |model: &str, until| Holder { model: model.to_string(), slots: 1, from: millis(1), until: millis(until) };
     let unlikely = ScenarioColumn { fail_share: 1.5, ..calling("a", "m") };
@@ -188,7 +188,7 @@ fn tasks_hold_resources_of_the_scenario_while_they_work() {
     let base = scenario(4, &[], &[part("a", 2), part("b", 1)]);
     // 4 x 2 and 4 x 1 slots for 10 ms each, on 3 slots.
     assert_eq!(run(&Scenario { resources: [("gpu".to_string(), 3)].into(), ..base.clone() }).elapsed(), millis(40));
-    let error = World::new(&base, 1).err().expect("there is no such resource").to_string();
+    let error = World::new(&base, 1).expect_err("there is no such resource").to_string();
     assert!(error.contains("`gpu`") && error.contains("column `a`"), "{error}");
 }
 

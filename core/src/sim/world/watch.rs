@@ -25,6 +25,7 @@ const KEPT: usize = 64;
 
 /// Something a [watched](World::watched) world has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Observation {
     /// An event of the pipeline.
     Scheduler(SchedulerEvent),

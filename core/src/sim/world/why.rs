@@ -14,6 +14,7 @@ use crate::request::ResourceStats;
 /// What is asked about, by its place in a [`Sample`](super::Sample).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum About {
     /// A column.
     Column(usize),
@@ -33,6 +34,7 @@ pub enum About {
 
 /// Why something waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Why {
     /// What waits, or stands empty.
     pub what: String,

@@ -8,6 +8,8 @@ use crate::pipeline::{ColumnId, Task, WorkerId};
 use crate::time::Instant;
 
 /// What a worker is doing.
+///
+/// Exhaustive on purpose: a page must draw each in a way of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerActivity {
     /// Its own work.

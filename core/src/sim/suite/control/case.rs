@@ -30,6 +30,7 @@ pub struct Case {
 
 /// What calls cost in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Tokens {
     /// At least the first, at most the second, each as likely.
     Between(u32, u32),

@@ -131,6 +131,7 @@ fn millis(ticks: usize) -> u64 {
 
 /// The short form of [`Figures`], from one run: for many cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Score {
     /// Answers, in permille of the oracle's.
     pub goodput_permille: u64,
@@ -154,6 +155,7 @@ impl Score {
 
 /// How a contender did on a case. See the [module](super) for what each figure says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Figures {
     /// Answers, in permille of the oracle's.
     pub goodput_permille: u64,

@@ -8,6 +8,7 @@ use crate::time::{Duration, Instant};
 
 /// Answers and refusals by window, from the start of the case. All windows are equally long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Series {
     /// How long a window is, in milliseconds.
     pub window_ms: u64,

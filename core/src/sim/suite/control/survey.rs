@@ -12,6 +12,7 @@ use crate::error::ConfigError;
 
 /// The scores of contenders on providers drawn from seeds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Survey {
     /// The contenders' names, in the order of the scores.
     pub contenders: Vec<String>,
@@ -21,6 +22,7 @@ pub struct Survey {
 
 /// One drawn provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Surveyed {
     /// Its seed.
     pub seed: u64,
@@ -34,6 +36,7 @@ pub struct Surveyed {
 
 /// How the goodput of a contender is distributed over all providers, in permille of the oracle's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Spread {
     /// The contender.
     pub contender: String,
@@ -53,6 +56,7 @@ pub struct Spread {
 
 /// The scores on the providers of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct OfKind {
     /// The kind.
     pub kind: String,
@@ -64,6 +68,7 @@ pub struct OfKind {
 
 /// How one contender did on the providers of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct KindFigures {
     /// A tenth of the providers have less goodput; in permille of the oracle's.
     pub goodput_p10_permille: u64,
@@ -77,6 +82,7 @@ pub struct KindFigures {
 
 /// So many of so many. `of` counts only providers that the goal is for; see [`Score::is_in_time`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Share {
     /// Those that meet the goal.
     pub met: usize,

@@ -21,6 +21,7 @@ const MOST_CAP: u32 = 256;
 
 /// One run of a contender on a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Trace {
     /// The contender's name, or `oracle`.
     pub contender: String,
@@ -69,6 +70,7 @@ impl Case {
 
 /// A case worth a picture, and the seed to run it with.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Example {
     /// The case.
     pub case: Case,

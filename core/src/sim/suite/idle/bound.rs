@@ -23,6 +23,7 @@ use crate::time::Duration;
 
 /// What no wall time of a scenario can be below, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LowerBound {
     /// The least wall time.
     pub at_least: Duration,

@@ -75,6 +75,7 @@ pub struct CaseFigures {
 /// What became of a resource's slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct ResourceUse {
     /// Its name; of a model, with `calls of ` before it.
     pub name: String,
