@@ -1,4 +1,4 @@
-//! What a host may do with the controller behind a gate, apart from its calls.
+//! The commands that a host may use on the controller behind a gate, apart from calls.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,17 +13,17 @@ use crate::request::event::{Interest, RequestEvent};
 use crate::request::{Domain, FallbackId, GroupId, ProviderModelId, RequestAdmission, RequestCommand, ResourceId};
 use crate::time::Instant;
 
-/// The controller of a [`Gate`](super::Gate), without the commands that drive it. [`Gate::with`](super::Gate::with)
-/// lends it.
+/// The controller of a [`Gate`](super::Gate), without the commands that drive it.
+/// [`Gate::with`](super::Gate::with) lends it.
 ///
-/// Registers resources and groups, changes settings, and takes events and recorded commands. Everything that
-/// only reads [`RequestAdmission`] is reached through [`Deref`]. Calls, deadlines and effects are left to the
-/// gate: a lease that is acquired or released here would have no permit, and an effect that is polled here
-/// would wake nothing.
+/// Registers resources and groups, changes settings, and takes events and recorded commands. Methods of
+/// [`RequestAdmission`] that only read are available through [`Deref`]. Calls, deadlines and effects belong
+/// to the gate: a lease that is acquired or released here would have no permit, and an effect that is polled
+/// here would wake nothing.
 #[derive(Debug)]
 pub struct GateControl<'a>(pub(super) &'a mut Recorded<RequestAdmission>);
 
-/// Registration. A command that is refused changes nothing.
+/// Registration. A command that fails changes nothing.
 impl GateControl<'_> {
     /// Registers an alias of a provider and model. See [`RequestAdmission::register`].
     pub fn register(
@@ -52,7 +52,7 @@ impl GateControl<'_> {
         self.0.group_of_tenant(name)
     }
 
-    /// Registers a list of resources, each of which stands in for those before it. See
+    /// Registers a list of fallbacks, in which each resource replaces those before it. See
     /// [`RequestAdmission::fallbacks`].
     pub fn fallbacks(&mut self, resources: &[ResourceId]) -> Result<FallbackId, ConfigError> {
         self.0.fallbacks(resources)
@@ -71,7 +71,7 @@ impl GateControl<'_> {
         self.0.reconfigure(now, resource, config)
     }
 
-    /// Sets the algorithm that finds the limit of a resource. See [`RequestAdmission::choose_algorithm`].
+    /// Selects the limit algorithm of a resource. See [`RequestAdmission::choose_algorithm`].
     pub fn choose_algorithm(
         &mut self,
         now: Instant,
@@ -81,7 +81,7 @@ impl GateControl<'_> {
         self.0.choose_algorithm(now, resource, choice)
     }
 
-    /// Sets an algorithm of the caller's own. A recording of the controller can then not be replayed. See
+    /// Sets a custom limit algorithm. A recording of the controller can then not be replayed. See
     /// [`RequestAdmission::set_algorithm`].
     pub fn set_algorithm(
         &mut self,
@@ -108,7 +108,7 @@ impl GateControl<'_> {
         self.0.set_resource_weight(resource, weight)
     }
 
-    /// Corrects a budget by what the provider states. Returns whether a budget changed. See
+    /// Corrects a budget with a statement of the provider. Returns whether a budget changed. See
     /// [`RequestAdmission::correct_budget`].
     pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, correction: &Correction) -> bool {
         self.0.correct_budget(now, resource, correction)
@@ -119,7 +119,7 @@ impl GateControl<'_> {
         self.0.rate_limit_feedback(now, lease, corrections)
     }
 
-    /// Lets calls be made again to a provider and model that is unavailable. Returns whether it was. See
+    /// Reopens a provider and model that is unavailable. Returns whether it was unavailable. See
     /// [`RequestAdmission::reopen`].
     pub fn reopen(&mut self, now: Instant, model: ProviderModelId) -> bool {
         self.0.reopen(now, model)
@@ -133,7 +133,7 @@ impl GateControl<'_> {
 
 /// Events and recording.
 impl GateControl<'_> {
-    /// Sets which events are made. See [`RequestAdmission::set_interest`].
+    /// Sets the kinds of events that are emitted. See [`RequestAdmission::set_interest`].
     pub fn set_interest(&mut self, now: Instant, interest: Interest) {
         self.0.set_interest(now, interest);
     }
@@ -143,7 +143,7 @@ impl GateControl<'_> {
         self.0.poll_event()
     }
 
-    /// Returns the commands that were recorded since the last call. See [`Recorded::take_commands`].
+    /// Takes the commands that were recorded since the last call. See [`Recorded::take_commands`].
     pub fn take_commands(&mut self) -> Vec<Stamped<RequestCommand>> {
         self.0.take_commands()
     }
