@@ -161,7 +161,7 @@ fn a_task_whose_worker_is_lost_is_retried_and_then_dropped() {
 #[test]
 fn settings_out_of_range_are_rejected_with_the_field_name() {
     let base = || scenario(1, &[model("m", 1)], &[calling("a", "m")]);
-    let message = |scenario: Scenario| World::new(&scenario, 1).err().expect("the scenario is rejected").to_string();
+    let message = |scenario: Scenario| World::new(&scenario, 1).expect_err("the scenario is rejected").to_string();
     let holder =
         |model: &str, until| Holder { model: model.to_string(), slots: 1, from: millis(1), until: millis(until) };
     let unlikely = ScenarioColumn { fail_share: 1.5, ..calling("a", "m") };
