@@ -248,7 +248,7 @@ fn pauses_differ_between_processes_and_providers_and_not_between_replays() {
 
 /// So many failed probes of the provider itself.
 fn probes(count: u8) -> FailedProbes {
-    (0..count).fold(FailedProbes::default(), |probes, _| probes.and_one(MODEL.index() as u32))
+    (0..count).fold(FailedProbes::default(), |probes, _| probes.plus_one(MODEL.index() as u32))
 }
 
 /// Lets a call go out and end at `now`, and returns how it would be made again.
@@ -398,9 +398,9 @@ fn the_failure_of_a_call_that_was_three_probes_stands_once_another_succeeds() {
         assert_eq!(health.retry_status(retry), expected, "{answer:?}");
         let probed_twice = Retry { failed_probes: probes(2), ..retry };
         assert_eq!(health.retry_status(probed_twice), RetryStatus::Preserved);
-        let mostly_elsewhere = Retry { provider: 1, failed_probes: probes(1).and_one(1).and_one(1), ..retry };
+        let mostly_elsewhere = Retry { provider: 1, failed_probes: probes(1).plus_one(1).plus_one(1), ..retry };
         assert_eq!(health.retry_status(mostly_elsewhere), expected, "{answer:?}");
-        let elsewhere_only = probes(0).and_one(1).and_one(1).and_one(1);
+        let elsewhere_only = probes(0).plus_one(1).plus_one(1).plus_one(1);
         let elsewhere = Retry { provider: 1, failed_probes: elsewhere_only, ..retry };
         assert_eq!(health.retry_status(elsewhere), RetryStatus::Preserved);
     }
