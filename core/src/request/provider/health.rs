@@ -5,14 +5,17 @@
 //! means that the provider is up.
 //!
 //! ```text
-//!            `failures` in a row                 and no success for `quiet`
-//!   healthy ---------------------> suspected ---------------------------> down  (a pause: `first_pause`, doubled up to
-//!    ^   ^                             |                                  | ^     `longest_pause`, jittered by a fifth)
-//!    |   +------- any answer ----------+                                  v | counted failure
-//!    +-------------------- any answer -------------------------------- probing  (one call is out)
+//!            `failures` in a row          and no success for `quiet`
+//!   healthy ---------------------> suspected ----------------------> down (a pause)
+//!    ^   ^                             |                             | ^
+//!    |   +------- any answer ----------+                             v | counted failure
+//!    +-------------------- any answer ---------------------------- probing (one call is in flight)
 //!
-//!   any --- the key is refused, the account is empty, the model does not exist, a patience is over ---> unavailable
+//!   any state --- key rejected, quota exhausted, model not found, patience ended ---> unavailable
 //! ```
+//!
+//! The first pause is `first_pause`. Each further pause is twice as long, up to `longest_pause`. Every pause
+//! is jittered by up to a fifth.
 //!
 //! *Counted failures* are those of a provider that may be unreachable: a failed connection, a 5xx status that
 //! is not a rate limit, a timeout, a response that breaks off. Any other response, also a rate limit or a
@@ -44,9 +47,9 @@
 //! A failure of a shorter streak is *undecided* until the streak ends. If an answer ends the streak, the
 //! failure *stands*: the call itself caused it. Undecided calls wait for this decision. If no other call is
 //! in flight that could decide it, one undecided call is retried 1, 2, 4, ... s after the latest failure. A
-//! minute after the latest failure one is retried in any case, because a response may take arbitrarily long.
-//! If an answer ends the streak while an undecided call is in flight again, a second failure of that call is
-//! final.
+//! minute after the latest failure, undecided calls are retried in any case, because a response may take
+//! arbitrarily long. If an answer ends the streak while an undecided call is in flight again, a second
+//! failure of that call is final.
 //!
 //! A *poison request* fails whenever it is made. As a probe it keeps a provider down that is in fact up, and
 //! several poison requests cause short outages again and again. Once a request has failed in three probes or
@@ -114,8 +117,8 @@ pub(super) struct Health {
     pauses: u32,
     /// The number of successes since the last recovery.
     successes: u32,
-    /// Whether a success ended the last outage. Other answers do not show that a request which failed is at
-    /// fault.
+    /// Whether a success ended the last outage or suspicion. Only a success shows that a poison request is at
+    /// fault; another answer does not.
     recovered_by_success: bool,
     /// The failed probes of this outage.
     probes_failed: u32,
