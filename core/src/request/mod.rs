@@ -53,6 +53,8 @@ mod tests;
 #[cfg(test)]
 mod tests_event;
 #[cfg(test)]
+mod tests_explain;
+#[cfg(test)]
 mod tests_fallback;
 #[cfg(test)]
 mod tests_health;
@@ -60,8 +62,6 @@ mod tests_health;
 mod tests_health_calls;
 #[cfg(test)]
 mod tests_ramp;
-#[cfg(test)]
-mod tests_why;
 
 pub use crate::call::{Completion, Outcome};
 pub use crate::limit::{AimdConfig, CooldownRule, CutRule};

@@ -182,7 +182,10 @@ fn shutdown_rejects_waiters_and_leaves_leases_valid() {
 fn a_request_for_an_unregistered_resource_is_rejected_at_once() {
     let mut bench = Bench::new(1, AimdConfig::default());
     let unregistered = Request::new(ResourceId::new(0, 9));
-    assert_eq!(bench.machine.try_acquire(bench.now, &unregistered).expect_err("denied").reason, DenialReason::Unregistered);
+    assert_eq!(
+        bench.machine.try_acquire(bench.now, &unregistered).expect_err("denied").reason,
+        DenialReason::Unregistered
+    );
     assert!(matches!(bench.machine.acquire(bench.now, &unregistered), Acquire::Denied(_)));
 }
 

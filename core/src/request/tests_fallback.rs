@@ -175,7 +175,11 @@ fn a_refused_key_an_exhausted_quota_and_a_missing_model_move_all_requests_to_the
         let waiter = setup.wait();
         let lease = leases.remove(0);
         assert_eq!(setup.bench.finish(lease, outcome), AfterCall::Unavailable);
-        assert_eq!((setup.moved_waiters(), setup.called_resource()), (alloc::vec![waiter], setup.bench.elsewhere), "{outcome:?}");
+        assert_eq!(
+            (setup.moved_waiters(), setup.called_resource()),
+            (alloc::vec![waiter], setup.bench.elsewhere),
+            "{outcome:?}"
+        );
     }
 }
 

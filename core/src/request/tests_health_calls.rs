@@ -191,5 +191,9 @@ fn a_rate_limited_health_call_does_not_reject_the_waiting_request() {
     let Due { mut health_calls, .. } = bench.next_due();
     bench.end(health_calls.pop().expect("one"), Outcome::RateLimited);
     let Due { granted, rejected, .. } = bench.due();
-    assert_eq!((bench.health(), granted.len(), rejected.len()), (HealthState::Healthy, 1, 0), "the request is granted again");
+    assert_eq!(
+        (bench.health(), granted.len(), rejected.len()),
+        (HealthState::Healthy, 1, 0),
+        "the request is granted again"
+    );
 }

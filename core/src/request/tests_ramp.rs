@@ -167,7 +167,11 @@ fn a_pause_without_retry_after_is_bounded_by_the_configured_cooldown() {
     assert_eq!(bench.state().cooldown_remaining, SECOND);
     let asked = Completion { retry_after: Some(Duration::from_secs(3)), ..Outcome::RateLimited.into() };
     bench.end(leases.remove(0), asked);
-    assert_eq!(bench.state().cooldown_remaining, Duration::from_secs(10), "the algorithm may pause longer than the Retry-After");
+    assert_eq!(
+        bench.state().cooldown_remaining,
+        Duration::from_secs(10),
+        "the algorithm may pause longer than the Retry-After"
+    );
 }
 
 #[test]

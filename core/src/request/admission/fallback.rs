@@ -87,7 +87,12 @@ impl RequestAdmission {
 impl RequestAdmission {
     /// Returns the request with the resource of its fallbacks that it uses at `now`.
     #[cold]
-    pub(super) fn choose_fallback(&mut self, now: Instant, request: &Request, fallback: FallbackId) -> Result<Request, Denial> {
+    pub(super) fn choose_fallback(
+        &mut self,
+        now: Instant,
+        request: &Request,
+        fallback: FallbackId,
+    ) -> Result<Request, Denial> {
         // A due timer may make a provider of the list unavailable.
         self.expire(now);
         let unregistered = Denial { reason: DenialReason::Unregistered, changes_at: None };

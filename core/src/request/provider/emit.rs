@@ -188,7 +188,13 @@ impl ProviderModel {
 
     /// Emits the end of a call, its effects on health, limit and cooldown, and the release of its lease.
     #[cold]
-    pub(in crate::request) fn emit_outcome(&mut self, now: Instant, slot: usize, ended: &EndedCall, shared: &mut Shared) {
+    pub(in crate::request) fn emit_outcome(
+        &mut self,
+        now: Instant,
+        slot: usize,
+        ended: &EndedCall,
+        shared: &mut Shared,
+    ) {
         let EndedCall { held, lease, done, before, change } = *ended;
         let outcome = done.outcome;
         let took = held.grant.since().map_or(Duration::ZERO, |since| now - since);

@@ -282,7 +282,10 @@ impl ProviderModel {
     /// Ends a call. Returns whether [`Self::last_end`] describes this call; otherwise its end had no effect
     /// on health.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it runs once for each call that ends, and would copy its arguments otherwise")]
+    #[expect(
+        clippy::inline_always,
+        reason = "it runs once for each call that ends, and would copy its arguments otherwise"
+    )]
     pub(super) fn end(&mut self, now: Instant, slot: usize, held: &CallRecord, done: &Completion) -> bool {
         let has_call_end = match &mut self.health {
             None => false,

@@ -76,7 +76,8 @@ impl ErrorBody {
         let string = |value: Option<J>| value.filter(J::is_string)?.text();
         let own = if error.is_string() { error.text() } else { None };
         let named = || ["message", "error", "detail"].into_iter().find_map(|name| string(error.field(name)));
-        let first_validation_message = || validation_errors.iter().find_map(|validation_error| string(validation_error.field("msg")));
+        let first_validation_message =
+            || validation_errors.iter().find_map(|validation_error| string(validation_error.field("msg")));
         // The JSON form of a Protocol Buffers duration: `34s`, `1.5s`.
         let delay = |detail: &J| seconds(string(detail.field("retryDelay"))?.strip_suffix('s')?);
         let reset = || until(&error.field("metadata")?.field("headers")?.field("X-RateLimit-Reset")?.text()?);
