@@ -83,7 +83,7 @@ impl fmt::Display for Denial {
 /// [`RequestAdmission::release`](super::RequestAdmission::release) or
 /// [`RequestAdmission::finish`](super::RequestAdmission::finish).
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "a lease that is dropped is capacity lost for ever: release it"]
+#[must_use = "the capacity of a dropped lease is lost: release the lease"]
 pub struct RequestLease {
     pub(super) id: LeaseId,
 }

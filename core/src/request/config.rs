@@ -73,14 +73,14 @@ pub struct HealthConfig {
     /// its waiters are rejected. `None` means without limit. The default is 10 min.
     #[cfg_attr(feature = "serde", serde(rename = "patience_ms", with = "crate::millis::option"))]
     pub patience: Option<Duration>,
-    /// How long a provider may respond with nothing but rate limits before it becomes unavailable. It becomes
+    /// How long a provider may respond only with rate limits before it becomes unavailable. It becomes
     /// unavailable at once if it asks for a pause of at least this length. `None`, the default, means without
     /// limit.
     #[cfg_attr(feature = "serde", serde(rename = "rate_limit_patience_ms", with = "crate::millis::option"))]
     pub rate_limit_patience: Option<Duration>,
-    /// How long a provider may respond with nothing but rate limits before requests with
-    /// [fallbacks](super::RequestAdmission::fallbacks) use the next resource of their list. The default is 30
-    /// s.
+    /// How long a provider may respond only with rate limits before requests with
+    /// [fallbacks](super::RequestAdmission::fallbacks) use the next resource in their list. The default is
+    /// 30 s.
     #[cfg_attr(feature = "serde", serde(rename = "fallback_after_ms", with = "crate::millis"))]
     pub fallback_after: Duration,
     /// How long all calls to an unavailable provider are rejected before one call is sent as a probe. A pause

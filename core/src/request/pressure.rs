@@ -17,6 +17,6 @@ pub enum RequestPressure {
     /// instant of the next call is not part of this variant, so that the pressure does not change with each
     /// call. [`RequestAdmission::why_next`](super::RequestAdmission::why_next) returns it.
     Paced,
-    /// The provider is down.
+    /// The health of the provider blocks all calls: it is down, unavailable, or suspected to be down.
     Outage,
 }

@@ -8,7 +8,7 @@ use super::correlations::Correlations;
 use super::event::{EventLog, EventPlace, RequestEventPayload};
 use super::fallbacks::Fallbacks;
 use super::keys::{FallbackId, ResourceId};
-use super::provider::{Attempt, CallRecord, Since};
+use super::provider::{Attempt, CallRecord, RecordedInstant};
 use super::timers::Timer;
 use super::yielding::YieldingWaiters;
 use crate::budget::Usage;
@@ -26,7 +26,7 @@ pub(super) struct Waiter {
     /// The number of the command that queued it. Lower numbers arrived earlier.
     pub(super) number: u64,
     /// When it was queued. Known if it has a deadline, or if events were enabled then.
-    pub(super) since: Since,
+    pub(super) since: RecordedInstant,
     pub(super) deadline: Option<Instant>,
     pub(super) estimate: Usage,
     /// The run whose worker makes the request, if it is known.

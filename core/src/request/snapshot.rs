@@ -70,7 +70,7 @@ pub enum UnavailableCause {
     QuotaExhausted,
     /// The provider has no such model.
     ModelNotFound,
-    /// It responded with nothing but rate limits for
+    /// It responded only with rate limits for
     /// [`rate_limit_patience`](super::HealthConfig::rate_limit_patience), or asked for a pause of at least
     /// that length.
     RateLimited,

@@ -45,7 +45,7 @@ fn a_panic_in_a_task_makes_the_run_fatal_with_its_message_and_releases_its_permi
                 let _permit = gate.acquire(Request::new(resource)).await;
                 host.sleep_until(at(4)).await;
                 if task.row == Some(2) {
-                    panic_quietly("user code broke");
+                    panic_quietly("user code panicked");
                 }
                 pending().await
             }
@@ -54,7 +54,7 @@ fn a_panic_in_a_task_makes_the_run_fatal_with_its_message_and_releases_its_permi
     let run = driver::run(runtime.host(), chain(20, 8), Arc::clone(&work));
     let handle = run.handle();
     let report = runtime.block_on(run).unwrap();
-    assert_eq!(fatal(&report), ("a", 0, "a task panicked: user code broke"));
+    assert_eq!(fatal(&report), ("a", 0, "a task panicked: user code panicked"));
     assert_eq!((report.ended, work.running(), held(&gate)), (at(4), 0, (0, 0)));
     assert_eq!((report.columns[0].tasks.fatal, report.columns[0].tasks.cancelled), (1, 7));
     assert_eq!(handle.progress().running, 0);

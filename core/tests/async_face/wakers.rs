@@ -162,9 +162,9 @@ fn a_waker_that_panics_while_a_dropped_permit_unwinds_does_not_abort() {
     let queue = Queue::new(&gate, request, 1, 0);
     let unwound = catch_unwind(AssertUnwindSafe(|| {
         let _permit = permit;
-        resume_unwind(Box::new("user code broke"));
+        resume_unwind(Box::new("user code panicked"));
     }));
-    assert_eq!(unwound.unwrap_err().downcast_ref(), Some(&"user code broke"), "the first panic goes on");
+    assert_eq!(unwound.unwrap_err().downcast_ref(), Some(&"user code panicked"), "the first panic is propagated");
     assert_eq!(queue.panics.0.load(Ordering::Relaxed), 1);
     drop(queue);
     assert_eq!(held(&gate), (0, 0));
@@ -192,7 +192,7 @@ fn effects_are_delivered_although_the_closure_of_with_panics() {
     assert!(panics(|| {
         gate.with(|machine, now| {
             machine.shutdown(now);
-            resume_unwind(Box::new("the command broke"))
+            resume_unwind(Box::new("the closure panicked"))
         });
     }));
     assert_eq!(queue.woken(), [1, 1]);

@@ -1,7 +1,7 @@
 //! Fallbacks: requests that use another resource while the preferred provider and model is not usable.
 //!
 //! A request may name an ordered list of resources. It uses the first that is *usable*: its provider and
-//! model is neither down nor unavailable, and has not responded with nothing but rate limits for
+//! model is neither down nor unavailable, and has not responded only with rate limits for
 //! [`fallback_after`](crate::request::HealthConfig::fallback_after). When a provider that is not usable is
 //! due for a *trial call*, such as a probe, one request with fallbacks makes that call. If no resource is
 //! usable, the request waits for the one that may become usable first.
@@ -30,9 +30,9 @@ impl RequestAdmission {
     /// that is usable. Equal lists have the same id.
     ///
     /// A resource is not usable while its provider and model is down or unavailable, or once it has responded
-    /// with nothing but rate limits for [`fallback_after`](crate::request::HealthConfig::fallback_after). A
-    /// request that waits for it is then rejected with [`DenialReason::FallBack`], and the caller must make
-    /// the request again; a [`Gate`](crate::gate::Gate) does so automatically.
+    /// only with rate limits for [`fallback_after`](crate::request::HealthConfig::fallback_after). A request
+    /// that waits for it is then rejected with [`DenialReason::FallBack`], and the caller must make the
+    /// request again; a [`Gate`](crate::gate::Gate) does so automatically.
     /// [`RequestLease::resource`](crate::request::RequestLease::resource) returns the resource that was
     /// chosen. Without [health tracking](crate::request::RequestConfig::health), the first resource is always
     /// usable.
@@ -110,14 +110,14 @@ impl RequestAdmission {
     fn best_resource(&self, now: Instant, list: usize, waits_for: Option<ResourceId>) -> ResourceId {
         let resources = &self.shared.fallbacks.get(list).expect("the list is known").resources;
         let usable = resources.iter().find(|resource| {
-            let (provider, slot) = self.place(**resource);
+            let (provider, slot) = self.provider_of(**resource);
             provider.is_usable(now, slot, waits_for == Some(**resource))
         });
         let soonest = |resource: &&ResourceId| {
-            let (provider, slot) = self.place(**resource);
+            let (provider, slot) = self.provider_of(**resource);
             let is_unavailable = provider.is_unavailable(now);
-            let never = if is_unavailable { Instant::MAX } else { now };
-            (is_unavailable, provider.next_change(now, slot).unwrap_or(never))
+            let if_unknown = if is_unavailable { Instant::MAX } else { now };
+            (is_unavailable, provider.next_change(now, slot).unwrap_or(if_unknown))
         };
         *usable.or_else(|| resources.iter().min_by_key(soonest)).expect("a list is not empty")
     }
@@ -126,11 +126,11 @@ impl RequestAdmission {
     /// first list that begins with it. Returns `resource` if there is no such list.
     pub(super) fn fallback_for(&self, now: Instant, resource: ResourceId) -> ResourceId {
         let mut lists = 0..self.shared.fallbacks.len();
-        let begins = |list: &usize| self.shared.fallbacks.get(*list).is_some_and(|it| it.resources[0] == resource);
-        lists.find(begins).map_or(resource, |list| self.best_resource(now, list, None))
+        let begins_with = |list: &usize| self.shared.fallbacks.get(*list).is_some_and(|it| it.resources[0] == resource);
+        lists.find(begins_with).map_or(resource, |list| self.best_resource(now, list, None))
     }
 
-    fn place(&self, resource: ResourceId) -> (&ProviderModel, usize) {
+    fn provider_of(&self, resource: ResourceId) -> (&ProviderModel, usize) {
         let Address { provider, slot } = self.address(resource);
         (&self.providers[provider as usize], slot as usize)
     }
@@ -162,13 +162,13 @@ impl RequestAdmission {
     /// Rejects the waiters of a list that wait for `from`, if another resource is better. If that resource
     /// needs only a trial call, rejects one waiter.
     fn move_from(&mut self, now: Instant, list: usize, from: ResourceId) {
-        let best_resource = self.best_resource(now, list, Some(from));
-        if best_resource == from {
+        let best = self.best_resource(now, list, Some(from));
+        if best == from {
             return;
         }
-        let ((here, _), (there, slot)) = (self.place(from), self.place(best_resource));
-        let moves_all = there.serves(now) || here.is_unavailable(now) && !there.is_unavailable(now);
-        let offers_trial = there.is_usable(now, slot, false);
+        let ((current, _), (better, slot)) = (self.provider_of(from), self.provider_of(best));
+        let moves_all = better.serves(now) || current.is_unavailable(now) && !better.is_unavailable(now);
+        let offers_trial = better.is_usable(now, slot, false);
         let id = FallbackId::new(list);
         let waiters = self.shared.waiters.iter();
         let waiters = waiters.filter(|(_, waiter)| waiter.fallback == id && waiter.resource == from);
@@ -176,8 +176,8 @@ impl RequestAdmission {
         waiters.sort_unstable();
         if !moves_all {
             let Some(list) = self.shared.fallbacks.get_mut(list) else { return };
-            let may_offer = offers_trial && !core::mem::replace(&mut list.is_trial_offered, offers_trial);
-            waiters.truncate(usize::from(may_offer));
+            let makes_offer = offers_trial && !core::mem::replace(&mut list.is_trial_offered, offers_trial);
+            waiters.truncate(usize::from(makes_offer));
         }
         for (_, key) in waiters {
             self.reject(now, key, DenialReason::FallBack);
@@ -190,7 +190,7 @@ impl RequestAdmission {
         let lists = (0..self.shared.fallbacks.len()).filter_map(|index| self.shared.fallbacks.get(index));
         let used = lists.filter(|list| list.waiting.iter().any(|count| *count > 0));
         let changes = used.flat_map(|list| &list.resources).filter_map(|resource| {
-            let (provider, slot) = self.place(*resource);
+            let (provider, slot) = self.provider_of(*resource);
             if provider.serves(now) { provider.gives_up_at() } else { provider.next_change(now, slot) }
         });
         let wake_at = changes.filter(|at| *at > now).min();

@@ -9,7 +9,7 @@ use crate::id::SlotKey;
 use crate::request::HealthConfig;
 use crate::request::answer::{Acquire, AfterCall, Denial, DenialReason, RequestLease, Retry};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
-use crate::request::provider::{Attempt, Change, RetryStatus};
+use crate::request::provider::{Attempt, HealthChange, RetryStatus};
 use crate::request::shared::Waiter;
 use crate::request::snapshot::{HealthState, UnavailableCause};
 use crate::time::Instant;
@@ -110,8 +110,8 @@ impl RequestAdmission {
             let other = &mut self.providers[at];
             let is_affected =
                 at == model.index() || reopens_account && other.provider == name && is_of_account(other.health_state());
-            let change = if is_affected { other.reopen(now) } else { Change::None };
-            if change != Change::None {
+            let change = if is_affected { other.reopen(now) } else { HealthChange::None };
+            if change != HealthChange::None {
                 has_changed = true;
                 other.emit_health(now, change, &mut self.shared);
                 other.unblock_all();
@@ -156,21 +156,21 @@ impl RequestAdmission {
 
     /// Applies a change of health to the waiters of a provider and model.
     #[cold]
-    pub(super) fn apply_health_change(&mut self, now: Instant, at: usize, change: Change) {
+    pub(super) fn apply_health_change(&mut self, now: Instant, at: usize, change: HealthChange) {
         self.move_fallback_waiters(now);
         match change {
-            Change::None | Change::ProbeDue => {}
-            Change::StreakEnded => {
+            HealthChange::None | HealthChange::ProbeDue => {}
+            HealthChange::StreakEnded => {
                 for key in self.providers[at].take_undecided(&mut self.shared) {
                     self.reject(now, key, DenialReason::FailureStands);
                 }
             }
             // These failures are preserved now. The waiters stay in the queue like all others.
-            Change::Down { .. } => {
+            HealthChange::Down { .. } => {
                 drop(self.providers[at].take_undecided(&mut self.shared));
                 self.shared.yielding.mark_down();
             }
-            Change::Cleared => {
+            HealthChange::Cleared => {
                 for key in self.providers[at].take_undecided(&mut self.shared) {
                     let Some(waiter) = self.shared.waiters.get_mut(key) else { continue };
                     waiter.failed_probes = waiter.failed_probes.plus_one(at as u32);
@@ -179,12 +179,12 @@ impl RequestAdmission {
                     }
                 }
             }
-            Change::Recovered { .. } => {
+            HealthChange::Recovered { .. } => {
                 for key in self.waiters_of(at, |waiter| self.providers[at].is_poison(waiter)) {
                     self.reject(now, key, DenialReason::FailureStands);
                 }
             }
-            Change::Unavailable { cause, .. } => {
+            HealthChange::Unavailable { cause, .. } => {
                 self.reject_all(now, at);
                 if cause.is_of_account() {
                     self.close_account(now, at, cause);
@@ -214,8 +214,8 @@ impl RequestAdmission {
         let name = self.providers[at].provider.clone();
         for other in 0..self.providers.len() {
             let provider = &mut self.providers[other];
-            let change = if provider.provider == name { provider.close(now, cause, None) } else { Change::None };
-            if change != Change::None {
+            let change = if provider.provider == name { provider.close(now, cause, None) } else { HealthChange::None };
+            if change != HealthChange::None {
                 provider.emit_health(now, change, &mut self.shared);
                 self.reject_all(now, other);
             }

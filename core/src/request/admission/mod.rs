@@ -12,8 +12,8 @@
 //! | `query`, `explain` | polling, snapshots and reasons for waiting |
 //!
 //! A command concerns one provider and model and serves its waiters. It also serves the waiters of every
-//! other provider and model at which a timer is due, except [`RequestAdmission::try_acquire`], which serves
-//! no waiter.
+//! other provider and model at which a timer is due. [`RequestAdmission::handle_timeout`] does only the
+//! latter, and [`RequestAdmission::try_acquire`] serves no waiter.
 
 mod explain;
 mod fallback;
@@ -33,7 +33,7 @@ use super::config::{HealthConfig, RequestConfig};
 use super::event::{EventPlace, RequestEventPayload};
 use super::fallbacks::Fallbacks;
 use super::keys::{FallbackId, Request, ResourceId};
-use super::provider::{Attempt, Change, EndedCall, Joining, ProviderModel, Resource, TaskSide, reborrow};
+use super::provider::{Attempt, HealthChange, EndedCall, NewWaiter, ProviderModel, Resource, TaskSide, reborrow};
 use super::shared::{Shared, Waiter};
 use super::timers::Timer;
 use super::yielding::YieldingWaiter;
@@ -198,8 +198,8 @@ impl RequestAdmission {
         }
         let deadline = self.timeout(request).map(|span| now + span);
         let Located { slot, group, attempt, run, .. } = *at;
-        let joining = Joining { slot, group, attempt, run, yielding, deadline };
-        let key = self.providers[at.provider].enqueue(now, request, &joining, &mut self.shared);
+        let new_waiter = NewWaiter { slot, group, attempt, run, yielding, deadline };
+        let key = self.providers[at.provider].enqueue(now, request, &new_waiter, &mut self.shared);
         let granted = self.serve(now, at.provider, Some(key), reborrow(&mut tasks));
         self.serve_unserved(now, tasks);
         if let Some(lease) = granted {
@@ -241,8 +241,8 @@ impl RequestAdmission {
         true
     }
 
-    /// Ends a call and releases its lease. It never panics. A lease that is not active changes nothing but
-    /// the counts of [`Self::release_diagnostics`].
+    /// Ends a call and releases its lease. It never panics. A lease that is not active only changes the
+    /// counts of [`Self::release_diagnostics`].
     #[expect(clippy::needless_pass_by_value, reason = "a release consumes the lease")]
     pub fn release(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> ReleaseAnswer {
         match self.end_call(now, lease.id, done) {
@@ -271,7 +271,7 @@ impl RequestAdmission {
             provider.settle_service(slot, &held, done.outcome);
         }
         if let Some(before) = before {
-            let change = if has_call_end { provider.last_end().change } else { Change::None };
+            let change = if has_call_end { provider.last_end().change } else { HealthChange::None };
             let ended = EndedCall { held, lease, done: *done, before, change };
             provider.emit_outcome(now, slot, &ended, &mut self.shared);
         }
@@ -512,7 +512,7 @@ impl RequestAdmission {
                     let change = provider.end_patience(now);
                     provider.wake(now, &mut self.shared);
                     self.mark_unserved(at);
-                    if change != Change::None {
+                    if change != HealthChange::None {
                         self.providers[at as usize].emit_health(now, change, &mut self.shared);
                         self.apply_health_change(now, at as usize, change);
                     }

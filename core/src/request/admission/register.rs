@@ -232,10 +232,11 @@ impl RequestAdmission {
         Ok(group)
     }
 
-    /// Returns the fairness group of a tenant. A tenant that was not registered before gets a group of weight
-    /// 1. The first [`MAX_UNREGISTERED_TENANTS`](super::MAX_UNREGISTERED_TENANTS) unregistered tenants get a
-    /// group each; further ones share the overflow group, so that names from outside cannot grow the
-    /// controller without bound.
+    /// Returns the fairness group of a tenant. An unregistered tenant gets a new group of the default weight.
+    ///
+    /// The default weight is 1. The first [`MAX_UNREGISTERED_TENANTS`](super::MAX_UNREGISTERED_TENANTS)
+    /// unregistered tenants get a group each. Further ones share the overflow group, so that names from
+    /// outside cannot grow the controller without bound.
     pub fn group_of_tenant(&mut self, name: &str) -> Result<GroupId, ConfigError> {
         match self.tenant_group(name) {
             Ok(group) => Ok(group),

@@ -46,8 +46,8 @@ impl RequestAdmission {
         token: TaskToken,
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
-        let about = if self.shared.events.is_on() { tasks.correlation(&token) } else { None };
-        self.shared.correlations.set_current(about);
+        let correlation = if self.shared.events.is_on() { tasks.correlation(&token) } else { None };
+        self.shared.correlations.set_current(correlation);
         let answer = match at {
             Ok(at) => self.acquire_for_worker(now, request, &at, token, tasks),
             Err(denial) => self.deny(now, request, denial),
@@ -90,8 +90,8 @@ impl RequestAdmission {
         let is_holding = self.shared.waiters.get(key).is_some() && !self.shared.yielding.is_yielded(key);
         if is_holding {
             let effective_max = self.providers[at.provider].resources[at.slot].controller.effective_max();
-            let most = effective_max.saturating_mul(YIELD_FACTOR);
-            let may_yield = self.shared.yielding.yielded(request.resource) < most
+            let max_yielded = effective_max.saturating_mul(YIELD_FACTOR);
+            let may_yield = self.shared.yielding.yielded(request.resource) < max_yielded
                 // The bound does not apply while the provider is not healthy: its waiters must not keep task
                 // resources from other work.
                 || !self.providers[at.provider].is_healthy();

@@ -77,7 +77,7 @@ pub(in crate::request) struct Grant {
     pub(super) in_flight: u32,
     /// The number of the grant at the resource, counted from 0.
     pub(in crate::request) number: u64,
-    since: Since,
+    since: RecordedInstant,
 }
 
 impl Grant {
@@ -95,9 +95,9 @@ impl Grant {
 /// An optional instant in the size of an [`Instant`]. It is compact because leases are copied on the hot
 /// path.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::request) struct Since(Instant);
+pub(in crate::request) struct RecordedInstant(Instant);
 
-impl Since {
+impl RecordedInstant {
     /// A value that no clock reaches.
     const UNKNOWN: Self = Self(Instant::MAX);
 
@@ -343,7 +343,7 @@ impl Controller {
     /// Records the grant of a call.
     #[inline]
     pub(super) fn grant(&mut self, now: Instant, needs_clock: bool) -> Grant {
-        let since = Since::at(now, self.uses_time || needs_clock);
+        let since = RecordedInstant::at(now, self.uses_time || needs_clock);
         self.in_flight += 1;
         let grant = Grant { limit: self.limit(now), in_flight: self.in_flight, number: self.grants, since };
         self.algorithm.on_grant(now, self.grants, self.in_flight);
@@ -420,8 +420,8 @@ impl Controller {
     /// Reports the end of a call to the algorithm when the limit may depend on the time.
     fn end_timed(&mut self, now: Instant, grant: &Grant, outcome: Outcome, asked: Option<Duration>) {
         let latency = if self.uses_time { self.latency(now, grant) } else { Some(Duration::ZERO) };
-        // The latency of a call that started before the algorithm is unknown. Only its success is not
-        // reported.
+        // The latency of a call that started before the algorithm is unknown. A success without a latency is
+        // not reported; every other outcome is.
         if latency.is_some() || outcome != Outcome::Success {
             let call = self.report(now, grant, outcome, asked, latency.unwrap_or(Duration::ZERO));
             self.algorithm.on_outcome(now, &call);

@@ -1,7 +1,7 @@
 //! Emits the events of one provider and model.
 
 use super::health::Health;
-use super::{CallRecord, Change, ProviderModel};
+use super::{CallRecord, HealthChange, ProviderModel};
 use crate::call::{Completion, Outcome};
 use crate::event::Correlation;
 use crate::id::SlotKey;
@@ -28,7 +28,7 @@ pub(in crate::request) struct EndedCall {
     pub(in crate::request) lease: LeaseId,
     pub(in crate::request) done: Completion,
     pub(in crate::request) before: LimitBefore,
-    pub(in crate::request) change: Change,
+    pub(in crate::request) change: HealthChange,
 }
 
 /// Limits.
@@ -200,7 +200,7 @@ impl ProviderModel {
         let took = held.grant.since().map_or(Duration::ZERO, |since| now - since);
         let correlation = shared.correlations.take_lease(lease);
         self.emit_for(now, slot, correlation, RequestEventPayload::CallCompleted { lease, outcome, took }, shared);
-        self.emit_change(now, change, correlation, shared);
+        self.emit_health_change(now, change, correlation, shared);
         self.emit_limit_after_outcome(now, slot, before, correlation, shared);
         if done.outcome == Outcome::RateLimited {
             self.emit_rate_limited(now, slot, &done, before, correlation, shared);
@@ -211,16 +211,16 @@ impl ProviderModel {
     }
 
     /// Emits a change of health that was not caused by the end of a call.
-    pub(in crate::request) fn emit_health(&self, now: Instant, change: Change, shared: &mut Shared) {
-        self.emit_change(now, change, None, shared);
+    pub(in crate::request) fn emit_health(&self, now: Instant, change: HealthChange, shared: &mut Shared) {
+        self.emit_health_change(now, change, None, shared);
     }
 
-    fn emit_change(&self, now: Instant, change: Change, correlation: TaskCorrelation, shared: &mut Shared) {
+    fn emit_health_change(&self, now: Instant, change: HealthChange, correlation: TaskCorrelation, shared: &mut Shared) {
         let payload = match change {
-            Change::None | Change::StreakEnded | Change::Cleared | Change::ProbeDue => return,
-            Change::Unavailable { cause, probe_at } => RequestEventPayload::ProviderUnavailable { cause, probe_at },
-            Change::Down { since, probe_at } => RequestEventPayload::ProviderDown { since, probe_at },
-            Change::Recovered { since } => {
+            HealthChange::None | HealthChange::StreakEnded | HealthChange::Cleared | HealthChange::ProbeDue => return,
+            HealthChange::Unavailable { cause, probe_at } => RequestEventPayload::ProviderUnavailable { cause, probe_at },
+            HealthChange::Down { since, probe_at } => RequestEventPayload::ProviderDown { since, probe_at },
+            HealthChange::Recovered { since } => {
                 let span = self.health.as_deref().map_or(Duration::ZERO, Health::recovery);
                 RequestEventPayload::ProviderRecovered { since, full_at: now + span }
             }

@@ -151,7 +151,7 @@ enum HealthPhase {
 /// The state of the health at the grant of a lease, which is stored with the lease. While a probe is in
 /// flight, no other lease of its epoch is active.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::request) struct Mark {
+pub(in crate::request) struct GrantHealth {
     epoch: u32,
     /// The streak in which the call has failed before, if that failure was undecided at the grant.
     undecided_in: Option<u32>,
@@ -162,7 +162,7 @@ pub(in crate::request) struct Mark {
 /// The consequences of the end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::request) struct CallEnd {
-    pub(in crate::request) change: Change,
+    pub(in crate::request) change: HealthChange,
     pub(in crate::request) after: AfterCall,
     /// Whether the outcome is hidden from the limit algorithm: it is part of an outage, or of a streak that
     /// may become one.
@@ -171,12 +171,12 @@ pub(in crate::request) struct CallEnd {
 
 impl CallEnd {
     /// The outcome is final and changes nothing.
-    pub(in crate::request) const PLAIN: Self = Self { change: Change::None, after: AfterCall::Final, is_hidden: false };
+    pub(in crate::request) const PLAIN: Self = Self { change: HealthChange::None, after: AfterCall::Final, is_hidden: false };
 }
 
 /// A change of health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::request) enum Change {
+pub(in crate::request) enum HealthChange {
     /// No change that affects other calls.
     None,
     /// An answer ended a short streak. The failures in it stand.
@@ -313,13 +313,13 @@ impl Health {
     }
 
     /// Returns whether requests with fallbacks use this provider at `now`: it is not down or unavailable, and
-    /// has not responded with nothing but rate limits for too long.
+    /// has not responded only with rate limits for too long.
     pub(super) fn serves(&self, now: Instant) -> bool {
         !self.is_probed() && self.gives_up_at().is_none_or(|at| now < at)
     }
 
-    /// Returns when requests with fallbacks use another resource, if it responds with nothing but rate limits
-    /// until then.
+    /// Returns when requests with fallbacks use another resource, if it responds only with rate limits until
+    /// then.
     pub(super) fn gives_up_at(&self) -> Option<Instant> {
         self.limited_since.map(|since| since + self.config.fallback_after)
     }
@@ -350,7 +350,7 @@ impl Health {
 impl Health {
     /// Records the grant of a call. [`Self::is_closed`] must be `false`.
     #[inline]
-    pub(super) fn grant(&mut self, now: Instant, attempt: Attempt) -> Mark {
+    pub(super) fn grant(&mut self, now: Instant, attempt: Attempt) -> GrantHealth {
         match self.phase {
             HealthPhase::Healthy => {}
             HealthPhase::Suspected { .. } => self.start_suspicion(now),
@@ -358,7 +358,7 @@ impl Health {
         }
         let Attempt { failed_probes, is_undecided, is_health_call } = attempt;
         let undecided_in = is_undecided.then_some(self.streaks_ended);
-        Mark { epoch: self.epoch, undecided_in, failed_probes, is_health_call }
+        GrantHealth { epoch: self.epoch, undecided_in, failed_probes, is_health_call }
     }
 
     #[cold]
@@ -381,13 +381,13 @@ impl Health {
     /// Records the end of a call. `retry_after` is the pause that the provider asked for. Returns whether
     /// [`Self::last_end`] describes this call; otherwise its end has no consequences.
     #[inline]
-    pub(super) fn end(&mut self, now: Instant, mark: Mark, outcome: Outcome, retry_after: Option<Duration>) -> bool {
+    pub(super) fn end(&mut self, now: Instant, health_at_grant: GrantHealth, outcome: Outcome, retry_after: Option<Duration>) -> bool {
         let is_calm = self.is_healthy() && self.pauses == 0 && self.streak == 0 && self.limited_since.is_none();
         if outcome == Outcome::Success && is_calm {
             self.has_succeeded = true;
             return false;
         }
-        self.last_end = self.evaluate(now, mark, outcome, retry_after);
+        self.last_end = self.evaluate(now, health_at_grant, outcome, retry_after);
         true
     }
 
@@ -397,30 +397,30 @@ impl Health {
     }
 
     #[cold]
-    fn evaluate(&mut self, now: Instant, mark: Mark, outcome: Outcome, retry_after: Option<Duration>) -> CallEnd {
+    fn evaluate(&mut self, now: Instant, health_at_grant: GrantHealth, outcome: Outcome, retry_after: Option<Duration>) -> CallEnd {
         let grant_kind = match self.phase {
-            _ if mark.epoch != self.epoch => GrantKind::OlderEpoch,
+            _ if health_at_grant.epoch != self.epoch => GrantKind::OlderEpoch,
             HealthPhase::Probing => GrantKind::Probe,
             _ => GrantKind::CurrentEpoch,
         };
         let is_failure = outcome.is_counted_failure();
         let is_hidden = is_failure && (grant_kind != GrantKind::CurrentEpoch || self.streak > 0);
         let failed_probes = match grant_kind {
-            GrantKind::Probe => mark.failed_probes.plus_one(self.provider),
-            _ => mark.failed_probes,
+            GrantKind::Probe => health_at_grant.failed_probes.plus_one(self.provider),
+            _ => health_at_grant.failed_probes,
         };
         let is_fatal = UnavailableCause::of(outcome).is_some();
         let is_rejected = outcome == Outcome::RateLimited || is_fatal;
-        let change = self.apply_outcome(now, grant_kind, outcome, retry_after, mark.is_health_call);
+        let change = self.apply_outcome(now, grant_kind, outcome, retry_after, health_at_grant.is_health_call);
         let is_settled_retry =
-            mark.epoch == self.epoch && mark.undecided_in.is_some_and(|streak| streak != self.streaks_ended);
+            health_at_grant.epoch == self.epoch && health_at_grant.undecided_in.is_some_and(|streak| streak != self.streaks_ended);
         let after = if self.is_unavailable(now) && (is_failure || is_rejected) {
             AfterCall::Unavailable
         } else if is_failure && is_settled_retry {
             AfterCall::Final
         } else if is_failure || is_fatal {
             let streak = self.streaks_ended;
-            AfterCall::Retry(Retry { provider: self.provider, epoch: mark.epoch, streak, failed_probes })
+            AfterCall::Retry(Retry { provider: self.provider, epoch: health_at_grant.epoch, streak, failed_probes })
         } else {
             AfterCall::Final
         };
@@ -452,7 +452,7 @@ impl Health {
         outcome: Outcome,
         retry_after: Option<Duration>,
         is_health_call: bool,
-    ) -> Change {
+    ) -> HealthChange {
         let is_too_long = |pause| self.config.rate_limit_patience.is_some_and(|patience| pause >= patience);
         match outcome {
             // Since the grant, the key or the state of the account may have changed.
@@ -465,7 +465,7 @@ impl Health {
                 self.limited_since.get_or_insert(now);
                 // While a call is in flight, or no request waits, no timer ends the patience.
                 let change = self.end_patience(now, 0);
-                if change != Change::None {
+                if change != HealthChange::None {
                     return change;
                 }
             }
@@ -485,12 +485,12 @@ impl Health {
             }
             GrantKind::CurrentEpoch if outcome.is_counted_failure() => self.record_failure(now, retry_after),
             GrantKind::CurrentEpoch if !outcome.is_local() => self.record_answer(outcome),
-            GrantKind::OlderEpoch | GrantKind::CurrentEpoch => Change::None,
+            GrantKind::OlderEpoch | GrantKind::CurrentEpoch => HealthChange::None,
         }
     }
 
     /// Records an answer, which ends the streak.
-    fn record_answer(&mut self, outcome: Outcome) -> Change {
+    fn record_answer(&mut self, outcome: Outcome) -> HealthChange {
         let was_suspected = !self.is_healthy();
         let has_streak = self.streak > 0;
         self.streak = 0;
@@ -501,13 +501,13 @@ impl Health {
         if was_suspected {
             self.epoch += 1;
             self.recovered_by_success = outcome == Outcome::Success;
-            return Change::Cleared;
+            return HealthChange::Cleared;
         }
         self.streaks_ended += u32::from(has_streak);
-        if has_streak { Change::StreakEnded } else { Change::None }
+        if has_streak { HealthChange::StreakEnded } else { HealthChange::None }
     }
 
-    fn record_failure(&mut self, now: Instant, retry_after: Option<Duration>) -> Change {
+    fn record_failure(&mut self, now: Instant, retry_after: Option<Duration>) -> HealthChange {
         if self.has_succeeded {
             self.has_succeeded = false;
             self.quiet_since = Some(now);
@@ -523,11 +523,11 @@ impl Health {
             self.failing_since = now;
         }
         if self.streak < self.config.failures {
-            return Change::None;
+            return HealthChange::None;
         }
         if self.quiet_since.is_some_and(|since| now - since < self.config.quiet) {
             self.start_suspicion(now);
-            return Change::None;
+            return HealthChange::None;
         }
         self.go_down(now, retry_after)
     }
@@ -545,7 +545,7 @@ impl Health {
         }
     }
 
-    fn go_down(&mut self, now: Instant, retry_after: Option<Duration>) -> Change {
+    fn go_down(&mut self, now: Instant, retry_after: Option<Duration>) -> HealthChange {
         let config = self.config;
         self.last_failure = now;
         self.epoch += 1;
@@ -557,15 +557,15 @@ impl Health {
         let probe_at = now + pause;
         self.phase = HealthPhase::Down { probe_at };
         match self.end_patience(now, 0) {
-            Change::None => Change::Down { since: self.failing_since, probe_at },
+            HealthChange::None => HealthChange::Down { since: self.failing_since, probe_at },
             unavailable => unavailable,
         }
     }
 
     /// Makes the provider unavailable if its patience has ended.
-    pub(super) fn end_patience(&mut self, now: Instant, in_flight: u32) -> Change {
+    pub(super) fn end_patience(&mut self, now: Instant, in_flight: u32) -> HealthChange {
         if self.patience_ends(in_flight).is_none_or(|end| now < end) {
-            return Change::None;
+            return HealthChange::None;
         }
         let is_down = matches!(self.phase, HealthPhase::Down { .. });
         self.close(now, if is_down { UnavailableCause::Outage } else { UnavailableCause::RateLimited }, None)
@@ -573,36 +573,36 @@ impl Health {
 
     /// Makes the provider unavailable for `pause`, or else for `recheck`. Changes nothing if it is
     /// unavailable already.
-    pub(super) fn close(&mut self, now: Instant, cause: UnavailableCause, pause: Option<Duration>) -> Change {
+    pub(super) fn close(&mut self, now: Instant, cause: UnavailableCause, pause: Option<Duration>) -> HealthChange {
         if self.is_unavailable(now) {
-            return Change::None;
+            return HealthChange::None;
         }
         self.epoch += 1;
         (self.streak, self.limited_since) = (0, None);
         let probe_at = pause.or(self.config.recheck).map(|pause| now + pause);
         self.phase = HealthPhase::Unavailable { since: now, cause, probe_at };
-        Change::Unavailable { cause, probe_at }
+        HealthChange::Unavailable { cause, probe_at }
     }
 
     /// Makes the provider healthy, whatever its state was.
-    pub(super) fn reopen(&mut self) -> Change {
+    pub(super) fn reopen(&mut self) -> HealthChange {
         if self.is_healthy() {
-            return Change::None;
+            return HealthChange::None;
         }
         let since = self.failing_since;
         self.epoch += 1;
         (self.streak, self.pauses, self.recovered_by_success, self.limited_since) = (0, 0, false, None);
         self.probes_failed = 0;
         self.phase = HealthPhase::Healthy;
-        Change::Recovered { since }
+        HealthChange::Recovered { since }
     }
 
-    fn make_due(&mut self, now: Instant) -> Change {
+    fn make_due(&mut self, now: Instant) -> HealthChange {
         self.phase = HealthPhase::Down { probe_at: now };
-        Change::ProbeDue
+        HealthChange::ProbeDue
     }
 
-    fn recover(&mut self, outcome: Outcome, is_health_call: bool) -> Change {
+    fn recover(&mut self, outcome: Outcome, is_health_call: bool) -> HealthChange {
         self.epoch += 1;
         self.phase = HealthPhase::Healthy;
         self.recovered_by_success = outcome == Outcome::Success;
@@ -612,7 +612,7 @@ impl Health {
         if self.recovered_by_success && is_health_call {
             self.pauses = 0;
         }
-        Change::Recovered { since: self.failing_since }
+        HealthChange::Recovered { since: self.failing_since }
     }
 
     /// Returns the seed of the jitter. It is the same for equal seeds, providers, epochs and streaks, so that

@@ -23,11 +23,11 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-pub(super) use controller::Since;
+pub(super) use controller::RecordedInstant;
 pub(super) use emit::EndedCall;
-pub(super) use health::{CallEnd, Change, RetryStatus};
+pub(super) use health::{CallEnd, HealthChange, RetryStatus};
 pub(super) use resource::{Block, CallRecord, Resource};
-pub(super) use serve::{Attempt, Joining};
+pub(super) use serve::{Attempt, NewWaiter};
 
 use super::answer::{Denial, DenialReason, Retry};
 use super::config::HealthConfig;
@@ -289,12 +289,12 @@ impl ProviderModel {
     pub(super) fn end(&mut self, now: Instant, slot: usize, held: &CallRecord, done: &Completion) -> bool {
         let has_call_end = match &mut self.health {
             None => false,
-            Some(health) => health.end(now, held.mark, done.outcome, done.retry_after),
+            Some(health) => health.end(now, held.health_at_grant, done.outcome, done.retry_after),
         };
         let is_hidden = has_call_end && self.last_end().is_hidden;
         self.resources[slot].end(now, held, done, is_hidden);
         self.in_flight -= 1;
-        if has_call_end && let Change::Recovered { .. } = self.last_end().change {
+        if has_call_end && let HealthChange::Recovered { .. } = self.last_end().change {
             self.begin_recovery(now);
         }
         has_call_end
@@ -353,8 +353,8 @@ impl ProviderModel {
         self.health.as_deref().is_none_or(|health| health.serves(now))
     }
 
-    /// Returns when requests with fallbacks use another resource, if it responds with nothing but rate limits
-    /// until then.
+    /// Returns when requests with fallbacks use another resource, if it responds only with rate limits until
+    /// then.
     pub(super) fn gives_up_at(&self) -> Option<Instant> {
         self.health.as_deref().and_then(Health::gives_up_at)
     }
@@ -392,20 +392,20 @@ impl ProviderModel {
     }
 
     /// Makes it unavailable, for `pause` if it is given.
-    pub(super) fn close(&mut self, now: Instant, cause: UnavailableCause, pause: Option<Duration>) -> Change {
-        self.health.as_deref_mut().map_or(Change::None, |health| health.close(now, cause, pause))
+    pub(super) fn close(&mut self, now: Instant, cause: UnavailableCause, pause: Option<Duration>) -> HealthChange {
+        self.health.as_deref_mut().map_or(HealthChange::None, |health| health.close(now, cause, pause))
     }
 
     /// Makes it unavailable if its patience has ended.
-    pub(super) fn end_patience(&mut self, now: Instant) -> Change {
+    pub(super) fn end_patience(&mut self, now: Instant) -> HealthChange {
         let in_flight = self.in_flight;
-        self.health.as_deref_mut().map_or(Change::None, |health| health.end_patience(now, in_flight))
+        self.health.as_deref_mut().map_or(HealthChange::None, |health| health.end_patience(now, in_flight))
     }
 
     /// Makes it healthy, whatever its state was.
-    pub(super) fn reopen(&mut self, now: Instant) -> Change {
-        let change = self.health.as_deref_mut().map_or(Change::None, Health::reopen);
-        if change != Change::None {
+    pub(super) fn reopen(&mut self, now: Instant) -> HealthChange {
+        let change = self.health.as_deref_mut().map_or(HealthChange::None, Health::reopen);
+        if change != HealthChange::None {
             self.begin_recovery(now);
         }
         change

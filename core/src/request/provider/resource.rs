@@ -2,7 +2,7 @@
 //! queue.
 
 use super::controller::{Controller, Grant};
-use super::health::Mark;
+use super::health::GrantHealth;
 use crate::budget::{AnsweredCall, BudgetConfig, Budgets, Correction, Feedback, Usage};
 use crate::call::{Completion, Outcome};
 use crate::fair_queue::{BlockedSetId, ClassId, GroupId, ServiceRecord};
@@ -45,7 +45,7 @@ pub(super) struct QueuePlacement {
 pub(in crate::request) struct CallRecord {
     /// The index of its resource.
     pub(in crate::request) index: u32,
-    pub(super) mark: Mark,
+    pub(super) health_at_grant: GrantHealth,
     pub(in crate::request) grant: Grant,
     /// The turn that it used of its group, which is refunded if the call is rate limited.
     pub(super) service: ServiceRecord,
@@ -121,14 +121,14 @@ impl Resource {
     pub(super) fn grant(
         &mut self,
         now: Instant,
-        mark: Mark,
+        health_at_grant: GrantHealth,
         service: ServiceRecord,
         estimate: Usage,
         emits_events: bool,
     ) -> CallRecord {
         let grant = self.controller.grant(now, emits_events || !self.budgets.is_empty());
         let estimate = self.budgets.reserve(now, grant.number, estimate);
-        CallRecord { index: self.id.index() as u32, mark, grant, service, estimate }
+        CallRecord { index: self.id.index() as u32, health_at_grant, grant, service, estimate }
     }
 
     /// Records the end of a call. A call with `is_hidden` was part of an outage.

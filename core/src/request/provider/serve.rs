@@ -1,8 +1,8 @@
 //! Selection of the next waiter, grants, and the wait queue of one provider and model.
 
-use super::health::{Health, Mark};
+use super::health::{Health, GrantHealth};
 use super::wait_queue::{QueuePosition, WaitQueue};
-use super::{Block, ProviderModel, Since, TaskSide, reborrow};
+use super::{Block, ProviderModel, RecordedInstant, TaskSide, reborrow};
 use crate::budget::Usage;
 use crate::fair_queue::{Eligibility, GroupId as QueueGroup, Selection, ServiceRecord};
 use crate::id::SlotKey;
@@ -24,7 +24,7 @@ pub(in crate::request) struct Attempt {
 
 /// The next call to grant at a provider and model.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Next {
+enum NextCall {
     /// The call of this waiter, which can be granted.
     Waiter(Selection, SlotKey),
     /// A health call, because it gives more information than a waiting call.
@@ -34,7 +34,7 @@ enum Next {
 
 /// The properties of a request that joins the queue.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::request) struct Joining {
+pub(in crate::request) struct NewWaiter {
     pub(in crate::request) slot: usize,
     pub(in crate::request) group: QueueGroup,
     pub(in crate::request) attempt: Attempt,
@@ -79,19 +79,19 @@ impl ProviderModel {
         attempt: Attempt,
         shared: &mut Shared,
     ) -> RequestLease {
-        let mark = match &mut self.health {
-            None => Mark::default(),
+        let health_at_grant = match &mut self.health {
+            None => GrantHealth::default(),
             Some(health) => health.grant(now, attempt),
         };
         let resource = &mut self.resources[slot];
-        let held = resource.grant(now, mark, service, estimate, shared.events.is_on());
+        let held = resource.grant(now, health_at_grant, service, estimate, shared.events.is_on());
         self.in_flight += 1;
         RequestLease { id: shared.ledger.grant(resource.id.index() as u32, held) }
     }
 
     /// Returns whether a waiter could be granted at `now`. A new request must not overtake it.
     pub(in crate::request) fn has_eligible_waiter(&mut self, now: Instant, shared: &mut Shared) -> bool {
-        self.has_waiters() && self.select(now, None, shared) != Next::Nothing
+        self.has_waiters() && self.select(now, None, shared) != NextCall::Nothing
     }
 
     /// Returns whether waiters of the same resource may wait for a budget that a new request would use.
@@ -111,7 +111,7 @@ impl ProviderModel {
 impl ProviderModel {
     /// Selects the first waiter that can be granted at `now`, without granting it. If `tasks` is given, a
     /// yielded waiter is selected only after its task resources were resumed.
-    fn select(&mut self, now: Instant, mut tasks: TaskSide<'_>, shared: &mut Shared) -> Next {
+    fn select(&mut self, now: Instant, mut tasks: TaskSide<'_>, shared: &mut Shared) -> NextCall {
         let health_with_calls = self.health.as_deref().filter(|_| self.health_calls.is_some());
         let prefers_health_call = health_with_calls.is_some_and(Health::wants_health_call);
         let decides_by_health_call = health_with_calls.is_some() && self.in_flight == 0;
@@ -155,9 +155,9 @@ impl ProviderModel {
             }
         });
         match selection {
-            Some(selection) => Next::Waiter(selection, SlotKey::from_bits(selection.candidate.item)),
-            None if has_skipped => Next::HealthCall,
-            None => Next::Nothing,
+            Some(selection) => NextCall::Waiter(selection, SlotKey::from_bits(selection.candidate.item)),
+            None if has_skipped => NextCall::HealthCall,
+            None => NextCall::Nothing,
         }
     }
 
@@ -175,12 +175,12 @@ impl ProviderModel {
         let mut answer = None;
         while self.queue.fair.has_offers() {
             let (selection, key) = match self.select(now, reborrow(&mut tasks), shared) {
-                Next::Waiter(selection, key) => (selection, key),
-                Next::HealthCall => {
+                NextCall::Waiter(selection, key) => (selection, key),
+                NextCall::HealthCall => {
                     self.make_health_call(now, shared);
                     break;
                 }
-                Next::Nothing => break,
+                NextCall::Nothing => break,
             };
             if tasks.is_none() && shared.yielding.is_yielded(key) {
                 shared.yielding.needs_resume = true;
@@ -246,17 +246,17 @@ impl ProviderModel {
         &mut self,
         now: Instant,
         request: &Request,
-        joining: &Joining,
+        new_waiter: &NewWaiter,
         shared: &mut Shared,
     ) -> SlotKey {
-        let Joining { slot, group, attempt: Attempt { failed_probes, is_undecided, .. }, run, yielding, deadline } =
-            *joining;
+        let NewWaiter { slot, group, attempt: Attempt { failed_probes, is_undecided, .. }, run, yielding, deadline } =
+            *new_waiter;
         let Request { resource, estimate, .. } = *request;
         let key = shared.waiters.insert(Waiter {
             resource,
             slot: slot as u32,
             number: shared.sequence,
-            since: Since::at(now, deadline.is_some() || shared.events.is_on()),
+            since: RecordedInstant::at(now, deadline.is_some() || shared.events.is_on()),
             deadline,
             estimate,
             run,

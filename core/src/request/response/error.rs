@@ -45,7 +45,8 @@ impl Refusal {
 /// - *Key refused:* a code such as `invalid_api_key`, `authentication_error` or `API_KEY_INVALID`.
 /// - *Model not found:* below status 500, a code such as `model_not_found` or `DeploymentNotFound`; or status
 ///   400 or 404 with a message about a missing model.
-/// - *Request refused, too long:* a code or message about the length of the request, also with status 429.
+/// - *Request refused, too long:* a code about the length of the request; or below status 500 a message about
+///   it, also with status 429.
 /// - *Request refused, unsupported parameter:* a code such as `unsupported_parameter` or `extra_forbidden`;
 ///   or status 400 or 422 with a message about a parameter.
 /// - *Request refused, forbidden:* below status 500, `content_filter` or `content_policy_violation`.
@@ -152,7 +153,7 @@ impl ErrorDetails<'_> {
         })
     }
 
-    /// Returns the outcome of an error with this status that a retry cannot mend, if it is one.
+    /// Returns the outcome of an error with this status if a retry cannot succeed.
     fn permanent_error(&self, status: u16) -> Option<(Outcome, Option<Refusal>)> {
         let rejected = |why| Some((Outcome::RequestRefused, Some(why)));
         let may_be_account = matches!(status, 400 | 402 | 403);

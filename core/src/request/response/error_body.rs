@@ -2,10 +2,10 @@
 //! what they mean.
 //!
 //! ```text
-//! {"error": {"message": .., "type": .., "code": ..}}                  OpenAI, Azure, OpenRouter, vLLM, llama.cpp
+//! {"error": {"message": .., "type": .., "code": ..}}              OpenAI, Azure, OpenRouter, vLLM, llama.cpp
 //! {"error": {.., "metadata": {"headers": {"X-RateLimit-Reset": ..}}}} OpenRouter, for a rate limit
 //! {"type": "error", "error": {"type": .., "message": ..}}             Anthropic
-//! {"error": {"code": .., "status": .., "details": [{"reason": ..}]}}  Google, also as the only item of a list
+//! {"error": {"code": .., "status": .., "details": [{"reason": ..}]}}  Google, also as the only list item
 //! {"message": .., "type": .., "code": ..}                             Mistral, older vLLM
 //! {"error": ".."}, {"detail": ".."}                                   Ollama, gateways
 //! {"detail": [{"type": .., "msg": ..}]}, also as the message          Mistral, for an invalid request

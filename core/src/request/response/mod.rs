@@ -16,7 +16,7 @@
 //! | anything else, once the body is complete | success |
 //!
 //! Providers use one status for very different errors, so the body of an error may refine the outcome: see
-//! [`ResponseInfo::refine`] and the table in [`ErrorDetails`].
+//! [`ResponseInfo::refine`] and the rules in [`ErrorDetails`].
 //!
 //! The wait before a retry is read from `retry-after-ms`, from `Retry-After` (seconds or a date), and for
 //! gRPC from `grpc-retry-pushback-ms`. If a rate-limited response has none of them, the wait is taken from
@@ -36,7 +36,7 @@
 //! - names with a window: `x-ratelimit-remaining-requests-day`, `-tokens-minute`, and Mistral's
 //!   `x-ratelimit-remaining-req-minute`;
 //! - Anthropic's: `anthropic-ratelimit-requests-remaining`, `-tokens-`, `-input-tokens-`, `-output-tokens-`;
-//! - the IETF's drafts: `ratelimit-limit: 100, 100;w=60`, and the fields `ratelimit` and `ratelimit-policy`.
+//! - the IETF drafts: `ratelimit-limit: 100, 100;w=60`, and the fields `ratelimit` and `ratelimit-policy`.
 //!
 //! A value that cannot be parsed is treated as absent.
 //!

@@ -26,39 +26,39 @@ fn health() -> Health {
     Health::new(CONFIG, MODEL, ["p", "m"])
 }
 
-fn end_call(health: &mut Health, now: Instant, mark: Mark, outcome: Outcome, retry_after: Option<Duration>) -> CallEnd {
-    if health.end(now, mark, outcome, retry_after) { health.last_end() } else { CallEnd::PLAIN }
+fn end_call(health: &mut Health, now: Instant, health_at_grant: GrantHealth, outcome: Outcome, retry_after: Option<Duration>) -> CallEnd {
+    if health.end(now, health_at_grant, outcome, retry_after) { health.last_end() } else { CallEnd::PLAIN }
 }
 
 /// Grants and ends a call at `now`.
-fn call(health: &mut Health, now: Instant, outcome: Outcome) -> Change {
+fn call(health: &mut Health, now: Instant, outcome: Outcome) -> HealthChange {
     assert!(!health.is_closed(now));
-    let mark = health.grant(now, Attempt::default());
-    end_call(health, now, mark, outcome, None).change
+    let health_at_grant = health.grant(now, Attempt::default());
+    end_call(health, now, health_at_grant, outcome, None).change
 }
 
 /// Ends a call that was granted before the provider was closed.
 fn call_late(health: &mut Health, now: Instant, outcome: Outcome) {
-    end_call(health, now, Mark::default(), outcome, None);
+    end_call(health, now, GrantHealth::default(), outcome, None);
 }
 
 /// Takes the provider down at `now` and returns its pause.
 fn take_down(health: &mut Health, now: Instant) -> Duration {
     for _ in 0..CONFIG.failures {
-        if let Change::Down { probe_at, .. } = call(health, now, Outcome::ConnectionFailed) {
+        if let HealthChange::Down { probe_at, .. } = call(health, now, Outcome::ConnectionFailed) {
             return probe_at - now;
         }
     }
     panic!("it is not down");
 }
 
-fn is_back(change: Change) -> bool {
-    matches!(change, Change::Recovered { .. })
+fn is_back(change: HealthChange) -> bool {
+    matches!(change, HealthChange::Recovered { .. })
 }
 
 /// Returns the change to unavailable until the provider is reopened.
-fn closed_until_reopened(cause: UnavailableCause) -> Change {
-    Change::Unavailable { cause, probe_at: None }
+fn closed_until_reopened(cause: UnavailableCause) -> HealthChange {
+    HealthChange::Unavailable { cause, probe_at: None }
 }
 
 fn is_about(pause: Duration, millis: u64) -> bool {
@@ -80,7 +80,7 @@ fn an_answer_restarts_the_count_of_failures() {
         let mut health = health();
         for outcome in [Outcome::ProviderFailure, Outcome::ProviderTimeout, answer, Outcome::ConnectionFailed] {
             let change = call(&mut health, at(5_000), outcome);
-            assert!(matches!(change, Change::None | Change::StreakEnded), "{answer:?}");
+            assert!(matches!(change, HealthChange::None | HealthChange::StreakEnded), "{answer:?}");
         }
     }
 }
@@ -89,9 +89,9 @@ fn an_answer_restarts_the_count_of_failures() {
 fn calls_that_end_on_the_callers_side_do_not_count() {
     let mut health = health();
     for outcome in [Outcome::ProviderFailure, Outcome::LocalCancelled, Outcome::ProviderFailure, Outcome::Unexpected] {
-        assert_eq!(call(&mut health, at(0), outcome), Change::None);
+        assert_eq!(call(&mut health, at(0), outcome), HealthChange::None);
     }
-    assert!(matches!(call(&mut health, at(0), Outcome::ProviderFailure), Change::Down { .. }));
+    assert!(matches!(call(&mut health, at(0), Outcome::ProviderFailure), HealthChange::Down { .. }));
 }
 
 #[test]
@@ -99,10 +99,10 @@ fn a_provider_with_a_recent_success_is_suspected_before_it_is_down() {
     let mut health = health();
     call(&mut health, at(0), Outcome::Success);
     for millis in [100, 200, 300, 400, 1_099] {
-        assert_eq!(call(&mut health, at(millis), Outcome::ProviderFailure), Change::None, "{millis}");
+        assert_eq!(call(&mut health, at(millis), Outcome::ProviderFailure), HealthChange::None, "{millis}");
     }
     assert!(matches!(health.state(), HealthState::Suspected { since } if since == at(100)));
-    assert!(matches!(call(&mut health, at(1_199), Outcome::ProviderFailure), Change::Down { .. }));
+    assert!(matches!(call(&mut health, at(1_199), Outcome::ProviderFailure), HealthChange::Down { .. }));
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn calls_of_a_suspected_provider_are_a_tenth_of_quiet_apart() {
     assert!(health.is_closed(at(149)) && !health.is_closed(at(150)));
     let _ = health.grant(at(150), Attempt::default());
     assert_eq!(health.opens_at(), Some(at(250)));
-    assert_eq!(call(&mut health, at(250), Outcome::RateLimited), Change::Cleared);
+    assert_eq!(call(&mut health, at(250), Outcome::RateLimited), HealthChange::Cleared);
     assert!(health.is_healthy());
 }
 
@@ -126,7 +126,7 @@ fn only_one_probe_is_in_flight_and_each_failed_probe_doubles_the_pause() {
     for expected in [1_000, 2_000, 4_000, 4_000] {
         let probe = health.grant(at(0), Attempt::default());
         assert!(health.is_closed(now + Duration::from_secs(3_600)), "a second probe could start");
-        let Change::Down { probe_at, .. } = end_call(&mut health, now, probe, Outcome::ProviderTimeout, None).change
+        let HealthChange::Down { probe_at, .. } = end_call(&mut health, now, probe, Outcome::ProviderTimeout, None).change
         else {
             panic!()
         };
@@ -149,7 +149,7 @@ fn any_answer_to_a_probe_means_that_the_provider_is_up() {
 fn a_cancelled_probe_is_due_again_at_once() {
     let mut health = health();
     let due = at(0) + take_down(&mut health, at(0));
-    assert_eq!(call(&mut health, due, Outcome::LocalCancelled), Change::ProbeDue);
+    assert_eq!(call(&mut health, due, Outcome::LocalCancelled), HealthChange::ProbeDue);
     assert!(!health.is_closed(due));
     assert!(is_back(call(&mut health, due, Outcome::Success)));
 }
@@ -159,13 +159,13 @@ fn a_failure_from_before_the_outage_is_ignored_and_a_success_makes_the_probe_due
     let mut health = health();
     let (early, late) = (health.grant(at(0), Attempt::default()), health.grant(at(0), Attempt::default()));
     take_down(&mut health, at(0));
-    assert_eq!(end_call(&mut health, at(10), early, Outcome::ProviderFailure, None).change, Change::None);
-    assert_eq!(end_call(&mut health, at(20), late, Outcome::Success, None).change, Change::ProbeDue);
+    assert_eq!(end_call(&mut health, at(10), early, Outcome::ProviderFailure, None).change, HealthChange::None);
+    assert_eq!(end_call(&mut health, at(20), late, Outcome::Success, None).change, HealthChange::ProbeDue);
     assert_eq!(health.opens_at(), Some(at(20)));
-    let straggler = Mark::default();
+    let straggler = GrantHealth::default();
     call(&mut health, at(20), Outcome::Success);
     for _ in 0..9 {
-        assert_eq!(end_call(&mut health, at(5_000), straggler, Outcome::ProviderFailure, None).change, Change::None);
+        assert_eq!(end_call(&mut health, at(5_000), straggler, Outcome::ProviderFailure, None).change, HealthChange::None);
     }
 }
 
@@ -175,7 +175,7 @@ fn a_success_from_before_the_outage_does_not_end_the_probe_in_flight() {
     let late = health.grant(at(0), Attempt::default());
     let due = at(0) + take_down(&mut health, at(0));
     let probe = health.grant(at(0), Attempt::default());
-    assert_eq!(end_call(&mut health, due, late, Outcome::Success, None).change, Change::None);
+    assert_eq!(end_call(&mut health, due, late, Outcome::Success, None).change, HealthChange::None);
     assert!(health.is_closed(due));
     assert!(is_back(end_call(&mut health, due, probe, Outcome::Success, None).change));
 }
@@ -227,8 +227,8 @@ fn a_provider_may_ask_for_a_longer_pause_up_to_the_longest_pause() {
         for _ in 1..CONFIG.failures {
             call(&mut health, at(0), Outcome::ProviderFailure);
         }
-        let mark = health.grant(at(0), Attempt::default());
-        end_call(&mut health, at(0), mark, Outcome::ProviderFailure, Some(Duration::from_secs(requested_secs)));
+        let health_at_grant = health.grant(at(0), Attempt::default());
+        end_call(&mut health, at(0), health_at_grant, Outcome::ProviderFailure, Some(Duration::from_secs(requested_secs)));
         health.opens_at().expect("it is down") - at(0)
     };
     assert_eq!(pause(3), Duration::from_secs(3));
@@ -253,8 +253,8 @@ fn probes(count: u8) -> FailedProbes {
 
 /// Grants and fails a call at `now`, and returns its retry.
 fn fail(health: &mut Health, now: Instant, failed_probes: u8) -> Retry {
-    let mark = health.grant(now, Attempt { failed_probes: probes(failed_probes), ..Attempt::default() });
-    match end_call(health, now, mark, Outcome::ConnectionFailed, None).after {
+    let health_at_grant = health.grant(now, Attempt { failed_probes: probes(failed_probes), ..Attempt::default() });
+    match end_call(health, now, health_at_grant, Outcome::ConnectionFailed, None).after {
         AfterCall::Retry(retry) => retry,
         other => panic!("expected a retry, got {other:?}"),
     }
@@ -274,7 +274,7 @@ fn failures_of_a_streak_that_an_answer_ends_stand() {
         let mut health = health();
         let failed = fail(&mut health, at(0), 0);
         assert_eq!(health.retry_status(failed), RetryStatus::Undecided);
-        assert_eq!(call(&mut health, at(1), answer), Change::StreakEnded);
+        assert_eq!(call(&mut health, at(1), answer), HealthChange::StreakEnded);
         assert_eq!(health.retry_status(failed), RetryStatus::FailureStands, "{answer:?}");
         let again = fail(&mut health, at(2), 0);
         assert_eq!(health.retry_status(failed), RetryStatus::FailureStands, "the next streak is another");
@@ -288,7 +288,7 @@ fn a_failure_also_stands_if_an_answer_arrives_while_its_call_is_in_flight_again(
         let mut health = health();
         fail(&mut health, at(0), 0);
         let again = health.grant(at(1_000), Attempt { is_undecided: true, ..Attempt::default() });
-        assert_eq!(call(&mut health, at(1_005), answer), Change::StreakEnded);
+        assert_eq!(call(&mut health, at(1_005), answer), HealthChange::StreakEnded);
         let end = end_call(&mut health, at(1_100), again, Outcome::ConnectionFailed, None);
         assert_eq!(end.after, AfterCall::Final, "{answer:?}");
         assert_eq!(health.streak, 1, "it counts like any other");
@@ -307,7 +307,7 @@ fn failures_of_a_short_outage_are_preserved() {
     let failed: Vec<Retry> = (0..CONFIG.failures).map(|_| fail(&mut health, at(50), 0)).collect();
     assert!(failed.iter().all(|retry| health.retry_status(*retry) == RetryStatus::Undecided));
     let early = health.grant(at(0), Attempt::default());
-    assert_eq!(call(&mut health, at(150), Outcome::Success), Change::Cleared);
+    assert_eq!(call(&mut health, at(150), Outcome::Success), HealthChange::Cleared);
     assert!(failed.into_iter().all(|retry| health.retry_status(retry) == RetryStatus::Preserved));
     let AfterCall::Retry(early) = end_call(&mut health, at(160), early, Outcome::ConnectionFailed, None).after else {
         panic!()
@@ -347,7 +347,7 @@ fn a_fatal_outcome_of_a_call_from_before_the_outage_is_preserved_and_closes_noth
         assert!(is_back(call(&mut health, due, Outcome::Success)));
         let end = end_call(&mut health, due, early, outcome, None);
         let AfterCall::Retry(retry) = end.after else { panic!("{outcome:?}: {end:?}") };
-        assert_eq!((end.change, health.retry_status(retry)), (Change::None, RetryStatus::Preserved), "{outcome:?}");
+        assert_eq!((end.change, health.retry_status(retry)), (HealthChange::None, RetryStatus::Preserved), "{outcome:?}");
         assert_eq!(
             call(&mut health, due, outcome),
             closed_until_reopened(UnavailableCause::of(outcome).expect("it is fatal"))
@@ -362,7 +362,7 @@ fn a_rate_limit_from_before_the_outage_starts_no_patience_and_closes_nothing() {
     let due = at(0) + take_down(&mut health, at(0));
     call(&mut health, due, Outcome::Success);
     let end = end_call(&mut health, due, early, Outcome::RateLimited, Some(Duration::from_secs(3_600)));
-    assert_eq!((end.change, end.after), (Change::None, AfterCall::Final));
+    assert_eq!((end.change, end.after), (HealthChange::None, AfterCall::Final));
     assert_eq!(health.patience_ends(0), None);
 }
 
@@ -417,14 +417,14 @@ fn a_refused_key_an_exhausted_quota_and_a_missing_model_close_a_provider() {
         (Outcome::ModelNotFound, UnavailableCause::ModelNotFound),
     ] {
         let mut health = health();
-        let (early, mark) = (health.grant(at(0), Attempt::default()), health.grant(at(0), Attempt::default()));
-        let end = end_call(&mut health, at(7), mark, outcome, None);
+        let (early, health_at_grant) = (health.grant(at(0), Attempt::default()), health.grant(at(0), Attempt::default()));
+        let end = end_call(&mut health, at(7), health_at_grant, outcome, None);
         assert_eq!((end.change, end.after), (closed_until_reopened(cause), AfterCall::Unavailable));
         assert_eq!(health.state(), HealthState::Unavailable { since: at(7), cause, probe_at: None });
         assert!(health.is_closed(at(86_400_000)));
         assert_eq!(
             end_call(&mut health, at(8), early, Outcome::Success, None).change,
-            Change::None,
+            HealthChange::None,
             "it was granted before"
         );
         assert!(health.is_unavailable(at(8)));
@@ -436,7 +436,7 @@ fn a_refused_key_an_exhausted_quota_and_a_missing_model_close_a_provider() {
 fn a_provider_that_only_answers_with_rate_limits_is_closed_when_the_patience_ends() {
     let mut health = health();
     for (millis, outcome) in [(5, Outcome::RateLimited), (9, Outcome::RequestRefused), (20, Outcome::RateLimited)] {
-        assert_eq!(call(&mut health, at(millis), outcome), Change::None);
+        assert_eq!(call(&mut health, at(millis), outcome), HealthChange::None);
     }
     // Neither a local timeout nor a failure is an answer.
     for outcome in [Outcome::RateLimited, Outcome::LocalTimeout, Outcome::ProviderTimeout] {
@@ -444,9 +444,9 @@ fn a_provider_that_only_answers_with_rate_limits_is_closed_when_the_patience_end
     }
     assert_eq!(health.patience_ends(0), Some(at(60_020)));
     let closed_until_reopened = closed_until_reopened(UnavailableCause::RateLimited);
-    assert_eq!(health.clone().end_patience(at(60_019), 0), Change::None);
+    assert_eq!(health.clone().end_patience(at(60_019), 0), HealthChange::None);
     assert_eq!(health.clone().end_patience(at(60_020), 0), closed_until_reopened);
-    assert_eq!(health.clone().end_patience(at(60_020), 1), Change::None, "the call in flight may succeed");
+    assert_eq!(health.clone().end_patience(at(60_020), 1), HealthChange::None, "the call in flight may succeed");
     assert_eq!(
         call(&mut health.clone(), at(70_000), Outcome::RateLimited),
         closed_until_reopened,
@@ -456,8 +456,8 @@ fn a_provider_that_only_answers_with_rate_limits_is_closed_when_the_patience_end
     reopened.end_patience(at(60_020), 0);
     call_late(&mut reopened, at(60_021), Outcome::RateLimited);
     assert!(is_back(reopened.reopen()));
-    assert_eq!(call(&mut reopened, at(9_000_000), Outcome::RateLimited), Change::None, "the patience restarts");
-    assert_eq!(call(&mut health, at(70_000), Outcome::Success), Change::StreakEnded);
+    assert_eq!(call(&mut reopened, at(9_000_000), Outcome::RateLimited), HealthChange::None, "the patience restarts");
+    assert_eq!(call(&mut health, at(70_000), Outcome::Success), HealthChange::StreakEnded);
     assert_eq!(health.patience_ends(0), None);
 }
 
@@ -465,8 +465,8 @@ fn a_provider_that_only_answers_with_rate_limits_is_closed_when_the_patience_end
 fn a_provider_that_asks_for_a_pause_of_the_length_of_the_patience_is_closed_at_once() {
     for (pause, is_closed) in [(59, false), (60, true)] {
         let mut health = health();
-        let mark = health.grant(at(0), Attempt::default());
-        let end = end_call(&mut health, at(7), mark, Outcome::RateLimited, Some(Duration::from_secs(pause)));
+        let health_at_grant = health.grant(at(0), Attempt::default());
+        let end = end_call(&mut health, at(7), health_at_grant, Outcome::RateLimited, Some(Duration::from_secs(pause)));
         let is_unavailable = health.is_unavailable(at(7));
         assert_eq!((is_unavailable, end.after == AfterCall::Unavailable), (is_closed, is_closed), "{pause} s");
     }
@@ -478,11 +478,11 @@ fn the_patience_with_an_outage_counts_from_its_first_failure() {
     let mut health = Health::new(config, MODEL, ["p", "m"]);
     take_down(&mut health, at(0));
     assert_eq!(health.patience_ends(0), Some(at(10_000)));
-    assert_eq!(health.end_patience(at(9_999), 0), Change::None);
+    assert_eq!(health.end_patience(at(9_999), 0), HealthChange::None);
     let cause = UnavailableCause::Outage;
     assert_eq!(health.clone().end_patience(at(10_000), 0), closed_until_reopened(cause));
     let probe = health.grant(at(0), Attempt::default());
-    assert_eq!(health.end_patience(at(10_000), 0), Change::None, "the probe in flight may still succeed");
+    assert_eq!(health.end_patience(at(10_000), 0), HealthChange::None, "the probe in flight may still succeed");
     let end = end_call(&mut health, at(10_001), probe, Outcome::ProviderTimeout, None);
     assert_eq!((end.change, end.after), (closed_until_reopened(cause), AfterCall::Unavailable));
 }
@@ -497,21 +497,21 @@ fn an_unavailable_provider_is_probed_with_one_call_after_each_recheck() {
     let mut health = health_with_recheck();
     let cause = UnavailableCause::QuotaExhausted;
     let change = call(&mut health, at(0), Outcome::QuotaExhausted);
-    assert_eq!(change, Change::Unavailable { cause, probe_at: Some(at(20_000)) });
+    assert_eq!(change, HealthChange::Unavailable { cause, probe_at: Some(at(20_000)) });
     assert!(health.is_unavailable(at(19_999)) && !health.is_unavailable(at(20_000)));
     let probe = health.grant(at(25_000), Attempt::default());
     assert!(health.is_closed(at(25_000)) && health.is_probed(), "one at a time");
     assert_eq!(health.state(), HealthState::Probing { since: at(25_000) });
     let end = end_call(&mut health, at(25_100), probe, Outcome::QuotaExhausted, None);
-    assert_eq!(end.change, Change::Unavailable { cause, probe_at: Some(at(45_100)) });
+    assert_eq!(end.change, HealthChange::Unavailable { cause, probe_at: Some(at(45_100)) });
     assert!(is_back(call(&mut health, at(45_100), Outcome::Success)) && health.is_healthy());
 }
 
 #[test]
 fn the_pause_that_a_closed_provider_asked_for_replaces_the_recheck() {
     for (mut health, pause) in [(health_with_recheck(), 3_600), (health(), 60)] {
-        let mark = health.grant(at(0), Attempt::default());
-        let _ = end_call(&mut health, at(0), mark, Outcome::RateLimited, Some(Duration::from_secs(pause)));
+        let health_at_grant = health.grant(at(0), Attempt::default());
+        let _ = end_call(&mut health, at(0), health_at_grant, Outcome::RateLimited, Some(Duration::from_secs(pause)));
         assert_eq!(health.opens_at(), Some(at(pause * 1_000)));
     }
 }
@@ -522,19 +522,19 @@ fn an_outage_that_a_recheck_finds_has_its_own_patience() {
     let recheck = Some(Duration::from_secs(20));
     let mut health = Health::new(HealthConfig { patience, recheck, ..CONFIG }, MODEL, ["p", "m"]);
     call(&mut health, at(0), Outcome::KeyRefused);
-    assert!(matches!(call(&mut health, at(20_000), Outcome::ConnectionFailed), Change::Down { .. }));
+    assert!(matches!(call(&mut health, at(20_000), Outcome::ConnectionFailed), HealthChange::Down { .. }));
     assert_eq!(health.patience_ends(0), Some(at(30_000)));
     health.end_patience(at(30_000), 0);
     // After the patience with an outage has ended, a failed recheck continues the same outage.
     let change = call(&mut health, at(50_000), Outcome::ConnectionFailed);
     let probe_at = Some(at(70_000));
-    assert_eq!(change, Change::Unavailable { cause: UnavailableCause::Outage, probe_at });
+    assert_eq!(change, HealthChange::Unavailable { cause: UnavailableCause::Outage, probe_at });
 }
 
 #[test]
 fn a_cancelled_recheck_is_due_again_at_once() {
     let mut health = health_with_recheck();
     call(&mut health, at(0), Outcome::ModelNotFound);
-    assert_eq!(call(&mut health, at(20_000), Outcome::LocalCancelled), Change::ProbeDue);
+    assert_eq!(call(&mut health, at(20_000), Outcome::LocalCancelled), HealthChange::ProbeDue);
     assert!(!health.is_closed(at(20_000)));
 }
