@@ -33,7 +33,7 @@ use super::config::{HealthConfig, RequestConfig};
 use super::event::{EventPlace, RequestEventPayload};
 use super::fallbacks::Fallbacks;
 use super::keys::{FallbackId, Request, ResourceId};
-use super::provider::{Attempt, HealthChange, EndedCall, NewWaiter, ProviderModel, Resource, TaskSide, reborrow};
+use super::provider::{Attempt, EndedCall, HealthChange, NewWaiter, ProviderModel, Resource, TaskSide, reborrow};
 use super::shared::{Shared, Waiter};
 use super::timers::Timer;
 use super::yielding::YieldingWaiter;

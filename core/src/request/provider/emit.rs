@@ -215,10 +215,18 @@ impl ProviderModel {
         self.emit_health_change(now, change, None, shared);
     }
 
-    fn emit_health_change(&self, now: Instant, change: HealthChange, correlation: TaskCorrelation, shared: &mut Shared) {
+    fn emit_health_change(
+        &self,
+        now: Instant,
+        change: HealthChange,
+        correlation: TaskCorrelation,
+        shared: &mut Shared,
+    ) {
         let payload = match change {
             HealthChange::None | HealthChange::StreakEnded | HealthChange::Cleared | HealthChange::ProbeDue => return,
-            HealthChange::Unavailable { cause, probe_at } => RequestEventPayload::ProviderUnavailable { cause, probe_at },
+            HealthChange::Unavailable { cause, probe_at } => {
+                RequestEventPayload::ProviderUnavailable { cause, probe_at }
+            }
             HealthChange::Down { since, probe_at } => RequestEventPayload::ProviderDown { since, probe_at },
             HealthChange::Recovered { since } => {
                 let span = self.health.as_deref().map_or(Duration::ZERO, Health::recovery);

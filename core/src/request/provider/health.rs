@@ -171,7 +171,8 @@ pub(in crate::request) struct CallEnd {
 
 impl CallEnd {
     /// The outcome is final and changes nothing.
-    pub(in crate::request) const PLAIN: Self = Self { change: HealthChange::None, after: AfterCall::Final, is_hidden: false };
+    pub(in crate::request) const PLAIN: Self =
+        Self { change: HealthChange::None, after: AfterCall::Final, is_hidden: false };
 }
 
 /// A change of health.
@@ -381,7 +382,13 @@ impl Health {
     /// Records the end of a call. `retry_after` is the pause that the provider asked for. Returns whether
     /// [`Self::last_end`] describes this call; otherwise its end has no consequences.
     #[inline]
-    pub(super) fn end(&mut self, now: Instant, health_at_grant: GrantHealth, outcome: Outcome, retry_after: Option<Duration>) -> bool {
+    pub(super) fn end(
+        &mut self,
+        now: Instant,
+        health_at_grant: GrantHealth,
+        outcome: Outcome,
+        retry_after: Option<Duration>,
+    ) -> bool {
         let is_calm = self.is_healthy() && self.pauses == 0 && self.streak == 0 && self.limited_since.is_none();
         if outcome == Outcome::Success && is_calm {
             self.has_succeeded = true;
@@ -397,7 +404,13 @@ impl Health {
     }
 
     #[cold]
-    fn evaluate(&mut self, now: Instant, health_at_grant: GrantHealth, outcome: Outcome, retry_after: Option<Duration>) -> CallEnd {
+    fn evaluate(
+        &mut self,
+        now: Instant,
+        health_at_grant: GrantHealth,
+        outcome: Outcome,
+        retry_after: Option<Duration>,
+    ) -> CallEnd {
         let grant_kind = match self.phase {
             _ if health_at_grant.epoch != self.epoch => GrantKind::OlderEpoch,
             HealthPhase::Probing => GrantKind::Probe,
@@ -412,8 +425,8 @@ impl Health {
         let is_fatal = UnavailableCause::of(outcome).is_some();
         let is_rejected = outcome == Outcome::RateLimited || is_fatal;
         let change = self.apply_outcome(now, grant_kind, outcome, retry_after, health_at_grant.is_health_call);
-        let is_settled_retry =
-            health_at_grant.epoch == self.epoch && health_at_grant.undecided_in.is_some_and(|streak| streak != self.streaks_ended);
+        let is_settled_retry = health_at_grant.epoch == self.epoch
+            && health_at_grant.undecided_in.is_some_and(|streak| streak != self.streaks_ended);
         let after = if self.is_unavailable(now) && (is_failure || is_rejected) {
             AfterCall::Unavailable
         } else if is_failure && is_settled_retry {

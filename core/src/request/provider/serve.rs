@@ -1,6 +1,6 @@
 //! Selection of the next waiter, grants, and the wait queue of one provider and model.
 
-use super::health::{Health, GrantHealth};
+use super::health::{GrantHealth, Health};
 use super::wait_queue::{QueuePosition, WaitQueue};
 use super::{Block, ProviderModel, RecordedInstant, TaskSide, reborrow};
 use crate::budget::Usage;

@@ -26,7 +26,13 @@ fn health() -> Health {
     Health::new(CONFIG, MODEL, ["p", "m"])
 }
 
-fn end_call(health: &mut Health, now: Instant, health_at_grant: GrantHealth, outcome: Outcome, retry_after: Option<Duration>) -> CallEnd {
+fn end_call(
+    health: &mut Health,
+    now: Instant,
+    health_at_grant: GrantHealth,
+    outcome: Outcome,
+    retry_after: Option<Duration>,
+) -> CallEnd {
     if health.end(now, health_at_grant, outcome, retry_after) { health.last_end() } else { CallEnd::PLAIN }
 }
 
@@ -126,7 +132,8 @@ fn only_one_probe_is_in_flight_and_each_failed_probe_doubles_the_pause() {
     for expected in [1_000, 2_000, 4_000, 4_000] {
         let probe = health.grant(at(0), Attempt::default());
         assert!(health.is_closed(now + Duration::from_secs(3_600)), "a second probe could start");
-        let HealthChange::Down { probe_at, .. } = end_call(&mut health, now, probe, Outcome::ProviderTimeout, None).change
+        let HealthChange::Down { probe_at, .. } =
+            end_call(&mut health, now, probe, Outcome::ProviderTimeout, None).change
         else {
             panic!()
         };
@@ -165,7 +172,10 @@ fn a_failure_from_before_the_outage_is_ignored_and_a_success_makes_the_probe_due
     let straggler = GrantHealth::default();
     call(&mut health, at(20), Outcome::Success);
     for _ in 0..9 {
-        assert_eq!(end_call(&mut health, at(5_000), straggler, Outcome::ProviderFailure, None).change, HealthChange::None);
+        assert_eq!(
+            end_call(&mut health, at(5_000), straggler, Outcome::ProviderFailure, None).change,
+            HealthChange::None
+        );
     }
 }
 
@@ -228,7 +238,13 @@ fn a_provider_may_ask_for_a_longer_pause_up_to_the_longest_pause() {
             call(&mut health, at(0), Outcome::ProviderFailure);
         }
         let health_at_grant = health.grant(at(0), Attempt::default());
-        end_call(&mut health, at(0), health_at_grant, Outcome::ProviderFailure, Some(Duration::from_secs(requested_secs)));
+        end_call(
+            &mut health,
+            at(0),
+            health_at_grant,
+            Outcome::ProviderFailure,
+            Some(Duration::from_secs(requested_secs)),
+        );
         health.opens_at().expect("it is down") - at(0)
     };
     assert_eq!(pause(3), Duration::from_secs(3));
@@ -347,7 +363,11 @@ fn a_fatal_outcome_of_a_call_from_before_the_outage_is_preserved_and_closes_noth
         assert!(is_back(call(&mut health, due, Outcome::Success)));
         let end = end_call(&mut health, due, early, outcome, None);
         let AfterCall::Retry(retry) = end.after else { panic!("{outcome:?}: {end:?}") };
-        assert_eq!((end.change, health.retry_status(retry)), (HealthChange::None, RetryStatus::Preserved), "{outcome:?}");
+        assert_eq!(
+            (end.change, health.retry_status(retry)),
+            (HealthChange::None, RetryStatus::Preserved),
+            "{outcome:?}"
+        );
         assert_eq!(
             call(&mut health, due, outcome),
             closed_until_reopened(UnavailableCause::of(outcome).expect("it is fatal"))
@@ -417,7 +437,8 @@ fn a_refused_key_an_exhausted_quota_and_a_missing_model_close_a_provider() {
         (Outcome::ModelNotFound, UnavailableCause::ModelNotFound),
     ] {
         let mut health = health();
-        let (early, health_at_grant) = (health.grant(at(0), Attempt::default()), health.grant(at(0), Attempt::default()));
+        let (early, health_at_grant) =
+            (health.grant(at(0), Attempt::default()), health.grant(at(0), Attempt::default()));
         let end = end_call(&mut health, at(7), health_at_grant, outcome, None);
         assert_eq!((end.change, end.after), (closed_until_reopened(cause), AfterCall::Unavailable));
         assert_eq!(health.state(), HealthState::Unavailable { since: at(7), cause, probe_at: None });
