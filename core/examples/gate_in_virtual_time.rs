@@ -1,5 +1,4 @@
-//! The gate on a runtime that is not tokio, here the virtual-time executor: three callers, one slot, no real
-//! waiting.
+//! A gate on the virtual-time executor, without tokio: three callers, one slot, and no real waiting.
 
 use tidegate_core::gate::Gate;
 use tidegate_core::request::{Domain, Outcome, Request, RequestAdmission, RequestConfig};
@@ -20,7 +19,7 @@ fn main() -> Result<(), tidegate_core::error::ConfigError> {
         host.spawn(async move {
             match gate.acquire(Request::new(chat)).await {
                 Ok(permit) => {
-                    println!("{}: call {caller} goes out", host_of_caller.now());
+                    println!("{}: call {caller} starts", host_of_caller.now());
                     host_of_caller.sleep_until(host_of_caller.now() + Duration::from_secs(60)).await;
                     permit.finish(Outcome::Success);
                 }
@@ -34,6 +33,6 @@ fn main() -> Result<(), tidegate_core::error::ConfigError> {
 }
 
 #[test]
-fn it_runs() {
+fn the_example_runs() {
     main().expect("the settings are valid");
 }

@@ -1,11 +1,12 @@
-//! A host on embassy, here its executor and its timer for `std`; on a microcontroller the host is the same.
+//! A host on embassy. This example uses its executor and its timer for `std`. On a microcontroller the host
+//! is the same.
 //!
-//! `embassy-time` has one of the features `generic-queue-*`: without, its timers only take wakers of
+//! `embassy-time` needs one of the features `generic-queue-*`. Without it, its timers only accept wakers of
 //! embassy's own executor, and panic where a combinator such as `FuturesUnordered` polls them. A job needs
-//! one of the [`MAX_JOBS`] slots of its task pool. Without a free one its future is dropped, and the run ends
-//! with a lost worker: the pool must be larger than the pipeline's `submission_limit`.
+//! one of the [`MAX_JOBS`] slots of its task pool. Without a free slot its future is dropped, and the run
+//! ends with a lost worker, so the pool must be larger than the pipeline's `submission_limit`.
 
-// A run takes its workload in an `Arc`; on this host there is one thread.
+// A run takes its workload in an `Arc`, but this host has only one thread.
 #![allow(clippy::arc_with_non_send_sync)]
 
 mod shared;
@@ -27,7 +28,7 @@ use tidegate_local_lock::LocalLock;
 
 use shared::Tasks;
 
-/// How many futures may be spawned at a time.
+/// The largest number of futures that may be spawned at the same time.
 const MAX_JOBS: usize = 64;
 
 #[embassy_executor::task(pool_size = MAX_JOBS)]
@@ -64,19 +65,19 @@ impl Host for EmbassyHost {
     type Lock = LocalLock;
 }
 
-/// Makes one call through a gate, and then a pipeline of 20.
+/// Makes one call through a gate, then runs a pipeline of 20 rows.
 async fn run(host: EmbassyHost) -> Result<RunReport, Box<dyn Error>> {
     let (machine, chat) = shared::admission()?;
     let gate = Gate::new(host.clone(), machine);
     let answer = gate.run(Request::new(chat), shared::ask(host.clone(), 21)).await?;
     println!("the answer is {answer:?}");
 
-    let of_tasks = gate.clone();
+    let gate_of_tasks = gate.clone();
     let tasks = Tasks(move |task: Task| {
-        let (gate, host) = (of_tasks.clone(), host.clone());
+        let (gate, host) = (gate_of_tasks.clone(), host.clone());
         async move {
             let call = shared::ask(host, task.row.unwrap_or_default());
-            // With the token the task holds nothing while it waits for the gate.
+            // With the token, the task holds no task resources while it waits at the gate.
             Ok(shared::outcome(gate.run(Request::new(chat), call).for_task(task.token).await))
         }
     });
@@ -84,19 +85,19 @@ async fn run(host: EmbassyHost) -> Result<RunReport, Box<dyn Error>> {
     Ok(run.await)
 }
 
-/// Runs `future` on an executor of its own, until it has ended.
+/// Runs `future` to its end on a new executor.
 fn block_on<F>(future: impl FnOnce(EmbassyHost) -> F) -> F::Output
 where
     F: Future + 'static,
 {
     let output = Rc::new(Cell::new(None));
-    let of_job = Rc::clone(&output);
-    // The futures of an executor live as long as it does: for ever.
+    let output_of_job = Rc::clone(&output);
+    // The futures of this executor live as long as the executor, which is forever.
     Box::leak(Box::new(Executor::new())).run_until(
         |spawner| {
             let host = EmbassyHost(spawner);
             let future = future(host.clone());
-            host.spawn(async move { of_job.set(Some(future.await)) });
+            host.spawn(async move { output_of_job.set(Some(future.await)) });
         },
         || {
             let ended = output.take();
@@ -121,9 +122,9 @@ mod tests {
 
     use super::*;
 
-    // One test: the task pool is one for the process, and takes one executor at a time.
+    // There is only one test, because the process has one task pool, which serves one executor at a time.
     #[test]
-    fn it_runs_and_the_host_keeps_the_rules() {
+    fn the_example_runs_and_the_host_follows_the_rules() {
         main().expect("the settings are valid");
         assert_eq!(block_on(check_host), Ok(()));
         assert_eq!(block_on(check_spawn), Ok(()));

@@ -37,7 +37,7 @@ impl Timer for SmolHost {
 
 impl<F: Future<Output = ()> + Send + 'static> Spawn<F> for SmolHost {
     fn spawn(&self, future: F) {
-        // A task of smol that is dropped is cancelled.
+        // Dropping a smol task cancels it.
         smol::spawn(future).detach();
     }
 }
@@ -46,7 +46,7 @@ impl Host for SmolHost {
     type Lock = parking_lot::RawMutex;
 }
 
-/// Makes one call through a gate, and then a pipeline of 20.
+/// Makes one call through a gate, then runs a pipeline of 20 rows.
 async fn run(host: SmolHost) -> Result<RunReport, Box<dyn Error>> {
     let (machine, chat) = shared::admission()?;
     let gate = Gate::new(host.clone(), machine);
@@ -58,7 +58,7 @@ async fn run(host: SmolHost) -> Result<RunReport, Box<dyn Error>> {
         let (gate, host) = (of_tasks.clone(), host.clone());
         async move {
             let call = shared::ask(host, task.row.unwrap_or_default());
-            // With the token the task holds nothing while it waits for the gate.
+            // With the token, the task holds no task resources while it waits at the gate.
             Ok(shared::outcome(gate.run(Request::new(chat), call).for_task(task.token).await))
         }
     });
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_runs() {
+    fn the_example_runs() {
         main().expect("the settings are valid");
     }
 

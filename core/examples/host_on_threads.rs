@@ -1,4 +1,4 @@
-//! A host of plain threads: each future that is spawned has a thread, and one more thread keeps the timers.
+//! A host on plain threads: each spawned future has its own thread, and one more thread serves the timers.
 
 mod shared;
 
@@ -51,7 +51,7 @@ impl Host for ThreadHost {
 }
 
 impl ThreadHost {
-    /// Starts the thread of the timers, which ends with the last clone of the host.
+    /// Starts the timer thread. It ends with the last clone of the host.
     fn start() -> Self {
         let (alarms, received) = mpsc::channel();
         let origin = std::time::Instant::now();
@@ -60,7 +60,7 @@ impl ThreadHost {
     }
 }
 
-/// Wakes each waker at its instant. One that is not needed any more is kept until then.
+/// Wakes each waker at its instant. Wakers that are no longer needed are kept until then.
 fn keep_alarms(origin: std::time::Instant, alarms: &Receiver<(Instant, Waker)>) {
     let mut pending = BTreeMap::<Instant, Vec<Waker>>::new();
     loop {
@@ -88,13 +88,13 @@ impl Future for Sleep {
         if self.at <= self.host.now() {
             return Poll::Ready(());
         }
-        // Fails only if the thread of the timers panicked.
+        // Fails only if the timer thread panicked.
         self.host.alarms.send((self.at, context.waker().clone())).expect("the thread of the timers runs");
         Poll::Pending
     }
 }
 
-/// Makes one call through a gate, and then a pipeline of 20.
+/// Makes one call through a gate, then runs a pipeline of 20 rows.
 async fn run(host: ThreadHost) -> Result<RunReport, Box<dyn Error>> {
     let (machine, chat) = shared::admission()?;
     let gate = Gate::new(host.clone(), machine);
@@ -106,7 +106,7 @@ async fn run(host: ThreadHost) -> Result<RunReport, Box<dyn Error>> {
         let (gate, host) = (of_tasks.clone(), host.clone());
         async move {
             let call = shared::ask(host, task.row.unwrap_or_default());
-            // With the token the task holds nothing while it waits for the gate.
+            // With the token, the task holds no task resources while it waits at the gate.
             Ok(shared::outcome(gate.run(Request::new(chat), call).for_task(task.token).await))
         }
     });
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_runs() {
+    fn the_example_runs() {
         main().expect("the settings are valid");
     }
 

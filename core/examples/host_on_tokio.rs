@@ -1,7 +1,7 @@
 //! A host on tokio with several threads: its clock, its timer, its tasks, and the mutex of `parking_lot`.
 //!
-//! The host keeps a handle to the runtime, since permits are dropped, and timers armed, on any thread.
-//! `tidegate-native` has the same host ready-made.
+//! The host keeps a handle to the runtime, because permits may be dropped and timers armed on any thread.
+//! `tidegate-native` provides the same host.
 
 mod shared;
 
@@ -49,7 +49,7 @@ impl Host for TokioHost {
     type Lock = parking_lot::RawMutex;
 }
 
-/// Makes one call through a gate, and then a pipeline of 20.
+/// Makes one call through a gate, then runs a pipeline of 20 rows.
 async fn run(host: TokioHost) -> Result<RunReport, Box<dyn Error>> {
     let (machine, chat) = shared::admission()?;
     let gate = Gate::new(host.clone(), machine);
@@ -61,7 +61,7 @@ async fn run(host: TokioHost) -> Result<RunReport, Box<dyn Error>> {
         let (gate, host) = (of_tasks.clone(), host.clone());
         async move {
             let call = shared::ask(host, task.row.unwrap_or_default());
-            // With the token the task holds nothing while it waits for the gate.
+            // With the token, the task holds no task resources while it waits at the gate.
             Ok(shared::outcome(gate.run(Request::new(chat), call).for_task(task.token).await))
         }
     });
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_runs() {
+    fn the_example_runs() {
         main().expect("the settings are valid");
     }
 

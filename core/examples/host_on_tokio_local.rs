@@ -1,7 +1,7 @@
-//! A host on one thread of tokio: tasks are spawned on a `LocalSet`, need not be `Send`, and the lock is that
-//! of `tidegate-local-lock`.
+//! A host on one tokio thread: tasks are spawned on a `LocalSet` and need not be `Send`, and the lock comes
+//! from `tidegate-local-lock`.
 
-// A run takes its workload in an `Arc`; on this host there is one thread.
+// A run takes its workload in an `Arc`, but this host has only one thread.
 #![allow(clippy::arc_with_non_send_sync)]
 
 mod shared;
@@ -49,7 +49,7 @@ impl Host for LocalHost {
     type Lock = LocalLock;
 }
 
-/// Makes one call through a gate, and then a pipeline of 20.
+/// Makes one call through a gate, then runs a pipeline of 20 rows.
 async fn run(host: LocalHost) -> Result<RunReport, Box<dyn Error>> {
     let (machine, chat) = shared::admission()?;
     let gate = Gate::new(host.clone(), machine);
@@ -61,7 +61,7 @@ async fn run(host: LocalHost) -> Result<RunReport, Box<dyn Error>> {
         let (gate, host) = (of_tasks.clone(), host.clone());
         async move {
             let call = shared::ask(host, task.row.unwrap_or_default());
-            // With the token the task holds nothing while it waits for the gate.
+            // With the token, the task holds no task resources while it waits at the gate.
             Ok(shared::outcome(gate.run(Request::new(chat), call).for_task(task.token).await))
         }
     });
@@ -69,7 +69,7 @@ async fn run(host: LocalHost) -> Result<RunReport, Box<dyn Error>> {
     Ok(run.await)
 }
 
-/// Runs `future` on this thread, with all that it spawns.
+/// Runs `future` and everything that it spawns on this thread.
 fn block_on<F: Future>(future: impl FnOnce(LocalHost) -> F) -> std::io::Result<F::Output> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let host = LocalHost { origin: tokio::time::Instant::now() };
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_runs() {
+    fn the_example_runs() {
         main().expect("the settings are valid");
     }
 

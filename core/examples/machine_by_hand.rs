@@ -1,4 +1,4 @@
-//! Driving request admission by hand: a command, its effects, one timer.
+//! Drives request admission by hand: a command, its effects, and one timer.
 
 use tidegate_core::request::{Acquire, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig};
 use tidegate_core::time::{Duration, Instant};
@@ -11,17 +11,20 @@ fn main() -> Result<(), tidegate_core::error::ConfigError> {
 
     let Acquire::Granted(first) = admission.acquire(now, &call) else { return Ok(()) };
     let second = admission.acquire(now, &call);
-    println!("{now}: one call is out, the second: {second:?}");
+    println!("{now}: one call is in flight, the second: {second:?}");
 
     now += Duration::from_millis(40);
     let answer = admission.release(now, first, &Outcome::RateLimited.into());
-    println!("{now}: the provider refused; the lease is {answer:?}, next wake-up at {:?}", admission.poll_timeout());
+    println!(
+        "{now}: the call was rate-limited; the lease is {answer:?}, next wake-up at {:?}",
+        admission.poll_timeout()
+    );
 
     while let Some(at) = admission.poll_timeout() {
         now = at;
         admission.handle_timeout(now);
         while let Some(Effect::Granted { waiter, lease }) = admission.poll_effect() {
-            println!("{now}: {waiter:?} may go");
+            println!("{now}: {waiter:?} is granted");
             let _ = admission.release(now, lease, &Outcome::Success.into());
         }
     }
@@ -30,6 +33,6 @@ fn main() -> Result<(), tidegate_core::error::ConfigError> {
 }
 
 #[test]
-fn it_runs() {
+fn the_example_runs() {
     main().expect("the settings are valid");
 }

@@ -1,4 +1,4 @@
-//! A limit algorithm of one's own: it halves on every refusal and adds one for every success.
+//! A custom limit algorithm: it halves on every rate limit and adds one for every success.
 
 use tidegate_core::limit::{CallReport, LimitAlgorithm};
 use tidegate_core::request::{Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig};
@@ -36,8 +36,8 @@ fn main() -> Result<(), tidegate_core::error::ConfigError> {
     let chat = admission.resource(model, Domain::Chat)?;
     admission.set_algorithm(now, chat, Box::new(Halving { limit: 8, max: 8 }))?;
 
-    let refused = Completion::rate_limited(Some(Duration::from_secs(1)));
-    for (outcome, expected) in [(refused, 4), (Outcome::Success.into(), 5), (Outcome::Success.into(), 6)] {
+    let rate_limited = Completion::rate_limited(Some(Duration::from_secs(1)));
+    for (outcome, expected) in [(rate_limited, 4), (Outcome::Success.into(), 5), (Outcome::Success.into(), 6)] {
         let Ok(lease) = admission.try_acquire(now, &Request::new(chat)) else { break };
         let _ = admission.release(now, lease, &outcome);
         let state = admission.snapshot(now, chat).expect("it was registered");
@@ -49,6 +49,6 @@ fn main() -> Result<(), tidegate_core::error::ConfigError> {
 }
 
 #[test]
-fn it_runs() {
+fn the_example_runs() {
     main().expect("the settings are valid");
 }

@@ -1,5 +1,5 @@
-//! A limit algorithm of one's own, tried in a scenario before it meets a provider: in virtual time, under
-//! every law of a run, beside the algorithm that the scenario names.
+//! A custom limit algorithm, tested in a scenario before it is used with a real provider. The run uses
+//! virtual time, is checked against every law of a run, and is compared with the scenario's own algorithm.
 
 use tidegate_core::limit::{CallReport, LimitAlgorithm};
 use tidegate_core::request::Outcome;
@@ -7,7 +7,7 @@ use tidegate_core::sim::scenario::{Scenario, builtin};
 use tidegate_core::sim::world::World;
 use tidegate_core::time::{Duration, Instant};
 
-/// Halves on every refusal, and adds one for each success.
+/// Halves on every rate limit, and adds one for each success.
 struct Halving {
     limit: u32,
     max: u32,
@@ -32,7 +32,7 @@ impl LimitAlgorithm for Halving {
     }
 }
 
-/// Runs to the end, and returns the wall time and the calls that the provider refused.
+/// Runs to the end. Returns the wall time and the number of calls that the provider rejected.
 fn outcome(mut world: World) -> Result<(Duration, u64), Box<dyn std::error::Error>> {
     while world.step() {}
     if let Some(violation) = world.violation() {
@@ -40,22 +40,22 @@ fn outcome(mut world: World) -> Result<(Duration, u64), Box<dyn std::error::Erro
     }
     let report = world.finished().ok_or("it stands still and has not ended")?;
     let provider = world.sample().providers.remove(0);
-    println!("  {}: {} in {}, {} calls refused", provider.algorithm, report.stop, report.elapsed(), provider.refused);
+    println!("  {}: {} in {}, {} calls rejected", provider.algorithm, report.stop, report.elapsed(), provider.refused);
     Ok((report.elapsed(), provider.refused))
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // The provider's capacity drops from 24 to 6 calls, and comes back.
+    // The capacity of the provider drops from 24 to 6 calls, and recovers.
     let is_falling = |scenario: &Scenario| scenario.name == "falling-tide";
     let scenario = builtin().into_iter().find(is_falling).ok_or("there is no such scenario")?;
     let (_, few) = outcome(World::accounted(&scenario, 1)?)?;
     let own = World::with_limit(&scenario, 1, |model| Some(Box::new(Halving { limit: 1, max: model.cap() })))?;
     let (_, many) = outcome(own)?;
-    assert!(few < many, "a limit that grows with every success is refused more often");
+    assert!(few < many, "a limit that grows with every success is rate-limited more often");
     Ok(())
 }
 
 #[test]
-fn it_runs() {
+fn the_example_runs() {
     main().expect("the limit keeps the laws");
 }

@@ -1,6 +1,6 @@
-//! A task policy of one's own, tried in a scenario before it is trusted with money: it is judged by every law
-//! of a run, its idle time is laid beside that of the policy the scenario names, and a report says what it
-//! does to the groups.
+//! A custom task policy, tested in a scenario before it is used with real providers. The run is checked
+//! against every law of a run, its idle time is compared with that of the scenario's own policy, and a report
+//! shows the effect on the groups.
 
 use tidegate_core::pipeline::Strategy;
 use tidegate_core::sim::policy::{Criterion, PolicyReport, two_groups};
@@ -10,7 +10,7 @@ use tidegate_core::sim::world::World;
 use tidegate_core::task::{Allowed, DenialReason, PolicyView, Refusal, TaskPolicy};
 use tidegate_core::time::Duration;
 
-/// A group may have at most half of anything, whether or not somebody else wants the rest.
+/// A group may hold at most half of any resource, even if no other group needs the rest.
 #[derive(Debug)]
 struct HalfAtMost;
 
@@ -24,7 +24,7 @@ impl TaskPolicy for HalfAtMost {
     }
 }
 
-/// A wide column of long tasks, and a narrow one of short tasks.
+/// Two columns that share one resource: one of long tasks and one of short tasks.
 fn scenario() -> Scenario {
     let column = |name: &str, ms| ScenarioColumn {
         holds: [("gpu".to_owned(), 1)].into(),
@@ -39,7 +39,7 @@ fn scenario() -> Scenario {
     }
 }
 
-/// Runs to the end, and answers the wall time and how much of the resource was used.
+/// Runs to the end. Returns the wall time and the utilisation of the resource.
 fn outcome(mut world: World) -> Result<(Duration, f64), Box<dyn std::error::Error>> {
     while world.step() {}
     if let Some(violation) = world.violation() {
@@ -68,6 +68,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 #[test]
-fn it_runs() {
+fn the_example_runs() {
     main().expect("the policy keeps the laws");
 }

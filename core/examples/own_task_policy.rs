@@ -1,5 +1,4 @@
-//! A task policy of one's own: no group ever holds more than its limit, whether or not somebody else is
-//! waiting.
+//! A custom task policy: no group ever holds more than its limit, even if no other group is waiting.
 
 use tidegate_core::task::{Allowed, DenialReason, Dispatcher, PolicyView, Refusal, TaskConfig, TaskGroup, TaskPolicy};
 
@@ -30,6 +29,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 #[test]
-fn it_runs() {
+fn the_example_runs() {
     main().expect("the settings are valid");
 }

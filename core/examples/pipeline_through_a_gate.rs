@@ -1,10 +1,11 @@
-//! A whole pipeline on any runtime, here the virtual-time executor, with its calls going through a gate.
+//! A whole pipeline on the virtual-time executor, whose calls go through a gate. Any other runtime works in
+//! the same way.
 //!
-//! Two columns call two providers. One of them pauses for two seconds in the middle of the run. The workers
-//! that wait for it give their slots back, so the other provider is never short of work: there are four slots
-//! in all, and it has two calls out from the first instant to the last.
+//! Two columns call two providers. One provider pauses for two seconds in the middle of the run. The workers
+//! that wait for it release their slots, so the other provider always has work: there are four slots in
+//! total, and it has two calls in flight from start to end.
 
-// A run takes its workload in an `Arc`; on this host there is one thread.
+// A run takes its workload in an `Arc`, but this host has only one thread.
 #![allow(clippy::arc_with_non_send_sync)]
 
 use std::cell::Cell;
@@ -29,13 +30,13 @@ type Host = SimHost;
 const CALL: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Makes one call for each cell.
+/// A workload that makes one call for each cell.
 struct Calls {
     host: Host,
     gate: Gate<Host>,
-    /// By column.
+    /// The request resource of each column.
     resources: [ResourceId; 2],
-    /// When the latest call to the steady provider ended.
+    /// The instant at which the latest call to the steady provider ended.
     steady_until: Rc<Cell<Instant>>,
 }
 
@@ -48,7 +49,8 @@ impl Workload for Calls {
         let request = Request::new(self.resources[column]);
         let steady_until = Rc::clone(&self.steady_until);
         Box::pin(async move {
-            // With the token the worker holds nothing while it waits, and is rejected once its run stops.
+            // With the token, the worker holds no task resources while it waits, and its request is rejected
+            // once the run stops.
             let Ok(permit) = gate.acquire(request).for_task(task.token).await else {
                 return Ok(TaskOutcome::Cancelled);
             };
@@ -109,12 +111,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let report = runtime.block_on(driver::run_through(pipeline, work, &gate, &calls))?;
     println!("{} rows in {}, the steady provider's part in {}", report.rows_out, report.ended, steady_until.get());
     assert_eq!(report.rows_out, 100);
-    // 100 calls of 10 ms, two at a time: the other provider's pause cost it nothing.
+    // 100 calls of 10 ms, two at a time: the pause of the other provider had no effect.
     assert_eq!(steady_until.get(), Instant::ZERO + Duration::from_millis(500));
     Ok(())
 }
 
 #[test]
-fn it_runs() {
+fn the_example_runs() {
     main().expect("the settings are valid");
 }

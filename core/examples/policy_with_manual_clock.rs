@@ -1,5 +1,5 @@
-//! A policy tested with a manual clock: 60 requests a minute, at most 3 at once, and a pause where the
-//! provider asks for one. No test waits; time moves when it is told to.
+//! A test with a manual clock: 60 requests per minute, at most 3 at once, and a pause if the provider asks
+//! for one. No test waits, because time only moves when the test advances it.
 
 use tidegate_core::budget::{BudgetConfig, Dimension};
 use tidegate_core::request::{
@@ -12,11 +12,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut admission = RequestAdmission::new(RequestConfig::default())?;
     let model = admission.register(clock.now(), "provider", "model", "default", 16)?;
     let chat = admission.resource(model, Domain::Chat)?;
-    let a_second = BudgetConfig::per_minute(Dimension::Requests, 60).with_burst(3);
-    admission.set_budgets(clock.now(), chat, &[a_second])?;
+    let per_second = BudgetConfig::per_minute(Dimension::Requests, 60).with_burst(3);
+    admission.set_budgets(clock.now(), chat, &[per_second])?;
     let call = Request::new(chat);
 
-    // Three may go at once, and then one a second.
+    // Three calls may start at once, then one per second.
     let burst: Vec<RequestLease> = std::iter::from_fn(|| admission.try_acquire(clock.now(), &call).ok()).collect();
     assert_eq!(burst.len(), 3);
     let denial = admission.try_acquire(clock.now(), &call).expect_err("the burst is spent");
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     clock.advance(Duration::from_secs(1));
     let fourth = admission.try_acquire(clock.now(), &call)?;
 
-    // A pause the provider asks for outlasts the budget.
+    // The requested pause lasts longer than the budget.
     let pause = Duration::from_secs(20);
     let _ = admission.release(clock.now(), fourth, &Completion::rate_limited(Some(pause)));
     clock.advance(Duration::from_secs(19));
@@ -41,6 +41,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 #[test]
-fn it_runs() {
+fn the_example_runs() {
     main().expect("the settings are valid");
 }

@@ -1,6 +1,8 @@
-//! Pauses that double and are jittered, so that what failed together does not come back together.
+//! Retry delays that double after each failure and carry jitter, so that calls which failed together are
+//! not retried together.
 //!
-//! The jitter is a hash and no draw: equal inputs give equal pauses on every machine.
+//! The jitter is a hash of the seed and the failure count, not a random draw: equal inputs give equal
+//! delays on every machine.
 
 use core::hash::Hasher;
 
@@ -8,13 +10,13 @@ use crate::portable_hasher::PortableHasher;
 use crate::time::{Duration, Instant};
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// The longest pause before a retry, but for the jitter.
+/// The longest retry delay before jitter is applied.
 pub(crate) const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
-/// Paces the retries of one piece of work that failed by itself: 1, 2, 4, ... s, up to a minute, jittered.
+/// Computes the retry delays of one piece of work: 1, 2, 4, ... seconds, at most one minute, with jitter.
 ///
-/// For callers of a [`Gate`](crate::gate::Gate) that make a call again. A failure in an outage is none of
-/// these: see [`AfterCall`](crate::request::AfterCall).
+/// Intended for callers of a [`Gate`](crate::gate::Gate) that repeat a call which failed by itself. Do not
+/// use it for failures during a provider outage: see [`AfterCall`](crate::request::AfterCall).
 ///
 /// ```
 /// use tidegate_core::backoff::Backoff;
@@ -22,7 +24,8 @@ pub(crate) const LONGEST_RETRY: Duration = Duration::from_secs(60);
 ///
 /// let mut backoff = Backoff::new(2, 7);
 /// let first = backoff.after_failure(Instant::ZERO).expect("there are two retries");
-/// assert!(first >= Instant::ZERO + Duration::from_millis(800) && first <= Instant::ZERO + Duration::from_millis(1_200));
+/// let delay = first - Instant::ZERO;
+/// assert!(delay >= Duration::from_millis(800) && delay <= Duration::from_millis(1_200));
 /// assert!(backoff.after_failure(first).is_some() && backoff.after_failure(first).is_none());
 /// ```
 #[derive(Clone, Debug)]
@@ -33,13 +36,13 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Allows so many retries. Equal seeds give equal pauses.
+    /// Creates a backoff that allows `retries` retries. Equal seeds give equal delays.
     #[must_use]
     pub const fn new(retries: u32, seed: u64) -> Self {
         Self { retries, failures: 0, seed }
     }
 
-    /// Returns when to try again after one more failure, at `now`; `None` if that was the last try.
+    /// Counts a failure at `now` and returns the instant of the next try, or `None` if no retry is left.
     #[must_use = "the failure is counted"]
     pub fn after_failure(&mut self, now: Instant) -> Option<Instant> {
         if self.failures >= self.retries {
@@ -54,19 +57,20 @@ impl Backoff {
     }
 }
 
-/// The pause after a single failure: 1, 2, 4, ... s, up to a minute, jittered. `failures`: those before it.
+/// Returns the delay before a retry: 1, 2, 4, ... seconds, at most one minute, with jitter. `failures` is
+/// the number of earlier failures.
 pub(crate) fn before_retry(failures: u32, hash: &impl Hasher) -> Duration {
     jittered(doubled(FIRST_RETRY, failures, LONGEST_RETRY), hash)
 }
 
-/// `first`, doubled so many times, and at most `longest`.
+/// Returns `first` doubled `times` times, at most `longest`.
 pub(crate) fn doubled(first: Duration, times: u32, longest: Duration) -> Duration {
     Duration::from_nanos(first.as_nanos().saturating_mul(1 << times.min(32)).min(longest.as_nanos()))
 }
 
-/// Up to a fifth longer or shorter, as `hash` says.
+/// Lengthens or shortens `pause` by up to a fifth, as chosen by `hash`.
 pub(crate) fn jittered(pause: Duration, hash: &impl Hasher) -> Duration {
-    // In thousandths: 800 to 1 200.
+    // In thousandths, from 800 to 1 200.
     let share = 800 + hash.finish() % 401;
     Duration::from_nanos((u128::from(pause.as_nanos()) * u128::from(share) / 1_000) as u64)
 }
@@ -76,14 +80,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_doubles_up_to_the_longest_however_often() {
+    fn a_delay_doubles_up_to_the_longest_and_never_overflows() {
         let pause = |times| doubled(Duration::from_secs(1), times, Duration::from_secs(60));
         assert_eq!([0, 1, 5, 6, u32::MAX].map(pause), [1, 2, 32, 60, 60].map(Duration::from_secs));
         assert_eq!(doubled(Duration::MAX, 9, Duration::MAX), Duration::MAX);
     }
 
     #[test]
-    fn retries_wait_a_second_then_twice_as_long_each_time_and_a_minute_at_most() {
+    fn retries_wait_one_second_then_twice_as_long_each_time_up_to_a_minute() {
         let mut backoff = Backoff::new(12, 3);
         for failures in 0..12 {
             let usual = Duration::from_secs([1, 2, 4, 8, 16, 32].get(failures).copied().unwrap_or(60));
@@ -95,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_is_a_fifth_at_most_and_uses_all_of_it() {
+    fn jitter_is_at_most_a_fifth_and_covers_the_whole_range() {
         let pauses = (0..10_000_u64).map(|seed| {
             let mut hash = PortableHasher::default();
             hash.write_u64(seed);

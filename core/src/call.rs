@@ -1,6 +1,6 @@
-//! One call of a provider: what it is expected to use, what it used and how it ended.
+//! One call to a provider: its estimated usage, its actual usage and its outcome.
 //!
-//! The vocabulary that limits, budgets and request admission share. Nothing here decides anything.
+//! Limits, budgets and request admission share these types. They hold data only and make no decisions.
 
 use crate::time::Duration;
 
@@ -8,35 +8,36 @@ use crate::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum Outcome {
-    /// The provider answered.
+    /// The provider answered normally.
     Success,
-    /// The provider refused for too many calls: 429 and the like.
+    /// The provider rejected the call because there were too many calls, for example with status 429.
     RateLimited,
-    /// The provider failed: 5xx, or an answer that breaks off or cannot be read.
+    /// The provider failed: a 5xx status, or an answer that is incomplete or cannot be parsed.
     ProviderFailure,
     /// The provider did not answer in time.
     ProviderTimeout,
-    /// The caller gave up. Interruptions are this in every host.
+    /// The caller cancelled the call. Every host reports interrupts with this outcome.
     LocalCancelled,
     /// The caller's own deadline passed.
     LocalTimeout,
     /// Something else went wrong on the caller's side.
     Unexpected,
-    /// No answer at all: the connection was refused, reset, or never made.
+    /// There was no answer: the connection was refused, reset, or never established.
     ConnectionFailed,
-    /// The provider refused this one request, and would refuse it again: most 4xx.
+    /// The provider rejected this request and would reject it again, as with most 4xx statuses.
     RequestRefused,
-    /// The provider refused the key, whatever it is asked with it.
+    /// The provider rejected the key. Any other request with this key would be rejected as well.
     KeyRefused,
-    /// The account behind the key is out of funds or of quota.
+    /// The account of the key has no funds or no quota left.
     QuotaExhausted,
     /// The provider has no such model.
     ModelNotFound,
 }
 
 impl Outcome {
-    /// All, in the order of their numbers in foreign languages.
+    /// Every outcome, in the order of the numbers that foreign-language bindings use.
     pub const ALL: [Self; 12] = [
         Self::Success,
         Self::RateLimited,
@@ -52,7 +53,7 @@ impl Outcome {
         Self::ModelNotFound,
     ];
 
-    /// The name in recordings and metrics.
+    /// Returns the name used in recordings and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -71,64 +72,66 @@ impl Outcome {
         }
     }
 
-    /// What the outcome is to a gate whose callers bring keys of their own: what their provider says about a
-    /// key, an account or what it may call is about that caller's request alone.
+    /// Returns the outcome to record for a gate whose callers bring their own keys.
+    ///
+    /// Rejections of a key, an account or a model concern only the request of that caller, so they become
+    /// [`Outcome::RequestRefused`]. Other outcomes are unchanged.
     #[must_use]
     pub const fn of_own_key(self) -> Self {
         if self.is_refusal() { Self::RequestRefused } else { self }
     }
 
-    /// Whether the provider may be unreachable: no connection, no answer in time, a failing server. A rate
-    /// limit and a refusal are answers.
+    /// Whether the outcome suggests that the provider is unreachable or failing: no connection, no answer
+    /// in time, or a server failure. A rate limit or a rejection is an answer, so it does not count.
     pub(crate) const fn is_counted_failure(self) -> bool {
         matches!(self, Self::ConnectionFailed | Self::ProviderFailure | Self::ProviderTimeout)
     }
 
-    /// Whether the call ended on the caller's side, which says nothing about the provider.
+    /// Whether the call ended on the caller's side, which gives no information about the provider.
     pub(crate) const fn is_local(self) -> bool {
         matches!(self, Self::LocalCancelled | Self::LocalTimeout | Self::Unexpected)
     }
 
-    /// Whether the provider answered without doing any work: it has counted one request, and no tokens.
+    /// Whether the provider answered without doing any work. It then counted one request and no tokens.
     pub(crate) const fn is_refusal(self) -> bool {
         matches!(self, Self::RequestRefused | Self::KeyRefused | Self::QuotaExhausted | Self::ModelNotFound)
     }
 }
 
-/// An outcome with what the provider said about it.
+/// The outcome of a call with the details that the provider reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Completion {
     /// How the call ended.
     pub outcome: Outcome,
-    /// The provider's Retry-After, for a rate-limited answer.
+    /// The provider's `Retry-After` value, for a rate-limited answer.
     #[cfg_attr(feature = "serde", serde(default))]
     pub retry_after: Option<Duration>,
-    /// What the call used, if that is known: it takes the place of the request's estimate in the resource's
-    /// budgets.
+    /// The tokens that the call used, if known. They replace the request's estimate in the budgets of the
+    /// resource.
     #[cfg_attr(feature = "serde", serde(default))]
     pub usage: Option<Usage>,
 }
 
 impl Completion {
-    /// A call that ended so.
+    /// Creates a completion with `outcome` and no details.
     #[must_use]
     pub const fn new(outcome: Outcome) -> Self {
         Self { outcome, retry_after: None, usage: None }
     }
 
-    /// A refusal for too many calls, with the provider's Retry-After if it gave one.
+    /// Creates the completion of a rate-limited call, with the provider's `Retry-After` if there was one.
     #[must_use]
     pub const fn rate_limited(retry_after: Option<Duration>) -> Self {
         Self { retry_after, ..Self::new(Outcome::RateLimited) }
     }
 
-    /// The pause that the provider asked for: its Retry-After, if that is more than zero.
+    /// Returns the pause requested by the provider: its `Retry-After`, if that is longer than zero.
     pub(crate) fn asked(&self) -> Option<Duration> {
         self.retry_after.filter(|wait| !wait.is_zero())
     }
 
-    /// The same, having used this much.
+    /// Returns this completion with `usage`.
     #[must_use]
     pub const fn used(self, usage: Usage) -> Self {
         Self { usage: Some(usage), ..self }
@@ -141,10 +144,11 @@ impl From<Outcome> for Completion {
     }
 }
 
-/// What a budget counts.
+/// The quantity that a budget counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum Dimension {
     /// Calls.
     Requests,
@@ -156,7 +160,7 @@ pub enum Dimension {
     TotalTokens,
 }
 
-/// What one call uses, or is estimated to use, besides being one request.
+/// The tokens that one call uses or is estimated to use. Every call also counts as one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
@@ -168,13 +172,13 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// So many tokens each way.
+    /// Creates a usage of `input` tokens sent and `output` tokens received.
     #[must_use]
     pub const fn tokens(input: u32, output: u32) -> Self {
         Self { input_tokens: input, output_tokens: output }
     }
 
-    /// The amount in one dimension.
+    /// Returns the amount in one dimension.
     pub(crate) fn of(self, dimension: Dimension) -> u64 {
         match dimension {
             Dimension::Requests => 1,
@@ -190,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outcome_stands_at_its_number_in_the_list() {
+    fn the_list_of_outcomes_is_in_the_order_of_their_numbers() {
         for (number, outcome) in Outcome::ALL.into_iter().enumerate() {
             assert_eq!(outcome as usize, number);
         }

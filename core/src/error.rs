@@ -1,27 +1,27 @@
-//! The one error for configuration that is refused at construction.
+//! The error for a configuration value that is rejected at construction.
 
 use alloc::string::{String, ToString};
 use core::fmt;
 
-/// A configuration value that is outside its range. Nothing is ever clamped silently.
+/// A configuration value that is outside its range. Values are never clamped silently.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` is {value}; expected {expected}")]
 pub struct ConfigError {
     /// The field's path as the caller wrote it, such as `aimd.decrease_factor`.
     pub field: String,
-    /// The refused value.
+    /// The rejected value.
     pub value: String,
     /// The allowed range, in words.
     pub expected: &'static str,
 }
 
 impl ConfigError {
-    /// An error for `field`, which held `value` although `expected` was asked for.
+    /// Creates an error for `field`, which holds `value` although `expected` is required.
     pub(crate) fn new(field: &str, value: impl fmt::Display, expected: &'static str) -> Self {
         Self { field: field.to_string(), value: value.to_string(), expected }
     }
 
-    /// The same, with this in front of its field. Out of line: much is checked, and little is ever refused.
+    /// Prepends `before` to the field path. Kept out of line because errors are rare.
     #[cfg(feature = "sim")]
     #[cold]
     #[inline(never)]
@@ -31,7 +31,7 @@ impl ConfigError {
     }
 }
 
-/// Refuses `value` unless `holds`.
+/// Returns an error for `value` unless `holds`.
 pub(crate) fn require(
     holds: bool,
     field: &str,

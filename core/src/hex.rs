@@ -1,6 +1,6 @@
-//! 64 bits as 16 hexadecimal digits: not every reader of JSON has integers of 64 bits.
+//! Serializes 64-bit numbers as 16 hexadecimal digits, because not every JSON reader has 64-bit integers.
 
-/// A number, `with = "crate::hex::one"`.
+/// For a `u64` field: `#[serde(with = "crate::hex::one")]`.
 pub(crate) mod one {
     use alloc::string::String;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -19,7 +19,8 @@ pub(crate) mod one {
     }
 }
 
-/// A number that may be missing, `with = "crate::hex::some"`.
+/// For an `Option<u64>` field: `#[serde(with = "crate::hex::some")]`. Combine it with
+/// `skip_serializing_if`, because `None` would be written as zero.
 pub(crate) mod some {
     use serde::{Deserializer, Serializer};
 

@@ -1,8 +1,8 @@
 //! Generational handles and interned names.
 //!
-//! Every identifier that leaves the core is a small copyable handle. A slot table hands out
-//! `(slot, generation)` keys and tells a key that was used up from one that was never issued, in memory that
-//! is bounded by the largest number of values that were ever live at once.
+//! Every identifier that leaves the core is a small copyable handle. A slot table issues
+//! `(slot, generation)` keys and distinguishes a key that was removed from one that was never issued. Its
+//! memory is bounded by the largest number of values that were live at the same time.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -10,17 +10,17 @@ use core::hash::{Hash, Hasher};
 
 use crate::map::IndexSet;
 
-/// A key into a slot table. Two keys are equal only if they name the same issue of the same slot.
+/// A key into a slot table. Two keys are equal only if they have the same slot and the same generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SlotKey {
     /// Index of the slot.
     pub slot: u32,
-    /// How often the slot had been used up when this key was issued.
+    /// How many values the slot had held before this key was issued.
     pub generation: u32,
 }
 
-// One word to hash, not two: a waiter is looked up several times on its way.
+// Hashes one word instead of two: a waiter is looked up several times during its life.
 impl Hash for SlotKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.to_bits());
@@ -28,20 +28,20 @@ impl Hash for SlotKey {
 }
 
 impl SlotKey {
-    /// The key as one number, for a foreign language or an item id.
+    /// Returns the key as one number, for foreign-language bindings and item ids.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         (self.generation as u64) << 32 | self.slot as u64
     }
 
-    /// The key that [`SlotKey::to_bits`] turned into `bits`.
+    /// Returns the key that [`SlotKey::to_bits`] turned into `bits`.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self { slot: bits as u32, generation: (bits >> 32) as u32 }
     }
 }
 
-/// What a table knows of a key.
+/// The state of a key in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyState {
     /// Issued and not yet removed.
@@ -54,7 +54,7 @@ pub(crate) enum KeyState {
 
 /// A slab whose keys carry a generation.
 ///
-/// A slot whose generation would overflow is retired: the cost is one slot for each four billion uses.
+/// A slot is retired when its generation would overflow. This costs one slot per four billion uses.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots<T> {
     entries: Vec<Entry<T>>,
@@ -64,7 +64,7 @@ pub(crate) struct Slots<T> {
 
 #[derive(Clone, Debug)]
 struct Entry<T> {
-    /// The generation of the live value, or else the one the next value will get.
+    /// The generation of the live value, or of the next value if the slot is empty.
     generation: u32,
     value: Option<T>,
 }
@@ -90,12 +90,12 @@ impl<T> Slots<T> {
         SlotKey { slot, generation: 0 }
     }
 
-    /// Takes the value of a live key out; `None` for any other key.
+    /// Removes and returns the value of a live key. Returns `None` for any other key.
     pub(crate) fn remove(&mut self, key: SlotKey) -> Option<T> {
         self.remove_if(key, |_| true)
     }
 
-    /// The same if `holds` of the value.
+    /// Removes and returns the value of a live key if `holds` returns true for it.
     #[inline]
     pub(crate) fn remove_if(&mut self, key: SlotKey, holds: impl FnOnce(&T) -> bool) -> Option<T> {
         let entry = self.entries.get_mut(key.slot as usize)?;
@@ -121,11 +121,11 @@ impl<T> Slots<T> {
         if entry.generation == key.generation { entry.value.as_mut() } else { None }
     }
 
-    /// Tells a spent key from one that was never issued.
+    /// Returns whether a key is live, was removed, or was never issued.
     pub(crate) fn state(&self, key: SlotKey) -> KeyState {
         match self.entries.get(key.slot as usize) {
             Some(entry) if key.generation == entry.generation && entry.value.is_some() => KeyState::Live,
-            // A retired slot keeps its last generation, which was used up.
+            // A retired slot keeps its last generation although its value was removed.
             Some(entry) if key.generation == entry.generation && entry.generation == u32::MAX => KeyState::Spent,
             Some(entry) if key.generation < entry.generation => KeyState::Spent,
             _ => KeyState::Unknown,
@@ -136,7 +136,7 @@ impl<T> Slots<T> {
         self.live
     }
 
-    /// Live values with their keys, in slot order.
+    /// Iterates over live values with their keys, in slot order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SlotKey, &T)> {
         self.entries.iter().zip(0..).filter_map(|(entry, slot)| {
             let key = SlotKey { slot, generation: entry.generation };
@@ -145,12 +145,12 @@ impl<T> Slots<T> {
     }
 }
 
-/// Values by the keys of [`Slots`] elsewhere. At most one key of each slot has a value.
+/// A map from keys of a [`Slots`] table to values. At most one key of each slot has a value.
 ///
-/// Memory is bounded by the largest slot.
+/// Memory is bounded by the largest slot index.
 #[derive(Debug)]
 pub(crate) struct SecondaryMap<T> {
-    /// Generation and value by slot.
+    /// The generation and value of each slot.
     entries: Vec<Option<(u32, T)>>,
 }
 
@@ -161,8 +161,8 @@ impl<T> Default for SecondaryMap<T> {
 }
 
 impl<T> SecondaryMap<T> {
-    /// Sets the value of a key, and returns what its slot had: a value of this key or of one before it. O(1)
-    /// amortised.
+    /// Sets the value of a key. Returns the previous value of its slot with its key, which may be an
+    /// earlier generation. O(1) amortised.
     #[inline]
     pub(crate) fn insert(&mut self, key: SlotKey, value: T) -> Option<(SlotKey, T)> {
         let slot = key.slot as usize;
@@ -185,12 +185,12 @@ impl<T> SecondaryMap<T> {
     }
 }
 
-/// Names that became small numbers, in the order they came.
+/// Maps names to small numbers, in order of first use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interner(IndexSet<String>);
 
 impl Interner {
-    /// The number of `name`, a new one if it has none yet.
+    /// Returns the number of `name`. A new name gets the next number.
     pub(crate) fn intern(&mut self, name: &str) -> u32 {
         self.get(name).unwrap_or_else(|| number(self.0.insert_full(name.to_string()).0))
     }
@@ -217,22 +217,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spent_key_is_told_from_one_never_issued() {
+    fn a_removed_key_is_distinguished_from_one_never_issued() {
         let mut slots = Slots::default();
         let first = slots.insert('a');
         assert_eq!(slots.state(first), KeyState::Live);
         assert_eq!(slots.remove(first), Some('a'));
         assert_eq!(slots.remove(first), None);
         assert_eq!(slots.state(first), KeyState::Spent);
-        let to_come = SlotKey { generation: first.generation + 1, ..first };
-        assert_eq!(slots.state(to_come), KeyState::Unknown);
+        let next = SlotKey { generation: first.generation + 1, ..first };
+        assert_eq!(slots.state(next), KeyState::Unknown);
         let second = slots.insert('b');
-        assert_eq!(second, to_come);
+        assert_eq!(second, next);
         assert_eq!(slots.state(SlotKey { slot: 9, generation: 0 }), KeyState::Unknown);
     }
 
     #[test]
-    fn a_slot_whose_generations_are_used_up_is_retired() {
+    fn a_slot_is_retired_after_its_last_generation() {
         let mut slots = Slots::default();
         slots.insert(());
         slots.entries[0].generation = u32::MAX;
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_by_the_values_live_at_once() {
+    fn memory_is_bounded_by_the_values_live_at_the_same_time() {
         let mut slots = Slots::default();
         for _ in 0..1_000 {
             let key = slots.insert(());
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_another_table_belongs_to_one_issue_of_its_slot() {
+    fn a_secondary_value_belongs_to_one_generation_of_its_slot() {
         let mut values = SecondaryMap::default();
         let first = SlotKey { slot: 3, generation: 0 };
         let second = SlotKey { generation: 1, ..first };
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_another_table_take_one_place_for_each_slot() {
+    fn a_secondary_map_uses_one_entry_per_slot() {
         let mut values = SecondaryMap::default();
         for generation in 0..1_000 {
             let key = SlotKey { slot: 0, generation };
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_survives_the_trip_through_one_number() {
+    fn a_key_survives_conversion_to_bits_and_back() {
         let key = SlotKey { slot: 7, generation: u32::MAX };
         assert_eq!(SlotKey::from_bits(key.to_bits()), key);
     }

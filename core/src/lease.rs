@@ -1,61 +1,65 @@
-//! The lease ledger: who holds what, exactly once.
+//! The lease ledger: records which leases exist and that each is released exactly once.
 //!
-//! A lease is made by an admission and released exactly once. A [`LeaseId`] names the controller, the slot,
-//! the slot's generation and the item it was made for; the ledger compares all four, so it can tell a second
-//! release from a forged one without remembering leases that are gone. Memory is bounded by the leases live
-//! at once.
+//! An admission creates a lease. A [`LeaseId`] identifies the controller, the slot, the generation of the
+//! slot and the item. The ledger compares all four, so it distinguishes a second release from a forged one
+//! without storing leases that are gone. Memory is bounded by the largest number of leases that were live
+//! at the same time.
 
 use crate::id::{KeyState, SlotKey, Slots};
 
-/// Names one lease. A plain value, checked at run time, so that it can cross a language boundary.
+/// Identifies one lease. It is a plain value that is checked at run time, so it can cross a language
+/// boundary.
 ///
-/// The owning lease types ([`RequestLease`](crate::request::RequestLease),
-/// [`TaskLease`](crate::task::TaskLease)) wrap it, are not copyable, and are what Rust callers hold.
+/// Rust callers hold the owning lease types ([`RequestLease`](crate::request::RequestLease),
+/// [`TaskLease`](crate::task::TaskLease)) instead. They wrap a `LeaseId` and cannot be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LeaseId {
-    /// Which controller made it.
+    /// The controller that created the lease.
     pub controller: u32,
-    /// Slot and generation within the controller.
+    /// The slot and generation within the controller.
     pub key: SlotKey,
-    /// What it was made for: the task or the request resource.
+    /// The task or the request resource that the lease is for.
     pub item: u32,
 }
 
-/// The answer to a release. Only [`ReleaseAnswer::Released`] changed a counter.
+/// The result of a release. Only [`ReleaseAnswer::Released`] changes a counter of leases.
+///
+/// Exhaustive on purpose: a release ends in one of these ways, and a caller may check each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[must_use]
 pub enum ReleaseAnswer {
-    /// The lease was live and is now gone.
+    /// The lease was live and is now released.
     Released,
     /// The lease had been released before.
     Duplicate,
-    /// The live lease of that slot is for another item.
+    /// The live lease in that slot belongs to another item.
     Stale,
-    /// No such lease was ever made.
+    /// The lease was never created.
     UnknownLease,
-    /// Another controller made it.
+    /// Another controller created the lease.
     WrongController,
 }
 
-/// How often each irregular release was answered.
+/// Counts of irregular releases by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct ReleaseDiagnostics {
-    /// Second releases.
+    /// Releases of a lease that had been released before.
     pub duplicate: u64,
-    /// Releases of a live lease in the name of another item.
+    /// Releases of a live lease that named another item.
     pub stale: u64,
-    /// Releases of a lease never made.
+    /// Releases of a lease that was never created.
     pub unknown_lease: u64,
-    /// Releases at the wrong controller.
+    /// Releases of a lease that another controller created.
     pub wrong_controller: u64,
 }
 
 impl ReleaseDiagnostics {
-    /// Counts one answer; a regular release is none.
+    /// Counts one result. [`ReleaseAnswer::Released`] is not counted.
     pub(crate) fn count(&mut self, answer: ReleaseAnswer) {
         match answer {
             ReleaseAnswer::Released => {}
@@ -67,7 +71,7 @@ impl ReleaseDiagnostics {
     }
 }
 
-/// The leases of one controller, each with what it holds.
+/// The leases of one controller, each with the value that it holds.
 #[derive(Clone, Debug)]
 pub struct Ledger<T> {
     controller: u32,
@@ -82,37 +86,40 @@ struct LeaseEntry<T> {
 }
 
 impl<T> Ledger<T> {
-    /// An empty ledger of the controller with this number. Give controllers of one process different numbers.
+    /// Creates an empty ledger for controller number `controller`. Controllers of one process need
+    /// different numbers.
     #[must_use]
     pub fn new(controller: u32) -> Self {
         Self { controller, slots: Slots::default(), diagnostics: ReleaseDiagnostics::default() }
     }
 
-    /// Records that `value` is held for `item`. O(1); allocates only past the high-water mark.
+    /// Creates a lease that holds `value` for `item`. O(1); allocates only past the high-water mark.
     pub fn grant(&mut self, item: u32, value: T) -> LeaseId {
         LeaseId { controller: self.controller, key: self.slots.insert(LeaseEntry { item, value }), item }
     }
 
-    /// Ends a lease and gives back what it held. Any other answer changes no counter but its own diagnostic.
-    /// O(1).
+    /// Ends a lease and returns the value that it held. O(1).
+    ///
+    /// Otherwise only the matching diagnostic counter changes, and the error is never
+    /// [`ReleaseAnswer::Released`].
     pub fn release(&mut self, lease: LeaseId) -> Result<T, ReleaseAnswer> {
         if lease.controller == self.controller
             && let Some(held) = self.slots.remove_if(lease.key, |held| held.item == lease.item)
         {
             return Ok(held.value);
         }
-        Err(self.refuse(lease))
+        Err(self.reject(lease))
     }
 
-    /// Counts a release that changes nothing.
+    /// Counts and returns the reason why a release has no effect.
     #[cold]
-    fn refuse(&mut self, lease: LeaseId) -> ReleaseAnswer {
+    fn reject(&mut self, lease: LeaseId) -> ReleaseAnswer {
         let answer = self.judge(lease);
         self.diagnostics.count(answer);
         answer
     }
 
-    /// What [`Ledger::release`] would answer.
+    /// Returns the result that [`Ledger::release`] would have, without changing anything.
     pub fn judge(&self, lease: LeaseId) -> ReleaseAnswer {
         if lease.controller != self.controller {
             return ReleaseAnswer::WrongController;
@@ -127,7 +134,7 @@ impl<T> Ledger<T> {
         }
     }
 
-    /// What a live lease holds.
+    /// Returns the value of a live lease, or `None` for any other lease.
     #[must_use]
     pub fn get(&self, lease: LeaseId) -> Option<&T> {
         if self.judge(lease) == ReleaseAnswer::Released {
@@ -137,7 +144,7 @@ impl<T> Ledger<T> {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns a mutable reference to the value of a live lease, or `None` for any other lease.
     pub fn get_mut(&mut self, lease: LeaseId) -> Option<&mut T> {
         if self.judge(lease) == ReleaseAnswer::Released {
             self.slots.get_mut(lease.key).map(|held| &mut held.value)
@@ -146,18 +153,18 @@ impl<T> Ledger<T> {
         }
     }
 
-    /// What every live lease holds, in no particular order.
+    /// Iterates over the values of all live leases, in no particular order.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().map(|(_, held)| &held.value)
     }
 
-    /// Leases that are out.
+    /// Returns the number of live leases.
     #[must_use]
     pub fn active(&self) -> usize {
         self.slots.len()
     }
 
-    /// Counts of irregular releases.
+    /// Returns the counts of irregular releases.
     #[must_use]
     pub fn diagnostics(&self) -> ReleaseDiagnostics {
         self.diagnostics
@@ -169,17 +176,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_release_has_its_answer_and_only_the_first_gives_something_back() {
+    fn each_release_has_its_own_result_and_only_the_first_returns_the_value() {
         let mut ledger = Ledger::new(1);
-        let lease = ledger.grant(7, "seat");
-        let elsewhere = LeaseId { controller: 2, ..lease };
+        let lease = ledger.grant(7, "slot");
+        let other_controller = LeaseId { controller: 2, ..lease };
         let other_item = LeaseId { item: 8, ..lease };
-        let to_come = LeaseId { key: SlotKey { generation: 1, ..lease.key }, ..lease };
-        assert_eq!(ledger.release(elsewhere), Err(ReleaseAnswer::WrongController));
+        let never_issued = LeaseId { key: SlotKey { generation: 1, ..lease.key }, ..lease };
+        assert_eq!(ledger.release(other_controller), Err(ReleaseAnswer::WrongController));
         assert_eq!(ledger.release(other_item), Err(ReleaseAnswer::Stale));
-        assert_eq!(ledger.release(to_come), Err(ReleaseAnswer::UnknownLease));
+        assert_eq!(ledger.release(never_issued), Err(ReleaseAnswer::UnknownLease));
         assert_eq!(ledger.active(), 1);
-        assert_eq!(ledger.release(lease), Ok("seat"));
+        assert_eq!(ledger.release(lease), Ok("slot"));
         assert_eq!(ledger.release(lease), Err(ReleaseAnswer::Duplicate));
         let counted = ReleaseDiagnostics { duplicate: 1, stale: 1, unknown_lease: 1, wrong_controller: 1 };
         assert_eq!((ledger.active(), ledger.diagnostics()), (0, counted));

@@ -1,38 +1,83 @@
-//! # tidegate-core
+//! A scheduler and admission control for rate-limited services, LLM providers first.
 //!
-//! Keeps rate-limited services as busy as they can bear, shares them fairly, never storms them, and never
-//! loses or doubles a unit of work. Every decision is made in this crate, and none of it reads a clock, a
-//! thread, an environment variable or a random source: equal inputs give equal bytes on every target.
+//! It keeps a service as busy as its limits allow, shares it fairly, never storms it, and never loses or
+//! doubles a unit of work. This crate makes every decision. It reads no clock, starts no thread and draws no
+//! random number: time is an argument, and an executor is lent by the host. Equal inputs give equal decisions
+//! on every target.
 //!
-//! ## The driving contract
+//! # Quick start
 //!
-//! The *machines* are plain structs. Whoever drives one repeats three steps:
+//! A [`Gate`](gate::Gate) admits calls. Here it runs on the executor of the feature `sim`, in virtual time;
+//! [`runtime`] lists hosts for tokio, smol, embassy and plain threads, and the crate `tidegate-native` has one
+//! for tokio ready-made.
 //!
-//! 1. give it one command with the present instant (`acquire(now, ..)`, `release(now, ..)`,
-//!    `handle_timeout(now)`, ...);
-//! 2. drain `poll_effect()` until it answers `None`, and carry each effect out;
-//! 3. arm one timer for `poll_timeout()`, and call `handle_timeout` when it fires.
+//! ```
+//! # #[cfg(feature = "sim")] {
+//! use tidegate_core::gate::Gate;
+//! use tidegate_core::request::{Domain, Outcome, Request, RequestAdmission, RequestConfig};
+//! use tidegate_core::sim::executor::Executor;
 //!
-//! Calling early, late or twice is harmless. Each call does bounded work. Nothing is called back, nothing
-//! blocks.
+//! let runtime = Executor::new();
+//! let gate = Gate::new(runtime.host(), RequestAdmission::new(RequestConfig::default())?);
+//! let chat = gate.with(|control, now| {
+//!     let model = control.register(now, "acme", "large", "default", 8)?; // at most 8 calls at once
+//!     control.resource(model, Domain::Chat)
+//! })?;
+//! let call = async { Ok::<_, Outcome>("an answer") }; // your client's future
+//! let answer = runtime.block_on(gate.run(Request::new(chat), call));
+//! assert_eq!(answer, Ok(Ok(Ok("an answer"))));
+//! # }
+//! # Ok::<(), tidegate_core::error::ConfigError>(())
+//! ```
 //!
-//! ## The layers, top to bottom
+//! # Five types to know
 //!
-//! | module | the question it answers |
+//! | type | what it is |
 //! | --- | --- |
-//! | [`fair_queue`] | whose turn is it? |
-//! | [`lease`] | who holds what, exactly once? |
-//! | [`task`] | may this ready task become a running worker? |
-//! | [`request`] | may this concrete call go out now? |
-//! | [`pipeline`] | what is ready, what is next, what is finished, what failed? |
-//! | [`observe`] | why is capacity idle? |
-//! | [`replay`] | what was decided, again |
+//! | [`gate::Gate`] | admits calls: `run(request, call).await`, or `acquire(request).await` for a permit |
+//! | [`request::RequestAdmission`] | the machine behind a gate: limits, budgets, queue and health |
+//! | [`pipeline::Pipeline`] | the machine of a run of rows and columns; [`driver::run_through`] drives it |
+//! | [`runtime::Host`] | what a runtime lends: a clock, a timer and a lock; [`runtime::Spawn`] starts tasks |
+//! | `sim::world::World` | a run in virtual time against mock providers, for tests of policies and limits |
 //!
-//! Above the machines sit two async drivers, generic over [`runtime::Host`]: [`gate`] for request admission
-//! and [`driver`] for whole pipelines. With the feature `sim`, the `sim` module runs all of it in virtual
-//! time against mock providers.
+//! # Driving a machine without a runtime
+//!
+//! [`request::RequestAdmission`], [`pipeline::Pipeline`] and [`task::Dispatcher`] are plain structs. To
+//! drive one, repeat three steps:
+//!
+//! 1. Give it one command and the present instant: `acquire(now, ..)`, `release(now, ..)`,
+//!    `handle_timeout(now)` and so on.
+//! 2. Call `poll_effect()` until it returns `None`, and carry each effect out.
+//! 3. Arm one timer for `poll_timeout()`. When it fires, call `handle_timeout(now)`.
+//!
+//! Extra calls, early, late or repeated, are harmless. Each call does bounded work, and none calls back or
+//! blocks. The example `machine_by_hand` is a whole loop.
+//!
+//! # Layers, top to bottom
+//!
+//! | module | the question that it answers |
+//! | --- | --- |
+//! | [`driver`], [`gate`] | how do machines run on an async host? |
+//! | [`observe`], [`replay`] | why is capacity idle? would the same inputs decide the same again? |
+//! | [`pipeline`] | what is ready, next, finished or failed? |
+//! | [`request`] | may this call start now? |
+//! | [`task`] | may this ready task become a running worker? |
+//! | [`limit`], [`budget`] | how many calls at once, and how many per minute? |
+//! | [`fair_queue`], [`lease`] | which waiter is next? which lease holds what? |
+//! | [`runtime`], [`time`], [`event`], [`error`] | what does a host provide, and what does it see? |
+//!
+//! # Features
+//!
+//! | feature | default | what it enables |
+//! | --- | --- | --- |
+//! | `std` | yes | panics of wakers and policies are caught; no decision depends on it |
+//! | `serde` | no | `Serialize` and `Deserialize` for configurations, snapshots, events and decision logs |
+//! | `sim` | no | the module `sim`; enables `serde`, since scenarios are files |
+//!
+//! The crate is `no_std` and needs `alloc` and a target with atomic pointers (`target_has_atomic = "ptr"`).
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 extern crate alloc;
@@ -72,3 +117,8 @@ pub mod yielding;
 
 /// The crate of the locks that a [`runtime::Host`] names, in the version that this crate uses.
 pub use lock_api;
+
+/// The code of the README runs as written.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,9 +1,9 @@
-//! Durations as files write them: a number of milliseconds, such as `250` or `0.3`, in a field that ends in
+//! Serializes durations as a number of milliseconds, such as `250` or `0.3`, in fields whose name ends in
 //! `_ms`.
 //!
-//! Used as `#[serde(rename = "latency_ms", with = "millis")]`. Exact to the nanosecond below 104 days: whole
-//! milliseconds are written as integers, others as the shortest decimal, and reading rounds to the nearest
-//! nanosecond.
+//! Used as `#[serde(rename = "latency_ms", with = "millis")]`. Whole milliseconds are written as integers
+//! and others as the shortest decimal. Reading rounds to the nearest nanosecond. The conversion is exact to
+//! the nanosecond below 104 days.
 
 use core::fmt;
 
@@ -15,7 +15,7 @@ use crate::time::Duration;
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
 /// Writes `span` in milliseconds.
-// The signature is the one `#[serde(with)]` calls.
+// Serde requires this signature.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 pub(crate) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     let nanos = span.as_nanos();
@@ -31,14 +31,14 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     deserializer.deserialize_any(Millis)
 }
 
-/// The same for a field that may be absent.
+/// For an `Option<Duration>` field that may be absent.
 pub(crate) mod option {
     use super::{Deserializer, Duration, Millis, Serializer};
     use serde::de::{Error, Visitor};
 
     use core::fmt;
 
-    /// Writes the span in milliseconds, if there is one.
+    /// Writes the span in milliseconds, or none.
     #[allow(clippy::ref_option, clippy::trivially_copy_pass_by_ref)]
     pub(crate) fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
         match span {
@@ -98,7 +98,8 @@ impl Visitor<'_> for Millis {
 
     fn visit_f64<E: Error>(self, millis: f64) -> Result<Duration, E> {
         let nanos = millis * NANOS_PER_MILLI as f64;
-        // The sign is that of the input (a tiny negative would round to zero); 2^64 is exact as a double.
+        // The check is on the input, because a tiny negative value would round to zero. 2^64 is exact as a
+        // double.
         if millis >= 0.0 && nanos < 18_446_744_073_709_551_616.0 {
             let whole = nanos as u64;
             let is_nearer_to_next = nanos - whole as f64 >= 0.5;
@@ -133,16 +134,16 @@ mod tests {
     }
 
     #[test]
-    fn every_nanosecond_count_of_a_day_survives_the_way_through_a_decimal() {
+    fn nanosecond_counts_of_up_to_a_day_survive_conversion_to_decimal_milliseconds() {
         for nanos in [1_u64, 999_999, 1_000_001, 86_399_999_999_999, 43_210_987_654_321] {
             assert_eq!(read_f64(nanos as f64 / 1e6).unwrap(), Duration::from_nanos(nanos));
         }
     }
 
     #[test]
-    fn a_negative_infinite_or_endless_duration_is_refused_with_its_value() {
-        for refused in [-1.0, -1e-9, f64::NAN, f64::INFINITY, 1e14] {
-            assert!(read_f64(refused).is_err(), "{refused}");
+    fn a_negative_infinite_or_too_long_duration_is_rejected_with_its_value() {
+        for rejected in [-1.0, -1e-9, f64::NAN, f64::INFINITY, 1e14] {
+            assert!(read_f64(rejected).is_err(), "{rejected}");
         }
         let negative: I64Deserializer<Error> = (-5_i64).into_deserializer();
         let message = deserialize(negative).unwrap_err().to_string();

@@ -1,10 +1,10 @@
-//! Panics in foreign code: in a workload, in a sink, in a waker.
+//! Handles panics in code from outside the crate: in a workload, a sink or a waker.
 
 use alloc::string::String;
 
-/// Runs `code` and turns a panic into an error message: `what` happened, then the message of the panic.
+/// Runs `code` and converts a panic into an error message: `what`, followed by the message of the panic.
 ///
-/// After a panic, the values that `code` worked on must only be dropped.
+/// After a panic, the values that `code` used must only be dropped.
 #[cfg(feature = "std")]
 pub(crate) fn catch<R>(what: &str, code: impl FnOnce() -> R) -> Result<R, String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(code)).map_err(|payload| {
@@ -13,17 +13,17 @@ pub(crate) fn catch<R>(what: &str, code: impl FnOnce() -> R) -> Result<R, String
     })
 }
 
-/// Runs `code`; a panic unwinds to the host.
+/// Runs `code`. A panic unwinds to the host, because it cannot be caught without `std`.
 #[cfg(not(feature = "std"))]
 #[allow(clippy::unnecessary_wraps, reason = "the same signature whatever the features")]
 pub(crate) fn catch<R>(_what: &str, code: impl FnOnce() -> R) -> Result<R, String> {
     Ok(code())
 }
 
-/// Runs `code` for every item. A panic in one call does not keep the others from being made.
+/// Runs `code` for every item. A panic in one call does not prevent the other calls.
 ///
-/// The first panic resumes after the last call, unless the thread is unwinding already: a second panic would
-/// then abort the process.
+/// The first panic resumes after the last call. It does not resume if the thread is already unwinding,
+/// because a second panic would abort the process.
 #[cfg(feature = "std")]
 pub(crate) fn for_each<T>(mut items: impl Iterator<Item = T>, mut code: impl FnMut(T)) {
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -39,9 +39,9 @@ pub(crate) fn for_each<T>(mut items: impl Iterator<Item = T>, mut code: impl FnM
     }
 }
 
-/// Runs `code` for every item. A panic in one call does not keep the others from being made.
+/// Runs `code` for every item. A panic in one call does not prevent the other calls.
 ///
-/// The other calls are made while the first panic unwinds. A second panic then aborts the process.
+/// The remaining calls are made while the first panic unwinds. A second panic then aborts the process.
 #[cfg(not(feature = "std"))]
 pub(crate) fn for_each<T>(items: impl Iterator<Item = T>, code: impl FnMut(T)) {
     struct Remaining<T, I: Iterator<Item = T>, F: FnMut(T)> {
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// The items that were reached, and whether a panic came out.
+    /// Returns the items that were reached, and the payload of the panic that resumed.
     fn reached(panics_at: &[u32]) -> (Vec<u32>, Option<u32>) {
         let mut reached = Vec::new();
         let result = catch_unwind(AssertUnwindSafe(|| {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn every_item_is_reached_whichever_panics() {
+    fn every_item_is_reached_even_if_one_call_panics() {
         assert_eq!(reached(&[]), ([0, 1, 2, 3].into(), None));
         for item in 0..4 {
             assert_eq!(reached(&[item]), ([0, 1, 2, 3].into(), Some(item)));
@@ -95,13 +95,13 @@ mod tests {
 
     #[cfg(feature = "std")]
     #[test]
-    fn of_several_panics_the_first_resumes() {
+    fn the_first_of_several_panics_resumes() {
         assert_eq!(reached(&[1, 2, 3]), ([0, 1, 2, 3].into(), Some(1)));
     }
 
     #[cfg(feature = "std")]
     #[test]
-    fn a_panic_while_the_thread_unwinds_is_dropped() {
+    fn panics_are_dropped_while_the_thread_unwinds() {
         struct CallsBack<'a>(&'a mut Vec<u32>);
         impl Drop for CallsBack<'_> {
             fn drop(&mut self) {

@@ -1,8 +1,9 @@
-//! The hash of digests: the same on every target and in every process.
+//! The hasher for digests. It gives the same result on every target and in every process.
 
 use core::hash::Hasher;
 
-/// Hashes integers by multiply and fold, and bytes by FNV-1a. Not meant for the keys of a [map](crate::map).
+/// Hashes integers by multiply-and-fold, and bytes by FNV-1a. Not meant for the keys of a
+/// [map](crate::map).
 #[derive(Clone, Copy)]
 pub(crate) struct PortableHasher(u64);
 

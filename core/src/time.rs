@@ -1,8 +1,8 @@
 //! Monotonic time in integer nanoseconds.
 //!
 //! The core never reads a clock: every command takes `now`. [`Instant`] counts nanoseconds since an origin
-//! that the clock chose, so equal inputs give equal outputs on every target. Arithmetic saturates; nothing
-//! here panics.
+//! that the clock defines, so equal inputs give equal outputs on every target. Arithmetic saturates, and
+//! nothing here panics.
 
 use core::cell::Cell;
 use core::fmt;
@@ -28,22 +28,22 @@ pub struct Duration(u64);
 impl Instant {
     /// The clock's origin.
     pub const ZERO: Self = Self(0);
-    /// A point no clock reaches: "never".
+    /// An instant that no clock reaches, used for "never".
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The instant `nanos` nanoseconds after the origin.
+    /// Returns the instant `nanos` nanoseconds after the origin.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns the nanoseconds since the origin.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Time since `earlier`, or zero when `earlier` is later.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     #[must_use]
     pub const fn saturating_duration_since(self, earlier: Self) -> Duration {
         Duration(self.0.saturating_sub(earlier.0))
@@ -65,7 +65,7 @@ impl AddAssign<Duration> for Instant {
 
 impl Sub for Instant {
     type Output = Duration;
-    /// The same as [`Instant::saturating_duration_since`].
+    /// Returns [`Instant::saturating_duration_since`].
     fn sub(self, earlier: Self) -> Duration {
         self.saturating_duration_since(earlier)
     }
@@ -78,36 +78,37 @@ impl fmt::Display for Instant {
 }
 
 impl Duration {
-    /// No time at all.
+    /// The empty span.
     pub const ZERO: Self = Self(0);
     /// The longest span.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// A span of whole nanoseconds.
+    /// Creates a span from whole nanoseconds.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// A span of whole microseconds.
+    /// Creates a span from whole microseconds.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(1_000))
     }
 
-    /// A span of whole milliseconds.
+    /// Creates a span from whole milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
-    /// A span of whole seconds.
+    /// Creates a span from whole seconds.
     #[must_use]
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(NANOS_PER_SEC))
     }
 
-    /// A span of `secs` seconds to the nearest nanosecond; `None` for a negative, non-finite or too long one.
+    /// Creates a span of `secs` seconds, rounded to the nearest nanosecond. Returns `None` if `secs` is
+    /// negative, not finite or too large.
     #[must_use]
     pub fn try_from_secs_f64(secs: f64) -> Option<Self> {
         let nanos = secs * 1e9 + 0.5;
@@ -115,19 +116,19 @@ impl Duration {
         (secs >= 0.0 && nanos < 18_446_744_073_709_551_616.0).then_some(Self(nanos as u64))
     }
 
-    /// The span in nanoseconds.
+    /// Returns the span in nanoseconds.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The span in seconds, rounded to a double.
+    /// Returns the span in seconds, rounded to a double.
     #[must_use]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// Whether the span is empty.
+    /// Returns whether the span is empty.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
@@ -154,7 +155,8 @@ impl From<Duration> for core::time::Duration {
 }
 
 impl fmt::Display for Duration {
-    /// Three significant places in the largest fitting unit: `1.500s`, `20.000ms`, `5.000us`, `17ns`.
+    /// Formats the span with three decimal places in the largest fitting unit: `1.500s`, `20.000ms`,
+    /// `5.000us`, `17ns`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
             NANOS_PER_SEC.. => (NANOS_PER_SEC, "s"),
@@ -162,7 +164,7 @@ impl fmt::Display for Duration {
             1_000.. => (1_000, "us"),
             _ => return write!(f, "{}ns", self.0),
         };
-        // Below 10^12.
+        // The product is below 10^12.
         let thousandths = self.0 % unit * 1_000 / unit;
         write!(f, "{}.{thousandths:03}{name}", self.0 / unit)
     }
@@ -170,39 +172,42 @@ impl fmt::Display for Duration {
 
 /// A source of monotonic time.
 ///
-/// Implementations MUST never go backwards within one process. The machines count a `now` that does (for
-/// instance in [`RequestAdmission::clock_regressions`](crate::request::RequestAdmission::clock_regressions)),
-/// and take the latest instant that they were given in its place.
+/// Implementations MUST never go backwards within one process. The machines replace a `now` that goes
+/// backwards by the latest instant that they were given, and count it, for example in
+/// [`RequestAdmission::clock_regressions`](crate::request::RequestAdmission::clock_regressions).
 ///
-/// # A clock that is set
+/// # Clocks that can be set
 ///
-/// So a clock that jumps ahead and comes back, as the time of day may, does harm for as long as the jump was.
-/// With a jump of a day:
+/// A clock that jumps forward and back, such as the time of day, does harm for as long as the jump was. For
+/// example, a jump of one day has these effects:
 ///
-/// - At the jump, all that was to happen within the day happens at once: waiters whose timeout is within it
-///   are rejected, pauses end, retries are due.
-/// - Once the clock is back, the machines stand at the next day until the clock gets there. What waits for an
-///   instant waits a day longer: the end of a pause that began after the jump, a rate, a timeout, a retry.
-/// - What waits for no instant goes on: a call for which there is room goes out at once, and a slot that is
-///   given back goes to the next waiter.
+/// - At the jump, everything that was due within the day happens at once. Waiters whose timeout is within
+///   it are rejected, pauses end, and retries are due.
+/// - After the clock goes back, the time of the machines stands still until the clock reaches the next day.
+///   Everything that waits for an instant is delayed by a day: the end of a pause that began after the
+///   jump, the refill of a rate, a timeout, a retry.
+/// - Everything that waits for no instant continues. A call starts at once if there is room for it, and a
+///   released slot goes to the next waiter.
 ///
-/// No lease is lost or doubled, and all of it ends by itself when the clock has caught up. A host reads a
-/// clock that nobody can set: [`std::time::Instant`](https://doc.rust-lang.org/std/time/struct.Instant.html),
-/// `CLOCK_MONOTONIC`, `performance.now()`, a counter of ticks. Where there is none, the host adds up the
-/// steps of the one it has, and leaves out those that are negative or too long to be true.
+/// No lease is lost or duplicated, and all effects end when the clock has caught up. A host should read a
+/// clock that cannot be set:
+/// [`std::time::Instant`](https://doc.rust-lang.org/std/time/struct.Instant.html), `CLOCK_MONOTONIC`,
+/// `performance.now()`, or a tick counter. If there is no such clock, the host adds up the steps of the
+/// clock it has and ignores steps that are negative or implausibly long.
 pub trait Clock {
-    /// The present instant.
+    /// Returns the present instant.
     fn now(&self) -> Instant;
 }
 
-/// A clock that moves only when told to. Clones share one time.
+/// A clock that moves only when [`advance`](Self::advance) or [`set`](Self::set) is called. Clones share
+/// one time.
 ///
 /// ```
 /// use tidegate_core::time::{Clock, Duration, ManualClock};
 /// let clock = ManualClock::new();
-/// let seen_by_the_machine = clock.clone();
+/// let clock_of_the_machine = clock.clone();
 /// clock.advance(Duration::from_secs(2));
-/// assert_eq!(seen_by_the_machine.now().as_nanos(), 2_000_000_000);
+/// assert_eq!(clock_of_the_machine.now().as_nanos(), 2_000_000_000);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock {
@@ -210,7 +215,7 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that stands at [`Instant::ZERO`].
+    /// Creates a clock at [`Instant::ZERO`].
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -221,7 +226,8 @@ impl ManualClock {
         self.now.set(self.now.get() + span);
     }
 
-    /// Puts the clock at `at`, which may be in its past: machines clamp that, and a test may want to see it.
+    /// Sets the clock to `at`, which may be in its past. Machines clamp a time that goes backwards, and
+    /// tests can use this to check it.
     pub fn set(&self, at: Instant) {
         self.now.set(at);
     }
@@ -233,7 +239,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// Makes injected time monotonic: a `now` before the latest seen is replaced by the latest and counted.
+/// Makes injected time monotonic: a `now` before the latest instant is replaced by the latest and counted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Monotonic {
     latest: Instant,
@@ -241,7 +247,7 @@ pub(crate) struct Monotonic {
 }
 
 impl Monotonic {
-    /// The later of `now` and the latest instant seen.
+    /// Returns the later of `now` and the latest instant given so far.
     #[inline]
     pub(crate) fn observe(&mut self, now: Instant) -> Instant {
         if now < self.latest {
@@ -252,19 +258,19 @@ impl Monotonic {
         self.latest
     }
 
-    /// What [`Monotonic::observe`] would return; counts nothing.
+    /// Returns the result that [`Monotonic::observe`] would have, without counting anything.
     #[inline]
     pub(crate) fn peek(&self, now: Instant) -> Instant {
         self.latest.max(now)
     }
 
-    /// The latest instant seen.
+    /// Returns the latest instant given so far.
     #[inline]
     pub(crate) fn latest(&self) -> Instant {
         self.latest
     }
 
-    /// How often time ran backwards.
+    /// Returns how often time went backwards.
     pub(crate) fn regressions(&self) -> u64 {
         self.regressions
     }
@@ -286,8 +292,8 @@ mod tests {
     fn seconds_convert_to_the_nearest_nanosecond_or_not_at_all() {
         assert_eq!(Duration::try_from_secs_f64(1.5), Some(Duration::from_millis(1_500)));
         assert_eq!(Duration::try_from_secs_f64(0.3e-3), Some(Duration::from_micros(300)));
-        for refused in [-1.0, f64::NAN, f64::INFINITY, 1e12] {
-            assert_eq!(Duration::try_from_secs_f64(refused), None);
+        for rejected in [-1.0, f64::NAN, f64::INFINITY, 1e12] {
+            assert_eq!(Duration::try_from_secs_f64(rejected), None);
         }
     }
 
@@ -301,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_read_in_their_largest_unit() {
+    fn durations_are_displayed_in_their_largest_unit() {
         for (nanos, text) in [(17, "17ns"), (5_000, "5.000us"), (20_000_000, "20.000ms"), (1_500_000_000, "1.500s")] {
             assert_eq!(Duration::from_nanos(nanos).to_string(), text);
         }

@@ -1,27 +1,27 @@
-//! A queue of instants that something waits for: the one deadline heap of every machine.
+//! The deadline heap of every machine: a queue of entries ordered by instant.
 //!
-//! Entries are never removed from the middle. What an entry was armed for may be over before the entry is
-//! due: the entry is then *outdated*, which the owner decides, and the queue discards it when it reaches the
+//! Entries are never removed from the middle. An entry becomes *outdated* when what it was armed for is
+//! over before it is due. The owner decides this, and the queue discards the entry when it reaches the
 //! front.
 //!
 //! ```text
 //! arm       pushes; sweeps first once the entries are twice as many as the last sweep left, and at least 64
-//! pop_due   takes the first entry that is due and not outdated
+//! pop_due   removes the first entry that is due and not outdated
 //! trim      discards outdated entries from the front, so that `next` is exact
 //! ```
 //!
-//! Memory is bounded: there are at most `max(64, 2 * n)` entries, where `n` is the largest number that were
-//! current at any sweep. The cost of sweeps is O(1) amortised for each armed entry.
+//! Memory is bounded: there are at most `max(64, 2 * n)` entries, where `n` is the largest number of
+//! current entries at any sweep. Sweeps cost O(1) amortised per armed entry.
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
 use crate::time::Instant;
 
-/// Entries below which the queue is never swept.
+/// The number of entries below which the queue is never swept.
 const MIN_SWEEP: usize = 64;
 
-/// Entries ordered by instant; those of one instant are ordered by `T`.
+/// A queue of entries ordered by instant, and then by `T`.
 #[derive(Clone, Debug)]
 pub(crate) struct TimerQueue<T> {
     heap: BinaryHeap<Reverse<(Instant, T)>>,
@@ -36,7 +36,7 @@ impl<T: Ord> Default for TimerQueue<T> {
 }
 
 impl<T: Ord> TimerQueue<T> {
-    /// Adds an entry. `is_current` tells whether an entry still matters. O(log n) amortised.
+    /// Adds an entry. `is_current` returns whether an entry still matters. O(log n) amortised.
     pub(crate) fn arm(&mut self, at: Instant, item: T, is_current: impl Fn(Instant, &T) -> bool) {
         if self.heap.len() >= self.sweep_at {
             self.heap.retain(|Reverse((at, item))| is_current(*at, item));
@@ -45,7 +45,8 @@ impl<T: Ord> TimerQueue<T> {
         self.heap.push(Reverse((at, item)));
     }
 
-    /// Takes the first entry that is due by `now` and current; discards outdated ones before it.
+    /// Removes and returns the first entry that is current and due by `now`. Discards outdated entries
+    /// before it.
     pub(crate) fn pop_due(&mut self, now: Instant, is_current: impl Fn(Instant, &T) -> bool) -> Option<(Instant, T)> {
         while self.next()? <= now {
             let Reverse((at, item)) = self.heap.pop()?;
@@ -66,14 +67,14 @@ impl<T: Ord> TimerQueue<T> {
         }
     }
 
-    /// The instant of the first entry. It may be outdated, and so early, unless [`TimerQueue::trim`] ran
-    /// since.
+    /// Returns the instant of the first entry. It may be too early, because the entry may be outdated,
+    /// unless [`TimerQueue::trim`] ran since the last change.
     #[inline]
     pub(crate) fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// All entries with their instants, outdated ones included, in no particular order.
+    /// Iterates over all entries with their instants, including outdated ones, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Instant, &T)> {
         self.heap.iter().map(|Reverse((at, item))| (*at, item))
     }
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_when_they_are_due_by_instant_and_then_by_value() {
+    fn due_entries_are_popped_by_instant_and_then_by_value() {
         let mut queue = TimerQueue::default();
         for (instant, item) in [(2, 7), (1, 9), (2, 3), (5, 0)] {
             queue.arm(at(instant), item, |_, _| true);
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn outdated_entries_neither_come_out_nor_wake_the_owner() {
+    fn outdated_entries_are_not_popped_and_do_not_set_the_next_instant() {
         let mut queue = TimerQueue::default();
         (0..40).for_each(|item| queue.arm(at(item), item, |_, _| true));
         let is_current = |_, item: &u64| *item % 10 == 9;
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_by_the_entries_that_are_current() {
+    fn memory_is_bounded_by_the_number_of_current_entries() {
         let mut queue = TimerQueue::default();
         for item in 0..100_000 {
             // The last hundred entries are current.

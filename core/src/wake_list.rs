@@ -6,14 +6,14 @@ use smallvec::SmallVec;
 
 use crate::panics;
 
-/// How many wakers a list holds without an allocation.
+/// The number of wakers that a list holds without an allocation.
 const INLINE: usize = 8;
 
 /// Wakers to wake, in order.
 ///
-/// A waker is foreign code: it may call back, and it may panic. So a list is woken after every lock is
-/// released, and a panic in one waker does not keep the others from being woken. A list that is dropped wakes
-/// what is left of it.
+/// A waker is external code: it may call back, and it may panic. A list is therefore woken after every lock
+/// is released, and a panic in one waker does not prevent the others from being woken. Dropping a list
+/// wakes its remaining wakers.
 #[derive(Default)]
 pub(crate) struct WakeList {
     wakers: SmallVec<[Waker; INLINE]>,
@@ -28,7 +28,7 @@ impl WakeList {
         }
     }
 
-    /// Wakes all, and resumes the first panic: see [`panics::for_each`].
+    /// Wakes all wakers, then resumes the first panic: see [`panics::for_each`].
     pub(crate) fn wake_all(&mut self) {
         if !self.wakers.is_empty() {
             panics::for_each(self.wakers.drain(..), Waker::wake);
@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts its wakes, and panics.
+    /// Counts its wakes and panics at each.
     #[derive(Default)]
     struct Panics(AtomicUsize);
 
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waker_that_panics_keeps_no_other_from_being_woken() {
+    fn a_panicking_waker_does_not_prevent_the_others_from_being_woken() {
         for position in 0..20 {
             let (panics, counts) = (Arc::<Panics>::default(), Arc::<Counts>::default());
             let result = catch_unwind(AssertUnwindSafe(|| {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_dropped_wakes_what_is_left_of_it() {
+    fn dropping_a_list_wakes_the_remaining_wakers() {
         let counts = Arc::<Counts>::default();
         let mut list = WakeList::default();
         for _ in 0..3 {

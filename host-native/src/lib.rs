@@ -34,6 +34,7 @@
 //! | [`proxy`] | the same gate for programs in any language, as an HTTP proxy |
 //! | [`example`], [`comparison`] | the bundled pipeline and dataset, and what they take under another limit |
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod blocking;
 #[cfg(feature = "cli")]
@@ -128,3 +129,8 @@ pub mod usage;
 pub mod verdict;
 #[cfg(feature = "cli")]
 pub mod workload;
+
+/// The code of the README runs as written.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

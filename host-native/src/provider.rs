@@ -231,6 +231,7 @@ pub fn what_to_do(cause: UnavailableCause) -> &'static str {
         UnavailableCause::ModelNotFound => "check its `model` and `base_url`",
         UnavailableCause::Outage => "wait until it answers, or see `outage_patience`",
         UnavailableCause::RateLimited => "wait until it takes calls again, or see `rate_limit_patience`",
+        _ => "see what the provider said",
     }
 }
 

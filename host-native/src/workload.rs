@@ -293,7 +293,7 @@ impl Shared {
     }
 
     fn dropped_line(&self, group: &FinishedRowGroup, cells: &CellGroup, dropped: &DroppedRow) -> DroppedLine {
-        let DroppedRow { row, column, reason } = *dropped;
+        let DroppedRow { row, column, reason, .. } = *dropped;
         let index = self.by_id.get(&column).copied();
         DroppedLine {
             row: self.row_number(group.first_row, row),

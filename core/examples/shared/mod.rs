@@ -1,5 +1,5 @@
-//! What the examples `host_on_*` have in common: settings of a gate and of a pipeline, a call, and a workload of
-//! closures. Nothing here knows a runtime.
+//! Shared parts of the `host_on_*` examples: settings of a gate and of a pipeline, a call, and a workload
+//! made of closures. Nothing here depends on a runtime.
 
 use std::error::Error;
 use std::future::{Future, Ready, ready};
@@ -14,10 +14,10 @@ use tidegate_core::runtime::Host;
 use tidegate_core::task::TaskGroup;
 use tidegate_core::time::{Duration, Instant};
 
-/// The task resource that stands for the model of [`admission`].
+/// The task resource that represents the model of [`admission`].
 pub(crate) const MODEL: &str = "request:model";
 
-/// Admission to one model that takes two calls at a time.
+/// Creates the admission for one model with a capacity of two calls.
 pub(crate) fn admission() -> Result<(RequestAdmission, ResourceId), ConfigError> {
     let mut machine = RequestAdmission::new(RequestConfig::default())?;
     let model = machine.register(Instant::ZERO, "provider", "model", "default", 2)?;
@@ -25,7 +25,7 @@ pub(crate) fn admission() -> Result<(RequestAdmission, ResourceId), ConfigError>
     Ok((machine, chat))
 }
 
-/// A pipeline that fills one column of 20 rows.
+/// Creates a pipeline that fills one column of 20 rows.
 pub(crate) fn pipeline() -> Result<Pipeline, Box<dyn Error>> {
     let group = TaskGroup::model("provider", "model", 1.0);
     let column = Column::new("answer", Strategy::Cell).with_group(group).with_demand(MODEL, 1);
@@ -34,13 +34,13 @@ pub(crate) fn pipeline() -> Result<Pipeline, Box<dyn Error>> {
     Ok(Pipeline::new(plan, PipelineConfig { rows: 20, resources, ..PipelineConfig::default() })?)
 }
 
-/// Stands for a call to a provider, which takes a millisecond.
+/// Simulates a call to a provider that takes one millisecond.
 pub(crate) async fn ask<H: Host>(host: H, question: u32) -> Result<u32, Outcome> {
     host.sleep_until(host.now() + Duration::from_millis(1)).await;
     Ok(question * 2)
 }
 
-/// Returns what a call through a gate makes of its task.
+/// Returns the task outcome for the result of a call through a gate.
 pub(crate) fn outcome<T, D>(call: Result<Result<T, Outcome>, D>) -> TaskOutcome {
     match call {
         Ok(Ok(_answer)) => TaskOutcome::Success,
@@ -49,7 +49,7 @@ pub(crate) fn outcome<T, D>(call: Result<Result<T, Outcome>, D>) -> TaskOutcome 
     }
 }
 
-/// A workload whose tasks are the futures that a closure returns. Its row groups are saved nowhere.
+/// A workload whose tasks are the futures that a closure returns. Its row groups are not saved.
 pub(crate) struct Tasks<F>(pub(crate) F);
 
 impl<F, Work> Workload for Tasks<F>

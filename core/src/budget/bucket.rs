@@ -1,26 +1,26 @@
-//! A token bucket in integers.
+//! A token bucket with integer arithmetic.
 
 use super::BudgetConfig;
 use crate::time::{Duration, Instant};
 
-/// Holds up to `burst` and gains `limit` in each `window`, evenly, without rounding: credit is counted in
-/// units of `1 / window` (nanoseconds), so that one nanosecond brings `limit` of them.
+/// A bucket that holds up to `burst` and refills evenly by `limit` in each `window`, without rounding. Credit
+/// is counted in units of `1 / window` (nanoseconds), so one nanosecond adds `limit` units.
 ///
-/// Equivalent to the generic cell rate algorithm (ITU-T I.371): its theoretical arrival time is the instant
-/// at which this bucket is full.
+/// Equivalent to the generic cell rate algorithm (ITU-T I.371): the theoretical arrival time of that
+/// algorithm is the instant at which this bucket is full.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     limit: u64,
     window: i128,
     burst: u64,
-    /// Negative while overdrawn.
+    /// The credit at `at`, in units. Negative while overdrawn.
     credit: i128,
-    /// When `credit` was right.
+    /// The instant at which `credit` was computed.
     at: Instant,
 }
 
 impl Bucket {
-    /// A full bucket.
+    /// Creates a full bucket.
     pub(super) fn new(now: Instant, config: &BudgetConfig) -> Self {
         let window = i128::from(config.window.as_nanos());
         let burst = config.burst.unwrap_or(config.limit);
@@ -50,13 +50,14 @@ impl Bucket {
         self.at = self.at.max(now);
     }
 
-    /// What may be spent, rounded down.
+    /// Returns the amount that may be spent, rounded down.
     pub(super) fn available(&self, now: Instant) -> i64 {
         let whole = self.credit(now).div_euclid(self.window);
         i64::try_from(whole).unwrap_or(if whole < 0 { i64::MIN } else { i64::MAX })
     }
 
-    /// From when on `amount` may be taken. More than the bucket can hold may be taken when it is full.
+    /// Returns the earliest instant at which `amount` may be taken. An amount larger than the bucket may be
+    /// taken when the bucket is full.
     pub(super) fn fits_at(&self, now: Instant, amount: u64) -> Instant {
         let missing = self.units(amount).min(self.cap()).saturating_sub(self.credit(now));
         if missing <= 0 {
@@ -80,15 +81,15 @@ impl Bucket {
         self.put(now, credit);
     }
 
-    /// Refills by `limit` in each window from now on, and holds `burst`.
+    /// Sets the refill per window and the largest amount that the bucket holds, from now on.
     pub(super) fn set_limit(&mut self, now: Instant, limit: u64, burst: u64) {
         let credit = self.credit(now);
         (self.limit, self.burst) = (limit, burst);
         self.put(now, credit);
     }
 
-    /// Refills by `amount` in each `window` from now on; by nothing, where that is zero. `window` is above
-    /// zero.
+    /// Sets the refill to `amount` per `window` from now on. With an amount of zero nothing refills. `window`
+    /// must be above zero.
     pub(super) fn set_rate(&mut self, now: Instant, amount: u64, window: Duration) {
         let (credit, old) = (self.credit(now), self.window);
         let window = i128::from(window.as_nanos());
@@ -96,32 +97,32 @@ impl Bucket {
         if window == old {
             return self.put(now, credit);
         }
-        // In two parts, so that no product is larger than one of an amount and a span.
+        // Computed in two parts, so that every product stays as small as one of an amount and a span.
         let (whole, part) = (credit.div_euclid(old), credit.rem_euclid(old));
         self.window = window;
         self.put(now, whole.saturating_mul(window).saturating_add(part * window / old));
     }
 
-    /// Holds at most `burst` from now on.
+    /// Sets the largest amount that the bucket holds, from now on.
     pub(super) fn set_burst(&mut self, now: Instant, burst: u64) {
         let credit = self.credit(now);
         self.burst = burst;
         self.put(now, credit);
     }
 
-    /// Credit for what comes back in `span`.
+    /// Returns the credit that `span` adds.
     pub(super) fn gain(&self, span: Duration) -> i128 {
         i128::from(self.limit) * i128::from(span.as_nanos())
     }
 
-    /// Credit for an amount, which may be owed.
+    /// Returns the credit of an amount, which may be negative.
     pub(super) fn units_of(&self, amount: i128) -> i128 {
         amount.saturating_mul(self.window)
     }
 
-    /// Moves the credit between these two, of which the first is not the larger. Less than one above is not
-    /// moved: what was stated was rounded down.
-    pub(super) fn keep_between(&mut self, now: Instant, low: i128, high: i128) {
+    /// Clamps the credit to `low..=high`, where `low <= high`. A credit above `high` by less than an amount
+    /// of one is kept, because stated amounts are rounded down.
+    pub(super) fn clamp_credit(&mut self, now: Instant, low: i128, high: i128) {
         let credit = self.credit(now);
         let kept = if credit < high.saturating_add(self.window) { credit.max(low) } else { high };
         self.put(now, kept);
@@ -145,7 +146,7 @@ impl Bucket {
     /// Lowers the credit so that the bucket is not full before `span` has passed.
     pub(super) fn full_not_before(&mut self, now: Instant, span: Duration) {
         let missing = i128::from(self.limit) * i128::from(span.as_nanos());
-        // A wait longer than from empty to full says no more than "empty".
+        // A span longer than a complete refill means only that the bucket is empty.
         let credit = self.credit(now).min((self.cap() - missing).max(0));
         self.put(now, credit);
     }

@@ -1,32 +1,36 @@
-//! Rate budgets: how much may go out per minute or day, beside how much may be in flight.
+//! Rate budgets: limits on the calls and tokens per minute or day, in addition to the limit on concurrent
+//! calls.
 //!
-//! A resource may have any number of them: requests per minute, input, output or total tokens per minute,
-//! requests per day. Each is a token bucket over injected time, in integers, so equal inputs give equal
-//! answers everywhere.
+//! A resource may have any number of budgets: requests per minute, input, output or total tokens per minute,
+//! requests per day. Each is a token bucket over injected time with integer arithmetic, so equal inputs give
+//! equal results everywhere.
 //!
 //! ```text
-//! reserve     when a call goes out its estimate is taken from every budget at once, or the call waits
-//! settle      when it ends, what it used takes the place of the estimate; what was too much comes back
-//! give back   a call that was refused for too many calls (429), never reached its provider or was cancelled returns all of it;
-//!             one whose request, key, account or model was refused returns all but the request
-//! correct     what the provider says is left overrules the bucket
+//! reserve     when a call starts, its estimate is taken from every budget at once, or the call waits
+//! settle      when it ends, its usage replaces the estimate, and an excess is returned
+//! return      a call that was rate-limited (429), never reached its provider or was cancelled returns
+//!             the whole estimate; one whose request, key, account or model was rejected returns all of
+//!             it but the request
+//! correct     the remaining amount that the provider reports overrides the bucket
 //! ```
 //!
-//! In any interval, what is reserved less what comes back is at most `burst` and the refill of that interval,
-//! estimates larger than the bucket aside. One of these waits until the bucket is full and overdraws it. A
-//! budget that is overdrawn, as by a call that used more than it was estimated at, refills to zero before the
-//! next call goes out: so budgets hold on average even for callers who never estimate.
+//! In any interval, the reserved amount minus the returned amount is at most `burst` plus the refill of that
+//! interval. The exception is an estimate larger than the bucket: its call waits until the bucket is full and
+//! overdraws it. A budget that is overdrawn, for example by a call that used more than its estimate, refills
+//! to zero before the next call starts. Budgets therefore hold on average even for callers that never
+//! estimate.
 //!
-//! A dimension for which none is configured gets a budget from the headers of answers, where they say
-//! `limit`, `remaining` and `reset`: from the first answer on, so that no refusal is needed to find the rate.
-//! How, and what is not believed, is in `stated.rs`.
+//! A dimension without a configured budget gets one from the response headers that state `limit`, `remaining`
+//! and `reset`. This starts with the first answer, so no rejection is needed to find the rate. Impossible
+//! statements are ignored, and no statement stops a resource for longer than 90 seconds.
 //!
-//! Whoever waits for a budget keeps the calls of the same resource behind it, small ones too: they would
-//! spend what it waits for, and it would wait for ever.
+//! A call that waits for a budget blocks the later calls of the same resource, including small ones.
+//! Otherwise small calls would spend the budget again and again, and the large call would wait forever.
 //!
 //! ```
 //! use tidegate_core::budget::{BudgetConfig, Dimension, Usage};
-//! use tidegate_core::request::{Acquire, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig};
+//! use tidegate_core::request::{Acquire, Completion, Domain, Outcome};
+//! use tidegate_core::request::{Request, RequestAdmission, RequestConfig};
 //! use tidegate_core::time::{Duration, Instant};
 //!
 //! let mut now = Instant::ZERO;
@@ -38,7 +42,7 @@
 //! let large = Request::new(chat).estimated(Usage::tokens(3_000, 3_000));
 //! let Acquire::Granted(first) = gate.acquire(now, &large) else { panic!("the budget is whole") };
 //! let Acquire::Waiting(_) = gate.acquire(now, &large) else { panic!("and now it is spent") };
-//! // It used 1 000 less than it was estimated at; the other 5 000 come back at 100 a second.
+//! // It used 1 000 less than its estimate; the other 5 000 refill at 100 per second.
 //! let done = Completion::from(Outcome::Success).used(Usage::tokens(3_000, 2_000));
 //! let _ = gate.release(now, first, &done);
 //! assert_eq!(gate.poll_timeout(), Some(now + Duration::from_secs(50)));
@@ -69,53 +73,54 @@ pub(crate) use stated::AnsweredCall;
 
 pub use crate::call::{Dimension, Usage};
 
-/// The most a budget's `limit` and `burst` may be. Products with any span of time then fit 127 bits.
+/// The largest value of a budget's `limit` and `burst`. Products with any span of time then fit in 127 bits.
 pub const MAX_LIMIT: u64 = 1_000_000_000_000_000;
 
-/// One budget of a resource: a bucket that holds `burst` and refills by `limit` in each `window`, evenly.
+/// One budget of a resource: a bucket that holds `burst` and refills evenly by `limit` in each `window`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct BudgetConfig {
-    /// What it counts.
+    /// The quantity that the budget counts.
     pub dimension: Dimension,
-    /// How much refills in each window. In `1..=10^15`.
+    /// The amount that refills in each window, in `1..=10^15`.
     pub limit: u64,
-    /// The window. Longer than zero.
+    /// The length of the window. Longer than zero.
     pub window: Duration,
-    /// The most that may be spent at once after a rest, in `1..=10^15`; `None` is `limit`. A provider that
-    /// counts in fixed or sliding windows wants a small one: a full bucket and its refill together let
-    /// `burst + limit` through in one window.
+    /// The largest amount that may be spent at once after a rest, in `1..=10^15`. `None` means `limit`.
+    ///
+    /// Use a small burst for a provider that counts in fixed or sliding windows: a full bucket and its refill
+    /// together allow `burst + limit` in one window.
     #[cfg_attr(feature = "serde", serde(default))]
     pub burst: Option<u64>,
 }
 
 impl BudgetConfig {
-    /// `limit` in each `window`.
+    /// Creates a budget of `limit` in each `window`.
     #[must_use]
     pub const fn per(window: Duration, dimension: Dimension, limit: u64) -> Self {
         Self { dimension, limit, window, burst: None }
     }
 
-    /// `limit` a minute.
+    /// Creates a budget of `limit` per minute.
     #[must_use]
     pub const fn per_minute(dimension: Dimension, limit: u64) -> Self {
         Self::per(Duration::from_secs(60), dimension, limit)
     }
 
-    /// `limit` a day.
+    /// Creates a budget of `limit` per day.
     #[must_use]
     pub const fn per_day(dimension: Dimension, limit: u64) -> Self {
         Self::per(Duration::from_secs(86_400), dimension, limit)
     }
 
-    /// The same with another `burst`.
+    /// Returns this budget with another `burst`.
     #[must_use]
     pub const fn with_burst(self, burst: u64) -> Self {
         Self { burst: Some(burst), ..self }
     }
 
-    /// Refuses a value out of range, naming its field.
+    /// Returns an error with the field name if a value is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let range = 1..=MAX_LIMIT;
         require(range.contains(&self.limit), "budget.limit", self.limit, "a number from 1 to 10^15")?;
@@ -125,63 +130,64 @@ impl BudgetConfig {
     }
 }
 
-/// What a provider said about one budget, as in the `x-ratelimit-*` headers of an answer, parsed into
+/// A provider's statement about one budget, such as the `x-ratelimit-*` headers of an answer, parsed into
 /// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Correction {
-    /// Which budgets it is about.
+    /// The dimension of the budgets that it applies to.
     pub dimension: Dimension,
-    /// The window it is about; `None` for the budget whose limit is `limit`, or else the one of the shortest
-    /// window.
+    /// The window of the budget that it applies to. `None` selects the budget whose limit equals `limit`, or
+    /// else the one with the shortest window.
     #[cfg_attr(feature = "serde", serde(default))]
     pub window: Option<Duration>,
-    /// How much the provider allows in each window. Less than configured lowers the budget; more never lifts
-    /// it above what was configured.
+    /// The amount that the provider allows in each window. A lower value than configured lowers the budget. A
+    /// higher value never raises it above the configured limit.
     #[cfg_attr(feature = "serde", serde(default))]
     pub limit: Option<u64>,
-    /// How much is left.
+    /// The remaining amount.
     #[cfg_attr(feature = "serde", serde(default))]
     pub remaining: Option<u64>,
-    /// How long until all of it is back.
+    /// The time until the whole amount is available again.
     #[cfg_attr(feature = "serde", serde(default))]
     pub reset_after: Option<Duration>,
 }
 
 impl Correction {
-    /// Nothing said yet about `dimension`.
+    /// Creates an empty statement about `dimension`.
     #[must_use]
     pub const fn of(dimension: Dimension) -> Self {
         Self { dimension, window: None, limit: None, remaining: None, reset_after: None }
     }
 }
 
-/// Where a budget comes from.
+/// The origin of a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum BudgetSource {
-    /// The settings.
+    /// The configured settings.
     #[default]
     Settings,
     /// The headers of the provider's answers.
     Headers,
 }
 
-/// A rate that a provider states: so much of what in how long.
+/// A rate that a provider states: an amount of one dimension per window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct StatedRate {
-    /// What it counts.
+    /// The quantity that the rate limits.
     pub dimension: Dimension,
-    /// How much is allowed in each window.
+    /// The amount that is allowed in each window.
     pub limit: u64,
-    /// The window.
+    /// The length of the window.
     pub window: Duration,
 }
 
 impl StatedRate {
-    /// The rate that a budget keeps to.
+    /// Returns the rate of a budget.
     #[must_use]
     pub fn of(budget: &BudgetSnapshot) -> Self {
         let BudgetConfig { dimension, window, .. } = budget.config;
@@ -197,7 +203,7 @@ impl StatedRate {
         }
     }
 
-    /// Its name in a capacity plan: `requests_per_minute`, or `requests_in_10s`.
+    /// Returns the name in a capacity plan: `requests_per_minute`, or `requests_in_10s`.
     #[must_use]
     pub fn name(&self) -> String {
         let noun = self.noun().replace(' ', "_");
@@ -208,7 +214,7 @@ impl StatedRate {
     }
 }
 
-/// The unit that a window is.
+/// Returns the name of the unit that equals `window`, if there is one.
 fn unit_of(window: Duration) -> Option<&'static str> {
     let secs = window.as_nanos() / 1_000_000_000;
     Some(match secs {
@@ -234,27 +240,28 @@ impl fmt::Display for StatedRate {
 /// The state of one budget at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct BudgetSnapshot {
-    /// Its settings.
+    /// The configured or derived settings.
     pub config: BudgetConfig,
-    /// The limit in force: the configured one, or a lower one that the provider named.
+    /// The limit in force: the configured one, or a lower one that the provider stated.
     pub limit: u64,
-    /// What may be spent now, rounded down; negative while it is overdrawn.
+    /// The amount that may be spent now, rounded down. Negative while the budget is overdrawn.
     pub available: i64,
-    /// Estimates of calls that are out.
+    /// The sum of the estimates of calls in flight.
     pub reserved: u64,
-    /// Where it comes from.
+    /// The origin of the budget.
     pub source: BudgetSource,
 }
 
-/// What the statements of an answer changed.
+/// The changes made by the statements of one answer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Feedback {
     /// Configured budgets that changed.
     pub(crate) corrected: Vec<Corrected>,
     /// Rates that were not known before.
     pub(crate) learned: Vec<StatedRate>,
-    /// Whether any budget was looked at.
+    /// Whether any budget was corrected or any statement was processed.
     pub(crate) is_any: bool,
 }
 
@@ -277,9 +284,9 @@ struct Budget {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Budgets {
     entries: Vec<Budget>,
-    /// The first grant that these budgets know of: calls that were out when they were set settle nothing.
-    since: u64,
-    /// Those that the provider states. `None` while it states none.
+    /// The number of the first grant that these budgets count. Earlier calls settle nothing.
+    first_grant: u64,
+    /// The budgets that the provider states. `None` while there are none.
     stated: Option<Box<Stated>>,
 }
 
@@ -287,15 +294,15 @@ pub(crate) struct Budgets {
 #[derive(Clone, Debug, Default)]
 struct Stated {
     entries: Vec<StatedBudget>,
-    /// What a call uses: the mean of those that said it, the latest counting most.
+    /// The typical usage of a call: a mean over calls with known usage, in which later calls count more.
     typical: Usage,
 }
 
 impl Budgets {
-    /// Full budgets, for grants from number `since` on. The settings were validated.
-    pub(crate) fn new(now: Instant, configs: &[BudgetConfig], since: u64) -> Self {
+    /// Creates full budgets that count grants from number `first_grant` on. `configs` must be valid.
+    pub(crate) fn new(now: Instant, configs: &[BudgetConfig], first_grant: u64) -> Self {
         let full = |config: &BudgetConfig| Budget { config: *config, bucket: Bucket::new(now, config), reserved: 0 };
-        Self { entries: configs.iter().map(full).collect(), since, stated: None }
+        Self { entries: configs.iter().map(full).collect(), first_grant, stated: None }
     }
 
     #[inline]
@@ -303,10 +310,11 @@ impl Budgets {
         self.entries.is_empty() && self.stated.is_none()
     }
 
-    /// From when on a call of this estimate fits all budgets, if it does not now.
+    /// Returns the earliest instant at which a call with this estimate fits all budgets, or `None` if it fits
+    /// now.
     #[inline]
     pub(crate) fn fits_at(&self, now: Instant, estimate: Usage) -> Option<Instant> {
-        // Most resources have no budget: then this is one branch, as in the other two.
+        // Most resources have no budget. This method, `reserve` and `settle` then cost one branch each.
         if self.is_empty() { None } else { self.all_fit_at(now, estimate) }
     }
 
@@ -316,26 +324,30 @@ impl Budgets {
         fits.chain(stated).max().filter(|at| *at > now)
     }
 
-    /// The stated budget that a call of this estimate waits for longest, and from when on it fits that.
+    /// Returns the stated budget that a call with this estimate waits for longest, and the instant at which
+    /// it fits.
     fn stated_fit_at(&self, now: Instant, estimate: Usage) -> Option<(&StatedBudget, Instant)> {
         let stated = self.stated.as_deref()?;
         let reserved = self.reserved_for(estimate);
-        // A call that is not estimated may use more than usual: there is room for twice as much, or it waits.
+        // A call without an estimate may use more than usual, so it waits until there is room for twice as
+        // much.
         let spare = if estimate == Usage::default() { reserved } else { Usage::default() };
         let fits = stated.entries.iter().map(|budget| (budget, budget.fits_at(now, reserved, spare)));
         fits.max_by_key(|(_, at)| *at)
     }
 
-    /// The rate that the provider states, if that is what a call of this estimate waits for.
+    /// Returns the rate stated by the provider, if a call with this estimate waits for it.
     pub(crate) fn holding_rate(&self, now: Instant, estimate: Usage) -> Option<StatedRate> {
         let until = self.fits_at(now, estimate)?;
         let (budget, _) = self.stated_fit_at(now, estimate).filter(|(_, at)| *at == until)?;
         Some(StatedRate::of(&budget.snapshot(now)))
     }
 
-    /// What is reserved for a call: its estimate, or what calls usually use where there is none. Of its
-    /// output, which is most often estimated at the most that is allowed, no more than twice what is usual.
-    /// Where tokens are configured, the estimate as it is.
+    /// Returns the amount to reserve for a call.
+    ///
+    /// This is the estimate if a token budget is configured. Otherwise it is the typical usage for a call
+    /// without an estimate, and the output of an estimate is limited to twice the typical output. Output is
+    /// most often estimated at the largest allowed value.
     fn reserved_for(&self, estimate: Usage) -> Usage {
         let is_configured = self.entries.iter().any(|budget| budget.config.dimension != Dimension::Requests);
         let Some(typical) = self.stated.as_deref().filter(|_| !is_configured).map(|stated| stated.typical) else {
@@ -344,11 +356,11 @@ impl Budgets {
         if estimate == Usage::default() {
             return typical;
         }
-        let most = if typical.output_tokens == 0 { u32::MAX } else { typical.output_tokens.saturating_mul(2) };
-        Usage { output_tokens: estimate.output_tokens.min(most), ..estimate }
+        let max_output = if typical.output_tokens == 0 { u32::MAX } else { typical.output_tokens.saturating_mul(2) };
+        Usage { output_tokens: estimate.output_tokens.min(max_output), ..estimate }
     }
 
-    /// Takes the estimate of a call that goes out under number `grant`. Returns what was taken.
+    /// Reserves the estimate of the call with number `grant`. Returns the reserved amount.
     #[inline]
     pub(crate) fn reserve(&mut self, now: Instant, grant: u64, estimate: Usage) -> Usage {
         if self.is_empty() { estimate } else { self.reserve_all(now, grant, estimate) }
@@ -367,7 +379,7 @@ impl Budgets {
         estimate
     }
 
-    /// Replaces the estimate of call number `grant` by what it cost.
+    /// Replaces the estimate of call number `grant` by its actual usage.
     #[inline]
     pub(crate) fn settle(&mut self, now: Instant, grant: u64, estimate: Usage, done: &Completion) {
         if !self.is_empty() {
@@ -379,11 +391,11 @@ impl Budgets {
         let used = match (done.outcome, done.usage) {
             (Outcome::RateLimited | Outcome::ConnectionFailed, _) | (Outcome::LocalCancelled, None) => None,
             (outcome, None) if outcome.is_refusal() => Some(Usage::default()),
-            // What failed on the way may have been counted: only a refusal or the caller's own word says it
-            // was not.
+            // A call that failed on the way may have been counted by the provider. Only a rejection, a failed
+            // connection or a cancellation by the caller means that it was not.
             (_, usage) => Some(usage.unwrap_or(estimate)),
         };
-        let is_known = grant >= self.since;
+        let is_known = grant >= self.first_grant;
         for budget in self.entries.iter_mut().filter(|_| is_known) {
             let amount = estimate.of(budget.config.dimension);
             budget.reserved -= amount;
@@ -397,14 +409,14 @@ impl Budgets {
         if let Some(used) = done.usage {
             stated.typical = mean(stated.typical, used);
         }
-        stated.entries.retain(|budget| !budget.is_silent());
+        stated.entries.retain(|budget| !budget.has_expired());
         if stated.entries.is_empty() {
             self.stated = None;
         }
     }
 
-    /// Takes over what an answer said of all dimensions. `learns`: those that are not configured get budgets
-    /// of it.
+    /// Applies the statements of an answer. If `learns` is true, dimensions that are not configured get
+    /// budgets from them.
     pub(crate) fn apply(
         &mut self,
         now: Instant,
@@ -418,10 +430,10 @@ impl Budgets {
             if is_configured {
                 feedback.corrected.extend(self.correct(now, correction));
             } else if let Some(statement) = Statement::of(correction).filter(|_| learns) {
-                let is_new = self.state(now, correction, &statement, call);
+                let is_new = self.apply_statement(now, correction, &statement, call);
                 feedback.is_any = true;
                 let known =
-                    self.stated.iter().flat_map(|stated| &stated.entries).find(|budget| budget.is_of(correction));
+                    self.stated.iter().flat_map(|stated| &stated.entries).find(|budget| budget.applies_to(correction));
                 feedback.learned.extend(known.filter(|_| is_new).map(|budget| StatedRate::of(&budget.snapshot(now))));
             }
         }
@@ -429,11 +441,18 @@ impl Budgets {
         feedback
     }
 
-    /// Takes over a statement; answers whether its rate was not known.
-    fn state(&mut self, now: Instant, correction: &Correction, statement: &Statement, call: &AnsweredCall) -> bool {
+    /// Applies a statement about a dimension that is not configured. Returns whether its rate was unknown
+    /// before.
+    fn apply_statement(
+        &mut self,
+        now: Instant,
+        correction: &Correction,
+        statement: &Statement,
+        call: &AnsweredCall,
+    ) -> bool {
         let stated = self.stated.get_or_insert_default();
         let typical = stated.typical;
-        if let Some(budget) = stated.entries.iter_mut().find(|budget| budget.is_of(correction)) {
+        if let Some(budget) = stated.entries.iter_mut().find(|budget| budget.applies_to(correction)) {
             return budget.apply(now, statement, call, typical);
         }
         let has_room = stated.entries.len() < MOST_STATED;
@@ -443,7 +462,7 @@ impl Budgets {
         has_room
     }
 
-    /// Takes over what the provider said; answers the budget that changed, if one did.
+    /// Applies a statement to the configured budget that it is about. Returns the budget if it changed.
     pub(crate) fn correct(&mut self, now: Instant, correction: &Correction) -> Option<Corrected> {
         let of_dimension = |budget: &&mut Budget| budget.config.dimension == correction.dimension;
         let budget = match correction.window {
@@ -475,7 +494,7 @@ impl Budgets {
     }
 }
 
-/// A mean in which the latest counts an eighth.
+/// Returns a mean in which the latest value counts one eighth.
 fn mean(before: Usage, latest: Usage) -> Usage {
     let of = |before: u32, latest: u32| {
         if before == 0 { latest } else { ((u64::from(before) * 7 + u64::from(latest)).div_ceil(8)) as u32 }
@@ -494,10 +513,11 @@ impl Budget {
         }
         match (correction.remaining, correction.reset_after) {
             (Some(remaining), _) => {
-                // The provider may have counted all calls that are out, or none of them yet.
+                // The provider may have counted all calls in flight, or none of them yet.
                 let remaining = remaining.min(MAX_LIMIT);
                 self.bucket.lower_to(now, remaining);
-                // A provider that allows more than was configured says nothing about what was configured.
+                // If the provider's limit is above the configured one, its remaining amount says nothing
+                // about ours.
                 if correction.limit.is_none_or(|limit| limit <= self.config.limit) {
                     self.bucket.raise_to(now, remaining.saturating_sub(self.reserved));
                 }

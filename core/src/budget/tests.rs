@@ -14,7 +14,7 @@ fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// One token a second, up to 60.
+/// One token per second, up to 60.
 fn tokens() -> BudgetConfig {
     BudgetConfig::per_minute(Dimension::TotalTokens, 60)
 }
@@ -23,7 +23,7 @@ fn call(tokens: u32) -> Request {
     Request::new(CHAT).estimated(Usage::tokens(tokens, 0))
 }
 
-fn go(bench: &mut Bench, tokens: u32) -> RequestLease {
+fn start(bench: &mut Bench, tokens: u32) -> RequestLease {
     bench.machine.try_acquire(bench.now, &call(tokens)).expect("the budget suffices")
 }
 
@@ -31,7 +31,7 @@ fn available(bench: &Bench) -> i64 {
     bench.state().budgets[0].available
 }
 
-/// Drives the machine to `at` as a host does, and answers who was granted when.
+/// Drives the machine to `at` as a host does. Returns the granted waiters with their instants.
 fn run_until(bench: &mut Bench, at: Instant) -> Vec<(Instant, WaiterId)> {
     let mut granted = Vec::new();
     while let Some(due) = bench.machine.poll_timeout().filter(|due| *due <= at) {
@@ -52,19 +52,19 @@ fn run_until(bench: &mut Bench, at: Instant) -> Vec<(Instant, WaiterId)> {
 }
 
 #[test]
-fn a_call_goes_out_at_the_nanosecond_its_budget_has_refilled() {
+fn a_call_starts_at_the_nanosecond_at_which_its_budget_has_refilled() {
     let mut bench = bench(&[BudgetConfig::per(Duration::from_nanos(7), Dimension::Requests, 3).with_burst(1)]);
-    let lease = go(&mut bench, 0);
+    let lease = start(&mut bench, 0);
     bench.end(lease, Outcome::Success);
     let waiter = bench.wait(call(0));
-    // A third of 7 ns is no whole number of them: the third one is the first that suffices.
+    // A third of 7 ns is not a whole number, so 3 ns is the first instant with enough credit.
     let due = Instant::from_nanos(3);
     assert_eq!(bench.machine.poll_timeout(), Some(due));
     assert_eq!(run_until(&mut bench, Instant::from_nanos(10)), [(due, waiter)]);
 }
 
 #[test]
-fn a_call_takes_from_all_budgets_or_from_none() {
+fn a_call_reserves_from_all_budgets_or_from_none() {
     let minute = BudgetConfig::per_minute(Dimension::Requests, 60);
     let input = BudgetConfig::per_minute(Dimension::InputTokens, 600);
     let output = BudgetConfig::per_minute(Dimension::OutputTokens, 60);
@@ -79,10 +79,10 @@ fn a_call_takes_from_all_budgets_or_from_none() {
 }
 
 #[test]
-fn a_call_that_came_too_early_was_cancelled_or_never_arrived_gives_everything_back() {
+fn a_call_that_was_rate_limited_cancelled_or_never_connected_returns_its_estimate() {
     for outcome in [Outcome::RateLimited, Outcome::LocalCancelled, Outcome::ConnectionFailed] {
         let mut bench = bench(&[tokens(), BudgetConfig::per_day(Dimension::Requests, 5)]);
-        let lease = go(&mut bench, 60);
+        let lease = start(&mut bench, 60);
         bench.end(lease, outcome);
         let budgets = bench.state().budgets;
         assert_eq!((budgets[0].available, budgets[1].available), (60, 5), "{outcome:?}");
@@ -91,21 +91,21 @@ fn a_call_that_came_too_early_was_cancelled_or_never_arrived_gives_everything_ba
 }
 
 #[test]
-fn a_call_that_was_refused_counts_as_a_request_without_tokens() {
+fn a_call_that_was_rejected_counts_as_a_request_without_tokens() {
     for outcome in [Outcome::RequestRefused, Outcome::KeyRefused, Outcome::QuotaExhausted, Outcome::ModelNotFound] {
         let mut bench = bench(&[tokens(), BudgetConfig::per_day(Dimension::Requests, 5)]);
-        let lease = go(&mut bench, 60);
+        let lease = start(&mut bench, 60);
         bench.end(lease, outcome);
         let budgets = bench.state().budgets;
         assert_eq!((budgets[0].available, budgets[1].available), (60, 4), "{outcome:?}");
-        let lease = go(&mut bench, 60);
+        let lease = start(&mut bench, 60);
         bench.end(lease, Completion::new(outcome).used(Usage::tokens(10, 0)));
-        assert_eq!(available(&bench), 50, "what the provider says it used counts all the same");
+        assert_eq!(available(&bench), 50, "usage reported by the provider still counts");
     }
 }
 
 #[test]
-fn a_call_that_failed_on_the_way_keeps_its_estimate_spent() {
+fn the_estimate_of_a_call_that_failed_on_the_way_stays_spent() {
     let failures = [
         Outcome::ProviderFailure,
         Outcome::ProviderTimeout,
@@ -115,27 +115,27 @@ fn a_call_that_failed_on_the_way_keeps_its_estimate_spent() {
     ];
     for outcome in failures {
         let mut bench = bench(&[tokens()]);
-        let lease = go(&mut bench, 40);
+        let lease = start(&mut bench, 40);
         bench.end(lease, outcome);
         assert_eq!(available(&bench), 20, "{outcome:?}");
     }
 }
 
 #[test]
-fn what_a_call_used_takes_the_place_of_its_estimate() {
+fn the_usage_of_a_call_replaces_its_estimate() {
     let mut bench = bench(&[tokens()]);
-    let lease = go(&mut bench, 50);
+    let lease = start(&mut bench, 50);
     bench.end(lease, Completion::new(Outcome::Success).used(Usage::tokens(10, 5)));
     assert_eq!(available(&bench), 45);
-    let lease = go(&mut bench, 1);
+    let lease = start(&mut bench, 1);
     bench.end(lease, Completion::new(Outcome::LocalCancelled).used(Usage::tokens(20, 0)));
-    assert_eq!(available(&bench), 25, "a stream that was cut half-way has used what it has used");
+    assert_eq!(available(&bench), 25, "the tokens of a stream that was cut half-way count");
 }
 
 #[test]
-fn callers_who_never_estimate_are_held_by_what_they_used() {
+fn calls_without_estimates_are_limited_by_their_actual_usage() {
     let mut bench = bench(&[tokens()]);
-    let lease = go(&mut bench, 0);
+    let lease = start(&mut bench, 0);
     bench.end(lease, Completion::new(Outcome::Success).used(Usage::tokens(90, 0)));
     assert_eq!(available(&bench), -30);
     let waiter = bench.wait(call(0));
@@ -146,16 +146,16 @@ fn callers_who_never_estimate_are_held_by_what_they_used() {
 #[test]
 fn an_estimate_larger_than_the_bucket_waits_until_it_is_full_and_overdraws_it() {
     let mut bench = bench(&[tokens()]);
-    let _small = go(&mut bench, 10);
+    let _small = start(&mut bench, 10);
     let waiter = bench.wait(call(1_000));
     assert_eq!(run_until(&mut bench, Instant::ZERO + secs(20)), [(Instant::ZERO + secs(10), waiter)]);
     assert_eq!(available(&bench), 60 - 1_000 + 10);
 }
 
 #[test]
-fn a_small_call_does_not_spend_what_a_large_one_waits_for() {
+fn a_small_call_does_not_spend_the_budget_that_a_large_call_waits_for() {
     let mut bench = bench(&[tokens()]);
-    let _spent = go(&mut bench, 30);
+    let _spent = start(&mut bench, 30);
     let large = bench.wait(call(60));
     let group = bench.machine.group("another", 1.0).expect("a valid weight");
     let small = bench.wait(call(5).in_group(group));
@@ -166,9 +166,9 @@ fn a_small_call_does_not_spend_what_a_large_one_waits_for() {
 }
 
 #[test]
-fn when_a_large_call_withdraws_the_small_one_behind_it_goes_at_once() {
+fn when_a_large_call_is_cancelled_the_small_one_behind_it_starts_at_once() {
     let mut bench = bench(&[tokens()]);
-    let _spent = go(&mut bench, 30);
+    let _spent = start(&mut bench, 30);
     let large = bench.wait(call(60));
     let small = bench.wait(call(5));
     assert!(bench.machine.cancel(bench.now, large));
@@ -176,15 +176,15 @@ fn when_a_large_call_withdraws_the_small_one_behind_it_goes_at_once() {
 }
 
 #[test]
-fn when_a_large_call_times_out_the_small_one_behind_it_goes_at_that_instant() {
-    for is_tried in [false, true] {
+fn when_a_large_call_times_out_the_small_one_behind_it_starts_at_that_instant() {
+    for is_try_made in [false, true] {
         let mut bench = bench(&[tokens()]);
-        let _spent = go(&mut bench, 30);
+        let _spent = start(&mut bench, 30);
         let _large = bench.wait(call(60).within(secs(3)));
         let small = bench.wait(call(5));
         bench.after(secs(3));
-        // A try refuses who is overdue but serves nobody; the wake-up it leaves is due at once.
-        if is_tried {
+        // A `try_acquire` rejects overdue waiters but grants none. The timeout that it leaves is due at once.
+        if is_try_made {
             assert!(bench.machine.try_acquire(bench.now, &call(1)).is_err());
         }
         let at = bench.now;
@@ -197,13 +197,13 @@ fn a_spent_budget_does_not_block_a_neighbour_under_the_same_cap() {
     let mut bench = bench(&[tokens()]);
     let model = bench.machine.register(bench.now, "provider", "model", "default", 8).expect("a valid cap");
     let neighbour = bench.machine.resource(model, Domain::Embedding).expect("a known model");
-    let _spent = go(&mut bench, 60);
+    let _spent = start(&mut bench, 60);
     bench.wait(call(60));
     assert!(bench.machine.try_acquire(bench.now, &Request::new(neighbour)).is_ok());
 }
 
 #[test]
-fn the_provider_s_word_lowers_a_budget_and_its_waiters_wait_longer() {
+fn a_statement_of_the_provider_lowers_a_budget_and_its_waiters_wait_longer() {
     let mut bench = bench(&[tokens()]);
     let correction = Correction { remaining: Some(5), ..Correction::of(Dimension::TotalTokens) };
     assert!(bench.machine.correct_budget(bench.now, CHAT, &correction));
@@ -214,23 +214,23 @@ fn the_provider_s_word_lowers_a_budget_and_its_waiters_wait_longer() {
 }
 
 #[test]
-fn the_provider_s_word_raises_a_budget_to_what_calls_on_the_way_cannot_have_spent() {
+fn a_statement_raises_a_budget_to_the_amount_that_calls_in_flight_cannot_have_spent() {
     let mut bench = bench(&[tokens()]);
-    let lease = go(&mut bench, 60);
+    let lease = start(&mut bench, 60);
     bench.end(lease, Outcome::Success);
     let waiter = bench.wait(call(20));
     let correction = Correction { remaining: Some(50), ..Correction::of(Dimension::TotalTokens) };
     assert!(bench.machine.correct_budget(bench.now, CHAT, &correction));
     let (granted, _lease) = bench.granted().remove(0);
     assert_eq!((granted, available(&bench)), (waiter, 30));
-    // The answer may be older than the call of 20 that is out: 60 left may mean 40.
+    // The answer may be older than the call of 20 in flight, so a remaining amount of 60 may mean 40.
     let correction = Correction { remaining: Some(60), ..correction };
     assert!(bench.machine.correct_budget(bench.now, CHAT, &correction));
     assert_eq!(available(&bench), 40);
 }
 
 #[test]
-fn the_provider_s_limit_lowers_a_budget_and_never_lifts_it_above_what_was_configured() {
+fn a_limit_of_the_provider_lowers_a_budget_and_never_raises_it_above_the_configured_limit() {
     let mut bench = bench(&[tokens()]);
     let correction = |limit| Correction { limit: Some(limit), ..Correction::of(Dimension::TotalTokens) };
     assert!(bench.machine.correct_budget(bench.now, CHAT, &correction(30)));
@@ -241,11 +241,11 @@ fn the_provider_s_limit_lowers_a_budget_and_never_lifts_it_above_what_was_config
     assert_eq!(bench.state().budgets[0].limit, 60);
     let rich = Correction { remaining: Some(900), ..correction(1_000) };
     bench.machine.correct_budget(bench.now, CHAT, &rich);
-    assert_eq!(available(&bench), 30, "what is left of the provider's limit says nothing about ours");
+    assert_eq!(available(&bench), 30, "the remaining amount of a higher limit does not raise ours");
 }
 
 #[test]
-fn a_reset_time_alone_means_the_budget_is_not_full_before() {
+fn a_reset_time_alone_means_that_the_budget_is_not_full_before_it() {
     let mut bench = bench(&[tokens()]);
     let correction = Correction { reset_after: Some(secs(45)), ..Correction::of(Dimension::TotalTokens) };
     assert!(bench.machine.correct_budget(bench.now, CHAT, &correction));
@@ -253,7 +253,7 @@ fn a_reset_time_alone_means_the_budget_is_not_full_before() {
 }
 
 #[test]
-fn a_correction_finds_its_budget_by_window_by_limit_or_by_the_shortest_window() {
+fn a_correction_selects_its_budget_by_window_by_limit_or_by_the_shortest_window() {
     let day = BudgetConfig::per_day(Dimension::Requests, 1_000);
     let minute = BudgetConfig::per_minute(Dimension::Requests, 60);
     let mut bench = bench(&[day, minute]);
@@ -275,17 +275,17 @@ fn a_correction_finds_its_budget_by_window_by_limit_or_by_the_shortest_window() 
 }
 
 #[test]
-fn calls_that_were_out_when_budgets_were_set_settle_nothing() {
+fn calls_in_flight_when_budgets_are_set_settle_nothing() {
     let mut bench = bench(&[]);
     let before = bench.take(1).remove(0);
     bench.machine.set_budgets(bench.now, CHAT, &[tokens()]).expect("a valid budget");
-    let _since = go(&mut bench, 20);
+    let _since = start(&mut bench, 20);
     bench.end(before, Completion::new(Outcome::Success).used(Usage::tokens(30, 0)));
     assert_eq!(available(&bench), 40);
 }
 
 #[test]
-fn a_budget_out_of_range_is_refused_with_its_field() {
+fn a_budget_out_of_range_is_rejected_with_its_field() {
     let mut bench = bench(&[]);
     for (budget, text) in [
         (BudgetConfig::per_minute(Dimension::Requests, 0), "`budget.limit` is 0; expected a number from 1 to 10^15"),
@@ -301,7 +301,7 @@ fn a_budget_out_of_range_is_refused_with_its_field() {
 }
 
 #[test]
-fn the_largest_numbers_overflow_nothing() {
+fn the_largest_numbers_do_not_overflow() {
     let huge = BudgetConfig::per(Duration::MAX, Dimension::TotalTokens, MAX_LIMIT);
     let mut bench = bench(&[huge, BudgetConfig::per(Duration::from_nanos(1), Dimension::TotalTokens, MAX_LIMIT)]);
     let lease = bench.machine.try_acquire(bench.now, &Request::new(CHAT).estimated(Usage::tokens(u32::MAX, u32::MAX)));

@@ -10,10 +10,10 @@ use super::shared::Shared;
 use crate::pipeline::{FinishedRowGroup, SaveError};
 use crate::runtime::Host;
 
-/// A finished row group that is being saved, spawned on the host by [`Run`](super::Run).
+/// A job that saves one finished row group, spawned on the host by [`Run`](super::Run).
 ///
-/// It runs to its end also when the run is cancelled or dropped. Dropped half-way, it reports the group as
-/// not saved.
+/// It runs to its end even if the run is cancelled or dropped. If it is dropped before its end, it reports
+/// the group as not saved.
 pub type Checkpoint<H, W> = Job<H, CheckpointKind<W>>;
 
 /// The kind of job that saves a row group.

@@ -15,10 +15,10 @@ use super::state::PendingHook;
 use crate::pipeline::{Hook, HookError};
 use crate::runtime::Host;
 
-/// A hook of a row group that is being called, spawned on the host by [`Run`](super::Run).
+/// A job that calls one hook of a row group, spawned on the host by [`Run`](super::Run).
 ///
-/// It runs to its end also when the run is cancelled or dropped. Dropped half-way, it reports that the hook
-/// failed.
+/// It runs to its end even if the run is cancelled or dropped. If it is dropped before its end, it reports
+/// that the hook failed.
 pub type HookCall<H, W> = Job<H, HookKind<W>>;
 
 /// The kind of job that calls a hook.
@@ -28,7 +28,7 @@ pub struct HookKind<W> {
     workload: PhantomData<fn(W)>,
 }
 
-/// The hook of a workload, as a future. Returns the rows to leave out, for a pre-batch hook.
+/// The hook of a workload, as a future. A pre-batch hook resolves with the rows to leave out.
 pub struct HookWork<W> {
     workload: Arc<W>,
     pending: PendingHook,
@@ -82,6 +82,12 @@ impl<W: Workload> JobKind for HookKind<W> {
 impl From<Failure> for HookError {
     fn from(Failure(message): Failure) -> Self {
         Self(message)
+    }
+}
+
+impl<W> fmt::Debug for HookWork<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HookWork").finish_non_exhaustive()
     }
 }
 

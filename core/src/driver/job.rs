@@ -1,4 +1,5 @@
-//! What a run spawns on its host: a future of the workload that reports its end to the machine exactly once.
+//! The jobs that a run spawns on its host. A job is a future of the workload that reports its end to the
+//! machine exactly once.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -13,51 +14,53 @@ use super::shared::Shared;
 use crate::panics;
 use crate::runtime::Host;
 
-/// One kind of job: what it calls in the workload, and where it reports.
+/// A kind of job: the workload code that it calls, and the place where it reports.
 pub trait JobKind: fmt::Debug {
-    /// What the future is made from.
+    /// The input that the future is made from.
     type Start;
-    /// The code of the workload.
+    /// The future of the workload.
     type Work: Future<Output = Result<Self::Output, Self::Error>>;
-    /// What a job that succeeds returns.
+    /// The output of a successful job.
     type Output;
-    /// Why a job failed.
+    /// The error of a failed job.
     type Error: From<Failure>;
 
-    /// What an error says that comes from a panic.
+    /// The start of the error message for a panic.
     const PANICKED: &'static str;
-    /// The same for a panic while the future is dropped.
+    /// The start of the error message for a panic while the future is dropped.
     const PANICKED_IN_DROP: &'static str;
 
-    /// Calls the workload.
+    /// Starts the future of the workload.
     fn start(start: Self::Start) -> Self::Work;
 
-    /// Returns the result of a job that must stop. If it need not, `waker` is woken when it must.
+    /// Returns the output of a job that must stop. Otherwise returns `None` and arranges that `waker` is
+    /// woken when it must.
     fn poll_stop<H: Host>(&mut self, _shared: &Shared<H>, _waker: &Waker) -> Option<Self::Output> {
         None
     }
 
-    /// Reports the result to the machine; `None` if the job was dropped before its end.
+    /// Reports the result to the machine. `None` means that the job was dropped before its end.
     fn report<H: Host>(&mut self, shared: &Shared<H>, result: Option<Result<Self::Output, Self::Error>>);
 }
 
-/// A failure of a job that is not an error of its workload: a panic, or the loss of its future.
+/// A failure that is not an error of the workload: a panic, or the loss of the job's future.
+#[derive(Debug)]
 pub struct Failure(pub(super) String);
 
 pin_project! {
     /// A job of a run, spawned on the host by [`Run`](super::Run). Its kinds are [`Worker`](super::Worker),
     /// [`Checkpoint`](super::Checkpoint) and [`HookCall`](super::HookCall).
     ///
-    /// However it ends, dropped half-way included, the machine gets its result once, after its future is
-    /// dropped. A panic in the workload is an error with the panic's message, and does not reach the host
-    /// where it can be caught (feature `std`).
+    /// The machine gets the result exactly once, after the future of the workload is dropped. This also holds
+    /// for a job that is dropped before its end. With the feature `std`, a panic in the workload becomes an
+    /// error with the panic's message and does not reach the host.
     #[must_use = "a job that is not polled ends as lost"]
     pub struct Job<H, K>
     where
         H: Host,
         K: JobKind,
     {
-        // Dropped in this order: what the job owns first, the report to the machine last.
+        // Fields are dropped in this order, so the report to the machine comes last.
         #[pin]
         work: Option<K::Work>,
         // Taken at the first poll.
@@ -68,7 +71,7 @@ pin_project! {
 
 impl<H: Host, K: JobKind> Job<H, K> {
     pub(super) fn new(shared: Arc<Shared<H>>, kind: K, start: K::Start) -> Self {
-        Self { work: None, start: Some(start), report: Report { shared, kind, is_made: false } }
+        Self { work: None, start: Some(start), report: Report { shared, kind, is_sent: false } }
     }
 }
 
@@ -77,7 +80,7 @@ impl<H: Host, K: JobKind> Future for Job<H, K> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
-        if this.report.is_made {
+        if this.report.is_sent {
             return Poll::Ready(());
         }
         let polled = panics::catch(K::PANICKED, || {
@@ -89,7 +92,8 @@ impl<H: Host, K: JobKind> Future for Job<H, K> {
             }
             match this.work.as_mut().as_pin_mut() {
                 Some(work) => work.poll(context).map(Some),
-                // Only after a panic in `K::start` that unwound to a host which polls again.
+                // Reached only if `K::start` panicked, the panic unwound to the host, and the host polls
+                // again.
                 None => Poll::Ready(None),
             }
         });
@@ -103,7 +107,7 @@ impl<H: Host, K: JobKind> Future for Job<H, K> {
             (Some(Ok(_)), Err(message)) => Some(Err(K::Error::from(Failure(message)))),
             (result, _) => result,
         };
-        this.report.make(result);
+        this.report.send(result);
         Poll::Ready(())
     }
 }
@@ -114,25 +118,25 @@ impl<H: Host, K: JobKind> fmt::Debug for Job<H, K> {
     }
 }
 
-/// The report that the machine waits for. Dropped before it is made, it reports the job as lost.
+/// The report that the machine waits for. If it is dropped before it is sent, it reports the job as lost.
 struct Report<H: Host, K: JobKind> {
     shared: Arc<Shared<H>>,
     kind: K,
-    is_made: bool,
+    is_sent: bool,
 }
 
 impl<H: Host, K: JobKind> Report<H, K> {
-    fn make(&mut self, result: Option<Result<K::Output, K::Error>>) {
-        // First, so that a waker that panics does not make it twice.
-        self.is_made = true;
+    fn send(&mut self, result: Option<Result<K::Output, K::Error>>) {
+        // Set first, so that a panicking waker does not cause a second report.
+        self.is_sent = true;
         self.kind.report(&self.shared, result);
     }
 }
 
 impl<H: Host, K: JobKind> Drop for Report<H, K> {
     fn drop(&mut self) {
-        if !self.is_made {
-            self.make(None);
+        if !self.is_sent {
+            self.send(None);
         }
     }
 }

@@ -1,22 +1,22 @@
-//! The async loop that runs a pipeline: the same in every host.
+//! The async driver of a pipeline. It is the same in every host.
 //!
-//! [`run`] returns a future, [`Run`], that drives the [`Pipeline`]. It spawns a [`Worker`] for every task the
-//! machine dispatches, a [`Checkpoint`] for every finished row group and a [`HookCall`] for every hook of
-//! one. It keeps one sleep for the machine's next deadline, and resolves with the report. Each of these
-//! [jobs](Job) reports its end to the machine itself and wakes the run, which then spawns what became
-//! possible. Nothing polls in between.
+//! [`run`] returns a future, [`Run`], that drives the [`Pipeline`]. It spawns a [`Worker`] for every
+//! dispatched task, a [`Checkpoint`] for every finished row group and a [`HookCall`] for every hook of a row
+//! group. It keeps one sleep for the machine's next deadline, and resolves with the report. Each of these
+//! [jobs](Job) reports its end to the machine and wakes the run, which then spawns what became possible.
+//! Nothing polls in between.
 //!
-//! Only the run spawns. A host may drop what it was given to spawn, at once or later. A worker that is
-//! dropped before its end, as by a runtime that shuts down, is reported as lost. That makes the run fatal, or
-//! counts as cancelled if the run is cancelled anyway. Either way its lease is released. What a worker's
-//! future owns is dropped before the machine gets the outcome, so a run that has ended holds nothing.
+//! Only the run spawns. A host may drop a spawned job at any time. A worker that is dropped before its end,
+//! for example by a runtime that shuts down, is reported as lost. This makes the run fatal, or counts as
+//! cancelled if the run is already cancelled. In both cases its lease is released. The future of a worker is
+//! dropped before the machine gets the outcome, so a run that has ended holds nothing.
 //!
-//! No waker, no sink and no code of a workload runs under a lock. A panic in a [`Workload`] stops the run and
-//! is in its report: as a fatal error if it was in a task, as a failed hook or checkpoint otherwise. So is a
-//! panic in a [`TaskPolicy`](crate::task::TaskPolicy), as [`PolicyPanicked`](crate::pipeline::StopReason).
-//! With the feature `std` it is caught where it happened and the report has its message; without, it unwinds
-//! to the host, and the report says that the worker was lost. A waker that panics keeps no other task from
-//! being woken: see [`gate`](crate::gate).
+//! No waker, sink or workload code runs under a lock. A panic in a [`Workload`] stops the run and appears in
+//! its report: as a fatal error if it was in a task, or else as a failed hook or checkpoint. A panic in a
+//! [`TaskPolicy`](crate::task::TaskPolicy) stops the run as [`PolicyPanicked`](crate::pipeline::StopReason).
+//! With the feature `std`, a panic is caught where it happens and the report contains its message. Without
+//! it, the panic unwinds to the host, and the report says that the worker was lost. A panicking waker does
+//! not prevent other tasks from being woken: see [`gate`](crate::gate).
 
 mod checkpoint;
 mod hook;
@@ -55,54 +55,56 @@ use crate::runtime::{Host, Spawn};
 use outbox::Outbox;
 use shared::Shared;
 
-/// How many batches of effects one poll carries out before it lets others run.
+/// The number of batches of effects that one poll handles before it yields to other tasks.
 const ROUNDS: usize = 16;
 
-/// What a run does: the tasks, and how finished rows are kept. Values of cells live here, never in the core.
+/// The work of a run: how to run tasks and how to save finished rows. Cell values live here, never in the
+/// core.
 pub trait Workload: 'static {
-    /// One task under way. An error is a bug in the host or in user code, and stops the run; whatever is the
-    /// matter with one row, or passes, is an outcome.
+    /// A running task. An error means a bug in the host or in user code, and stops the run. Problems of one
+    /// row and temporary problems are outcomes instead.
     type Work: Future<Output = Result<TaskOutcome, FatalError>>;
-    /// One row group being saved.
+    /// A row group that is being saved.
     type Save: Future<Output = Result<(), SaveError>>;
 
-    /// Begins `task`. Called in the worker that runs it, so that hosts with threads begin tasks on all of
+    /// Starts `task`. Called in the worker that runs it, so that hosts with threads start tasks on all of
     /// them.
     ///
-    /// The future is dropped when the task is to stop; it then leaves nothing behind.
+    /// The future is dropped when the task must stop. It must then leave nothing behind.
     ///
-    /// A task of several calls should keep the answers it has for its next try: if each try began anew, tasks
-    /// could refuse each other for ever where a provider serves fewer calls in a row than a task makes.
+    /// A task of several calls should keep its answers for the next try. If each try started anew, tasks
+    /// could block each other forever at a provider that serves fewer calls in a row than one task makes.
     fn work(&self, task: Task) -> Self::Work;
 
-    /// Begins to save a row group: called once for each, after all its tasks have ended. It is never told to
-    /// stop, so that nothing is saved by half.
+    /// Starts to save a row group. Called once for each row group, after all its tasks have ended. Saving is
+    /// never stopped, so nothing is saved by half.
     fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save;
 
-    /// Works on the pre-batch hook of a row group; ready with the rows to leave out, counted from 0 within
-    /// it. Only for pipelines with [`pre_batch_hook`](crate::pipeline::PipelineConfig::pre_batch_hook).
-    /// Leaves out none by default.
+    /// Polls the pre-batch hook of a row group. It resolves with the rows to leave out, counted from 0 within
+    /// the row group. Called only for pipelines with
+    /// [`pre_batch_hook`](crate::pipeline::PipelineConfig::pre_batch_hook). By default no row is left out.
     ///
-    /// Called once, and after each pending answer again when the waker of `context` was woken, so that a hook
-    /// that awaits something keeps its future in the workload. It is never told to stop.
+    /// Called once, and again whenever it returned pending and the waker of `context` was woken. A hook that
+    /// awaits something must therefore keep its future in the workload. The hook is never stopped.
     fn poll_pre_batch(&self, batch: Batch, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
         let _ = (batch, context);
         Poll::Ready(Ok(Vec::new()))
     }
 
-    /// Works on the post-batch hook of a row group, before its checkpoint begins. Called as
-    /// [`Workload::poll_pre_batch`] is, for pipelines with
+    /// Polls the post-batch hook of a row group, before its checkpoint starts. Called in the same way as
+    /// [`Workload::poll_pre_batch`], for pipelines with
     /// [`post_batch_hook`](crate::pipeline::PipelineConfig::post_batch_hook). Does nothing by default.
     fn poll_post_batch(&self, group: &FinishedRowGroup, context: &mut Context<'_>) -> Poll<Result<(), HookError>> {
         let _ = (group, context);
         Poll::Ready(Ok(()))
     }
 
-    /// A provider mostly fails, though not for good. For whoever watches the run; nothing by default.
+    /// Reports that most recent answers of a provider are retryable failures. Only for observation. Does
+    /// nothing by default.
     fn warn(&self, _warning: &ProviderDegraded) {}
 }
 
-/// Runs `pipeline` with the tasks of `workload` on `host`. Nothing begins before the returned future is
+/// Runs `pipeline` with the tasks of `workload` on `host`. Nothing starts before the returned future is
 /// polled.
 pub fn run<H, W>(host: H, pipeline: impl Into<Recorded<Pipeline>>, workload: Arc<W>) -> Run<H, W>
 where
@@ -113,16 +115,15 @@ where
     Run { alarm: Alarm::new(), workload, owner: Owner { shared }, sinks: None }
 }
 
-/// The same for tasks that make their calls through `gate`: the run and the gate decide together.
+/// Runs `pipeline` with tasks that make their calls through `gate`. The run and the gate decide together.
 ///
-/// `calls` names the resources of the task stage that stand for one of the gate's, such as `request:model`:
-/// tasks that would only wait there are passed over while others could call at once. And a worker that asks
-/// the gate with the [`token`](Task::token) of its task
-/// ([`AcquireOf::for_task`](crate::gate::AcquireOf::for_task)) gives back what it holds while it waits, and
-/// gets it back together with its permit: see [`yielding`](crate::yielding).
+/// `calls` maps task resources, such as `request:model`, to the request resources of the gate that they stand
+/// for. Tasks that would only wait at the gate are skipped while other tasks could make calls at once. A
+/// worker that acquires with the [`token`](Task::token) of its task
+/// ([`AcquireOf::for_task`](crate::gate::AcquireOf::for_task)) releases its task resources while it waits,
+/// and gets them back together with its permit: see [`yielding`](crate::yielding).
 ///
-/// Any number of runs may share one gate, and others may use it beside them. The run is on the gate's
-/// [host](Gate::host).
+/// Several runs and other callers may share one gate. The run uses the [host](Gate::host) of the gate.
 pub fn run_through<H, W>(
     pipeline: impl Into<Recorded<Pipeline>>,
     workload: Arc<W>,
@@ -138,10 +139,10 @@ where
 }
 
 pin_project! {
-    /// A run of a pipeline. Made by [`run`] and [`run_through`].
+    /// A run of a pipeline. Created by [`run`] and [`run_through`].
     ///
-    /// Dropping it before it is ready cancels the run: tasks under way are told to stop and every lease comes
-    /// back, with nobody to await it. A checkpoint under way finishes by itself.
+    /// Dropping it before it is ready cancels the run: running tasks are stopped and every lease is released,
+    /// without anything to await. A running checkpoint finishes by itself.
     #[must_use = "a run that is not awaited does nothing, and is cancelled when it is dropped"]
     pub struct Run<H, W>
     where
@@ -157,17 +158,20 @@ pin_project! {
 }
 
 impl<H: Host, W: Workload> Run<H, W> {
-    /// A handle to watch and to cancel the run with, from anywhere.
+    /// Returns a handle that watches and controls the run from anywhere.
     #[must_use]
     pub fn handle(&self) -> RunHandle<H> {
         RunHandle { shared: Arc::clone(&self.owner.shared) }
     }
 
-    /// Lets `sinks` hear the events of the run and, of one that calls through a gate, the gate's: those of
-    /// others who use the gate too. Call it before the run is polled. Events wait until the run is polled
-    /// next, and are handed on outside any lock; a run that is dropped before its end tells no more.
+    /// Sends the events of the run to `sinks`. Call it before the run is polled.
     ///
-    /// The gate's events go to one run only: of several that share a gate, give sinks for them to one.
+    /// For a run that calls through a gate, the sinks also get the events of the gate, including those of
+    /// other users of the gate. The events of a gate go to one run only, so of several runs that share a
+    /// gate, give request sinks to one.
+    ///
+    /// Events wait until the next poll of the run and are passed on outside any lock. A run that is dropped
+    /// before its end emits no further events.
     pub fn with_sinks(mut self, sinks: Sinks) -> Self {
         self.owner.shared.set_interest(sinks.scheduler_interest(), sinks.request_interest());
         self.sinks = Some(Box::new(sinks));
@@ -187,8 +191,8 @@ where
         let shared = &this.owner.shared;
         for _ in 0..ROUNDS {
             let mut step = shared.step(context.waker());
-            // A panic of the host loses no wake-up, and a panic of a waker loses no action.
-            Outbox::new(shared, this.workload, step.actions).carry_out();
+            // If the host panics here, no wake-up is lost. If a waker panics, no action is lost.
+            Outbox::new(shared, this.workload, step.actions).run_actions();
             step.stopped.wake_all();
             drop(step.replaced);
             if let Some(sinks) = this.sinks {
@@ -208,7 +212,7 @@ where
     }
 }
 
-/// The run's own hold on what is shared: cancels the run when it is dropped before the end.
+/// The run's reference to the shared data. Dropping it before the end cancels the run.
 struct Owner<H: Host> {
     shared: Arc<Shared<H>>,
 }
@@ -219,66 +223,68 @@ impl<H: Host> Drop for Owner<H> {
     }
 }
 
-/// Watches and cancels a [`Run`]. Clones are handles to the same run; they do not keep it going.
+/// A handle that watches and controls a [`Run`]. Clones are handles to the same run. A handle does not keep
+/// the run going.
 pub struct RunHandle<H: Host> {
     shared: Arc<Shared<H>>,
 }
 
 impl<H: Host> RunHandle<H> {
-    /// Winds the run down: no further row group is begun, and those in work are finished and saved. The
-    /// report's reason is then [`StopReason::WoundDown`](crate::pipeline::StopReason::WoundDown). A
-    /// run may still be cancelled meanwhile.
+    /// Winds the run down: no further row group is started, and started ones are finished and saved. The
+    /// reason in the report is then [`StopReason::WoundDown`](crate::pipeline::StopReason::WoundDown). The
+    /// run may still be cancelled afterwards.
     pub fn wind_down(&self) {
         self.shared.wind_down();
     }
 
-    /// Drains the run: calls that were let out end, and no other is let out. The run resolves then, whatever
-    /// pause its providers are in. Row groups that are not complete are saved in part. This holds for calls
-    /// that are asked for with the [token](crate::pipeline::Task::token) of their task; the run waits for all
-    /// others.
+    /// Drains the run: calls in flight end, and no further call is granted. The run then resolves, even if
+    /// its providers are paused. Incomplete row groups are saved in part.
+    ///
+    /// This applies to calls that were requested with the [token](crate::pipeline::Task::token) of their
+    /// task. The run waits for all other calls.
     pub fn drain(&self) {
         self.shared.drain();
     }
 
-    /// Stops the run: nothing more is begun, tasks under way are told to stop, and the run resolves once
-    /// every lease is back. Row groups that are complete by then are kept.
+    /// Cancels the run: nothing more is started, running tasks are stopped, and the run resolves once every
+    /// lease is released. Row groups that are complete by then are kept.
     pub fn cancel(&self) {
         self.shared.cancel();
     }
 
-    /// The commands of the run's pipeline that were recorded since the last call: see [`Recorded::record`].
+    /// Takes the commands of the run's pipeline that were recorded since the last call: see
+    /// [`Recorded::start_recording`].
     #[must_use]
     pub fn take_commands(&self) -> Vec<Stamped<PipelineCommand>> {
         self.shared.read(Recorded::take_commands)
     }
 
-    /// The hash over its decisions so far: see [`Recorded::decision_digest`].
+    /// Returns the hash over the decisions of the run so far: see [`Recorded::decision_digest`].
     #[must_use]
     pub fn decision_digest(&self) -> u64 {
         self.shared.read(|pipeline| pipeline.decision_digest())
     }
 
-    /// How far the run is.
+    /// Returns the progress of the run.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.shared.progress()
     }
 
-    /// Reads the run's machine, for what [`RunHandle::progress`] does not say. `read` runs under the run's
-    /// lock: it must be short, and must not call back into the run.
+    /// Reads the run's machine, for details that [`RunHandle::progress`] does not include. `read` runs under
+    /// the run's lock: it must be short, and must not call back into the run.
     pub fn inspect<R>(&self, read: impl FnOnce(&Pipeline) -> R) -> R {
         self.shared.read(|pipeline| read(pipeline))
     }
 
-    /// Asks for the run's events of these kinds from now on, and for no others: for a host that takes events
-    /// itself, with [`RunHandle::take_events`]. A run that was given [sinks](Run::with_sinks) takes them
-    /// first.
+    /// Sets the kinds of events that the run emits from now on. For a host that takes events itself, with
+    /// [`RunHandle::take_events`]. The [sinks](Run::with_sinks) of a run take them first.
     pub fn listen(&self, interest: Interest) {
         self.shared.read(|pipeline| pipeline.set_interest(interest));
     }
 
-    /// Moves the events that wait to the end of `into`. They come whenever the run was polled or given a
-    /// command; no more than [`MAX_PENDING`](crate::event::MAX_PENDING) wait.
+    /// Moves the pending events to the end of `into`. New ones appear whenever the run is polled or gets a
+    /// command. At most [`MAX_PENDING`](crate::event::MAX_PENDING) are kept.
     pub fn take_events(&self, into: &mut Vec<SchedulerEvent>) {
         self.shared.read(|pipeline| into.extend(core::iter::from_fn(|| pipeline.poll_event())));
     }

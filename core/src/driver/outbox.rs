@@ -1,4 +1,4 @@
-//! What a run spawns after one drain of its machine.
+//! The actions that a run performs after one drain of its machine.
 
 use alloc::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::panics;
 use crate::pipeline::{FinishedRowGroup, Task};
 use crate::runtime::{Host, Spawn};
 
-/// The actions of a run, carried out in order.
+/// The actions of a run, performed in order.
 ///
-/// What is left of them when it is dropped, because the host panicked half-way, is made and dropped at once:
-/// every job reports its end to the machine, as lost.
+/// If the host panics half-way, dropping the outbox creates and drops the remaining jobs. Each of them then
+/// reports its end to the machine as lost.
 pub(super) struct Outbox<'a, H, W>
 where
     H: Host,
@@ -44,7 +44,7 @@ where
         Checkpoint::of_group(Arc::clone(self.shared), Arc::clone(self.workload), group)
     }
 
-    pub(super) fn carry_out(&mut self)
+    pub(super) fn run_actions(&mut self)
     where
         H: Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
     {
@@ -52,7 +52,7 @@ where
         while let Some(action) = self.actions.next() {
             match action {
                 Action::Spawn(task) => Spawn::<Worker<H, W>>::spawn(host, self.worker(task)),
-                // A panic in a callback that only watches disturbs nothing.
+                // A panic in this callback has no effect, because the callback only observes.
                 Action::Warn(warning) => drop(panics::catch("", || self.workload.warn(&warning))),
                 Action::Hook(pending) => Spawn::<HookCall<H, W>>::spawn(host, self.hook(pending)),
                 Action::Save(group) => Spawn::<Checkpoint<H, W>>::spawn(host, self.checkpoint(group)),

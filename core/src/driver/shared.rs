@@ -1,12 +1,13 @@
-//! What a run, its jobs and its handles share: the state under its lock, and the gate that its tasks call
-//! through.
+//! The data shared by a run, its jobs and its handles: the state under its lock, and the gate that its tasks
+//! call through.
 //!
-//! Every command takes the same steps: take the lock, give the machine the command, release the lock, wake
-//! the run. With a gate the command is one step with what the gate decides because of it, and the gate's lock
+//! Every command takes the same steps: take the lock, pass the command to the machine, release the lock, wake
+//! the run. With a gate, the command and the gate's decisions because of it are one step, and the gate's lock
 //! is taken first.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::Waker;
 
@@ -26,29 +27,35 @@ use crate::wake_list::WakeList;
 
 pub struct Shared<H: Host> {
     pub(super) host: H,
-    /// The gate that its tasks call through, if any.
+    /// The gate that the tasks call through, if any.
     gate: Option<Gate<H>>,
-    /// The gate keeps it too, and only takes its lock inside its own.
+    /// The gate holds a reference too. It takes this lock only while it holds its own.
     state: Arc<Mutex<H::Lock, RunState>>,
-    /// Whether any worker was ever told to stop. Until then workers take no lock to be polled.
+    /// Whether any worker was ever asked to stop. Until then, polling a worker takes no lock.
     is_stopping: Arc<AtomicBool>,
 }
 
-/// What the run does after one drain of its machine.
+impl<H: Host> fmt::Debug for Shared<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+/// The result of one drain of the machine.
 pub(super) struct Step {
     pub(super) actions: Actions,
-    /// Workers that were told to stop.
+    /// The wakers of workers that must stop.
     pub(super) stopped: WakeList,
-    /// The waker that the run left before.
+    /// The waker that the run had stored before.
     pub(super) replaced: Option<Waker>,
-    /// Whether there may be more to do at this very instant.
+    /// Whether more effects may be pending at the same instant.
     pub(super) has_more: bool,
     /// The next deadline of the machine.
     pub(super) next: Option<Instant>,
     pub(super) report: Option<RunReport>,
 }
 
-/// Wakes the run when it is dropped: after a command, also if a waker at the gate panicked meanwhile.
+/// Wakes the run on drop: after a command, even if a waker at the gate panicked during it.
 struct NotifyOnDrop<'a, H: Host>(&'a Shared<H>);
 
 impl<H: Host> Drop for NotifyOnDrop<'_, H> {
@@ -62,8 +69,8 @@ impl<H: Host> Shared<H> {
         Arc::new(Self::with(host, pipeline, None))
     }
 
-    /// The same for tasks that call through a gate: `calls` names the task resources that stand for request
-    /// resources.
+    /// Creates the shared data of a run whose tasks call through a gate. `calls` maps task resources to
+    /// request resources.
     pub(super) fn through(pipeline: Recorded<Pipeline>, gate: &Gate<H>, calls: &[(&str, ResourceId)]) -> Arc<Self> {
         let run = Self::with(gate.host().clone(), pipeline, Some(gate.clone()));
         let registration = gate.register_run(Arc::clone(&run.state) as _);
@@ -77,7 +84,7 @@ impl<H: Host> Shared<H> {
         Self { host, gate, state, is_stopping }
     }
 
-    /// Gives the machine one command, without waking the run.
+    /// Runs one command on the machine, without waking the run.
     fn apply<R>(&self, command: impl FnOnce(&mut RunState, Instant) -> R) -> R {
         let Some(gate) = &self.gate else {
             let now = self.host.now();
@@ -89,7 +96,7 @@ impl<H: Host> Shared<H> {
         })
     }
 
-    /// Gives the machine one command and wakes the run. The caller drops the result outside the lock.
+    /// Runs one command on the machine and wakes the run. The caller drops the result outside the lock.
     fn command<R>(&self, command: impl FnOnce(&mut RunState, Instant) -> R) -> R {
         let notify = NotifyOnDrop(self);
         let result = self.apply(command);
@@ -97,7 +104,7 @@ impl<H: Host> Shared<H> {
         result
     }
 
-    /// Wakes the run. One that nothing polls any more has its effects carried out instead.
+    /// Wakes the run. The effects of an abandoned run are applied here instead, because nothing polls it.
     fn notify(&self) {
         let mut wakes = WakeList::default();
         let is_abandoned = {
@@ -114,8 +121,7 @@ impl<H: Host> Shared<H> {
         wakes.wake_all();
     }
 
-    /// Brings the machine up to date, takes a batch of its effects, and leaves `waker` to be woken by the
-    /// next change.
+    /// Brings the machine up to date, takes a batch of its effects, and stores `waker` for the next change.
     pub(super) fn step(&self, waker: &Waker) -> Step {
         let waker = waker.clone();
         let now = self.apply(|state, now| {
@@ -130,7 +136,7 @@ impl<H: Host> Shared<H> {
         Step { actions, stopped, replaced, has_more, next, report }
     }
 
-    /// Unregisters a run that is over from its gate. No worker is left that could wait there.
+    /// Unregisters a finished run from its gate. It has no workers left that could wait there.
     pub(super) fn unregister(&self) {
         let registration = self.state.lock().take_registration();
         if let (Some(gate), Some(registration)) = (&self.gate, registration) {
@@ -138,12 +144,12 @@ impl<H: Host> Shared<H> {
         }
     }
 
-    /// Reads the machine, or gives it a command that changes nothing for others.
+    /// Reads the machine, or runs a command on it that needs no wake-up and no gate.
     pub(super) fn read<R>(&self, read: impl FnOnce(&mut Recorded<Pipeline>) -> R) -> R {
         read(self.state.lock().pipeline())
     }
 
-    /// Asks both machines for the events that are wanted.
+    /// Sets the event interest of both machines.
     pub(super) fn set_interest(&self, interest: Interest, requests: RequestInterest) {
         self.read(|pipeline| pipeline.set_interest(interest));
         if let Some(gate) = &self.gate {
@@ -187,12 +193,12 @@ impl<H: Host> Shared<H> {
 
 /// Commands of jobs.
 impl<H: Host> Shared<H> {
-    /// Whether any worker may have been told to stop.
+    /// Returns whether any worker may have to stop.
     pub(super) fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
     }
 
-    /// Whether `worker` must stop. If not, `waker` is woken when it must.
+    /// Returns whether `worker` must stop. If not, `waker` is woken when it must.
     pub(super) fn watch_stop(&self, worker: WorkerId, waker: &Waker) -> bool {
         let waker = waker.clone();
         let (must_stop, replaced) = self.state.lock().watch_stop(worker, waker);
@@ -200,7 +206,7 @@ impl<H: Host> Shared<H> {
         must_stop
     }
 
-    /// Reports the end of `worker`; `None` if it was dropped before its end.
+    /// Reports the end of `worker`. `None` means that it was dropped before its end.
     pub(super) fn worker_ended(&self, worker: WorkerId, result: Option<Result<TaskOutcome, FatalError>>) {
         let unused_waker = self.command(|state, now| state.end_worker(now, worker, result));
         drop(unused_waker);
@@ -221,7 +227,7 @@ impl<H: Host> Shared<H> {
 
 impl<H: Host> Drop for Shared<H> {
     fn drop(&mut self) {
-        // The gate keeps no run that has no handle.
+        // The gate must not keep a run that has no handle.
         self.unregister();
     }
 }

@@ -1,4 +1,4 @@
-//! The state of a run under its lock: the machine, its workers, and how far the run is.
+//! The state of a run under its lock: the machine, its workers, and the lifecycle of the run.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -20,13 +20,13 @@ use crate::time::Instant;
 use crate::wake_list::WakeList;
 use crate::yielding::{TaskResources, TaskToken};
 
-/// Why a worker failed that its host dropped.
+/// The error of a worker that its host dropped.
 pub(super) const LOST: &str = "the worker was dropped before it ended: a panic in its task, or the runtime shut down";
 
-/// How many effects are drained under one hold of the lock.
+/// The number of effects that are drained under one hold of the lock.
 const BATCH: usize = 32;
 
-/// Something that the run does for its machine outside the lock.
+/// An action that the run performs for its machine outside the lock.
 pub(super) enum Action {
     Spawn(Task),
     Hook(PendingHook),
@@ -45,15 +45,15 @@ pub(super) enum PendingHook {
 pub(super) type Actions = SmallVec<[Action; BATCH]>;
 pub(super) type ActionIter = smallvec::IntoIter<[Action; BATCH]>;
 
-/// How far the run is. It only ever moves down this list.
+/// The lifecycle of a run. It only moves down this list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Lifecycle {
     /// Never polled.
     Idle,
     Running,
-    /// Cancelled: a worker that is lost from now on counts as cancelled.
+    /// Cancelled. A worker that is lost from now on counts as cancelled.
     Cancelled,
-    /// Dropped, and so cancelled. Nothing is spawned any more: effects are carried out under the lock.
+    /// Dropped and therefore cancelled. Nothing is spawned any more, and effects are applied under the lock.
     Abandoned,
     Over,
 }
@@ -70,11 +70,11 @@ pub(super) struct RunState {
     pipeline: Recorded<Pipeline>,
     workers: SecondaryMap<WorkerEntry>,
     lifecycle: Lifecycle,
-    /// The waker of the [`Run`](super::Run). Taken to wake it; it leaves a new one when it is polled.
+    /// The waker of the [`Run`](super::Run). It is taken to wake the run, which stores a new one when polled.
     waker: Option<Waker>,
     /// The key of the run at its gate, until the run is over.
     registration: Option<SlotKey>,
-    /// Set before the first worker is told to stop. Workers read it without the lock.
+    /// Set before the first worker is asked to stop. Workers read it without the lock.
     is_stopping: Arc<AtomicBool>,
 }
 
@@ -84,8 +84,7 @@ impl RunState {
         Self { pipeline, workers, lifecycle, waker: None, registration: None, is_stopping }
     }
 
-    /// Notes under which key the gate knows the run, and which task resources stand for resources of the
-    /// gate.
+    /// Stores the key of the run at its gate, and maps task resources to request resources of the gate.
     pub(super) fn register(&mut self, registration: SlotKey, calls: &[(&str, ResourceId)]) {
         self.registration = Some(registration);
         self.pipeline.call_through(registration, calls);
@@ -99,7 +98,7 @@ impl RunState {
         self.lifecycle == Lifecycle::Over
     }
 
-    /// Whether the run was dropped before it was over.
+    /// Returns whether the run was dropped before it was over.
     pub(super) fn is_abandoned(&self) -> bool {
         self.lifecycle == Lifecycle::Abandoned
     }
@@ -108,7 +107,7 @@ impl RunState {
         &mut self.pipeline
     }
 
-    /// Passes on which calls through the gate would have to wait.
+    /// Updates the machine's view of which calls through the gate would have to wait.
     pub(super) fn update_pressure(&mut self, now: Instant, admission: &RequestAdmission) {
         self.pipeline.update_pressure(now, admission);
     }
@@ -132,19 +131,20 @@ impl RunState {
         self.pipeline.cancel(now);
     }
 
-    /// Cancels a run that nothing polls any more. Returns the waker that it left.
+    /// Cancels a run whose handle was dropped. Returns the waker that it had stored.
     pub(super) fn abandon(&mut self, now: Instant) -> Option<Waker> {
         self.lifecycle = self.lifecycle.max(Lifecycle::Abandoned);
         self.pipeline.cancel(now);
         self.take_waker()
     }
 
-    /// Takes the waker of the run, to wake it.
+    /// Takes the waker of the run.
     pub(super) fn take_waker(&mut self) -> Option<Waker> {
         self.waker.take()
     }
 
-    /// Reports the end of a worker; `None` if it was dropped before its end. Returns the waker that it left.
+    /// Reports the end of a worker. `None` means that it was dropped before its end. Returns the waker that
+    /// it had stored.
     pub(super) fn end_worker(
         &mut self,
         now: Instant,
@@ -156,7 +156,7 @@ impl RunState {
         let result = result.unwrap_or_else(|| {
             if entry.must_stop || is_cancelled { Ok(TaskOutcome::Cancelled) } else { Err(FatalError::from(LOST)) }
         });
-        // The machine counts a worker that is not live; the caller can do nothing about it.
+        // The machine counts reports about workers that are not live. The caller cannot react to the error.
         let _ = match result {
             Ok(outcome) => self.pipeline.task_finished(now, worker, outcome),
             Err(error) => self.pipeline.task_panicked(now, worker, error),
@@ -164,10 +164,10 @@ impl RunState {
         entry.waker
     }
 
-    /// Returns whether a worker must stop, and the waker that `waker` replaces. `waker` is woken when it
-    /// must.
+    /// Returns whether a worker must stop, and the waker that `waker` replaces. `waker` is woken when the
+    /// worker must stop.
     pub(super) fn watch_stop(&mut self, worker: WorkerId, waker: Waker) -> (bool, Option<Waker>) {
-        // A worker without an entry has ended: nothing is left to do for it.
+        // A worker without an entry has ended, so it must stop.
         let Some(entry) = self.workers.get_mut(worker.key()) else { return (true, Some(waker)) };
         (entry.must_stop, entry.waker.replace(waker))
     }
@@ -184,15 +184,15 @@ impl RunState {
         true
     }
 
-    /// Leaves `waker` to be woken by the next change. Returns the next deadline, the report of a run that is
-    /// over, and the waker that is replaced.
+    /// Stores `waker` for the next change. Returns the next deadline, the report if the run is over, and the
+    /// waker that was replaced.
     pub(super) fn park(&mut self, waker: Waker) -> (Option<Instant>, Option<RunReport>, Option<Waker>) {
         debug_assert!(!self.is_over() || self.pipeline.report().is_some(), "a run that is over has its report");
         let report = if self.is_over() { self.pipeline.report().cloned() } else { None };
         (self.pipeline.poll_timeout(), report, self.waker.replace(waker))
     }
 
-    /// Carries one effect out, or returns the action for the run to carry out outside the lock.
+    /// Applies one effect, or returns the action that the run must perform outside the lock.
     fn apply_effect(&mut self, now: Instant, effect: Effect, wakes: &mut WakeList) -> Option<Action> {
         let is_abandoned = self.is_abandoned();
         match effect {
@@ -219,7 +219,7 @@ impl RunState {
             Effect::Warn(_) if is_abandoned => {}
             Effect::Warn(warning) => return Some(Action::Warn(warning)),
             Effect::Abort(worker) => {
-                // Before the worker is woken: it reads the flag without the lock.
+                // Set before the worker is woken, because the worker reads the flag without the lock.
                 self.is_stopping.store(true, Ordering::Release);
                 if let Some(entry) = self.workers.get_mut(worker.key()) {
                     entry.must_stop = true;
@@ -249,8 +249,8 @@ impl YieldingRun for RunState {
         self.pipeline.resume_dispatch(now);
     }
 
-    /// A run that nothing polls any more has its effects carried out here. There are at most as many as there
-    /// are workers, hooks and checkpoints out.
+    /// Applies the effects of an abandoned run, because nothing polls it. There are at most as many as there
+    /// are running workers, hooks and checkpoints.
     fn collect_wakers(&mut self, now: Instant, wakes: &mut WakeList) {
         wakes.push(self.take_waker());
         while self.is_abandoned()

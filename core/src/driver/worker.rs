@@ -1,4 +1,4 @@
-//! The job of one task.
+//! The job that runs one task.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -11,22 +11,23 @@ use super::shared::Shared;
 use crate::pipeline::{FatalError, Task, TaskOutcome, WorkerId};
 use crate::runtime::Host;
 
-/// A task of a run, spawned on the host by [`Run`](super::Run). Its lease exists before it does.
+/// A job that runs one task, spawned on the host by [`Run`](super::Run). The lease of the task exists before
+/// the worker does.
 ///
-/// It ends with the task, or as soon as it is told to stop. A panic in the task makes the run fatal.
+/// It ends with the task, or as soon as it must stop. A panic in the task makes the run fatal.
 pub type Worker<H, W> = Job<H, WorkerKind<W>>;
 
 /// The kind of job that runs a task.
 pub struct WorkerKind<W> {
     worker: WorkerId,
-    /// The waker that the run wakes when the worker must stop.
-    watching: Option<Waker>,
+    /// The waker that the run wakes when this worker must stop.
+    stop_waker: Option<Waker>,
     workload: PhantomData<fn(W)>,
 }
 
 impl<H: Host, W: Workload> Worker<H, W> {
     pub(super) fn of_task(shared: Arc<Shared<H>>, workload: Arc<W>, task: Task) -> Self {
-        let kind = WorkerKind { worker: task.worker, watching: None, workload: PhantomData };
+        let kind = WorkerKind { worker: task.worker, stop_waker: None, workload: PhantomData };
         Self::new(shared, kind, (workload, task))
     }
 }
@@ -44,15 +45,15 @@ impl<W: Workload> JobKind for WorkerKind<W> {
         workload.work(task)
     }
 
-    /// Takes the lock only for a waker that the run does not have yet, or once the run tells workers to stop.
+    /// Takes the lock only to register a new waker, or once the run has asked workers to stop.
     fn poll_stop<H: Host>(&mut self, shared: &Shared<H>, waker: &Waker) -> Option<TaskOutcome> {
-        let is_watching = self.watching.as_ref().is_some_and(|watching| watching.will_wake(waker));
-        if is_watching && !shared.is_stopping() {
+        let is_registered = self.stop_waker.as_ref().is_some_and(|stop_waker| stop_waker.will_wake(waker));
+        if is_registered && !shared.is_stopping() {
             return None;
         }
         let must_stop = shared.watch_stop(self.worker, waker);
-        if !is_watching {
-            self.watching = Some(waker.clone());
+        if !is_registered {
+            self.stop_waker = Some(waker.clone());
         }
         must_stop.then_some(TaskOutcome::Cancelled)
     }

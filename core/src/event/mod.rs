@@ -1,8 +1,8 @@
-//! Events that wait for whoever asked for them: the same for every stream.
+//! The pending events of one stream. Every event stream uses these types.
 //!
-//! A machine makes only the events whose kind is in its [`Interest`]; any other costs one branch. Events are
-//! drained apart from the effects, which must be: at most [`MAX_PENDING`] are kept for a host that does not
-//! drain them, and those beyond are counted as dropped.
+//! A machine emits only the events whose kind is in its [`Interest`]. Any other event costs one branch.
+//! Unlike effects, events need not be drained: at most [`MAX_PENDING`] are kept, and further events are
+//! counted as dropped.
 
 mod correlation;
 
@@ -12,15 +12,15 @@ use core::marker::PhantomData;
 
 pub use correlation::{ColumnId, Correlation, GroupKind, Strategy};
 
-/// The most events that wait to be drained.
+/// The largest number of pending events of one stream.
 pub const MAX_PENDING: usize = 65_536;
 
-/// The kinds of one stream of events: a field-less enum of at most 64 variants.
+/// The event kinds of one stream: a field-less enum of at most 64 variants.
 pub trait EventKind: Copy + Eq + fmt::Debug + 'static {
     /// Every kind.
     const ALL: &'static [Self];
 
-    /// Its place in [`EventKind::ALL`].
+    /// Returns the index of the kind in [`EventKind::ALL`].
     fn index(self) -> u32;
 }
 
@@ -28,8 +28,9 @@ pub trait EventKind: Copy + Eq + fmt::Debug + 'static {
 ///
 /// ```
 /// use tidegate_core::request::event::{Interest, RequestEventKind};
-/// let refusals = Interest::of(&[RequestEventKind::RateLimited, RequestEventKind::AcquireDenied]);
-/// assert!(refusals.contains(RequestEventKind::RateLimited) && !refusals.contains(RequestEventKind::WaitStarted));
+/// let denials = Interest::of(&[RequestEventKind::RateLimited, RequestEventKind::AcquireDenied]);
+/// assert!(denials.contains(RequestEventKind::RateLimited));
+/// assert!(!denials.contains(RequestEventKind::WaitStarted));
 /// assert!(Interest::ALL.contains(RequestEventKind::WaitStarted));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,12 +46,12 @@ impl<K> Default for Interest<K> {
 }
 
 impl<K> Interest<K> {
-    /// No kind at all.
+    /// The empty set.
     pub const NONE: Self = Self { bits: 0, kinds: PhantomData };
-    /// Every kind, those to come included.
+    /// Every kind, including kinds that are added later.
     pub const ALL: Self = Self { bits: u64::MAX, kinds: PhantomData };
 
-    /// Whether there is no kind in it.
+    /// Returns whether the set is empty.
     #[inline]
     #[must_use]
     pub const fn is_none(self) -> bool {
@@ -59,26 +60,26 @@ impl<K> Interest<K> {
 }
 
 impl<K: EventKind> Interest<K> {
-    /// These kinds.
+    /// Creates the set of these kinds.
     #[must_use]
     pub fn of(kinds: &[K]) -> Self {
         Self { bits: kinds.iter().fold(0, |bits, kind| bits | 1 << kind.index()), kinds: PhantomData }
     }
 
-    /// The kinds of both.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self { bits: self.bits | other.bits, kinds: PhantomData }
     }
 
-    /// Whether `kind` is among them.
+    /// Returns whether `kind` is in the set.
     #[must_use]
     pub fn contains(self, kind: K) -> bool {
         self.bits & (1 << kind.index()) != 0
     }
 }
 
-/// The events of one stream that wait to be drained.
+/// The pending events of one stream.
 #[derive(Clone, Debug)]
 pub(crate) struct EventLog<K, E> {
     interest: Interest<K>,
@@ -98,13 +99,13 @@ impl<K: EventKind, E> EventLog<K, E> {
         self.interest = interest;
     }
 
-    /// Whether anybody wants anything. The one branch that unwanted events cost.
+    /// Returns whether any kind is of interest. This is the one branch that unwanted events cost.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         !self.interest.is_none()
     }
 
-    /// Keeps what `make` makes of its number, if anybody wants this kind.
+    /// Records the event that `make` creates from its sequence number, if `kind` is of interest.
     #[inline]
     pub(crate) fn record(&mut self, kind: K, make: impl FnOnce(u64) -> E) {
         if !self.interest.contains(kind) {
@@ -128,10 +129,10 @@ impl<K: EventKind, E> EventLog<K, E> {
     }
 }
 
-/// The kinds of a fact, and which one a fact is.
+/// Defines the kind enum of an event payload, and the method that returns the kind of a payload.
 macro_rules! event_kinds {
     ($Payload:ident, $Kind:ident: $($kind:ident),* $(,)?) => {
-        #[doc = concat!("The kinds of [`", stringify!($Payload), "`], to ask for.")]
+        #[doc = concat!("The kinds of [`", stringify!($Payload), "`].")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -157,7 +158,7 @@ macro_rules! event_kinds {
         const _: () = assert!($Kind::ALL.len() <= 64, "an interest has 64 bits");
 
         impl $Payload {
-            /// Its kind.
+            /// Returns the kind of the event.
             #[must_use]
             pub const fn kind(&self) -> $Kind {
                 match self {

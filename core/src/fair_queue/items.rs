@@ -1,45 +1,45 @@
-//! Items join the line of their group, and leave it with or without service.
+//! Adds items to the FIFOs of their group, and removes them with or without service.
 //!
-//! A group is a list through its nodes, so an item goes from any place in it in O(1). What is counted of a
-//! group, by class and in all, moves with its list. A group takes part in selection by its head alone: it is
-//! put in turn when its first item comes, and put in turn anew when its head goes and another is left. No tag
-//! moves here.
+//! A FIFO is a linked list through its nodes, so any item is removed in O(1). The counters of the group and
+//! of its classes change together with the list. A FIFO takes part in selection only by its head. It is
+//! inserted into a heap when its first item arrives, and again when its head is removed and another item is
+//! left. No tag moves here.
 
 use alloc::vec::Vec;
 
 use super::records::{NOWHERE, Node};
 use super::{ClassId, FairQueue, FifoId, GroupId, MAX_WEIGHT, MIN_WEIGHT, refund, work};
 
-/// Items that come, and items that go without service.
+/// Arrival of items, and removal without service.
 impl FairQueue {
-    /// Appends an item to its group, unless an item with this id is queued; answers whether it was accepted.
+    /// Appends an item to its group, unless an item with this id is queued. Returns whether it was appended.
     ///
     /// `cost` is clamped into `MIN_WEIGHT..=MAX_WEIGHT`. O(1) amortised, O(log groups) when it activates the
     /// group.
     pub fn enqueue(&mut self, item: u64, group: GroupId, class: ClassId, cost: f64) -> bool {
         let fifo = self.first_fifo(group);
         let Some(slot) = self.nodes.insert(self.node(item, fifo, class, cost)) else { return false };
-        self.queue_up(slot, fifo, class);
+        self.link(slot, fifo, class);
         true
     }
 
-    /// The same for one who sees to it that no two items have the same id, and does so for every item.
-    /// Answers what to [withdraw](Self::withdraw) it by: no item is found by its id.
+    /// Appends an item without an index entry, for a caller that guarantees unique ids and uses this method
+    /// for every item. Returns the slot for [`withdraw`](Self::withdraw). Items cannot be found by id.
     #[inline]
     pub(crate) fn append(&mut self, item: u64, fifo: FifoId, class: ClassId, cost: f64) -> u32 {
         let slot = self.nodes.add(self.node(item, fifo, class, cost));
-        self.queue_up(slot, fifo, class);
+        self.link(slot, fifo, class);
         slot
     }
 
-    /// Removes an item without service; no tag moves. Answers whether it was queued. O(log groups).
+    /// Removes an item without service. No tag moves. Returns whether the item was queued. O(log groups).
     pub fn discard(&mut self, item: u64) -> bool {
         let Some(slot) = self.nodes.find(item) else { return false };
         self.withdraw(slot);
         true
     }
 
-    /// The same for an item that is queued in `slot`.
+    /// Removes the item in `slot` without service.
     pub(crate) fn withdraw(&mut self, slot: u32) {
         self.version += 1;
         let fifo = self.nodes[slot].fifo();
@@ -53,19 +53,20 @@ impl FairQueue {
         }
     }
 
-    /// Removes every item that `unwanted` names, without service; answers how many. O(queued).
+    /// Removes every item for which `unwanted` returns true, without service. Returns the number of removed
+    /// items. O(queued).
     pub fn discard_where(&mut self, mut unwanted: impl FnMut(u64) -> bool) -> usize {
-        let mut doomed: Vec<u64> = self.nodes.ids().filter(|item| unwanted(*item)).collect();
+        let mut removed: Vec<u64> = self.nodes.ids().filter(|item| unwanted(*item)).collect();
         // Free slots are reused in the order in which they became free.
-        doomed.sort_unstable();
-        for item in &doomed {
+        removed.sort_unstable();
+        for item in &removed {
             self.discard(*item);
         }
-        doomed.len()
+        removed.len()
     }
 }
 
-/// The line of a group.
+/// The linked lists of the FIFOs.
 impl FairQueue {
     fn node(&self, item: u64, fifo: FifoId, class: ClassId, cost: f64) -> Node {
         let cost = if cost.is_nan() { 1.0 } else { cost.clamp(MIN_WEIGHT, MAX_WEIGHT) };
@@ -73,9 +74,9 @@ impl FairQueue {
         Node::new(item, cost, fifo, class, previous)
     }
 
-    /// Appends a node to its group.
+    /// Appends a node to its FIFO and counts it.
     #[inline]
-    fn queue_up(&mut self, slot: u32, fifo: FifoId, class: ClassId) {
+    fn link(&mut self, slot: u32, fifo: FifoId, class: ClassId) {
         self.version += 1;
         self.classes[class.index()].queued += 1;
         let line = &mut self.fifos[fifo.0 as usize];
@@ -87,7 +88,7 @@ impl FairQueue {
             self.waiting_weight = self.waiting_weight.wrapping_add(refund::units(group.weight));
         }
         group.len += 1;
-        // The item, its index entry, its group and its class; then the group's classes.
+        // The item, its index entry, its group and its class, then the classes of the group.
         work::steps(4 + group.demand.len());
         match group.demand.iter_mut().find(|(known, _)| *known == class) {
             Some((_, count)) => *count += 1,
@@ -104,7 +105,7 @@ impl FairQueue {
         }
     }
 
-    /// Removes a node from its FIFO's list, its counters and the index.
+    /// Removes a node from the list of its FIFO, from the counters and from the index.
     #[inline]
     pub(super) fn unlink(&mut self, slot: u32) {
         let ref node @ Node { class, next, previous, .. } = self.nodes[slot];
@@ -133,8 +134,8 @@ impl FairQueue {
             line.head = next;
             self.classes[class as usize].heads -= 1;
             if next != NOWHERE {
-                let heir = self.nodes[next].class;
-                self.classes[heir as usize].heads += 1;
+                let next_class = self.nodes[next].class;
+                self.classes[next_class as usize].heads += 1;
             }
         } else {
             self.nodes[previous].next = next;

@@ -1,7 +1,8 @@
-//! One generic weighted fair queue: whose turn is it?
+//! A generic weighted fair queue. It decides which group is served next.
 //!
-//! A *group* has a *weight* and one or more *FIFOs*. Items of one FIFO are served in order of arrival. There
-//! is one virtual time `V`, starting at 0, and each group has a *finish tag*:
+//! A *group* has a *weight* and one or more *FIFOs*. The items of one FIFO are served in order of arrival. A
+//! *turn* is one service of a group. There is one virtual time `V`, which starts at 0, and each group has a
+//! *finish tag*:
 //!
 //! ```text
 //! a group becomes non-empty     tag = its last finish tag, or V if it never had one
@@ -9,65 +10,69 @@
 //! one of its heads is served    V = max(V, tag);  tag = V + cost / weight
 //! ```
 //!
-//! The head of each FIFO is a candidate. The FIFOs of a group share its tag, so a group that waits for
-//! several things at once gets the share of one group, and a blocked FIFO does not delay the others. Between
-//! the FIFOs of one group the activation sequence decides: a FIFO is activated when it becomes non-empty and
-//! again by each of its own services, so they take turns. Most groups have one FIFO.
+//! The head of each FIFO is a candidate. The FIFOs of a group share its tag. A group that waits for several
+//! things at the same time therefore gets the share of one group, and a blocked FIFO does not delay the
+//! others. The activation sequence orders the FIFOs of one group: a FIFO is activated when it becomes
+//! non-empty and again by each of its own services, so the FIFOs take turns. Most groups have one FIFO.
 //!
 //! This is start-time fair queueing (Goyal, Vin, Cheng 1996) with the service itself as the clock. While one
-//! of a group's heads can always be served, its service follows `V` to within one item, in units of cost per
-//! weight:
+//! of a group's heads can always be served, the service of the group follows `V` to within one item, in units
+//! of cost per weight:
 //!
 //! ```text
 //! |served_i / w_i - advance of V|      <=  Q_i + r_i            Q_i  its largest cost / weight
 //! |served_i / w_i - served_j / w_j|    <=  Q_i + Q_j + r_i + r_j
-//! r_i = (n_i + 1) (2^-33 + Q_i 2^-51)                           what n_i services may round away
+//! r_i = (n_i + 1) (2^-33 + Q_i 2^-51)                           the rounding error of n_i services
 //! ```
 //!
-//! over *every* interval, whatever other groups come, go or are blocked. The
-//! [proof](self#why-the-bound-holds) is below. A group that was idle keeps its old tag, which is at most one
-//! early turn; then its tag follows `V`.
+//! This holds over *every* interval, regardless of which other groups come, go or are blocked. The
+//! [proof](self#why-the-bound-holds) is below. A group that was idle keeps its old tag, which gives it at
+//! most one early turn. After that its tag follows `V`.
 //!
-//! ## Work is proportional to what moved
+//! ## Work is proportional to the changes
 //!
-//! Items of one *class* (one vector of resources, one request resource) are admissible together or not at
-//! all. FIFOs are kept by the class of their head. When the caller's predicate reports that a class is
-//! blocked, the whole class moves to a *blocked set*, the set of everything that waits for one thing, in
-//! O(log classes). It is not offered again until the caller [unblocks](FairQueue::unblock) that set. An
-//! unblocked set takes part in selection until its first member is refused again, so a release re-offers as
-//! many heads as it makes room for and one more, however many wait.
+//! Items of one *class* (one vector of resources, or one request resource) are either all admissible or all
+//! blocked. FIFOs are grouped by the class of their head. When the caller's predicate reports that a class is
+//! blocked, the whole class moves to a *blocked set* in O(log classes). A blocked set holds everything that
+//! waits for one thing. It is not offered again until the caller [unblocks](FairQueue::unblock) it. An
+//! unblocked set takes part in selection until its first member is rejected again. A release therefore offers
+//! as many heads as it makes room for, plus one, regardless of how many wait.
 //!
 //! ## Refunds
 //!
-//! A turn may bring its group nothing: a provider refuses the call. Its cost is charged back by a
-//! [refund](FairQueue::refund), so that groups share what is *answered*. Otherwise a group may have all its
-//! turns at the wrong instants: a provider that answers one call of each cascade of 24 answers the group that
-//! begins each cascade, and with an even number of turns for two groups that is always the same one.
+//! A turn may have no result for its group, because the provider rejects the call. A
+//! [refund](FairQueue::refund) then returns the cost of the turn, so groups share *answered* calls. Without
+//! refunds, a group may take all its turns at the wrong instants. For example, let a provider answer only the
+//! first call of each burst of 24, and let two groups alternate. Since 24 is even, the same group starts
+//! every burst, and only that group is answered.
 //!
 //! ```text
-//! F = max(tag, V - lag)                     where the group's next service begins
-//! a turn of this cost is refunded           tag = F - cost / weight;  lag = max(0, V - tag)
-//! one of its heads is served                V = max(V, F);  tag = F + cost / weight;  lag = min(lag, max(0, V - tag))
+//! F = max(tag, V - lag)               where the group's next service begins
+//! a turn of this cost is refunded     tag = F - cost / weight;  lag = max(0, V - tag)
+//! one of its heads is served          V = max(V, F);  tag = F + cost / weight;
+//!                                     lag = min(lag, max(0, V - tag))
 //! ```
 //!
-//! `lag` is how far below `V` refunds may have taken the group. It is 0 without refunds, and then this is the
-//! order above. `V` never moves back: an idle group keeps the lag that it has and claims no more, and a group
-//! that arrives begins at `V`, after the turns that others have back.
+//! `lag` is how far below `V` refunds may have taken the group. Without refunds it is 0, and the order is the
+//! one above. `V` never moves back. An idle group keeps its lag but gains no more, and a new group begins at
+//! `V`, after the refunded turns of others.
 //!
-//! Only a bounded number of turns is refunded, or a group whose every call is refused (a key of its own that
-//! is revoked, a limit of its own) would always be first and take all slots. Refunds may decide *which* turns
-//! a group has, but not how many. Let `S` be the weight of all groups that wait when the turn is taken:
+//! The number of refunded turns is bounded. Otherwise a group whose calls are all rejected (because its own
+//! key is revoked or its own limit is reached) would always be first and take all slots. Refunds may change
+//! *which* turns a group has, but not how many. Let `S` be the weight of all groups that wait when the turn
+//! is taken:
 //!
 //! ```text
-//! a turn of group i is refunded     lead_i = max(0, lead_i - change of G since the last) + cost / w_i - cost / S;  G = G + cost / S
-//! and is not refunded               if lead_i would be more than `most` times cost / w_i
+//! a turn of group i is refunded     lead_i = max(0, lead_i - change of G since the last refund)
+//!                                            + cost / w_i - cost / S
+//!                                   G = G + cost / S
+//! the refund is rejected            if lead_i would exceed `most` times cost / w_i
 //! a turn of any group is answered   G = G + 2 cost / S
 //! ```
 //!
-//! So a group is refunded its share of all refunds, and of two turns more for each that is answered. Where
-//! all groups are refused alike, `lead` stays near 0 and every refused turn is refunded. Groups that are
-//! always refused, however many, have at most three turns for each one of their shares, beside a fixed
-//! number.
+//! A group is therefore refunded its share of all refunds, and of two more turns for each answered one. If
+//! all groups are rejected alike, `lead` stays near 0 and every rejected turn is refunded. Groups that are
+//! always rejected, however many, get at most three times their share of turns, plus a fixed number.
 #![doc = include_str!("fairness.md")]
 
 mod items;
@@ -101,7 +106,7 @@ pub const MIN_WEIGHT: f64 = 1.0 / 1_048_576.0;
 /// The largest weight and the largest cost: 2^20.
 pub const MAX_WEIGHT: f64 = 1_048_576.0;
 
-/// Virtual time at which tags are rebased.
+/// The virtual time at which tags are rebased.
 const REBASE_AT: f64 = 1_048_576.0;
 
 /// A fairness group of one queue.
@@ -109,11 +114,11 @@ const REBASE_AT: f64 = 1_048_576.0;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct GroupId(pub(crate) u32);
 
-/// A first-in-first-out line of a group. The FIFOs of a group share its weight and its finish tag.
+/// A first-in-first-out queue of a group. The FIFOs of a group share its weight and its finish tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FifoId(pub(crate) u32);
 
-/// Items that are admissible together or not at all.
+/// A class of items that are either all admissible or all blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassId(pub(crate) u32);
 
@@ -122,15 +127,17 @@ pub struct ClassId(pub(crate) u32);
 pub struct BlockedSetId(pub(crate) u32);
 
 impl GroupId {
-    /// The group's number, in order of registration from 0.
+    /// Returns the number of the group, in order of registration from 0.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The group with this number, to come back across a language boundary. A request in one that was never
-    /// made is answered with [`DenialReason::Unregistered`](crate::request::DenialReason::Unregistered); a
-    /// queue has to be given groups of its own.
+    /// Returns the group with this number, for use across a language boundary.
+    ///
+    /// A request in a group that was never registered is denied with
+    /// [`DenialReason::Unregistered`](crate::request::DenialReason::Unregistered). A [`FairQueue`] accepts
+    /// only its own groups.
     #[must_use]
     pub const fn from_index(index: u32) -> Self {
         Self(index)
@@ -138,62 +145,67 @@ impl GroupId {
 }
 
 impl ClassId {
-    /// The class's number, in order of registration from 0.
+    /// Returns the number of the class, in order of registration from 0.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// The head of a group, offered to the judge of [`FairQueue::select`].
+/// The head of a FIFO, offered to the predicate of [`FairQueue::select`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
-    /// The item's id.
+    /// The id of the item.
     pub item: u64,
-    /// Its group.
+    /// The group of the item.
     pub group: GroupId,
-    /// Its class.
+    /// The class of the item.
     pub class: ClassId,
-    /// Its cost.
+    /// The cost of the item.
     pub cost: f64,
 }
 
-/// The judge's answer about a candidate.
+/// The predicate's answer about a candidate.
+///
+/// Exhaustive on purpose: callers create it, and only the queue reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eligibility {
-    /// Select it.
+    /// Select the candidate.
     Accept,
-    /// Nothing of this class, nor of any other class in that set, can go until the set is opened.
+    /// No item of this class, nor of any other class in that set, is admissible until the set is
+    /// [unblocked](FairQueue::unblock).
     ClassBlocked(BlockedSetId),
-    /// This group cannot go until it is [unparked](FairQueue::unpark).
+    /// This group is not admissible until it is [unparked](FairQueue::unpark).
     GroupBlocked,
-    /// Not in this selection. The group keeps its turn and is offered again in the next.
+    /// Skip the candidate in this selection. The group keeps its turn and is offered again in the next
+    /// selection.
     Skip,
-    /// Nothing of this class in this selection. Its groups keep their turns and are offered again in the
-    /// next.
+    /// Skip every candidate of this class in this selection. Its groups keep their turns and are offered
+    /// again in the next selection.
     SkipClass,
 }
 
-/// An accepted candidate. It holds until the queue changes; [`FairQueue::commit`] refuses it after that.
+/// An accepted candidate. It is valid until the queue changes, and [`FairQueue::commit`] rejects it after
+/// that.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct Selection {
-    /// What was selected.
+    /// The selected candidate.
     pub candidate: Candidate,
     fifo: u32,
     version: u64,
 }
 
-/// A selection that was made before the queue changed. Nothing happened.
+/// The error for a selection that was made before the queue changed. The queue is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the queue changed after this selection was made")]
 pub struct StaleSelection;
 
-/// Bytes that a queued item takes: its node, and its entry in the index by id.
+/// The bytes that a queued item uses: its node, and its entry in the index by id.
 #[cfg(test)]
 pub(crate) const ITEM_BYTES: usize = size_of::<records::Node>() + size_of::<(u64, u32)>();
 
-/// The queue. See the [module documentation](self) for the order of service.
+/// A weighted fair queue. See the [module documentation](self) for the order of service.
 #[derive(Clone, Debug, Default)]
 pub struct FairQueue {
     virtual_time: f64,
@@ -204,25 +216,25 @@ pub struct FairQueue {
     fifos: Vec<Fifo>,
     classes: Vec<Class>,
     blocked_sets: Vec<BlockedSet>,
-    /// In no particular order.
+    /// The unblocked sets, in no particular order.
     open_sets: Vec<u32>,
     ready: SchedulingHeap,
     /// The weight of the groups that have items, in [`WEIGHT_UNITS`](refund::WEIGHT_UNITS).
     waiting_weight: u64,
-    /// What each group may be refunded, in cost per weight: its share of what all are, and of some more for
-    /// each answer.
+    /// The refunds that each group may have, in cost per weight: its share of all refunds, and of some more
+    /// for each answer. This is `G` in the module documentation.
     allowed: f64,
-    /// The FIFOs of groups judged [`Eligibility::GroupBlocked`], in order of turn.
+    /// The FIFOs of groups with the answer [`Eligibility::GroupBlocked`], in order of turn.
     parked: SchedulingHeap,
-    /// FIFOs passed over by the selection in progress; empty between calls.
+    /// The FIFOs skipped by the current selection. Empty between calls.
     set_aside: Vec<u32>,
-    /// Classes passed over by it; empty between calls.
+    /// The classes skipped by the current selection. Empty between calls.
     skipped_classes: Vec<u32>,
 }
 
 /// Registration.
 impl FairQueue {
-    /// An empty queue at virtual time 0.
+    /// Creates an empty queue at virtual time 0.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -264,19 +276,19 @@ impl FairQueue {
             head: NOWHERE,
             tail: NOWHERE,
             len: 0,
-            place: NOWHERE,
+            heap_index: NOWHERE,
             is_parked: false,
         });
         id
     }
 
-    /// The FIFO that a group starts with.
+    /// Returns the FIFO that a group starts with.
     #[must_use]
     pub fn first_fifo(&self, group: GroupId) -> FifoId {
         FifoId(self.groups[group.index()].fifos[0])
     }
 
-    /// Changes a group's weight from its next service on.
+    /// Changes the weight of a group, from its next service on.
     pub fn set_weight(&mut self, group: GroupId, weight: f64) -> Result<(), ConfigError> {
         check_weight(weight)?;
         let entry = &mut self.groups[group.index()];
@@ -291,11 +303,11 @@ impl FairQueue {
     /// Adds a class.
     pub fn add_class(&mut self) -> ClassId {
         let id = ClassId(self.classes.len() as u32);
-        self.classes.push(Class { place: NOWHERE, blocked_set: NOWHERE, ..Class::default() });
+        self.classes.push(Class { heap_index: NOWHERE, blocked_set: NOWHERE, ..Class::default() });
         id
     }
 
-    /// Adds a blocked set that is empty.
+    /// Adds an empty blocked set.
     pub fn add_blocked_set(&mut self) -> BlockedSetId {
         let id = BlockedSetId(self.blocked_sets.len() as u32);
         self.blocked_sets.push(BlockedSet::default());
@@ -305,17 +317,17 @@ impl FairQueue {
 
 /// Commands.
 impl FairQueue {
-    /// Offers heads in order of service until `judge` accepts one. Changes no tag.
+    /// Offers heads in order of service until `predicate` accepts one. Changes no tag.
     ///
-    /// O(log groups) for each refusal that parks something; a skipped group costs as much and is offered
-    /// again next time.
-    pub fn select(&mut self, mut judge: impl FnMut(&Candidate) -> Eligibility) -> Option<Selection> {
+    /// Each answer that blocks a class or a group costs O(log groups). A skipped candidate costs as much and
+    /// is offered again in the next selection.
+    pub fn select(&mut self, mut predicate: impl FnMut(&Candidate) -> Eligibility) -> Option<Selection> {
         let selected = loop {
             let Some((fifo, class)) = self.front() else { break None };
             let candidate = self.candidate(fifo);
             work::offer();
             work::steps(3);
-            match judge(&candidate) {
+            match predicate(&candidate) {
                 Eligibility::Accept => break Some(Selection { candidate, fifo, version: self.version }),
                 Eligibility::ClassBlocked(set) => self.park_class(class, set.0),
                 Eligibility::GroupBlocked => {
@@ -328,7 +340,7 @@ impl FairQueue {
                     self.set_aside.push(fifo);
                 }
                 Eligibility::SkipClass => {
-                    // What was offered is blocked by no set.
+                    // An offered class is in no blocked set from here on.
                     self.clear_position(class);
                     self.classes[class as usize].blocked_set = NOWHERE;
                     self.skipped_classes.push(class);
@@ -344,18 +356,20 @@ impl FairQueue {
         selected
     }
 
-    /// Serves a selection: removes the item, advances virtual time, gives the group its next tag. O(log
-    /// groups).
+    /// Serves a selection: removes the item, advances virtual time and sets the group's next tag.
+    /// O(log groups).
     ///
     /// # Errors
-    /// [`StaleSelection`] if anything was enqueued, discarded or committed since; then nothing changes.
+    ///
+    /// Returns [`StaleSelection`], and changes nothing, if an item was enqueued, removed or served, or a turn
+    /// was refunded, since the selection was made.
     pub fn commit(&mut self, selection: &Selection) -> Result<(), StaleSelection> {
         if selection.version != self.version {
             return Err(StaleSelection);
         }
         self.version += 1;
         let (fifo, class) = (selection.fifo, selection.candidate.class.0);
-        // Mostly the next item is of the same class: then the FIFO only moves among those of its class.
+        // The next item usually has the same class. The FIFO then only moves within its class.
         let stays = self.stays_in_class(fifo, class);
         if !stays {
             self.leave(fifo);
@@ -365,11 +379,11 @@ impl FairQueue {
         let entry = &mut self.fifos[fifo as usize];
         entry.sequence = self.sequence;
         self.sequence += 1;
-        let (head, place) = (entry.head, entry.place);
+        let (head, heap_index) = (entry.head, entry.heap_index);
         self.unlink(head);
         if stays {
             let key = self.key(fifo);
-            self.classes[class as usize].fifos.update(place, key, &mut self.fifos);
+            self.classes[class as usize].fifos.update(heap_index, key, &mut self.fifos);
             self.restore_position(class);
         } else if self.fifos[fifo as usize].len > 0 {
             self.insert(fifo);
@@ -384,10 +398,10 @@ impl FairQueue {
         Ok(())
     }
 
-    /// Accounts for an item that is served the moment it arrives, exactly as `enqueue`, `select` and `commit`
-    /// would.
+    /// Accounts for an item that is served at the moment it arrives, exactly as `enqueue`, `select` and
+    /// `commit` would. O(1).
     ///
-    /// Only meaningful while nothing is queued that could go first. O(1).
+    /// Only meaningful while nothing is queued that could be served first.
     pub fn serve_directly(&mut self, group: GroupId, cost: f64) {
         debug_assert_eq!(self.groups[group.index()].len, 0, "an item that is queued in the same group goes first");
         self.version += 1;
@@ -400,7 +414,7 @@ impl FairQueue {
         }
     }
 
-    /// Lets the classes of `set` take part in selection again, until the first of them is refused.
+    /// Makes the classes of `set` take part in selection again, until the first of them is rejected.
     pub fn unblock(&mut self, set: BlockedSetId) {
         work::steps(1);
         let entry = &mut self.blocked_sets[set.0 as usize];
@@ -410,22 +424,23 @@ impl FairQueue {
         }
     }
 
-    /// Moves a class to `set` and closes that, as if the first item of the class were offered and judged
-    /// [`Eligibility::ClassBlocked`].
+    /// Moves a class to `set` and blocks the set, as if the first item of the class were offered and answered
+    /// with [`Eligibility::ClassBlocked`].
     #[inline]
     pub(crate) fn block_class(&mut self, class: ClassId, set: BlockedSetId) {
-        if self.classes[class.index()].place != NOWHERE {
+        if self.classes[class.index()].heap_index != NOWHERE {
             self.park_class(class.0, set.0);
         }
     }
 
-    /// Whether [`FairQueue::select`] may have anything to offer.
+    /// Returns whether [`FairQueue::select`] may have anything to offer.
     #[inline]
     pub(crate) fn has_offers(&self) -> bool {
         !self.ready.is_empty() || !self.open_sets.is_empty()
     }
 
-    /// Lets a group that was judged [`Eligibility::GroupBlocked`] take part again; harmless for any other.
+    /// Makes a group with the answer [`Eligibility::GroupBlocked`] take part in selection again. Has no
+    /// effect on any other group.
     pub fn unpark(&mut self, group: GroupId) {
         for at in 0..self.groups[group.index()].fifos.len() {
             let fifo = self.groups[group.index()].fifos[at];
@@ -443,7 +458,8 @@ impl FairQueue {
         }
     }
 
-    /// Selects the first in turn of the groups that were judged [`Eligibility::GroupBlocked`]. O(1).
+    /// Selects the first in order of turn among the groups with the answer [`Eligibility::GroupBlocked`].
+    /// O(1).
     #[must_use]
     pub fn select_parked(&self) -> Option<Selection> {
         let (_, fifo) = self.parked.peek()?;
@@ -451,7 +467,7 @@ impl FairQueue {
     }
 }
 
-/// Refuses a weight out of range.
+/// Returns an error if a weight is out of range.
 pub(crate) fn check_weight(weight: f64) -> Result<(), ConfigError> {
     require((MIN_WEIGHT..=MAX_WEIGHT).contains(&weight), "weight", weight, "a number from 2^-20 to 2^20")
 }

@@ -1,7 +1,7 @@
-//! Stores queued items in a slab, and finds the slot of an item by its id if the item is indexed.
+//! The storage of queued items: a slab, and an index from item ids to slots for the items that are indexed.
 //!
-//! The index stores slots only, since the nodes have the ids. An item takes 32 bytes in the slab, at most 40
-//! with the room to grow by a quarter, and 6 to 12 bytes in the index.
+//! The index stores only slots, because the nodes contain the ids. An item uses 32 bytes in the slab, or at
+//! most 40 including the room to grow by a quarter, and 6 to 12 bytes in the index.
 
 use core::hash::BuildHasher;
 use core::ops::{Index, IndexMut};
@@ -12,14 +12,14 @@ use slab::Slab;
 
 use super::records::Node;
 
-/// The least number of items that the slab grows by.
+/// The smallest number of items that the slab grows by.
 const SMALLEST_GROWTH: usize = 16;
 
 /// The queued items of one queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Nodes {
     slab: Slab<Node>,
-    /// Slots by the id of their node: of all items, or of none.
+    /// The slots by the id of their node. Contains all items, or none.
     index: HashTable<u32>,
 }
 
@@ -33,12 +33,12 @@ impl Nodes {
         self.index.find(hash_of(id), |slot| self[*slot].id == id).copied()
     }
 
-    /// Iterates over the ids of all items, in the order of their slots.
+    /// Iterates over the ids of all items, in slot order.
     pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
         self.slab.iter().map(|(_, node)| node.id)
     }
 
-    /// Stores an item with an entry in the index and returns its slot; `None` if an item of this id is
+    /// Stores an item with an index entry and returns its slot, or `None` if an item with this id is already
     /// stored. O(1) amortised.
     pub(super) fn insert(&mut self, node: Node) -> Option<u32> {
         if self.find(node.id).is_some() {
@@ -51,7 +51,7 @@ impl Nodes {
         Some(slot)
     }
 
-    /// Stores an item that only its slot will find, and returns the slot. O(1) amortised.
+    /// Stores an item without an index entry and returns its slot. O(1) amortised.
     pub(super) fn add(&mut self, node: Node) -> u32 {
         if self.slab.len() == self.slab.capacity() {
             self.slab.reserve_exact((self.slab.len() / 4).max(SMALLEST_GROWTH));
@@ -63,7 +63,7 @@ impl Nodes {
     #[inline]
     pub(super) fn remove(&mut self, slot: u32) {
         let node = self.slab.remove(slot as usize);
-        // The items of this queue are found by their slots only.
+        // Without an index, items are found only by their slots.
         if self.index.is_empty() {
             return;
         }
@@ -96,8 +96,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slab_keeps_a_node_in_32_bytes() {
-        // A slab's entries are nodes or links to the next free one, as here.
+    fn a_node_uses_32_bytes_in_the_slab() {
+        // An entry of a slab is a node or a link to the next free entry, as modelled here.
         #[allow(dead_code)]
         enum Entry {
             Vacant(usize),

@@ -5,18 +5,17 @@ use core::num::NonZeroU32;
 
 use smallvec::SmallVec;
 
-use super::scheduling::{Places, SchedulingHeap};
+use super::scheduling::{HeapIndices, SchedulingHeap};
 use super::{ClassId, FifoId};
 
-/// "In no heap", "in no list", "no neighbour".
+/// Marks a member that is in no heap, or a node without a neighbour.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) id: u64,
     pub(super) cost: f64,
-    /// One more than the number of its FIFO: since it is never 0, a slab needs no more room than the node
-    /// itself.
+    /// One more than the number of the FIFO. It is never 0, so a slab entry needs no more room than the node.
     fifo_and_one: NonZeroU32,
     pub(super) class: u32,
     pub(super) next: u32,
@@ -30,7 +29,7 @@ impl Node {
         Self { id, cost, fifo_and_one, class: class.0, next: NOWHERE, previous }
     }
 
-    /// The number of its FIFO.
+    /// Returns the number of the FIFO.
     pub(super) fn fifo(&self) -> u32 {
         self.fifo_and_one.get() - 1
     }
@@ -39,24 +38,25 @@ impl Node {
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) weight: f64,
-    /// The tag its last service gave it; `None` until it is first served.
+    /// The tag after the last service. `None` until the group is first served.
     pub(super) finish: Option<f64>,
-    /// The tag it was activated with; meaningful while it has items.
+    /// The current tag. Meaningful only while the group has items.
     pub(super) tag: f64,
-    /// How far below virtual time refunds may have taken it. 0 for one that was never refunded.
+    /// How far below virtual time refunds may have taken the group. 0 if it was never refunded.
     pub(super) lag: f64,
-    /// What it was refunded beyond its share, and what that was when this was worked out.
+    /// The refunds beyond the share of the group, as of `allowed_seen`.
     pub(super) lead: f64,
+    /// The value of `FairQueue::allowed` when `lead` was computed.
     pub(super) allowed_seen: f64,
-    /// Items queued in all its FIFOs.
+    /// The number of items queued in all FIFOs of the group.
     pub(super) len: u32,
-    /// Its FIFOs in order of registration. The first one exists from the start.
+    /// The FIFOs of the group in order of registration. The first one always exists.
     pub(super) fifos: SmallVec<[u32; 1]>,
     pub(super) demand: SmallVec<[(ClassId, u32); 1]>,
 }
 
 impl Group {
-    /// Charges a service that began with this tag, and returns what virtual time is then.
+    /// Charges a service that began with `tag`. Returns the virtual time after it.
     #[inline]
     pub(super) fn serve(&mut self, tag: f64, cost: f64, virtual_time: f64) -> f64 {
         let start = tag.max(virtual_time - self.lag);
@@ -69,7 +69,7 @@ impl Group {
         virtual_time
     }
 
-    /// Its lead once each group may have been refunded so much.
+    /// Returns the lead for a new value of `FairQueue::allowed`.
     #[inline]
     pub(super) fn lead_at(&self, allowed: f64) -> f64 {
         (self.lead - (allowed - self.allowed_seen)).max(0.0)
@@ -83,22 +83,22 @@ pub(super) struct Fifo {
     pub(super) head: u32,
     pub(super) tail: u32,
     pub(super) len: u32,
-    /// Index in the heap of its head's class, or of the parked FIFOs; `NOWHERE` while set aside or empty.
-    pub(super) place: u32,
+    /// The index in the heap of its head's class or of the parked FIFOs. `NOWHERE` while set aside or empty.
+    pub(super) heap_index: u32,
     pub(super) is_parked: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Class {
-    /// The FIFOs whose head is of this class, except parked ones and those set aside.
+    /// The FIFOs whose head is of this class, except those that are parked or set aside.
     pub(super) fifos: SchedulingHeap,
-    /// Index in the heap of its blocked set, or of the ready classes; `NOWHERE` while `fifos` is empty.
-    pub(super) place: u32,
-    /// The blocked set it waits in; `NOWHERE` for none.
+    /// The index in the heap of its blocked set or of the ready classes. `NOWHERE` while `fifos` is empty.
+    pub(super) heap_index: u32,
+    /// The blocked set that contains the class. `NOWHERE` for none.
     pub(super) blocked_set: u32,
     /// Items queued.
     pub(super) queued: u64,
-    /// FIFOs whose head is of this class, parked ones included.
+    /// The number of FIFOs whose head is of this class, including parked ones.
     pub(super) heads: u32,
 }
 
@@ -108,14 +108,14 @@ pub(super) struct BlockedSet {
     pub(super) open: bool,
 }
 
-impl Places for Vec<Fifo> {
-    fn set_place(&mut self, member: u32, place: u32) {
-        self[member as usize].place = place;
+impl HeapIndices for Vec<Fifo> {
+    fn set_heap_index(&mut self, member: u32, heap_index: u32) {
+        self[member as usize].heap_index = heap_index;
     }
 }
 
-impl Places for Vec<Class> {
-    fn set_place(&mut self, member: u32, place: u32) {
-        self[member as usize].place = place;
+impl HeapIndices for Vec<Class> {
+    fn set_heap_index(&mut self, member: u32, heap_index: u32) {
+        self[member as usize].heap_index = heap_index;
     }
 }

@@ -1,64 +1,69 @@
-//! Refunds: a turn that brought its group nothing is charged back, within a bound. See
-//! [the derivation](super#refunds).
+//! Refunds: the cost of a turn without a result is returned to its group, within a bound. See [the
+//! derivation](super#refunds).
 
 use super::{FairQueue, GroupId, MIN_WEIGHT, REBASE_AT};
 
-/// What the weight of the groups that wait is counted in: as integers, so that groups which come and go leave
-/// no rounding. The lightest weight is 16 of them. 2^20 groups of the heaviest weight overflow; then only
-/// shares are wrong, and only until some of the groups are gone.
+/// The number of units per weight in which the weight of waiting groups is counted. Integers are used so that
+/// groups which come and go leave no rounding errors.
+///
+/// The smallest weight is 16 units. 2^20 groups of the largest weight overflow. Then only shares are wrong,
+/// and only until some of the groups are gone.
 pub(super) const WEIGHT_UNITS: f64 = 16_777_216.0;
 
-/// How many turns may be refunded for each that is answered, beside those that are refunded to others: one,
-/// since whoever was answered in place of a group was not refused, and one more, since turns are whole.
+/// The number of turns that may be refunded for each answered turn, in addition to the share of other
+/// refunds. One, because an answered turn is not refunded and adds nothing to that share. One more, because
+/// turns are whole.
 const PER_ANSWER: f64 = 2.0;
 
 pub(super) fn units(weight: f64) -> u64 {
     (weight * WEIGHT_UNITS) as u64
 }
 
-/// A turn that a group takes, to be [refunded](FairQueue::refund) if it brings nothing.
+/// The record of a turn, to be [refunded](FairQueue::refund) if the turn has no result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ServiceRecord {
     pub(super) group: u32,
-    /// The share of the other groups in the weight of all that wait, its own included. In `0.0..=1.0`.
-    rivals: f32,
+    /// The share of the other groups in the weight of all waiting groups, in `0.0..=1.0`. The group's own
+    /// weight is part of the total.
+    share_of_others: f32,
 }
 
 impl ServiceRecord {
-    /// A turn of no group. There is nothing to refund.
-    pub(crate) const NONE: Self = Self { group: u32::MAX, rivals: 0.0 };
+    /// A turn of no group, for which nothing can be refunded.
+    pub(crate) const NONE: Self = Self { group: u32::MAX, share_of_others: 0.0 };
 
-    /// The turn of a group that is [served directly](FairQueue::serve_directly).
+    /// Returns the record for a group that is [served directly](FairQueue::serve_directly).
     pub(crate) fn direct(group: GroupId) -> Self {
-        Self { group: group.0, rivals: 0.0 }
+        Self { group: group.0, share_of_others: 0.0 }
     }
 }
 
 /// Refunds.
 impl FairQueue {
-    /// The turn that a group with items takes by its next service. Call it before [`FairQueue::commit`].
+    /// Returns the record of the turn that the next service of a non-empty group takes. Call it before
+    /// [`FairQueue::commit`].
     #[must_use]
     pub fn next_service(&self, group: GroupId) -> ServiceRecord {
         let share = units(self.groups[group.index()].weight) as f64 / self.waiting_weight as f64;
-        ServiceRecord { group: group.0, rivals: (1.0 - share).clamp(0.0, 1.0) as f32 }
+        ServiceRecord { group: group.0, share_of_others: (1.0 - share).clamp(0.0, 1.0) as f32 }
     }
 
-    /// Charges back a turn that cost `cost`, at the group's present weight. Returns `false`, and changes
-    /// nothing, if the group was refunded more than its share already, by `most` such turns.
+    /// Refunds a turn that cost `cost`, at the group's present weight. Returns `false`, and changes nothing,
+    /// if the group has already been refunded more than its share by `most` such turns, or was never served.
     ///
-    /// Each turn ends at most once, by this or by [`FairQueue::answered`]. O(log groups) for each FIFO of the
-    /// group.
+    /// Each turn ends at most once, by this method or by [`FairQueue::answered`]. O(log groups) for each FIFO
+    /// of the group.
     pub fn refund(&mut self, service: ServiceRecord, cost: f64, most: f64) -> bool {
         let virtual_time = self.virtual_time;
         let Some(group) = self.groups.get_mut(service.group as usize) else { return false };
         let Some(finish) = group.finish else { return false };
-        let (charge, rivals) = (cost / group.weight, f64::from(service.rivals));
-        let lead = group.lead_at(self.allowed) + charge * rivals;
+        let (charge, share_of_others) = (cost / group.weight, f64::from(service.share_of_others));
+        let lead = group.lead_at(self.allowed) + charge * share_of_others;
         if lead > charge * most {
             return false;
         }
         self.version += 1;
-        self.allowed += charge * (1.0 - rivals);
+        self.allowed += charge * (1.0 - share_of_others);
         group.lead = lead;
         group.allowed_seen = self.allowed;
         group.tag = finish.max(virtual_time - group.lag) - charge;
@@ -73,11 +78,11 @@ impl FairQueue {
         true
     }
 
-    /// A turn that cost `cost` brought its group what it was taken for: two turns more may be refunded, to
-    /// all groups together. O(1).
+    /// Reports that a turn that cost `cost` had a result. Two more turns may then be refunded, to all groups
+    /// together. O(1).
     #[inline]
     pub fn answered(&mut self, service: ServiceRecord, cost: f64) {
-        // Mostly nothing was ever refunded.
+        // Usually nothing was ever refunded.
         if self.allowed > 0.0 {
             self.allow(service, PER_ANSWER * cost);
         }
@@ -85,20 +90,20 @@ impl FairQueue {
 
     fn allow(&mut self, service: ServiceRecord, cost: f64) {
         let Some(group) = self.groups.get(service.group as usize) else { return };
-        self.allowed += cost / group.weight * (1.0 - f64::from(service.rivals));
+        self.allowed += cost / group.weight * (1.0 - f64::from(service.share_of_others));
         if self.allowed >= REBASE_AT {
             self.rebase_refunds();
         }
     }
 
-    /// Moves the origin of what may be refunded, so that it keeps its precision. O(groups).
+    /// Moves the origin of `allowed`, so that it keeps its precision. O(groups).
     #[cold]
     fn rebase_refunds(&mut self) {
         for group in &mut self.groups {
             group.lead = group.lead_at(self.allowed);
             group.allowed_seen = MIN_WEIGHT;
         }
-        // Above zero, since something was refunded.
+        // Kept above zero, because something was refunded.
         self.allowed = MIN_WEIGHT;
     }
 }

@@ -1,11 +1,11 @@
-//! The order of service, and a heap that keeps it.
+//! The sort key of the order of service, and a heap that keeps it.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use super::work;
 
-/// When a group's head is due: its finish tag, ties broken by activation sequence.
+/// The sort key of a FIFO: the finish tag of its group, with ties broken by activation sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SchedulingKey {
     pub(super) tag: f64,
@@ -13,7 +13,7 @@ pub(super) struct SchedulingKey {
 }
 
 impl SchedulingKey {
-    /// Total order; tags are never NaN, and `total_cmp` needs no promise of it.
+    /// Compares two keys in a total order. Tags are never NaN, and `total_cmp` does not depend on it.
     pub(super) fn cmp(&self, other: &Self) -> Ordering {
         self.tag.total_cmp(&other.tag).then(self.sequence.cmp(&other.sequence))
     }
@@ -23,12 +23,13 @@ impl SchedulingKey {
     }
 }
 
-/// Where members remember their index, so that any of them can be moved or removed in O(log n).
-pub(super) trait Places {
-    fn set_place(&mut self, member: u32, place: u32);
+/// A store for the heap index of each member, so that any member can be moved or removed in O(log n).
+pub(super) trait HeapIndices {
+    fn set_heap_index(&mut self, member: u32, index: u32);
 }
 
-/// A binary min-heap of `(key, member)` with known places. Allocates only past its high-water mark.
+/// A binary min-heap of `(key, member)` that tracks the index of each member. Allocates only past its
+/// high-water mark.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SchedulingHeap {
     entries: Vec<(SchedulingKey, u32)>,
@@ -43,66 +44,66 @@ impl SchedulingHeap {
         self.entries.is_empty()
     }
 
-    pub(super) fn push(&mut self, key: SchedulingKey, member: u32, places: &mut impl Places) {
+    pub(super) fn push(&mut self, key: SchedulingKey, member: u32, indices: &mut impl HeapIndices) {
         self.entries.push((key, member));
-        self.sift_up(self.entries.len() - 1, places);
+        self.sift_up(self.entries.len() - 1, indices);
     }
 
-    /// Removes the member at `place`.
-    pub(super) fn remove(&mut self, place: u32, places: &mut impl Places) {
-        let place = place as usize;
-        self.entries.swap_remove(place);
-        if place < self.entries.len() {
-            self.settle(place, places);
+    /// Removes the member at `index`.
+    pub(super) fn remove(&mut self, index: u32, indices: &mut impl HeapIndices) {
+        let index = index as usize;
+        self.entries.swap_remove(index);
+        if index < self.entries.len() {
+            self.settle(index, indices);
         }
     }
 
-    /// Gives the member at `place` another key.
-    pub(super) fn update(&mut self, place: u32, key: SchedulingKey, places: &mut impl Places) {
-        self.entries[place as usize].0 = key;
-        // Alone, as the one group of a class and the one class of a set mostly are.
+    /// Sets the key of the member at `index`.
+    pub(super) fn update(&mut self, index: u32, key: SchedulingKey, indices: &mut impl HeapIndices) {
+        self.entries[index as usize].0 = key;
+        // A single member needs no move. This is the most common case.
         if self.entries.len() > 1 {
-            self.settle(place as usize, places);
+            self.settle(index as usize, indices);
         }
     }
 
-    /// Rewrites every tag and restores the order, which rounding may disturb: of members whose tags become
-    /// equal, the sequence decides. O(n).
-    pub(super) fn rewrite_tags(&mut self, rewrite: impl Fn(f64) -> f64, places: &mut impl Places) {
+    /// Rewrites every tag and restores the order, which rounding may disturb: members whose tags become equal
+    /// are ordered by sequence. O(n).
+    pub(super) fn rewrite_tags(&mut self, rewrite: impl Fn(f64) -> f64, indices: &mut impl HeapIndices) {
         for (key, _) in &mut self.entries {
             key.tag = rewrite(key.tag);
         }
         work::steps(self.entries.len());
-        for place in (0..self.entries.len() / 2).rev() {
-            self.sift_down(place, places);
+        for index in (0..self.entries.len() / 2).rev() {
+            self.sift_down(index, indices);
         }
     }
 
-    fn settle(&mut self, place: usize, places: &mut impl Places) {
-        let risen = self.sift_up(place, places);
-        if risen == place {
-            self.sift_down(place, places);
+    fn settle(&mut self, index: usize, indices: &mut impl HeapIndices) {
+        let risen = self.sift_up(index, indices);
+        if risen == index {
+            self.sift_down(index, indices);
         }
     }
 
-    fn sift_up(&mut self, mut place: usize, places: &mut impl Places) -> usize {
-        let entry = self.entries[place];
-        while place > 0 {
-            let parent = (place - 1) / 2;
+    fn sift_up(&mut self, mut index: usize, indices: &mut impl HeapIndices) -> usize {
+        let entry = self.entries[index];
+        while index > 0 {
+            let parent = (index - 1) / 2;
             if !entry.0.precedes(&self.entries[parent].0) {
                 break;
             }
-            self.put(place, self.entries[parent], places);
-            place = parent;
+            self.put(index, self.entries[parent], indices);
+            index = parent;
         }
-        self.put(place, entry, places);
-        place
+        self.put(index, entry, indices);
+        index
     }
 
-    fn sift_down(&mut self, mut place: usize, places: &mut impl Places) {
-        let entry = self.entries[place];
+    fn sift_down(&mut self, mut index: usize, indices: &mut impl HeapIndices) {
+        let entry = self.entries[index];
         loop {
-            let mut child = 2 * place + 1;
+            let mut child = 2 * index + 1;
             if child >= self.entries.len() {
                 break;
             }
@@ -112,15 +113,15 @@ impl SchedulingHeap {
             if !self.entries[child].0.precedes(&entry.0) {
                 break;
             }
-            self.put(place, self.entries[child], places);
-            place = child;
+            self.put(index, self.entries[child], indices);
+            index = child;
         }
-        self.put(place, entry, places);
+        self.put(index, entry, indices);
     }
 
-    fn put(&mut self, place: usize, entry: (SchedulingKey, u32), places: &mut impl Places) {
+    fn put(&mut self, index: usize, entry: (SchedulingKey, u32), indices: &mut impl HeapIndices) {
         work::steps(1);
-        self.entries[place] = entry;
-        places.set_place(entry.1, place as u32);
+        self.entries[index] = entry;
+        indices.set_heap_index(entry.1, index as u32);
     }
 }

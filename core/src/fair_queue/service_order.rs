@@ -3,11 +3,11 @@
 //! ```text
 //! ready classes ----+                     class ---- heap of the FIFOs whose head is of this class
 //! blocked sets -----+--- heap of classes
-//!                        parked FIFOs: a heap of their own
+//!                        parked FIFOs: a separate heap
 //! ```
 //!
-//! Every heap orders its members by [`SchedulingKey`]. A FIFO that has items is in exactly one heap between
-//! two calls.
+//! Every heap orders its members by [`SchedulingKey`]. A FIFO with items is in exactly one heap between two
+//! calls.
 
 use super::records::{Class, Fifo, NOWHERE};
 use super::scheduling::SchedulingKey;
@@ -15,7 +15,7 @@ use super::{Candidate, ClassId, FairQueue, GroupId, REBASE_AT, work};
 
 /// The order of service.
 impl FairQueue {
-    /// The FIFO and class next in turn among ready classes and unblocked sets.
+    /// Returns the next FIFO and its class among ready classes and unblocked sets.
     #[inline]
     pub(super) fn front(&mut self) -> Option<(u32, u32)> {
         let mut best = self.ready.peek();
@@ -48,21 +48,22 @@ impl FairQueue {
         self.nodes[self.fifos[fifo as usize].head].class
     }
 
-    /// Whether a FIFO that is in turn will be in turn among the same class when its head is gone.
+    /// Returns whether a FIFO stays in the heap of its class when its head is removed. False for a parked
+    /// FIFO.
     pub(super) fn stays_in_class(&self, fifo: u32, class: u32) -> bool {
         let entry = &self.fifos[fifo as usize];
-        let heir = self.nodes[entry.head].next;
-        !entry.is_parked && heir != NOWHERE && self.nodes[heir].class == class
+        let next = self.nodes[entry.head].next;
+        !entry.is_parked && next != NOWHERE && self.nodes[next].class == class
     }
 
-    /// Takes a FIFO out of turn because its head goes away.
+    /// Removes a FIFO from its heap, parked or not, because its head is about to be removed.
     pub(super) fn leave(&mut self, fifo: u32) {
         if !self.unlink_parked(fifo) {
             self.exit(fifo);
         }
     }
 
-    /// Puts a FIFO that has items in turn.
+    /// Inserts a FIFO that has items into the heap of its head's class.
     pub(super) fn insert(&mut self, fifo: u32) {
         work::steps(1);
         let class = self.head_class(fifo);
@@ -76,8 +77,7 @@ impl FairQueue {
         SchedulingKey { tag: self.groups[group as usize].tag, sequence }
     }
 
-    /// Moves the FIFOs of a group, but for the one that was served, to the tag that the group has now.
-    /// O(FIFOs log groups).
+    /// Moves the FIFOs of a group, except `served`, to the group's current tag. O(FIFOs log groups).
     #[cold]
     pub(super) fn move_fifos(&mut self, group: GroupId, served: Option<u32>) {
         for at in 0..self.groups[group.index()].fifos.len() {
@@ -86,23 +86,23 @@ impl FairQueue {
             if Some(fifo) == served || self.fifos[fifo as usize].len == 0 {
                 continue;
             }
-            let (key, place) = (self.key(fifo), self.fifos[fifo as usize].place);
+            let (key, heap_index) = (self.key(fifo), self.fifos[fifo as usize].heap_index);
             if self.fifos[fifo as usize].is_parked {
-                self.parked.update(place, key, &mut self.fifos);
+                self.parked.update(heap_index, key, &mut self.fifos);
             } else {
                 let class = self.head_class(fifo);
-                self.classes[class as usize].fifos.update(place, key, &mut self.fifos);
+                self.classes[class as usize].fifos.update(heap_index, key, &mut self.fifos);
                 self.restore_position(class);
             }
         }
     }
 
-    /// Takes a FIFO out of turn.
+    /// Removes a FIFO from the heap of its head's class.
     pub(super) fn exit(&mut self, fifo: u32) {
         work::steps(1);
         let class = self.head_class(fifo);
-        let place = core::mem::replace(&mut self.fifos[fifo as usize].place, NOWHERE);
-        self.classes[class as usize].fifos.remove(place, &mut self.fifos);
+        let heap_index = core::mem::replace(&mut self.fifos[fifo as usize].heap_index, NOWHERE);
+        self.classes[class as usize].fifos.remove(heap_index, &mut self.fifos);
         self.restore_position(class);
     }
 
@@ -112,12 +112,13 @@ impl FairQueue {
         if !core::mem::take(&mut entry.is_parked) {
             return false;
         }
-        let place = core::mem::replace(&mut entry.place, NOWHERE);
-        self.parked.remove(place, &mut self.fifos);
+        let heap_index = core::mem::replace(&mut entry.heap_index, NOWHERE);
+        self.parked.remove(heap_index, &mut self.fifos);
         true
     }
 
-    /// Moves a blocked class to `set`, and closes the set: what blocks this class blocks all that wait there.
+    /// Moves a blocked class to `set` and closes the set, because the blocked class shows that the other
+    /// members are blocked too.
     #[inline]
     pub(super) fn park_class(&mut self, class: u32, set: u32) {
         if self.classes[class as usize].blocked_set != set {
@@ -133,28 +134,28 @@ impl FairQueue {
         }
     }
 
-    /// Brings a class's place among its peers up to date with its first FIFO.
+    /// Updates the position of a class among its peers to match its first FIFO.
     pub(super) fn restore_position(&mut self, class: u32) {
         work::steps(1);
-        let Class { ref fifos, place, blocked_set: set, .. } = self.classes[class as usize];
+        let Class { ref fifos, heap_index, blocked_set: set, .. } = self.classes[class as usize];
         let Some((key, _)) = fifos.peek() else {
             self.clear_position(class);
             self.classes[class as usize].blocked_set = NOWHERE;
             return;
         };
         let heap = if set == NOWHERE { &mut self.ready } else { &mut self.blocked_sets[set as usize].classes };
-        if place == NOWHERE {
+        if heap_index == NOWHERE {
             heap.push(key, class, &mut self.classes);
         } else {
-            heap.update(place, key, &mut self.classes);
+            heap.update(heap_index, key, &mut self.classes);
         }
     }
 
     pub(super) fn clear_position(&mut self, class: u32) {
         work::steps(1);
         let entry = &mut self.classes[class as usize];
-        let place = core::mem::replace(&mut entry.place, NOWHERE);
-        if place == NOWHERE {
+        let heap_index = core::mem::replace(&mut entry.heap_index, NOWHERE);
+        if heap_index == NOWHERE {
             return;
         }
         let heap = if entry.blocked_set == NOWHERE {
@@ -162,15 +163,15 @@ impl FairQueue {
         } else {
             &mut self.blocked_sets[entry.blocked_set as usize].classes
         };
-        heap.remove(place, &mut self.classes);
+        heap.remove(heap_index, &mut self.classes);
     }
 
-    /// Moves the origin of virtual time, so that tags keep their precision. O(groups), once in 2^20 of
+    /// Moves the origin of virtual time, so that tags keep their precision. O(groups), once per 2^20 of
     /// virtual time.
     pub(super) fn rebase(&mut self) {
-        // A multiple of 2^20 subtracts exactly from every tag at or above it.
+        // A multiple of 2^20 is subtracted exactly from every tag at or above it.
         let base = REBASE_AT * ((self.virtual_time / REBASE_AT) as u64 as f64);
-        // A tag far in the past only says "first"; bounding it keeps the subtraction meaningful for ever.
+        // A tag far in the past only means "first". The bound keeps the subtraction meaningful forever.
         let shift = |tag: f64| (tag - base).max(-4.0 * REBASE_AT);
         self.virtual_time = shift(self.virtual_time);
         work::steps(self.groups.len());

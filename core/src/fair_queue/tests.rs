@@ -35,84 +35,84 @@ impl Bench {
 
 #[test]
 fn equal_groups_take_turns_and_keep_their_own_order() {
-    let mut world = Bench::new(&[1.0, 1.0, 1.0]);
+    let mut bench = Bench::new(&[1.0, 1.0, 1.0]);
     for (group, item) in [(0, 1), (0, 2), (0, 3), (1, 11), (1, 12), (2, 21)] {
-        assert!(world.put(group, item));
+        assert!(bench.put(group, item));
     }
-    assert_eq!(world.drain(), vec![1, 11, 21, 2, 12, 3]);
+    assert_eq!(bench.drain(), vec![1, 11, 21, 2, 12, 3]);
 }
 
 #[test]
-fn an_item_is_queued_once_however_often_it_is_offered() {
-    let mut world = Bench::new(&[1.0]);
-    assert!(world.put(0, 1));
-    assert!(!world.put(0, 1));
-    assert_eq!((world.drain(), world.queue.len()), (vec![1], 0));
-    assert!(world.put(0, 1), "it may come again once it was served");
+fn an_item_that_is_queued_is_not_enqueued_again() {
+    let mut bench = Bench::new(&[1.0]);
+    assert!(bench.put(0, 1));
+    assert!(!bench.put(0, 1));
+    assert_eq!((bench.drain(), bench.queue.len()), (vec![1], 0));
+    assert!(bench.put(0, 1), "it may be enqueued again after it was served");
 }
 
 #[test]
-fn a_selection_is_refused_after_any_change_and_then_changes_nothing() {
-    let mut world = Bench::new(&[1.0]);
-    world.put(0, 1);
-    let selection = world.queue.select(|_| Eligibility::Accept).expect("one is queued");
-    world.put(0, 2);
-    assert_eq!(world.queue.commit(&selection), Err(StaleSelection));
-    assert_eq!(world.queue.len(), 2);
+fn a_stale_selection_is_rejected_and_changes_nothing() {
+    let mut bench = Bench::new(&[1.0]);
+    bench.put(0, 1);
+    let selection = bench.queue.select(|_| Eligibility::Accept).expect("one is queued");
+    bench.put(0, 2);
+    assert_eq!(bench.queue.commit(&selection), Err(StaleSelection));
+    assert_eq!(bench.queue.len(), 2);
 }
 
 #[test]
-fn a_refused_group_keeps_its_turn() {
-    let mut world = Bench::new(&[1.0, 1.0]);
+fn a_skipped_group_keeps_its_turn() {
+    let mut bench = Bench::new(&[1.0, 1.0]);
     for item in 0..3 {
-        world.put(0, item);
-        world.put(1, 10 + item);
+        bench.put(0, item);
+        bench.put(1, 10 + item);
     }
     let only_second =
         |candidate: &Candidate| if candidate.group == GroupId(0) { Eligibility::Skip } else { Eligibility::Accept };
     for expected in [10, 11] {
-        let selection = world.queue.select(only_second).expect("the second group is eligible");
+        let selection = bench.queue.select(only_second).expect("the second group is eligible");
         assert_eq!(selection.candidate.item, expected);
-        world.queue.commit(&selection).expect("nothing changed");
+        bench.queue.commit(&selection).expect("nothing changed");
     }
-    // The first group's tag lies in the past: that is one early turn, and then it follows virtual time.
-    assert_eq!(world.drain(), vec![0, 12, 1, 2]);
+    // The first group's tag lies in the past. It gets one early turn, and then its tag follows virtual time.
+    assert_eq!(bench.drain(), vec![0, 12, 1, 2]);
 }
 
 #[test]
 fn a_group_that_was_idle_gets_one_early_turn_and_no_more() {
-    let mut world = Bench::new(&[1.0, 1.0]);
-    world.put(0, 0);
-    world.next();
+    let mut bench = Bench::new(&[1.0, 1.0]);
+    bench.put(0, 0);
+    bench.next();
     for item in 100..110 {
-        world.put(1, item);
+        bench.put(1, item);
     }
     for _ in 0..6 {
-        world.next();
+        bench.next();
     }
     for item in 1..5 {
-        world.put(0, item);
+        bench.put(0, item);
     }
-    assert_eq!(world.drain(), vec![1, 106, 2, 107, 3, 108, 4, 109]);
+    assert_eq!(bench.drain(), vec![1, 106, 2, 107, 3, 108, 4, 109]);
 }
 
 #[test]
 fn service_follows_the_weights_within_one_item_each() {
     let weights = [MIN_WEIGHT * 1024.0, 0.3, 1.0, 3.0, 1024.0];
-    let mut world = Bench::new(&weights);
+    let mut bench = Bench::new(&weights);
     let mut served = [0_u32; 5];
     let mut fresh = 0;
     for group in 0..5 {
-        world.put(group, fresh);
+        bench.put(group, fresh);
         fresh += 1;
     }
     for _ in 0..200_000 {
-        let selection = world.queue.select(|_| Eligibility::Accept).expect("every group stays backlogged");
-        world.put(selection.candidate.group.0, fresh);
+        let selection = bench.queue.select(|_| Eligibility::Accept).expect("every group stays backlogged");
+        bench.put(selection.candidate.group.0, fresh);
         fresh += 1;
-        let again = world.queue.select(|_| Eligibility::Accept).expect("every group stays backlogged");
-        assert_eq!(again.candidate, selection.candidate, "an arrival behind the head changes no turn");
-        world.queue.commit(&again).expect("nothing changed since");
+        let again = bench.queue.select(|_| Eligibility::Accept).expect("every group stays backlogged");
+        assert_eq!(again.candidate, selection.candidate, "an arrival behind the head changes no order");
+        bench.queue.commit(&again).expect("nothing changed since");
         served[again.candidate.group.index()] += 1;
     }
     for (i, j) in [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)] {
@@ -123,17 +123,17 @@ fn service_follows_the_weights_within_one_item_each() {
 }
 
 #[test]
-fn rebasing_virtual_time_changes_no_order() {
-    let mut world = Bench::new(&[MIN_WEIGHT, 0.5, 1.0]);
+fn rebasing_virtual_time_does_not_change_the_order() {
+    let mut bench = Bench::new(&[MIN_WEIGHT, 0.5, 1.0]);
     let mut plain = Bench::new(&[MIN_WEIGHT, 0.5, 1.0]);
     for item in 0..6_u64 {
-        world.put((item % 3) as u32, item);
+        bench.put((item % 3) as u32, item);
         plain.put((item % 3) as u32, item);
     }
-    world.queue.virtual_time = 0.0;
-    world.queue.rebase();
-    assert_eq!(world.drain(), plain.drain());
-    assert!(world.queue.virtual_time() < 2.0 * REBASE_AT);
+    bench.queue.virtual_time = 0.0;
+    bench.queue.rebase();
+    assert_eq!(bench.drain(), plain.drain());
+    assert!(bench.queue.virtual_time() < 2.0 * REBASE_AT);
 }
 
 #[test]
@@ -162,60 +162,60 @@ fn a_blocked_class_is_offered_once_until_its_set_is_unblocked() {
         }
         offered
     };
-    assert_eq!(cycle(&mut queue, 0), 1, "a thousand groups of one class are refused as one");
-    assert_eq!(cycle(&mut queue, 0), 0, "and not again while nothing changed");
-    assert_eq!(cycle(&mut queue, 3), 4, "a release re-offers what it makes room for, and one more");
+    assert_eq!(cycle(&mut queue, 0), 1, "a thousand groups of one class are rejected together");
+    assert_eq!(cycle(&mut queue, 0), 0, "they are not offered again while nothing changed");
+    assert_eq!(cycle(&mut queue, 3), 4, "a release offers the heads it makes room for, and one more");
     assert_eq!(queue.len(), 997);
 }
 
 #[test]
-fn a_parked_group_waits_for_its_own_release() {
-    let mut world = Bench::new(&[1.0, 1.0]);
-    world.put(0, 1);
-    world.put(1, 2);
-    let judge = |candidate: &Candidate| {
+fn a_parked_group_waits_until_it_is_unparked() {
+    let mut bench = Bench::new(&[1.0, 1.0]);
+    bench.put(0, 1);
+    bench.put(1, 2);
+    let predicate = |candidate: &Candidate| {
         if candidate.group == GroupId(0) { Eligibility::GroupBlocked } else { Eligibility::Accept }
     };
-    let selection = world.queue.select(judge).expect("the second group may go");
+    let selection = bench.queue.select(predicate).expect("the second group is admissible");
     assert_eq!(selection.candidate.item, 2);
-    world.queue.commit(&selection).expect("nothing changed");
-    assert_eq!(world.queue.select(|_| Eligibility::Accept), None);
-    assert_eq!(world.queue.heads(world.class), 1, "it still counts as a peer that wants something");
-    world.queue.unpark(GroupId(0));
-    assert_eq!(world.drain(), vec![1]);
+    bench.queue.commit(&selection).expect("nothing changed");
+    assert_eq!(bench.queue.select(|_| Eligibility::Accept), None);
+    assert_eq!(bench.queue.heads(bench.class), 1, "its head still counts");
+    bench.queue.unpark(GroupId(0));
+    assert_eq!(bench.drain(), vec![1]);
 }
 
 #[test]
-fn the_first_parked_group_in_turn_can_be_selected_over_the_judge() {
-    let mut world = Bench::new(&[1.0, 1.0, 1.0]);
+fn the_first_parked_group_can_be_selected_without_the_predicate() {
+    let mut bench = Bench::new(&[1.0, 1.0, 1.0]);
     for (group, item) in [(2, 21), (0, 1), (0, 2), (1, 11)] {
-        world.put(group, item);
+        bench.put(group, item);
     }
     let mut served = vec![];
     for _ in 0..4 {
-        assert_eq!(world.queue.select(|_| Eligibility::GroupBlocked), None);
-        let selection = world.queue.select_parked().expect("something is parked");
+        assert_eq!(bench.queue.select(|_| Eligibility::GroupBlocked), None);
+        let selection = bench.queue.select_parked().expect("something is parked");
         served.push(selection.candidate.item);
-        world.queue.commit(&selection).expect("nothing changed");
+        bench.queue.commit(&selection).expect("nothing changed");
     }
     assert_eq!(served, [21, 1, 11, 2]);
-    assert_eq!(world.queue.select_parked(), None);
+    assert_eq!(bench.queue.select_parked(), None);
 }
 
 #[test]
-fn a_discarded_head_passes_the_turn_on_and_moves_no_tag() {
-    let mut world = Bench::new(&[1.0, 1.0]);
+fn discarding_a_head_moves_no_tag_and_the_next_item_takes_its_turn() {
+    let mut bench = Bench::new(&[1.0, 1.0]);
     for (group, item) in [(0, 1), (0, 2), (1, 11)] {
-        world.put(group, item);
+        bench.put(group, item);
     }
-    assert!(world.queue.discard(1));
-    assert!(!world.queue.discard(1));
-    assert_eq!(world.queue.group_demand(GroupId(0)), &[(world.class, 1)]);
-    assert_eq!(world.drain(), vec![2, 11]);
+    assert!(bench.queue.discard(1));
+    assert!(!bench.queue.discard(1));
+    assert_eq!(bench.queue.group_demand(GroupId(0)), &[(bench.class, 1)]);
+    assert_eq!(bench.drain(), vec![2, 11]);
 }
 
 #[test]
-fn a_weight_out_of_range_is_refused_with_the_range() {
+fn a_weight_out_of_range_is_rejected_with_the_range() {
     let mut queue = FairQueue::new();
     for weight in [0.0, -1.0, f64::NAN, f64::INFINITY, MIN_WEIGHT / 2.0, MAX_WEIGHT * 2.0] {
         let error = queue.add_group(weight).expect_err("out of range");
@@ -241,7 +241,7 @@ fn the_fifos_of_a_group_share_its_weight_and_take_turns() {
 }
 
 #[test]
-fn a_blocked_fifo_delays_no_other_fifo_of_its_group() {
+fn a_blocked_fifo_does_not_delay_another_fifo_of_its_group() {
     let mut queue = FairQueue::new();
     let (blocked, open, set) = (queue.add_class(), queue.add_class(), queue.add_blocked_set());
     let group = queue.add_unit_group();
@@ -262,7 +262,7 @@ fn a_blocked_fifo_delays_no_other_fifo_of_its_group() {
     assert_eq!(
         [next(&mut queue, false), next(&mut queue, false)],
         [Some(0), Some(12)],
-        "the blocked one waited longest"
+        "the blocked FIFO waited longest"
     );
     assert_eq!([next(&mut queue, false), next(&mut queue, false), next(&mut queue, false)], [Some(1), Some(2), None]);
 }

@@ -1,11 +1,11 @@
-//! Refunded turns: what they change, and what they never change.
+//! Tests of refunded turns: their effects and their limits.
 
 use std::vec;
 use std::vec::Vec;
 
 use super::*;
 
-/// Groups that always have an item queued.
+/// A queue whose groups always have an item queued.
 struct Bench {
     queue: FairQueue,
     class: ClassId,
@@ -18,11 +18,11 @@ impl Bench {
         let mut queue = FairQueue::new();
         let (class, set) = (queue.add_class(), queue.add_blocked_set());
         let groups: Vec<_> = weights.iter().map(|weight| queue.add_group(*weight).expect("a valid weight")).collect();
-        let mut world = Self { queue, class, set, items: 0 };
+        let mut bench = Self { queue, class, set, items: 0 };
         for group in groups {
-            world.put(group);
+            bench.put(group);
         }
-        world
+        bench
     }
 
     fn put(&mut self, group: GroupId) {
@@ -30,9 +30,9 @@ impl Bench {
         assert!(self.queue.enqueue(self.items, group, self.class, 1.0));
     }
 
-    /// Serves the next item; its group has another one at once.
+    /// Serves the next item. Its group gets another one at once.
     fn next(&mut self) -> ServiceRecord {
-        let selection = self.queue.select(|_| Eligibility::Accept).expect("somebody waits");
+        let selection = self.queue.select(|_| Eligibility::Accept).expect("an item waits");
         let group = selection.candidate.group;
         let service = self.queue.next_service(group);
         self.queue.commit(&selection).expect("nothing changed");
@@ -40,9 +40,9 @@ impl Bench {
         service
     }
 
-    /// Serves a cascade of which the first so many are answered and the others refused. Returns whose were
-    /// answered.
-    fn cascade(&mut self, calls: u32, answered: usize) -> Vec<u32> {
+    /// Serves `calls` calls, of which the first `answered` are answered and the others are rejected and
+    /// refunded. Returns the groups of the answered calls.
+    fn burst(&mut self, calls: u32, answered: usize) -> Vec<u32> {
         let turns: Vec<ServiceRecord> = (0..calls).map(|_| self.next()).collect();
         for service in &turns[answered..] {
             self.queue.refund(*service, 1.0, f64::from(calls));
@@ -52,18 +52,18 @@ impl Bench {
 }
 
 #[test]
-fn where_one_call_of_each_cascade_is_answered_each_of_two_equal_groups_has_one_of_two_answers() {
-    let mut world = Bench::new(&[1.0, 1.0]);
-    let answered: Vec<u32> = (0..60).flat_map(|_| world.cascade(24, 1)).collect();
+fn two_equal_groups_alternate_when_one_call_of_each_burst_is_answered() {
+    let mut bench = Bench::new(&[1.0, 1.0]);
+    let answered: Vec<u32> = (0..60).flat_map(|_| bench.burst(24, 1)).collect();
     assert!(answered.chunks(2).all(|pair| pair[0] != pair[1]), "{answered:?}");
 }
 
 #[test]
-fn answers_are_in_proportion_to_weights_where_most_calls_are_refused() {
+fn answers_are_in_proportion_to_weights_when_most_calls_are_rejected() {
     for (weights, calls, answered) in [([3.0, 1.0], 24, 1), ([7.0, 2.0], 500, 3), ([0.25, 0.5], 31, 2)] {
-        let mut world = Bench::new(&weights);
+        let mut bench = Bench::new(&weights);
         let mut count = [0.0; 2];
-        for group in (0..600).flat_map(|_| world.cascade(calls, answered)).collect::<Vec<_>>() {
+        for group in (0..600).flat_map(|_| bench.burst(calls, answered)).collect::<Vec<_>>() {
             count[group as usize] += 1.0;
         }
         let apart: f64 = count[0] / weights[0] - count[1] / weights[1];
@@ -72,65 +72,65 @@ fn answers_are_in_proportion_to_weights_where_most_calls_are_refused() {
 }
 
 #[test]
-fn a_group_that_is_always_refused_gains_a_fixed_number_of_turns_however_long_it_goes_on() {
-    for hostile in [1, 3] {
-        let mut world = Bench::new(&vec![1.0; hostile + 1]);
+fn a_group_that_is_always_rejected_gains_only_a_fixed_number_of_turns() {
+    for rejected_groups in [1, 3] {
+        let mut bench = Bench::new(&vec![1.0; rejected_groups + 1]);
         let most = 10.0;
         let mut turns = [0.0; 2];
         for _ in 0..20_000 {
-            let service = world.next();
-            let is_refused = service.group > 0;
-            turns[usize::from(is_refused)] += 1.0;
-            if is_refused {
-                world.queue.refund(service, 1.0, most);
+            let service = bench.next();
+            let is_rejected = service.group > 0;
+            turns[usize::from(is_rejected)] += 1.0;
+            if is_rejected {
+                bench.queue.refund(service, 1.0, most);
             }
         }
-        let lost = 20_000.0 / (hostile as f64 + 1.0) - turns[0];
-        assert!(lost >= 1.0, "refunds do give turns back");
-        assert!(lost <= most * hostile as f64 + 1.0, "{hostile}: {lost}");
+        let lost = 20_000.0 / (rejected_groups as f64 + 1.0) - turns[0];
+        assert!(lost >= 1.0, "refunds return turns");
+        assert!(lost <= most * rejected_groups as f64 + 1.0, "{rejected_groups}: {lost}");
     }
 }
 
 #[test]
-fn a_group_that_was_refused_alone_is_refunded_again_when_others_are_refused() {
-    let mut world = Bench::new(&[1.0, 1.0]);
+fn a_group_that_was_rejected_alone_is_refunded_again_when_others_are_rejected() {
+    let mut bench = Bench::new(&[1.0, 1.0]);
     let mut refund = |only: Option<u32>| loop {
-        let service = world.next();
+        let service = bench.next();
         if only.is_none_or(|group| group == service.group) {
-            return world.queue.refund(service, 1.0, 4.0);
+            return bench.queue.refund(service, 1.0, 4.0);
         }
     };
-    assert_eq!((0..20).filter(|_| refund(Some(0))).count(), 8, "each is half a turn more than its share");
-    assert!(refund(Some(1)) && refund(Some(0)), "its share of the other's");
+    assert_eq!((0..20).filter(|_| refund(Some(0))).count(), 8, "each refund is half a turn more than its share");
+    assert!(refund(Some(1)) && refund(Some(0)), "its share of the other group's refund");
     assert!(!refund(Some(0)));
 }
 
 #[test]
-fn two_turns_for_each_answer_are_refunded_to_groups_that_are_always_refused_and_their_share_of_turns_is_bounded() {
-    for refused in [1, 3, 9] {
-        let mut world = Bench::new(&vec![1.0; refused + 1]);
+fn groups_that_are_always_rejected_get_at_most_about_three_times_their_share_of_turns() {
+    for rejected in [1, 3, 9] {
+        let mut bench = Bench::new(&vec![1.0; rejected + 1]);
         let mut turns = [0.0; 2];
         for _ in 0..20_000 {
-            let service = world.next();
+            let service = bench.next();
             turns[usize::from(service.group > 0)] += 1.0;
             if service.group > 0 {
-                world.queue.refund(service, 1.0, 10.0);
+                bench.queue.refund(service, 1.0, 10.0);
             } else {
-                world.queue.answered(service, 1.0);
+                bench.queue.answered(service, 1.0);
             }
         }
-        let ratio = turns[1] / turns[0] / refused as f64;
-        assert!((2.9..3.3).contains(&ratio), "{refused}: {turns:?}");
+        let ratio = turns[1] / turns[0] / rejected as f64;
+        assert!((2.9..3.3).contains(&ratio), "{rejected}: {turns:?}");
     }
 }
 
 #[test]
-fn a_refund_counts_when_its_group_is_back_but_the_time_it_was_away_does_not() {
+fn a_refund_is_kept_while_its_group_is_idle_but_idle_time_earns_nothing() {
     let mut queue = FairQueue::new();
     let class = queue.add_class();
     let [away, stays] = [queue.add_unit_group(), queue.add_unit_group()];
     let serve = |queue: &mut FairQueue| {
-        let selection = queue.select(|_| Eligibility::Accept).expect("somebody waits");
+        let selection = queue.select(|_| Eligibility::Accept).expect("an item waits");
         queue.commit(&selection).expect("nothing changed");
         selection.candidate.group
     };
@@ -149,24 +149,24 @@ fn a_refund_counts_when_its_group_is_back_but_the_time_it_was_away_does_not() {
         queue.enqueue(item, away, class, 1.0);
     }
     let first: Vec<bool> = (0..8).map(|_| serve(&mut queue) == away).collect();
-    // Three turns back, one that begins where the other stands, and then in turns.
+    // Three refunded turns, one turn that starts level with the other group, and then alternating turns.
     assert_eq!(first, [true, true, true, true, false, true, false, true]);
 }
 
 #[test]
-fn a_refund_moves_all_lines_of_its_group_blocked_or_not() {
-    let mut world = Bench::new(&[1.0, 1.0]);
+fn a_refund_moves_all_fifos_of_its_group_blocked_or_not() {
+    let mut bench = Bench::new(&[1.0, 1.0]);
     let [one, other] = [GroupId(0), GroupId(1)];
-    let second = world.queue.add_fifo(one);
-    world.queue.append(1_000, second, world.class, 1.0);
-    let turns: Vec<ServiceRecord> = (0..2).map(|_| world.next()).collect();
-    let set = world.set;
-    assert_eq!(world.queue.select(|_| Eligibility::ClassBlocked(set)), None);
+    let second = bench.queue.add_fifo(one);
+    bench.queue.append(1_000, second, bench.class, 1.0);
+    let turns: Vec<ServiceRecord> = (0..2).map(|_| bench.next()).collect();
+    let set = bench.set;
+    assert_eq!(bench.queue.select(|_| Eligibility::ClassBlocked(set)), None);
     let of_one = turns.iter().find(|service| service.group == one.0).expect("both had a turn");
-    assert!(world.queue.refund(*of_one, 1.0, 8.0));
-    world.queue.unblock(set);
+    assert!(bench.queue.refund(*of_one, 1.0, 8.0));
+    bench.queue.unblock(set);
     let mut offered = Vec::new();
-    let none = world.queue.select(|head| {
+    let none = bench.queue.select(|head| {
         offered.push(head.group);
         Eligibility::Skip
     });
@@ -175,16 +175,16 @@ fn a_refund_moves_all_lines_of_its_group_blocked_or_not() {
 
 #[test]
 fn a_selection_made_before_a_refund_is_stale() {
-    let mut world = Bench::new(&[1.0, 1.0]);
-    let service = world.next();
-    let selection = world.queue.select(|_| Eligibility::Accept).expect("somebody waits");
-    assert!(world.queue.refund(service, 1.0, 8.0));
-    assert_eq!(world.queue.commit(&selection), Err(StaleSelection));
+    let mut bench = Bench::new(&[1.0, 1.0]);
+    let service = bench.next();
+    let selection = bench.queue.select(|_| Eligibility::Accept).expect("an item waits");
+    assert!(bench.queue.refund(service, 1.0, 8.0));
+    assert_eq!(bench.queue.commit(&selection), Err(StaleSelection));
 }
 
 #[test]
-fn there_is_nothing_to_refund_of_a_turn_that_no_group_had() {
-    let mut world = Bench::new(&[1.0]);
-    assert!(!world.queue.refund(ServiceRecord::NONE, 1.0, 8.0));
-    assert!(!world.queue.refund(world.queue.next_service(GroupId(0)), 1.0, 8.0), "it was never served");
+fn a_turn_of_no_group_cannot_be_refunded() {
+    let mut bench = Bench::new(&[1.0]);
+    assert!(!bench.queue.refund(ServiceRecord::NONE, 1.0, 8.0));
+    assert!(!bench.queue.refund(bench.queue.next_service(GroupId(0)), 1.0, 8.0), "it was never served");
 }

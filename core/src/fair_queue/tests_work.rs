@@ -1,4 +1,4 @@
-//! The cost of the queue and of what is built on it, in operations: time on a shared machine proves nothing.
+//! Tests of the cost of the queue and of its users, in operations. Time on a shared machine proves nothing.
 
 use std::collections::VecDeque;
 use std::string::ToString;
@@ -13,7 +13,7 @@ use crate::time::{Duration, Instant};
 const CYCLES: u64 = 2_000;
 const SLOTS: usize = 4;
 
-/// Work of `CYCLES` cycles of `subject`, once as many have settled it.
+/// Returns the work of `CYCLES` cycles of `subject`, after as many cycles to warm up.
 fn of_cycles(mut subject: impl FnMut()) -> Work {
     (0..CYCLES).for_each(|_| subject());
     work::of(|| (0..CYCLES).for_each(|_| subject()))
@@ -23,7 +23,7 @@ fn ratio(many: Work, few: Work) -> f64 {
     many.steps as f64 / few.steps as f64
 }
 
-/// Groups of different weights, all waiting for one resource whose slots are all taken.
+/// Groups of different weights that all wait for one resource without a free slot.
 struct Cycle {
     queue: FairQueue,
     class: ClassId,
@@ -56,7 +56,7 @@ impl Cycle {
         }
     }
 
-    /// One comes back, its like goes out, and the item waits anew.
+    /// Releases one slot, serves the next item, and enqueues the released item again.
     fn turn(&mut self) {
         let (item, group) = self.running.pop_front().expect("the slots are taken between two cycles");
         self.free += 1;
@@ -76,7 +76,7 @@ fn a_cycle_at_ten_thousand_groups_costs_at_most_two_and_a_half_times_that_of_eig
     assert_eq!(
         (few.offers, many.offers),
         (2 * CYCLES, 2 * CYCLES),
-        "a release for one offers one that goes and one that does not"
+        "a release of one slot offers one head that is accepted and one that is not"
     );
 }
 
@@ -92,14 +92,14 @@ fn groups_blocked_by_other_resources_cost_nothing() {
             crowded.queue.enqueue(item, group, class, 1.0);
             item += 1;
         }
-        let refused = crowded
+        let selected = crowded
             .queue
             .select(|head| if head.class == class { Eligibility::ClassBlocked(set) } else { Eligibility::Skip });
-        assert_eq!(refused, None, "resource {blocked} has no room");
+        assert_eq!(selected, None, "resource {blocked} has no room");
     }
     let few = of_cycles(|| alone.turn());
     let many = of_cycles(|| crowded.turn());
-    assert_eq!(many, few, "ten thousand parked groups are not looked at");
+    assert_eq!(many, few, "ten thousand blocked groups cost no work");
 }
 
 #[test]
@@ -119,33 +119,34 @@ fn a_release_offers_as_many_heads_as_it_makes_room_for_and_one_more() {
 }
 
 #[test]
-fn to_append_costs_the_same_however_many_are_queued_or_active() {
+fn enqueueing_costs_the_same_however_many_items_are_queued_or_groups_are_active() {
     let cost =
         |queue: &mut FairQueue, item, group, class| work::of(|| assert!(queue.enqueue(item, group, class, 1.0))).steps;
     let mut queue = FairQueue::new();
     let class = queue.add_class();
     let first = queue.add_group(1.0).expect("valid");
     queue.enqueue(0, first, class, 1.0);
-    let mut dearest = 0;
+    let mut largest = 0;
     for item in 1..20_000 {
         let appended = cost(&mut queue, 2 * item, first, class);
         assert_eq!(appended, 5, "the item, its index entry, its group, its class, the group's one demand");
         let group = queue.add_group(1.0).expect("valid");
-        dearest = dearest.max(cost(&mut queue, 2 * item + 1, group, class));
+        largest = largest.max(cost(&mut queue, 2 * item + 1, group, class));
     }
-    assert!(dearest <= 5 + 16 + 4, "an activation adds one path through a heap of 2^15 at most: {dearest}");
+    assert!(largest <= 5 + 16 + 4, "an activation adds one path through a heap of 2^15 at most: {largest}");
 }
 
 #[test]
-fn moving_the_origin_of_virtual_time_is_linear_in_the_groups() {
-    // With unit costs and weights one service moves virtual time by 1 at most, so this is paid once in 2^20
-    // services or more: less than a thirtieth of a step for each at 10^4 groups.
+fn rebasing_virtual_time_is_linear_in_the_number_of_groups() {
+    // With unit costs and weights, one service moves virtual time by at most 1. A rebase therefore happens
+    // once per 2^20 services or less often, which is less than a thirtieth of a step per service at 10^4
+    // groups.
     let mut cycle = Cycle::new(10_000);
     let rebase = work::of(|| cycle.queue.rebase()).steps;
     assert!(rebase <= 3 * 10_000, "{rebase}");
 }
 
-/// Requests of many groups that all wait for the one slot of a resource.
+/// Requests of many groups that all wait for the only slot of a resource.
 struct Requests {
     machine: RequestAdmission,
     now: Instant,
@@ -163,12 +164,12 @@ impl Requests {
         let groups: Vec<_> = (0..groups).map(|at| machine.group(&at.to_string(), 1.0).expect("valid")).collect();
         let mut requests = Self { machine, now: Instant::ZERO, chat, groups, held: None, turns: 0 };
         for _ in 0..=waiting {
-            requests.ask();
+            requests.acquire();
         }
         requests
     }
 
-    fn ask(&mut self) {
+    fn acquire(&mut self) {
         let request = self.chat.in_group(self.groups[self.turns % self.groups.len()]);
         self.turns += 1;
         match self.machine.acquire(self.now, &request) {
@@ -178,36 +179,36 @@ impl Requests {
         }
     }
 
-    fn pass_on(&mut self) {
+    fn release(&mut self) {
         self.now += Duration::from_nanos(1);
         let lease = self.held.take().expect("the slot is taken between two turns");
         let _ = self.machine.release(self.now, lease, &Outcome::Success.into());
         let Some(Effect::Granted { lease, .. }) = self.machine.poll_effect() else { panic!("a waiter was woken") };
-        assert_eq!(self.machine.poll_effect(), None, "and one only");
+        assert_eq!(self.machine.poll_effect(), None, "only one waiter is woken");
         self.held = Some(lease);
     }
 }
 
 #[test]
-fn a_slot_passed_on_among_ten_thousand_waiting_groups_costs_at_most_two_and_a_half_times_that_among_eight() {
+fn a_release_among_ten_thousand_waiting_groups_costs_at_most_two_and_a_half_times_one_among_eight() {
     let [few, many] = [8, 10_000].map(|groups| {
         let mut requests = Requests::new(groups, groups);
         of_cycles(|| {
-            requests.pass_on();
-            requests.ask();
+            requests.release();
+            requests.acquire();
         })
     });
     assert!(ratio(many, few) <= 2.5, "{many:?} {few:?}");
-    assert_eq!(few.offers, many.offers, "and offers as many heads");
+    assert_eq!(few.offers, many.offers, "both offer the same number of heads");
 }
 
 #[test]
-fn the_cost_of_a_release_does_not_grow_with_the_number_waiting() {
+fn the_cost_of_a_release_does_not_grow_with_the_number_of_waiters() {
     let [few, many] = [80, 50_000].map(|waiting| {
         let mut requests = Requests::new(8, waiting);
         let cycle = of_cycles(|| {
-            requests.pass_on();
-            requests.ask();
+            requests.release();
+            requests.acquire();
         });
         (cycle, requests.machine.waiting())
     });
@@ -254,7 +255,7 @@ impl Tasks {
 }
 
 #[test]
-fn a_dispatch_among_ten_thousand_groups_costs_at_most_two_and_a_half_times_that_among_eight() {
+fn a_dispatch_among_ten_thousand_groups_costs_at_most_two_and_a_half_times_one_among_eight() {
     let [few, some, many] = [8, 256, 10_000].map(|groups| {
         let mut tasks = Tasks::new(groups);
         of_cycles(|| tasks.turn())

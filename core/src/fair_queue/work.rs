@@ -1,14 +1,15 @@
-//! Counts what the queue does, so that tests can state its bounds in operations instead of time.
+//! Counts the operations of the queue, so that tests can state its bounds in operations instead of time.
 //!
-//! Exists in unit tests only: elsewhere every call is empty and nothing is stored.
+//! The counters exist only in unit tests. In other builds every call is empty and nothing is stored.
 
-/// Operations of the queues of this thread.
+/// The operations of the queues on this thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg(test)]
 pub(crate) struct Work {
-    /// Heads offered to a judge.
+    /// The number of heads offered to a predicate.
     pub(crate) offers: u64,
-    /// Records touched: an item, a group, a class, a set, an entry of a group's demand, one level of a heap.
+    /// The number of records touched: an item, a group, a class, a set, an entry of a group's demand, or one
+    /// level of a heap.
     pub(crate) steps: u64,
 }
 
@@ -17,14 +18,14 @@ std::thread_local! {
     static WORK: core::cell::Cell<Work> = const { core::cell::Cell::new(Work { offers: 0, steps: 0 }) };
 }
 
-/// One head was offered.
+/// Counts one offered head.
 #[inline]
 pub(super) fn offer() {
     #[cfg(test)]
     WORK.with(|work| work.set(Work { offers: work.get().offers + 1, ..work.get() }));
 }
 
-/// `steps` steps were made.
+/// Counts `steps` steps.
 #[inline]
 pub(super) fn steps(steps: usize) {
     #[cfg(test)]
@@ -33,7 +34,7 @@ pub(super) fn steps(steps: usize) {
     let _ = steps;
 }
 
-/// What `run` costs.
+/// Returns the operations of `run`.
 #[cfg(test)]
 pub(crate) fn of(run: impl FnOnce()) -> Work {
     let before = WORK.get();

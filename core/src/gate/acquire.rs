@@ -1,4 +1,4 @@
-//! The future of one permit.
+//! The future that waits for one permit.
 
 use core::fmt;
 use core::future::Future;
@@ -11,25 +11,26 @@ use super::waiter_slab::WaiterSlot;
 use crate::request::{Denial, DenialReason, Request, Retry};
 use crate::yielding::TaskToken;
 
-/// Waits for a permit that borrows the gate. Made by [`Gate::acquire`].
+/// Waits for a permit that borrows the gate. Created by [`Gate::acquire`].
 pub type Acquire<'a, H> = AcquireOf<&'a Gate<H>>;
 
-/// Waits for a permit that keeps the gate alive. Made by [`Gate::acquire_owned`].
+/// Waits for a permit that keeps the gate alive. Created by [`Gate::acquire_owned`].
 pub type AcquireOwned<H> = AcquireOf<Gate<H>>;
 
 /// Waits for a permit.
 ///
-/// Nothing happens before the first poll: only then is a place in the queue taken, and only then does the
-/// request's timeout begin. Dropping it at any moment is safe: a place in the queue is given up, and a permit
-/// that was granted but not yet seen is released as local cancelled. That holds after a panic in a waker too.
+/// Nothing happens before the first poll. The first poll takes a place in the queue, and the timeout of the
+/// request starts then. Dropping the future at any moment is safe: its place in the queue is removed, and a
+/// permit that was granted but not yet returned is released as local cancelled. This also holds after a panic
+/// in a waker.
 #[must_use = "a future does nothing until it is polled"]
 pub struct AcquireOf<G: GateRef> {
-    /// Moves into the permit; `None` once there is an answer.
+    /// Moved into the permit. `None` once the future is ready.
     gate: Option<G>,
     request: Request,
     retry: Option<Retry>,
     token: Option<TaskToken>,
-    /// Its place among the waiters, from the first poll that does not find an answer.
+    /// The slot of the waiter, from the first poll that returns pending.
     slot: Option<WaiterSlot>,
 }
 
@@ -39,17 +40,20 @@ impl<G: GateRef> AcquireOf<G> {
         Self { gate: Some(gate), request, retry: None, token: None, slot: None }
     }
 
-    /// Asks for a call again that failed in an outage: see [`PermitOf::finish_call`]. `None` changes nothing.
+    /// Makes this the retry of a call that failed in an outage: see [`PermitOf::finish_call`]. `None` changes
+    /// nothing.
     #[must_use = "a future does nothing until it is polled"]
     pub fn with_retry(mut self, retry: Option<Retry>) -> Self {
         self.retry = retry;
         self
     }
 
-    /// Asks on behalf of a worker of a run that calls through this gate: the worker gives back what it holds
-    /// while it waits, if its column yields, and is rejected as
-    /// [cancelled](crate::request::DenialReason::Cancelled) once its run stops. `token` is the one of its
-    /// task; `None` changes nothing. See [`yielding`](crate::yielding).
+    /// Makes the request on behalf of a worker of a run that calls through this gate. `token` is the token of
+    /// the worker's task. `None` changes nothing.
+    ///
+    /// The worker releases its task resources while it waits, if its column yields. The request is rejected
+    /// as [cancelled](crate::request::DenialReason::Cancelled) once the run stops. See
+    /// [`yielding`](crate::yielding).
     #[must_use = "a future does nothing until it is polled"]
     pub fn for_task(mut self, token: Option<TaskToken>) -> Self {
         self.token = token;
@@ -62,8 +66,8 @@ impl<G: GateRef> Future for AcquireOf<G> {
 
     /// # Panics
     ///
-    /// When polled again after it was ready. Also when the waker of another waiter panics that this poll
-    /// wakes.
+    /// Panics when polled again after it was ready, and when this poll wakes another waiter whose waker
+    /// panics.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { gate: held_gate, request, retry, token, slot } = &mut *self;
@@ -77,9 +81,9 @@ impl<G: GateRef> Future for AcquireOf<G> {
         };
         while let Poll::Ready(Err(Denial { reason: DenialReason::FallBack, changes_at })) = answer {
             *slot = None;
-            answer = gate.ask_again(request, changes_at, *retry, token.as_ref(), slot, context.waker());
+            answer = gate.acquire_again(request, changes_at, *retry, token.as_ref(), slot, context.waker());
         }
-        // No foreign code runs from here on, so the lease reaches its permit.
+        // No external code runs from here on, so the lease always reaches its permit.
         match (answer, held_gate.take()) {
             (Poll::Ready(Ok(lease)), Some(gate)) => Poll::Ready(Ok(PermitOf::new(gate, lease))),
             (Poll::Ready(Err(denial)), _) => Poll::Ready(Err(denial)),
@@ -100,7 +104,7 @@ impl<G: GateRef> Drop for AcquireOf<G> {
     }
 }
 
-// Nothing in it is ever pinned, whatever the host's types are.
+// Nothing in it is pinned, whatever the types of the host are.
 impl<G: GateRef> Unpin for AcquireOf<G> {}
 
 impl<G: GateRef> fmt::Debug for AcquireOf<G> {

@@ -1,4 +1,4 @@
-//! The one timer of a driver: a single sleep, replaced only when the instant it is for has changed.
+//! The timer of a driver: a single sleep that is replaced only when its instant changes.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -16,7 +16,7 @@ pin_project! {
     {
         #[pin]
         sleep: Option<T::Sleep>,
-        // Always the instant of `sleep`, and `None` with it.
+        // The instant of `sleep`. `None` if there is no sleep.
         armed: Option<Instant>,
     }
 }
@@ -26,8 +26,7 @@ impl<T: Timer> Alarm<T> {
         Self { sleep: None, armed: None }
     }
 
-    /// Ready once `at` has come; pending for ever without one. A different `at` takes the place of the one
-    /// before.
+    /// Becomes ready at `at`, or never if `at` is `None`. A different `at` replaces the previous one.
     pub(crate) fn poll_until(
         self: Pin<&mut Self>,
         timer: &T,

@@ -1,10 +1,12 @@
-//! What the result of a call tells the gate.
+//! Conversion of the result of a call into its completion.
 
 use crate::request::{Completion, Outcome};
 
-/// Says how a call ended, from its result. What [`Gate::run`](super::Gate::run) finishes its permit with.
+/// Converts the result of a call into its completion. [`Gate::run`](super::Gate::run) finishes its permit
+/// with it.
 ///
-/// Implement it for the error of a client; a `Result` of that error then is a success or what the error says.
+/// Implement it for the error type of a client. A `Result` with that error type is then a success or the
+/// completion of the error.
 ///
 /// ```
 /// use tidegate_core::gate::Classify;
@@ -26,7 +28,7 @@ use crate::request::{Completion, Outcome};
 /// assert_eq!(Err::<&str, Status>(Status(429)).completion().outcome, Outcome::RateLimited);
 /// ```
 pub trait Classify {
-    /// How the call ended.
+    /// Returns how the call ended.
     fn completion(&self) -> Completion;
 }
 

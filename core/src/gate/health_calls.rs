@@ -1,6 +1,6 @@
-//! Health calls: the smallest calls that show whether a provider answers.
+//! Health calls: minimal calls that show whether a provider answers.
 //!
-//! A request that fails whenever it is made keeps its provider down as long as nothing else is called. A host
+//! While a request that always fails is the only one that is made, its provider stays marked as down. A host
 //! that makes health calls for the gate lets that request end.
 
 use alloc::vec::Vec;
@@ -13,9 +13,10 @@ use super::permit::{OwnedPermit, PermitOf};
 use crate::request::{RequestLease, ResourceId};
 use crate::runtime::Host;
 
-/// The health calls of one provider and model. Made by [`Gate::health_calls`].
+/// The health calls of one provider and model. Created by [`Gate::health_calls`].
 ///
 /// ```
+/// # #[cfg(feature = "sim")] {
 /// # use tidegate_core::gate::Gate;
 /// # use tidegate_core::request::{Domain, RequestAdmission, RequestConfig};
 /// # use tidegate_core::runtime::Spawn;
@@ -28,7 +29,7 @@ use crate::runtime::Host;
 /// #         .register(now, "provider", "model", "default", 4)
 /// #         .and_then(|model| machine.resource(model, Domain::Healthcheck))
 /// # })?;
-/// // In a task of its own.
+/// // In a separate task.
 /// let mut health_calls = gate.health_calls(check);
 /// runtime.host().spawn(async move {
 ///     loop {
@@ -37,6 +38,7 @@ use crate::runtime::Host;
 ///         permit.finish(Outcome::Success);
 ///     }
 /// });
+/// # }
 /// # Ok::<(), tidegate_core::error::ConfigError>(())
 /// ```
 #[must_use = "health calls are made only while this is polled"]
@@ -51,9 +53,10 @@ impl<H: Host> HealthCalls<H> {
         Self { gate, resource }
     }
 
-    /// Returns a permit for a health call, once one is to be made. Finish it with how the call ended.
+    /// Waits until a health call is due and returns its permit. Finish the permit with the outcome of the
+    /// call.
     ///
-    /// Dropping the future loses nothing.
+    /// This method is cancel safe.
     pub async fn next(&mut self) -> OwnedPermit<H> {
         poll_fn(|context| self.poll_next(context)).await
     }
@@ -89,8 +92,8 @@ impl<H: Host> fmt::Debug for HealthCalls<H> {
     }
 }
 
-/// Health calls that were granted and not taken yet, and the wakers of the handles that wait for one. At most
-/// one of each for a provider and model.
+/// Granted health calls that were not taken yet, and the wakers of handles that wait for one. At most one of
+/// each per provider and model.
 #[derive(Default)]
 pub(super) struct PendingHealthCalls {
     leases: Vec<RequestLease>,
@@ -98,7 +101,7 @@ pub(super) struct PendingHealthCalls {
 }
 
 impl PendingHealthCalls {
-    /// Adds a call, and returns the waker to wake.
+    /// Adds a call and returns the waker to wake.
     #[cold]
     pub(super) fn push(&mut self, lease: RequestLease) -> Option<Waker> {
         let resource = lease.resource();
@@ -107,11 +110,11 @@ impl PendingHealthCalls {
     }
 
     fn take(&mut self, resource: ResourceId) -> Option<RequestLease> {
-        let place = self.leases.iter().position(|lease| lease.resource() == resource)?;
-        Some(self.leases.swap_remove(place))
+        let position = self.leases.iter().position(|lease| lease.resource() == resource)?;
+        Some(self.leases.swap_remove(position))
     }
 
-    /// Returns the waker that is replaced.
+    /// Sets the waker of a handle and returns the replaced one.
     fn set_waker(&mut self, resource: ResourceId, waker: Waker) -> Option<Waker> {
         let replaced = self.remove_waker(resource);
         self.wakers.push((resource, waker));
@@ -119,7 +122,7 @@ impl PendingHealthCalls {
     }
 
     fn remove_waker(&mut self, resource: ResourceId) -> Option<Waker> {
-        let place = self.wakers.iter().position(|(known, _)| *known == resource)?;
-        Some(self.wakers.swap_remove(place).1)
+        let position = self.wakers.iter().position(|(known, _)| *known == resource)?;
+        Some(self.wakers.swap_remove(position).1)
     }
 }

@@ -1,24 +1,26 @@
-//! The async face of request admission: `acquire().await` returns a permit, and the permit is released
-//! whatever happens.
+//! The async driver of request admission: `acquire().await` returns a permit, and the permit is always
+//! released.
 //!
 //! A [`Gate`] puts one [`RequestAdmission`] behind a lock. Every command takes the same steps: read the clock
-//! if anything depends on the time, take the lock, give the machine the command, store the answers it decided
-//! on, release the lock, and only then wake. No waker and no code of the host runs under the lock, so a waker
+//! if the command depends on the time, take the lock, pass the command to the machine, store the resulting
+//! answers, release the lock, and then wake. No waker and no code of the host runs under the lock, so a waker
 //! may call back into the gate.
 //!
-//! A waker that panics keeps no other waiter from being woken, and loses no permit and no place in the queue.
-//! With the feature `std` the panic resumes in the caller once every other waker has run; a panic while the
-//! thread is unwinding already is dropped. Without `std` the others are woken while it unwinds.
+//! A panicking waker does not prevent other waiters from being woken, and loses no permit and no place in the
+//! queue. With the feature `std`, the panic resumes in the caller once every other waker has run, and is
+//! dropped if the thread is already unwinding. Without `std`, the other wakers run while the panic unwinds.
 //!
-//! No task polls. A waiter is woken when its own answer is there. Time reaches the machine through one
-//! [`GateTimer`], which sleeps until the machine's next deadline and is woken only when that moves forward.
+//! No task polls. A waiter is woken when its own answer is ready. Time reaches the machine through one
+//! [`GateTimer`], which sleeps until the machine's next deadline and is woken only when that deadline becomes
+//! earlier.
 //!
-//! A [`Permit`] borrows the gate, an [`OwnedPermit`] keeps it alive, and [`Gate::run`] keeps the permit to
-//! itself.
+//! A [`Permit`] borrows the gate, an [`OwnedPermit`] keeps it alive, and [`Gate::run`] manages the permit
+//! internally.
 
 mod acquire;
 pub(crate) mod alarm;
 mod classify;
+mod control;
 mod health_calls;
 mod permit;
 mod run;
@@ -33,6 +35,7 @@ use core::future::Future;
 
 pub use acquire::{Acquire, AcquireOf, AcquireOwned};
 pub use classify::Classify;
+pub use control::GateControl;
 pub use health_calls::HealthCalls;
 pub use permit::{GateRef, OwnedPermit, Permit, PermitOf};
 pub use run::{ByResult, Run};
@@ -48,7 +51,7 @@ use crate::time::Instant;
 use crate::yielding::TaskToken;
 use shared::Shared;
 
-/// Decides when a call may go out, and learns from its outcome. Clones are handles to the same gate.
+/// Decides when a call may start, and learns from its outcome. Clones are handles to the same gate.
 pub struct Gate<H: Host> {
     shared: Arc<Shared<H>>,
 }
@@ -56,9 +59,9 @@ pub struct Gate<H: Host> {
 impl<H: Host> Gate<H> {
     /// Creates a gate in front of `machine`, and spawns the gate's one timer on `host`.
     ///
-    /// If the host drops that timer while the gate is in use, as a runtime does that shuts down, the gate
-    /// shuts down with it: every waiter and every later request is denied with
-    /// [`DenialReason::Shutdown`]. Nothing waits for a deadline without a timer.
+    /// If the host drops that timer while the gate is in use, for example when a runtime shuts down, the gate
+    /// shuts down as well. Every waiter and every later request is then denied with
+    /// [`DenialReason::Shutdown`], because no deadline can be met without a timer.
     pub fn new(host: H, machine: impl Into<Recorded<RequestAdmission>>) -> Self
     where
         H: Spawn<GateTimer<H>>,
@@ -69,38 +72,39 @@ impl<H: Host> Gate<H> {
         Self { shared }
     }
 
-    /// Returns a permit as soon as it is this request's turn. The returned future asks at its first poll;
-    /// dropping it at any moment leaks nothing.
+    /// Waits for a permit for `request`. The request is made at the first poll of the returned future.
+    /// Dropping the future at any moment leaks nothing.
     #[inline]
     pub fn acquire(&self, request: Request) -> Acquire<'_, H> {
         AcquireOf::new(self, request)
     }
 
-    /// [`Gate::acquire`] for a permit that may outlive this handle, at the cost of one reference count.
+    /// Waits for a permit that may outlive this handle, like [`Gate::acquire`]. Costs one reference count.
     #[inline]
     pub fn acquire_owned(&self, request: Request) -> AcquireOwned<H> {
         AcquireOf::new(self.clone(), request)
     }
 
-    /// Returns a permit at once or a denial. Never overtakes a waiter of the same provider and model.
+    /// Returns a permit or a denial at once. Never overtakes a waiter of the same provider and model.
     #[inline]
     pub fn try_acquire(&self, request: Request) -> Result<Permit<'_, H>, Denial> {
         self.try_acquire_permit(&request)
     }
 
-    /// [`Gate::try_acquire`] for a permit that may outlive this handle, at the cost of one reference count.
+    /// Returns a permit that may outlive this handle, like [`Gate::try_acquire`]. Costs one reference count.
     #[inline]
     pub fn try_acquire_owned(&self, request: Request) -> Result<OwnedPermit<H>, Denial> {
         self.try_acquire_permit(&request).map(|permit| PermitOf::new(self.clone(), permit.into_lease()))
     }
 
-    /// Makes `call` as soon as it is this request's turn, and finishes the permit with the outcome that its
-    /// result means.
+    /// Waits for a permit, makes `call`, and finishes the permit with the outcome that the result of `call`
+    /// represents.
     ///
-    /// Returns the output of `call`, or the denial. `call` is not polled before there is a permit. Dropped
-    /// half-way, the permit is released as local cancelled.
+    /// Returns the output of `call`, or the denial. `call` is not polled before the permit is granted. If the
+    /// future is dropped half-way, the permit is released as local cancelled.
     ///
     /// ```
+    /// # #[cfg(feature = "sim")] {
     /// # use tidegate_core::gate::Gate;
     /// # use tidegate_core::request::{Domain, Outcome, RequestAdmission, RequestConfig};
     /// # use tidegate_core::sim::executor::Executor;
@@ -108,7 +112,8 @@ impl<H: Host> Gate<H> {
     /// # let runtime = Executor::new();
     /// # let gate = Gate::new(runtime.host(), RequestAdmission::new(RequestConfig::default())?);
     /// # let chat = gate.with(|machine, now| {
-    /// #     machine.register(now, "provider", "model", "default", 4).and_then(|model| machine.resource(model, Domain::Chat))
+    /// #     let model = machine.register(now, "provider", "model", "default", 4)?;
+    /// #     machine.resource(model, Domain::Chat)
     /// # })?;
     /// # let answer = runtime.block_on(async {
     /// // `Outcome`, or the error type of your client: see `Classify`.
@@ -128,7 +133,8 @@ impl<H: Host> Gate<H> {
     ///     .await;
     /// # assert_eq!(length, Ok(3));
     /// # });
-    /// # answer.expect("nothing waits for ever");
+    /// # answer.expect("nothing waits forever");
+    /// # }
     /// # Ok::<(), tidegate_core::error::ConfigError>(())
     /// ```
     pub fn run<F>(&self, request: Request, call: F) -> Run<'_, H, F, ByResult<F>>
@@ -139,7 +145,7 @@ impl<H: Host> Gate<H> {
         self.run_with(request, call, F::Output::completion)
     }
 
-    /// [`Gate::run`] with a closure that returns how the call ended.
+    /// Makes `call` like [`Gate::run`], with a closure that returns how the call ended.
     pub fn run_with<F, C>(&self, request: Request, call: F, classify: C) -> Run<'_, H, F, C>
     where
         F: Future,
@@ -148,18 +154,24 @@ impl<H: Host> Gate<H> {
         Run::new(self.acquire(request), call, classify)
     }
 
-    /// Makes a call, and makes it again after a failure in an outage: whatever its length, the call is made
-    /// once the provider is back.
+    /// Makes a call and repeats it after a failure in an outage. However long the outage lasts, the call is
+    /// made once the provider is back.
     ///
-    /// `attempt` is called for each try, once it may go out, with the resource to call: that of the request,
-    /// or one of its [fallbacks](RequestAdmission::fallbacks). `token` is that of the task which makes the
-    /// call, if there is one: see [`AcquireOf::for_task`]. Returns the output of the last try, also where it
-    /// failed and the failure was its own. Returns the denial if a try may not go out, and
-    /// [`DenialReason::Unavailable`] if the provider or model cannot be used any more: the work is then kept
-    /// for another time. The timeout of the request is that of each try. Dropped half-way, the permit is
-    /// released as local cancelled.
+    /// `attempt` is called once for each try, when the try may start. Its argument is the resource to call:
+    /// the resource of the request, or one of its [fallbacks](RequestAdmission::fallbacks). `token` is the
+    /// token of the task that makes the call, if there is one: see [`AcquireOf::for_task`]. The timeout of
+    /// the request applies to each try. If the future is dropped half-way, the permit is released as local
+    /// cancelled.
+    ///
+    /// Returns the output of the last try, including a failure that is not due to an outage.
+    ///
+    /// # Errors
+    ///
+    /// Returns the denial if a try is denied. The reason is [`DenialReason::Unavailable`] if the provider or
+    /// model cannot be used any more. The caller should then keep the work for another time.
     ///
     /// ```
+    /// # #[cfg(feature = "sim")] {
     /// # use tidegate_core::gate::Gate;
     /// # use tidegate_core::request::{Domain, RequestAdmission, RequestConfig};
     /// # use tidegate_core::sim::executor::Executor;
@@ -167,7 +179,8 @@ impl<H: Host> Gate<H> {
     /// # let runtime = Executor::new();
     /// # let gate = Gate::new(runtime.host(), RequestAdmission::new(RequestConfig::default())?);
     /// # let chat = gate.with(|machine, now| {
-    /// #     machine.register(now, "provider", "model", "default", 4).and_then(|model| machine.resource(model, Domain::Chat))
+    /// #     let model = machine.register(now, "provider", "model", "default", 4)?;
+    /// #     machine.resource(model, Domain::Chat)
     /// # })?;
     /// # let answer = runtime.block_on(async {
     /// let mut tries = 0;
@@ -180,8 +193,9 @@ impl<H: Host> Gate<H> {
     ///     .await;
     /// # answer
     /// # });
-    /// # let answer = answer.expect("nothing waits for ever");
+    /// # let answer = answer.expect("nothing waits forever");
     /// assert_eq!(answer, Ok(Ok("an answer")));
+    /// # }
     /// # Ok::<(), tidegate_core::error::ConfigError>(())
     /// ```
     pub async fn run_through_outages<F, Fut>(
@@ -206,49 +220,53 @@ impl<H: Host> Gate<H> {
             match permit.finish_call(output.completion()) {
                 AfterCall::Final => return Ok(output),
                 AfterCall::Retry(again) => (retry, failed) = (Some(again), Some(output)),
-                // It is denied, unless there is a fallback, or the provider was reopened since.
+                // The next request is denied, unless there is a fallback or the provider was reopened since.
                 AfterCall::Unavailable => {}
             }
         }
     }
 
-    /// Gives the machine any other command, such as a registration, and delivers what follows from it.
+    /// Lends the controller for everything but calls: registration, settings, events, and reading. The
+    /// results of a command are delivered once `command` returns.
     ///
-    /// [`Recorded`] has the methods of [`RequestAdmission`].
     /// `command` runs under the gate's lock: it must be short, and must not call back into the gate. If it
-    /// panics, what it changed until then is delivered.
-    pub fn with<R>(&self, command: impl FnOnce(&mut Recorded<RequestAdmission>, Instant) -> R) -> R {
-        self.shared.command(|state, now| command(&mut state.machine, now))
+    /// panics, the changes that it made until then are delivered.
+    pub fn with<R>(&self, command: impl FnOnce(&mut GateControl<'_>, Instant) -> R) -> R {
+        self.shared.command(|state, now| command(&mut GateControl(&mut state.machine), now))
     }
 
-    /// Emits the pending events to `sinks`, outside the lock. Events are recorded from a call of
-    /// [`set_interest`](RequestAdmission::set_interest) on; call this often enough that no more than
-    /// [`MAX_PENDING`](crate::event::MAX_PENDING) are pending. Without interest, events cost nothing.
+    /// Emits the pending events to `sinks`, outside the lock.
+    ///
+    /// Events are recorded after a call of [`set_interest`](RequestAdmission::set_interest). Call this method
+    /// often enough that at most [`MAX_PENDING`](crate::event::MAX_PENDING) events are pending. Without
+    /// interest, events cost nothing.
     pub fn feed(&self, sinks: &mut Sinks) {
         sinks.feed(|requests, _| self.shared.take_events(requests));
     }
 
-    /// Lets the host make health calls of the provider and model of `resource`, under that resource: most
-    /// often one of the domain [`Healthcheck`](crate::request::Domain::Healthcheck). One handle for each;
-    /// dropped, it makes no further call.
+    /// Returns a handle with which the host makes health calls for the provider and model of `resource`.
+    ///
+    /// The calls use `resource` itself, most often one of the domain
+    /// [`Healthcheck`](crate::request::Domain::Healthcheck). Create at most one handle for each. Dropping the
+    /// handle ends the health calls.
     pub fn health_calls(&self, resource: ResourceId) -> HealthCalls<H> {
         HealthCalls::new(self.clone(), resource)
     }
 
-    /// Returns the state of one resource, or `None` for one that is not registered. Changes nothing.
+    /// Returns the state of one resource, or `None` if it is not registered. Changes nothing.
     #[must_use]
     pub fn snapshot(&self, resource: ResourceId) -> Option<ResourceSnapshot> {
         let now = self.shared.host.now();
         self.shared.read(|state| state.machine.snapshot(now, resource))
     }
 
-    /// Returns the host that the gate runs on. A run that calls through the gate uses the same.
+    /// Returns the host that the gate runs on. A run that calls through the gate uses the same host.
     #[must_use]
     pub fn host(&self) -> &H {
         &self.shared.host
     }
 
-    /// Denies every waiter and every later request. Permits that are out stay valid.
+    /// Denies every waiter and every later request. Existing permits stay valid.
     pub fn shutdown(&self) {
         self.shared.command(|state, now| state.machine.shutdown(now));
     }

@@ -8,15 +8,15 @@ use crate::lease::LeaseId;
 use crate::request::{AfterCall, Completion, Outcome, RequestLease, ResourceId};
 use crate::runtime::Host;
 
-/// A gate by reference or by handle: `&Gate<H>` or `Gate<H>`. It decides whether a permit is borrowed or
+/// A gate by reference or by handle: `&Gate<H>` or `Gate<H>`. It determines whether a permit is borrowed or
 /// owned.
 ///
-/// Sealed: a permit is released to the gate that granted it.
+/// The trait is sealed, because a permit must be released to the gate that granted it.
 pub trait GateRef: sealed::Sealed {
     /// The host of the gate.
     type Host: Host;
 
-    /// The gate.
+    /// Returns the gate.
     fn gate(&self) -> &Gate<Self::Host>;
 }
 
@@ -69,7 +69,7 @@ impl<G: GateRef> PermitOf<G> {
         Self { gate, lease }
     }
 
-    /// Returns what may be called: the resource of the request, or one of its
+    /// Returns the resource to call: the resource of the request, or one of its
     /// [fallbacks](crate::request::RequestAdmission::fallbacks).
     #[must_use]
     #[expect(clippy::missing_panics_doc, reason = "only `finish` and `drop` take the lease")]
@@ -77,16 +77,16 @@ impl<G: GateRef> PermitOf<G> {
         self.lease.as_ref().expect("a permit has its lease until it is finished").resource()
     }
 
-    /// Returns the lease, to speak of it in a command of the machine: see [`Gate::with`].
+    /// Returns the lease id, for commands of the machine: see [`Gate::with`].
     #[must_use]
     #[expect(clippy::missing_panics_doc, reason = "only `finish` and `drop` take the lease")]
     pub fn lease(&self) -> LeaseId {
         self.lease.as_ref().expect("a permit has its lease until it is finished").id()
     }
 
-    /// Takes over what the answer says of the provider's rates, as in
-    /// [`RequestAdmission::rate_limit_feedback`](crate::request::RequestAdmission::rate_limit_feedback). Best
-    /// as soon as its head is there, and before [`Self::finish`].
+    /// Applies the rate limits that an answer states, as in
+    /// [`RequestAdmission::rate_limit_feedback`](crate::request::RequestAdmission::rate_limit_feedback). Call
+    /// it as soon as the headers of the answer are available, and before [`Self::finish`].
     pub fn rate_limit_feedback(&self, corrections: &[Correction]) {
         if let Some(lease) = self.lease.as_ref().filter(|_| !corrections.is_empty()) {
             self.gate.gate().with(|machine, now| machine.rate_limit_feedback(now, lease.id(), corrections));
@@ -97,16 +97,17 @@ impl<G: GateRef> PermitOf<G> {
     ///
     /// # Panics
     ///
-    /// When the waker of a waiter panics, after the slot is released and every other waiter is woken.
+    /// Panics when the waker of a waiter panics, after the slot is released and every other waiter is woken.
     #[inline]
     pub fn finish(mut self, completion: impl Into<Completion>) {
         self.release(&completion.into());
     }
 
-    /// Releases the slot and reports how the call ended, for a caller that makes it again if it failed in an
-    /// outage: with [`AcquireOf::again`](super::AcquireOf::again).
+    /// Releases the slot, reports how the call ended, and returns what to do next. For a caller that repeats
+    /// a call which failed in an outage, with [`AcquireOf::with_retry`](super::AcquireOf::with_retry).
     ///
     /// ```
+    /// # #[cfg(feature = "sim")] {
     /// # use tidegate_core::gate::Gate;
     /// # use tidegate_core::request::{Domain, HealthConfig, RequestAdmission, RequestConfig};
     /// # use tidegate_core::sim::executor::Executor;
@@ -115,12 +116,16 @@ impl<G: GateRef> PermitOf<G> {
     /// # let config = RequestConfig { health: Some(HealthConfig::default()), ..RequestConfig::default() };
     /// # let gate = Gate::new(runtime.host(), RequestAdmission::new(config)?);
     /// # let chat = gate.with(|machine, now| {
-    /// #     machine.register(now, "provider", "model", "default", 4).and_then(|model| machine.resource(model, Domain::Chat))
+    /// #     let model = machine.register(now, "provider", "model", "default", 4)?;
+    /// #     machine.resource(model, Domain::Chat)
     /// # })?;
     /// # let mut failures = 7;
-    /// # let mut call = || { failures -= 1; if failures < 0 { Outcome::Success } else { Outcome::ConnectionFailed } };
+    /// # let mut call = || {
+    /// #     failures -= 1;
+    /// #     if failures < 0 { Outcome::Success } else { Outcome::ConnectionFailed }
+    /// # };
     /// # let answer = runtime.block_on(async {
-    /// // Whatever the length of an outage, the call is made once the provider is back.
+    /// // However long an outage lasts, the call is made once the provider is back.
     /// let mut retry = None;
     /// loop {
     ///     let permit = match gate.acquire(Request::new(chat)).with_retry(retry).await {
@@ -131,12 +136,13 @@ impl<G: GateRef> PermitOf<G> {
     ///     match permit.finish_call(outcome) {
     ///         AfterCall::Final => break Ok(outcome),
     ///         AfterCall::Retry(again) => retry = Some(again),
-    ///         // The next permit is denied, or one for a fallback.
+    ///         // The next acquire is denied, or returns a permit for a fallback.
     ///         AfterCall::Unavailable => {}
     ///     }
     /// }
     /// # });
     /// # assert_eq!(answer, Ok(Ok(Outcome::Success)));
+    /// # }
     /// # Ok::<(), tidegate_core::error::ConfigError>(())
     /// ```
     pub fn finish_call(mut self, completion: impl Into<Completion>) -> AfterCall {
@@ -146,7 +152,7 @@ impl<G: GateRef> PermitOf<G> {
         }
     }
 
-    /// Takes the lease out, for a permit over another reference to the same gate.
+    /// Takes the lease, for a permit over another reference to the same gate.
     #[inline]
     pub(super) fn into_lease(mut self) -> Option<RequestLease> {
         self.lease.take()

@@ -1,4 +1,4 @@
-//! The future of one call under a permit.
+//! The future that makes one call under a permit.
 
 use core::fmt;
 use core::future::Future;
@@ -13,23 +13,23 @@ use crate::request::{Completion, Denial};
 use crate::runtime::Host;
 use crate::yielding::TaskToken;
 
-/// How [`Gate::run`](super::Gate::run) learns what became of a call:
-/// [`Classify::completion`](super::Classify).
+/// The classifier of [`Gate::run`](super::Gate::run): [`Classify::completion`](super::Classify) of the call's
+/// output.
 pub type ByResult<F> = fn(&<F as Future>::Output) -> Completion;
 
 pin_project! {
-    /// Waits for a permit, makes the call, and finishes the permit with what became of it. Made by
+    /// Waits for a permit, makes the call, and finishes the permit with the outcome. Created by
     /// [`Gate::run`](super::Gate::run) and [`Gate::run_with`](super::Gate::run_with).
     ///
-    /// The call is not polled before there is a permit. Dropping this future at any moment is safe: a place
-    /// in the queue is given up, and a call under way is dropped first and its permit then released as local
-    /// cancelled; so is the permit of a call that panics.
+    /// The call is not polled before the permit is granted. Dropping this future at any moment is safe: a
+    /// place in the queue is removed, and a running call is dropped before its permit is released as local
+    /// cancelled. The permit of a call that panics is released in the same way.
     #[must_use = "a future does nothing until it is polled"]
     pub struct Run<'a, H, F, C>
     where
         H: Host,
     {
-        // Dropped in this order: the call is over before its slot is another's.
+        // Fields are dropped in this order, so the call is over before its slot is granted to another caller.
         #[pin]
         call: F,
         permit: Option<Permit<'a, H>>,
@@ -44,7 +44,7 @@ impl<'a, H: Host, F, C> Run<'a, H, F, C> {
         Self { call, permit: None, acquire, classify: Some(classify) }
     }
 
-    /// Asks on behalf of a worker: see [`AcquireOf::for_task`](super::AcquireOf::for_task).
+    /// Makes the request on behalf of a worker: see [`AcquireOf::for_task`](super::AcquireOf::for_task).
     #[must_use = "a future does nothing until it is polled"]
     pub fn for_task(self, token: Option<TaskToken>) -> Self {
         Self { acquire: self.acquire.for_task(token), ..self }
@@ -56,7 +56,7 @@ impl<H: Host, F: Future, C: FnOnce(&F::Output) -> Completion> Future for Run<'_,
 
     /// # Panics
     ///
-    /// When polled again after it was ready.
+    /// Panics when polled again after it was ready.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         if this.permit.is_none() {

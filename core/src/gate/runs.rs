@@ -1,7 +1,8 @@
-//! The runs whose workers yield while they wait for the gate.
+//! The runs whose workers yield while they wait at the gate.
 //!
-//! A run keeps its state behind a lock of its own, which is only ever taken inside the gate's. So a worker
-//! gets its permit and its task resources in one step. [`YieldingRun`] is all that the gate knows of a run.
+//! Each run keeps its state behind its own lock, which is only taken while the gate's lock is held. A worker
+//! therefore gets its permit and its task resources in one step. The gate uses a run only through
+//! [`YieldingRun`].
 
 use alloc::sync::Arc;
 
@@ -14,27 +15,27 @@ use crate::time::Instant;
 use crate::wake_list::WakeList;
 use crate::yielding::{TaskResources, TaskToken};
 
-/// The state of a run, as the gate sees it. The gate calls it under both locks.
+/// The state of a run, as the gate uses it. The gate calls it under both locks.
 ///
-/// It is `Send`, so a lock around it moves between threads exactly where the lock itself does.
+/// It is `Send`, so a lock around it can move between threads exactly if the lock type can.
 pub(crate) trait YieldingRun: TaskResources + Send + 'static {
-    /// Whether it has begun to stop since this was last asked.
+    /// Returns whether the run began to stop since the last call.
     fn take_stop(&mut self) -> bool;
 
-    /// Whether the run postponed a dispatch until its suspended workers have had their chance to resume.
+    /// Returns whether the run postponed a dispatch until its suspended workers had a chance to resume.
     fn has_postponed_dispatch(&self) -> bool;
 
-    /// Makes the dispatch that was postponed, if any.
+    /// Makes the postponed dispatch, if there is one.
     fn resume_dispatch(&mut self, now: Instant);
 
     /// Adds the wakers of the tasks that have something to do because the state changed.
     fn collect_wakers(&mut self, now: Instant, wakes: &mut WakeList);
 }
 
-/// The state of a run behind the run's lock.
+/// The state of a run behind its own lock.
 pub(crate) type RunLock<L> = Mutex<L, dyn YieldingRun>;
 
-/// The runs of one gate. A run that is over unregisters.
+/// The runs of one gate. A run unregisters when it is over.
 pub(super) struct Runs<L> {
     registered: Slots<Arc<RunLock<L>>>,
     /// Runs whose workers yielded or resumed since the last [`Runs::notify_changed`].
@@ -60,7 +61,7 @@ impl<L: RawMutex> Runs<L> {
         self.registered.len() == 0
     }
 
-    /// Lets the runs that changed dispatch again, and collects their wakers.
+    /// Makes the changed runs dispatch again, and collects their wakers.
     pub(super) fn notify_changed(&mut self, now: Instant, wakes: &mut WakeList) {
         for key in self.changed.drain(..) {
             if let Some(run) = self.registered.get(key) {
@@ -78,7 +79,7 @@ impl<L: RawMutex> Runs<L> {
     }
 }
 
-/// Workers of an unregistered run hold nothing: they resume at once.
+/// Workers of an unregistered run hold no task resources, so they resume at once.
 impl<L: RawMutex> TaskResources for Runs<L> {
     fn suspend(&mut self, now: Instant, token: &TaskToken) -> bool {
         let is_suspended = self.registered.get(token.run).is_some_and(|run| run.lock().suspend(now, token));

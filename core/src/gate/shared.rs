@@ -1,8 +1,8 @@
-//! What all handles of one gate share: the machine under its lock, and where each waiter finds its answer.
+//! The data shared by all handles of one gate: the machine and the waiters under one lock.
 //!
-//! Every command takes the same steps: read the clock, take the lock, give the machine the command, store the
-//! answers it decided on, collect the wakers of their waiters, release the lock, wake. The clock is the
-//! host's code and a waker is anybody's, so neither runs under the lock.
+//! Every command takes the same steps: read the clock, take the lock, pass the command to the machine, store
+//! the resulting answers, collect the wakers of their waiters, release the lock, wake. The clock and the
+//! wakers are external code, so neither runs under the lock.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -40,19 +40,19 @@ pub(super) struct GateState<L> {
     timer: TimerSlot,
 }
 
-/// The gate's timer, as the commands see it.
+/// The state of the gate's timer that commands use.
 #[derive(Default)]
 struct TimerSlot {
-    /// The instant that it is armed for, or will be once it has been polled.
+    /// The instant that the timer is armed for, or will be once it has been polled.
     armed: Option<Instant>,
-    /// Taken to wake the timer, which leaves a new one when it is polled.
+    /// Taken to wake the timer. The timer stores a new one when it is polled.
     waker: Option<Waker>,
 }
 
-/// The lock, held for one command. When it is dropped, it delivers what the command decided: also if the
-/// command panics.
+/// The lock, held for one command. Its drop delivers the decisions of the command, even if the command
+/// panics.
 struct Command<'a, L: RawMutex> {
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     state: Option<MutexGuard<'a, L, GateState<L>>>,
     now: Instant,
 }
@@ -70,7 +70,7 @@ impl<L: RawMutex> Drop for Command<'_, L> {
     }
 }
 
-/// Stores all answers, releases the lock and wakes: the timer first, then waiters in the order of their
+/// Stores all answers, releases the lock and wakes: first the timer, then the waiters in the order of their
 /// answers.
 #[inline(never)]
 fn deliver<L: RawMutex>(
@@ -96,23 +96,23 @@ impl<H: Host> Shared<H> {
         Arc::new(Self { host, state: Mutex::new(GateState { machine, runs, waiters, health_calls, timer }) })
     }
 
-    /// Gives the machine one command and delivers what follows from it.
+    /// Runs one command on the machine and delivers the resulting answers.
     ///
-    /// A waker that panics makes this panic after every other waker is woken. `R` is dropped then: a lease in
-    /// it must be in a permit. What `command` returns is dropped by the caller, outside the lock.
+    /// If a waker panics, this method panics after every other waker is woken. `R` is dropped then, so a
+    /// lease in it must be in a permit. The result of `command` is dropped by the caller, outside the lock.
     #[inline]
     pub(super) fn command<R>(&self, command: impl FnOnce(&mut GateState<H::Lock>, Instant) -> R) -> R {
         let now = self.host.now();
         Self::run(self.state.lock(), now, command)
     }
 
-    /// [`Shared::command`] for a command that seldom depends on the time.
+    /// Runs a command like [`Shared::command`], for one that seldom depends on the time.
     ///
-    /// While no deadline, pause or ramp is under way, the machine decides the same at any time. Reading the
-    /// clock twice would make an uncontended acquire and finish half as expensive again (see the admission
-    /// bench). So the machine is asked first, under the lock. If it needs the time, the lock is released for
-    /// the reading, because the clock is the host's code. Otherwise the command gets the latest instant that
-    /// the machine knows.
+    /// While no deadline, pause or ramp is active, the machine decides the same at any time. Two clock
+    /// readings would make an uncontended acquire and finish half as expensive again (see the admission
+    /// bench). This method therefore first checks, under the lock, whether the machine needs the time. If so,
+    /// it releases the lock for the reading, because the clock is external code. Otherwise the command gets
+    /// the latest instant that was passed to the machine.
     #[inline]
     fn untimed_command<R>(
         &self,
@@ -164,10 +164,10 @@ impl<H: Host> Shared<H> {
         }
     }
 
-    /// The same for a waiter that is new, and so is hardly answered yet.
+    /// Sets `waker` to be woken by the answer at `slot`. For a new waiter, which rarely has an answer yet.
     fn wait(&self, slot: WaiterSlot, waker: &Waker) -> Poll<WaiterOutcome> {
-        // Cloning and dropping a waker may panic. Neither happens under the lock or while an answer is out of
-        // its slot.
+        // Cloning and dropping a waker may panic. Neither happens under the lock, or while an answer is
+        // outside its slot.
         let waker = waker.clone();
         let waits = self.state.lock().waiters.set_waker(slot, waker);
         match waits {
@@ -183,7 +183,7 @@ impl<H: Host> Shared<H> {
         }
     }
 
-    /// Removes a waiter that is dropped, and releases the lease that it was granted but has not seen.
+    /// Removes a dropped waiter. Releases the lease if one was granted but not taken.
     pub(super) fn cancel(&self, slot: WaiterSlot) {
         let unused_waker = self.command(|state, now| match state.waiters.remove(slot) {
             Some(Removed::Waiting(waiter, waker)) => {
@@ -203,20 +203,20 @@ impl<H: Host> Shared<H> {
     pub(super) fn release(&self, lease: RequestLease, completion: &Completion) {
         let resource = lease.resource();
         let needs_clock = |machine: &RequestAdmission| machine.needs_clock_to_release(resource, completion.outcome);
-        // The machine counts a lease that is not live; the caller can do nothing about it.
+        // The machine counts a release of a lease that is not live. The caller cannot react to it.
         let _ = self.untimed_command(needs_clock, |state, now| state.machine.release(now, lease, completion));
     }
 
-    /// Releases a lease for a caller that makes its call again if need be.
+    /// Releases a lease for a caller that may repeat its call.
     pub(super) fn finish(&self, lease: RequestLease, completion: &Completion) -> AfterCall {
         self.command(|state, now| state.machine.finish(now, lease, completion))
     }
 
-    /// Runs what is due, and returns the next instant at which something is. `waker` is woken if that becomes
-    /// sooner.
+    /// Runs everything that is due, and returns the next instant at which something is. `waker` is woken if
+    /// that instant becomes earlier.
     ///
-    /// A waker of somebody else that panics does not end the timer, which serves all others: the panic is
-    /// dropped. Where panics cannot be caught it unwinds to the host, after every other waker is woken.
+    /// A panicking waker of another task must not end the timer, which serves all waiters, so the panic is
+    /// dropped. Where panics cannot be caught, it unwinds to the host after every other waker is woken.
     pub(super) fn tick(&self, waker: &Waker) -> Option<Instant> {
         let waker = waker.clone();
         let (mut next, mut replaced) = (None, None);
@@ -235,16 +235,16 @@ impl<H: Host> Shared<H> {
 
 impl<H: Host> Drop for Shared<H> {
     fn drop(&mut self) {
-        // The timer sees that the gate is gone, and ends.
+        // The timer finds that the gate is gone, and ends.
         let mut wakes = WakeList::default();
         wakes.push(self.state.get_mut().timer.waker.take());
     }
 }
 
-/// Asking for a permit.
+/// Requests for a permit.
 impl<H: Host> Gate<H> {
-    /// Asks for a permit. The answer is pending when a waiter was queued: its slot is in `slot` before any
-    /// foreign code runs, so that a panic does not lose its place.
+    /// Requests a permit. The result is pending if a waiter was queued. Its slot is then stored in `slot`
+    /// before any external code runs, so a panic does not lose its place in the queue.
     #[inline]
     pub(super) fn start_acquire(
         &self,
@@ -275,10 +275,9 @@ impl<H: Host> Gate<H> {
         }
     }
 
-    /// Asks again for a request of which another fallback is to be called, within what is left until its
-    /// deadline.
+    /// Repeats a request after another fallback was chosen for it, within the time left until its deadline.
     #[cold]
-    pub(super) fn ask_again(
+    pub(super) fn acquire_again(
         &self,
         request: &mut Request,
         deadline: Option<Instant>,
@@ -291,7 +290,7 @@ impl<H: Host> Gate<H> {
         self.start_acquire(request, retry, token, slot, waker).map_ok(PermitOf::into_lease)
     }
 
-    /// Asks for a permit at once or not at all.
+    /// Requests a permit without waiting.
     #[inline]
     pub(super) fn try_acquire_permit(&self, request: &Request) -> Result<Permit<'_, H>, Denial> {
         let needs_clock = |machine: &RequestAdmission| machine.needs_clock_to_admit(request);
@@ -301,7 +300,7 @@ impl<H: Host> Gate<H> {
     }
 }
 
-/// For runs that call through this gate.
+/// Commands of runs that call through this gate.
 impl<H: Host> Gate<H> {
     /// Adds a run whose workers may yield at this gate.
     pub(crate) fn register_run(&self, run: Arc<RunLock<H::Lock>>) -> SlotKey {
@@ -314,8 +313,8 @@ impl<H: Host> Gate<H> {
         drop(run);
     }
 
-    /// Gives a run one command, in one step with what this gate decides because of it. `command` runs under
-    /// both locks.
+    /// Runs one command on a run, in one step with the decisions of this gate because of it. `command` runs
+    /// under both locks.
     pub(crate) fn command_run<R, S: YieldingRun>(
         &self,
         run: &Mutex<H::Lock, S>,
@@ -345,8 +344,8 @@ impl<H: Host> Gate<H> {
 }
 
 impl<L: RawMutex> GateState<L> {
-    /// Stores the answers of all pending effects. Adds the wakers of their waiters, of runs that changed, and
-    /// of the timer if it is armed for too late.
+    /// Stores the answers of all pending effects. Collects the wakers of their waiters, of changed runs, and
+    /// of the timer if it is armed too late.
     fn drain(&mut self, now: Instant, wakes: &mut WakeList) {
         loop {
             if !self.runs.is_empty() {
@@ -358,7 +357,7 @@ impl<L: RawMutex> GateState<L> {
         wakes.push(self.advance_timer());
     }
 
-    /// Lets suspended workers resume whose turn it is, then lets the runs that changed dispatch again.
+    /// Resumes the suspended workers that are next, then lets the changed runs dispatch again.
     #[cold]
     fn settle_runs(&mut self, now: Instant, wakes: &mut WakeList) {
         if self.machine.needs_resume() {
@@ -367,8 +366,8 @@ impl<L: RawMutex> GateState<L> {
         self.runs.notify_changed(now, wakes);
     }
 
-    /// Arms the timer for the next deadline if it is armed for later or not at all, and returns its waker
-    /// then. A timer that fires early is harmless and is left alone.
+    /// Arms the timer for the next deadline if it is armed later or not at all, and then returns its waker. A
+    /// timer that fires early is harmless and stays as it is.
     #[inline]
     fn advance_timer(&mut self) -> Option<Waker> {
         let next = self.machine.poll_timeout()?;
@@ -389,7 +388,7 @@ impl<L: RawMutex> GateState<L> {
         };
         match self.waiters.answer(waiter, answer) {
             Ok(waker) => waker,
-            // A waiter that was queued past the gate, by a command of `Gate::with`.
+            // The waiter was queued by a command of `Gate::with`, so the gate has no slot for it.
             Err(Ok(lease)) => {
                 self.release_cancelled(now, lease);
                 None

@@ -1,4 +1,4 @@
-//! The future that tells a gate's machine about time.
+//! The future that advances the time of a gate's machine.
 
 use alloc::sync::Weak;
 use core::future::Future;
@@ -11,17 +11,17 @@ use super::alarm::Alarm;
 use super::shared::Shared;
 use crate::runtime::Host;
 
-/// How often one poll fires before it lets others run. A sleep that ends early, or a machine with much to do
-/// at one instant, then costs turns of the executor and never the executor itself.
+/// The number of ticks in one poll before it yields to other tasks. Without this limit, a sleep that ends
+/// early or a machine with much work at one instant could block the executor.
 const ROUNDS: usize = 16;
 
 pin_project! {
     /// The one timer of a [`Gate`](super::Gate), spawned by [`Gate::new`](super::Gate::new).
     ///
-    /// It keeps one sleep, armed for the gate's next deadline, however many waiters there are. It does not
-    /// keep the gate alive: it ends when the last handle, permit and acquire of the gate is gone. A host that
-    /// drops it earlier shuts the gate down.
-    #[must_use = "a gate without its timer refuses everybody"]
+    /// It keeps one sleep, armed for the gate's next deadline, regardless of the number of waiters. It does
+    /// not keep the gate alive: it ends when the last handle, permit and acquire of the gate is dropped. A
+    /// host that drops the timer earlier shuts the gate down.
+    #[must_use = "a gate without its timer denies every request"]
     pub struct GateTimer<H>
     where
         H: Host,
@@ -34,8 +34,8 @@ pin_project! {
 
     impl<H: Host> PinnedDrop for GateTimer<H> {
         fn drop(this: Pin<&mut Self>) {
-            // Without a timer no deadline would be kept and no cooldown would end: refused is better than
-            // stuck.
+            // Without a timer no deadline would be met and no cooldown would end. Denied waiters are better
+            // than stuck ones.
             if let Some(shared) = this.shared.upgrade() {
                 shared.command(|state, now| state.machine.shutdown(now));
             }
@@ -55,8 +55,8 @@ impl<H: Host> Future for GateTimer<H> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
         for _ in 0..ROUNDS {
-            // Held only while ticking: if it turns out to be the last handle, dropping it wakes this future
-            // to its end.
+            // Held only during the tick. If this is the last handle, dropping it wakes this future, which
+            // then ends.
             let Some(shared) = this.shared.upgrade() else { return Poll::Ready(()) };
             let next = shared.tick(context.waker());
             drop(shared);

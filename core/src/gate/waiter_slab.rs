@@ -1,10 +1,10 @@
-//! Where waiting acquires find their answers.
+//! Storage for the answers to waiting acquires.
 //!
 //! A waiter has two numbers. The future keeps its [`WaiterSlot`], where it finds its answer without a search.
-//! The machine knows it by its [`WaiterId`], whose slot the machine reuses as soon as it has decided on an
-//! answer. The gate stores every answer before it releases its lock. So two waiters of one slot of the
-//! machine meet only within one command: when it decides on the answer of the earlier one and then queues the
-//! later one.
+//! The machine identifies the waiter by its [`WaiterId`], whose slot the machine reuses as soon as it has
+//! decided on an answer. The gate stores every answer before it releases its lock. Two waiters with the same
+//! machine slot therefore exist only within one command: when the machine answers the earlier one and then
+//! queues the later one.
 
 use alloc::vec::Vec;
 use core::task::Waker;
@@ -17,18 +17,18 @@ use crate::request::{Denial, RequestLease, WaiterId};
 /// The answer to a waiter.
 pub(super) type WaiterOutcome = Result<RequestLease, Denial>;
 
-/// The place of one waiter, from its first poll until it has taken its answer or is dropped.
+/// The slot of one waiter, from its first poll until its answer is taken or it is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WaiterSlot(usize);
 
 enum Entry {
-    /// Not answered. Without a waker until the first poll has left one.
+    /// Not answered. The waker is `None` until the first poll has set one.
     Waiting(WaiterId, Option<Waker>),
     Answered(WaiterOutcome),
 }
 
 impl Entry {
-    /// Returns the waker of a waiter that waited.
+    /// Stores the answer. Returns the waker of a waiter that had none yet.
     #[inline]
     fn set_answer(&mut self, answer: WaiterOutcome) -> Option<Waker> {
         match core::mem::replace(self, Self::Answered(answer)) {
@@ -38,7 +38,7 @@ impl Entry {
     }
 }
 
-/// What a waiter had when it was removed.
+/// The state of a waiter when it was removed.
 pub(super) enum Removed {
     Waiting(WaiterId, Option<Waker>),
     Answered(WaiterOutcome),
@@ -48,9 +48,9 @@ pub(super) enum Removed {
 #[derive(Default)]
 pub(super) struct WaiterSlab {
     entries: Slab<Entry>,
-    /// The entries that wait, by the key of their waiter in the machine.
+    /// The entries that are waiting, by the key of their waiter in the machine.
     waiting: SecondaryMap<usize>,
-    /// Entries whose slot in the machine was reused before their answer was stored. Empty between two
+    /// The entries whose slot in the machine was reused before their answer was stored. Empty between two
     /// commands.
     displaced: Vec<(SlotKey, usize)>,
 }
@@ -66,8 +66,8 @@ impl WaiterSlab {
         WaiterSlot(number)
     }
 
-    /// Stores an answer and returns the waker to wake. Gives the answer back if this slab does not know the
-    /// waiter.
+    /// Stores an answer and returns the waker to wake. Returns the answer as an error if this slab does not
+    /// contain the waiter.
     #[inline]
     pub(super) fn answer(&mut self, waiter: WaiterId, answer: WaiterOutcome) -> Result<Option<Waker>, WaiterOutcome> {
         let number = self.waiting.remove(waiter.key()).or_else(|| self.take_displaced(waiter.key()));
@@ -83,7 +83,8 @@ impl WaiterSlab {
         Some(self.displaced.swap_remove(position).1)
     }
 
-    /// Takes an answer that has arrived, and frees the slot. The caller must not use the slot again.
+    /// Takes the answer in a slot, if there is one, and frees the slot. The caller must then not use the slot
+    /// again.
     #[inline]
     pub(super) fn take_answer(&mut self, slot: WaiterSlot) -> Option<WaiterOutcome> {
         if !matches!(self.entries.get(slot.0), Some(Entry::Answered(_))) {
@@ -95,8 +96,8 @@ impl WaiterSlab {
         }
     }
 
-    /// Sets the waker that the answer wakes, and returns the one before. Gives the waker back if the answer
-    /// is there.
+    /// Sets the waker that the answer wakes, and returns the previous one. Returns `waker` as an error if the
+    /// answer is already stored.
     #[inline]
     pub(super) fn set_waker(&mut self, slot: WaiterSlot, waker: Waker) -> Result<Option<Waker>, Waker> {
         match self.entries.get_mut(slot.0) {
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_of_the_machine_that_is_reused_leaves_earlier_answers_in_place() {
+    fn reuse_of_a_machine_slot_keeps_earlier_answers() {
         let mut waiters = WaiterSlab::default();
         let first = waiters.insert(waiter(5, 0));
         assert!(matches!(waiters.answer(waiter(5, 0), Ok(lease(1))), Ok(None)));
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_that_share_a_slot_of_the_machine_within_one_command_each_find_their_own_answer() {
+    fn waiters_that_share_a_machine_slot_within_one_command_each_get_their_own_answer() {
         let mut waiters = WaiterSlab::default();
         let slots = [0, 1, 2].map(|generation| waiters.insert(waiter(5, generation)));
         assert!(waiters.answer(waiter(5, 1), Ok(lease(1))).is_ok());
@@ -168,12 +169,12 @@ mod tests {
         assert!(matches!(waiters.set_waker(slot, Waker::noop().clone()), Ok(None)));
         assert!(matches!(waiters.set_waker(slot, Waker::noop().clone()), Ok(Some(_))));
         assert!(matches!(waiters.answer(waiter(0, 0), CANCELLED), Ok(Some(_))));
-        assert!(waiters.set_waker(slot, Waker::noop().clone()).is_err(), "the answer is there");
+        assert!(waiters.set_waker(slot, Waker::noop().clone()).is_err(), "the answer is stored");
         assert_eq!(waiters.take_answer(slot), Some(CANCELLED));
     }
 
     #[test]
-    fn an_answer_to_a_waiter_that_was_removed_comes_back() {
+    fn an_answer_to_a_removed_waiter_is_returned_to_the_caller() {
         let mut waiters = WaiterSlab::default();
         let slot = waiters.insert(waiter(0, 0));
         assert!(matches!(waiters.remove(slot), Some(Removed::Waiting(id, None)) if id == waiter(0, 0)));
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_by_the_waiters_at_one_time() {
+    fn memory_is_bounded_by_the_number_of_concurrent_waiters() {
         let mut waiters = WaiterSlab::default();
         for generation in 0..1_000 {
             let slot = waiters.insert(waiter(0, generation));

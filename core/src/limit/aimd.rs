@@ -1,4 +1,4 @@
-//! Additive increase, multiplicative decrease, with a start-up ramp.
+//! The AIMD limit: additive increase, multiplicative decrease, with a start-up ramp.
 //!
 //! ```text
 //!             success x 25                     rate limited
@@ -6,8 +6,10 @@
 //!           (outside a cooldown)                        once per cascade
 //! ```
 //!
-//! After Chiu and Jain (1989). A *cascade* is the burst of calls that was out when the provider began to
-//! refuse: only a lease granted after the last cut can cut again.
+//! The algorithm is that of Chiu and Jain (1989). The numbers are the defaults of [`AimdConfig`].
+//!
+//! A *cascade* is the group of calls that were in flight when the provider began to answer 429. A cascade
+//! cuts the limit once: only a call granted after the last cut can cut it again.
 
 use super::config::{AimdConfig, CutRule};
 use super::ramp::Ramp;
@@ -27,14 +29,14 @@ pub struct Aimd {
     cascade: Cascade,
     last_active: Instant,
     was_used: bool,
-    /// Whether the limit was reached since it last changed.
+    /// Whether the calls in flight reached the limit since it last changed.
     was_reached: bool,
     rate_limit_ceiling: u32,
     success_streak: u32,
 }
 
 impl Aimd {
-    /// A limit that may become `max` at most; 0 is read as 1.
+    /// Creates a limit of at most `max`, where 0 counts as 1. Returns an error if a setting is out of range.
     pub fn new(config: AimdConfig, max: u32) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self::validated(config, max.max(1)))
@@ -68,7 +70,7 @@ impl Aimd {
         self.limit = limit;
         self.success_streak = 0;
         let cuts = match self.config.cut_rule {
-            CutRule::GrantedAfterLastCut => self.cascade.is_news(call),
+            CutRule::GrantedAfterLastCut => self.cascade.was_granted_after_cut(call),
             CutRule::AdmittedLimit => limit >= call.admitted_limit,
         };
         if cuts {
@@ -96,8 +98,8 @@ impl Aimd {
         }
     }
 
-    /// Forgets a ramp that has reached its target.
-    fn settle(&mut self, now: Instant) {
+    /// Removes a ramp that has reached its target.
+    fn end_finished_ramp(&mut self, now: Instant) {
         if self.ramp.is_some_and(|ramp| ramp.limit(now).is_none()) {
             self.ramp = None;
         }
@@ -113,14 +115,14 @@ impl LimitAlgorithm for Aimd {
         self.ramp.and_then(|ramp| ramp.next_step(now))
     }
 
-    /// Starts a ramp that waits for the first caller, or a new one after a long idle time.
+    /// Starts the ramp at the first attempt, or another ramp after a long idle time.
     fn on_attempt(&mut self, now: Instant, in_flight: u32) {
         if let Some(ramp) = &mut self.ramp {
             ramp.started.get_or_insert(now);
         }
-        self.settle(now);
+        self.end_finished_ramp(now);
         let Some(idle) = self.config.ramp_after_idle else { return };
-        // A resource that was never used is ramped by its first ramp.
+        // An idle time before the first call does not count: the first ramp covers it.
         let was_idle = in_flight == 0 && self.was_used && now - self.last_active > idle;
         if was_idle && self.ramp.is_none() && self.limit > 1 && !self.config.ramp.is_zero() {
             let from = (self.limit / 2).max(1);
@@ -136,7 +138,7 @@ impl LimitAlgorithm for Aimd {
     }
 
     fn on_outcome(&mut self, now: Instant, call: &CallReport) {
-        self.settle(now);
+        self.end_finished_ramp(now);
         self.last_active = now;
         self.was_used = true;
         match call.outcome {
@@ -147,10 +149,10 @@ impl LimitAlgorithm for Aimd {
     }
 
     fn set_max(&mut self, now: Instant, max: u32, lifts: bool) {
-        self.settle(now);
-        let stood_at_max = self.limit == self.max;
+        self.end_finished_ramp(now);
+        let was_at_max = self.limit == self.max;
         self.max = max;
-        if lifts && self.cascade.cuts == 0 && stood_at_max {
+        if lifts && self.cascade.cuts == 0 && was_at_max {
             self.limit = max;
         }
         self.limit = self.limit.min(max);
@@ -159,9 +161,9 @@ impl LimitAlgorithm for Aimd {
         }
     }
 
-    /// A ramp that changed begins anew, from 1 to where the limit stands.
+    /// Replaces the settings. If `ramp` changed, a new ramp starts, from 1 to the present limit.
     fn reconfigure(&mut self, now: Instant, config: &AimdConfig) {
-        self.settle(now);
+        self.end_finished_ramp(now);
         if config.ramp != self.config.ramp {
             let (target, span) = (self.limit, config.ramp);
             let runs = !span.is_zero() && target > 1;
@@ -170,7 +172,7 @@ impl LimitAlgorithm for Aimd {
         self.config = config.clone();
     }
 
-    /// Only a ramp that runs, or may run again, looks at the time.
+    /// Returns whether a ramp is running or may start again: only ramps depend on time.
     fn uses_time(&self) -> bool {
         self.ramp.is_some() || self.config.ramp_after_idle.is_some()
     }

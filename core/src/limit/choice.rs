@@ -1,19 +1,20 @@
-//! A limit algorithm as a setting.
+//! The choice of a limit algorithm, as a setting.
 
 use alloc::boxed::Box;
 
 use super::{Fixed, LimitAlgorithm, Tide, TideConfig, Vegas, VegasConfig};
 use crate::error::{ConfigError, require};
 
-/// Which algorithm decides a resource's limit. In a file: `{ name = "tide", probe_after = 8 }`.
+/// Selects the algorithm that decides a resource's limit.
 ///
-/// The default is the core's: AIMD, the reference of the recorded traces. The hosts start with tide.
+/// In a file: `{ name = "tide", probe_after = 8 }`. The default in the core is [`LimitChoice::Aimd`], the
+/// reference of the recorded traces. The hosts use [`LimitChoice::Tide`] by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "name", rename_all = "snake_case", deny_unknown_fields))]
 #[non_exhaustive]
 pub enum LimitChoice {
-    /// [`Aimd`](super::Aimd), by the resource's own settings.
+    /// [`Aimd`](super::Aimd), with the resource's own settings.
     #[default]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "no_settings"))]
     Aimd,
@@ -23,12 +24,12 @@ pub enum LimitChoice {
     Tide(TideConfig),
     /// [`Fixed`].
     Fixed {
-        /// Calls at once, at least 1.
+        /// The limit, at least 1.
         limit: u32,
     },
 }
 
-/// Reads a variant without settings. The derived code would ignore keys that do not belong there.
+/// Deserializes a variant that has no settings. The derived code would ignore unknown keys here.
 #[cfg(feature = "serde")]
 fn no_settings<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
     #[derive(serde::Deserialize)]
@@ -38,13 +39,13 @@ fn no_settings<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<(), 
 }
 
 impl LimitChoice {
-    /// Whether it is the default.
+    /// Returns whether this is [`LimitChoice::Aimd`], the default.
     #[must_use]
     pub fn is_aimd(&self) -> bool {
         *self == Self::Aimd
     }
 
-    /// Its name, as files write it.
+    /// Returns the algorithm's name, as in a file.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -55,7 +56,7 @@ impl LimitChoice {
         }
     }
 
-    /// The most that its limit can become, whatever the cap.
+    /// Returns the highest limit that the algorithm can choose if there is no cap.
     pub(crate) fn most(&self) -> u32 {
         match self {
             Self::Fixed { limit } => *limit,
@@ -63,9 +64,11 @@ impl LimitChoice {
         }
     }
 
-    /// A fresh one of its kind, to be given to
-    /// [`set_algorithm`](crate::request::RequestAdmission::set_algorithm); `None` for [`LimitChoice::Aimd`],
-    /// which a resource has from the beginning.
+    /// Creates a new algorithm of this kind, for
+    /// [`set_algorithm`](crate::request::RequestAdmission::set_algorithm).
+    ///
+    /// Returns `None` for [`LimitChoice::Aimd`], which every resource starts with, and an error if a setting
+    /// is out of range.
     pub fn make(&self) -> Result<Option<Box<dyn LimitAlgorithm>>, ConfigError> {
         Ok(match *self {
             Self::Aimd => None,

@@ -1,68 +1,75 @@
-//! The settings of the AIMD limit and of cooldowns, checked at construction.
+//! The settings of the AIMD limit, of cooldowns and of start-up ramps.
 
 use crate::error::{ConfigError, require};
 use crate::time::Duration;
 
-/// Which rate-limited answers cut the limit.
+/// Which rate-limited calls cut the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum CutRule {
-    /// Those of leases granted after the last cut: once per cascade.
+    /// Calls that were granted after the last cut: one cut per cascade.
     #[default]
     GrantedAfterLastCut,
-    /// Those of leases admitted under a limit no higher than the present one. Compatible with the recorded
-    /// traces; cuts twice for a straggler after recovery.
+    /// Calls that were granted under a limit no higher than the present one. This rule reproduces the
+    /// recorded traces. It cuts a second time if a slow call of an old cascade ends after the limit has
+    /// recovered.
     AdmittedLimit,
 }
 
-/// Which end of a cooldown holds when another one is announced.
+/// Which end applies if a cooldown starts while another one runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum CooldownRule {
-    /// The later: an end once promised is kept.
+    /// The later end: a new cooldown never shortens the running one.
     #[default]
     Longest,
-    /// The one announced last. Compatible with the recorded traces.
+    /// The end of the new cooldown. This rule reproduces the recorded traces.
     Latest,
 }
 
-/// Settings of the additive-increase, multiplicative-decrease limit of one resource.
+/// The settings of the additive-increase, multiplicative-decrease (AIMD) limit of one resource.
+///
+/// The maximum, the ramp and the cooldowns apply to the other algorithms, too.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct AimdConfig {
-    /// The limit to start at; `None` is the effective maximum. At least 1; more than the maximum is the
-    /// maximum.
+    /// The limit to start at, at least 1. Values above the effective maximum count as the maximum. `None`
+    /// (the default) starts at the maximum.
     pub initial_limit: Option<u32>,
-    /// A maximum below the provider's cap; `None` for none. At least 1.
+    /// A maximum in addition to the provider's cap, at least 1. The lower of both applies. `None` (the
+    /// default) leaves only the cap.
     pub max_limit: Option<u32>,
-    /// What a cut multiplies the limit by, rounded down, at least 1. In `0.01..=0.99`; 0.75.
+    /// The factor of a cut, in `0.01..=0.99`. The new limit is rounded down, and at least 1. Default 0.75.
     pub decrease_factor: f64,
-    /// What an increase adds. At least 1; 1.
+    /// How much an increase adds to the limit, at least 1. Default 1.
     pub increase_step: u32,
-    /// Successes outside a cooldown that earn an increase. At least 1; 25.
+    /// The number of successes outside a cooldown that trigger an increase, at least 1. Default 25.
     pub successes_until_increase: u32,
-    /// No increase while the limit was not reached since it last changed. Off.
+    /// Whether the limit grows only if the calls in flight reached it since its last change. Default off.
     pub grow_on_evidence: bool,
-    /// How long a rate limit without Retry-After blocks the resource, at most: AIMD blocks it as long, and
-    /// tide finds out how much less will do. 2 s.
+    /// The longest pause of the resource after a rate-limited call without Retry-After. AIMD always pauses
+    /// for this long. Tide measures whether a shorter pause is enough. Above zero. Default 2 s.
     #[cfg_attr(feature = "serde", serde(rename = "cooldown_ms", with = "crate::millis"))]
     pub cooldown: Duration,
-    /// The longest a single answer may block the resource. At least `cooldown`; 10 min.
+    /// The longest pause that a single response may cause, at least `cooldown`. Default 10 min.
     #[cfg_attr(feature = "serde", serde(rename = "max_cooldown_ms", with = "crate::millis"))]
     pub max_cooldown: Duration,
-    /// How long a new resource takes to climb from 1 to its initial limit, or under another algorithm to its
-    /// maximum. Zero is off; 0.
+    /// How long the limit of a new resource takes to climb from 1 to its initial limit, or, under an
+    /// algorithm other than AIMD, to its maximum. Default zero, which means no ramp.
     #[cfg_attr(feature = "serde", serde(rename = "ramp_ms", with = "crate::millis"))]
     pub ramp: Duration,
-    /// Ramp again, from half the limit, when the resource was idle for longer than this. Off.
+    /// The idle time after which the resource ramps again, from half its limit. `None` (the default) never
+    /// ramps again. It has no effect without a `ramp`.
     #[cfg_attr(feature = "serde", serde(rename = "ramp_after_idle_ms", with = "crate::millis::option"))]
     pub ramp_after_idle: Option<Duration>,
-    /// Which rate limits cut. [`CutRule::GrantedAfterLastCut`].
+    /// Which rate-limited calls cut the limit. Default [`CutRule::GrantedAfterLastCut`].
     pub cut_rule: CutRule,
-    /// Which cooldown holds. [`CooldownRule::Longest`].
+    /// Which end applies if cooldowns overlap. Default [`CooldownRule::Longest`].
     pub cooldown_rule: CooldownRule,
 }
 
@@ -86,7 +93,7 @@ impl Default for AimdConfig {
 }
 
 impl AimdConfig {
-    /// Refuses a value out of range, naming its field.
+    /// Returns an error that names the first field whose value is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         for (field, value) in [("initial_limit", self.initial_limit), ("max_limit", self.max_limit)] {
             require(value != Some(0), field, 0, "at least 1")?;

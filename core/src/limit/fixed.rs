@@ -1,26 +1,26 @@
-//! A limit that never changes.
+//! The fixed limit: it never changes.
 
 use super::{CallReport, LimitAlgorithm};
 use crate::time::Instant;
 
-/// Always the same limit, up to the provider's cap.
+/// A limit that never changes, except that the provider's cap bounds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
-    wanted: u32,
+    limit: u32,
     max: u32,
 }
 
 impl Fixed {
-    /// Allows `limit` calls; 0 is read as 1.
+    /// Creates a limit of `limit` calls in flight, where 0 counts as 1.
     #[must_use]
     pub fn new(limit: u32) -> Self {
-        Self { wanted: limit.max(1), max: u32::MAX }
+        Self { limit: limit.max(1), max: u32::MAX }
     }
 }
 
 impl LimitAlgorithm for Fixed {
     fn limit(&self, _now: Instant) -> u32 {
-        self.wanted.min(self.max)
+        self.limit.min(self.max)
     }
 
     fn on_outcome(&mut self, _now: Instant, _call: &CallReport) {}

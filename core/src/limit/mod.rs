@@ -1,17 +1,22 @@
-//! How many calls may be in flight: one trait, several algorithms.
+//! Limit algorithms: how many calls of one resource may be in flight at once.
 //!
-//! | algorithm | for providers that | grows | shrinks |
+//! [`LimitAlgorithm`] is the trait. These types implement it:
+//!
+//! | algorithm | for providers that | the limit grows | the limit shrinks |
 //! | --- | --- | --- | --- |
-//! | [`Aimd`] (the core's reference and default) | answer 429 when they have enough | by a step for each so many successes | by a factor, once per cascade of refusals |
-//! | [`Fixed`] | bear what they promise | never | never |
-//! | [`Vegas`] | queue instead of refusing (the vLLM shape) | while calls take no longer than alone | when they queue, or on a refusal |
-//! | [`Tide`] (the default of the hosts) | any of these, and rates per minute | back to where the ceiling was, and gently past it | to what the refusal showed |
+//! | [`Aimd`] | answer 429 above their capacity | by a step after some successes | by a factor per cascade |
+//! | [`Fixed`] | have a known capacity | never | never |
+//! | [`Vegas`] | queue calls, as vLLM does | while latency is low | on a queue, a 429 or a timeout |
+//! | [`Tide`] | do any of these or limit rates | to the last ceiling, then past it | to the load at the 429 |
 //!
-//! A [start-up ramp](AimdConfig::ramp) may precede any of them: it bounds the limit by time, until it is over
-//! or a call is refused.
+//! [`Aimd`] is the default of the core, and its reference. [`Tide`] is the default of the hosts. A *cascade*
+//! is the group of calls that were in flight when the provider began to answer 429.
 //!
-//! A Retry-After stops the whole resource, unless the algorithm has [found out](LimitAlgorithm::pause) that
-//! it stops the refused call only.
+//! A [start-up ramp](AimdConfig::ramp) can be combined with any of them. It bounds the limit by time until it
+//! reaches its target or a call is rate limited.
+//!
+//! A Retry-After pauses the whole resource. An algorithm can shorten this pause if it has measured that the
+//! Retry-After applies to the rejected call only: see [`LimitAlgorithm::pause`].
 
 pub mod aimd;
 mod choice;
@@ -35,131 +40,143 @@ pub(crate) use start_up::StartUp;
 pub use tide::{RetryAfterStops, Tide, TideConfig};
 pub use vegas::{Vegas, VegasConfig};
 
-/// What a call that ended tells about the provider.
+/// The report of a finished call to the limit algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallReport {
-    /// How it ended.
+    /// How the call ended.
     pub outcome: Outcome,
-    /// The number of its grant among all grants of the resource, from 0.
+    /// The sequence number of its grant among all grants of the resource, from 0.
     pub grant: u64,
-    /// The limit it was admitted under.
+    /// The limit in force when the call was granted.
     pub admitted_limit: u32,
-    /// Calls of the resource that were out once it was granted, itself included.
+    /// The calls of the resource in flight right after the grant, this call included.
     pub admitted_in_flight: u32,
-    /// What a refusal asked for.
+    /// The Retry-After of a rate-limited call, if it had one.
     pub retry_after: Option<Duration>,
-    /// From grant to end; zero where the algorithm does not [use the time](LimitAlgorithm::uses_time).
+    /// The time from grant to end. It is zero if the algorithm does not [use
+    /// time](LimitAlgorithm::uses_time), and for a call that did not succeed and was granted before the
+    /// algorithm was installed.
     pub latency: Duration,
-    /// Calls of the resource that are still out.
+    /// The calls of the resource still in flight, without this one.
     pub in_flight: u32,
-    /// Whether the resource was cooling down when it ended, the cooldown this call itself began included.
+    /// Whether the resource is cooling down when the call ends. A cooldown that this call starts counts.
     pub is_cooling_down: bool,
 }
 
-/// A start-up ramp on its way.
+/// The state of a running start-up ramp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct RampState {
-    /// The limit it climbs to.
+    /// The limit at the end of the ramp.
     pub target: u32,
-    /// When it is there; `None` until the first request, from which it counts.
+    /// When the ramp reaches its target. `None` until the first request, which starts the ramp.
     pub ends: Option<Instant>,
 }
 
-/// What a snapshot shows of an algorithm.
+/// The state of a limit algorithm, for snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitState {
-    /// The start-up ramp that runs, if one does.
+    /// The running start-up ramp, if any.
     pub ramp: Option<RampState>,
-    /// The limit the first cut found too high; 0 before any.
+    /// The limit at which the first cut happened. 0 before the first cut.
     pub rate_limit_ceiling: u32,
-    /// Successes counted towards the next increase.
+    /// The number of successes counted towards the next increase.
     pub success_streak: u32,
 }
 
 /// Decides how many calls of one resource may be in flight.
 ///
-/// A plain state machine: it MUST depend on its inputs alone, and answer equally for equal inputs. The
-/// controller clamps what it answers to `1..=max`. Every method is O(1).
+/// An implementation is a deterministic state machine: its results MUST depend on its inputs alone, and equal
+/// inputs MUST give equal results. The controller of the resource clamps the returned limit to `1..=max`.
+/// Every method is O(1).
 pub trait LimitAlgorithm: Send {
-    /// The limit in force at `now`. Reading it changes nothing.
+    /// Returns the limit in force at `now`.
     fn limit(&self, now: Instant) -> u32;
 
-    /// When the limit next changes by time alone, if it will.
+    /// Returns when the limit next changes by time alone, or `None` if it does not.
     fn next_change(&self, _now: Instant) -> Option<Instant> {
         None
     }
 
-    /// Somebody asks for a permit while `in_flight` calls are out.
+    /// Handles an attempt to acquire a permit while `in_flight` calls are in flight.
     fn on_attempt(&mut self, _now: Instant, _in_flight: u32) {}
 
-    /// The instant that [`LimitAlgorithm::next_change`] named has come, and somebody waits.
+    /// Handles the instant that [`LimitAlgorithm::next_change`] returned, while at least one waiter waits.
     fn on_time(&mut self, _now: Instant) {}
 
-    /// Grant number `grant` was given; `in_flight` counts it.
+    /// Handles grant number `grant`. `in_flight` includes the granted call.
     fn on_grant(&mut self, _now: Instant, _grant: u64, _in_flight: u32) {}
 
-    /// A call ended.
+    /// Handles the end of a call.
     fn on_outcome(&mut self, now: Instant, call: &CallReport);
 
-    /// How long a refusal stops the resource: zero is not at all, `None` as long as the settings say. Where
-    /// there is no Retry-After, never longer than the settings say. Asked before
-    /// [`LimitAlgorithm::on_outcome`]; the report's cooldown is that of the refusals before. Unless an
-    /// algorithm knows better: as long as the Retry-After says, if there is one.
+    /// Returns how long a rate-limited call pauses the resource.
+    ///
+    /// Zero means no pause. `None` means the configured [cooldown](AimdConfig::cooldown), which is also the
+    /// upper bound if the call has no Retry-After. The default implementation returns the Retry-After.
+    ///
+    /// The controller calls this before [`LimitAlgorithm::on_outcome`], so [`CallReport::is_cooling_down`]
+    /// covers only the cooldowns of earlier calls here.
     fn pause(&self, _now: Instant, call: &CallReport) -> Option<Duration> {
         call.retry_after
     }
 
-    /// A refusal, whose [`LimitAlgorithm::on_outcome`] is next, leaves the resource stopped until `until`.
+    /// Handles a pause: a rate-limited call leaves the resource paused until `until`. The call's
+    /// [`LimitAlgorithm::on_outcome`] follows.
     fn on_pause(&mut self, _now: Instant, _until: Instant) {}
 
-    /// The instant before which no call goes out, whatever the limit; `None`: they go at once. For those that
-    /// space calls in time. [`LimitAlgorithm::next_change`] MUST name that instant, unless an earlier one is
-    /// due. Asked of those only that [use time](LimitAlgorithm::uses_time).
+    /// Returns the instant before which no call may start, whatever the limit, or `None` if calls may start
+    /// at once.
+    ///
+    /// Algorithms that space calls in time implement this. [`LimitAlgorithm::next_change`] MUST return this
+    /// instant or an earlier one. The controller calls this only on algorithms that [use
+    /// time](LimitAlgorithm::uses_time).
     fn opens_at(&self, _now: Instant) -> Option<Instant> {
         None
     }
 
-    /// The most the limit may become is `max` from now on. `lifts`: a limit that stood at its old maximum and
-    /// was never cut may follow it up.
+    /// Sets the maximum of the limit to `max` from now on. If `lifts` is true, a limit that equals its old
+    /// maximum and was never cut may rise to the new one.
     fn set_max(&mut self, now: Instant, max: u32, lifts: bool);
 
-    /// The resource's settings are `config` from now on. What the limit has found out so far stays. Nothing,
-    /// for those that have settings of their own.
+    /// Replaces the settings of the resource and keeps what the limit has learned so far. Algorithms with
+    /// settings of their own ignore this call, which is the default implementation.
     fn reconfigure(&mut self, _now: Instant, _config: &AimdConfig) {}
 
-    /// Whether any answer from now on may depend on an instant or on a call's latency. Where none does, and
-    /// nothing else needs the time, no clock is read.
+    /// Returns whether any later result may depend on an instant or on the latency of a call. No clock is
+    /// read if this is `false` and nothing else needs the time.
     ///
-    /// One that has answered `false` MUST go on answering `false` until it is
-    /// [reconfigured](LimitAlgorithm::reconfigure), and its limit MUST change there, in
-    /// [`LimitAlgorithm::on_outcome`] and in [`LimitAlgorithm::set_max`] only.
+    /// After it has returned `false`, it MUST return `false` until [`LimitAlgorithm::reconfigure`] is called.
+    /// The limit MUST then change only in that method, in [`LimitAlgorithm::on_outcome`] and in
+    /// [`LimitAlgorithm::set_max`].
     fn uses_time(&self) -> bool {
         true
     }
 
-    /// What a snapshot shows.
+    /// Returns the state to show in a snapshot.
     fn state(&self, _now: Instant) -> LimitState {
         LimitState::default()
     }
 }
 
-/// Not by a supertrait: what every algorithm says of itself would be part of a module for browsers, where
-/// nobody reads it.
+/// Prints the trait's name only. `Debug` is not a supertrait, because the `Debug` code of every algorithm
+/// would then be part of the WebAssembly module, where nothing prints it.
 impl fmt::Debug for dyn LimitAlgorithm {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("LimitAlgorithm")
     }
 }
 
-/// Tells the refusals that are news from those of a burst that was already out at the last cut.
+/// Separates rate-limited calls granted after the last cut from those that were in flight at that cut. Only
+/// the former justify another cut.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cascade {
-    /// Grants that had been given at the last cut.
-    known: u64,
-    /// Grants that have been given.
+    /// The number of grants at the last cut.
+    granted_at_last_cut: u64,
+    /// The number of grants so far.
     granted: u64,
-    /// Cuts so far.
+    /// The number of cuts so far.
     cuts: u64,
 }
 
@@ -168,18 +185,17 @@ impl Cascade {
         self.granted = grant + 1;
     }
 
-    /// Whether the call was granted after the last cut.
-    fn is_news(&self, call: &CallReport) -> bool {
-        call.grant >= self.known
+    fn was_granted_after_cut(&self, call: &CallReport) -> bool {
+        call.grant >= self.granted_at_last_cut
     }
 
     fn cut(&mut self) {
-        self.known = self.granted;
+        self.granted_at_last_cut = self.granted;
         self.cuts += 1;
     }
 }
 
-/// `max(1, floor(limit x factor))`, for a factor below 1.
+/// Returns `max(1, floor(limit x factor))`, for a factor below 1.
 fn scaled_down(limit: u32, factor: f64) -> u32 {
     // A limit is below 2^32, so the product is exact enough to floor and the cast is in range.
     ((f64::from(limit) * factor) as u32).max(1)

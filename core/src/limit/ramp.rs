@@ -1,12 +1,12 @@
-//! The start-up ramp: a limit that grows with time alone.
+//! The start-up ramp: a limit that grows linearly with time.
 //!
 //! ```text
 //! limit(elapsed) = from + floor((target - from) x elapsed / span)      0 <= elapsed < span
 //!                = target                                              elapsed >= span
 //! ```
 //!
-//! Elapsed counts from the first acquire attempt. Integer arithmetic throughout, so a step opens at an exact
-//! nanosecond and [`Ramp::next_step`] can name it.
+//! `elapsed` counts from the first acquire attempt. All arithmetic is in integers, so each step happens at an
+//! exact nanosecond, which [`Ramp::next_step`] returns.
 
 use super::RampState;
 use crate::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub(super) struct Ramp {
 }
 
 impl Ramp {
-    /// The limit at `now`; `None` once the target is reached.
+    /// Returns the limit at `now`, or `None` once the target is reached.
     pub(super) fn limit(&self, now: Instant) -> Option<u32> {
         let Some(started) = self.started else { return Some(self.from) };
         let elapsed = now - started;
@@ -32,19 +32,19 @@ impl Ramp {
         Some(self.from + (rise / u128::from(self.span.as_nanos())) as u32)
     }
 
-    /// What a snapshot shows; `None` once the target is reached.
+    /// Returns the state for a snapshot, or `None` once the target is reached.
     pub(super) fn state(&self, now: Instant) -> Option<RampState> {
         self.limit(now)?;
         Some(RampState { target: self.target, ends: self.started.map(|started| started + self.span) })
     }
 
-    /// When the limit next rises, if the ramp runs.
+    /// Returns when the limit next rises, or `None` if the ramp has not started or has reached its target.
     pub(super) fn next_step(&self, now: Instant) -> Option<Instant> {
         let started = self.started?;
         let reached = self.limit(now)? - self.from;
         let steps = u128::from(self.target - self.from);
         let span = u128::from(self.span.as_nanos());
-        // The smallest elapsed with floor(steps x elapsed / span) > reached; the last one is the span itself.
+        // The smallest `elapsed` with floor(steps x elapsed / span) > reached. The last step is at `span`.
         let elapsed = ((u128::from(reached) + 1) * span).div_ceil(steps.max(1)).min(span);
         Some(started + Duration::from_nanos(elapsed as u64))
     }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_step_opens_at_the_instant_the_ramp_names_and_not_a_nanosecond_before() {
+    fn each_step_happens_exactly_at_the_instant_that_next_step_returned() {
         let start = Instant::from_nanos(17);
         for (target, span) in [(2, 1), (9, 8), (31, 30_000_000_007), (7, 1_000_000_000)] {
             let ramp = Ramp { from: 1, target, span: Duration::from_nanos(span), started: Some(start) };

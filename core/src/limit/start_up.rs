@@ -1,14 +1,14 @@
-//! The start-up ramp of a resource, whatever algorithm decides its limit.
+//! The start-up ramp of a resource, for algorithms without a ramp of their own.
 //!
-//! While the ramp runs, the limit is the lower of the ramp's and the algorithm's. Time alone moves the ramp.
-//! A refusal ends it: the algorithm goes on from the limit that the ramp had reached. [`Aimd`](super::Aimd)
-//! has a ramp of its own, as the recorded traces have it, and does without this one.
+//! While the ramp runs, the limit is the lower of the ramp's and the algorithm's. The ramp depends on time
+//! alone. A rate-limited call ends it, and the algorithm continues from the limit that the ramp had reached.
+//! [`Aimd`](super::Aimd) has its own ramp, which reproduces the recorded traces, and does not use this one.
 
 use super::ramp::Ramp;
 use super::{AimdConfig, RampState};
 use crate::time::{Duration, Instant};
 
-/// A ramp that runs, or may run again after an idle time.
+/// A ramp that is running, or may start again after an idle time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartUp {
     span: Duration,
@@ -19,7 +19,7 @@ pub(crate) struct StartUp {
 }
 
 impl StartUp {
-    /// The ramp of these settings from 1 to `target`; `None` if they have none.
+    /// Creates the ramp of these settings, from 1 to `target`. Returns `None` if the settings have no ramp.
     pub(crate) fn new(config: &AimdConfig, target: u32) -> Option<Self> {
         let span = config.ramp;
         if span.is_zero() {
@@ -34,35 +34,37 @@ impl StartUp {
         })
     }
 
-    /// The most that the limit may be at `now`; `None` while no ramp runs.
+    /// Returns the highest limit that the ramp allows at `now`, or `None` while no ramp is running.
     pub(crate) fn limit(&self, now: Instant) -> Option<u32> {
         self.ramp?.limit(now)
     }
 
-    /// When that is next more.
+    /// Returns when the ramp's limit next rises, or `None` if no ramp is running.
     pub(crate) fn next_step(&self, now: Instant) -> Option<Instant> {
         self.ramp?.next_step(now)
     }
 
-    /// What a snapshot shows.
+    /// Returns the ramp's state for a snapshot, or `None` while no ramp is running.
     pub(crate) fn state(&self, now: Instant) -> Option<RampState> {
         self.ramp?.state(now)
     }
 
-    /// Whether it has nothing more to do, ever.
+    /// Returns whether the ramp is over and can never start again.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.after_idle.is_none() && self.ramp.is_none_or(|ramp| ramp.limit(now).is_none())
     }
 
-    /// The most that the limit may become is `target` from now on.
+    /// Changes the target of a running ramp, to `target` or to the ramp's start if that is higher.
     pub(crate) fn set_target(&mut self, target: u32) {
         if let Some(ramp) = &mut self.ramp {
             ramp.target = target.max(ramp.from);
         }
     }
 
-    /// Somebody asks for a permit while `in_flight` calls are out and the algorithm's limit is `limit`. The
-    /// first one begins the ramp. One after a long idle time begins another, from half the limit.
+    /// Handles an acquire attempt while `in_flight` calls are in flight and the algorithm's limit is `limit`.
+    ///
+    /// The first attempt starts the ramp. An attempt after a long idle time starts another one, from half the
+    /// limit.
     pub(crate) fn on_attempt(&mut self, now: Instant, in_flight: u32, limit: u32) {
         if let Some(ramp) = &mut self.ramp {
             ramp.started.get_or_insert(now);
@@ -78,18 +80,19 @@ impl StartUp {
         self.last_active = now;
     }
 
-    /// A call was granted.
+    /// Handles a grant.
     pub(crate) fn on_grant(&mut self, now: Instant) {
         self.last_active = now;
     }
 
-    /// A call ended.
+    /// Handles the end of a call.
     pub(crate) fn on_end(&mut self, now: Instant) {
         self.last_active = now;
         self.was_used = true;
     }
 
-    /// A refusal ends the ramp. Returns the limit that it had reached; `None` if no ramp ran.
+    /// Ends the ramp after a rate-limited call. Returns the limit that it had reached, or `None` if no ramp
+    /// was running.
     pub(crate) fn abort(&mut self, now: Instant) -> Option<u32> {
         let reached = self.limit(now);
         self.ramp = None;

@@ -1,42 +1,44 @@
-//! A limit that watches latency, for providers that queue instead of refusing.
+//! The Vegas limit: it follows latency, for providers that queue calls instead of rejecting them.
 //!
 //! ```text
-//! alone   the shortest latency seen lately
-//! queued  limit x (1 - alone / mean latency of the window)        calls that wait inside the provider
+//! base     the lowest latency since the last measurement
+//! queued   limit x (1 - base / mean latency of the window)        calls that wait inside the provider
 //!
-//! queued < alpha   limit + 1, or doubled until the first queue was seen; only if the limit was reached
-//! queued > beta    limit x alone / mean + alpha, at least 1
-//! refused          max(1, floor(limit x 0.75)), once per cascade
+//! queued < alpha               limit + 1, or limit x 2 until the first queue; only if the limit was reached
+//! queued > beta                limit x base / mean + alpha, at least 1
+//! rate limited, or timed out   max(1, floor(limit x 0.75)), once per cascade
 //! ```
 //!
-//! After TCP Vegas (Brakmo and Peterson, 1995), with concurrency in the place of the congestion window. A
-//! window is as many successes as the limit, so the limit moves about once per round trip.
+//! The algorithm is that of TCP Vegas (Brakmo and Peterson, 1995), with concurrency in place of the
+//! congestion window. A window is as many successes as the limit, so the limit changes about once per round
+//! trip.
 //!
-//! A provider may become slower for good, so "alone" is learned anew every so many windows. Learning it
-//! beside one's own queue would count that queue as the provider's speed and let the limit creep up, so the
-//! limit is halved for two short windows: one that drains the queue and one that measures (the idea of BBR's
-//! minimum-round-trip probe). At the default of 60 windows that costs about two per cent of the slots.
+//! A provider may become slower permanently, so the base latency is measured again every
+//! [`windows_until_relearned`](VegasConfig::windows_until_relearned) windows. A measurement while own calls
+//! queue would include their queueing time and let the limit creep up. The limit is therefore halved for two
+//! short windows: one drains the queue and one measures. This is the idea of BBR's minimum-round-trip probe.
+//! At the default of 60 windows it costs about two per cent of the slots.
 
 use super::{CallReport, Cascade, LimitAlgorithm, scaled_down};
 use crate::call::Outcome;
 use crate::error::{ConfigError, require};
 use crate::time::{Duration, Instant};
 
-/// What a refusal leaves of the limit.
-const REFUSAL_FACTOR: f64 = 0.75;
+/// The factor of a cut after a rate-limited or timed-out call.
+const CUT_FACTOR: f64 = 0.75;
 
-/// Settings of [`Vegas`].
+/// The settings of [`Vegas`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct VegasConfig {
-    /// The limit to start at. At least 1; 4.
+    /// The limit to start at, at least 1. Default 4.
     pub initial_limit: u32,
-    /// Queued calls below which the limit grows. Above 0; 1.
+    /// The number of queued calls below which the limit grows, above 0 and at most 10^6. Default 1.
     pub alpha: f64,
-    /// Queued calls above which the limit shrinks. At least `alpha`; 3.
+    /// The number of queued calls above which the limit shrinks, from `alpha` to 10^6. Default 3.
     pub beta: f64,
-    /// Windows after which the shortest latency is learned anew. At least 2; 60.
+    /// The number of windows after which the base latency is measured again, at least 2. Default 60.
     pub windows_until_relearned: u32,
 }
 
@@ -47,7 +49,7 @@ impl Default for VegasConfig {
 }
 
 impl VegasConfig {
-    /// Refuses a value out of range, naming its field.
+    /// Returns an error that names the first field whose value is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         require(self.initial_limit > 0, "initial_limit", 0, "at least 1")?;
         require(self.alpha > 0.0 && self.alpha <= 1e6, "alpha", self.alpha, "a number above 0, at most 10^6")?;
@@ -62,7 +64,7 @@ impl VegasConfig {
     }
 }
 
-/// The successes since the limit last moved.
+/// The successes of the present window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     calls: u32,
@@ -70,35 +72,37 @@ struct Window {
     was_full: bool,
 }
 
-/// What the present window is for.
+/// The purpose of the present window. `resume` is the limit after the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WindowPurpose {
-    /// To move the limit.
-    Cruise,
-    /// To let the queue inside the provider drain, before the limit becomes `resume` again.
+    /// Adjusts the limit.
+    Adjust,
+    /// Lets the queue inside the provider drain.
     Drain { resume: u32 },
-    /// To learn what a call takes alone.
-    Learn { resume: u32 },
+    /// Measures the base latency.
+    Measure { resume: u32 },
 }
 
-/// See the [module documentation](self).
+/// A limit that follows latency. See the [module documentation](self).
 #[derive(Clone, Debug)]
 pub struct Vegas {
     config: VegasConfig,
     max: u32,
     limit: u32,
     cascade: Cascade,
-    phase: WindowPurpose,
+    purpose: WindowPurpose,
     window: Window,
+    /// Windows since the base latency was last measured.
     windows: u32,
-    alone: Option<Duration>,
-    /// The shortest latency of this window.
-    fresh: Option<Duration>,
+    base_latency: Option<Duration>,
+    /// The lowest latency of this window.
+    window_latency: Option<Duration>,
+    /// Whether calls ever queued or the limit was ever cut: the limit no longer doubles.
     has_queued: bool,
 }
 
 impl Vegas {
-    /// A limit that has seen nothing yet.
+    /// Creates a limit that has not measured anything yet. Returns an error if a setting is out of range.
     pub fn new(config: VegasConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
@@ -106,18 +110,19 @@ impl Vegas {
             max: u32::MAX,
             limit: config.initial_limit,
             cascade: Cascade::default(),
-            phase: WindowPurpose::Cruise,
+            purpose: WindowPurpose::Adjust,
             window: Window::default(),
             windows: 0,
-            alone: None,
-            fresh: None,
+            base_latency: None,
+            window_latency: None,
             has_queued: false,
         })
     }
 
     fn on_success(&mut self, call: &CallReport) {
-        let shortest = |known: Option<Duration>| Some(known.map_or(call.latency, |known| known.min(call.latency)));
-        (self.alone, self.fresh) = (shortest(self.alone), shortest(self.fresh));
+        let lowest = |lowest: Option<Duration>| Some(lowest.map_or(call.latency, |lowest| lowest.min(call.latency)));
+        self.base_latency = lowest(self.base_latency);
+        self.window_latency = lowest(self.window_latency);
         self.window.calls += 1;
         self.window.total = self.window.total + call.latency;
         if self.window.calls >= self.limit {
@@ -127,36 +132,36 @@ impl Vegas {
 
     fn close_window(&mut self) {
         let window = core::mem::take(&mut self.window);
-        let shortest = self.fresh.take();
-        match self.phase {
-            WindowPurpose::Cruise => {
+        let window_latency = self.window_latency.take();
+        match self.purpose {
+            WindowPurpose::Adjust => {
                 self.update_limit(&window);
                 self.windows += 1;
                 if self.windows >= self.config.windows_until_relearned {
                     self.windows = 0;
-                    self.phase = WindowPurpose::Drain { resume: self.limit };
+                    self.purpose = WindowPurpose::Drain { resume: self.limit };
                     self.limit = (self.limit / 2).max(1);
                 }
             }
-            WindowPurpose::Drain { resume } => self.phase = WindowPurpose::Learn { resume },
-            WindowPurpose::Learn { resume } => {
-                self.alone = shortest;
+            WindowPurpose::Drain { resume } => self.purpose = WindowPurpose::Measure { resume },
+            WindowPurpose::Measure { resume } => {
+                self.base_latency = window_latency;
                 self.limit = resume.min(self.max);
-                self.phase = WindowPurpose::Cruise;
+                self.purpose = WindowPurpose::Adjust;
             }
         }
     }
 
-    /// Moves the limit by what a window showed.
+    /// Adjusts the limit to the latencies of a window.
     fn update_limit(&mut self, window: &Window) {
-        let alone = self.alone.unwrap_or(Duration::ZERO).as_nanos() as f64;
+        let base = self.base_latency.unwrap_or(Duration::ZERO).as_nanos() as f64;
         let mean = window.total.as_nanos() as f64 / f64::from(window.calls);
-        // An instant provider has no queue.
-        let share = if mean > 0.0 { alone / mean } else { 1.0 };
+        // A provider that answers in no time has no queue.
+        let share = if mean > 0.0 { base / mean } else { 1.0 };
         let queued = f64::from(self.limit) * (1.0 - share);
         if queued > self.config.beta {
-            let bearable = f64::from(self.limit) * share + self.config.alpha;
-            self.limit = (bearable as u32).clamp(1, self.limit);
+            let target = f64::from(self.limit) * share + self.config.alpha;
+            self.limit = (target as u32).clamp(1, self.limit);
         } else if queued < self.config.alpha && window.was_full {
             let step = if self.has_queued { 1 } else { self.limit };
             self.limit = self.limit.saturating_add(step).min(self.max);
@@ -178,13 +183,13 @@ impl LimitAlgorithm for Vegas {
     fn on_outcome(&mut self, _now: Instant, call: &CallReport) {
         match call.outcome {
             Outcome::Success => self.on_success(call),
-            Outcome::RateLimited | Outcome::ProviderTimeout if self.cascade.is_news(call) => {
+            Outcome::RateLimited | Outcome::ProviderTimeout if self.cascade.was_granted_after_cut(call) => {
                 self.cascade.cut();
                 self.has_queued = true;
-                self.limit = scaled_down(self.limit, REFUSAL_FACTOR);
+                self.limit = scaled_down(self.limit, CUT_FACTOR);
                 self.window = Window::default();
-                if let WindowPurpose::Drain { resume } | WindowPurpose::Learn { resume } = &mut self.phase {
-                    *resume = scaled_down(*resume, REFUSAL_FACTOR);
+                if let WindowPurpose::Drain { resume } | WindowPurpose::Measure { resume } = &mut self.purpose {
+                    *resume = scaled_down(*resume, CUT_FACTOR);
                 }
             }
             _ => {}

@@ -1,8 +1,9 @@
-//! Every capacity value that applied to a run, where it came from, and how far it was used.
+//! Every capacity value that applied to a run, its source, and how much of it was used.
 //!
-//! A [`CapacityPlan`] is made before a run, of its settings and of the controller that its calls go through;
-//! whoever read the settings says where each came from with [`CapacityPlan::attribute`].
-//! [`CapacityPlan::close`] adds how things stood at the end. It serialises, and its `Display` is a table.
+//! A [`CapacityPlan`] is created before a run from its settings and from the controller that its calls use.
+//! The code that read the settings records the source of each value with [`CapacityPlan::attribute`].
+//! [`CapacityPlan::close`] adds the state at the end of the run. A plan serialises, and its `Display` is a
+//! table.
 //!
 //! ```
 //! use tidegate_core::observe::{CapacityPlan, Source};
@@ -11,7 +12,8 @@
 //! let config = PipelineConfig { rows: 1000, row_groups: 8, ..PipelineConfig::default() };
 //! let mut plan = CapacityPlan::of(&config);
 //! plan.attribute("row_groups", Source::File, None);
-//! assert_eq!(plan.value("row_groups").map(|value| (value.value, value.source)), Some((Some(8), Source::File)));
+//! let row_groups = plan.value("row_groups").map(|value| (value.value, value.source));
+//! assert_eq!(row_groups, Some((Some(8), Source::File)));
 //! assert_eq!(plan.value("submission").map(|value| value.source), Some(Source::Default));
 //! ```
 
@@ -34,9 +36,9 @@ use crate::time::Instant;
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Source {
-    /// Nobody said anything: the value of the core, or of the host that has one of its own.
+    /// No setting was given: the default of the core, or of a host that has its own default.
     Default,
-    /// The settings that the run was made with.
+    /// The settings that the run was created with.
     Settings,
     /// A pipeline file.
     File,
@@ -44,14 +46,14 @@ pub enum Source {
     CommandLine,
     /// The host, such as its connection pool.
     Host,
-    /// It follows from other values.
+    /// Computed from other values.
     Derived,
-    /// The headers of a provider's answers.
+    /// The headers of a provider's responses.
     Headers,
 }
 
 impl Source {
-    /// Its name in JSON and in tables.
+    /// Returns the name of the source in JSON and in tables.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -69,106 +71,113 @@ impl Source {
 /// One capacity value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct CapacityValue {
-    /// Its name: a setting of [`PipelineConfig`], `resource:` and a resource's name, or what a host calls it.
+    /// The name: a setting of [`PipelineConfig`], `resource:` followed by a resource's name, or the host's
+    /// name for it.
     pub name: String,
-    /// The value; `None`: without a bound.
+    /// The value, or `None` if it is unbounded.
     pub value: Option<u64>,
     /// Where it came from.
     pub source: Source,
-    /// What was asked for and could not be had, if anything.
+    /// The requested value, if it was not available and this value replaces it.
     pub fallback: Option<String>,
 }
 
-/// How several caps of one provider and model become one.
+/// How several caps of one provider and model are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum MergeRule {
-    /// The lowest of all aliases holds.
+    /// The lowest cap of all aliases applies.
     LowestAlias,
 }
 
 /// The capacity of one request resource.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct CallCapacity {
-    /// Provider, model and domain.
+    /// Provider, model and domain, joined by `/`.
     pub name: String,
-    /// The aliases of the provider and model, and the cap that each asked for.
+    /// The aliases of the provider and model, and the cap that each of them set.
     pub aliases: Vec<(String, u32)>,
-    /// How they become one cap.
+    /// How the caps of the aliases are merged.
     pub merge: MergeRule,
-    /// The cap in force over all domains.
+    /// The merged cap. It applies to all domains together.
     pub cap: u32,
-    /// The most that this domain's own settings allow; `None`: as many as the cap.
+    /// The most calls that this domain's own settings allow, or `None` if only the cap applies.
     pub clamp: Option<u32>,
-    /// The lower of both.
+    /// The lower of `cap` and `clamp`.
     pub effective_max: u32,
-    /// What decides its limit: the name of a [`LimitChoice`], or `custom`.
+    /// The algorithm of its limit: the name of a [`LimitChoice`], or `custom`.
     #[cfg_attr(feature = "serde", serde(default))]
     pub algorithm: String,
-    /// Where that came from.
-    #[cfg_attr(feature = "serde", serde(default = "unsaid"))]
+    /// Where the algorithm came from.
+    #[cfg_attr(feature = "serde", serde(default = "default_source"))]
     pub algorithm_source: Source,
-    /// The limit that AIMD starts at, as asked for; `None`: the effective maximum.
+    /// The configured initial limit of AIMD, or `None` for the effective maximum.
     pub initial_limit: Option<u32>,
-    /// The limit in force when the plan was made.
+    /// The limit in force when the plan was created.
     pub limit: u32,
     /// The settings of the adaptive limit.
     pub settings: AimdConfig,
 }
 
-/// How a run left things.
+/// The state at the end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct CapacityEnd {
-    /// The request resources as they stood.
+    /// The request resources at the end.
     pub calls: Vec<ResourceBaseline>,
-    /// The most there ever was, layer by layer.
+    /// The maximum of each layer.
     pub maxima: Maxima,
-    /// The most that was in use, and that waited, of each resource.
+    /// The most of each resource that was in use, and the most that waited for it.
     pub resources: Vec<ResourceMaximum>,
 }
 
-/// The most of one resource.
+/// The maxima of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct ResourceMaximum {
-    /// Its name.
+    /// The name of the resource.
     pub name: String,
-    /// Its limit at the end.
+    /// The limit at the end.
     pub limit: u32,
-    /// The most in use.
+    /// The most slots in use.
     pub leased: u32,
-    /// The most that waited for it.
+    /// The most that waited for the resource.
     pub demand: u64,
 }
 
 /// The capacity values of one run. See the [module documentation](self).
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct CapacityPlan {
-    /// [`SCHEMA`].
+    /// The schema version: [`SCHEMA`].
     pub schema: u32,
-    /// The run.
+    /// The id of the run.
     pub run: u32,
-    /// `fixed`, or `adaptive`: what `row_groups` bounds then is the target.
+    /// `fixed` or `adaptive`. In `adaptive` mode `row_groups` bounds the target.
     pub row_group_mode: String,
     /// The values of the run and its host.
     pub values: Vec<CapacityValue>,
     /// The request resources.
     pub calls: Vec<CallCapacity>,
-    /// When their providers count as down, and what happens then; `None`: they never do.
+    /// When a provider counts as down, and what happens then. `None` if providers never count as down.
     #[cfg_attr(feature = "serde", serde(default))]
     pub health: Option<HealthConfig>,
-    /// How it ended; `None`: it has not.
+    /// The state at the end, or `None` if the run has not ended.
     pub end: Option<CapacityEnd>,
 }
 
 impl CapacityPlan {
-    /// What a run under `config` may use. Values that differ from the defaults are taken for settings.
+    /// Creates the plan of a run under `config`. A value that differs from its default has the source
+    /// [`Source::Settings`].
     #[must_use]
     pub fn of(config: &PipelineConfig) -> Self {
         let default = PipelineConfig::default();
@@ -199,7 +208,8 @@ impl CapacityPlan {
         Self { schema: SCHEMA, run: config.run, row_group_mode, values, calls, health: None, end: None }
     }
 
-    /// Adds every request resource of a controller, as it stands at `now`, and what it does in an outage.
+    /// Adds every request resource of a controller in its state at `now`, and the controller's health
+    /// settings.
     pub fn add_calls(&mut self, now: Instant, admission: &RequestAdmission) {
         self.health = admission.health_config().copied();
         let capacity = |resource| {
@@ -227,7 +237,7 @@ impl CapacityPlan {
         self.calls.extend(admission.resources().filter_map(capacity));
     }
 
-    /// Adds the rates that providers have stated in headers by `now`.
+    /// Adds the rates that providers stated in headers up to `now`.
     pub fn add_stated_rates(&mut self, now: Instant, admission: &RequestAdmission) {
         for state in admission.resources().filter_map(|resource| admission.snapshot(now, resource)) {
             for budget in state.budgets.iter().filter(|budget| budget.source == BudgetSource::Headers) {
@@ -238,13 +248,13 @@ impl CapacityPlan {
         }
     }
 
-    /// Adds a value that the core does not know of, such as the size of a connection pool.
+    /// Adds a value that the core does not know, such as the size of a connection pool.
     pub fn add(&mut self, name: &str, value: Option<u64>, source: Source) {
         self.values.push(CapacityValue { name: name.to_string(), value, source, fallback: None });
     }
 
-    /// Says where a value came from, and what was asked for instead if that could not be had. Answers whether
-    /// there is such a value.
+    /// Records the source of a value, and the requested value if that was not available. Returns `false` if
+    /// there is no value of this name.
     pub fn attribute(&mut self, name: &str, source: Source, fallback: Option<&str>) -> bool {
         let Some(value) = self.values.iter_mut().find(|value| value.name == name) else { return false };
         value.source = source;
@@ -252,21 +262,21 @@ impl CapacityPlan {
         true
     }
 
-    /// Says where the algorithm of a request resource came from. Answers whether there is such a resource.
+    /// Records the source of a request resource's algorithm. Returns `false` if there is no such resource.
     pub fn attribute_algorithm(&mut self, name: &str, source: Source) -> bool {
         let Some(call) = self.calls.iter_mut().find(|call| call.name == name) else { return false };
         call.algorithm_source = source;
         true
     }
 
-    /// The value of this name.
+    /// Returns the value of this name.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&CapacityValue> {
         self.values.iter().find(|value| value.name == name)
     }
 
-    /// Adds how the run left things: the controller at `now`, the rates that providers stated, and what the
-    /// run's account came to.
+    /// Adds the state at the end of the run: the controller at `now`, the rates that providers stated, and
+    /// the figures of the run's account.
     pub fn close(&mut self, now: Instant, admission: &RequestAdmission, figures: &RunFigures) {
         self.add_stated_rates(now, admission);
         let calls = admission.resources().filter_map(|resource| admission.baseline(now, resource)).collect();
@@ -280,9 +290,9 @@ impl CapacityPlan {
     }
 }
 
-/// Plans written before there was a source of it.
+/// The source in plans that were written before the field existed.
 #[cfg(feature = "serde")]
-fn unsaid() -> Source {
+fn default_source() -> Source {
     Source::Default
 }
 
@@ -294,7 +304,7 @@ impl fmt::Display for CapacityPlan {
             let value = value.map_or_else(|| "unbounded".to_string(), |value| value.to_string());
             write!(f, "{name:<32} {value:>10}  {}", source.as_str())?;
             match fallback {
-                Some(asked) => writeln!(f, ", in place of {asked}")?,
+                Some(requested) => writeln!(f, ", in place of {requested}")?,
                 None => writeln!(f)?,
             }
         }
@@ -315,7 +325,7 @@ impl fmt::Display for CapacityPlan {
             writeln!(f, "pauses of {first_pause} to {longest_pause}; back at its limit within {recovery}")?;
         }
         let Some(end) = &self.end else { return Ok(()) };
-        writeln!(f, "{:<32} {:>10}  {:>10}  {:>10}", "at the end", "limit", "most used", "most asked")?;
+        writeln!(f, "{:<32} {:>10}  {:>10}  {:>10}", "at the end", "limit", "most used", "most waiting")?;
         for ResourceMaximum { name, limit, leased, demand } in &end.resources {
             writeln!(f, "{name:<32} {limit:>10}  {leased:>10}  {demand:>10}")?;
         }

@@ -1,22 +1,25 @@
-//! Durations by size, in constant memory: the one histogram that every distribution is read from.
+//! A histogram of durations in constant memory. Every [`Distribution`](super::Distribution) is read from it.
 //!
-//! Buckets are logarithmic with 32 steps to the octave. A value below 64 has a bucket of its own; any other
-//! shares one with values at most 1/32 larger, and is read back as the middle of it: **a quantile is off by
-//! at most 1/64 (1.6 %)** of the value it stands for. Count, sum, smallest and largest are exact. Everything
-//! is an integer, so that two accounts of the same run agree to the byte.
+//! Buckets are logarithmic with 32 steps per octave. A value below 64 has its own bucket. Any other value
+//! shares a bucket with values that are at most 1/32 larger, and is read back as the middle of the bucket.
+//! **A quantile therefore differs from the exact value by at most 1/64 (1.6 %).** Count, sum, smallest and
+//! largest value are exact. All figures are integers, so two accounts of the same run are equal byte for
+//! byte.
 
 use alloc::boxed::Box;
 use alloc::vec;
 
 use crate::time::Duration;
 
-/// Steps to the octave, as a power of two.
+/// The base-2 logarithm of the number of steps per octave.
 const STEP_BITS: u32 = 5;
 const STEPS: u64 = 1 << STEP_BITS;
 const BUCKETS: usize = ((64 - STEP_BITS as usize) + 1) << STEP_BITS;
 
-/// Counts durations by size. 15 KiB, made with the first value; O(1) to record, O(buckets) to read a
-/// quantile.
+/// Counts durations by size.
+///
+/// Recording is O(1) and reading a quantile is O(buckets). The buckets take 15 KiB, allocated with the first
+/// value.
 ///
 /// ```
 /// use tidegate_core::observe::Histogram;
@@ -38,10 +41,10 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// The most by which a quantile differs from the value it stands for, as a share of that value.
+    /// The largest relative error of a quantile.
     pub const RELATIVE_ERROR: f64 = 1.0 / (2 * STEPS) as f64;
 
-    /// Counts one value.
+    /// Records one value.
     pub fn record(&mut self, value: Duration) {
         let value = value.as_nanos();
         let counts = self.counts.get_or_insert_with(|| vec![0; BUCKETS].into_boxed_slice());
@@ -52,32 +55,34 @@ impl Histogram {
         self.sum += u128::from(value);
     }
 
-    /// Values counted.
+    /// Returns the number of recorded values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The sum of all values in nanoseconds.
+    /// Returns the sum of all values in nanoseconds.
     #[must_use]
     pub fn sum_ns(&self) -> u128 {
         self.sum
     }
 
-    /// The mean, rounded down to the nanosecond; zero of none.
+    /// Returns the mean, rounded down to the nanosecond, or zero if no value was recorded.
     #[must_use]
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.sum.checked_div(u128::from(self.count)).unwrap_or(0) as u64)
     }
 
-    /// The largest value; zero of none.
+    /// Returns the largest value, or zero if no value was recorded.
     #[must_use]
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.most)
     }
 
-    /// The value that `per_mille` of 1000 values do not exceed, 0 to 1000, within
-    /// [`Histogram::RELATIVE_ERROR`]; zero of none.
+    /// Returns the smallest value that at least `per_mille` of 1000 values do not exceed, within
+    /// [`Histogram::RELATIVE_ERROR`].
+    ///
+    /// `per_mille` is from 0 to 1000; a larger one counts as 1000. Returns zero if no value was recorded.
     #[must_use]
     pub fn quantile(&self, per_mille: u32) -> Duration {
         let Some(counts) = &self.counts else { return Duration::ZERO };
@@ -93,14 +98,14 @@ impl Histogram {
     }
 }
 
-/// The bucket of a value: the octave, and its leading bits below the first.
+/// Returns the bucket of a value: its octave, and the `STEP_BITS` bits below its leading bit.
 fn bucket_of(value: u64) -> usize {
     let octave = (value | STEPS).ilog2();
     let shift = octave - STEP_BITS;
     ((u64::from(shift) << STEP_BITS) + (value >> shift)) as usize
 }
 
-/// The middle of a bucket.
+/// Returns the middle value of a bucket.
 fn middle_of(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < 2 * STEPS {

@@ -1,38 +1,39 @@
-//! Idle accounting of one resource, piecewise constant between updates.
+//! Accounting of the busy and idle time of one resource. Its state is constant between two updates.
 //!
 //! ```text
 //! busy         integral of leased
-//! idle         integral of max(0, limit - leased)        = starved + frontier, to the nanosecond
-//! overhang     integral of max(0, leased - limit)        a limit may fall below what is out
-//! starved      the idle part while something waits for the resource
-//! frontier     the idle part while nothing does
+//! idle         integral of max(0, limit - leased)        = starved + frontier, exactly
+//! overhang     integral of max(0, leased - limit)        a limit may fall below the slots in use
+//! starved      the part of idle during which something waits for the resource
+//! frontier     the part of idle during which nothing waits for it
 //! utilisation  busy / (busy + idle)
 //! ```
 
 use crate::time::Instant;
 
-/// Integrals of one resource in slot-nanoseconds.
+/// The integrals of one resource, in slot-nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct IdleFigures {
-    /// Slots in use.
+    /// Slots in use, up to the limit and above it.
     pub busy_slot_ns: u128,
-    /// Slots free.
+    /// Free slots.
     pub idle_slot_ns: u128,
     /// Slots in use above the limit.
     pub overhang_slot_ns: u128,
-    /// Slots free while something waited.
+    /// Slots that were free while something waited.
     pub starved_slot_ns: u128,
 }
 
 impl IdleFigures {
-    /// Slots free while nothing waited.
+    /// Returns the free slots while nothing waited.
     #[must_use]
     pub fn frontier_slot_ns(&self) -> u128 {
         self.idle_slot_ns - self.starved_slot_ns
     }
 
-    /// `busy / (busy + idle)`, from 0 to 1; 0 when the resource never had a slot.
+    /// Returns `busy / (busy + idle)`, from 0 to 1, or 0 if the resource never had a slot.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
         let whole = self.busy_slot_ns + self.idle_slot_ns;
@@ -40,7 +41,7 @@ impl IdleFigures {
     }
 }
 
-/// Integrates as the resource changes. O(1) for each update, constant memory.
+/// Integrates the state of one resource as it changes. An update is O(1); memory is constant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IdleAccount {
     since: Instant,
@@ -51,20 +52,20 @@ pub struct IdleAccount {
 }
 
 impl IdleAccount {
-    /// An account that begins at `now` with no slots.
+    /// Creates an account that begins at `now` with no slots.
     #[must_use]
     pub fn starting(now: Instant) -> Self {
         Self { since: now, ..Self::default() }
     }
 
-    /// From `now` on the resource has `limit` slots, `leased` of them in use, and `demand` waiting.
+    /// Sets the state from `now` on: `limit` slots, `leased` of them in use, and `demand` waiting.
     pub fn update(&mut self, now: Instant, limit: u32, leased: u32, demand: u64) {
         self.figures = self.read(now);
         self.since = self.since.max(now);
         (self.limit, self.leased, self.demand) = (limit, leased, demand);
     }
 
-    /// The integrals up to `now`.
+    /// Returns the integrals up to `now`.
     #[must_use]
     pub fn read(&self, now: Instant) -> IdleFigures {
         let span = u128::from((now - self.since).as_nanos());

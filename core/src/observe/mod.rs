@@ -1,8 +1,10 @@
-//! Observability: why is capacity idle?
+//! Observability: where the capacity of a run goes, and why it is idle.
 //!
-//! [`IdleAccount`] integrates what a resource was doing over time, exactly, in constant memory. An
-//! [`Interest`](crate::event::Interest) says which events of a stream somebody wants: of
-//! [request admission](crate::request::event) or of [a run](crate::pipeline::event).
+//! [`IdleAccount`] integrates the busy and idle time of one resource, exactly and in constant memory.
+//! [`RunAccount`] does so for a whole run, with the cause of all idle time. A [`Sink`] receives the events
+//! of both streams: those of [request admission](crate::request::event) and those of [a
+//! run](crate::pipeline::event). An [`Interest`](crate::event::Interest) selects the kinds of events that a
+//! stream produces.
 
 pub mod account;
 pub mod capacity;

@@ -1,12 +1,12 @@
-//! Who hears what happened: sinks for both streams of events, and what becomes of one that fails.
+//! Sinks receive the events of both streams.
 //!
-//! A [`Sink`] says which kinds it wants; what no sink wants is not even made. [`Sinks`] hands every event to
-//! those that want it, outside any lock and any borrow of a machine. A sink that fails never disturbs the
-//! run: its failure is counted, and told once for each kind of event. With the feature `std` a panic is a
-//! failure like any other.
+//! A [`Sink`] declares which kinds of events it needs. Kinds that no sink needs are not produced. [`Sinks`]
+//! delivers each event to the sinks that need its kind, while no lock and no borrow of the scheduler is
+//! held. A sink that fails does not disturb the run: each failure is counted, and the first one of each sink
+//! and kind of event is reported. With the feature `std`, a panic of a sink is also such a failure.
 //!
-//! A run is given its sinks with [`Run::with_sinks`](crate::driver::Run::with_sinks); a gate on its own is
-//! asked with [`Gate::feed`](crate::gate::Gate::feed).
+//! [`Run::with_sinks`](crate::driver::Run::with_sinks) gives sinks to a run.
+//! [`Gate::feed`](crate::gate::Gate::feed) delivers the events of a stand-alone gate.
 //!
 //! ```
 //! use tidegate_core::observe::{Sink, SinkError, Sinks};
@@ -14,7 +14,7 @@
 //! # use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, Strategy};
 //! # use tidegate_core::time::Instant;
 //!
-//! /// Refuses to hear of anything but the first worker.
+//! /// Fails at every event except the first spawned worker.
 //! struct First(bool);
 //!
 //! impl Sink for First {
@@ -52,13 +52,15 @@ use crate::panics;
 use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
 use crate::request::event::{Interest as RequestInterest, RequestEvent, RequestEventKind};
 
-/// The version of what events look like in JSON. It rises when a name changes or goes, not when one is added.
+/// The version of the JSON format of events. It rises when a name changes or is removed, not when one is
+/// added.
 pub const SCHEMA: u32 = 1;
 
-/// Which stream an event is of.
+/// The stream that an event belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum Stream {
     /// [`SchedulerEvent`]s.
     Scheduler,
@@ -66,13 +68,14 @@ pub enum Stream {
     Request,
 }
 
-/// An event as it is written down: `{"schema": 1, "stream": "scheduler", "event": {..}}`.
+/// An event in its serialised form: `{"schema": 1, "stream": "scheduler", "event": {..}}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Envelope<E> {
-    /// [`SCHEMA`].
+    /// The schema version: [`SCHEMA`].
     pub schema: u32,
-    /// Its stream.
+    /// The stream of the event.
     pub stream: Stream,
     /// The event.
     pub event: E,
@@ -90,7 +93,7 @@ impl<'a> From<&'a RequestEvent> for Envelope<&'a RequestEvent> {
     }
 }
 
-/// Why a sink could not take an event.
+/// The reason why a sink could not process an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SinkError(pub String);
@@ -107,29 +110,31 @@ impl From<String> for SinkError {
     }
 }
 
-/// Hears events. It should return soon: the run waits for it.
+/// Receives events. A call should return quickly, because the run waits for it.
 pub trait Sink: Send {
-    /// The kinds of scheduler events it wants; asked once, when it is added. All, if it does not say.
+    /// Returns the kinds of scheduler events that the sink needs. Called once, when the sink is added. The
+    /// default is all kinds.
     fn wants_scheduler(&self) -> Interest {
         Interest::ALL
     }
 
-    /// The kinds of request events it wants; asked once, when it is added. All, if it does not say.
+    /// Returns the kinds of request events that the sink needs. Called once, when the sink is added. The
+    /// default is all kinds.
     fn wants_request(&self) -> RequestInterest {
         RequestInterest::ALL
     }
 
-    /// The next scheduler event that it wants.
+    /// Processes the next scheduler event of a kind that the sink needs.
     fn on_scheduler(&mut self, _event: &SchedulerEvent) -> Result<(), SinkError> {
         Ok(())
     }
 
-    /// The next request event that it wants.
+    /// Processes the next request event of a kind that the sink needs.
     fn on_request(&mut self, _event: &RequestEvent) -> Result<(), SinkError> {
         Ok(())
     }
 
-    /// Nothing more comes: what is buffered is to be written.
+    /// Writes what is buffered. No event follows.
     fn finish(&mut self) -> Result<(), SinkError> {
         Ok(())
     }
@@ -147,7 +152,7 @@ impl Sink for RunAccount {
     }
 }
 
-/// A sink that others look into while the run goes on.
+/// A sink that can be read while the run continues.
 impl<R: lock_api::RawMutex + Send + Sync, S: Sink> Sink for Arc<lock_api::Mutex<R, S>> {
     fn wants_scheduler(&self) -> Interest {
         self.lock().wants_scheduler()
@@ -170,28 +175,29 @@ impl<R: lock_api::RawMutex + Send + Sync, S: Sink> Sink for Arc<lock_api::Mutex<
     }
 }
 
-/// What a sink was to do when it failed.
+/// The step at which a sink failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum SinkStep {
-    /// To take a scheduler event of this kind.
+    /// Processing a scheduler event of this kind.
     Scheduler(SchedulerEventKind),
-    /// To take a request event of this kind.
+    /// Processing a request event of this kind.
     Request(RequestEventKind),
-    /// To finish.
+    /// Finishing.
     Finish,
 }
 
-/// Failures of one sink at one kind of event.
+/// The failures of one sink at one kind of event.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SinkFailure {
-    /// The sink's name.
+    /// The name of the sink.
     pub sink: String,
-    /// What it was to do.
+    /// The step that failed.
     pub step: SinkStep,
-    /// What was wrong the first time.
+    /// The error of the first failure.
     pub why: String,
-    /// How often it failed so.
+    /// The number of failures at this step.
     pub count: u64,
 }
 
@@ -201,7 +207,7 @@ impl fmt::Display for SinkFailure {
     }
 }
 
-/// Is told of the first failure of each sink at each kind of event.
+/// Receives the first failure of each sink at each kind of event.
 type Report = Box<dyn FnMut(&SinkFailure) + Send>;
 
 struct Entry {
@@ -211,7 +217,7 @@ struct Entry {
     request: RequestInterest,
 }
 
-/// Hands events to sinks. See the [module documentation](self).
+/// Delivers events to sinks. See the [module documentation](self).
 #[derive(Default)]
 pub struct Sinks {
     entries: Vec<Entry>,
@@ -222,57 +228,59 @@ pub struct Sinks {
 }
 
 impl Sinks {
-    /// Adds a sink under a name for messages.
+    /// Adds a sink. `name` identifies it in messages.
     pub fn add(&mut self, name: &str, sink: impl Sink + 'static) {
         let (scheduler, request) = (sink.wants_scheduler(), sink.wants_request());
         self.entries.push(Entry { name: name.to_string(), sink: Box::new(sink), scheduler, request });
     }
 
-    /// Has `report` told of failures, each kind once for each sink.
+    /// Calls `report` for failures, once per sink and kind of event.
     pub fn report_to(&mut self, report: impl FnMut(&SinkFailure) + Send + 'static) {
         self.report = Some(Box::new(report));
     }
 
-    /// What any sink wants of the scheduler's stream.
+    /// Returns the kinds of scheduler events that at least one sink needs.
     #[must_use]
     pub fn scheduler_interest(&self) -> Interest {
         self.entries.iter().fold(Interest::NONE, |all, entry| all.union(entry.scheduler))
     }
 
-    /// What any sink wants of the stream of requests.
+    /// Returns the kinds of request events that at least one sink needs.
     #[must_use]
     pub fn request_interest(&self) -> RequestInterest {
         self.entries.iter().fold(RequestInterest::NONE, |all, entry| all.union(entry.request))
     }
 
-    /// Hands a scheduler event to those that want its kind.
+    /// Delivers a scheduler event to the sinks that need its kind.
     pub fn on_scheduler(&mut self, event: &SchedulerEvent) {
         let kind = event.payload.kind();
-        self.each(SinkStep::Scheduler(kind), |entry| {
+        self.deliver(SinkStep::Scheduler(kind), |entry| {
             if entry.scheduler.contains(kind) { entry.sink.on_scheduler(event) } else { Ok(()) }
         });
     }
 
-    /// Hands a request event to those that want its kind.
+    /// Delivers a request event to the sinks that need its kind.
     pub fn on_request(&mut self, event: &RequestEvent) {
         let kind = event.payload.kind();
-        self.each(SinkStep::Request(kind), |entry| {
+        self.deliver(SinkStep::Request(kind), |entry| {
             if entry.request.contains(kind) { entry.sink.on_request(event) } else { Ok(()) }
         });
     }
 
-    /// Tells every sink that nothing more comes.
+    /// Finishes every sink: no event follows.
     pub fn finish(&mut self) {
-        self.each(SinkStep::Finish, |entry| entry.sink.finish());
+        self.deliver(SinkStep::Finish, |entry| entry.sink.finish());
     }
 
-    /// What failed so far: one entry for each sink and kind.
+    /// Returns the failures so far: one entry for each sink and kind of event.
     pub fn failures(&self) -> impl Iterator<Item = &SinkFailure> {
         self.failures.iter()
     }
 
-    /// Hands on what `take` takes from the machines, of one instant after the other. `take` is called until
-    /// it takes nothing, and may hold a lock meanwhile.
+    /// Delivers the events that `take` collects, merged by time. At equal times request events come first.
+    ///
+    /// `take` is called until it collects nothing. It may hold a lock during the call; no sink runs
+    /// meanwhile.
     pub(crate) fn feed(&mut self, mut take: impl FnMut(&mut Vec<RequestEvent>, &mut Vec<SchedulerEvent>)) {
         let (mut requests, mut scheduler) = (core::mem::take(&mut self.requests), core::mem::take(&mut self.scheduler));
         loop {
@@ -292,11 +300,11 @@ impl Sinks {
         (self.requests, self.scheduler) = (requests, scheduler);
     }
 
-    fn each(&mut self, step: SinkStep, mut hand: impl FnMut(&mut Entry) -> Result<(), SinkError>) {
+    fn deliver(&mut self, step: SinkStep, mut process: impl FnMut(&mut Entry) -> Result<(), SinkError>) {
         let Self { entries, failures, report, .. } = self;
         for entry in entries {
-            let answer = panics::catch("it panicked", || hand(entry));
-            let Err(why) = answer.and_then(|taken| taken.map_err(|SinkError(why)| why)) else { continue };
+            let result = panics::catch("it panicked", || process(entry));
+            let Err(why) = result.and_then(|result| result.map_err(|SinkError(why)| why)) else { continue };
             let known = failures.iter_mut().find(|known| known.step == step && known.sink == entry.name);
             if let Some(known) = known {
                 known.count += 1;
@@ -304,7 +312,7 @@ impl Sinks {
             }
             let failure = SinkFailure { sink: entry.name.clone(), step, why, count: 1 };
             if let Some(report) = report {
-                // Who is told of failures may fail too.
+                // The report callback may panic too.
                 let _ = panics::catch("", || report(&failure));
             }
             failures.push(failure);

@@ -1,4 +1,4 @@
-//! The commands of a pipeline as values, so that they can be recorded and applied again.
+//! The commands of a pipeline as values, which can be recorded and applied again.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,11 +8,11 @@ use crate::id::SlotKey;
 use crate::request::{RequestPressure, ResourceId};
 use crate::time::Instant;
 
-/// A command of a [`Pipeline`]: its methods by name.
+/// A command of a [`Pipeline`]. Each variant is one method, with the arguments of that method.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", tag = "do"))]
-#[expect(missing_docs, reason = "the arguments of the method of that name")]
+#[expect(missing_docs, reason = "each variant has the arguments of one documented method")]
 #[non_exhaustive]
 pub enum PipelineCommand {
     CallThrough {
@@ -39,7 +39,7 @@ pub enum PipelineCommand {
         now: Instant,
         worker: WorkerId,
     },
-    /// With the rows left out, or the error.
+    /// The result has the rows to leave out, or the error message.
     PreBatchFinished {
         now: Instant,
         row_group: u32,
@@ -55,7 +55,7 @@ pub enum PipelineCommand {
         row_group: u32,
         result: Result<(), String>,
     },
-    /// One call whose pressure changed: see [`Pipeline::update_pressure`].
+    /// The pressure on one call changed: see [`Pipeline::update_pressure`].
     UpdatePressure {
         resource: String,
         #[cfg_attr(feature = "serde", serde(default))]
@@ -91,7 +91,7 @@ pub enum PipelineCommand {
 }
 
 impl Pipeline {
-    /// Gives the machine a command, as the method of that name does. What the method returns is not kept.
+    /// Applies a command by calling its method. The return value of the method is discarded.
     pub fn apply(&mut self, command: PipelineCommand) {
         match command {
             PipelineCommand::CallThrough { run, calls } => {
@@ -122,7 +122,7 @@ impl Pipeline {
                 self.set_request_pressure(now, &resource, pressure);
             }
             PipelineCommand::ResumeDispatch { now } => self.resume_dispatch(now),
-            // A command that was refused is refused again.
+            // The recorded command may have been rejected. It is then rejected here too.
             PipelineCommand::SetPolicy { now, policy } => drop(self.set_policy(now, policy)),
             PipelineCommand::SetWeight { now, column, weight } => drop(self.set_weight(now, column, weight)),
             PipelineCommand::WindDown { now } => self.wind_down(now),

@@ -1,4 +1,4 @@
-//! The settings of a run, and what is refused at construction.
+//! The settings of a run, and the checks that reject invalid settings.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -13,18 +13,20 @@ use crate::pipeline::row_group::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUP_TASKS, MAX_RO
 use crate::task::{BoundedBorrow, BoundedBorrowConfig, BoxedPolicy, DemandError, StrictFair};
 use crate::time::Duration;
 
-/// The longest window of final outcomes.
+/// The largest number of outcomes in a sliding window.
 const MAX_SHUTDOWN_WINDOW: u32 = 1 << 16;
 
-/// When a fairness group may start more workers than its share.
+/// The choice of the task policy, which decides when a fairness group may hold more than its share.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum PolicyChoice {
-    /// Only while nobody else could start: [`StrictFair`](crate::task::StrictFair).
+    /// A group may exceed its share only while no other group could start:
+    /// [`StrictFair`](crate::task::StrictFair).
     StrictFair,
-    /// While nobody else wants the same, and as a debt: [`BoundedBorrow`].
+    /// A group may borrow beyond its share while no other group needs the resource, up to a limit. The excess
+    /// is counted as debt: [`BoundedBorrow`].
     BoundedBorrow(BoundedBorrowConfig),
 }
 
@@ -35,7 +37,8 @@ impl Default for PolicyChoice {
 }
 
 impl PolicyChoice {
-    /// Refuses settings that are out of range, and those about a resource that `is_known` does not know.
+    /// Rejects settings that are out of range, and settings for a resource for which `is_known` returns
+    /// false.
     #[cfg(feature = "sim")]
     pub(crate) fn validate(&self, is_known: &dyn Fn(&str) -> bool) -> Result<(), ConfigError> {
         let Self::BoundedBorrow(config) = self else { return Ok(()) };
@@ -52,69 +55,82 @@ impl PolicyChoice {
     }
 }
 
-/// The settings of a run. `..PipelineConfig::default()` fills in what is not said; only `rows` has no useful
-/// default.
+/// The settings of a run.
+///
+/// Use `..PipelineConfig::default()` for the fields that are not set. Only `rows` has no useful default.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct PipelineConfig {
-    /// Names the run in its [events](crate::pipeline::event), among those that share a host. Default 0.
+    /// The number of the run in its [events](crate::pipeline::event), among the runs of one host. Default: 0.
     pub run: u32,
-    /// Rows of the whole run, those of `done_row_groups` included. `0` is a run that completes at once.
+    /// The number of rows of the whole run, including those of `done_row_groups`. A run of `0` rows completes
+    /// at once.
     pub rows: u64,
-    /// Rows per row group, 1 to [`MAX_ROW_GROUP_SIZE`]; the last group takes what is left. Default 64.
+    /// The rows per row group, 1 to [`MAX_ROW_GROUP_SIZE`]. The last group has the remaining rows. Default:
+    /// 64.
     pub row_group_size: u32,
-    /// Row groups admitted at once, at least 1: so many, or at most so many if `adaptive`. Default 3.
+    /// The number of row groups admitted at the same time, at least 1. If `adaptive` is set, this is the
+    /// maximum. Default: 3.
     pub row_groups: u32,
-    /// Lets a control loop choose how many row groups are admitted, up to `row_groups`. Default `None`.
+    /// Lets a control loop choose the number of admitted row groups, up to `row_groups`. Default: `None`.
     pub adaptive: Option<AdaptiveRowGroups>,
-    /// Workers at once: the limit of the resource `submission`. Default 1024.
+    /// The largest number of concurrent workers. This is the limit of the resource `submission`. Default:
+    /// 1024.
     pub submission_limit: u32,
-    /// When a fairness group may start more workers than its share. Default bounded borrowing.
+    /// Decides when a fairness group may hold more than its share. Default: bounded borrowing.
     pub policy: PolicyChoice,
     /// Further named resources and their limits, for [`Column::demand`](crate::pipeline::Column::demand).
     pub resources: Vec<(String, u32)>,
-    /// How often a task that failed for now is tried again, after 1, 2, 4, ... s and behind the fresh work of
-    /// its row group, 0 to 255. Rate limits and admission timeouts never count. Default 3.
-    pub retries: u32,
-    /// Final outcomes that are judged together, 1 to 65536. Default 10.
-    pub shutdown_window: u32,
-    /// The share of failures in a full window at which the run stops, above 0 and at most 1; `None`: never.
-    /// Default 0.5.
-    pub shutdown_rate: Option<f64>,
-    /// How long what a column calls may answer nothing but rate limits, before its tasks are kept for another
-    /// run; `None`: for ever. Default 10 minutes.
+    /// The number of times a task with a retryable failure is retried, 0 to 255.
     ///
-    /// For calls that no gate with [`RequestConfig::health`](crate::request::RequestConfig::health) lets out.
-    /// Such a gate has a patience of its own, which ends at its instant, where this one is looked at with
-    /// each answer.
+    /// Retries start after about 1, 2, 4, ... s, up to a minute, and after the fresh work of the row group.
+    /// Rate limits and admission timeouts do not count as retries. Default: 3.
+    pub retries: u32,
+    /// The number of latest final outcomes that the early-shutdown check judges, 1 to 65536. Default: 10.
+    pub shutdown_window: u32,
+    /// The share of failures in a full window at which the run stops, above 0 and at most 1. `None` disables
+    /// the check. Default: 0.5.
+    pub shutdown_rate: Option<f64>,
+    /// The longest time that a call target may respond with rate limits only. After it, the tasks that call
+    /// the target are left for a resumed run. `None` means no limit. Default: 10 minutes.
+    ///
+    /// This setting is for calls that no gate with
+    /// [`RequestConfig::health`](crate::request::RequestConfig::health) admits. Such a gate has its own time
+    /// limit, and applies it at the exact instant. The limit here is checked only when a response arrives.
     pub rate_limit_patience: Option<Duration>,
-    /// Answers of one fairness group that are judged together for a warning, 1 to 65536. Default 20.
+    /// The number of latest responses of one call target that the degraded check judges, 1 to 65536. A call
+    /// target is a request resource, or a fairness group if no request resource is known. Default: 20.
     pub degraded_window: u32,
-    /// The share of failures that may pass at which a provider counts as degraded, above 0 and at most 1;
-    /// `None`: never. Default 0.5.
+    /// The share of retryable failures in a full window at which a provider counts as degraded, above 0 and
+    /// at most 1. `None` disables the check. Default: 0.5.
     pub degraded_rate: Option<f64>,
-    /// The shortest pause between two such warnings about one fairness group. Default 60 s.
+    /// The shortest time between two such warnings about one call target. Default: 60 s.
     pub degraded_pause: Duration,
-    /// The shortest pause before a rate-limited task is tried again, above 0. Default 50 ms.
+    /// The shortest pause before a task is retried after a rate limit or an admission timeout, above 0.
+    /// Default: 50 ms.
     pub retry_floor: Duration,
-    /// The longest such pause, whatever the provider asked for; not below `retry_floor`. Default 10 minutes.
+    /// The longest pause that a provider can request for a retry. It must not be below `retry_floor`.
+    /// Default: 10 minutes.
     pub retry_ceiling: Duration,
-    /// Whether workers of columns that [yield](crate::pipeline::Column::yields) give back what they hold
-    /// while they wait for a request lease. Default yes.
+    /// Whether workers of columns that [yield](crate::pipeline::Column::yields) release their task resources
+    /// while they wait for a request lease. Default: true.
     pub yield_while_waiting: bool,
-    /// Whether a hook is called for each row group after its seeds, which are the columns made for whole row
-    /// groups that need no cell, and before all others: see
-    /// [`Effect::PreBatch`](crate::pipeline::Effect::PreBatch). Default no.
+    /// Whether a pre-batch hook is called for each row group. The hook is called after the seed columns,
+    /// which are computed for whole row groups and depend on no cell, and before all other columns. See
+    /// [`Effect::PreBatch`](crate::pipeline::Effect::PreBatch). Default: false.
     pub pre_batch_hook: bool,
-    /// Whether a hook is called for each row group before its checkpoint: see
-    /// [`Effect::PostBatch`](crate::pipeline::Effect::PostBatch). Default no.
+    /// Whether a post-batch hook is called for each row group, before its checkpoint. See
+    /// [`Effect::PostBatch`](crate::pipeline::Effect::PostBatch). Default: false.
     pub post_batch_hook: bool,
-    /// Row groups that an earlier run has saved, in any order: they are skipped and count as done.
+    /// The row groups that an earlier run has saved completely, in any order. They are not run again, and
+    /// count as done.
     pub done_row_groups: Vec<u32>,
-    /// The rows to make of row groups that an earlier run has saved in part, numbered over the whole run:
-    /// ascending ranges that are apart and not empty. A row group that one of them touches is of these rows
-    /// alone, and all its others count as done. Only for a plan that [keeps parts](Plan::keeps_parts).
+    /// The rows still to compute of row groups that an earlier run has saved in part.
+    ///
+    /// Rows are numbered over the whole run. The ranges must be ascending, not empty, and neither overlap nor
+    /// touch. In a row group that one of the ranges touches, only these rows are computed. Its other rows
+    /// count as done. Only for a plan that [keeps parts](Plan::keeps_parts).
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub missing_rows: Vec<Range<u64>>,
 }
@@ -187,49 +203,49 @@ impl PipelineConfig {
 
     fn validate_missing(&self, plan: &Plan) -> Result<(), ConfigError> {
         let Some(first) = self.missing_rows.first() else { return Ok(()) };
-        let refuse = |rows: &Range<u64>, expected| {
+        let reject = |rows: &Range<u64>, expected| {
             Err(ConfigError::new("missing_rows", format_args!("{}..{}", rows.start, rows.end), expected))
         };
         if !plan.keeps_parts() {
-            return refuse(first, "none, since the plan has columns that are made for whole row groups");
+            return reject(first, "none, since the plan has columns that are made for whole row groups");
         }
         let done: BTreeSet<u32> = self.done_row_groups.iter().copied().collect();
         let mut free = 0;
         for rows in &self.missing_rows {
             if rows.start < free || rows.is_empty() || rows.end > self.rows {
-                return refuse(rows, "ascending ranges of rows of this run, apart and not empty");
+                return reject(rows, "ascending ranges of rows of this run, apart and not empty");
             }
             free = rows.end + 1;
             let groups = row_groups_of(rows, self.row_group_size);
             if done.range(groups).next().is_some() {
-                return refuse(rows, "rows of row groups that are not in `done_row_groups`");
+                return reject(rows, "rows of row groups that are not in `done_row_groups`");
             }
         }
         Ok(())
     }
 }
 
-/// Why a pipeline cannot be made of a plan and a configuration.
+/// The error when a pipeline cannot be created from a plan and a configuration.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PipelineError {
     /// A setting is outside its range.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A column's fairness group is refused.
+    /// The fairness group of a column is invalid.
     #[error("column `{column}`: {source}")]
     Group {
-        /// The column.
+        /// The name of the column.
         column: String,
-        /// What is wrong with its group.
+        /// The error in the group.
         source: ConfigError,
     },
-    /// A column demands what no worker can ever hold.
+    /// A column demands more than any worker can hold.
     #[error("column `{column}`: {source}")]
     Demand {
-        /// The column.
+        /// The name of the column.
         column: String,
-        /// What is wrong with its demand.
+        /// The error in the demand.
         source: DemandError,
     },
 }

@@ -1,4 +1,4 @@
-//! Why a task or a slot waits, as values that a person can read.
+//! Explanations of why a task waits, or why a slot of a resource is free.
 
 use alloc::string::String;
 use core::fmt;
@@ -8,7 +8,7 @@ use super::row_group::RowGroupBlock;
 use crate::task::Denial;
 use crate::time::Instant;
 
-/// The one thing that keeps a task from running.
+/// The one condition that prevents a task from running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "kind", rename_all = "snake_case"))]
@@ -16,53 +16,54 @@ use crate::time::Instant;
 pub enum TaskWait {
     /// The run has not started.
     NotStarted,
-    /// The run is stopping, or over.
+    /// The run is stopping, or has ended.
     Stopping,
-    /// Its row group is not admitted.
+    /// The row group of the task is not admitted.
     RowGroup {
-        /// Why no further one is.
+        /// Why no further row group is admitted.
         reason: RowGroupBlock,
     },
-    /// Its row group's pre-batch hook is to be answered first.
+    /// The pre-batch hook of the row group has not ended.
     PreBatchHook,
     /// An upstream is not complete.
     Upstream {
         /// The first such column.
         column: String,
-        /// The first row that lacks it; `None` for a column of whole row groups.
+        /// The first row in which it is not complete, or `None` for a column of whole row groups.
         row: Option<u32>,
     },
-    /// Its column keeps an order, and another task has the turn.
+    /// The column is ordered, and another task has the turn.
     Turn {
-        /// That task's row group.
+        /// The row group of that task.
         row_group: u32,
-        /// And its row.
+        /// The row of that task, or `None` for a task of a whole row group.
         row: Option<u32>,
     },
-    /// Its provider or model cannot be used any more: it is kept for another run.
+    /// The provider or model can no longer be used. The task is left for a resumed run.
     ProviderUnavailable,
-    /// It failed for now, and waits for its row group's next salvage round.
+    /// The task failed and waits for the next salvage round of its row group.
     Round,
-    /// It failed for now, and is tried again at an instant.
+    /// The task failed and waits for an instant before it is retried.
     Pause {
-        /// Not before this.
+        /// The earliest instant of the retry.
         until: Instant,
     },
-    /// It is queued, and may not start: see [`Denial`] for the resource, the share or the debt that binds.
+    /// The task is queued, but may not start. The [`Denial`] names the resource, share or debt that limits
+    /// it.
     Denied {
-        /// By what.
+        /// Why it may not start.
         denial: Denial,
     },
-    /// It is queued, and another task of its group is before it.
+    /// The task is queued behind another task of its group.
     Behind {
-        /// That task, as in [events](crate::pipeline::event::Correlation::task).
+        /// The first task of the group, numbered as in [events](crate::pipeline::event::Correlation::task).
         task: u64,
     },
-    /// It is queued and could start: others are first.
+    /// The task is queued and could start, but other tasks are dispatched first.
     Queue,
-    /// It runs, and holds nothing while it waits for a call.
+    /// The task runs, but holds no task resources while its worker waits for a request lease.
     Yielded {
-        /// Its worker.
+        /// The worker of the task.
         worker: WorkerId,
     },
 }
@@ -95,39 +96,39 @@ impl fmt::Display for TaskWait {
     }
 }
 
-/// The one thing that keeps slots of a resource of the task stage empty.
+/// The one condition that leaves slots of a task resource free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "kind", rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum SlotWait {
-    /// The run has not started, is stopping, or has nothing left to do.
+    /// The run has not started, is stopping, has ended, or has nothing left to do.
     NotRunning,
-    /// A queued task wants the resource, and may not start.
+    /// A queued task needs the resource, but may not start.
     Denied {
-        /// By what.
+        /// Why it may not start.
         denial: Denial,
     },
-    /// A queued task wants the resource and could start: others are first.
+    /// A queued task needs the resource and could start, but other tasks are dispatched first.
     Queue,
-    /// No worker runs: a row group is with its hook or its checkpoint.
+    /// No worker runs, and the hook or checkpoint of a row group has not ended.
     HandedOut {
         /// The first such row group.
         row_group: u32,
     },
-    /// No worker runs: failed tasks are paused.
+    /// No worker runs, and failed tasks wait for an instant before they are retried.
     Pause {
-        /// Until then.
+        /// The earliest instant of a retry.
         until: Instant,
     },
-    /// No queued task wants it, and no further row group is admitted.
+    /// No queued task needs the resource, and no further row group is admitted.
     RowGroups {
-        /// Why.
+        /// Why no further row group is admitted.
         reason: RowGroupBlock,
     },
     /// The next tasks wait for running ones.
     Upstreams {
-        /// How many run.
+        /// The number of workers that run.
         running: usize,
     },
 }

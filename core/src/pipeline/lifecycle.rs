@@ -1,24 +1,24 @@
-//! How a run begins and ends.
+//! The life cycle of a run: how it begins, stops and ends.
 //!
 //! | reason | workers | row groups that are not complete |
 //! | --- | --- | --- |
 //! | completed | none are left | none are left |
-//! | wound down | finish | those that were admitted are finished first; no other is |
-//! | drained, early shutdown, provider exhausted or unavailable, stuck | finish | saved in part: complete rows, and which were dropped |
-//! | checkpoint failed, hook failed | finish | not saved: a resumed run makes them anew |
-//! | cancelled, fatal | aborted, and waited for | not saved |
+//! | wound down | finish | admitted row groups are finished; no other one is admitted |
+//! | drained, early shutdown, provider unavailable, stuck | finish | saved in part |
+//! | checkpoint failed, hook failed | finish | not saved: a resumed run computes them again |
+//! | cancelled, fatal, policy panicked | aborted; the run waits for their end | not saved |
 //!
-//! A row group is saved in part only if its rows do not depend on each other:
-//! [`Plan::keeps_parts`](crate::pipeline::Plan::keeps_parts). Rows that are not saved and were not dropped
-//! are *unmade*: a resumed run makes them.
+//! A row group saved in part contains its complete rows and the list of its dropped rows. This is possible
+//! only if rows do not depend on each other: [`Plan::keeps_parts`](crate::pipeline::Plan::keeps_parts). Rows
+//! that are neither saved nor dropped are *unmade*: a resumed run computes them.
 //!
-//! A worker that finishes begins no call any more: its requests are
+//! A worker that finishes during a stop cannot start a call: its requests are
 //! [rejected](crate::request::RequestAdmission::reject_stopping).
 //!
-//! A row group that is complete is saved whatever the reason. A later stop can only make the first one
-//! stricter; it replaces the reported reason only if it is worse (fatal, then checkpoint or hook failed, then
-//! all others, then drained, then wound down). A hook or a checkpoint that is under way is waited for,
-//! whatever the reason; no pre-batch hook is called any more.
+//! A complete row group is saved for every stop reason. A later stop can only make the current one stricter.
+//! It replaces the reported reason only if it is more severe. From most to least severe: fatal and policy
+//! panicked, checkpoint or hook failed, all others, drained, wound down. For every reason, the run waits for
+//! hooks and checkpoints that are in progress, and calls no further pre-batch hook.
 
 use super::event::StopKind;
 use super::report::{RunReport, StopReason};
@@ -33,18 +33,18 @@ pub(crate) enum RunState {
     Finished,
 }
 
-/// How much of what is going on a stop lets finish. Ordered from lenient to strict.
+/// What a stop does with the work in progress. Ordered from lenient to strict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StopMode {
-    /// Workers finish; partial row groups are saved in part.
+    /// Workers finish; incomplete row groups are saved in part.
     DrainPartial,
-    /// Workers finish; partial row groups are not saved.
+    /// Workers finish; incomplete row groups are not saved.
     Drain,
-    /// Workers are aborted; partial row groups are not saved.
+    /// Workers are aborted; incomplete row groups are not saved.
     Abort,
 }
 
-/// When the run began, whether it stops and why, and its report.
+/// When the run began, whether and why it stops, and its report.
 #[derive(Clone, Debug)]
 pub(crate) struct Lifecycle {
     state: RunState,
@@ -53,14 +53,14 @@ pub(crate) struct Lifecycle {
     report: Option<RunReport>,
 }
 
-/// What a stop changed.
+/// What a call of [`Lifecycle::stop`] changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stopped {
-    /// The run was not stopping before.
+    /// Whether the run was not stopping before.
     pub(crate) is_first: bool,
-    /// Workers are aborted.
+    /// Whether workers are aborted.
     pub(crate) aborts: bool,
-    /// The reason and whether workers are aborted, if either is new.
+    /// The reason, and whether workers are aborted, if either changed.
     pub(crate) change: Option<(StopKind, bool)>,
 }
 
@@ -89,7 +89,7 @@ impl Lifecycle {
         self.report.as_ref()
     }
 
-    /// Begins the run, if it has not begun. Returns whether it did.
+    /// Starts the run. Returns false if it has started already.
     pub(crate) fn start(&mut self, now: Instant) -> bool {
         let is_idle = self.mark_start(now);
         if is_idle {
@@ -98,7 +98,8 @@ impl Lifecycle {
         is_idle
     }
 
-    /// Takes `now` for the start of a run that is stopped before it began. Returns whether it had not begun.
+    /// Sets the start time of a run that is stopped before it starts. Returns false if the run has started
+    /// already.
     pub(crate) fn mark_start(&mut self, now: Instant) -> bool {
         let is_idle = self.state == RunState::Idle;
         if is_idle {
@@ -107,12 +108,12 @@ impl Lifecycle {
         is_idle
     }
 
-    /// Lets the run end once the row groups in work are finished.
+    /// Lets the run end once the admitted row groups are finished.
     pub(crate) fn wind_down(&mut self) {
         self.reason = Some(StopReason::WoundDown);
     }
 
-    /// Stops the run, or makes a stop stricter. `None` once the run is over.
+    /// Stops the run, or makes a stop stricter. Returns `None` if the run has ended.
     pub(crate) fn stop(&mut self, reason: StopReason, mode: StopMode) -> Option<Stopped> {
         let before = self.announced_stop();
         let (is_first, mode) = match self.state {
@@ -128,7 +129,7 @@ impl Lifecycle {
         Some(Stopped { is_first, aborts: mode == StopMode::Abort, change })
     }
 
-    /// The reason to report when the run ends now; `default` if none was given.
+    /// Takes the reason to report when the run ends now, or `default` if no reason was set.
     pub(crate) fn take_reason(&mut self, default: StopReason) -> StopReason {
         self.reason.take().unwrap_or(default)
     }
@@ -138,7 +139,7 @@ impl Lifecycle {
         self.state = RunState::Finished;
     }
 
-    /// Why the run stops, if it does, and whether that aborts workers.
+    /// Returns why the run stops, and whether it aborts workers, if it stops.
     fn announced_stop(&self) -> Option<(StopKind, bool)> {
         let reason = self.reason.as_ref()?;
         Some((reason.into(), self.state == RunState::Stopping(StopMode::Abort)))
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_worse_reason_replaces_the_first() {
+    fn only_a_more_severe_reason_replaces_the_first() {
         let mut lifecycle = running();
         lifecycle.wind_down();
         let _ = lifecycle.stop(unsaved(), StopMode::Drain);

@@ -1,33 +1,41 @@
-//! Runs a plan of columns over row groups: what is ready, what is next, what is finished, what failed?
+//! The pipeline scheduler: runs a plan of columns over row groups.
 //!
-//! A [`Plan`] is a directed acyclic graph of columns. Rows come in row groups. A task makes one column for
-//! one row ([`Strategy::Cell`]) or for a whole row group (the other strategies). The [`Pipeline`] machine
-//! admits row groups, finds the tasks whose upstreams are complete, passes each through the queue and the
-//! lease of [`task`](crate::task), and requests the checkpoint of a row group once all its tasks are done.
+//! A [`Plan`] is a directed acyclic graph of columns. Rows are processed in row groups. A task computes one
+//! column for one row ([`Strategy::Cell`]) or for a whole row group (the other strategies). The [`Pipeline`]
+//! machine admits row groups, finds the tasks whose upstreams are complete, and passes each task through the
+//! queue and the lease of [`task`](crate::task). It requests the checkpoint of a row group once all tasks of
+//! the row group are done.
 //!
 //! ```text
-//! row group:  pending --admit--> open --last worker done--> saving --saved--> gone
+//! row group:  pending --admit--> open --last worker done--> saving --saved--> removed
 //!                                                             \--failed--> unsaved (kept; the run stops)
-//!             hooks, if asked for: one after its seeds and before the rest, one before it is saved
+//!             optional hooks: one after the seed columns and before all others, one before the checkpoint
 //!
 //! task:       waiting --upstreams complete--> queued --lease--> running --success, skipped--> done
-//!                                               ^                  |---failed------> dropped, with its row or group
+//!                                               ^                  |---failed------> dropped, with its rows
 //!                                               |--round---- deferred <---retryable
 //!                                               |--due------ delayed <----rate limit, admission timeout
 //! ```
 //!
-//! | module | what it decides |
+//! Terms:
+//!
+//! - A *seed* is a column that is computed for whole row groups and depends on no cell.
+//! - A *salvage round* retries the deferred tasks of a row group, once it has no running or queued task.
+//! - A *live* row is computed by this run and was not dropped.
+//! - An *unmade* row was neither saved nor dropped, because the run stopped. A resumed run computes it.
+//! - A *parked* task is left for a resumed run, because its provider is unavailable.
+//!
+//! | item | what it is for |
 //! | --- | --- |
-//! | `plan` | which columns there are, in which order they can be made, and what a task's id is |
-//! | `row_group` | which row group is next, which of its tasks are ready, done or dropped, and how many are in work |
-//! | `retry` | when a failed task is tried again, and when the run should stop by itself |
-//! | `dispatch` | in which fairness group tasks are queued, which workers run, whose turn it is in an ordered column |
-//! | `lifecycle` | how a run begins, stops and ends |
-//! | `machine` | the commands and effects of a run: the facade [`Pipeline`] over the parts above |
-//! | `command` | the commands as values, to be recorded and applied again |
-//! | [`event`] | what happened |
-//! | `report`, `stats`, `explain` | what is counted, what there is to watch, and why a task waits |
-//! | `config`, `outcome` | the settings of a run, and the values that go in and out |
+//! | [`Plan`], [`PlanBuilder`], [`Column`] | the columns of a run, and their topological order |
+//! | [`PipelineConfig`], [`PolicyChoice`], [`AdaptiveRowGroups`] | the settings of a run |
+//! | [`Pipeline`] | the state machine, with one method for each command |
+//! | [`PipelineCommand`] | the commands as values, which can be recorded and applied again |
+//! | [`Effect`], [`Task`], [`TaskOutcome`] | what a driver carries out, and what it reports |
+//! | [`event`] | a log of what happened |
+//! | [`Progress`], [`ColumnStats`], [`GroupStats`] | figures of a run in progress |
+//! | [`RunReport`], [`StopReason`] | the result of a run, and why it ended |
+//! | [`TaskWait`], [`SlotWait`] | why a task waits, and why slots are free |
 
 mod command;
 mod config;

@@ -1,4 +1,5 @@
-//! What the scheduler hands out, and what it is told back.
+//! The values that a [`Pipeline`](crate::pipeline::Pipeline) returns to its driver, and the values that the
+//! driver reports.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -10,62 +11,65 @@ use crate::pipeline::plan::ColumnId;
 use crate::time::Duration;
 use crate::yielding::TaskToken;
 
-/// Names one running worker. Generational: the id of a worker that has answered is never a live one again.
+/// The id of one running worker. It contains a generation, so the id of an ended worker is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
 pub struct WorkerId(pub(crate) SlotKey);
 
 impl WorkerId {
-    /// Slot and generation. Slots are dense: they index per-worker state of a driver or tracks of a trace.
+    /// Returns the slot and the generation. Slots are dense, so they can index per-worker state of a driver
+    /// or the tracks of a trace.
     #[must_use]
     pub const fn key(self) -> SlotKey {
         self.0
     }
 
-    /// The id as one number, for a foreign language.
+    /// Returns the id as one number, for a foreign language.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.0.to_bits()
     }
 
-    /// The id that [`WorkerId::to_bits`] turned into `bits`.
+    /// Returns the id that [`WorkerId::to_bits`] encoded as `bits`.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(SlotKey::from_bits(bits))
     }
 }
 
-/// One unit of work for one worker. Its lease is held already.
+/// One unit of work for one worker. The worker already holds its task lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Task {
-    /// Who to answer for.
+    /// The worker. The driver reports its end with this id.
     pub worker: WorkerId,
-    /// Which column to make.
+    /// The column to compute.
     pub column: ColumnId,
-    /// For which row group, counted from 0 over the whole run.
+    /// The row group, counted from 0 over the whole run.
     pub row_group: u32,
-    /// The run's number of the group's first row.
+    /// The first row of the group, counted from 0 over the whole run.
     pub first_row: u64,
-    /// Rows in the group.
+    /// The number of rows in the group.
     pub rows: u32,
-    /// The row to make, counted from 0 within the group; `None`: the whole group.
+    /// The row to compute, counted from 0 within the group, or `None` for the whole group.
     pub row: Option<u32>,
-    /// 1 for the first try.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// What to ask for request leases with, if the run has a controller of requests: see
-    /// [`yielding`](crate::yielding).
+    /// The token to pass when the worker requests a lease for a call. `None` if the run has no request
+    /// controller. See [`yielding`](crate::yielding).
     pub token: Option<TaskToken>,
 }
 
-/// A failure that may pass.
+/// The kind of a retryable failure: the same task may succeed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum RetryKind {
-    /// The provider asked for fewer calls. Never dropped: see [`RetryKind::is_preserved`].
+    /// The provider rejected the call because of a rate limit. The task is never dropped for this reason: see
+    /// [`RetryKind::is_preserved`].
     RateLimited,
     /// The call took too long.
     Timeout,
@@ -73,15 +77,16 @@ pub enum RetryKind {
     ServerError,
     /// The connection was refused or broke.
     Connection,
-    /// The answer broke off, is empty, or is of another form than the protocol promises.
+    /// The response is truncated or empty, or does not follow the protocol.
     UnreadableAnswer,
-    /// Request admission did not let the call out in time. Never dropped: see [`RetryKind::is_preserved`].
+    /// Request admission did not grant the call in time. The task is never dropped for this reason: see
+    /// [`RetryKind::is_preserved`].
     AdmissionTimeout,
 }
 
 impl RetryKind {
-    /// Whether the task did nothing wrong and only came too early: it is tried again after a pause, as often
-    /// as it takes, and no such try uses up a retry.
+    /// Returns whether the failure only means that the task was too early. Such a task is retried after a
+    /// pause, without a limit, and the attempt does not count as a retry.
     #[must_use]
     pub const fn is_preserved(self) -> bool {
         matches!(self, Self::RateLimited | Self::AdmissionTimeout)
@@ -101,25 +106,25 @@ impl fmt::Display for RetryKind {
     }
 }
 
-/// Failures that may pass, of one kind and HTTP status.
+/// The number of retryable failures of one kind and HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RetryableCount {
-    /// What happened.
+    /// The kind of the failures.
     pub kind: RetryKind,
-    /// The HTTP status; `None`: there was none, or so many others were seen before that it is not counted
-    /// apart.
+    /// The HTTP status. `None` if there was no status, or if too many other pairs of kind and status occurred
+    /// before.
     pub status: Option<u16>,
-    /// How many of the last answers of each provider, as many as
-    /// [`PipelineConfig::degraded_window`](crate::pipeline::PipelineConfig::degraded_window) says. An
-    /// admission timeout is no answer.
+    /// The number among the latest responses of each provider.
+    /// [`PipelineConfig::degraded_window`](crate::pipeline::PipelineConfig::degraded_window) sets the number
+    /// of responses. An admission timeout is not a response.
     pub recent: u32,
-    /// How many since the run began.
+    /// The number since the run began.
     pub total: u64,
 }
 
 impl fmt::Display for RetryableCount {
-    /// The total: `3 rate limited (HTTP 429)`.
+    /// Writes the total, for example `3 rate limited (HTTP 429)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_count(f, self.total, self)
     }
@@ -130,23 +135,23 @@ fn write_count(f: &mut fmt::Formatter<'_>, number: u64, of: &RetryableCount) -> 
     of.status.map_or(Ok(()), |status| write!(f, " (HTTP {status})"))
 }
 
-/// A failure that the same work would meet again.
+/// The kind of a permanent failure: the same task would fail again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// The provider refuses this request (other 4xx).
+    /// The provider rejects this request (other 4xx).
     Request,
-    /// The provider refuses the credentials (401).
+    /// The provider rejects the credentials (401).
     Authentication,
-    /// No such model or address (404).
+    /// The model or the address does not exist (404).
     NotFound,
-    /// The answer came whole and is not what was asked for.
+    /// The response is complete, but its content is not what the request asked for.
     MalformedAnswer,
-    /// The prompt could not be made from the row.
+    /// The prompt could not be created from the row.
     Template,
-    /// Anything else that concerns this row alone.
+    /// Any other failure that affects only this row.
     Other,
 }
 
@@ -163,42 +168,46 @@ impl fmt::Display for FailureKind {
     }
 }
 
-/// How one worker ended. A worker that met a bug has no outcome but a [`FatalError`].
+/// How one worker ended. A panic or another bug is not an outcome: it is reported as a [`FatalError`].
+///
+/// This enum is exhaustive, because a host counts and reports each outcome under its own name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum TaskOutcome {
-    /// The column is made for the row, or for every row of the group that is alive.
+    /// The column is computed for the row, or for every live row of the group.
     Success,
-    /// The column's condition says that the row does without it: the task is done, and nothing was asked of a
-    /// provider. Columns that need it follow it or not: see
+    /// The condition of the column excludes this row. The task is done, and no call was made. Downstream
+    /// columns are skipped as well if they use
     /// [`Column::skip_with_upstream`](crate::pipeline::Column::skip_with_upstream).
     Skipped,
-    /// It may work later.
+    /// The task failed, but may succeed later.
     Retryable {
-        /// What happened.
+        /// The kind of the failure.
         kind: RetryKind,
-        /// The HTTP status of the answer, if there was one.
+        /// The HTTP status of the response, if there was one.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         status: Option<u16>,
-        /// The pause the provider asked for.
+        /// The pause that the provider requested.
         #[cfg_attr(feature = "serde", serde(default))]
         retry_after: Option<Duration>,
     },
-    /// Its provider or model cannot be used any more: the key is refused, the account is empty, or a patience
-    /// with it is over. The row is neither made nor dropped. The run finishes what it can without it, admits
+    /// The provider or the model can no longer be used: for example, the key is rejected, the account has no
+    /// credit, or a time limit for rate limits is over.
+    ///
+    /// The row is neither completed nor dropped. The run finishes the work that does not depend on it, admits
     /// no further row group, and then stops with
     /// [`StopReason::ProviderUnavailable`](crate::pipeline::StopReason::ProviderUnavailable).
     Unavailable,
-    /// It will not work: drops the row, or the row group when the task was for a whole one.
+    /// The task failed permanently. Its row is dropped, or its whole row group if the task was for the group.
     Failed(FailureKind),
-    /// The worker was aborted, or lost before it ended. Outside of a stop this is deferred like a retryable
+    /// The worker was aborted or lost. Unless the run stops, the task is deferred like after a retryable
     /// failure.
     Cancelled,
 }
 
 impl From<Completion> for TaskOutcome {
-    /// Returns what the end of a call means for the task that it was made for.
+    /// Converts the end of a call into the outcome of the task that made the call.
     fn from(done: Completion) -> Self {
         let retryable = |kind| Self::Retryable { kind, status: None, retry_after: done.retry_after };
         match done.outcome {
@@ -215,25 +224,25 @@ impl From<Completion> for TaskOutcome {
     }
 }
 
-/// Why a row was given up. A row that was not made because the run stopped has no such reason: it is
+/// Why a row was dropped. A row that is incomplete because the run stopped is not dropped: it is
 /// [unmade](FinishedRowGroup::unmade).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum DropReason {
-    /// A task failed for good.
+    /// A task failed permanently.
     Failed(FailureKind),
-    /// A task failed in its first try and in every retry; this is how it failed last.
+    /// A task failed in its first attempt and in every retry. The value is the kind of the last failure.
     RetriesExhausted(RetryKind),
-    /// A task's worker was lost in its first try and in every retry.
+    /// The worker of a task was lost in the first attempt and in every retry.
     WorkerLost,
-    /// The pre-batch hook of its row group left it out.
+    /// The pre-batch hook of the row group left the row out.
     PreBatch,
 }
 
 impl DropReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 14] = [
         Self::Failed(FailureKind::Request),
         Self::Failed(FailureKind::Authentication),
@@ -251,7 +260,7 @@ impl DropReason {
         Self::PreBatch,
     ];
 
-    /// Its name in files and on command lines. Distinct for each reason.
+    /// Returns the name of the reason in files and on command lines. Each reason has a distinct name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -272,7 +281,7 @@ impl DropReason {
         }
     }
 
-    /// The reason of this [name](Self::name).
+    /// Returns the reason with this [name](Self::name).
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.name() == name)
@@ -290,78 +299,82 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// Why a row group that was admitted is not saved. Its rows that were not dropped are unmade: a resumed run
-/// makes them.
+/// Why an admitted row group is not saved. Its rows that were not dropped are unmade: a resumed run computes
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum DiscardReason {
-    /// The run stopped before anything of it could be saved.
+    /// The run stopped before any row of the group could be saved.
     Stopped,
-    /// Its checkpoint failed.
+    /// The checkpoint of the group failed.
     Unsaved,
-    /// Its post-batch hook failed.
+    /// The post-batch hook of the group failed.
     HookFailed,
 }
 
-/// A row that is left out of a checkpoint.
+/// A dropped row, which is left out of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct DroppedRow {
-    /// Counted from 0 within the row group.
+    /// The row, counted from 0 within the row group.
     pub row: u32,
-    /// The column that failed, or the first one still missing when a hook left the row out (the last one, if
-    /// none was missing).
+    /// The column that failed. If a hook left the row out, this is the first column in topological order that
+    /// was missing, or the last column if none was missing.
     pub column: ColumnId,
-    /// Why.
+    /// Why the row was dropped.
     pub reason: DropReason,
 }
 
-/// A row group to save. It comes once in a run, when no worker of the group is left.
+/// The result of a row group, to be saved.
 ///
-/// A run that stops saves what there is: the rows that it did not come to are in `unmade`. Such a row group
-/// is saved in part and not done: a later run makes the rest, with those rows in
+/// Each row group is checkpointed at most once in a run, after its last worker has ended. A run that stops
+/// saves what is complete, and lists the remaining rows in `unmade`. Such a row group is saved in part and
+/// does not count as done. A later run computes the remaining rows if they are given in
 /// [`PipelineConfig::missing_rows`](crate::pipeline::PipelineConfig::missing_rows).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FinishedRowGroup {
-    /// Which one.
+    /// The row group, counted from 0 over the whole run.
     pub row_group: u32,
-    /// The run's number of its first row.
+    /// The first row of the group, counted from 0 over the whole run.
     pub first_row: u64,
-    /// Rows in the group. Those that are in none of the lists were left to earlier runs by
+    /// The number of rows in the group. A row in none of the three lists was left to earlier runs by
     /// [`PipelineConfig::missing_rows`](crate::pipeline::PipelineConfig::missing_rows).
     pub rows: u32,
     /// The complete rows, counted from 0 within the group, ascending.
     pub live: Vec<u32>,
-    /// The rows that were given up, ascending by row.
+    /// The dropped rows, ascending by row.
     pub dropped: Vec<DroppedRow>,
-    /// The rows that the run stopped before, ascending.
+    /// The rows that are incomplete because the run stopped, counted from 0 within the group, ascending.
     pub unmade: Vec<u32>,
 }
 
-/// A row group whose seeds are made: what a pre-batch hook is called for. All rows that the run is to make of
-/// it are alive.
+/// A row group whose seed columns are done, for its pre-batch hook. All rows that the run computes in this
+/// group are live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Batch {
-    /// Which one.
+    /// The row group, counted from 0 over the whole run.
     pub row_group: u32,
-    /// The run's number of its first row.
+    /// The first row of the group, counted from 0 over the whole run.
     pub first_row: u64,
-    /// Its rows.
+    /// The number of rows in the group.
     pub rows: u32,
 }
 
-/// A hook of a row group.
+/// The hooks of a row group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum Hook {
-    /// After the seeds, before the rest.
+    /// Called after the seed columns and before all other columns.
     PreBatch,
-    /// Before the checkpoint.
+    /// Called before the checkpoint.
     PostBatch,
 }
 
@@ -374,8 +387,8 @@ impl fmt::Display for Hook {
     }
 }
 
-/// A bug in the host or in user code, in words for the report: stops the run and is never disguised as a
-/// dropped row.
+/// A bug in the host or in user code, as a message for the report. It stops the run, and is never counted as
+/// a dropped row.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FatalError(pub String);
@@ -386,7 +399,7 @@ impl From<&str> for FatalError {
     }
 }
 
-/// Why a hook failed, in words for the report.
+/// The error of a hook, as a message for the report.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct HookError(pub String);
@@ -397,7 +410,7 @@ impl From<&str> for HookError {
     }
 }
 
-/// Why a checkpoint failed, in words for the report.
+/// The error of a checkpoint, as a message for the report.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SaveError(pub String);
@@ -408,20 +421,20 @@ impl From<&str> for SaveError {
     }
 }
 
-/// A provider that mostly fails, though not for good.
+/// A warning that most calls to a provider fail, with failures that are retryable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProviderDegraded {
-    /// The task resource that stands for what is called; `None`: no request resource is known, and the
-    /// fairness group is judged.
+    /// The task resource that represents the call target. `None` if no request resource is known. The
+    /// fairness group is then judged instead.
     pub resource: Option<String>,
-    /// The identity of the fairness group of the first column that calls it.
+    /// The identity of the fairness group of the first column that calls the target.
     pub group: Vec<String>,
-    /// Its last answers that were failures that may pass.
+    /// The number of retryable failures among the latest responses.
     pub retryable: u32,
-    /// Of how many.
+    /// The number of responses that were judged.
     pub window: u32,
-    /// These failures by kind and HTTP status, those of the window and those of the whole run.
+    /// These failures by kind and HTTP status, both in the window and in the whole run.
     pub failures: Vec<RetryableCount>,
 }
 
@@ -443,28 +456,41 @@ impl fmt::Display for ProviderDegraded {
     }
 }
 
-/// What a driver must carry out.
+/// An action that the driver must carry out.
+///
+/// This enum is exhaustive, because a driver must carry out every effect. An unknown effect would be lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Start a worker; answer with [`Pipeline::task_finished`](crate::pipeline::Pipeline::task_finished), for
-    /// a bug with [`Pipeline::task_panicked`](crate::pipeline::Pipeline::task_panicked), or with
-    /// [`Pipeline::spawn_failed`](crate::pipeline::Pipeline::spawn_failed) if it could not be started.
+    /// Start a worker.
+    ///
+    /// The driver reports the end of the worker with
+    /// [`Pipeline::task_finished`](crate::pipeline::Pipeline::task_finished), a bug with
+    /// [`Pipeline::task_panicked`](crate::pipeline::Pipeline::task_panicked), and a failed start with
+    /// [`Pipeline::spawn_failed`](crate::pipeline::Pipeline::spawn_failed).
     Spawn(Task),
-    /// Call the pre-batch hook of a row group, which may leave rows out; answer with
-    /// [`Pipeline::pre_batch_finished`](crate::pipeline::Pipeline::pre_batch_finished). Comes once for a row
-    /// group, before any task that is not a seed; not for one whose rows were all dropped before.
+    /// Call the pre-batch hook of a row group. The hook may leave rows out.
+    ///
+    /// The driver reports the result with
+    /// [`Pipeline::pre_batch_finished`](crate::pipeline::Pipeline::pre_batch_finished). Emitted once for a
+    /// row group, before any task that is not a seed. Not emitted if all rows of the group were dropped
+    /// before.
     PreBatch(Batch),
-    /// Call the post-batch hook of a row group that will be saved next; answer with
+    /// Call the post-batch hook of a row group, before the row group is saved.
+    ///
+    /// The driver reports the result with
     /// [`Pipeline::post_batch_finished`](crate::pipeline::Pipeline::post_batch_finished).
     PostBatch(FinishedRowGroup),
-    /// Save a row group; answer with
+    /// Save a row group.
+    ///
+    /// The driver reports the result with
     /// [`Pipeline::checkpoint_finished`](crate::pipeline::Pipeline::checkpoint_finished).
     Checkpoint(FinishedRowGroup),
-    /// Cancel a worker. It must still be answered for; a worker that ends in another way first may say so.
+    /// Abort a worker. The driver must still report the end of the worker. If the worker ended in another way
+    /// before the abort, the driver may report that outcome.
     Abort(WorkerId),
-    /// Tell somebody. Nothing has to be answered.
+    /// Show a warning. The driver reports nothing.
     Warn(ProviderDegraded),
-    /// The run is over: every lease is back, every hook and checkpoint answered, the report is there. Comes
-    /// once, last.
+    /// The run has ended. All leases are released, all hooks and checkpoints have ended, and the report is
+    /// available. Emitted once, as the last effect.
     Finished,
 }

@@ -1,4 +1,4 @@
-//! What is counted: the live [`Progress`] and the final [`RunReport`].
+//! The counters of a run: the live [`Progress`] and the final [`RunReport`].
 //!
 //! ```text
 //! rows    = rows_resumed + rows_in + rows_not_started
@@ -23,60 +23,63 @@ use crate::time::{Duration, Instant};
 pub enum StopReason {
     /// Every row group was saved.
     Completed,
-    /// It was asked to finish what was in work and to begin no more.
+    /// [`Pipeline::wind_down`](crate::pipeline::Pipeline::wind_down) was called: the admitted row groups were
+    /// finished, and no other one was admitted.
     WoundDown,
-    /// It was asked to begin no call, and those that were out ended.
+    /// [`Pipeline::drain`](crate::pipeline::Pipeline::drain) was called: no further call was started, and the
+    /// calls in flight ended.
     Drained,
-    /// It was asked to stop at once.
+    /// [`Pipeline::cancel`](crate::pipeline::Pipeline::cancel) was called: the workers were aborted.
     Cancelled,
     /// Too many of the latest final outcomes were failures.
     EarlyShutdown {
-        /// Failures among them.
+        /// The number of failures in the window.
         failures: u32,
-        /// How many outcomes were judged.
+        /// The number of outcomes that were judged.
         window: u32,
     },
-    /// A provider or model could not be used any more, or answered nothing but rate limits for too long, and
-    /// nothing was left to do without it. No row is dropped for it: a resumed run makes those that are
-    /// missing.
+    /// A provider or model could no longer be used, or responded with rate limits only for too long, and all
+    /// remaining work depended on it. No row is dropped for this reason: a resumed run computes the missing
+    /// rows.
     ProviderUnavailable {
-        /// The identity of the first fairness group that met it.
+        /// The identity of the first fairness group that was affected.
         group: Vec<String>,
     },
     /// A row group could not be saved.
     CheckpointFailed {
-        /// The first one.
+        /// The first row group whose checkpoint failed.
         row_group: u32,
-        /// The cause, in the host's words.
+        /// The error message from the host.
         why: String,
     },
     /// A hook failed.
     HookFailed {
-        /// The first row group for which one did.
+        /// The first row group whose hook failed.
         row_group: u32,
-        /// Which one.
+        /// The hook that failed.
         hook: Hook,
-        /// The cause, in the host's words.
+        /// The error message from the host.
         why: String,
     },
     /// A worker met a bug in the host or in user code.
     Fatal {
-        /// The column it was making.
+        /// The column that the worker computed.
         column: ColumnId,
-        /// For which row group.
+        /// The row group of the task.
         row_group: u32,
-        /// The cause: the message of the panic, or the host's words.
+        /// The message of the panic, or the error message from the host.
         cause: String,
     },
-    /// The [`TaskPolicy`](crate::task::TaskPolicy) panicked. Only with the feature `std`: without, the panic
-    /// unwinds to the host.
+    /// The [`TaskPolicy`](crate::task::TaskPolicy) panicked. Only with the feature `std`: without it, the
+    /// panic unwinds to the host.
     PolicyPanicked {
-        /// That it panicked, in which method, and the message of the panic.
+        /// A message that names the method that panicked, with the message of the panic.
         cause: String,
     },
-    /// An internal error: work was left, and nothing was going on that could have moved it.
+    /// An internal error: work remained, and no worker, timer, hook or checkpoint was left that could
+    /// continue it.
     Stuck {
-        /// What was left, and what held it.
+        /// The remaining work, and what blocked it.
         why: String,
     },
 }
@@ -103,152 +106,160 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// What became of the tasks of one column. A task counts once for each time a worker had it.
+/// Counts of the tasks of one column. A task counts once for each time a worker ran it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct TaskCounts {
-    /// Workers started.
+    /// Workers that were started.
     pub spawned: u64,
-    /// Workers that made their column.
+    /// Workers that computed the column.
     pub succeeded: u64,
-    /// Workers that found nothing to make.
+    /// Workers that skipped the task.
     pub skipped: u64,
-    /// Failures that may pass.
+    /// Workers that ended with a retryable failure, or because their provider was unavailable.
     pub retryable: u64,
-    /// Failures for good.
+    /// Workers that ended with a permanent failure.
     pub failed: u64,
-    /// Bugs reported.
+    /// Workers that ended with a bug.
     pub fatal: u64,
-    /// Workers aborted or lost.
+    /// Workers that were aborted or lost.
     pub cancelled: u64,
-    /// Workers that answered after their row was dropped, whatever they said.
+    /// Workers that ended after their row was dropped, with any outcome except a bug.
     pub ignored: u64,
-    /// Tasks skipped with an upstream. No worker had them.
+    /// Tasks that were skipped with an upstream, without a worker.
     pub skipped_with_upstream: u64,
 }
 
 impl TaskCounts {
-    /// Workers that have answered.
+    /// Returns the number of workers that have ended.
     #[must_use]
     pub const fn ended(&self) -> u64 {
         self.succeeded + self.skipped + self.retryable + self.failed + self.fatal + self.cancelled + self.ignored
     }
 }
 
-/// The tasks of one column.
+/// The counts of one column, with its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct ColumnReport {
     /// The column.
     pub column: ColumnId,
-    /// Its name.
+    /// The name of the column.
     pub name: String,
-    /// What became of its tasks.
+    /// The counts of its tasks.
     pub tasks: TaskCounts,
 }
 
-/// Rows that were given up, by cause.
+/// The number of rows dropped for one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DroppedCount {
-    /// The column that failed, or was still missing when a hook left the rows out.
+    /// The column that failed, or that was missing when a hook left the rows out.
     pub column: ColumnId,
-    /// Why.
+    /// Why the rows were dropped.
     pub reason: DropReason,
-    /// How many rows.
+    /// The number of rows.
     pub rows: u64,
 }
 
-/// Where a run stands.
+/// The progress of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Progress {
-    /// Rows of the whole run.
+    /// The rows of the whole run.
     pub rows_total: u64,
-    /// Complete rows, those of earlier runs and those not yet saved included.
+    /// The complete rows, including those of earlier runs and those that are not saved yet.
     pub rows_done: u64,
-    /// Rows given up.
+    /// The rows that this run has dropped.
     pub rows_dropped: u64,
-    /// Rows of row groups that were admitted and have left without them, because the run stops: a resumed run
-    /// makes them.
+    /// The rows that the run left incomplete in its row groups because it stops. A resumed run computes them.
     pub rows_unmade: u64,
-    /// Row groups of the whole run.
+    /// The row groups of the whole run.
     pub row_groups_total: u32,
-    /// Row groups saved with every row made or dropped, by earlier runs too.
+    /// The row groups saved with every row completed or dropped, including those saved by earlier runs.
     pub row_groups_done: u32,
-    /// Row groups admitted and not yet saved.
+    /// The row groups admitted and not yet saved, including those whose hook or checkpoint failed.
     pub row_groups_active: u32,
-    /// Row groups it wants to have in work.
+    /// The target number of admitted row groups.
     pub row_group_target: u32,
-    /// Why it does not want more, if a control loop chooses.
+    /// Why the target does not grow, if a control loop sets it.
     pub row_group_block: Option<RowGroupBlock>,
-    /// Workers.
+    /// The workers that have not ended.
     pub running: usize,
-    /// Those of them that hold nothing while they wait for a request lease.
+    /// Workers among `running` that hold no task resources while they wait for a request lease.
     pub suspended: usize,
-    /// Tasks ready and waiting for a lease.
+    /// The tasks that are ready and wait for a task lease.
     pub queued: usize,
-    /// Tasks paused because a provider asked for it.
+    /// The tasks that failed and wait for an instant before they are retried.
     pub delayed: usize,
-    /// Tasks per column, in the order of definition.
+    /// The task counts of each column, in the order of definition.
     pub columns: Vec<TaskCounts>,
     /// Whether the run has ended.
     pub finished: bool,
 }
 
-/// What a run did. The module's equations hold for it.
+/// The result of a run.
+///
+/// ```text
+/// rows    = rows_resumed + rows_in + rows_not_started
+/// rows_in = rows_out + rows_dropped + rows_unmade
+/// spawned = succeeded + skipped + retryable + failed + fatal + cancelled + ignored   for each column
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RunReport {
-    /// Why it ended.
+    /// Why the run ended.
     pub stop: StopReason,
-    /// Rows of the whole run.
+    /// The rows of the whole run.
     pub rows: u64,
-    /// Rows that earlier runs saw to.
+    /// The rows that earlier runs completed or dropped.
     pub rows_resumed: u64,
-    /// Rows that this run was to make of the row groups it admitted.
+    /// The rows that this run had to compute in the row groups that it admitted.
     pub rows_in: u64,
-    /// Complete rows this run saved.
+    /// The complete rows that this run saved.
     pub rows_out: u64,
-    /// Rows this run gave up.
+    /// The rows that this run dropped.
     pub rows_dropped: u64,
-    /// Rows that were admitted, and neither saved nor given up, because the run stopped: a resumed run makes
-    /// them.
+    /// The rows of admitted row groups that were neither saved nor dropped because the run stopped. A resumed
+    /// run computes them.
     pub rows_unmade: u64,
-    /// Rows to be made of row groups that were never admitted.
+    /// The rows still to compute of row groups that were never admitted.
     pub rows_not_started: u64,
-    /// `rows_dropped` by column and reason, ascending.
+    /// The dropped rows by column and reason, ascending. The sum is `rows_dropped`.
     pub dropped: Vec<DroppedCount>,
-    /// Failures that may pass by kind and HTTP status, ascending.
+    /// The retryable failures by kind and HTTP status, ascending.
     #[cfg_attr(feature = "serde", serde(default))]
     pub retryable: Vec<RetryableCount>,
-    /// Row groups of the whole run.
+    /// The row groups of the whole run.
     pub row_groups: u32,
-    /// Row groups saved with every row made or dropped, by earlier runs too.
+    /// The row groups saved with every row completed or dropped, including those saved by earlier runs.
     pub row_groups_done: u32,
     /// The columns in the order of definition.
     pub columns: Vec<ColumnReport>,
     /// When the run began.
     pub started: Instant,
-    /// When it ended.
+    /// When the run ended.
     pub ended: Instant,
 }
 
 impl RunReport {
-    /// How long the run took.
+    /// Returns the duration of the run.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.ended - self.started
     }
 
-    /// Whether every row group was saved.
+    /// Returns whether every row group was saved.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.stop == StopReason::Completed
     }
 }
 
-/// The counters behind both.
+/// The counters from which [`Progress`] and [`RunReport`] are built.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     rows_in: u64,
@@ -267,7 +278,7 @@ impl Tally {
         Self { tasks: alloc::vec![TaskCounts::default(); columns], ..Self::default() }
     }
 
-    /// The tasks of a column of the plan.
+    /// Returns the task counts of a column of the plan.
     pub(crate) fn tasks(&self, column: ColumnId) -> &TaskCounts {
         &self.tasks[column.index()]
     }
@@ -276,7 +287,7 @@ impl Tally {
         &mut self.tasks[column.index()]
     }
 
-    /// The tasks of every column, in the order of definition.
+    /// Returns the task counts of every column, in the order of definition.
     pub(crate) fn columns(&self) -> &[TaskCounts] {
         &self.tasks
     }
@@ -297,12 +308,12 @@ impl Tally {
         self.rows_unmade
     }
 
-    /// Row groups saved by this run with every row made or dropped.
+    /// Returns the row groups that this run saved with every row completed or dropped.
     pub(crate) fn row_groups_saved(&self) -> u32 {
         self.row_groups_saved
     }
 
-    /// Dropped rows, ascending by column and reason.
+    /// Returns the dropped rows, ascending by column and reason.
     pub(crate) fn dropped(&self) -> &[DroppedCount] {
         &self.dropped
     }
@@ -315,34 +326,34 @@ impl Tally {
         self.rows_in += u64::from(rows);
     }
 
-    /// `is_done`: no row of it is left to be made.
+    /// Counts a saved row group. `is_done` is true if the row group has no unmade row.
     pub(crate) fn row_group_saved(&mut self, complete_rows: u32, is_done: bool) {
         self.rows_out += u64::from(complete_rows);
         self.row_groups_saved += u32::from(is_done);
     }
 
-    /// Rows of a row group that leaves without them.
+    /// Counts rows of a row group that are left incomplete because the run stops.
     pub(crate) fn leave_unmade(&mut self, rows: u32) {
         self.rows_unmade += u64::from(rows);
     }
 
     pub(crate) fn drop_rows(&mut self, column: ColumnId, reason: DropReason, rows: u64) {
         if rows > 0 {
-            let place = self.dropped.binary_search_by(|known| (known.column, known.reason).cmp(&(column, reason)));
-            match place {
-                Ok(place) => self.dropped[place].rows += rows,
-                Err(place) => self.dropped.insert(place, DroppedCount { column, reason, rows }),
+            let index = self.dropped.binary_search_by(|known| (known.column, known.reason).cmp(&(column, reason)));
+            match index {
+                Ok(index) => self.dropped[index].rows += rows,
+                Err(index) => self.dropped.insert(index, DroppedCount { column, reason, rows }),
             }
             self.rows_dropped += rows;
         }
     }
 
-    /// Checks the equations of the module at the end of a run, in debug builds.
+    /// Asserts the equations of the module at the end of a run, in debug builds.
     pub(crate) fn check(&self) {
         let accounted = self.rows_out + self.rows_dropped + self.rows_unmade;
-        debug_assert_eq!(self.rows_in, accounted, "every row is out, dropped or unmade");
-        let is_answered = |tasks: &TaskCounts| tasks.spawned == tasks.ended();
-        debug_assert!(self.tasks.iter().all(is_answered), "every worker answered once");
+        debug_assert_eq!(self.rows_in, accounted, "every row is saved, dropped or unmade");
+        let has_ended = |tasks: &TaskCounts| tasks.spawned == tasks.ended();
+        debug_assert!(self.tasks.iter().all(has_ended), "every worker ended once");
     }
 }
 

@@ -1,38 +1,41 @@
-//! What a person watches of a run.
+//! Figures of a run in progress, by column and by fairness group.
 
 use super::plan::ColumnId;
 use super::report::TaskCounts;
 
-/// How the tasks of one column stand.
+/// The state of the tasks of one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ColumnStats {
     /// The column.
     pub column: ColumnId,
-    /// Ready, and without a worker.
+    /// Tasks in the queue: ready, and without a worker.
     pub queued: u32,
-    /// With a worker.
+    /// Tasks with a worker.
     pub running: u32,
-    /// Those of them that hold nothing while they wait for a request lease.
+    /// Tasks among `running` whose worker holds no task resources while it waits for a request lease.
     pub suspended: u32,
-    /// What became of those before.
+    /// Counts of the tasks since the run began.
     pub tasks: TaskCounts,
-    /// Rows that were dropped because this column failed or was missing.
+    /// Rows that were dropped because of this column: it failed, or was missing when a hook left the row out.
     pub rows_dropped: u64,
 }
 
-/// How one fairness group stands.
+/// The state of one fairness group.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct GroupStats {
     /// The first column of the group.
     pub column: ColumnId,
-    /// Its weight.
+    /// The weight of the group.
     pub weight: f64,
-    /// Leases it may hold while others press; `None`: no bound.
+    /// The leases that the group may hold while other groups compete for the same resources. `None` means no
+    /// bound.
     pub admitted_limit: Option<u32>,
-    /// Its tasks that are ready, and without a worker.
+    /// Tasks of the group in the queue: ready, and without a worker.
     pub queued: u32,
-    /// Its tasks with a worker that holds something.
+    /// Tasks of the group with a worker that holds task resources.
     pub running: u32,
-    /// What it owes of the resource of which it owes most.
+    /// The largest debt of the group in any one resource.
     pub debt: u32,
 }

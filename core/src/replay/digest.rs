@@ -1,4 +1,4 @@
-//! What the digest of decisions takes in of each machine.
+//! The decisions of each machine that the digest includes.
 
 use super::recorder::Digest;
 use crate::lease::LeaseId;
@@ -6,9 +6,9 @@ use crate::pipeline::{Effect, FinishedRowGroup, Task};
 use crate::request::{self, Acquire, AfterCall, Denial, RequestLease};
 use crate::time::Instant;
 
-/// Of a pipeline.
+/// The decisions of a pipeline.
 impl Digest {
-    pub(super) fn run(&mut self, effect: &Effect) {
+    pub(super) fn pipeline_effect(&mut self, effect: &Effect) {
         match effect {
             Effect::Spawn(task) => self.task(task),
             Effect::PreBatch(batch) => self.hash_words([11, u64::from(batch.row_group)]),
@@ -25,9 +25,9 @@ impl Digest {
 
     fn task(&mut self, task: &Task) {
         let row = task.row.map_or(u64::MAX, u64::from);
-        let place = [u64::from(task.row_group), task.column.index() as u64, row];
+        let cell = [u64::from(task.row_group), task.column.index() as u64, row];
         self.hash_words([10, task.worker.to_bits(), u64::from(task.attempt)]);
-        self.hash_words(place);
+        self.hash_words(cell);
     }
 
     fn row_group(&mut self, kind: u64, group: &FinishedRowGroup) {
@@ -38,7 +38,7 @@ impl Digest {
     }
 }
 
-/// Of request admission.
+/// The decisions of request admission.
 impl Digest {
     pub(super) fn acquired(&mut self, answer: &Acquire) {
         match answer {
@@ -56,14 +56,14 @@ impl Digest {
         }]);
     }
 
-    pub(super) fn tried(&mut self, answer: &Result<RequestLease, Denial>) {
+    pub(super) fn try_acquired(&mut self, answer: &Result<RequestLease, Denial>) {
         match answer {
             Ok(lease) => self.granted(0, lease.id()),
             Err(denial) => self.denied(0, denial),
         }
     }
 
-    pub(super) fn request(&mut self, effect: &request::Effect) {
+    pub(super) fn request_effect(&mut self, effect: &request::Effect) {
         match effect {
             request::Effect::Granted { waiter, lease } => self.granted(waiter.to_bits(), lease.id()),
             request::Effect::Refused { waiter, denial } => self.denied(waiter.to_bits(), denial),

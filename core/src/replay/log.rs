@@ -1,13 +1,13 @@
-//! A decision log as lines, and the one reader of them.
+//! A decision log as lines, and the reader of the lines.
 //!
 //! ```text
-//! header        what the machines are made of: always the first line
-//! n, command    one for each command; they may stand out of order, since two machines hand theirs over in turns
-//! end           the digests of the run: always the last line, and missing if the run was cut short
+//! header        the configuration of the machines: always the first line
+//! n, command    one line per command; lines may be out of order, since two machines return theirs in batches
+//! end           the digests of the run: always the last line, and missing if the run was interrupted
 //! ```
 //!
-//! A log without an end was cut: it is told up to the first number that is missing, and has nothing to be
-//! compared with. Its last line may then be half a line. A log with an end must be whole.
+//! A log without an end line was truncated. It is replayed up to the first missing number, and there are no
+//! digests to compare. Its last line may be incomplete. A log with an end line must be complete.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -18,7 +18,7 @@ use super::recorder::Stamped;
 use super::replayer::{Header, Replay, ReplayError};
 use crate::pipeline::RunReport;
 
-/// A line of a log.
+/// One line of a log.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LogLine {
@@ -32,7 +32,7 @@ pub struct LogLine {
     end: Option<End>,
 }
 
-/// The last line.
+/// The fields of the last line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct End {
@@ -44,108 +44,112 @@ struct End {
 }
 
 impl LogLine {
-    /// The first line.
+    /// Creates the first line.
     #[must_use]
     pub fn header(header: Header) -> Self {
         Self { header: Some(Box::new(header)), ..Self::default() }
     }
 
-    /// The line of a command.
+    /// Creates the line of a command.
     #[must_use]
     pub fn command(entry: Stamped<Command>) -> Self {
         Self { n: Some(entry.n), command: Some(entry.command), ..Self::default() }
     }
 
-    /// The last line: how many commands there were, and the digests of the run and of its requests.
+    /// Creates the last line from the number of commands, and the digests of the run and of its requests.
     #[must_use]
     pub fn end(entries: u64, (run, requests): (u64, u64)) -> Self {
         Self { end: Some(End { entries, run, requests }), ..Self::default() }
     }
 }
 
-/// Why a host has no [`LogLine`] for a line.
+/// The reason why a host cannot parse a line into a [`LogLine`].
+///
+/// Exhaustive on purpose: a host creates it, and only this crate reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnreadableLine {
-    /// It is not JSON. As the last line of a log without an end it is what a run that was killed leaves
-    /// behind.
+    /// The line is not JSON. A run that was killed may leave such a line at the end of a log without an end
+    /// line.
     NotJson(String),
-    /// It is JSON of another shape.
+    /// The line is JSON of another shape.
     OtherShape(String),
 }
 
-/// Why a line is none of a log, or none that may stand where it does.
+/// The reason why a line is not valid in a log, or not at its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LineError {
-    /// There is no line at all.
+    /// The log has no lines.
     #[error("the log is empty")]
     Empty,
-    /// The host could not read it, in the host's words.
+    /// The host could not parse the line. Contains the message of the host.
     #[error("{0}")]
     Unreadable(String),
-    /// It has the fields of no line, or those of two.
+    /// The line has the fields of no kind of line, or of two kinds.
     #[error("it is no header, no command and no end")]
     NoKind,
-    /// A header must come first.
+    /// The first line is not a header.
     #[error("the first line is not a header")]
     NotAHeader,
-    /// A header must come once.
+    /// There is a second header.
     #[error("there is a header already")]
     SecondHeader,
-    /// Nothing may follow the end.
+    /// A line follows the end line.
     #[error("the line before it is the end")]
     AfterTheEnd,
-    /// The end counts other commands than there are.
-    #[error("it ends {said} commands, and there are {found}")]
+    /// The end line counts a different number of commands than the log has.
+    #[error("the end line counts {said} commands, and there are {found}")]
     OtherCount {
-        /// As the end has it.
+        /// The number in the end line.
         said: u64,
-        /// Command lines.
+        /// The number of command lines.
         found: u64,
     },
 }
 
-/// Why a log cannot be read, or not be told again.
+/// The reason why a log cannot be read or replayed.
+///
+/// Exhaustive on purpose: a host adds the location of the log to every error.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LogError {
-    /// A line is wrong.
+    /// A line is invalid.
     #[error("line {line}: this is no line of a decision log: {why}")]
     Line {
-        /// Which line, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The reason why it is invalid.
         why: LineError,
     },
-    /// The machines cannot be told what the log has.
+    /// The commands of the log cannot be replayed.
     #[error(transparent)]
     Replay(#[from] ReplayError),
 }
 
-/// Reads a log, a line at a time.
+/// Reads a log line by line.
 #[derive(Debug, Default)]
 pub struct LogReader {
     lines: usize,
     header: Option<Box<Header>>,
     entries: Vec<Stamped<Command>>,
     end: Option<End>,
-    /// Why the latest line is half of one.
-    half: Option<String>,
+    /// The parse error of the latest line, if it may be incomplete.
+    incomplete_line: Option<String>,
 }
 
 impl LogReader {
-    /// Takes the next line of the log. After an error the log is of no use. O(1) amortised.
+    /// Adds the next line of the log. After an error the reader must not be used any more. O(1) amortised.
     pub fn feed(&mut self, line: Result<LogLine, UnreadableLine>) -> Result<(), LogError> {
         self.require_complete_line()?;
         self.lines += 1;
-        self.sort_in(line).map_err(|why| LogError::Line { line: self.lines, why })
+        self.add_line(line).map_err(|why| LogError::Line { line: self.lines, why })
     }
 
-    fn sort_in(&mut self, line: Result<LogLine, UnreadableLine>) -> Result<(), LineError> {
+    fn add_line(&mut self, line: Result<LogLine, UnreadableLine>) -> Result<(), LineError> {
         let line = match line {
             _ if self.end.is_some() => return Err(LineError::AfterTheEnd),
             Ok(line) => line,
             Err(UnreadableLine::NotJson(why)) if self.header.is_some() => {
-                self.half = Some(why);
+                self.incomplete_line = Some(why);
                 return Ok(());
             }
             Err(UnreadableLine::NotJson(why) | UnreadableLine::OtherShape(why)) => {
@@ -174,13 +178,13 @@ impl LogReader {
     }
 
     fn require_complete_line(&mut self) -> Result<(), LogError> {
-        match self.half.take() {
+        match self.incomplete_line.take() {
             Some(why) => Err(LogError::Line { line: self.lines, why: LineError::Unreadable(why) }),
             None => Ok(()),
         }
     }
 
-    /// The log, once every line was taken. O(n log n) for n commands.
+    /// Returns the log after all lines were added. O(n log n) for n commands.
     pub fn finish(self) -> Result<Log, LogError> {
         let header = self.header.ok_or(LogError::Line { line: 1, why: LineError::Empty })?;
         let mut entries = self.entries;
@@ -196,27 +200,28 @@ impl LogReader {
     }
 }
 
-/// A log that was read.
+/// A log after reading, either complete or truncated.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Log {
-    /// What the machines are made of.
+    /// The configuration of the machines.
     pub header: Header,
-    /// The commands, in their order. Those of a log that was cut have no gap; those of one that has its end
-    /// may have one if it was changed, and are then refused at it.
+    /// The commands in order. The commands of a truncated log have no gap. A log with an end line may have a
+    /// gap if it was changed, and its replay then fails at the gap.
     pub entries: Vec<Stamped<Command>>,
-    /// Commands of a log that was cut that stand behind its first gap, and are not among `entries`.
+    /// The number of commands behind the first gap of a truncated log. They are not in `entries`.
     pub left_out: u64,
-    /// The digests of the run and of its requests; `None` if the log was cut.
+    /// The digests of the run and of its requests. `None` if the log was truncated.
     pub recorded: Option<(u64, u64)>,
 }
 
 impl Log {
-    /// Tells new machines all of it.
+    /// Replays all commands on new machines.
     pub fn replay(&self) -> Result<Replayed, ReplayError> {
         self.replay_with(Replay::new(&self.header)?)
     }
 
-    /// Tells these machines all of it: those of [`Replay::with_policy`], say.
+    /// Replays all commands on the machines of `replay`, for example those of [`Replay::with_policy`].
     pub fn replay_with(&self, mut replay: Replay) -> Result<Replayed, ReplayError> {
         self.entries.iter().try_for_each(|entry| replay.apply(entry))?;
         Ok(Replayed {
@@ -229,24 +234,25 @@ impl Log {
     }
 }
 
-/// What a replay came to.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Replayed {
-    /// Commands that were told again.
+    /// The number of replayed commands.
     pub entries: u64,
-    /// [`Log::left_out`]
+    /// The value of [`Log::left_out`].
     pub left_out: u64,
-    /// The digests of this replay: of the run, and of its requests.
+    /// The digests of this replay: of the run and of its requests.
     pub digests: (u64, u64),
-    /// Those of the run itself; `None` if its log was cut.
+    /// The digests of the recorded run. `None` if its log was truncated.
     pub recorded: Option<(u64, u64)>,
-    /// How the run ended, if it did.
+    /// The report of the run, if it ended.
     pub report: Option<RunReport>,
 }
 
 impl Replayed {
-    /// Whether the replay decided as the run did; `None` if the log was cut, and has nothing to be compared
-    /// with.
+    /// Returns whether the replay made the same decisions as the run. `None` if the log was truncated,
+    /// because there are no digests to compare.
     #[must_use]
     pub fn is_equal(&self) -> Option<bool> {
         self.recorded.map(|recorded| recorded == self.digests)

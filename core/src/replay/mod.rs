@@ -1,17 +1,16 @@
-//! Records the commands of a run, and runs them again.
+//! Records the commands of a run and replays them.
 //!
-//! A machine decides by nothing but its commands. The commands of a run, each with its instant, therefore
-//! determine the run: applied again, in another process or on another target, they give the same effects byte
-//! for byte. [`Replay::digest`] compares them in one number.
+//! The decisions of a machine depend only on its commands. The commands of a run, each with its instant,
+//! therefore determine the run. Replayed in another process or on another target, they give the same effects
+//! byte for byte. [`Replay::digest`] summarises the decisions in numbers that can be compared.
 //!
-//! | file | what it has |
+//! | types | purpose |
 //! | --- | --- |
-//! | `recorded` | [`Recorded`], which wraps a machine and records its commands |
-//! | `pipeline`, `request` | the commands of a recorded machine |
-//! | `command` | the commands of both machines, joined |
-//! | `recorder`, `digest` | the recorded commands in their order, and a hash over the decisions |
-//! | `replayer` | new machines, and the commands applied to them |
-//! | `log` | a recording as lines, and the reader of those lines |
+//! | [`Recorded`], [`Machine`] | wrap a machine and record its commands and decisions |
+//! | [`Sequence`], [`Stamped`] | number the commands of all machines of a run |
+//! | [`Command`], [`merge`] | the commands of both machines in one order |
+//! | [`Header`], [`Replay`] | create new machines and apply recorded commands to them |
+//! | [`LogLine`], [`LogReader`], [`Log`] | a recording as lines, and the reader of the lines |
 //!
 //! ```
 //! use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, Strategy};
@@ -23,7 +22,7 @@
 //! let config = PipelineConfig { rows: 3, ..PipelineConfig::default() };
 //! let header = Header::new(&plan, &config, &RequestConfig::default());
 //!
-//! // The run itself: the commands of both machines are recorded.
+//! // The run: the commands of both machines are recorded.
 //! let sequence = Sequence::default();
 //! let mut pipeline = Recorded::new(Pipeline::new(plan, config)?);
 //! let mut admission = Recorded::new(RequestAdmission::new(RequestConfig::default())?);
@@ -33,7 +32,7 @@
 //! while pipeline.poll_effect().is_some() {}
 //! let log = merge(pipeline.take_commands(), admission.take_commands());
 //!
-//! // And again.
+//! // The replay.
 //! let mut replay = Replay::new(&header)?;
 //! for entry in &log {
 //!     replay.apply(entry)?;
@@ -42,12 +41,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A log is stored as [`LogLine`]s: a header, the commands, and an end with the digests of the run.
-//! [`LogReader`] reads them, and reports a log that was cut, shuffled or changed; a host only parses lines.
+//! A log is stored as [`LogLine`]s: a header, the commands, and an end with the digests of the run. A host
+//! only parses lines. [`LogReader`] reads them, and detects a log that was truncated, shuffled or changed.
 //!
-//! Code cannot be recorded: a [task policy](crate::task::TaskPolicy) or a [limit
-//! algorithm](crate::limit::LimitAlgorithm) of the host's own. A run under such a policy is replayed with
-//! [`Replay::with_policy`]. A log in which such a limit algorithm was set is refused when it is replayed.
+//! Code cannot be recorded. This concerns a custom [task policy](crate::task::TaskPolicy) or a custom [limit
+//! algorithm](crate::limit::LimitAlgorithm) of the host. A run with such a policy is replayed with
+//! [`Replay::with_policy`]. The replay of a log in which such a limit algorithm was set fails with
+//! [`ReplayError::Foreign`].
 
 mod command;
 mod digest;

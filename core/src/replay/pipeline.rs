@@ -1,4 +1,4 @@
-//! The commands of a recorded pipeline. See [`Pipeline`] for what each does.
+//! The commands of a recorded pipeline. [`Pipeline`] describes each command.
 
 use alloc::vec::Vec;
 
@@ -31,7 +31,7 @@ impl Recorded<Pipeline> {
         self.machine.apply(command.clone());
     }
 
-    /// [`Pipeline::call_through`]
+    /// Records and calls [`Pipeline::call_through`].
     pub fn call_through(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
         self.record(|| {
             let calls = calls.iter().map(|(name, resource)| ((*name).into(), *resource)).collect();
@@ -40,37 +40,37 @@ impl Recorded<Pipeline> {
         self.machine.call_through(run, calls);
     }
 
-    /// [`Pipeline::start`]
+    /// Records and calls [`Pipeline::start`].
     pub fn start(&mut self, now: Instant) {
         self.record(|| PipelineCommand::Start { now });
         self.machine.start(now);
     }
 
-    /// [`Pipeline::handle_timeout`]
+    /// Records and calls [`Pipeline::handle_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         self.record(|| PipelineCommand::HandleTimeout { now });
         self.machine.handle_timeout(now);
     }
 
-    /// [`Pipeline::task_finished`]
+    /// Records and calls [`Pipeline::task_finished`].
     pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseAnswer {
         self.record(|| PipelineCommand::TaskFinished { now, worker, outcome });
         self.machine.task_finished(now, worker, outcome)
     }
 
-    /// [`Pipeline::task_panicked`]
+    /// Records and calls [`Pipeline::task_panicked`].
     pub fn task_panicked(&mut self, now: Instant, worker: WorkerId, error: FatalError) -> ReleaseAnswer {
         self.record(|| PipelineCommand::TaskPanicked { now, worker, cause: error.0.clone() });
         self.machine.task_panicked(now, worker, error)
     }
 
-    /// [`Pipeline::spawn_failed`]
+    /// Records and calls [`Pipeline::spawn_failed`].
     pub fn spawn_failed(&mut self, now: Instant, worker: WorkerId) -> ReleaseAnswer {
         self.record(|| PipelineCommand::SpawnFailed { now, worker });
         self.machine.spawn_failed(now, worker)
     }
 
-    /// [`Pipeline::pre_batch_finished`]
+    /// Records and calls [`Pipeline::pre_batch_finished`].
     pub fn pre_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<Vec<u32>, HookError>) {
         self.record(|| {
             let result = result.clone().map_err(|error| error.0);
@@ -79,7 +79,7 @@ impl Recorded<Pipeline> {
         self.machine.pre_batch_finished(now, row_group, result);
     }
 
-    /// [`Pipeline::post_batch_finished`]
+    /// Records and calls [`Pipeline::post_batch_finished`].
     pub fn post_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<(), HookError>) {
         self.record(|| {
             let result = result.clone().map_err(|error| error.0);
@@ -88,7 +88,7 @@ impl Recorded<Pipeline> {
         self.machine.post_batch_finished(now, row_group, result);
     }
 
-    /// [`Pipeline::checkpoint_finished`]
+    /// Records and calls [`Pipeline::checkpoint_finished`].
     pub fn checkpoint_finished(&mut self, now: Instant, row_group: u32, result: Result<(), SaveError>) {
         self.record(|| {
             let result = result.clone().map_err(|error| error.0);
@@ -97,13 +97,13 @@ impl Recorded<Pipeline> {
         self.machine.checkpoint_finished(now, row_group, result);
     }
 
-    /// [`Pipeline::set_request_pressure`]
+    /// Records and calls [`Pipeline::set_request_pressure`].
     pub fn set_request_pressure(&mut self, now: Instant, resource: &str, pressure: Option<RequestPressure>) {
         self.record(|| PipelineCommand::SetRequestPressure { now, resource: resource.into(), pressure });
         self.machine.set_request_pressure(now, resource, pressure);
     }
 
-    /// [`Pipeline::update_pressure`]. Records the calls whose pressure changed.
+    /// Does the same as [`Pipeline::update_pressure`], and records the calls whose pressure changed.
     pub fn update_pressure(&mut self, now: Instant, admission: &RequestAdmission) {
         for call in 0..self.machine.calls_to_sample() {
             let pressure = admission.pressure(now, self.machine.calls()[call].1);
@@ -118,7 +118,7 @@ impl Recorded<Pipeline> {
         }
     }
 
-    /// [`Pipeline::settle_with`]
+    /// Does the same as [`Pipeline::settle_with`], and records the resulting commands.
     pub fn settle_with(&mut self, now: Instant, admission: &mut Recorded<RequestAdmission>) {
         if self.machine.take_stop() {
             admission.reject_stopping(now, self);
@@ -129,12 +129,12 @@ impl Recorded<Pipeline> {
         }
     }
 
-    /// [`Pipeline::take_stop`]. Not recorded: what follows from it is.
+    /// Calls [`Pipeline::take_stop`]. It is not recorded, but the commands that follow from it are.
     pub fn take_stop(&mut self) -> bool {
         self.machine.take_stop()
     }
 
-    /// [`Pipeline::resume_dispatch`]. Not recorded if it does nothing.
+    /// Records and calls [`Pipeline::resume_dispatch`], unless it would do nothing.
     pub fn resume_dispatch(&mut self, now: Instant) {
         if self.machine.is_waiting_for_suspended() {
             self.record(|| PipelineCommand::ResumeDispatch { now });
@@ -142,60 +142,60 @@ impl Recorded<Pipeline> {
         }
     }
 
-    /// [`Pipeline::set_policy`]. Not recorded if it is refused.
+    /// Calls [`Pipeline::set_policy`], and records it unless it fails.
     pub fn set_policy(&mut self, now: Instant, policy: PolicyChoice) -> Result<(), ConfigError> {
         let command = self.prepare(|| PipelineCommand::SetPolicy { now, policy: policy.clone() });
         let answer = self.machine.set_policy(now, policy);
         self.record_accepted(command, answer)
     }
 
-    /// [`Pipeline::set_weight`]. Not recorded if it is refused.
+    /// Calls [`Pipeline::set_weight`], and records it unless it fails.
     pub fn set_weight(&mut self, now: Instant, column: ColumnId, weight: f64) -> Result<(), ConfigError> {
         let command = self.prepare(|| PipelineCommand::SetWeight { now, column, weight });
         let answer = self.machine.set_weight(now, column, weight);
         self.record_accepted(command, answer)
     }
 
-    /// [`Pipeline::drain`]
+    /// Records and calls [`Pipeline::drain`].
     pub fn drain(&mut self, now: Instant) {
         self.record(|| PipelineCommand::Drain { now });
         self.machine.drain(now);
     }
 
-    /// [`Pipeline::wind_down`]
+    /// Records and calls [`Pipeline::wind_down`].
     pub fn wind_down(&mut self, now: Instant) {
         self.record(|| PipelineCommand::WindDown { now });
         self.machine.wind_down(now);
     }
 
-    /// [`Pipeline::cancel`]
+    /// Records and calls [`Pipeline::cancel`].
     pub fn cancel(&mut self, now: Instant) {
         self.record(|| PipelineCommand::Cancel { now });
         self.machine.cancel(now);
     }
 }
 
-/// Effects and events. They are no commands: polling decides nothing.
+/// Effects and events. They are not commands, because polling makes no decision.
 impl Recorded<Pipeline> {
-    /// [`Pipeline::poll_effect`]
+    /// Calls [`Pipeline::poll_effect`], and adds the effect to the digest.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         let effect = self.machine.poll_effect()?;
-        self.recorder.polled(|digest| digest.run(&effect));
+        self.recorder.add_effect(|digest| digest.pipeline_effect(&effect));
         Some(effect)
     }
 
-    /// [`Pipeline::set_interest`]
+    /// Calls [`Pipeline::set_interest`].
     pub fn set_interest(&mut self, interest: Interest) {
         self.machine.set_interest(interest);
     }
 
-    /// [`Pipeline::poll_event`]
+    /// Calls [`Pipeline::poll_event`].
     pub fn poll_event(&mut self) -> Option<SchedulerEvent> {
         self.machine.poll_event()
     }
 }
 
-/// Not recorded: the commands of request admission that call it are.
+/// These methods are not recorded, because the commands of request admission that call them are.
 impl TaskResources for Recorded<Pipeline> {
     fn suspend(&mut self, now: Instant, token: &TaskToken) -> bool {
         self.machine.suspend(now, token)

@@ -1,4 +1,4 @@
-//! A machine whose commands are recorded.
+//! The wrapper that records the commands of a machine.
 
 use alloc::vec::Vec;
 use core::fmt::Debug;
@@ -6,20 +6,20 @@ use core::ops::Deref;
 
 use super::recorder::{Recorder, Sequence, Stamped};
 
-/// A machine that can be recorded: its commands exist as values.
+/// A machine that can be recorded, because its commands exist as values.
 pub trait Machine {
     /// A command of the machine.
     type Command: Clone + Debug;
 
-    /// Effects that were not polled yet.
+    /// Returns the number of effects that were not polled yet.
     fn pending_effects(&self) -> usize;
 }
 
-/// Wraps a machine and records its commands, once [`Recorded::record`] was called.
+/// A machine whose commands are recorded after a call of [`Recorded::start_recording`].
 ///
-/// It has the methods of the machine that change it, with the same signatures: each records the command and
-/// passes it on. Everything that only reads is reached through [`Deref`]. Without a recording a command costs
-/// one branch more.
+/// It has the methods of the machine that change it, with the same signatures. Each records the command and
+/// passes it on. Methods that only read are available through [`Deref`]. Without a recording, a command costs
+/// one more branch.
 #[derive(Debug)]
 pub struct Recorded<M: Machine> {
     pub(super) machine: M,
@@ -32,25 +32,25 @@ impl<M: Machine> Recorded<M> {
         Self { machine, recorder: Recorder::default() }
     }
 
-    /// Records every command from now on, numbered by `sequence`. To be replayed, a log has to begin with the
-    /// first command of the machine.
+    /// Starts to record every command, numbered by `sequence`. A log can be replayed only if it begins with
+    /// the first command of the machine.
     pub fn start_recording(&mut self, sequence: &Sequence) {
         self.recorder.begin(sequence);
     }
 
-    /// The commands that were recorded since the last call.
+    /// Takes the commands that were recorded since the last call.
     pub fn take_commands(&mut self) -> Vec<Stamped<M::Command>> {
         self.recorder.take()
     }
 
-    /// A hash over every decision since [`Recorded::record`]: the answers to commands, and the effects that
-    /// were polled.
+    /// Returns a hash over every decision since [`Recorded::start_recording`]: the results of commands, and
+    /// the polled effects.
     #[must_use]
     pub fn decision_digest(&self) -> u64 {
         self.recorder.digest()
     }
 
-    /// Records the command that is about to be given to the machine.
+    /// Records a command before it is applied to the machine.
     #[inline]
     pub(super) fn record(&mut self, command: impl FnOnce() -> M::Command) {
         if self.recorder.is_on() {
@@ -58,14 +58,14 @@ impl<M: Machine> Recorded<M> {
         }
     }
 
-    /// Makes the record of a command that the machine may refuse, before it is given: `None` while nothing is
-    /// recorded.
+    /// Prepares the record of a command that the machine may reject, before it is applied. Returns `None`
+    /// while nothing is recorded.
     pub(super) fn prepare(&self, command: impl FnOnce() -> M::Command) -> Option<Prepared<M::Command>> {
         let is_on = self.recorder.is_on();
         is_on.then(|| Prepared { pending_effects: self.machine.pending_effects(), command: command() })
     }
 
-    /// Records a prepared command, unless the machine refused it: it changed nothing then.
+    /// Records a prepared command, unless the machine rejected it and therefore did not change.
     pub(super) fn record_accepted<T, E>(
         &mut self,
         prepared: Option<Prepared<M::Command>>,

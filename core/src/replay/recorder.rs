@@ -1,6 +1,6 @@
-//! Recording: the commands of a machine, numbered, and a hash over its decisions.
+//! The recorder: the numbered commands of a machine, and a hash over its decisions.
 //!
-//! What a command or an effect is, is up to the machine.
+//! The machine defines the types of its commands and effects.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -10,11 +10,12 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::portable_hasher::PortableHasher;
 
-/// The most recorded commands that are kept for one machine. Those beyond are lost: the log then has a gap
-/// and cannot be replayed.
+/// The largest number of recorded commands that are kept for one machine. Further commands are lost. The log
+/// then has a gap and cannot be replayed.
 pub const MAX_PENDING: usize = 1 << 20;
 
-/// Numbers the commands of machines that work together, in the order in which they are given: 2^32 of them.
+/// Numbers the commands of machines that work together, in the order in which they are applied. There are
+/// 2^32 numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Sequence(Arc<AtomicU32>);
 
@@ -27,14 +28,15 @@ impl Sequence {
 /// A command with its number.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Stamped<C> {
-    /// Its number in the run, from 0 without a gap.
+    /// The number of the command in the run, from 0 without a gap.
     pub n: u32,
     /// The command.
     pub command: C,
 }
 
-/// Records the commands of one machine, once it has begun.
+/// Records the commands of one machine after [`Recorder::begin`].
 #[derive(Debug)]
 pub(super) struct Recorder<C>(Option<Box<Recording<C>>>);
 
@@ -42,9 +44,9 @@ pub(super) struct Recorder<C>(Option<Box<Recording<C>>>);
 struct Recording<C> {
     sequence: Sequence,
     commands: Vec<Stamped<C>>,
-    /// Of what commands answered, and of effects: apart, since effects may be polled later than the next
-    /// command is given.
-    answers: Digest,
+    /// The digests of the results of commands and of effects. They are separate, because effects may be
+    /// polled after the next command was applied.
+    results: Digest,
     effects: Digest,
     polled: u64,
 }
@@ -58,36 +60,37 @@ impl<C> Default for Recorder<C> {
 impl<C> Recorder<C> {
     pub(super) fn begin(&mut self, sequence: &Sequence) {
         let (sequence, commands) = (sequence.clone(), Vec::new());
-        let (answers, effects) = (Digest::default(), Digest::default());
-        self.0 = Some(Box::new(Recording { sequence, commands, answers, effects, polled: 0 }));
+        let (results, effects) = (Digest::default(), Digest::default());
+        self.0 = Some(Box::new(Recording { sequence, commands, results, effects, polled: 0 }));
     }
 
-    /// Whether commands are recorded. The one branch that a run without a log pays.
+    /// Returns whether commands are recorded. This is the one branch that a run without a log costs.
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Records a command, and with it how many effects those before it had: `waiting` are not polled yet.
+    /// Records a command, and adds the number of effects of earlier commands to the digest. `waiting` of them
+    /// are not polled yet.
     #[inline]
     pub(super) fn record(&mut self, waiting: usize, command: impl FnOnce() -> C) {
         if let Some(recording) = &mut self.0 {
-            recording.answers.made(recording.polled + waiting as u64);
+            recording.results.add_effect_count(recording.polled + waiting as u64);
             recording.push(command());
         }
     }
 
-    /// Adds the answer to a command to the digest.
+    /// Adds the result of a command to the digest.
     #[inline]
-    pub(super) fn answered(&mut self, feed: impl FnOnce(&mut Digest)) {
+    pub(super) fn add_result(&mut self, feed: impl FnOnce(&mut Digest)) {
         if let Some(recording) = &mut self.0 {
-            feed(&mut recording.answers);
+            feed(&mut recording.results);
         }
     }
 
     /// Adds an effect to the digest.
     #[inline]
-    pub(super) fn polled(&mut self, feed: impl FnOnce(&mut Digest)) {
+    pub(super) fn add_effect(&mut self, feed: impl FnOnce(&mut Digest)) {
         if let Some(recording) = &mut self.0 {
             recording.polled += 1;
             feed(&mut recording.effects);
@@ -99,7 +102,7 @@ impl<C> Recorder<C> {
     }
 
     pub(super) fn digest(&self) -> u64 {
-        self.0.as_ref().map_or(0, |recording| recording.answers.and(recording.effects))
+        self.0.as_ref().map_or(0, |recording| recording.results.and(recording.effects))
     }
 }
 
@@ -124,21 +127,21 @@ impl core::fmt::Debug for Digest {
 }
 
 impl Digest {
-    /// One number for two digests.
+    /// Combines two digests into one number.
     pub(super) fn and(self, other: Self) -> u64 {
         let mut both = self;
         both.hash_words([other.0.finish()]);
         both.0.finish()
     }
 
-    pub(super) fn hash_words<const N: usize>(&mut self, hash_words: [u64; N]) {
-        for word in hash_words {
+    pub(super) fn hash_words<const N: usize>(&mut self, words: [u64; N]) {
+        for word in words {
             self.0.write_u64(word);
         }
     }
 
-    /// So many effects had been made before the next command.
-    pub(super) fn made(&mut self, effects: u64) {
+    /// Adds the number of effects that existed before the next command.
+    pub(super) fn add_effect_count(&mut self, effects: u64) {
         self.hash_words([4, effects]);
     }
 

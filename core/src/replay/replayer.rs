@@ -1,4 +1,4 @@
-//! New machines, and the recorded commands of others applied to them.
+//! Creates new machines and applies recorded commands to them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,13 +12,14 @@ use crate::pipeline::{Column, Pipeline, PipelineConfig, PipelineError, Plan, Pla
 use crate::request::{RequestAdmission, RequestConfig};
 use crate::task::BoxedPolicy;
 
-/// What the machines of a run are made of: the first line of a log.
+/// The configuration of the machines of a run: the first line of a log.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Header {
-    /// [`SCHEMA`](super::SCHEMA).
+    /// The version of the format: [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
-    /// The plan, by its columns in the order of definition.
+    /// The columns of the plan, in definition order.
     pub columns: Vec<Column>,
     /// The settings of the run.
     pub pipeline: PipelineConfig,
@@ -27,7 +28,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header of a run.
+    /// Creates the header of a run.
     #[must_use]
     pub fn new(plan: &Plan, pipeline: &PipelineConfig, requests: &RequestConfig) -> Self {
         let columns = plan.columns().to_vec();
@@ -35,44 +36,44 @@ impl Header {
     }
 }
 
-/// Why a log cannot be replayed.
+/// The reason why a log cannot be replayed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// Another version of the format.
+    /// The log has another version of the format.
     #[error("the log has schema {found}; this version reads {}", super::SCHEMA)]
     Schema {
-        /// What it has.
+        /// The version of the log.
         found: u32,
     },
-    /// Entries are missing, doubled or out of order.
+    /// Entries are missing, duplicated or out of order.
     #[error("entry {expected} is missing: entry {found} comes in its place")]
     Gap {
-        /// The number that was due.
+        /// The expected number.
         expected: u32,
-        /// The number that came.
+        /// The number that was found instead.
         found: u32,
     },
-    /// The columns make no plan.
+    /// The columns do not form a valid plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The settings of the run are refused.
+    /// The settings of the run are invalid.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
-    /// A setting of request admission is refused.
+    /// A setting of request admission is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The log says that code of the host's own was used.
+    /// The run used custom code of the host.
     #[error("entry {n}: {what} is code of the host's own, which a log cannot hold")]
     Foreign {
-        /// The entry.
+        /// The number of the entry.
         n: u32,
-        /// What it is.
+        /// The kind of code.
         what: String,
     },
 }
 
-/// The two machines of a run, to which the commands of another run are applied.
+/// The two machines of a replay, to which recorded commands are applied.
 #[derive(Debug)]
 pub struct Replay {
     pipeline: Recorded<Pipeline>,
@@ -81,12 +82,12 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Machines as they were before the first command.
+    /// Creates the machines in their state before the first command.
     pub fn new(header: &Header) -> Result<Self, ReplayError> {
         Self::of(header, |plan| Pipeline::new(plan, header.pipeline.clone()))
     }
 
-    /// The same for a run under a task policy of one's own.
+    /// Creates the machines of a run with a custom task policy.
     pub fn with_policy(header: &Header, policy: BoxedPolicy) -> Result<Self, ReplayError> {
         Self::of(header, |plan| Pipeline::with_policy(plan, header.pipeline.clone(), policy))
     }
@@ -99,7 +100,7 @@ impl Replay {
         let plan = columns.fold(PlanBuilder::new(), PlanBuilder::column).build()?;
         let mut pipeline = Recorded::new(make(plan)?);
         let mut admission = Recorded::new(RequestAdmission::new(header.requests.clone())?);
-        // For their digests.
+        // Recording is needed only for the digests.
         let sequence = Sequence::default();
         pipeline.start_recording(&sequence);
         admission.start_recording(&sequence);
@@ -122,26 +123,26 @@ impl Replay {
         }
         while self.pipeline.poll_effect().is_some() {}
         while self.admission.poll_effect().is_some() {}
-        // The same commands again.
+        // These are the same commands again, so they are discarded.
         self.pipeline.take_commands();
         self.admission.take_commands();
         Ok(())
     }
 
-    /// Hashes over every decision so far: of the pipeline, and of request admission. Equal to
-    /// [`Recorded::decision_digest`] of the run's machines, once it has drained their effects.
+    /// Returns hashes over every decision so far: of the pipeline and of request admission. They equal
+    /// [`Recorded::decision_digest`] of the run's machines once their effects were drained.
     #[must_use]
     pub fn digest(&self) -> (u64, u64) {
         (self.pipeline.decision_digest(), self.admission.decision_digest())
     }
 
-    /// The pipeline as it stands.
+    /// Returns the pipeline in its current state.
     #[must_use]
     pub fn pipeline(&self) -> &Pipeline {
         &self.pipeline
     }
 
-    /// Request admission as it stands.
+    /// Returns request admission in its current state.
     #[must_use]
     pub fn admission(&self) -> &RequestAdmission {
         &self.admission

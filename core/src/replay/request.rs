@@ -1,4 +1,4 @@
-//! The commands of recorded request admission. See [`RequestAdmission`] for what each does.
+//! The commands of a recorded request admission. [`RequestAdmission`] describes each command.
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -24,13 +24,13 @@ impl Machine for RequestAdmission {
     }
 }
 
-/// Code of the host's own, which a log cannot hold.
+/// Custom code of the host, which a log cannot contain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ForeignCode(pub(super) &'static str);
 
-/// Registration. A command that is refused changes nothing and is not recorded.
+/// Registration. A command that fails changes nothing and is not recorded.
 impl Recorded<RequestAdmission> {
-    /// [`RequestAdmission::register`]
+    /// Calls [`RequestAdmission::register`], and records it unless it fails.
     pub fn register(
         &mut self,
         now: Instant,
@@ -50,28 +50,29 @@ impl Recorded<RequestAdmission> {
         self.record_accepted(command, answer)
     }
 
-    /// [`RequestAdmission::resource`]
+    /// Calls [`RequestAdmission::resource`], and records it unless it fails.
     pub fn resource(&mut self, owner: ProviderModelId, domain: Domain) -> Result<ResourceId, ConfigError> {
         let command = self.prepare(|| RequestCommand::Resource { owner, domain: domain.clone() });
         let answer = self.machine.resource(owner, domain);
         self.record_accepted(command, answer)
     }
 
-    /// [`RequestAdmission::configure`]
+    /// Calls [`RequestAdmission::configure`], and records it unless it fails.
     pub fn configure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         let command = self.prepare(|| RequestCommand::Configure { now, resource, config: config.clone() });
         let answer = self.machine.configure(now, resource, config);
         self.record_accepted(command, answer)
     }
 
-    /// [`RequestAdmission::reconfigure`]
+    /// Calls [`RequestAdmission::reconfigure`], and records it unless it fails.
     pub fn reconfigure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         let command = self.prepare(|| RequestCommand::Reconfigure { now, resource, config: config.clone() });
         let answer = self.machine.reconfigure(now, resource, config);
         self.record_accepted(command, answer)
     }
 
-    /// [`RequestAdmission::set_algorithm`]. The log then says that it cannot be replayed.
+    /// Calls [`RequestAdmission::set_algorithm`], and records it unless it fails. The log then cannot be
+    /// replayed.
     pub fn set_algorithm(
         &mut self,
         now: Instant,
@@ -83,7 +84,7 @@ impl Recorded<RequestAdmission> {
         self.record_accepted(command, answer)
     }
 
-    /// [`RequestAdmission::choose_algorithm`]
+    /// Calls [`RequestAdmission::choose_algorithm`], and records it unless it fails.
     pub fn choose_algorithm(
         &mut self,
         now: Instant,
@@ -95,7 +96,7 @@ impl Recorded<RequestAdmission> {
         self.record_accepted(command, answer)
     }
 
-    /// [`RequestAdmission::set_budgets`]
+    /// Calls [`RequestAdmission::set_budgets`], and records it unless it fails.
     pub fn set_budgets(
         &mut self,
         now: Instant,
@@ -107,26 +108,27 @@ impl Recorded<RequestAdmission> {
         self.record_accepted(command, answer)
     }
 
-    /// [`RequestAdmission::correct_budget`]
+    /// Records and calls [`RequestAdmission::correct_budget`].
     pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, correction: &Correction) -> bool {
         self.record(|| RequestCommand::CorrectBudget { now, resource, correction: *correction });
         self.machine.correct_budget(now, resource, correction)
     }
 
-    /// [`RequestAdmission::rate_limit_feedback`]
+    /// Records and calls [`RequestAdmission::rate_limit_feedback`].
     pub fn rate_limit_feedback(&mut self, now: Instant, lease: LeaseId, corrections: &[Correction]) -> bool {
         self.record(|| RequestCommand::RateLimitFeedback { now, lease, corrections: corrections.to_vec() });
         self.machine.rate_limit_feedback(now, lease, corrections)
     }
 
-    /// [`RequestAdmission::group`]
+    /// Calls [`RequestAdmission::group`], and records it unless it fails.
     pub fn group(&mut self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
         let command = self.prepare(|| RequestCommand::Group { name: name.to_string(), weight });
         let answer = self.machine.group(name, weight);
         self.record_accepted(command, answer)
     }
 
-    /// [`RequestAdmission::group_of_tenant`]. Recorded as the group that it adds, if it adds one.
+    /// Does the same as [`RequestAdmission::group_of_tenant`]. A group that it adds is recorded as
+    /// [`RequestCommand::Group`].
     pub fn group_of_tenant(&mut self, name: &str) -> Result<GroupId, ConfigError> {
         match self.machine.tenant_group(name) {
             Ok(group) => Ok(group),
@@ -134,14 +136,14 @@ impl Recorded<RequestAdmission> {
         }
     }
 
-    /// [`RequestAdmission::set_resource_weight`]
+    /// Calls [`RequestAdmission::set_resource_weight`], and records it unless it fails.
     pub fn set_resource_weight(&mut self, resource: ResourceId, weight: f64) -> Result<(), ConfigError> {
         let command = self.prepare(|| RequestCommand::SetResourceWeight { resource, weight });
         let answer = self.machine.set_resource_weight(resource, weight);
         self.record_accepted(command, answer)
     }
 
-    /// [`RequestAdmission::fallbacks`]
+    /// Calls [`RequestAdmission::fallbacks`], and records it unless it fails.
     pub fn fallbacks(&mut self, resources: &[ResourceId]) -> Result<FallbackId, ConfigError> {
         let command = self.prepare(|| RequestCommand::Fallbacks { resources: resources.to_vec() });
         let answer = self.machine.fallbacks(resources);
@@ -151,25 +153,25 @@ impl Recorded<RequestAdmission> {
 
 /// Calls and time.
 impl Recorded<RequestAdmission> {
-    /// [`RequestAdmission::try_acquire`]
+    /// Records and calls [`RequestAdmission::try_acquire`].
     #[inline]
     pub fn try_acquire(&mut self, now: Instant, request: &Request) -> Result<RequestLease, Denial> {
         self.record(|| RequestCommand::TryAcquire { now, request: *request });
         let answer = self.machine.try_acquire(now, request);
-        self.recorder.answered(|digest| digest.tried(&answer));
+        self.recorder.add_result(|digest| digest.try_acquired(&answer));
         answer
     }
 
-    /// [`RequestAdmission::acquire`]
+    /// Records and calls [`RequestAdmission::acquire`].
     #[inline]
     pub fn acquire(&mut self, now: Instant, request: &Request) -> Acquire {
         self.record(|| RequestCommand::Acquire { now, request: *request });
         let answer = self.machine.acquire(now, request);
-        self.recorder.answered(|digest| digest.acquired(&answer));
+        self.recorder.add_result(|digest| digest.acquired(&answer));
         answer
     }
 
-    /// [`RequestAdmission::acquire_yielding`]
+    /// Records and calls [`RequestAdmission::acquire_yielding`].
     pub fn acquire_yielding(
         &mut self,
         now: Instant,
@@ -179,53 +181,53 @@ impl Recorded<RequestAdmission> {
     ) -> Acquire {
         self.record(|| RequestCommand::AcquireYielding { now, request: *request, token });
         let answer = self.machine.acquire_yielding(now, request, token, tasks);
-        self.recorder.answered(|digest| digest.acquired(&answer));
+        self.recorder.add_result(|digest| digest.acquired(&answer));
         answer
     }
 
-    /// [`RequestAdmission::resume_yielded`]
+    /// Records and calls [`RequestAdmission::resume_yielded`].
     pub fn resume_yielded(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
         self.record(|| RequestCommand::ResumeYielded { now });
         self.machine.resume_yielded(now, tasks);
     }
 
-    /// [`RequestAdmission::reject_stopping`]
+    /// Records and calls [`RequestAdmission::reject_stopping`].
     pub fn reject_stopping(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
         self.record(|| RequestCommand::RejectStopping { now });
         self.machine.reject_stopping(now, tasks);
     }
 
-    /// [`RequestAdmission::cancel`]
+    /// Records and calls [`RequestAdmission::cancel`].
     pub fn cancel(&mut self, now: Instant, waiter: WaiterId) -> bool {
         self.record(|| RequestCommand::Cancel { now, waiter });
         self.machine.cancel(now, waiter)
     }
 
-    /// [`RequestAdmission::release`]
+    /// Records and calls [`RequestAdmission::release`].
     #[inline]
     pub fn release(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> ReleaseAnswer {
         self.record(|| RequestCommand::Release { now, lease: lease.id(), done: *done });
         self.machine.release(now, lease, done)
     }
 
-    /// [`RequestAdmission::finish`]
+    /// Records and calls [`RequestAdmission::finish`].
     #[inline]
     pub fn finish(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> AfterCall {
         self.record(|| RequestCommand::Finish { now, lease: lease.id(), done: *done });
         let answer = self.machine.finish(now, lease, done);
-        self.recorder.answered(|digest| digest.finished(answer));
+        self.recorder.add_result(|digest| digest.finished(answer));
         answer
     }
 
-    /// [`RequestAdmission::retry`]
+    /// Records and calls [`RequestAdmission::retry`].
     pub fn retry(&mut self, now: Instant, request: &Request, retry: Retry) -> Acquire {
         self.record(|| RequestCommand::Retry { now, request: *request, retry });
         let answer = self.machine.retry(now, request, retry);
-        self.recorder.answered(|digest| digest.acquired(&answer));
+        self.recorder.add_result(|digest| digest.acquired(&answer));
         answer
     }
 
-    /// [`RequestAdmission::retry_yielding`]
+    /// Records and calls [`RequestAdmission::retry_yielding`].
     pub fn retry_yielding(
         &mut self,
         now: Instant,
@@ -236,35 +238,35 @@ impl Recorded<RequestAdmission> {
     ) -> Acquire {
         self.record(|| RequestCommand::RetryYielding { now, request: *request, retry, token });
         let answer = self.machine.retry_yielding(now, request, retry, token, tasks);
-        self.recorder.answered(|digest| digest.acquired(&answer));
+        self.recorder.add_result(|digest| digest.acquired(&answer));
         answer
     }
 
-    /// [`RequestAdmission::reopen`]
+    /// Records and calls [`RequestAdmission::reopen`].
     pub fn reopen(&mut self, now: Instant, model: ProviderModelId) -> bool {
         self.record(|| RequestCommand::Reopen { now, model });
         self.machine.reopen(now, model)
     }
 
-    /// [`RequestAdmission::set_health_calls`]
+    /// Records and calls [`RequestAdmission::set_health_calls`].
     pub fn set_health_calls(&mut self, now: Instant, resource: ResourceId, makes_them: bool) -> bool {
         self.record(|| RequestCommand::SetHealthCalls { now, resource, makes_them });
         self.machine.set_health_calls(now, resource, makes_them)
     }
 
-    /// [`RequestAdmission::handle_timeout`]
+    /// Records and calls [`RequestAdmission::handle_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         self.record(|| RequestCommand::HandleTimeout { now });
         self.machine.handle_timeout(now);
     }
 
-    /// [`RequestAdmission::shutdown`]
+    /// Records and calls [`RequestAdmission::shutdown`].
     pub fn shutdown(&mut self, now: Instant) {
         self.record(|| RequestCommand::Shutdown { now });
         self.machine.shutdown(now);
     }
 
-    /// Applies a recorded command. What it answers is not kept.
+    /// Applies a recorded command and discards its result.
     pub(super) fn apply(&mut self, command: &RequestCommand, tasks: &mut dyn TaskResources) -> Result<(), ForeignCode> {
         match command {
             RequestCommand::Register { now, provider, model, alias, max_parallel } => {
@@ -328,22 +330,22 @@ impl Recorded<RequestAdmission> {
     }
 }
 
-/// Effects and events. They are no commands: polling decides nothing.
+/// Effects and events. They are not commands, because polling makes no decision.
 impl Recorded<RequestAdmission> {
-    /// [`RequestAdmission::poll_effect`]
+    /// Calls [`RequestAdmission::poll_effect`], and adds the effect to the digest.
     #[inline]
     pub fn poll_effect(&mut self) -> Option<Effect> {
         let effect = self.machine.poll_effect()?;
-        self.recorder.polled(|digest| digest.request(&effect));
+        self.recorder.add_effect(|digest| digest.request_effect(&effect));
         Some(effect)
     }
 
-    /// [`RequestAdmission::set_interest`]
+    /// Calls [`RequestAdmission::set_interest`].
     pub fn set_interest(&mut self, now: Instant, interest: Interest) {
         self.machine.set_interest(now, interest);
     }
 
-    /// [`RequestAdmission::poll_event`]
+    /// Calls [`RequestAdmission::poll_event`].
     pub fn poll_event(&mut self) -> Option<RequestEvent> {
         self.machine.poll_event()
     }

@@ -1,4 +1,4 @@
-//! A log told again gives the same decisions.
+//! Tests that a replayed log gives the same decisions.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use crate::sim::scenario::builtin;
 use crate::sim::world::World;
 use crate::time::Instant;
 
-/// A run of the first built-in scenario: its header, its log, its digests.
+/// Runs the first built-in scenario. Returns its header, its log and its digests.
 fn log_of(seed: u64) -> (Header, Vec<Stamped<Command>>, (u64, u64)) {
     let (header, mut world) = World::recorded(&builtin()[0], seed).unwrap();
     while world.step() {}
@@ -35,7 +35,7 @@ fn every_built_in_scenario_is_replayed_to_the_same_digests() {
 }
 
 #[test]
-fn recording_changes_nothing_and_a_world_without_it_takes_nothing_down() {
+fn recording_changes_no_decision_and_is_off_by_default() {
     let mut plain = World::new(&builtin()[0], 3).unwrap();
     let (_, mut recorded) = World::recorded(&builtin()[0], 3).unwrap();
     while plain.step() {}
@@ -45,27 +45,27 @@ fn recording_changes_nothing_and_a_world_without_it_takes_nothing_down() {
 }
 
 #[test]
-fn other_decisions_have_another_digest() {
+fn different_decisions_have_different_digests() {
     let (header, mut log, digests) = log_of(1);
     assert_ne!(log_of(2).2, digests);
-    // The first answer, as a refusal.
-    let late = log.iter_mut().find_map(|entry| match &mut entry.command {
+    // Changes the first answer into a rate limit.
+    let completion = log.iter_mut().find_map(|entry| match &mut entry.command {
         Command::Request(RequestCommand::Finish { done, .. }) if done.retry_after.is_none() => Some(done),
         _ => None,
     });
-    *late.unwrap() = crate::request::Completion::rate_limited(None);
+    *completion.unwrap() = crate::request::Completion::rate_limited(None);
     assert_ne!(replayed(&header, &log), Ok(digests));
 }
 
 #[test]
-fn a_log_with_a_gap_is_refused_where_it_is() {
+fn the_replay_of_a_log_fails_at_its_first_gap() {
     let (header, mut log, _) = log_of(1);
     log.remove(100);
     assert_eq!(replayed(&header, &log), Err(ReplayError::Gap { expected: 100, found: 101 }));
 }
 
 #[test]
-fn a_header_of_another_version_or_with_columns_that_make_no_plan_is_refused() {
+fn a_header_of_another_version_or_with_an_invalid_plan_is_rejected() {
     let (header, ..) = log_of(1);
     let later = Header { schema: SCHEMA + 1, ..header.clone() };
     assert_eq!(Replay::new(&later).unwrap_err(), ReplayError::Schema { found: SCHEMA + 1 });
@@ -74,7 +74,7 @@ fn a_header_of_another_version_or_with_columns_that_make_no_plan_is_refused() {
 }
 
 #[test]
-fn a_limit_algorithm_of_ones_own_cannot_be_replayed_and_the_log_says_so() {
+fn the_replay_of_a_custom_limit_algorithm_fails_with_its_entry() {
     let plan = PlanBuilder::new().column(Column::new("a", Strategy::Cell)).build().unwrap();
     let header = Header::new(&plan, &PipelineConfig::default(), &RequestConfig::default());
     let mut admission = Recorded::new(RequestAdmission::new(RequestConfig::default()).unwrap());
@@ -83,6 +83,6 @@ fn a_limit_algorithm_of_ones_own_cannot_be_replayed_and_the_log_says_so() {
     let chat = admission.resource(model, Domain::Chat).expect("a known model");
     admission.set_algorithm(Instant::ZERO, chat, alloc::boxed::Box::new(Fixed::new(2))).unwrap();
     let log = merge(Vec::new(), admission.take_commands());
-    let refused = replayed(&header, &log).unwrap_err();
-    assert_eq!(refused.to_string(), "entry 2: a limit algorithm is code of the host's own, which a log cannot hold");
+    let error = replayed(&header, &log).unwrap_err();
+    assert_eq!(error.to_string(), "entry 2: a limit algorithm is code of the host's own, which a log cannot hold");
 }

@@ -1,4 +1,4 @@
-//! A log is read in one way, whole or cut.
+//! Tests of reading complete and truncated logs.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -7,7 +7,7 @@ use super::*;
 use crate::sim::scenario::builtin;
 use crate::sim::world::World;
 
-/// The lines of a run of the first built-in scenario, and its digests.
+/// Runs the first built-in scenario. Returns the lines of its log and its digests.
 fn lines() -> (Vec<LogLine>, (u64, u64)) {
     let (header, mut world) = World::recorded(&builtin()[0], 1).unwrap();
     while world.step() {}
@@ -28,11 +28,11 @@ fn read_all(lines: impl IntoIterator<Item = Result<LogLine, UnreadableLine>>) ->
     Ok(reader.finish()?.replay()?)
 }
 
-fn half() -> Result<LogLine, UnreadableLine> {
-    Err(UnreadableLine::NotJson("half".into()))
+fn incomplete_line() -> Result<LogLine, UnreadableLine> {
+    Err(UnreadableLine::NotJson("incomplete_line".into()))
 }
 
-fn refused(lines: impl IntoIterator<Item = LogLine>) -> (usize, LineError) {
+fn line_error(lines: impl IntoIterator<Item = LogLine>) -> (usize, LineError) {
     match read(lines) {
         Err(LogError::Line { line, why }) => (line, why),
         other => panic!("{other:?}"),
@@ -40,7 +40,7 @@ fn refused(lines: impl IntoIterator<Item = LogLine>) -> (usize, LineError) {
 }
 
 #[test]
-fn a_whole_log_is_told_and_compared() {
+fn a_complete_log_is_replayed_and_compared() {
     let (lines, digests) = lines();
     let replayed = read(lines.clone()).unwrap();
     assert_eq!((replayed.entries, replayed.left_out), (lines.len() as u64 - 2, 0));
@@ -57,7 +57,7 @@ fn a_log_with_the_end_of_another_run_differs() {
 }
 
 #[test]
-fn a_shuffled_log_is_told_in_the_order_of_its_numbers() {
+fn a_shuffled_log_is_replayed_in_the_order_of_its_numbers() {
     let (mut lines, digests) = lines();
     let last = lines.len() - 1;
     lines[1..last].reverse();
@@ -65,7 +65,7 @@ fn a_shuffled_log_is_told_in_the_order_of_its_numbers() {
 }
 
 #[test]
-fn a_log_that_was_cut_is_told_up_to_its_first_gap_and_compared_with_nothing() {
+fn a_truncated_log_is_replayed_up_to_its_first_gap_and_not_compared() {
     let (mut lines, _) = lines();
     lines.truncate(101);
     let replayed = read(lines.clone()).unwrap();
@@ -76,38 +76,42 @@ fn a_log_that_was_cut_is_told_up_to_its_first_gap_and_compared_with_nothing() {
 }
 
 #[test]
-fn half_a_line_is_forgiven_where_a_run_was_killed_and_nowhere_else() {
+fn an_incomplete_line_is_accepted_only_as_the_last_line_of_a_truncated_log() {
     let (lines, _) = lines();
     let cut = |at: usize| lines[..at].iter().cloned().map(Ok);
-    assert_eq!(read_all(cut(101).chain([half()])).unwrap().entries, 100);
-    let wrong = |line| LogError::Line { line, why: LineError::Unreadable("half".into()) };
-    assert_eq!(read_all(cut(101).chain([half()]).chain([Ok(lines[101].clone())])), Err(wrong(102)));
-    assert_eq!(read_all([half()]), Err(wrong(1)), "a log has a header at least");
-    let other = Err(UnreadableLine::OtherShape("half".into()));
-    assert_eq!(read_all(cut(101).chain([other])), Err(wrong(102)), "it was never half of a line");
+    assert_eq!(read_all(cut(101).chain([incomplete_line()])).unwrap().entries, 100);
+    let wrong = |line| LogError::Line { line, why: LineError::Unreadable("incomplete_line".into()) };
+    assert_eq!(read_all(cut(101).chain([incomplete_line()]).chain([Ok(lines[101].clone())])), Err(wrong(102)));
+    assert_eq!(read_all([incomplete_line()]), Err(wrong(1)), "a log must have a header");
+    let other = Err(UnreadableLine::OtherShape("incomplete_line".into()));
+    assert_eq!(read_all(cut(101).chain([other])), Err(wrong(102)), "other JSON is not an incomplete line");
     let after = LogError::Line { line: lines.len() + 1, why: LineError::AfterTheEnd };
-    assert_eq!(read_all(cut(lines.len()).chain([half()])), Err(after));
+    assert_eq!(read_all(cut(lines.len()).chain([incomplete_line()])), Err(after));
 }
 
 #[test]
-fn a_whole_log_with_a_gap_is_refused_at_it() {
+fn the_replay_of_a_complete_log_with_a_gap_fails_at_the_gap() {
     let (mut lines, _) = lines();
     lines[81] = lines[82].clone();
     assert_eq!(read(lines), Err(LogError::Replay(ReplayError::Gap { expected: 80, found: 81 })));
 }
 
 #[test]
-fn a_log_that_is_none_is_refused_at_its_line() {
+fn an_invalid_log_is_rejected_with_its_line() {
     let (lines, digests) = lines();
     let (count, header, end) = (lines.len(), lines[0].clone(), lines[lines.len() - 1].clone());
-    assert_eq!(refused([]), (1, LineError::Empty));
-    assert_eq!(refused(lines[1..].to_vec()), (1, LineError::NotAHeader));
-    assert_eq!(refused([LogLine::default()]), (1, LineError::NotAHeader));
-    assert_eq!(refused([header.clone(), header.clone()]), (2, LineError::SecondHeader));
-    assert_eq!(refused([header.clone(), LogLine::default()]), (2, LineError::NoKind));
-    assert_eq!(refused(lines.iter().cloned().chain([end])), (count + 1, LineError::AfterTheEnd), "it ends twice");
-    let lost = refused([header, LogLine::end(1, digests)]);
-    assert_eq!(lost, (2, LineError::OtherCount { said: 1, found: 0 }));
-    let message = LogError::Line { line: lost.0, why: lost.1 }.to_string();
-    assert_eq!(message, "line 2: this is no line of a decision log: it ends 1 commands, and there are 0");
+    assert_eq!(line_error([]), (1, LineError::Empty));
+    assert_eq!(line_error(lines[1..].to_vec()), (1, LineError::NotAHeader));
+    assert_eq!(line_error([LogLine::default()]), (1, LineError::NotAHeader));
+    assert_eq!(line_error([header.clone(), header.clone()]), (2, LineError::SecondHeader));
+    assert_eq!(line_error([header.clone(), LogLine::default()]), (2, LineError::NoKind));
+    assert_eq!(
+        line_error(lines.iter().cloned().chain([end])),
+        (count + 1, LineError::AfterTheEnd),
+        "a second end line"
+    );
+    let missing = line_error([header, LogLine::end(1, digests)]);
+    assert_eq!(missing, (2, LineError::OtherCount { said: 1, found: 0 }));
+    let message = LogError::Line { line: missing.0, why: missing.1 }.to_string();
+    assert_eq!(message, "line 2: this is no line of a decision log: the end line counts 1 commands, and there are 0");
 }

@@ -138,6 +138,8 @@ impl WaiterId {
 }
 
 /// The result of [`RequestAdmission::acquire`](super::RequestAdmission::acquire).
+///
+/// The enum is exhaustive: a caller must handle every result.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Acquire {
@@ -151,6 +153,8 @@ pub enum Acquire {
 
 /// What the caller must do after a call has ended: the result of
 /// [`RequestAdmission::finish`](super::RequestAdmission::finish).
+///
+/// The enum is exhaustive: a caller must handle every result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum AfterCall {

@@ -19,6 +19,8 @@ use crate::time::{Duration, Instant};
 /// is down, no call is sent during a pause; then one call is sent as the probe. Any response to the probe,
 /// also a rejection, means that the provider is back, and limits climb from 1 to their previous values. The
 /// pause doubles with each failed probe.
+///
+/// The enum is exhaustive: a host that displays the state must handle every state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "state", rename_all = "snake_case"))]
@@ -61,6 +63,7 @@ pub enum HealthState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum UnavailableCause {
     /// It was down for longer than [`patience`](super::HealthConfig::patience).
     Outage,
@@ -109,6 +112,7 @@ impl fmt::Display for UnavailableCause {
 /// The state of one resource at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct ResourceSnapshot {
     /// The instant of the snapshot.
     pub at: Instant,
@@ -165,6 +169,7 @@ pub struct ResourceSnapshot {
 /// The state of one provider and model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct ProviderModelSnapshot {
     /// The provider.
     pub provider: String,
@@ -187,6 +192,7 @@ pub struct ProviderModelSnapshot {
 /// The figures of a resource that change with each call, at one instant. Unlike a [`ResourceSnapshot`], they
 /// cost O(1) to read and allocate nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ResourceStats {
     /// The health of the provider and model, over all domains.
     pub health: HealthState,
@@ -215,6 +221,7 @@ pub struct ResourceStats {
 /// [`RequestAdmission::baseline`](super::RequestAdmission::baseline) returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct ResourceBaseline {
     /// The resource.
     pub resource: ResourceId,

@@ -1,13 +1,13 @@
-//! What a host lends to the async drivers: a clock, a timer, a way to spawn, a lock.
+//! The interface between a host and the async drivers: a clock, a timer, a spawner and a lock.
 //!
-//! The traits put no `Send` bound anywhere: a host that needs one states it on its own `impl`. A tokio host
-//! writes `impl<F: Future<Output = ()> + Send + 'static> Spawn<F> for TokioHost`, a browser host leaves
-//! `Send` out, and the same [`gate`](crate::gate) and [`driver`](crate::driver) run on both.
+//! The traits require `Send` nowhere. A host that needs it states it on its own `impl`. A tokio host writes
+//! `impl<F: Future<Output = ()> + Send + 'static> Spawn<F> for TokioHost`, and a browser host leaves `Send`
+//! out. The same [`gate`](crate::gate) and [`driver`](crate::driver) run on both.
 //!
-//! # A host of your own
+//! # Writing a host
 //!
-//! A host is some 30 lines: [`Clock`], [`Timer`], [`Spawn`] and [`Host`], which names the lock. These
-//! examples in `core/examples` have one each, with a gate and a pipeline on it. None has a line of `unsafe`.
+//! A host takes about 30 lines: [`Clock`], [`Timer`], [`Spawn`] and [`Host`], which names the lock. Each of
+//! these examples in `core/examples` has its own host, with a gate and a pipeline on it. None uses `unsafe`.
 //!
 //! | example | runtime | futures | lock |
 //! | --- | --- | --- | --- |
@@ -17,9 +17,9 @@
 //! | `host_on_embassy` | embassy, here on `std` | any | `tidegate-local-lock` |
 //! | `host_on_threads` | plain threads | `Send` | `parking_lot` |
 //!
-//! The author of a host checks it in a test: [`check_host`] for the clock, the timer and the lock,
-//! [`check_spawn`] and [`watch_shutdown`] for the spawner, and `check_threads` (feature `std`) for a host
-//! that is used on several threads. The examples do so, too.
+//! The author of a host checks it in a test: the clock, the timer and the lock with [`check_host`], the
+//! spawner with [`check_spawn`] and [`watch_shutdown`], and a host that is used on several threads with
+//! `check_threads` (feature `std`). The examples do this as well.
 
 mod check;
 
@@ -36,34 +36,35 @@ use crate::time::{Clock, Instant};
 
 /// Sleeps until an instant of the same clock.
 pub trait Timer {
-    /// Resolves at or after the asked instant; MUST NOT resolve before it. Dropping it MUST be harmless. It
-    /// wakes the waker of its latest poll.
+    /// A future that resolves at or after the requested instant. It MUST NOT resolve before it. Dropping it
+    /// MUST be harmless. It wakes the waker of its latest poll.
     type Sleep: Future<Output = ()>;
 
-    /// A sleep that ends at `at`; at once when `at` is past. An instant may be centuries away, up to
-    /// `u64::MAX` nanoseconds: such a sleep is pending, whatever the range of the runtime's own timer.
+    /// Returns a sleep that ends at `at`, or at once if `at` is in the past.
     ///
-    /// May be called on any thread that may hold a permit.
+    /// The instant may be centuries away, up to `u64::MAX` nanoseconds. Such a sleep stays pending,
+    /// regardless of the range of the runtime's own timer. May be called on any thread that may hold a
+    /// permit.
     fn sleep_until(&self, at: Instant) -> Self::Sleep;
 }
 
-/// Runs a future to its end, apart from the caller.
+/// Runs a future to its end, independently of the caller.
 ///
-/// The future's type is a parameter of the trait, so an implementor may ask more of it (`Send`, `'static`)
-/// than the drivers do. `spawn` MAY drop the future at once or at any later time: the drivers take a worker
-/// that is dropped so for lost, which ends the run with that cause unless it is being cancelled anyway. A
-/// runtime does so when it shuts down. While it runs, every future should get to its end: that is what
-/// [`check_spawn`] checks.
+/// The future's type is a parameter of the trait, so an implementor may require more of it (`Send`,
+/// `'static`) than the drivers do.
+///
+/// `spawn` MAY drop the future at once or later, as a runtime does when it shuts down. The drivers then treat
+/// a dropped worker as lost, which ends the run with that cause unless the run is already being cancelled.
+/// While the runtime runs, every future should run to its end. [`check_spawn`] checks this.
 pub trait Spawn<F> {
-    /// Starts `future`. MUST NOT poll it before returning while the caller holds a lock: the drivers never
-    /// do.
+    /// Starts `future`. MUST NOT poll it before returning while the caller holds a lock. The drivers never
+    /// hold one.
     fn spawn(&self, future: F);
 }
 
-/// A clock, a timer and a lock: all that [`Gate`](crate::gate::Gate) and [`driver::run`](crate::driver::run)
-/// ask of a runtime besides [`Spawn`].
+/// A clock, a timer and a lock: everything that [`Gate`](crate::gate::Gate) and
+/// [`driver::run`](crate::driver::run) need from a runtime besides [`Spawn`].
 pub trait Host: Clock + Timer + Clone {
-    /// The mutex to guard driver state with: a real one where threads exist, a checked cell where they do
-    /// not.
+    /// The mutex that guards driver state: a real one where threads exist, a checked cell where they do not.
     type Lock: lock_api::RawMutex;
 }

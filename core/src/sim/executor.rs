@@ -1,9 +1,9 @@
-//! A single-threaded executor in virtual time, to test what runs over a [`Host`].
+//! A single-threaded executor in virtual time, to test code that runs over a [`Host`].
 //!
-//! Ready tasks run in the order in which they were woken. When none is ready the clock jumps to the next
-//! instant somebody sleeps for, so an hour of waiting takes no time, no sleep is ever late, and equal
-//! programs run equally. What never happens shows as an answer instead of a hang: [`Executor::block_on`]
-//! returns [`Stalled`].
+//! Ready tasks run in the order in which they were woken. When none is ready, the clock jumps to the end of
+//! the next sleep. An hour of waiting therefore takes no time, no sleep ends late, and equal programs run
+//! equally. A future that can never end is reported instead of blocking: [`Executor::block_on`] returns
+//! [`Stalled`].
 //!
 //! ```
 //! use tidegate_core::runtime::{Spawn, Timer};
@@ -39,30 +39,33 @@ use crate::id::{SlotKey, Slots};
 use crate::runtime::{Host, Spawn, Timer};
 use crate::time::{Clock, Instant};
 
-/// Owns the tasks and the clock. Dropping it drops its tasks, as a runtime does that shuts down.
+/// Owns the tasks and the clock. Dropping it drops its tasks, as a runtime does on shutdown.
 pub struct Executor {
     core: Rc<Core>,
 }
 
-/// The executor as its tasks see it: a clock, a timer, a spawner. Clones are the same host.
+/// The host that an executor provides to its tasks: a clock, a timer and a spawner. Clones are the same
+/// host.
 pub struct SimHost {
     core: Rc<Core>,
 }
 
-/// Nothing is ready and nobody sleeps: the awaited future can never end.
+/// The error of an executor that has neither a ready task nor an armed timer: the awaited future can never
+/// end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stalled at {at}: nothing is ready, no timer is armed, and {tasks} tasks wait")]
 pub struct Stalled {
-    /// When.
+    /// The time of the stall.
     pub at: Instant,
-    /// Spawned tasks that have not ended.
+    /// The number of spawned tasks that have not ended.
     pub tasks: usize,
 }
 
 struct Core {
     now: Cell<Instant>,
     tasks: RefCell<Slots<Option<Task>>>,
-    /// Tasks to poll, oldest wake first. A task is in it at most once. Wakers push to it from any thread.
+    /// The tasks to poll, oldest wake first. Each task is in it at most once. Wakers push to it from any
+    /// thread.
     ready: Arc<SegQueue<Runnable>>,
     timers: RefCell<Timers>,
     closed: Cell<bool>,
@@ -73,7 +76,7 @@ struct Task {
     waker: Arc<TaskWaker>,
 }
 
-/// What is polled.
+/// A future that can be polled.
 #[derive(Clone, Copy)]
 enum Runnable {
     Task(SlotKey),
@@ -87,7 +90,7 @@ struct TaskWaker {
     ready: Arc<SegQueue<Runnable>>,
 }
 
-/// Sleeps by their end, and in the order of their first poll where that is equal.
+/// The wakers of sleeps, ordered by the end of the sleep, then by its first poll.
 #[derive(Default)]
 struct Timers {
     armed: BTreeMap<(Instant, u64), Waker>,
@@ -95,7 +98,7 @@ struct Timers {
 }
 
 impl Executor {
-    /// An executor whose clock stands at [`Instant::ZERO`].
+    /// Creates an executor with the clock at [`Instant::ZERO`].
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -109,13 +112,16 @@ impl Executor {
         }
     }
 
-    /// The host to hand to a gate or a run.
+    /// Returns the host to pass to a gate or a run.
     #[must_use]
     pub fn host(&self) -> SimHost {
         SimHost { core: Rc::clone(&self.core) }
     }
 
-    /// Runs `future` to its end, and everything spawned along with it for as long.
+    /// Runs `future` to its end, together with all spawned tasks.
+    ///
+    /// # Errors
+    /// Fails with [`Stalled`] if the future has not ended, nothing is ready, and no timer is armed.
     pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output, Stalled> {
         let mut future = core::pin::pin!(future);
         let waker = TaskWaker::new(Runnable::Awaited, Arc::clone(&self.core.ready));
@@ -136,7 +142,7 @@ impl Executor {
         }
     }
 
-    /// Runs everything up to and including the instant `at`, where the clock then stands.
+    /// Runs everything up to and including the instant `at`, and moves the clock there.
     pub fn run_until(&self, at: Instant) {
         self.run_while_due(at);
         self.core.now.set(self.core.now.get().max(at));
@@ -145,14 +151,15 @@ impl Executor {
     /// Runs everything that is ready now, without moving the clock.
     pub fn run_ready(&self) {
         while let Some(next) = self.core.ready.pop() {
-            // A wake of a `block_on` that has returned is nobody's.
+            // A wake-up of a `block_on` that has returned has no effect.
             if let Runnable::Task(task) = next {
                 self.core.poll_task(task);
             }
         }
     }
 
-    /// Runs until nothing is ready and nobody sleeps. Never returns for a program that sleeps for ever anew.
+    /// Runs until nothing is ready and no timer is armed. Never returns for a program that keeps starting
+    /// sleeps.
     pub fn run(&self) {
         self.run_while_due(Instant::MAX);
     }
@@ -164,13 +171,13 @@ impl Executor {
         }
     }
 
-    /// Spawned tasks that have not ended.
+    /// Returns the number of spawned tasks that have not ended.
     #[must_use]
     pub fn tasks(&self) -> usize {
         self.core.tasks.borrow().len()
     }
 
-    /// Sleeps that somebody waits for. Counts how many timers a program keeps.
+    /// Returns the number of armed timers: sleeps that were polled and have not ended.
     #[must_use]
     pub fn armed_timers(&self) -> usize {
         self.core.timers.borrow().armed.len()
@@ -185,8 +192,8 @@ impl Default for Executor {
 
 impl Drop for Executor {
     fn drop(&mut self) {
-        // Tasks hold the host, which holds the tasks. A task that is dropped may spawn another: refused from
-        // here on.
+        // Tasks hold the host, which holds the tasks. A dropped task may spawn another one, which is ignored
+        // from here on.
         self.core.closed.set(true);
         let keys: Vec<SlotKey> = self.core.tasks.borrow().iter().map(|(key, _)| key).collect();
         for key in keys {
@@ -198,19 +205,19 @@ impl Drop for Executor {
 
 impl Core {
     fn poll_task(&self, key: SlotKey) {
-        // Out of its slot while it runs: it may spawn. A panic drops it, as runtimes do.
-        let taken = self.tasks.borrow_mut().get_mut(key).and_then(Option::take);
-        let Some(mut task) = taken else { return };
+        // The task is out of its slot while it runs, because it may spawn. A panic drops it, as runtimes do.
+        let task = self.tasks.borrow_mut().get_mut(key).and_then(Option::take);
+        let Some(mut task) = task else { return };
         task.waker.queued.store(false, Ordering::Release);
         let vacant = Vacant { core: self, key: Some(key) };
         let waker = Waker::from(Arc::clone(&task.waker));
         if task.future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-            vacant.keep(task);
+            vacant.put_back(task);
         }
     }
 
-    /// Moves the clock to the next instant up to `limit` that somebody sleeps for, and wakes all who do.
-    /// False when there is none.
+    /// Moves the clock to the end of the next sleep, if that is at most `limit`, and wakes all sleeps that
+    /// end then. Returns `false` if there is none.
     fn jump(&self, limit: Instant) -> bool {
         let Some(at) = self.timers.borrow().next().filter(|at| *at <= limit) else { return false };
         self.now.set(self.now.get().max(at));
@@ -222,17 +229,17 @@ impl Core {
     }
 }
 
-/// The slot of a task that is being polled. Gives the slot up unless the task comes back.
+/// The empty slot of a task that is being polled. Dropping it frees the slot.
 struct Vacant<'a> {
     core: &'a Core,
     key: Option<SlotKey>,
 }
 
 impl Vacant<'_> {
-    fn keep(mut self, task: Task) {
+    fn put_back(mut self, task: Task) {
         let Some(key) = self.key.take() else { return };
-        // The slot is there: only this guard gives it up while the task is out. (A closing executor drops the
-        // task.)
+        // Only this guard frees the slot while the task is polled. A closing executor has removed it; the
+        // task is then dropped.
         if let Some(slot) = self.core.tasks.borrow_mut().get_mut(key) {
             *slot = Some(task);
         }
@@ -314,8 +321,7 @@ impl Host for SimHost {
     type Lock = LocalLock;
 }
 
-/// Ends when the clock reaches its instant. Its timer counts as armed from the first poll to the end or the
-/// drop.
+/// A sleep in virtual time. Its timer is armed from the first poll until it ends or is dropped.
 #[must_use = "a sleep does nothing until it is polled"]
 pub struct Sleep {
     host: SimHost,

@@ -1,6 +1,6 @@
-//! How long a call takes, as a law of chance.
+//! The latency of a call, as a probability distribution.
 //!
-//! A caller writes a [`Latency`] into a scenario, [validates](Latency::validate) it once, and draws one
+//! A caller puts a [`Latency`] into a scenario, [validates](Latency::validate) it once, and draws one
 //! [sample](Latency::sample) per call from a seeded [`Rng`]:
 //!
 //! ```
@@ -13,10 +13,11 @@
 //! assert!((80_000_000..=120_000_000).contains(&latency.as_nanos()));
 //! ```
 //!
-//! In a file a law is `{ law = "constant", latency_ms = 40 }`,
-//! `{ law = "uniform", low_ms = 80, high_ms = 120 }` or
-//! `{ law = "log_normal", median_ms = 400, sigma = 0.35, tail = { probability = 0.01, factor = 8 } }`.
-//! Durations are in milliseconds, whole or decimal.
+//! In a file a distribution is one of these, with durations in milliseconds, as integers or decimals:
+//!
+//! - `{ law = "constant", latency_ms = 40 }`
+//! - `{ law = "uniform", low_ms = 80, high_ms = 120 }`
+//! - `{ law = "log_normal", median_ms = 400, sigma = 0.35, tail = { probability = 0.01, factor = 8 } }`
 
 use serde::{Deserialize, Serialize};
 
@@ -26,14 +27,16 @@ use crate::time::Duration;
 
 use crate::millis;
 
-/// The longest duration a simulation may be given: 365 days.
+/// The longest duration in a simulation: 365 days.
 pub(crate) const LONGEST_SPAN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A law that latencies are drawn from.
+/// A distribution of latencies.
+///
+/// Exhaustive on purpose: a program that describes a provider must describe every latency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "law", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Latency {
-    /// Always the same.
+    /// Every call has the same latency.
     Constant {
         /// The latency, at most 365 days.
         #[serde(rename = "latency_ms", with = "millis")]
@@ -48,33 +51,33 @@ pub enum Latency {
         #[serde(rename = "high_ms", with = "millis")]
         high: Duration,
     },
-    /// `median x exp(sigma x z)`, `z` standard normal: the usual shape of a remote model, with a long right
-    /// side.
+    /// `median x exp(sigma x z)` with a standard normal `z`. This is the usual shape for a remote model,
+    /// with a long right tail.
     LogNormal {
-        /// Half of the calls are faster. At most 365 days.
+        /// The median: half of the calls are faster. At most 365 days.
         #[serde(rename = "median_ms", with = "millis")]
         median: Duration,
-        /// Standard deviation of the logarithm, 0 to 5; 0.35 puts one call in twenty above 1.8 medians.
+        /// The standard deviation of the logarithm, 0 to 5. With 0.35, one call in twenty takes more than
+        /// 1.8 medians.
         sigma: f64,
-        /// A few calls that take many times longer.
+        /// A small share of calls that take many times longer.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tail: Option<Tail>,
     },
 }
 
-/// The stragglers of a [`Latency::LogNormal`].
+/// The slow calls of a [`Latency::LogNormal`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tail {
-    /// The share of calls that straggle, 0 to 1.
+    /// The share of slow calls, 0 to 1.
     pub probability: f64,
-    /// How many times longer a straggler takes, 1 to 1000.
+    /// How many times longer a slow call takes, 1 to 1000.
     pub factor: f64,
 }
 
 impl Latency {
-    /// Refuses a law whose values are outside their ranges; the error's path is that of a file, such as
-    /// `low_ms`.
+    /// Checks the values. The error names the field as in a file, such as `low_ms`.
     pub fn validate(&self) -> Result<(), ConfigError> {
         match *self {
             Self::Constant { latency } => require_span("latency_ms", latency),
@@ -93,11 +96,11 @@ impl Latency {
         }
     }
 
-    /// Draws the latency of one call. O(1); the number of draws from `rng` depends on the law alone (and, for
-    /// a uniform one, on a redraw of negligible probability).
+    /// Draws the latency of one call. O(1).
     ///
-    /// Total also for a law that was never validated: bounds the wrong way round count as swapped, a value
-    /// that is not a number as 0.
+    /// The number of draws from `rng` depends only on the distribution, except for a redraw of a uniform
+    /// one, which has a negligible probability. The function also accepts a distribution that was not
+    /// validated: swapped bounds are exchanged, and NaN counts as 0.
     pub fn sample(&self, rng: &mut Rng) -> Duration {
         match *self {
             Self::Constant { latency } => latency,
@@ -116,18 +119,18 @@ impl Latency {
     }
 }
 
-/// `span x factor` to the nearest nanosecond, saturating; a factor that is negative or not a number gives
-/// zero.
+/// Returns `span x factor`, rounded to the nearest nanosecond and saturating. A factor that is negative or
+/// NaN gives zero.
 pub(crate) fn scaled(span: Duration, factor: f64) -> Duration {
     Duration::from_nanos(libm::round(span.as_nanos() as f64 * factor) as u64)
 }
 
-/// Refuses a span above [`LONGEST_SPAN`].
+/// Fails if a span is above [`LONGEST_SPAN`].
 pub(crate) fn require_span(field: &str, span: Duration) -> Result<(), ConfigError> {
     require(span <= LONGEST_SPAN, field, in_millis(span), "from 0 to 31536000000 milliseconds (365 days)")
 }
 
-/// A span as a file writes it, for the errors.
+/// Converts a span to milliseconds, as in files and errors.
 pub(crate) fn in_millis(span: Duration) -> f64 {
     span.as_nanos() as f64 / 1e6
 }
@@ -150,14 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_law_uses_no_randomness() {
+    fn a_constant_latency_uses_no_draws() {
         let mut rng = Rng::new(1);
         assert_eq!(Latency::Constant { latency: millis(40) }.sample(&mut rng), millis(40));
         assert_eq!(rng, Rng::new(1));
     }
 
     #[test]
-    fn a_uniform_law_fills_its_range_and_reaches_both_ends() {
+    fn a_uniform_latency_fills_its_range_and_reaches_both_ends() {
         let samples = sorted_samples(&Latency::Uniform { low: millis(80), high: millis(120) }, 10_000);
         assert!(samples[0] >= millis(80) && samples[9_999] <= millis(120));
         assert!(samples[0] < millis(81) && samples[9_999] > millis(119));
@@ -167,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_normal_law_has_its_median_in_the_middle_and_its_quantiles_where_theory_puts_them() {
+    fn a_log_normal_latency_has_the_median_and_the_95th_percentile_of_the_theory() {
         let law = Latency::LogNormal { median: millis(400), sigma: 0.35, tail: None };
         let samples = sorted_samples(&law, 20_001);
         let share_of_median = |rank: usize| samples[rank].as_secs_f64() / 0.4;
@@ -177,17 +180,17 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_makes_the_stated_share_of_calls_straggle() {
+    fn a_tail_makes_the_stated_share_of_calls_slow() {
         let tail = Some(Tail { probability: 0.02, factor: 10.0 });
         let law = Latency::LogNormal { median: millis(100), sigma: 0.0, tail };
         let samples = sorted_samples(&law, 10_000);
-        let stragglers = samples.iter().filter(|&&latency| latency == millis(1_000)).count();
-        assert!((150..250).contains(&stragglers), "{stragglers}");
+        let slow_calls = samples.iter().filter(|&&latency| latency == millis(1_000)).count();
+        assert!((150..250).contains(&slow_calls), "{slow_calls}");
         assert_eq!(samples[0], millis(100));
     }
 
     #[test]
-    fn a_value_outside_its_range_is_refused_by_name() {
+    fn a_value_outside_its_range_is_rejected_with_the_field_name() {
         let swapped = Latency::Uniform { low: millis(3), high: millis(2) };
         let error = swapped.validate().unwrap_err();
         assert_eq!(error.to_string(), "`low_ms` is 3; expected a duration that is at most high_ms");
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unvalidated_law_still_answers() {
+    fn a_latency_that_was_not_validated_can_still_be_sampled() {
         let mut rng = Rng::new(2);
         let widest = Latency::Uniform { low: Duration::MAX, high: Duration::ZERO };
         let _ = widest.sample(&mut rng);

@@ -1,12 +1,11 @@
-//! Simulation: whole runs in virtual time, to find out how a scheduler, a policy or a limit does before it
-//! costs money.
+//! Simulation of whole runs in virtual time, to test a scheduler, a policy or a limit before it costs money.
 //!
-//! What runs is the real thing: the [pipeline](crate::pipeline::Pipeline) and
-//! [request admission](crate::request::RequestAdmission), as a host would drive them. Only the rest of the
-//! world is played: providers with a capacity, latencies, outages and manners of refusing; hooks and
-//! checkpoints; somebody else who calls the same models. A simulated hour takes as long as its events, some
-//! 10^5 to 10^6 of them in a second, and a run is a function of its scenario and its seed on every target,
-//! down to the [digest](world::World::digest).
+//! A simulation runs the real [pipeline](crate::pipeline::Pipeline) and the real [request
+//! admission](crate::request::RequestAdmission), driven as by a host. Only their surroundings are simulated:
+//! providers with a capacity, latencies, outages and kinds of refusal; hooks and checkpoints; other callers
+//! of the same models. A simulated hour takes as long as its events, of which 10^5 to 10^6 are processed per
+//! second. A run is a function of its scenario and its seed on every target, down to the
+//! [digest](world::World::digest).
 //!
 //! # A first run
 //!
@@ -16,53 +15,64 @@
 //! let calm = scenario::builtin().into_iter().next().expect("there are built-in scenarios");
 //! let mut world = World::accounted(&calm, 7)?;
 //! while world.step() {}
-//! assert_eq!(world.violation(), None);
-//! let report = world.finished().expect("a world that stands still has finished");
+//! let report = world.finished().expect("a world without a next step has finished");
 //! assert_eq!(report.rows_in, calm.rows);
-//! let figures = world.figures().expect("it was accounted for");
+//! let figures = world.figures().expect("the world has an account");
 //! let calls = &figures.requests[0];
 //! assert_eq!(calls.starved_slot_ns + calls.frontier_slot_ns, calls.idle_slot_ns, "{calls}");
 //! # Ok::<(), tidegate_core::sim::scenario::ScenarioError>(())
 //! ```
 //!
-//! # Which world
+//! # Choosing a world
 //!
-//! | world | beside the run | for |
+//! | world | in addition to the run | use |
 //! | --- | --- | --- |
-//! | [`World::new`](world::World::new) | nothing | speed |
-//! | [`World::measured`](world::World::measured) | an account of [idle time](crate::observe::RunAccount), and no checker | pages |
-//! | [`World::watched`](world::World::watched) | a [checker](check) of every law | tests |
-//! | [`World::accounted`](world::World::accounted) | that, and an account of [idle time](crate::observe::RunAccount) | figures |
-//! | [`World::judged`](world::World::judged) | that, and an account of what each [fairness group gets](policy) | policies |
-//! | [`World::watched_with_events`](world::World::watched_with_events) | all that, and you, with both event streams | traces |
-//! | [`World::with_policy`](world::World::with_policy) | both | a task policy of your own |
-//! | [`World::with_limit`](world::World::with_limit) | both | limit algorithms of your own |
-//! | [`World::with_events`](world::World::with_events) | you, with both event streams | whatever you like |
+//! | [`World::new`] | nothing | speed |
+//! | [`World::measured`] | an [account of idle time][account], no checker | pages that show figures |
+//! | [`World::watched`] | a [checker](check) of every law | tests |
+//! | [`World::accounted`] | a checker and an account | figures |
+//! | [`World::judged`] | a checker, and an account with the service of each group | policies |
+//! | [`World::watched_with_events`] | a checker, an account, and both event streams | traces |
+//! | [`World::with_policy`] | a checker, and an account with the service of each group | custom task policy |
+//! | [`World::with_limit`] | a checker and an account | custom limit algorithms |
+//! | [`World::with_events`] | both event streams | other observers |
 //!
-//! None of them decides anything: the digest of a scenario and a seed is the same in all, but for another
-//! policy's or limit's. The examples `own_policy_in_a_scenario` and `own_limit_in_a_scenario` try both. A
-//! limit algorithm of the crate is a [setting of the scenario](scenario::Model::algorithm).
+//! [account]: crate::observe::RunAccount
+//! [`World::new`]: world::World::new
+//! [`World::measured`]: world::World::measured
+//! [`World::watched`]: world::World::watched
+//! [`World::accounted`]: world::World::accounted
+//! [`World::judged`]: world::World::judged
+//! [`World::watched_with_events`]: world::World::watched_with_events
+//! [`World::with_policy`]: world::World::with_policy
+//! [`World::with_limit`]: world::World::with_limit
+//! [`World::with_events`]: world::World::with_events
 //!
-//! # A policy or a limit of your own
+//! None of these additions decides anything. The digest of a scenario and a seed is the same in all worlds,
+//! except under a custom policy or limit. The examples `own_policy_in_a_scenario` and
+//! `own_limit_in_a_scenario` use both. A limit algorithm of the crate is a [setting of the
+//! scenario](scenario::Model::algorithm).
 //!
-//! A [`PolicyReport`](policy::PolicyReport) judges a task policy by what each group got and by the wall time.
-//! The guide `docs/testing-policies.md` has code to begin with, for policies and for limits.
+//! # Custom policies and limits
 //!
-//! # A question of your own
+//! A [`PolicyReport`](policy::PolicyReport) judges a task policy by the service of each group and by the
+//! wall time. The guide `docs/testing-policies.md` has code to start from, for policies and for limits.
+//!
+//! # Custom scenarios
 //!
 //! A [`Scenario`](scenario::Scenario) is data, and can be a file: `tidegate simulate NAME --dump` writes one
-//! to begin with. Time that a task spends without a call is [`local`](scenario::ScenarioColumn::local); what
-//! it [`holds`](scenario::ScenarioColumn::holds) meanwhile makes any resource the bottleneck. Work that shall
-//! come late follows a column that only takes time: no clock of its own is needed for it.
-//! [`LowerBound`](suite::idle::LowerBound) says what no scheduler could beat, so that you know how far from
-//! it a run is.
+//! to start from. The time that a task spends without a call is [`local`](scenario::ScenarioColumn::local).
+//! Tasks can [`hold`](scenario::ScenarioColumn::holds) resources meanwhile, so any resource can be the
+//! bottleneck. For work that starts late, let its column follow a column that only takes time.
+//! [`LowerBound`](suite::idle::LowerBound) is the time that no scheduler can beat, for comparison with a
+//! run.
 //!
-//! # In the midst of a run
+//! # Changes during a run
 //!
-//! [`World::change`](world::World::change) does what a person would: it takes a provider's capacity away,
-//! makes it refuse or slow, gives a model another limit, a run another policy. Written into the scenario as
-//! [`changes`](scenario::Scenario::changes), it gives the same run again. [`World::why`](world::World::why)
-//! says why something waits, in words:
+//! [`World::change`](world::World::change) changes a run as an operator would: it reduces a provider's
+//! capacity, makes it refuse calls or slow, or sets another limit or policy. The same changes in the
+//! scenario's [`changes`](scenario::Scenario::changes) give the same run again.
+//! [`World::why`](world::World::why) explains why something waits:
 //!
 //! ```
 //! use tidegate_core::sim::scenario::{self, Intervention};
@@ -84,16 +94,16 @@
 //! # Ok::<(), tidegate_core::sim::scenario::ScenarioError>(())
 //! ```
 //!
-//! | module | what it is about |
+//! | module | contents |
 //! | --- | --- |
-//! | [`scenario`] | what is to be run, as data |
-//! | [`world`] | the run: events, virtual time, the machines |
-//! | [`provider`], [`latency`] | mock providers, and how long they take |
-//! | [`report`] | what a run came to, as data |
-//! | [`policy`] | how well a task policy did, judged by stated thresholds |
+//! | [`scenario`] | what to run, as data |
+//! | [`world`] | the run: events, virtual time, the pipeline and request admission |
+//! | [`provider`], [`latency`] | mock providers, and their latencies |
+//! | [`report`] | the results of a run, as data |
+//! | [`policy`] | the judgement of a task policy by stated thresholds |
 //! | [`check`] | the laws that every run keeps |
-//! | [`suite`] | scenarios with what must come of them |
-//! | [`rng`], [`executor`] | seeded chance; futures in virtual time |
+//! | [`suite`] | scenarios with expected results |
+//! | [`rng`], [`executor`] | seeded random numbers; futures in virtual time |
 
 pub mod check;
 pub mod executor;

@@ -1,4 +1,5 @@
-//! What a simulated run came to, as data: the JSON of `tidegate simulate --json`, and of every other host.
+//! The results of a simulated run, as data. `tidegate simulate --json` and every other host write them as
+//! JSON.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -13,59 +14,61 @@ use crate::observe::RunFigures;
 use crate::pipeline::{ColumnReport, DroppedCount, RunReport, StopReason};
 use crate::time::Instant;
 
-/// The version of the JSON: raised when a field changes its meaning or goes away.
+/// The version of the JSON. It rises when a field changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;
 
-/// Observations that are shown of what led to a violation.
+/// The number of observations that are shown before a violation.
 const SHOWN: usize = 12;
 
-/// What a simulated run came to.
+/// The results of a simulated run.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Report {
-    /// [`SCHEMA`].
+    /// The schema version: [`SCHEMA`].
     pub schema: u32,
-    /// The scenario's name.
+    /// The name of the scenario.
     pub scenario: String,
-    /// Its headline.
+    /// The headline of the scenario.
     pub title: String,
-    /// What it shows.
+    /// The description of the scenario.
     pub description: String,
     /// The seed.
     pub seed: u64,
     /// A hash over every decision, in 16 hexadecimal digits.
     pub digest: String,
-    /// The law that was broken first, if one was.
+    /// The first law that was broken, if any.
     pub violation: Option<String>,
-    /// The last things seen before that, the oldest first.
+    /// The latest observations up to the violation, the oldest first.
     pub led_to_it: Vec<String>,
-    /// What the run did.
+    /// The counts of the run.
     pub run: RunSoFar,
     /// The least time that any scheduler needs for the scenario.
     pub lower_bound_ns: u64,
-    /// What that is set by.
+    /// The part of the scenario that sets the lower bound.
     pub lower_bound_set_by: String,
-    /// What each provider said.
+    /// The responses of each provider.
     pub providers: Vec<ProviderAnswers>,
-    /// Where the capacity went; empty for a world that is not [accounted](World::accounted).
+    /// Where the capacity went. Empty for a world that is not [accounted](World::accounted).
     pub figures: RunFigures,
 }
 
-/// What a run did, up to its end or up to now.
+/// The counts of a run, up to its end or up to now.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct RunSoFar {
-    /// Why it ended; `None`: it goes on.
+    /// Why the run ended, or `None` if it has not ended.
     pub stop: Option<StopReason>,
     /// Rows of the whole run.
     pub rows: u64,
-    /// Rows that earlier runs saw to.
+    /// Rows that earlier runs completed or dropped.
     pub rows_resumed: u64,
-    /// Rows of the row groups this run admitted.
+    /// Rows of the row groups that this run admitted.
     pub rows_in: u64,
-    /// Complete rows this run saved.
+    /// Complete rows that this run saved.
     pub rows_out: u64,
-    /// Rows this run admitted and gave up.
+    /// Rows that this run admitted and dropped.
     pub rows_dropped: u64,
-    /// Rows this run admitted, and neither saved nor gave up, because it stopped.
+    /// Rows that this run admitted, and neither saved nor dropped because it stopped.
     pub rows_unmade: u64,
     /// Rows of row groups that were not admitted.
     pub rows_not_started: u64,
@@ -73,34 +76,35 @@ pub struct RunSoFar {
     pub dropped: Vec<DroppedCount>,
     /// Row groups of the whole run.
     pub row_groups: u32,
-    /// Row groups saved, by earlier runs too.
+    /// Saved row groups, including those of earlier runs.
     pub row_groups_done: u32,
     /// The columns in the order of definition.
     pub columns: Vec<ColumnReport>,
-    /// When the run began.
+    /// When the run started.
     pub started: Instant,
-    /// When it ended; of one that goes on, now.
+    /// When the run ended, or the present instant if it has not ended.
     pub ended: Instant,
 }
 
-/// What a provider said.
+/// The counts of a provider's responses.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct ProviderAnswers {
-    /// The model.
+    /// The name of the model.
     pub model: String,
-    /// Calls it accepted.
+    /// The number of calls that it accepted.
     pub accepted: u64,
-    /// Calls it refused.
+    /// The number of calls that it refused.
     pub refused: u64,
     /// Its limit at the end.
     pub limit: u32,
 }
 
 impl Report {
-    /// The report of a world, whether it has come to its end or not.
+    /// Creates the report of a world, whether or not its run has ended.
     ///
     /// # Errors
-    /// A scenario that is not the world's, and could not run.
+    /// Fails if the scenario cannot run. The world's own scenario never fails.
     pub fn of(scenario: &Scenario, seed: u64, world: &World) -> Result<Self, ScenarioError> {
         let bound = LowerBound::of(scenario)?;
         let violation = world.violation().map(ToString::to_string);

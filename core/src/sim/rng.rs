@@ -1,16 +1,16 @@
-//! Seeded randomness that is the same everywhere.
+//! Seeded random numbers that are the same on every target.
 //!
-//! A caller makes one [`Rng`] from the seed of the whole run and [forks](Rng::fork) one stream per thing that
-//! needs chance (a provider, a column, a fault): draws in one stream never move another, so adding a
-//! mechanism to a scenario leaves the rest of it as it was. Not for secrets.
+//! A caller creates one [`Rng`] from the seed of the whole run and [forks](Rng::fork) one stream for each
+//! thing that needs random numbers (a provider, a column, a fault). Draws in one stream never change another
+//! stream, so a new mechanism in a scenario leaves the rest of the scenario as it was. Not for secrets.
 //!
 //! The generator is xoshiro256++ 1.0 of `rand_xoshiro` (D. Blackman and S. Vigna, "Scrambled linear
-//! pseudorandom number generators", ACM TOMS 47(4), 2021), its state filled by `SplitMix64`, as its authors
-//! advise. Only words of 64 bits are taken from it: how a number in a range or a double is made of them is
-//! stated here and does not change with a library.
+//! pseudorandom number generators", ACM TOMS 47(4), 2021). Its state is filled by `SplitMix64`, as its
+//! authors recommend. Only its 64-bit words are used: the conversion to an integer in a range or to a double
+//! is defined here and does not change with a library.
 //!
-//! Floating point is IEEE `+ - * /` and the pinned `libm` only, so x86-64, wasm32 and thumbv7em agree to the
-//! bit.
+//! Floating-point code uses only IEEE `+ - * /` and the pinned `libm`, so x86-64, wasm32 and thumbv7em agree
+//! to the bit.
 
 use core::f64::consts::TAU;
 
@@ -28,21 +28,21 @@ const UNIT_STEP: f64 = 1.0 / 9_007_199_254_740_992.0;
 /// Period 2^256 - 1. Every draw costs a few nanoseconds and no memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rng {
-    /// Names the stream. Forks derive from it and not from `state`, so that they do not depend on draws made
-    /// before.
+    /// Identifies the stream. Forks derive from it and not from `state`, so they do not depend on earlier
+    /// draws.
     key: u64,
     state: Xoshiro256PlusPlus,
 }
 
 impl Rng {
-    /// The generator of `seed`. Every seed is as good as any other, 0 included.
+    /// Creates the generator of `seed`. Every seed is equally good, including 0.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { key: seed, state: Xoshiro256PlusPlus::seed_from_u64(seed) }
     }
 
-    /// An independent generator for `stream`. A function of this generator's seed and `stream` alone: the
-    /// same before and after any number of draws.
+    /// Returns an independent generator for `stream`. It depends only on this generator's seed and `stream`,
+    /// not on earlier draws.
     ///
     /// ```
     /// use tidegate_core::sim::rng::Rng;
@@ -54,19 +54,19 @@ impl Rng {
     /// ```
     #[must_use]
     pub fn fork(&self, stream: u64) -> Self {
-        // The offset keeps `fork(0)` of seed 0 apart from its parent: `mix(0)` is 0.
+        // The offset makes `fork(0)` of seed 0 differ from its parent: `mix(0)` is 0.
         Self::new(mix(self.key ^ mix(stream.wrapping_add(GOLDEN_GAMMA))))
     }
 
-    /// The next 64 bits, each equally likely 0 or 1.
+    /// Returns the next 64 bits. Each bit is 0 or 1 with equal probability.
     pub fn next_u64(&mut self) -> u64 {
         self.state.next_u64()
     }
 
-    /// A whole number in `0..n`, each equally likely; 0 when `n` is 0.
+    /// Returns an integer in `0..n`, each equally likely, or 0 if `n` is 0.
     ///
-    /// D. Lemire, "Fast random integer generation in an interval", ACM TOMACS 29(1), 2019. The chance of a
-    /// redraw is below `n` / 2^64, and never above one half.
+    /// Source: D. Lemire, "Fast random integer generation in an interval", ACM TOMACS 29(1), 2019. The
+    /// probability of a redraw is below `n` / 2^64, and never above one half.
     pub fn below(&mut self, n: u64) -> u64 {
         if n == 0 {
             return 0;
@@ -81,24 +81,24 @@ impl Rng {
         }
     }
 
-    /// A double in `[0, 1)`, uniform over the multiples of 2^-53.
+    /// Returns a double in `[0, 1)`, uniform over the multiples of 2^-53.
     pub fn unit_f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * UNIT_STEP
     }
 
-    /// A draw from the standard normal distribution, within 8.58 of 0.
+    /// Returns a draw from the standard normal distribution, within 8.58 of 0.
     ///
-    /// The cosine half of Box and Muller's transform ("A note on the generation of random normal deviates",
-    /// 1958): two uniform draws, no rejection and no spare value kept, so that the work of a call and the
-    /// state after it are fixed.
+    /// It is the cosine half of the Box-Muller transform ("A note on the generation of random normal
+    /// deviates", 1958). It uses two uniform draws, no rejection and no stored second value, so the work of
+    /// a call and the state after it are fixed.
     pub fn normal(&mut self) -> f64 {
-        // 1 - u lies in (0, 1]: its logarithm is finite.
+        // `1 - u` is in (0, 1], so its logarithm is finite.
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.unit_f64()));
         radius * libm::cos(TAU * self.unit_f64())
     }
 }
 
-/// The output function of `SplitMix64`: a bijection in which every input bit moves every output bit.
+/// The output function of `SplitMix64`: a bijection in which every input bit affects every output bit.
 fn mix(word: u64) -> u64 {
     // A generator adds the increment before each of its outputs.
     SplitMix64::seed_from_u64(word.wrapping_sub(GOLDEN_GAMMA)).next_u64()
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn floating_draws_are_the_same_to_the_bit_on_every_target() {
+    fn floating_point_draws_are_the_same_to_the_bit_on_every_target() {
         let mut rng = Rng::new(42);
         let mut bits = [0; 6];
         for pair in bits.chunks_exact_mut(2) {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn forks_depend_on_the_seed_and_the_stream_and_on_nothing_else() {
+    fn forks_depend_only_on_the_seed_and_the_stream() {
         let mut rng = Rng::new(0);
         let fork = rng.fork(0);
         assert_ne!(fork, rng);
@@ -146,13 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_stay_below_their_bound_and_share_it_evenly() {
+    fn integers_stay_below_their_bound_and_are_uniform() {
         let mut rng = Rng::new(3);
-        let mut seen = [0_u32; 6];
+        let mut counts = [0_u32; 6];
         for _ in 0..60_000 {
-            seen[usize::try_from(rng.below(6)).unwrap()] += 1;
+            counts[usize::try_from(rng.below(6)).unwrap()] += 1;
         }
-        assert!(seen.iter().all(|&count| (9_700..10_300).contains(&count)), "{seen:?}");
+        assert!(counts.iter().all(|&count| (9_700..10_300).contains(&count)), "{counts:?}");
         assert_eq!(rng.below(0), 0);
         assert_eq!(rng.below(1), 0);
         for _ in 0..100 {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn unit_draws_lie_in_the_half_open_interval_around_one_half() {
+    fn unit_draws_are_in_the_half_open_interval_with_mean_one_half() {
         let mut rng = Rng::new(9);
         let mut sum = 0.0;
         for _ in 0..100_000 {

@@ -1,8 +1,10 @@
-//! Who holds, owes and wants what: the figures that admission decides by, kept up to date.
+//! The figures that admission decides by: the holdings, the debt and the next demand of each group. They are
+//! always up to date.
 //!
-//! A head *presses* while its whole demand is available. For each resource three sums are kept over the
-//! pressing heads that want it: how many, their weight, and their group numbers (so that the only one is
-//! known by name). A change of what is available touches only the demands whose availability flips.
+//! A group's first task, its *head*, is *pressing* while its whole demand is available. For each resource
+//! there are three sums over the pressing heads that need it: their number, their weights, and their group
+//! numbers. The last one identifies the group if there is only one. A change of what is available updates
+//! only the demands whose availability flips.
 
 use alloc::vec::Vec;
 
@@ -11,7 +13,7 @@ use smallvec::SmallVec;
 use super::resources::Resources;
 use super::shares::units;
 
-/// "No head", "no demand".
+/// No head.
 const NONE: u32 = u32::MAX;
 
 /// The figures of a task admission.
@@ -22,12 +24,12 @@ pub(super) struct Accounts {
     /// By demand.
     demands: Vec<DemandAccount>,
     /// By resource.
-    wants: Vec<GroupDemand>,
-    /// Resources whose pressing heads changed since [`Accounts::take_touched`].
+    resource_demands: Vec<ResourceDemand>,
+    /// Resources whose pressing heads changed since the last [`Accounts::take_touched`].
     touched: Vec<u32>,
 }
 
-/// What one group may have, has and owes.
+/// The limit, the holdings and the debts of one group.
 #[derive(Clone, Debug)]
 pub(super) struct GroupAccount {
     pub(super) admitted_limit: Option<u32>,
@@ -51,7 +53,7 @@ struct Holding {
 pub(super) struct HeadSums {
     pub(super) count: u32,
     pub(super) weight: u128,
-    /// The sum of their group numbers: the number itself where there is one head.
+    /// The sum of the group numbers. With one head, it is the number of that group.
     numbers: u64,
 }
 
@@ -68,7 +70,7 @@ impl HeadSums {
         self.numbers = self.numbers.wrapping_sub(other.numbers);
     }
 
-    /// The group of the only head.
+    /// Returns the group of the head, if there is exactly one.
     pub(super) fn only(&self) -> Option<u32> {
         (self.count == 1).then_some(self.numbers as u32)
     }
@@ -76,27 +78,27 @@ impl HeadSums {
 
 #[derive(Clone, Debug, Default)]
 struct DemandAccount {
-    /// Resources that it would have to wait for.
+    /// The number of resources of which the demand is short.
     shortages: u32,
     heads: HeadSums,
 }
 
 #[derive(Clone, Debug, Default)]
-struct GroupDemand {
+struct ResourceDemand {
     pressing: HeadSums,
     is_touched: bool,
-    /// The demands that ask for it, by ascending amount.
+    /// The amounts and demands that need the resource, by ascending amount.
     demands: Vec<(u32, u32)>,
 }
 
 /// Registration.
 impl Accounts {
     pub(super) fn new(resources: Resources) -> Self {
-        let wants = (0..resources.count()).map(|_| GroupDemand::default()).collect();
-        Self { resources, groups: Vec::new(), demands: Vec::new(), wants, touched: Vec::new() }
+        let resource_demands = (0..resources.count()).map(|_| ResourceDemand::default()).collect();
+        Self { resources, groups: Vec::new(), demands: Vec::new(), resource_demands, touched: Vec::new() }
     }
 
-    /// A group that holds nothing; its number is the count of those before it.
+    /// Adds a group that holds nothing. Its number is the number of groups before it.
     pub(super) fn add_group(&mut self, weight: f64, admitted_limit: Option<u32>) {
         self.groups.push(GroupAccount {
             admitted_limit,
@@ -108,7 +110,7 @@ impl Accounts {
         });
     }
 
-    /// Gives a group another weight and limit.
+    /// Changes the weight and limit of a group.
     pub(super) fn change_group(&mut self, group: u32, weight: f64, admitted_limit: Option<u32>) {
         let head = self.groups[group as usize].head;
         self.set_head(group, None);
@@ -119,14 +121,14 @@ impl Accounts {
         self.set_head(group, (head != NONE).then_some(head));
     }
 
-    /// Opens the accounts of demands and resources that were interned since the last call.
+    /// Adds the demands and resources that were interned since the last call.
     pub(super) fn register_demands(&mut self) {
-        self.wants.resize_with(self.resources.count() as usize, GroupDemand::default);
+        self.resource_demands.resize_with(self.resources.count() as usize, ResourceDemand::default);
         for demand in self.demands.len() as u32..self.resources.demands() {
             let mut shortages = 0;
             for (resource, amount) in self.resources.amounts(demand) {
                 shortages += u32::from(self.resources.available(*resource) < *amount);
-                let demands = &mut self.wants[*resource as usize].demands;
+                let demands = &mut self.resource_demands[*resource as usize].demands;
                 let at = demands.partition_point(|known| *known < (*amount, demand));
                 demands.insert(at, (*amount, demand));
             }
@@ -137,7 +139,7 @@ impl Accounts {
 
 /// Changes.
 impl Accounts {
-    /// Says what a group's head asks for now. O(resources of the two demands).
+    /// Sets the demand of a group's head. O(resources of the two demands).
     pub(super) fn set_head(&mut self, group: u32, head: Option<u32>) {
         let head = head.unwrap_or(NONE);
         let entry = &mut self.groups[group as usize];
@@ -150,19 +152,19 @@ impl Accounts {
             let demand = &mut self.demands[before as usize];
             demand.heads.remove(one);
             if demand.shortages == 0 {
-                self.press(before, one, HeadSums::remove);
+                self.update_pressing(before, one, HeadSums::remove);
             }
         }
         if head != NONE {
             let demand = &mut self.demands[head as usize];
             demand.heads.add(one);
             if demand.shortages == 0 {
-                self.press(head, one, HeadSums::add);
+                self.update_pressing(head, one, HeadSums::add);
             }
         }
     }
 
-    /// Leases a demand to a group. O(resources of the demand, and demands that become unavailable by it).
+    /// Leases a demand to a group. O(resources of the demand, and demands that become unavailable).
     pub(super) fn take(&mut self, group: u32, demand: u32) {
         self.groups[group as usize].running += 1;
         for at in 0..self.resources.amounts(demand).len() {
@@ -174,7 +176,7 @@ impl Accounts {
         }
     }
 
-    /// Takes a demand back. O(resources of the demand, and demands that become available by it).
+    /// Gives a demand back. O(resources of the demand, and demands that become available).
     pub(super) fn give_back(&mut self, group: u32, demand: u32) {
         self.groups[group as usize].running -= 1;
         for at in 0..self.resources.amounts(demand).len() {
@@ -186,97 +188,97 @@ impl Accounts {
         }
     }
 
-    /// Adds to what a group owes.
+    /// Adds to the debt of a group.
     pub(super) fn borrow(&mut self, group: u32, resource: u32, amount: u32) {
         let holding = self.groups[group as usize].holding(resource);
         holding.debt = holding.debt.saturating_add(amount);
     }
 
-    /// Takes from what a group owes, down to nothing.
+    /// Reduces the debt of a group, at most to 0.
     pub(super) fn repay(&mut self, group: u32, resource: u32, amount: u32) {
         let holding = self.groups[group as usize].holding(resource);
         holding.debt = holding.debt.saturating_sub(amount);
     }
 
-    /// A group owes no more than it holds, so that its releases can repay all of it.
+    /// Limits the debt of a group to what it holds, so that its releases can repay all of it.
     pub(super) fn cap_debt_at_held(&mut self, group: u32) {
         let holdings = self.groups[group as usize].holdings.iter_mut();
         holdings.for_each(|holding| holding.debt = holding.debt.min(holding.held));
     }
 
-    /// The resources whose pressing heads changed since the last call, into `into`.
+    /// Replaces `into` with the resources whose pressing heads changed since the last call.
     pub(super) fn take_touched(&mut self, into: &mut Vec<u32>) {
         into.clear();
         into.append(&mut self.touched);
         for resource in into {
-            self.wants[*resource as usize].is_touched = false;
+            self.resource_demands[*resource as usize].is_touched = false;
         }
     }
 
-    /// `resource` fell from `before` to `now`: demands of amounts above `now` and up to `before` stop
-    /// pressing.
+    /// Updates the demands after the available amount of a resource fell from `before` to `now`. Demands
+    /// above `now` and up to `before` stop pressing.
     fn availability_fell(&mut self, resource: u32, now: u32, before: u32) {
         for at in self.flipped(resource, now, before) {
-            let (_, demand) = self.wants[resource as usize].demands[at];
+            let (_, demand) = self.resource_demands[resource as usize].demands[at];
             let entry = &mut self.demands[demand as usize];
             entry.shortages += 1;
             if entry.shortages == 1 && entry.heads.count > 0 {
                 let heads = entry.heads;
-                self.press(demand, heads, HeadSums::remove);
+                self.update_pressing(demand, heads, HeadSums::remove);
             }
         }
     }
 
     fn availability_rose(&mut self, resource: u32, before: u32, now: u32) {
         for at in self.flipped(resource, before, now) {
-            let (_, demand) = self.wants[resource as usize].demands[at];
+            let (_, demand) = self.resource_demands[resource as usize].demands[at];
             let entry = &mut self.demands[demand as usize];
             entry.shortages -= 1;
             if entry.shortages == 0 && entry.heads.count > 0 {
                 let heads = entry.heads;
-                self.press(demand, heads, HeadSums::add);
+                self.update_pressing(demand, heads, HeadSums::add);
             }
         }
     }
 
-    /// Where the demands lie that ask for more than `low` of a resource and at most `high`.
+    /// Returns the range of the demands that need more than `low` of a resource and at most `high`.
     fn flipped(&self, resource: u32, low: u32, high: u32) -> core::ops::Range<usize> {
-        let demands = &self.wants[resource as usize].demands;
+        let demands = &self.resource_demands[resource as usize].demands;
         demands.partition_point(|(amount, _)| *amount <= low)..demands.partition_point(|(amount, _)| *amount <= high)
     }
 
-    fn press(&mut self, demand: u32, heads: HeadSums, change: fn(&mut HeadSums, HeadSums)) {
+    fn update_pressing(&mut self, demand: u32, heads: HeadSums, change: fn(&mut HeadSums, HeadSums)) {
         for (resource, _) in self.resources.amounts(demand) {
-            let wants = &mut self.wants[*resource as usize];
-            change(&mut wants.pressing, heads);
-            if !core::mem::replace(&mut wants.is_touched, true) {
+            let resource_demands = &mut self.resource_demands[*resource as usize];
+            change(&mut resource_demands.pressing, heads);
+            if !core::mem::replace(&mut resource_demands.is_touched, true) {
                 self.touched.push(*resource);
             }
         }
     }
 }
 
-/// Facts.
+/// Queries.
 impl Accounts {
     pub(super) fn group(&self, group: u32) -> &GroupAccount {
         &self.groups[group as usize]
     }
 
-    /// Whether all of a demand is available.
+    /// Returns whether all of a demand is available.
     pub(super) fn is_available(&self, demand: u32) -> bool {
         self.demands[demand as usize].shortages == 0
     }
 
-    /// The heads that want a resource and could start now.
+    /// Returns the sums over the heads that need a resource and could start now.
     pub(super) fn pressing(&self, resource: u32) -> HeadSums {
-        self.wants[resource as usize].pressing
+        self.resource_demands[resource as usize].pressing
     }
 
-    /// The same without `group`'s own.
+    /// Returns the sums over the pressing heads of a resource without the head of `group`.
     pub(super) fn peers(&self, group: u32, resource: u32) -> HeadSums {
         let mut peers = self.pressing(resource);
         let GroupAccount { head, units, .. } = self.groups[group as usize];
-        if head != NONE && self.is_available(head) && self.resources.asks_for(head, resource) {
+        if head != NONE && self.is_available(head) && self.resources.needs(head, resource) {
             peers.remove(HeadSums { count: 1, weight: units, numbers: u64::from(group) });
         }
         peers
@@ -292,10 +294,10 @@ impl GroupAccount {
         self.find(resource).map_or(0, |holding| holding.debt)
     }
 
-    /// What it owes: resources and amounts above 0.
+    /// Returns the debts of the group: resources and amounts above 0.
     pub(super) fn debts(&self) -> impl Iterator<Item = (u32, u32)> {
-        let owed = self.holdings.iter().filter(|holding| holding.debt > 0);
-        owed.map(|holding| (holding.resource, holding.debt))
+        let debts = self.holdings.iter().filter(|holding| holding.debt > 0);
+        debts.map(|holding| (holding.resource, holding.debt))
     }
 
     fn find(&self, resource: u32) -> Option<&Holding> {

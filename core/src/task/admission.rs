@@ -8,42 +8,42 @@ use crate::event::GroupKind;
 use crate::fair_queue::GroupId;
 use crate::lease::LeaseId;
 
-/// Tasks that share a turn: equal kind and identity are one group.
+/// A group of tasks that share one turn. Groups with equal kind and identity are the same group.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TaskGroup {
-    /// What its tasks do.
+    /// The kind of work of its tasks.
     pub kind: GroupKind,
-    /// Who it is, such as provider and model.
+    /// The identity, such as provider and model.
     pub identity: Vec<String>,
-    /// Its share of turns, relative to the others'. In 2^-20..=2^20.
+    /// The weight of its turns relative to other groups. In 2^-20..=2^20.
     pub weight: f64,
-    /// Leases it may hold while others press; `None` for no bound. At least 1.
+    /// The number of leases it may hold while other groups compete, or `None` for no limit. At least 1.
     #[cfg_attr(feature = "serde", serde(default))]
     pub admitted_limit: Option<u32>,
 }
 
 impl TaskGroup {
-    /// A group of local work, of weight 1 and without a bound.
+    /// Creates a group of local work with weight 1 and without a limit.
     #[must_use]
     pub fn local(name: &str) -> Self {
         Self { kind: GroupKind::Local, identity: [name.to_string()].into(), weight: 1.0, admitted_limit: None }
     }
 
-    /// A model's group: it may hold twice its weight while others press.
+    /// Creates a model's group. Its limit is twice its weight, rounded down, at least 1.
     #[must_use]
     pub fn model(provider: &str, model: &str, weight: f64) -> Self {
-        // Weights end at 2^20, so twice one fits.
+        // Weights are at most 2^20, so twice a weight fits.
         let admitted_limit = Some(((2.0 * weight) as u32).max(1));
         let identity = [provider.to_string(), model.to_string()].into();
         Self { kind: GroupKind::Model, identity, weight, admitted_limit }
     }
 }
 
-/// What makes a group the same one.
+/// The kind and identity of a group.
 pub(super) type GroupKey = (GroupKind, Vec<String>);
 
-/// A registered group of a [`Dispatcher`](super::Dispatcher).
+/// The id of a registered group of a [`Dispatcher`](super::Dispatcher).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskGroupId(pub(crate) GroupId);
 
@@ -53,31 +53,32 @@ pub struct TaskGroupId(pub(crate) GroupId);
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum DenialReason {
-    /// A resource it needs is taken.
+    /// A resource that it needs is in use.
     NoCapacity,
-    /// Its group is at its limit while another could start.
+    /// Its group is at its limit while another group could start.
     GroupCap,
-    /// Its group owes what it borrowed.
+    /// Its group has debt while another group could start, or may borrow no more.
     BorrowDebt,
     /// Admission is shut down.
     Shutdown,
-    /// A policy of the user's own says no.
+    /// A custom policy refuses.
     Policy,
 }
 
-/// The figures behind a policy's refusal.
+/// The figures that a policy compared for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Figures {
-    /// What the group holds: of the resource, or leases where its limit on leases decided.
+    /// What the group holds of the resource, or its number of leases if its limit on leases decided.
     pub held: u32,
-    /// What one more worker would add to it.
+    /// What one more worker would add.
     pub asked: u32,
-    /// What the group may hold while others press.
+    /// What the group may hold while other groups compete.
     pub share: u32,
-    /// What the group owes of the resource.
+    /// The group's debt in the resource.
     pub debt: u32,
-    /// The most it may owe, where that decided.
+    /// The largest debt it may have, if that decided.
     pub ceiling: Option<u32>,
 }
 
@@ -89,15 +90,16 @@ impl fmt::Display for Figures {
     }
 }
 
-/// A refusal, with the resource that binds where it is one, and the figures where a policy compared some.
+/// The reason why a task may not start, with the resource and the figures if there are any.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Denial {
-    /// Why.
+    /// The reason.
     pub reason: DenialReason,
-    /// The resource that is short, or that the policy refuses.
+    /// The resource that is short or that the policy refuses.
     pub resource: Option<String>,
-    /// What the policy compared.
+    /// The figures that the policy compared.
     pub figures: Option<Figures>,
 }
 
@@ -120,8 +122,7 @@ impl fmt::Display for Denial {
     }
 }
 
-/// The right to run one worker. Give it back through [`Dispatcher::release`](super::Dispatcher::release),
-/// once.
+/// The right to run one worker. Release it once, with [`Dispatcher::release`](super::Dispatcher::release).
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a lease that is dropped is capacity lost for ever: release it"]
 pub struct TaskLease {
@@ -129,13 +130,13 @@ pub struct TaskLease {
 }
 
 impl TaskLease {
-    /// The lease as a plain value, to cross a language boundary with.
+    /// Returns the id of the lease, a plain value that can cross a language boundary.
     #[must_use]
     pub const fn id(&self) -> LeaseId {
         self.id
     }
 
-    /// The lease that `id` names; whether it is live is checked when it is released.
+    /// Creates the lease that `id` names. Whether it is live is checked when it is released.
     pub const fn from_id(id: LeaseId) -> Self {
         Self { id }
     }

@@ -1,40 +1,40 @@
-//! Advice from request admission: a worker that would only wait for its request had better not start yet.
+//! Advice from request admission: a task whose call would only wait should not start yet.
 //!
-//! A host tells, for each resource that stands for a request resource, whether request admission could let a
-//! call out at once. While a task with an open request resource may start, tasks with a pressured one are
-//! passed over for that selection; if none may, they start in their turn. Nobody loses a turn by it, and
-//! every skip is counted.
+//! For each resource that stands for a request resource, the host sets whether request admission could start
+//! a call at once. While a task with an open request resource may start, tasks whose request resource is
+//! under pressure are passed over. If there is no such task, tasks start in their turn. A task that is
+//! passed over keeps its turn, and every skip is counted.
 
 use alloc::vec::Vec;
 
 use crate::request::RequestPressure;
 
-/// What is known of a resource as a request resource.
+/// The state of a resource as a request resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum RequestState {
-    /// It is none.
+    /// It stands for no request resource.
     #[default]
     Other,
     Open,
     Pressured(RequestPressure),
 }
 
-/// One task that was passed over, and for whom.
+/// A task that was passed over, and the task that started instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct AdvisorySkip {
-    /// The task that was passed over: the first in turn.
+    /// The task that was passed over. It was the first in turn.
     pub skipped: u64,
-    /// Why.
+    /// Why its call would have had to wait.
     pub pressure: RequestPressure,
     /// The task that started instead.
     pub preferred: u64,
 }
 
-/// What an adviser says of a candidate.
+/// The advice on a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
-    /// It calls no request resource that is known here.
+    /// It needs no resource that stands for a request resource.
     Indifferent,
     /// It could call at once.
     Open,
@@ -42,7 +42,7 @@ pub(super) enum Advice {
     Wait(RequestPressure),
 }
 
-/// The state of the request resources, by resource.
+/// The states of the request resources.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Adviser {
     states: Vec<RequestState>,
@@ -52,7 +52,7 @@ pub(super) struct Adviser {
 }
 
 impl Adviser {
-    /// Takes note of a request resource; answers whether that changed anything.
+    /// Sets the state of a request resource. Returns whether that changed anything.
     pub(super) fn record(&mut self, resource: u32, pressure: Option<RequestPressure>) -> bool {
         let at = resource as usize;
         self.states.resize(self.states.len().max(at + 1), RequestState::Other);
@@ -64,12 +64,12 @@ impl Adviser {
         before != state
     }
 
-    /// Whether anything is pressured. Where nothing is, no candidate has to be looked at.
+    /// Returns whether any request resource is under pressure. If none is, advice makes no difference.
     pub(super) fn is_needed(&self) -> bool {
         self.pressured > 0
     }
 
-    /// What to say of a candidate that asks for these resources.
+    /// Returns the advice on a candidate that needs these resources.
     pub(super) fn advise(&self, amounts: &[(u32, u32)]) -> Advice {
         let states = amounts.iter().filter_map(|(resource, _)| self.states.get(*resource as usize));
         states.fold(Advice::Indifferent, |advice, state| match (advice, state) {

@@ -1,4 +1,4 @@
-//! The refusals of one round of dispatching, for a host that wants to know.
+//! Records the refusals of one round of dispatching, if they are needed.
 
 use alloc::vec::Vec;
 
@@ -8,56 +8,56 @@ use super::policy::TaskPolicy;
 use super::resources::ResourceId;
 use crate::fair_queue::Candidate;
 
-/// A head that was looked at and not started.
+/// A group's first task that was considered and not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Denied {
     pub(crate) task: u64,
     pub(crate) reason: DenialReason,
-    /// The resource that is short or refused.
+    /// The resource that is short or that the policy refused.
     pub(crate) resource: Option<ResourceId>,
 }
 
-/// The first refusal of each group in a round, if anybody wants them.
+/// The first refusal of each group in a round, while recording is on.
 #[derive(Debug, Default)]
 pub(super) struct Denials {
     is_on: bool,
     round: u64,
-    /// By group: one more than the last round in which it was refused.
+    /// By group: the last round in which it was refused, plus 1.
     recorded: Vec<u64>,
-    waiting: Vec<Denied>,
+    pending: Vec<Denied>,
 }
 
 impl Denials {
     #[inline]
     pub(super) fn record(&mut self, candidate: &Candidate, reason: DenialReason, resource: Option<ResourceId>) {
         if self.is_on {
-            self.keep(candidate, Denied { task: candidate.item, reason, resource });
+            self.push_first(candidate, Denied { task: candidate.item, reason, resource });
         }
     }
 
     #[cold]
-    fn keep(&mut self, candidate: &Candidate, denied: Denied) {
+    fn push_first(&mut self, candidate: &Candidate, denied: Denied) {
         let group = candidate.group.0 as usize;
         self.recorded.resize(self.recorded.len().max(group + 1), 0);
         if core::mem::replace(&mut self.recorded[group], self.round + 1) <= self.round {
-            self.waiting.push(denied);
+            self.pending.push(denied);
         }
     }
 }
 
-/// Refusals.
+/// Denials.
 impl<P: TaskPolicy> Dispatcher<P> {
-    /// Keeps refusals from now on, or no more. Whoever asks for them takes them in every round.
+    /// Turns the recording of refusals on or off. While it is on, the caller takes them in every round.
     pub(crate) fn watch_denials(&mut self, is_on: bool) {
         self.denials = Denials { is_on, ..Denials::default() };
     }
 
-    /// Moves what was refused since the last call to the end of `into`.
+    /// Appends the refusals since the last call to `into`.
     pub(crate) fn take_denials(&mut self, into: &mut Vec<Denied>) {
-        into.append(&mut self.denials.waiting);
+        into.append(&mut self.denials.pending);
     }
 
-    /// Begins another round: each group's next refusal is news again.
+    /// Starts the next round. The next refusal of each group is recorded again.
     pub(crate) fn end_round(&mut self) {
         self.denials.round += 1;
     }

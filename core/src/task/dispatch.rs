@@ -21,10 +21,11 @@ use crate::request::RequestPressure;
 /// A task that may start now.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
+#[non_exhaustive]
 pub struct Dispatched {
-    /// The task's id.
+    /// The id of the task.
     pub task: u64,
-    /// What it holds while it runs.
+    /// The lease that the task holds while it runs.
     pub lease: TaskLease,
 }
 
@@ -32,39 +33,39 @@ pub struct Dispatched {
 pub(super) struct LeaseRecord {
     pub(super) group: TaskGroupId,
     pub(super) demand: u32,
-    /// It has given its resources back for the time being.
+    /// Whether it has given back its resources for a while.
     pub(super) is_suspended: bool,
 }
 
-/// Classes that wait for at least `amount` of a resource.
+/// The classes that wait for at least `amount` of a resource.
 #[derive(Clone, Copy, Debug)]
 struct ResourceBlockedSet {
     amount: u32,
     set: BlockedSetId,
 }
 
-/// Ready tasks in fair order, resources, and the policy between them. Sans-IO.
+/// Dispatches ready tasks in fair order, within the limits of resources and of a policy. Sans-IO.
 ///
-/// Cost of a full cycle (dispatch, release, enqueue): O(log groups) amortised, however many groups wait for
-/// the resource that is cycled, and however many the policy holds back. Added to it, for the resources of the
-/// task: the *distinct demands* whose availability the cycle changes. A group that the policy refused is
-/// asked again only when the figure that refused it has changed far enough; a policy of one's own that cannot
-/// say when that is ([`Until::AnyChange`](super::Until::AnyChange)) costs one evaluation for each such group
-/// and change.
+/// A full cycle (dispatch, release, enqueue) costs O(log groups) amortised, however many groups wait for the
+/// same resource, and however many the policy refuses. In addition, it costs O(1) for each *distinct demand*
+/// whose availability the cycle changes, over the task's resources. A group that the policy refused is
+/// evaluated again only when the figure that decided has changed far enough. A custom policy that cannot
+/// state such a condition ([`Until::AnyChange`](super::Until::AnyChange)) costs one evaluation for each such
+/// group and change.
 #[derive(Debug)]
 pub struct Dispatcher<P = StrictFair> {
     pub(super) policy: P,
     pub(super) queue: FairQueue,
     pub(super) accounts: Accounts,
     pub(super) parking: Parking,
-    /// The groups by kind and identity, in the order of their numbers.
+    /// The groups by kind and identity. The index is the id of the group.
     known: IndexSet<GroupKey>,
-    /// The queue's class of each demand.
+    /// By demand: its class in the queue.
     pub(super) classes: Vec<ClassId>,
-    /// By resource: the blocked sets of what waits for it, by ascending amount.
+    /// By resource: the blocked sets of the classes that wait for it, by ascending amount.
     blocked_sets: Vec<Vec<ResourceBlockedSet>>,
     pub(super) ledger: Ledger<LeaseRecord>,
-    /// Leases that hold nothing for the time being.
+    /// The number of suspended leases.
     pub(super) suspended: usize,
     adviser: Adviser,
     pub(super) denials: Denials,
@@ -75,7 +76,8 @@ pub struct Dispatcher<P = StrictFair> {
 
 /// Registration.
 impl Dispatcher<StrictFair> {
-    /// An empty dispatcher with the strict-fair policy.
+    /// Creates an empty dispatcher with the strict-fair policy. Fails if a limit is 0 or a name is given
+    /// twice.
     pub fn new(config: TaskConfig) -> Result<Self, ConfigError> {
         Self::with_policy(config, StrictFair)
     }
@@ -83,8 +85,8 @@ impl Dispatcher<StrictFair> {
 
 /// Registration.
 impl<P: TaskPolicy> Dispatcher<P> {
-    /// An empty dispatcher.
-    #[expect(clippy::needless_pass_by_value, reason = "a configuration is handed over, not lent")]
+    /// Creates an empty dispatcher with a policy. Fails if a limit is 0 or a name is given twice.
+    #[expect(clippy::needless_pass_by_value, reason = "the dispatcher takes the configuration")]
     pub fn with_policy(config: TaskConfig, policy: P) -> Result<Self, ConfigError> {
         Ok(Self {
             policy,
@@ -104,12 +106,16 @@ impl<P: TaskPolicy> Dispatcher<P> {
         })
     }
 
-    /// The policy, to read.
+    /// Returns the policy.
     pub(crate) fn policy(&self) -> &P {
         &self.policy
     }
 
-    /// The group of this kind and identity; a known one takes the weight and limit given here. O(1).
+    /// Registers a group, or gives a known group the weight and limit of `spec`. O(1).
+    ///
+    /// # Errors
+    /// Fails if the limit is 0, the weight is out of range, or the policy rejects its settings for the
+    /// group.
     pub fn group(&mut self, spec: &TaskGroup) -> Result<TaskGroupId, ConfigError> {
         require(spec.admitted_limit != Some(0), "admitted_limit", 0, "at least 1")?;
         let in_range = (MIN_WEIGHT..=MAX_WEIGHT).contains(&spec.weight);
@@ -133,24 +139,25 @@ impl<P: TaskPolicy> Dispatcher<P> {
         Ok(TaskGroupId(id))
     }
 
-    /// Interns a vector of resource amounts. One of `submission` is added where it is absent.
+    /// Interns a demand. One unit of `submission` is added if it is absent.
     ///
     /// # Errors
-    /// A resource that does not exist, or an amount that is zero or above the limit: such a task would wait
-    /// for ever.
+    /// Fails if a resource does not exist, or if an amount is zero or above the limit: such a task would
+    /// wait for ever.
     pub fn demand<S: AsRef<str>>(&mut self, amounts: &[(S, u32)]) -> Result<DemandId, DemandError> {
         let id = self.accounts.resources.demand(amounts)?;
         self.register_demands(id);
         Ok(id)
     }
 
-    /// The same, but accepts what can never be leased: its tasks queue, and the answer for them is
-    /// [`NoCapacity`](super::DenialReason::NoCapacity). For a host that checks its demands elsewhere.
+    /// Interns a demand that may never be met. Its tasks are queued, and their denial is
+    /// [`NoCapacity`](super::DenialReason::NoCapacity). This is for a host that checks its demands
+    /// elsewhere.
     ///
     /// # Errors
-    /// An amount of zero.
+    /// Fails if an amount is zero.
     pub fn demand_unchecked<S: AsRef<str>>(&mut self, amounts: &[(S, u32)]) -> Result<DemandId, DemandError> {
-        let id = self.accounts.resources.unmeetable(amounts)?;
+        let id = self.accounts.resources.demand_unchecked(amounts)?;
         self.register_demands(id);
         Ok(id)
     }
@@ -170,13 +177,12 @@ impl<P: TaskPolicy> Dispatcher<P> {
     }
 }
 
-/// What may be changed while tasks run.
+/// Changes while tasks run.
 impl<P: TaskPolicy> Dispatcher<P> {
-    /// Lets another policy decide from now on. What a group owes stays, as far as it holds as much.
-    /// O(groups).
+    /// Replaces the policy. The debt of each group stays, but at most as much as the group holds. O(groups).
     ///
     /// # Errors
-    /// The first group's that the policy refuses; nothing is changed then.
+    /// Fails with the error of the first group that the policy rejects. Nothing is changed then.
     pub fn set_policy(&mut self, mut policy: P) -> Result<(), ConfigError> {
         let resources = &self.accounts.resources;
         for (key, group) in self.known.iter().zip((0..).map(GroupId)) {
@@ -191,14 +197,14 @@ impl<P: TaskPolicy> Dispatcher<P> {
         Ok(())
     }
 
-    /// Gives a group another weight from its next turn on, 2^-20 to 2^20. O(groups).
+    /// Changes the weight of a group from its next turn on. The weight is from 2^-20 to 2^20. O(groups).
     pub fn set_weight(&mut self, group: TaskGroupId, weight: f64) -> Result<(), ConfigError> {
         let Some(key) = self.known.get_index(group.0.index()) else { return Ok(()) };
         let spec = TaskGroup { weight, ..self.spec(key, group.0) };
         self.group(&spec).map(drop)
     }
 
-    /// A group as it is registered.
+    /// Returns a group as it is registered.
     fn spec(&self, (kind, identity): &GroupKey, group: GroupId) -> TaskGroup {
         let account = self.accounts.group(group.0);
         let (weight, admitted_limit) = (account.weight, account.admitted_limit);
@@ -208,7 +214,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
 
 /// Commands.
 impl<P: TaskPolicy> Dispatcher<P> {
-    /// Queues a ready task, unless one with this id is queued; answers whether it was accepted.
+    /// Queues a ready task. Returns `false` if a task with this id is already queued.
     pub fn enqueue(&mut self, task: u64, group: TaskGroupId, demand: DemandId) -> bool {
         let is_accepted = self.queue.enqueue(task, group.0, self.classes[demand.0 as usize], 1.0);
         if is_accepted {
@@ -220,7 +226,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         is_accepted
     }
 
-    /// Removes a queued task.
+    /// Removes a queued task. Returns whether it was queued.
     pub fn discard(&mut self, task: u64) -> bool {
         let Some(group) = self.queue.group_of(task) else { return false };
         let head = self.queue.first(group);
@@ -232,12 +238,14 @@ impl<P: TaskPolicy> Dispatcher<P> {
         true
     }
 
-    /// Removes the queued tasks that `unwanted` names; answers how many. O(queued + groups).
+    /// Removes the queued tasks for which `unwanted` returns true, and returns their number. O(queued +
+    /// groups).
     pub fn discard_where(&mut self, unwanted: impl FnMut(u64) -> bool) -> usize {
         let found = self.queue.discard_where(unwanted);
         if found > 0 {
             for group in self.queue.groups() {
-                // A head that is another one now is offered anew; asking the others once more does no harm.
+                // A changed first task must be evaluated anew; evaluating the other groups once more does no
+                // harm.
                 self.offer_again(group);
                 self.update_head(group);
             }
@@ -246,10 +254,11 @@ impl<P: TaskPolicy> Dispatcher<P> {
         found
     }
 
-    /// Starts the next task that may start: selects it, leases its whole demand or nothing, and takes it off
-    /// the queue.
+    /// Starts the next task that may start: selects it, leases its whole demand, and removes it from the
+    /// queue.
     ///
-    /// While no lease is out, the first head in order that fits the limits starts whatever the policy says.
+    /// While no lease holds resources, the first task in order that fits the limits starts even if the policy
+    /// refuses it, unless [`TaskConfig::compatibility`] is set.
     pub fn dispatch(&mut self) -> Option<Dispatched> {
         if self.is_shut {
             return None;
@@ -263,8 +272,9 @@ impl<P: TaskPolicy> Dispatcher<P> {
         }
     }
 
-    /// Ends a worker. Never panics; only [`ReleaseAnswer::Released`] changed anything.
-    #[expect(clippy::needless_pass_by_value, reason = "a lease is given back, not lent")]
+    /// Ends a worker. Never panics. Only a return value of [`ReleaseAnswer::Released`] means that something
+    /// changed.
+    #[expect(clippy::needless_pass_by_value, reason = "a release consumes the lease")]
     pub fn release(&mut self, lease: TaskLease) -> ReleaseAnswer {
         match self.ledger.release(lease.id) {
             Ok(held) if held.is_suspended => self.suspended -= 1,
@@ -274,15 +284,16 @@ impl<P: TaskPolicy> Dispatcher<P> {
         ReleaseAnswer::Released
     }
 
-    /// Whether a call of the request resource that `resource` stands for would have to wait, and why. A
-    /// resource that was never told of stands for none. Answers whether this is news; unknown names are none.
-    /// O(resources).
+    /// Sets whether a call of the request resource that `resource` stands for would have to wait, and why. A
+    /// resource for which this was never called stands for no request resource.
+    ///
+    /// Returns whether this changed anything. Unknown names change nothing. O(resources).
     pub fn set_request_pressure(&mut self, resource: &str, pressure: Option<RequestPressure>) -> bool {
         let known = self.accounts.resources.find(resource);
         known.is_some_and(|resource| self.adviser.record(resource.0, pressure))
     }
 
-    /// Starts nothing from now on. Leases that are out stay valid.
+    /// Stops dispatching. Active leases stay valid.
     pub fn shutdown(&mut self) {
         self.is_shut = true;
     }
@@ -290,8 +301,9 @@ impl<P: TaskPolicy> Dispatcher<P> {
 
 /// The parts of a transaction.
 impl<P: TaskPolicy> Dispatcher<P> {
-    /// The first head in turn that is available, that the policy allows and that is wanted. Where one is not,
-    /// nothing that asks for the same is.
+    /// Selects the first task in order whose demand is available, which the policy allows, and for which
+    /// `is_wanted` returns true. A task that fails one of these checks excludes later tasks that would fail
+    /// it for the same reason.
     fn select(&mut self, mut is_wanted: impl FnMut(&Candidate, &[(u32, u32)]) -> bool) -> Option<(Selection, Allowed)> {
         let Self { policy, queue, accounts, parking, blocked_sets, denials, .. } = self;
         let mut allowed = Allowed::default();
@@ -302,8 +314,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
                 return blocked(&blocked_sets[resource as usize], amount);
             }
             match policy.evaluate(&PolicyView::new(accounts, group, demand)) {
-                Ok(terms) if is_wanted(candidate, accounts.resources.amounts(demand)) => {
-                    allowed = terms;
+                Ok(decision) if is_wanted(candidate, accounts.resources.amounts(demand)) => {
+                    allowed = decision;
                     Eligibility::Accept
                 }
                 Ok(_) => Eligibility::SkipClass,
@@ -317,8 +329,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
         Some((selection, allowed))
     }
 
-    /// The first head in turn that could call at once, where the first of all would have to wait; counts it
-    /// as passed over. `None` where nobody who could call at once is there to pass it over for.
+    /// Selects the first task that could call at once, if the first task in order would have to wait for its
+    /// call. Counts that one as passed over. Returns `None` if no task that may start could call at once.
     fn select_advised(&mut self) -> Option<(Selection, Allowed)> {
         let mut adviser = core::mem::take(&mut self.adviser);
         let mut passed_over: Option<(u64, RequestPressure)> = None;
@@ -328,7 +340,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
                 passed_over = Some((candidate.item, pressure));
                 false
             }
-            // Only somebody who could call at once is reason enough to pass anybody over.
+            // Only a task that could call at once justifies passing over another one.
             (Advice::Wait(_) | Advice::Indifferent, Some(_)) => false,
         });
         if let (Some((selection, _)), Some((skipped, pressure))) = (&chosen, passed_over) {
@@ -339,10 +351,10 @@ impl<P: TaskPolicy> Dispatcher<P> {
         chosen
     }
 
-    /// What the policy refused and would run alone. It borrows nothing by it.
+    /// Starts a task that the policy refused, if no worker runs. It borrows nothing.
     ///
-    /// Every parked group fits: it was available when it was parked, and while no lease is out no less is
-    /// available.
+    /// Every parked group fits the limits: its demand was available when it was parked, and while no lease
+    /// holds resources no less is available.
     fn override_policy(&mut self) -> Option<Dispatched> {
         if self.compatibility || self.ledger.active() > self.suspended {
             return None;
@@ -352,7 +364,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         self.start(&selection, &Allowed::unlimited())
     }
 
-    /// Makes what a lease held available again.
+    /// Makes the resources of a lease available again.
     pub(super) fn take_back(&mut self, held: &LeaseRecord) {
         let LeaseRecord { group, demand, .. } = *held;
         self.accounts.give_back(group.0.0, demand);
@@ -384,91 +396,92 @@ impl<P: TaskPolicy> Dispatcher<P> {
         Some(Dispatched { task: item, lease: TaskLease { id } })
     }
 
-    /// Brings the accounts up to date with a group whose head is another one.
+    /// Updates the accounts after a group's first task has changed.
     fn update_head(&mut self, group: GroupId) {
-        // The queue has put a new head in turn, so nothing is left to wake.
-        self.parking.forget(group.0);
+        // The queue has already put the new first task in turn, so it needs no wake-up.
+        self.parking.remove(group.0);
         let head = self.queue.first(group).map(|head| head.class.0);
         self.accounts.set_head(group.0, head);
     }
 
     fn offer_again(&mut self, group: GroupId) {
-        self.parking.forget(group.0);
+        self.parking.remove(group.0);
         self.queue.unpark(group);
     }
 }
 
-/// Facts.
+/// Queries.
 impl<P: TaskPolicy> Dispatcher<P> {
-    /// Tasks that wait.
+    /// Returns the number of queued tasks.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether a task is queued.
+    /// Returns whether a task is queued.
     #[must_use]
     pub fn is_queued(&self, task: u64) -> bool {
         self.queue.contains(task)
     }
 
-    /// Tasks of a group that wait.
+    /// Returns the number of queued tasks of a group.
     #[must_use]
     pub fn queued_in(&self, group: TaskGroupId) -> usize {
         self.queue.group_len(group.0)
     }
 
-    /// Leases a group holds.
+    /// Returns the number of leases of a group, without suspended ones.
     #[must_use]
     pub fn running_in(&self, group: TaskGroupId) -> u32 {
         self.accounts.group(group.0.0).running
     }
 
-    /// A group's weight, and the leases it may hold while others press.
+    /// Returns a group's weight, and the number of leases it may hold while other groups compete.
     #[must_use]
     pub fn settings_of(&self, group: TaskGroupId) -> (f64, Option<u32>) {
         let account = self.accounts.group(group.0.0);
         (account.weight, account.admitted_limit)
     }
 
-    /// What a group owes: resources and amounts above 0.
+    /// Returns the debts of a group: resources and amounts above 0.
     pub fn debts_of(&self, group: TaskGroupId) -> impl Iterator<Item = (&str, u32)> {
         let account = self.accounts.group(group.0.0);
         let debts = account.debts();
         debts.map(|(resource, debt)| (self.accounts.resources.name(resource), debt))
     }
 
-    /// Leases that are out.
+    /// Returns the number of active leases, including suspended ones.
     #[must_use]
     pub fn active_leases(&self) -> usize {
         self.ledger.active()
     }
 
-    /// How often a task was started against the policy because nothing was running. The policies alone can
-    /// come to a stand: each of two groups may be refused because the other could start.
+    /// Returns how often a task was started against the policy because nothing was running. The policy alone
+    /// can block every group: two groups may each be refused because the other one could start.
     #[must_use]
     pub fn liveness_overrides(&self) -> u64 {
         self.overrides
     }
 
-    /// How often a task was passed over because its call would have waited.
+    /// Returns how often a task was passed over because its call would have had to wait.
     #[must_use]
     pub fn advisory_skips(&self) -> u64 {
         self.adviser.skips
     }
 
-    /// The last such skip.
+    /// Returns the latest such skip.
     #[must_use]
     pub fn last_advisory_skip(&self) -> Option<AdvisorySkip> {
         self.adviser.last_skip
     }
 
-    /// Every resource: name, leased, limit.
+    /// Returns every resource: name, leased amount, limit.
     pub fn usage(&self) -> impl Iterator<Item = (&str, u32, u32)> {
         self.accounts.resources.usage()
     }
 
-    /// What queued tasks want of a resource, by its place in [`Dispatcher::usage`]. O(demands).
+    /// Returns how much of a resource the queued tasks need. `resource` is its index in
+    /// [`Dispatcher::usage`]. O(demands).
     pub(crate) fn queued_demand(&self, resource: usize) -> u64 {
         let wanted = |demand: usize| {
             let amounts = self.accounts.resources.amounts(demand as u32);
@@ -478,23 +491,23 @@ impl<P: TaskPolicy> Dispatcher<P> {
         (0..self.classes.len()).map(wanted).sum()
     }
 
-    /// Counts of irregular releases.
+    /// Returns the counts of irregular releases.
     #[must_use]
     pub fn release_diagnostics(&self) -> ReleaseDiagnostics {
         self.ledger.diagnostics()
     }
 }
 
-/// The verdict on a demand that is short of `amount`.
+/// Returns the verdict on a demand that is short of a resource of which it needs `amount`.
 fn blocked(blocked_sets: &[ResourceBlockedSet], amount: u32) -> Eligibility {
-    // Every amount of a known demand has its set; a missing one would only cost a repeated offer.
+    // Every amount of a known demand has its set. A missing set would only cost a repeated evaluation.
     match blocked_sets.binary_search_by_key(&amount, |set| set.amount) {
         Ok(at) => Eligibility::ClassBlocked(blocked_sets[at].set),
         Err(_) => Eligibility::Skip,
     }
 }
 
-/// The ledger's item is a fingerprint of the task: it tells a forged lease from a live one.
+/// Returns a fingerprint of the task for the ledger. It distinguishes a forged lease from a live one.
 fn item_of(task: u64) -> u32 {
     (task ^ (task >> 32)) as u32
 }

@@ -1,9 +1,10 @@
-//! Task admission: may this ready task become a running worker?
+//! Task admission: decides which ready tasks become running workers.
 //!
-//! It knows resources, groups and a policy. It knows nothing of the plan, of providers or of adaptive limits.
+//! Task admission has resources, groups and a policy. It does not depend on the plan, on providers or on
+//! adaptive limits.
 //!
 //! A [`Dispatcher`] joins the [fair queue](crate::fair_queue) and the admission in one transaction: select,
-//! acquire, commit. A worker is never spawned before its lease exists, so no worker ever waits for a task
+//! acquire, commit. A task gets its lease before its worker is spawned, so no worker ever waits for a task
 //! resource.
 //!
 //! ```

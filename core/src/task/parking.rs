@@ -1,12 +1,14 @@
-//! Groups that the policy refused, and what lets them ask again.
+//! Parked groups: groups that the policy refused, and the changes that end their refusals.
 //!
-//! A refusal says [until](Until) when it holds. A group is offered again when that has come to pass, and
-//! besides when it gives a lease back, gets another head, or is registered anew. Nothing is asked again for
-//! any other reason, so the work is proportional to the verdicts that may have changed.
+//! A refusal states [until](Until) when it holds. A parked group is evaluated again when that condition is
+//! met. Apart from that, it is evaluated again when it gives back a lease, gets another first task, or is
+//! registered again. No other change leads to an evaluation, so the work is proportional to the number of
+//! decisions that may have changed.
 //!
-//! A range of shares becomes a range of competing weights once, when the group is parked: a group is woken by
-//! comparing its bound with one sum. Bounds are kept apart by demand, since a sum says nothing to a group
-//! whose own demand is not available: it is not in that sum.
+//! A range of shares is converted to a range of competing weights once, when the group is parked. A change
+//! then compares one sum with the bounds of the parked groups. Bounds are stored by demand, because the sum
+//! includes only groups whose demand is available. A group whose own demand is not available is not woken by
+//! it.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -18,14 +20,14 @@ use super::shares::most_competing;
 /// The parked groups.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parking {
-    /// By group.
-    places: Vec<ParkState>,
+    /// The state of each group.
+    states: Vec<ParkState>,
     /// By resource.
     wait_lists: Vec<WaitList>,
-    /// Groups to be asked again after every change.
+    /// Groups that are evaluated again after every change.
     recheck_always: Vec<u32>,
     has_changed: bool,
-    /// Scratch.
+    // Buffers that are reused between calls.
     touched: Vec<u32>,
     woken: Vec<u32>,
 }
@@ -36,35 +38,36 @@ enum ParkState {
     Free,
     /// At this index of `recheck_always`.
     RecheckAlways(u32),
-    /// Until nobody else presses on the resource.
+    /// Until no other group competes for the resource.
     Alone { resource: u32 },
-    /// The same, or until the competing weight leaves what is between the bounds.
+    /// Until no other group competes for the resource, or the competing weight leaves the range between the
+    /// bounds.
     Between { resource: u32, demand: u32, fallen: Option<u128>, risen: Option<u128> },
 }
 
-/// Who waits for a change at one resource.
+/// The groups that wait for a change of one resource's competing weight.
 #[derive(Clone, Debug, Default)]
 struct WaitList {
-    /// Woken when the competing weight is at most this.
+    /// Groups that are woken when the competing weight is at most their bound.
     fallen: Bounds,
-    /// Woken when the competing weight is at least this.
+    /// Groups that are woken when the competing weight is at least their bound.
     risen: Bounds,
 }
 
 impl Parking {
     pub(super) fn add_group(&mut self) {
-        self.places.push(ParkState::Free);
+        self.states.push(ParkState::Free);
     }
 
-    /// Something happened that a policy might see.
+    /// Records a change that may affect the decision of a policy.
     pub(super) fn mark_changed(&mut self) {
         self.has_changed = true;
     }
 
-    /// Parks a group whose head asks for `demand`. O(log groups).
+    /// Parks a group whose first task has `demand`. O(log groups).
     pub(super) fn park(&mut self, accounts: &Accounts, group: u32, demand: u32, until: &Until) {
-        self.forget(group);
-        self.places[group as usize] = match until {
+        self.remove(group);
+        self.states[group as usize] = match until {
             Until::AnyChange => {
                 self.recheck_always.push(group);
                 ParkState::RecheckAlways(self.recheck_always.len() as u32 - 1)
@@ -77,7 +80,7 @@ impl Parking {
                 let (low, high) = (*shares.start(), *shares.end());
                 let most = account.admitted_limit.unwrap_or(limit).min(limit);
                 let at = |share| most_competing(limit, account.units, share, *rounding);
-                // A share is never above the limits and never below 1.
+                // A share is at least 1 and never above the limits.
                 let fallen = (high < most).then(|| at((high + 1).max(2)));
                 let risen = (low > 1).then(|| at(low) + 1);
                 self.reserve_wait_list(resource);
@@ -93,14 +96,14 @@ impl Parking {
         };
     }
 
-    /// Takes a group out, if it is parked. O(log groups).
-    pub(super) fn forget(&mut self, group: u32) {
-        match core::mem::take(&mut self.places[group as usize]) {
+    /// Removes a group, if it is parked. O(log groups).
+    pub(super) fn remove(&mut self, group: u32) {
+        match core::mem::take(&mut self.states[group as usize]) {
             ParkState::Free | ParkState::Alone { .. } => {}
             ParkState::RecheckAlways(at) => {
                 self.recheck_always.swap_remove(at as usize);
                 if let Some(moved) = self.recheck_always.get(at as usize) {
-                    self.places[*moved as usize] = ParkState::RecheckAlways(at);
+                    self.states[*moved as usize] = ParkState::RecheckAlways(at);
                 }
             }
             ParkState::Between { resource, demand, fallen, risen } => {
@@ -115,8 +118,8 @@ impl Parking {
         }
     }
 
-    /// Wakes every group whose refusal may have ended. O(log groups) for each, and O(1) for each resource and
-    /// demand with parked groups that changed.
+    /// Wakes every group whose refusal may have ended. O(log groups) for each of them, plus O(1) for each
+    /// changed resource and each demand with parked groups.
     pub(super) fn wake(&mut self, accounts: &mut Accounts, mut unpark: impl FnMut(u32)) {
         let mut woken = core::mem::take(&mut self.woken);
         let mut touched = core::mem::take(&mut self.touched);
@@ -135,7 +138,7 @@ impl Parking {
             woken.extend_from_slice(&self.recheck_always);
         }
         for group in woken.drain(..) {
-            self.forget(group);
+            self.remove(group);
             unpark(group);
         }
         self.woken = woken;
@@ -143,7 +146,7 @@ impl Parking {
     }
 
     fn waits_at(&self, group: u32, at: u32) -> bool {
-        match self.places[group as usize] {
+        match self.states[group as usize] {
             ParkState::Alone { resource } | ParkState::Between { resource, .. } => resource == at,
             ParkState::Free | ParkState::RecheckAlways(_) => false,
         }
@@ -157,7 +160,8 @@ impl Parking {
 }
 
 impl WaitList {
-    /// The groups that `competing` frees, of the demands that are available.
+    /// Adds to `woken` the groups whose bound `competing` has reached. Only groups whose demand is available
+    /// are included.
     fn find(&self, accounts: &Accounts, competing: u128, woken: &mut Vec<u32>) {
         for demand in self.fallen.demands().filter(|demand| accounts.is_available(*demand)) {
             woken.extend(self.fallen.groups(demand, competing, u128::MAX));
@@ -168,7 +172,7 @@ impl WaitList {
     }
 }
 
-/// Demand, competing weight and group of each bound.
+/// The bounds: demand, competing weight and group.
 #[derive(Clone, Debug, Default)]
 struct Bounds(BTreeSet<(u32, u128, u32)>);
 
@@ -181,13 +185,13 @@ impl Bounds {
         self.0.remove(&(demand, competing, group));
     }
 
-    /// The demands that have bounds, each once.
+    /// Returns the demands that have bounds, each once.
     fn demands(&self) -> impl Iterator<Item = u32> {
         let from = |demand| self.0.range((demand, 0, 0)..).next().map(|(demand, ..)| *demand);
         core::iter::successors(from(0), move |demand| from(demand.checked_add(1)?))
     }
 
-    /// The groups of one demand whose bound is from `low` to `high`.
+    /// Returns the groups of one demand whose bound is from `low` to `high`.
     fn groups(&self, demand: u32, low: u128, high: u128) -> impl Iterator<Item = u32> {
         self.0.range((demand, low, 0)..=(demand, high, u32::MAX)).map(|(.., group)| *group)
     }

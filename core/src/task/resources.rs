@@ -1,4 +1,4 @@
-//! Named counters with limits, and the vectors of amounts that tasks ask for.
+//! Resources, which are named counters with limits, and the demands of tasks for them.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -9,19 +9,20 @@ use crate::error::{ConfigError, require};
 use crate::id::Interner;
 use crate::map::Map;
 
-/// The resource that every task takes one of.
+/// The resource of which every task takes at least one unit.
 pub(crate) const SUBMISSION: &str = "submission";
 
-/// The resources of a task admission.
+/// The configuration of task admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct TaskConfig {
-    /// Workers that may run at once, whatever they do. At least 1; 1024.
+    /// The number of workers that may run at the same time, over all groups. At least 1; default 1024.
     pub submission_limit: u32,
-    /// Further resources by name, each with a limit of at least 1.
+    /// Further resources by name. Each limit is at least 1. Default: none.
     pub resources: Vec<(String, u32)>,
-    /// As in the recorded traces, nothing is ever started against the policy, even if nothing runs. Off: see
+    /// Whether to behave as in the recorded traces: no task is ever started against the policy, even if
+    /// nothing runs. Default: `false`. See
     /// [`Dispatcher::liveness_overrides`](super::Dispatcher::liveness_overrides).
     pub compatibility: bool,
 }
@@ -32,39 +33,40 @@ impl Default for TaskConfig {
     }
 }
 
-/// A resource of one task admission. `submission` is the first.
+/// The id of a resource of one task admission. `submission` is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId(pub(crate) u32);
 
-/// A vector of resource amounts, interned.
+/// The id of a demand: an interned vector of resource amounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DemandId(pub(crate) u32);
 
-/// A demand that could never be met, refused before anything queues for it for ever.
+/// A demand that could never be met. It is rejected at once, because its tasks would wait for ever.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DemandError {
-    /// No such resource was configured.
+    /// The resource was not configured.
     #[error("there is no resource `{resource}`; known are {known}")]
     UnknownResource {
-        /// The name.
+        /// The name of the resource.
         resource: String,
-        /// Those that exist.
+        /// The names of the resources that exist.
         known: String,
     },
-    /// More is asked for than there will ever be.
+    /// The amount is above the limit of the resource.
     #[error("{amount} of `{resource}` is more than its limit of {limit}")]
     AboveLimit {
-        /// The name.
+        /// The name of the resource.
         resource: String,
-        /// What was asked for.
+        /// The amount of the demand.
         amount: u32,
-        /// What there is.
+        /// The limit of the resource.
         limit: u32,
     },
-    /// Nothing is asked for.
+    /// The amount is zero.
     #[error("the amount of `{resource}` is 0; expected at least 1")]
     Zero {
-        /// The name.
+        /// The name of the resource.
         resource: String,
     },
 }
@@ -101,17 +103,17 @@ impl Resources {
         Ok(())
     }
 
-    /// Interns a vector of what exists in the amounts asked for; `submission` is added with amount 1 where it
-    /// is absent. Equal names are summed.
-    pub(super) fn demand<S: AsRef<str>>(&mut self, asked: &[(S, u32)]) -> Result<DemandId, DemandError> {
-        for (name, _) in asked {
+    /// Interns a demand. `submission` is added with amount 1 if it is absent, and amounts of equal names are
+    /// summed. Fails if a resource does not exist or an amount is zero or above the limit.
+    pub(super) fn demand<S: AsRef<str>>(&mut self, amounts: &[(S, u32)]) -> Result<DemandId, DemandError> {
+        for (name, _) in amounts {
             let name = name.as_ref();
             if self.find(name).is_none() {
                 let known = self.names.iter().collect::<Vec<_>>().join(", ");
                 return Err(DemandError::UnknownResource { resource: name.to_string(), known });
             }
         }
-        let amounts = self.amounts_of(asked)?;
+        let amounts = self.amounts_of(amounts)?;
         for (resource, amount) in &amounts {
             let limit = self.limits[*resource as usize];
             if *amount > limit {
@@ -122,23 +124,24 @@ impl Resources {
         Ok(self.intern(amounts))
     }
 
-    /// The same for a vector that may never be available; a resource that does not exist gets a limit of 0.
-    pub(super) fn unmeetable<S: AsRef<str>>(&mut self, asked: &[(S, u32)]) -> Result<DemandId, DemandError> {
-        for (name, _) in asked {
+    /// Interns a demand that may never be met. A resource that does not exist is added with a limit of 0.
+    /// Fails if an amount is zero.
+    pub(super) fn demand_unchecked<S: AsRef<str>>(&mut self, amounts: &[(S, u32)]) -> Result<DemandId, DemandError> {
+        for (name, _) in amounts {
             if self.find(name.as_ref()).is_none() {
                 self.names.intern(name.as_ref());
                 self.limits.push(0);
                 self.leased.push(0);
             }
         }
-        let amounts = self.amounts_of(asked)?;
+        let amounts = self.amounts_of(amounts)?;
         Ok(self.intern(amounts))
     }
 
-    /// The vector by resource number, of resources that exist.
-    fn amounts_of<S: AsRef<str>>(&self, asked: &[(S, u32)]) -> Result<Amounts, DemandError> {
+    /// Returns the amounts by resource number. Resources that do not exist are skipped.
+    fn amounts_of<S: AsRef<str>>(&self, named_amounts: &[(S, u32)]) -> Result<Amounts, DemandError> {
         let mut amounts = Amounts::new();
-        for (name, amount) in asked {
+        for (name, amount) in named_amounts {
             let name = name.as_ref();
             if *amount == 0 {
                 return Err(DemandError::Zero { resource: name.to_string() });
@@ -188,13 +191,13 @@ impl Resources {
         self.limits[resource as usize] - self.leased[resource as usize]
     }
 
-    /// The first resource that a demand would have to wait for, with the amount it needs.
+    /// Returns the first resource of which a demand is short, with the amount that it needs.
     pub(super) fn shortage(&self, demand: u32) -> Option<(u32, u32)> {
         self.amounts(demand).iter().copied().find(|(resource, amount)| self.available(*resource) < *amount)
     }
 
-    pub(super) fn asks_for(&self, demand: u32, resource: u32) -> bool {
-        self.amounts(demand).iter().any(|(asked, _)| *asked == resource)
+    pub(super) fn needs(&self, demand: u32, resource: u32) -> bool {
+        self.amounts(demand).iter().any(|(known, _)| *known == resource)
     }
 
     pub(super) fn take(&mut self, resource: u32, amount: u32) {

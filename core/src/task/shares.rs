@@ -1,35 +1,36 @@
-//! A group's share of a resource, by weight.
+//! The share of a group in a resource, by weight.
 //!
 //! ```text
 //! share = round(limit x weight / competing), at least 1, at most the admitted limit and the resource's limit
 //! ```
 //!
-//! Weights are counted in units of 2^-72, in which every double from 2^-20 to 2^20 is a whole number. Sums of
-//! them are exact, whatever was added and removed in between, and so is the comparison of a share with a
-//! count: `limit x weight` stays below 2^124.
+//! Weights are counted in units of 2^-72. In these units every double from 2^-20 to 2^20 is an integer. Sums
+//! of weights are therefore exact, whatever was added and removed before. The comparison of a share with a
+//! count is exact too: `limit x weight` stays below 2^124.
 
-/// How a share that is no whole number is rounded.
+/// How a share that is not an integer is rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum ShareRounding {
-    /// To the next whole number above.
+    /// To the next larger integer.
     #[default]
     Up,
-    /// To the next whole number below.
+    /// To the next smaller integer.
     Down,
 }
 
 /// 2^72.
 const UNITS: f64 = 4_722_366_482_869_645_213_696.0;
 
-/// A weight from 2^-20 to 2^20 in units of 2^-72.
+/// Converts a weight from 2^-20 to 2^20 to units of 2^-72.
 pub(super) fn units(weight: f64) -> u128 {
     // A power of two scales exactly, and the product is below 2^93.
     (weight * UNITS) as u128
 }
 
-/// `limit x weight / competing`, rounded. `competing` includes the weight itself.
+/// Returns `limit x weight / competing`, rounded, at most `limit`. `competing` includes the weight itself.
 pub(super) fn share(limit: u32, weight: u128, competing: u128, rounding: ShareRounding) -> u32 {
     let whole = u128::from(limit) * weight;
     let competing = competing.max(1);
@@ -40,12 +41,13 @@ pub(super) fn share(limit: u32, weight: u128, competing: u128, rounding: ShareRo
     share.min(u128::from(limit)) as u32
 }
 
-/// The largest competing weight at which the share is still `wanted` or more. `wanted` is at least 2.
+/// Returns the largest competing weight at which the share is still at least `wanted`. `wanted` is at least
+/// 2.
 pub(super) fn most_competing(limit: u32, weight: u128, wanted: u32, rounding: ShareRounding) -> u128 {
     let whole = u128::from(limit) * weight;
     match rounding {
         ShareRounding::Down => whole / u128::from(wanted.max(1)),
-        // The share is above `wanted - 1`: the competing weight is below `whole / (wanted - 1)`.
+        // The share is above `wanted - 1`, so the competing weight is below `whole / (wanted - 1)`.
         ShareRounding::Up => whole.div_ceil(u128::from(wanted.max(2) - 1)).saturating_sub(1),
     }
 }

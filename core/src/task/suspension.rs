@@ -1,10 +1,10 @@
-//! Leases that hold nothing for a while.
+//! Suspended leases: they are live, but hold no resources for a while.
 //!
-//! A worker that waits for something outside, such as its turn at a provider, can give back what its lease
-//! holds and keep the lease: it is *suspended*. To the policy that is a release (it repays what was
-//! borrowed). It takes the same resources again later, all or nothing, and no policy is asked: it was
-//! admitted before. Who resumes goes before who starts anew only if the caller has it so: resume first, then
-//! dispatch.
+//! A worker that waits for something outside, such as its turn at a provider, can give back the resources of
+//! its lease and keep the lease. The lease is then *suspended*. For the policy that is a release, so it
+//! repays debt. On resume the lease takes all of its resources again or none. The policy is not evaluated
+//! again, because the lease was already admitted. The dispatcher sets no order between resumed and new
+//! workers: a caller that prefers resumed workers calls `resume` before `dispatch`.
 
 use super::admission::TaskLease;
 use super::dispatch::Dispatcher;
@@ -12,8 +12,8 @@ use super::policy::TaskPolicy;
 use super::resources::DemandId;
 
 impl<P: TaskPolicy> Dispatcher<P> {
-    /// Gives back what a lease holds, and keeps the lease. False, and nothing changes, if it is not live or
-    /// suspended already.
+    /// Gives back the resources of a lease and keeps the lease. Returns `false` without a change if the
+    /// lease is not live or is already suspended.
     pub fn suspend(&mut self, lease: &TaskLease) -> bool {
         let Some(held) = self.ledger.get_mut(lease.id).filter(|held| !held.is_suspended) else { return false };
         held.is_suspended = true;
@@ -23,8 +23,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
         true
     }
 
-    /// Takes again all that a suspended lease gave back. False, and nothing changes, if some of it is taken,
-    /// or if the lease is not suspended.
+    /// Takes the resources of a suspended lease again. Returns `false` without a change if some of them are
+    /// not available, or if the lease is not suspended.
     pub fn resume(&mut self, lease: &TaskLease) -> bool {
         let Some(held) = self.ledger.get_mut(lease.id).filter(|held| held.is_suspended) else { return false };
         if self.accounts.resources.shortage(held.demand).is_some() {
@@ -38,30 +38,30 @@ impl<P: TaskPolicy> Dispatcher<P> {
         true
     }
 
-    /// Whether a lease holds nothing for the time being. O(1).
+    /// Returns whether a lease is suspended. O(1).
     #[must_use]
     pub fn is_suspended(&self, lease: &TaskLease) -> bool {
         self.suspended > 0 && self.ledger.get(lease.id).is_some_and(|held| held.is_suspended)
     }
 
-    /// Leases that hold nothing for the time being.
+    /// Returns the number of suspended leases.
     #[must_use]
     pub fn suspended_leases(&self) -> usize {
         self.suspended
     }
 
-    /// Whether all of a demand is available. O(1).
+    /// Returns whether all resources of a demand are available. O(1).
     #[must_use]
     pub fn is_available(&self, demand: DemandId) -> bool {
         self.accounts.is_available(demand.0)
     }
 
-    /// Whether `other` asks for some of what is not available for `demand`. O(resources of the two).
+    /// Returns whether `other` needs a resource of which `demand` is short. O(resources of the two demands).
     #[must_use]
     pub fn shares_shortage(&self, demand: DemandId, other: DemandId) -> bool {
         let resources = &self.accounts.resources;
         let short = |resource, amount| resources.available(resource) < amount;
         let mut amounts = resources.amounts(demand.0).iter();
-        amounts.any(|(resource, amount)| short(*resource, *amount) && resources.asks_for(other.0, *resource))
+        amounts.any(|(resource, amount)| short(*resource, *amount) && resources.needs(other.0, *resource))
     }
 }

@@ -21,7 +21,7 @@ fn ids(dispatched: &[Dispatched]) -> Vec<u64> {
 }
 
 #[test]
-fn a_group_takes_all_there_is_while_nobody_else_could_start() {
+fn a_group_takes_all_capacity_while_no_other_group_could_start() {
     let mut tasks = tasks(4, &[("llm_wait", 4)]);
     let group = tasks.group(&model("a", 1)).expect("a valid group");
     let demand = tasks.demand(&[("llm_wait", 1)]).expect("a demand that fits");
@@ -32,7 +32,7 @@ fn a_group_takes_all_there_is_while_nobody_else_could_start() {
 }
 
 #[test]
-fn a_group_at_its_limit_yields_to_a_peer_that_could_start() {
+fn a_group_at_its_limit_waits_while_another_group_could_start() {
     let mut tasks = tasks(9, &[("llm_wait", 4)]);
     let [hot, late] = ["hot", "late"].map(|name| tasks.group(&model(name, 2)).expect("a valid group"));
     let demand = tasks.demand(&[("llm_wait", 1)]).expect("a demand that fits");
@@ -50,7 +50,7 @@ fn a_group_at_its_limit_yields_to_a_peer_that_could_start() {
 }
 
 #[test]
-fn a_peer_that_could_not_start_anyway_presses_on_nobody() {
+fn a_group_that_could_not_start_does_not_compete() {
     let mut tasks = tasks(9, &[("llm_wait", 4), ("gpu", 1)]);
     let [hot, blocked] = ["hot", "blocked"].map(|name| tasks.group(&model(name, 1)).expect("a valid group"));
     let plain = tasks.demand(&[("llm_wait", 1)]).expect("a demand that fits");
@@ -66,7 +66,7 @@ fn a_peer_that_could_not_start_anyway_presses_on_nobody() {
 }
 
 #[test]
-fn submission_alone_presses_only_on_tasks_that_ask_for_nothing_else() {
+fn competition_for_submission_counts_only_for_tasks_that_need_nothing_else() {
     let mut tasks = tasks(9, &[("llm_wait", 4)]);
     let hot = tasks.group(&model("hot", 1)).expect("a valid group");
     let local =
@@ -77,11 +77,15 @@ fn submission_alone_presses_only_on_tasks_that_ask_for_nothing_else() {
         tasks.enqueue(task, hot, wait);
         tasks.enqueue(10 + task, local, plain);
     }
-    assert_eq!(ids(&drain(&mut tasks)), [0, 10, 1, 2, 11, 12], "the local group waits for the hot one to be gone");
+    assert_eq!(
+        ids(&drain(&mut tasks)),
+        [0, 10, 1, 2, 11, 12],
+        "the local group waits until the hot one has no queued task"
+    );
 }
 
 #[test]
-fn all_of_a_demand_is_leased_or_nothing() {
+fn a_demand_is_leased_as_a_whole_or_not_at_all() {
     let mut tasks = tasks(9, &[("gpu", 3)]);
     let group = tasks.group(&TaskGroup::local("render")).expect("a valid group");
     let two = tasks.demand(&[("gpu", 2)]).expect("a demand that fits");
@@ -93,7 +97,7 @@ fn all_of_a_demand_is_leased_or_nothing() {
 }
 
 #[test]
-fn a_demand_that_could_never_be_met_is_refused_by_name() {
+fn a_demand_that_could_never_be_met_is_rejected_with_the_resource_name() {
     let mut tasks = tasks(2, &[("gpu", 1)]);
     let refused = |error: DemandError| std::format!("{error}");
     let mut ask = |name, amount| tasks.demand(&[(name, amount)]).map_err(refused);

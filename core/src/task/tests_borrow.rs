@@ -28,10 +28,10 @@ fn debt_on<P: TaskPolicy>(tasks: &Dispatcher<P>, group: TaskGroupId, resource: &
 }
 
 #[test]
-fn a_group_alone_borrows_up_to_its_ceiling_and_pays_back_with_every_release() {
+fn a_group_without_competitors_borrows_up_to_its_ceiling_and_every_release_repays() {
     let mut tasks = tasks(&[("llm", 8)], BoundedBorrowConfig { default_ceiling: Some(2), ..Default::default() });
     let [hot] = groups(&mut tasks, ["hot"]);
-    let demand = tasks.demand(&[("llm", 1)]).expect("it fits");
+    let demand = tasks.demand(&[("llm", 1)]).expect("a demand that fits");
     for task in 0..10 {
         tasks.enqueue(task, hot, demand);
     }
@@ -46,26 +46,26 @@ fn a_group_alone_borrows_up_to_its_ceiling_and_pays_back_with_every_release() {
 }
 
 #[test]
-fn repayment_of_debt_by_a_lease_that_never_borrowed_is_allowed() {
+fn the_release_of_a_lease_that_did_not_borrow_repays_the_debt_of_its_group() {
     let mut tasks = tasks(&[("llm", 4)], BoundedBorrowConfig::default());
     let [hot] = groups(&mut tasks, ["hot"]);
-    let demand = tasks.demand(&[("llm", 1)]).expect("it fits");
+    let demand = tasks.demand(&[("llm", 1)]).expect("a demand that fits");
     for task in 0..3 {
         tasks.enqueue(task, hot, demand);
     }
     let (_, mut leases) = ids(&mut tasks, 99);
     assert_eq!(debt_on(&tasks, hot, "llm"), 1, "the third borrowed");
     let _ = tasks.release(leases.remove(0));
-    assert_eq!(debt_on(&tasks, hot, "llm"), 0, "and the first, which had not, pays it back");
+    assert_eq!(debt_on(&tasks, hot, "llm"), 0, "and the release of the first, which did not, repays it");
     let _ = tasks.release(leases.remove(0));
-    assert_eq!(debt_on(&tasks, hot, "llm"), 0, "never below nothing");
+    assert_eq!(debt_on(&tasks, hot, "llm"), 0, "never below 0");
 }
 
 #[test]
 fn a_group_in_debt_waits_while_a_peer_could_start() {
     let mut tasks = tasks(&[("llm", 8)], BoundedBorrowConfig::default());
     let [hot, late] = groups(&mut tasks, ["hot", "late"]);
-    let demand = tasks.demand(&[("llm", 1)]).expect("it fits");
+    let demand = tasks.demand(&[("llm", 1)]).expect("a demand that fits");
     for task in 0..9 {
         tasks.enqueue(task, hot, demand);
     }
@@ -75,7 +75,7 @@ fn a_group_in_debt_waits_while_a_peer_could_start() {
         tasks.enqueue(task, late, demand);
     }
     let _ = tasks.release(leases.remove(0));
-    let denial = tasks.evaluate(hot, demand).expect_err("it owes three");
+    let denial = tasks.evaluate(hot, demand).expect_err("its debt is three");
     assert_eq!((denial.reason, denial.figures.map(|figures| figures.debt)), (DenialReason::BorrowDebt, Some(3)));
     let text = "the group owes what it borrowed while another group could start: `llm` \
                 (holds 7, asks for 1, share 4, owes 3)";
@@ -84,23 +84,23 @@ fn a_group_in_debt_waits_while_a_peer_could_start() {
 }
 
 #[test]
-fn two_groups_that_each_ask_for_more_than_their_share_do_not_stop_each_other_for_ever() {
+fn two_groups_that_each_need_more_than_their_share_do_not_block_each_other_for_ever() {
     let five_each = |compatibility| {
         let limits = TaskConfig { resources: vec![("gpu".into(), 8)], compatibility, ..TaskConfig::default() };
         let policy = BoundedBorrow::new(BoundedBorrowConfig::default()).expect("the defaults are valid");
         let mut tasks = Dispatcher::with_policy(limits, policy).expect("limits above 0");
-        let five = tasks.demand(&[("gpu", 5)]).expect("it fits");
+        let five = tasks.demand(&[("gpu", 5)]).expect("a demand that fits");
         for (task, group) in (0..).zip(groups(&mut tasks, ["a", "b"])) {
             tasks.enqueue(task, group, five);
         }
         tasks
     };
     let mut tasks = five_each(false);
-    let first = tasks.dispatch().expect("nothing runs, so somebody may");
+    let first = tasks.dispatch().expect("nothing runs, so one task may start");
     assert_eq!((first.task, tasks.liveness_overrides()), (0, 1));
     assert_eq!(tasks.dispatch(), None, "something runs");
     let _ = tasks.release(first.lease);
-    let second = tasks.dispatch().expect("it is alone now: a share of 4 and one borrowed");
+    let second = tasks.dispatch().expect("no other group competes now: a share of 4 and one borrowed");
     assert_eq!((second.task, tasks.liveness_overrides()), (1, 1));
 
     let mut recorded = five_each(true);
@@ -111,10 +111,10 @@ fn two_groups_that_each_ask_for_more_than_their_share_do_not_stop_each_other_for
 }
 
 #[test]
-fn groups_that_owe_each_other_and_cannot_repay_do_not_stop_each_other_for_ever() {
+fn groups_in_debt_that_cannot_repay_do_not_block_each_other_for_ever() {
     let mut tasks = tasks(&[("llm", 4)], BoundedBorrowConfig { repays_on_release: false, ..Default::default() });
     let [a, b] = groups(&mut tasks, ["a", "b"]);
-    let demand = tasks.demand(&[("llm", 1)]).expect("it fits");
+    let demand = tasks.demand(&[("llm", 1)]).expect("a demand that fits");
     for group in [a, b] {
         for task in 0..3 {
             tasks.enqueue(task, group, demand);
@@ -129,21 +129,21 @@ fn groups_that_owe_each_other_and_cannot_repay_do_not_stop_each_other_for_ever()
         tasks.enqueue(20 + task, b, demand);
     }
     for (expected, overrides) in [(10, 1), (20, 2), (11, 3), (21, 4), (12, 5)] {
-        let one = tasks.dispatch().expect("nothing runs, so somebody may");
+        let one = tasks.dispatch().expect("nothing runs, so one task may start");
         assert_eq!((one.task, tasks.liveness_overrides()), (expected, overrides));
         let _ = tasks.release(one.lease);
     }
     assert_eq!(ids(&mut tasks, 9).0, [22]);
-    assert_eq!(tasks.liveness_overrides(), 5, "the last one is alone, and its debt presses on nobody");
+    assert_eq!(tasks.liveness_overrides(), 5, "the last task has no competitor, so its debt does not matter");
 }
 
 #[test]
 fn a_group_is_woken_when_its_share_grows_because_others_left() {
     let mut tasks = tasks(&[("gpu", 12)], BoundedBorrowConfig::default());
     let [big, b, c] = groups(&mut tasks, ["big", "b", "c"]);
-    let four = tasks.demand(&[("gpu", 4)]).expect("it fits");
-    let three = tasks.demand(&[("gpu", 3)]).expect("it fits");
-    let five = tasks.demand(&[("gpu", 5)]).expect("it fits");
+    let four = tasks.demand(&[("gpu", 4)]).expect("a demand that fits");
+    let three = tasks.demand(&[("gpu", 3)]).expect("a demand that fits");
+    let five = tasks.demand(&[("gpu", 5)]).expect("a demand that fits");
     tasks.enqueue(1, big, five);
     tasks.enqueue(2, b, five);
     tasks.enqueue(3, c, three);
@@ -160,8 +160,8 @@ fn a_group_in_debt_is_woken_when_its_share_falls_and_its_ceiling_rises() {
     let settings = BoundedBorrowConfig { repays_on_release: false, ..Default::default() };
     let mut tasks = Dispatcher::with_policy(limits, BoundedBorrow::new(settings).expect("valid")).expect("valid");
     let [a, b, c] = groups(&mut tasks, ["a", "b", "c"]);
-    let gpu = tasks.demand(&[("gpu", 1)]).expect("it fits");
-    let plain = tasks.demand::<&str>(&[]).expect("it fits");
+    let gpu = tasks.demand(&[("gpu", 1)]).expect("a demand that fits");
+    let plain = tasks.demand::<&str>(&[]).expect("a demand that fits");
     for task in 0..30 {
         tasks.enqueue(task, a, gpu);
     }
@@ -174,19 +174,19 @@ fn a_group_in_debt_is_woken_when_its_share_falls_and_its_ceiling_rises() {
     assert_eq!(
         started,
         [12, 13, 14, 15, 16, 17],
-        "a seventh would be a debt of seven, and six are left above its half"
+        "a seventh would be a debt of seven, and above its half only six are possible"
     );
     for task in 0..5 {
         tasks.enqueue(100 + task, b, plain);
         tasks.enqueue(200 + task, c, plain);
     }
-    assert_eq!(ids(&mut tasks, 3).0, [100, 200, 18], "above a third of twelve, eight are left");
+    assert_eq!(ids(&mut tasks, 3).0, [100, 200, 18], "above a third of twelve, a debt of eight is possible");
 }
 
 #[test]
-fn weights_below_one_share_as_they_are_given() {
+fn weights_below_one_are_not_rounded() {
     let mut tasks = tasks(&[("llm", 8)], BoundedBorrowConfig::default());
-    let demand = tasks.demand(&[("llm", 1)]).expect("it fits");
+    let demand = tasks.demand(&[("llm", 1)]).expect("a demand that fits");
     let shares = [("light", 0.25), ("heavy", 0.75)].map(|(name, weight)| {
         let spec = TaskGroup { weight, admitted_limit: Some(8), ..TaskGroup::local(name) };
         tasks.group(&spec).expect("a valid group")
@@ -200,11 +200,11 @@ fn weights_below_one_share_as_they_are_given() {
 }
 
 #[test]
-fn a_group_without_an_admitted_limit_is_never_refused_and_never_owes() {
+fn a_group_without_an_admitted_limit_is_never_refused_and_never_has_debt() {
     let mut tasks = tasks(&[("llm", 4)], BoundedBorrowConfig { default_ceiling: Some(0), ..Default::default() });
     let [peer] = groups(&mut tasks, ["peer"]);
     let free = tasks.group(&TaskGroup::local("free")).expect("a valid group");
-    let demand = tasks.demand(&[("llm", 1)]).expect("it fits");
+    let demand = tasks.demand(&[("llm", 1)]).expect("a demand that fits");
     for task in 0..4 {
         tasks.enqueue(task, free, demand);
     }
@@ -214,7 +214,7 @@ fn a_group_without_an_admitted_limit_is_never_refused_and_never_owes() {
 }
 
 #[test]
-fn a_ceiling_of_a_group_and_resource_goes_before_the_default_one() {
+fn the_ceiling_of_a_group_and_resource_overrides_the_default_ceiling() {
     let ceiling = BorrowCeiling {
         kind: GroupKind::Local,
         identity: vec!["trusted".to_string()],
@@ -224,7 +224,7 @@ fn a_ceiling_of_a_group_and_resource_goes_before_the_default_one() {
     let settings = BoundedBorrowConfig { ceilings: vec![ceiling], default_ceiling: Some(0), ..Default::default() };
     let mut tasks = tasks(&[("llm", 8)], settings);
     let [trusted, other] = groups(&mut tasks, ["trusted", "other"]);
-    let demand = tasks.demand(&[("llm", 1)]).expect("it fits");
+    let demand = tasks.demand(&[("llm", 1)]).expect("a demand that fits");
     for (group, expected) in [(other, 4), (trusted, 7)] {
         for task in 0..9 {
             tasks.enqueue(task, group, demand);
@@ -239,7 +239,7 @@ fn a_ceiling_of_a_group_and_resource_goes_before_the_default_one() {
 }
 
 #[test]
-fn settings_of_bounded_borrowing_out_of_range_are_refused_by_name() {
+fn settings_of_bounded_borrowing_out_of_range_are_rejected_with_the_field_name() {
     let refused = |config| BoundedBorrow::new(config).map(|_| ()).expect_err("out of range").to_string();
     let defaults = BoundedBorrowConfig::default;
     let fraction = |reserve_fraction| BoundedBorrowConfig { reserve_fraction, ..defaults() };
@@ -257,13 +257,13 @@ fn settings_of_bounded_borrowing_out_of_range_are_refused_by_name() {
     assert_eq!(refused(twice), "`ceilings` is lmm; expected each resource of a group once");
 
     let mut tasks = tasks(&[("llm", 8)], BoundedBorrowConfig { ceilings: vec![ceiling], ..defaults() });
-    let error = tasks.group(&TaskGroup::local("a")).expect_err("its ceiling is for nothing that exists");
+    let error = tasks.group(&TaskGroup::local("a")).expect_err("its ceiling is for an unknown resource");
     assert_eq!(error.to_string(), "`ceilings` is lmm; expected a resource that exists");
     assert!(tasks.group(&TaskGroup::local("b")).is_ok());
 }
 
 #[test]
-fn a_demand_that_can_never_be_met_waits_for_capacity_if_it_is_let_in() {
+fn the_tasks_of_an_unchecked_demand_that_can_never_be_met_wait_for_capacity() {
     let mut tasks = tasks(&[("gpu", 2)], BoundedBorrowConfig::default());
     let [group] = groups(&mut tasks, ["group"]);
     let above = tasks.demand_unchecked(&[("gpu", 3)]).expect("an amount above 0");
@@ -272,31 +272,31 @@ fn a_demand_that_can_never_be_met_waits_for_capacity_if_it_is_let_in() {
     tasks.enqueue(1, group, above);
     assert_eq!(tasks.dispatch(), None, "not even while nothing runs");
     assert_eq!(tasks.explain().to_string(), "1 queued; 1 group(s): a resource is taken: `gpu`");
-    let denial = tasks.evaluate(group, unknown).expect_err("there is none");
+    let denial = tasks.evaluate(group, unknown).expect_err("the resource has a limit of 0");
     assert_eq!((denial.reason, denial.resource.as_deref()), (DenialReason::NoCapacity, Some("tpu")));
     assert_eq!(tasks.usage().last(), Some(("tpu", 0, 0)));
 }
 
 #[test]
-fn a_group_that_is_given_a_higher_limit_is_offered_again() {
+fn a_group_with_a_raised_limit_is_evaluated_again() {
     let mut tasks = Dispatcher::new(TaskConfig::default()).expect("the defaults are valid");
     let spec = |limit| TaskGroup { admitted_limit: Some(limit), ..TaskGroup::local("hot") };
     let hot = tasks.group(&spec(1)).expect("a valid group");
     let [peer] = groups(&mut tasks, ["peer"]);
-    let demand = tasks.demand::<&str>(&[]).expect("it fits");
-    let dear = tasks.demand(&[("submission", 1024)]).expect("it fits");
+    let demand = tasks.demand::<&str>(&[]).expect("a demand that fits");
+    let all_slots = tasks.demand(&[("submission", 1024)]).expect("a demand that fits");
     tasks.enqueue(1, hot, demand);
     tasks.enqueue(2, hot, demand);
     let _running = tasks.dispatch();
     tasks.enqueue(3, peer, demand);
-    tasks.enqueue(4, peer, dear);
+    tasks.enqueue(4, peer, all_slots);
     assert_eq!(tasks.evaluate(hot, demand).map_err(|denial| denial.reason), Err(DenialReason::GroupCap));
     assert_eq!(tasks.group(&spec(2)), Ok(hot));
     assert_eq!(tasks.evaluate(hot, demand), Ok(()));
     assert_eq!(ids(&mut tasks, 9).0, [3, 2]);
 }
 
-/// Nobody starts while anybody else runs.
+/// A policy that starts a task only while no task runs.
 #[derive(Debug)]
 struct OneAtATime;
 
@@ -308,9 +308,9 @@ impl TaskPolicy for OneAtATime {
 }
 
 #[test]
-fn a_policy_of_ones_own_is_asked_again_after_every_change() {
+fn a_custom_policy_is_evaluated_again_after_every_change() {
     let mut tasks = Dispatcher::with_policy(TaskConfig::default(), OneAtATime).expect("the defaults are valid");
-    let demand = tasks.demand::<&str>(&[]).expect("it fits");
+    let demand = tasks.demand::<&str>(&[]).expect("a demand that fits");
     for (task, group) in (0..).zip(groups(&mut tasks, ["a", "b", "c"])) {
         tasks.enqueue(task, group, demand);
     }
@@ -323,10 +323,10 @@ fn a_policy_of_ones_own_is_asked_again_after_every_change() {
 }
 
 #[test]
-fn nothing_starts_after_a_shutdown_and_the_denial_says_so() {
+fn nothing_starts_after_a_shutdown_and_the_denial_is_shutdown() {
     let mut tasks = tasks(&[], BoundedBorrowConfig::default());
     let [group] = groups(&mut tasks, ["group"]);
-    let demand = tasks.demand::<&str>(&[]).expect("it fits");
+    let demand = tasks.demand::<&str>(&[]).expect("a demand that fits");
     tasks.enqueue(1, group, demand);
     tasks.shutdown();
     assert_eq!(tasks.dispatch(), None);

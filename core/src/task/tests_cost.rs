@@ -1,4 +1,4 @@
-//! What a cycle costs, in questions to the policy: it does not grow with the groups that wait.
+//! The number of evaluations of the policy in one cycle does not grow with the number of waiting groups.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -9,16 +9,16 @@ use std::vec;
 use super::*;
 use crate::error::ConfigError;
 
-/// A policy that counts how often it is asked.
+/// A policy that counts its evaluations.
 #[derive(Debug)]
 struct Counted<P> {
     policy: P,
-    asked: Rc<Cell<u64>>,
+    evaluations: Rc<Cell<u64>>,
 }
 
 impl<P: TaskPolicy> TaskPolicy for Counted<P> {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
-        self.asked.set(self.asked.get() + 1);
+        self.evaluations.set(self.evaluations.get() + 1);
         self.policy.evaluate(view)
     }
 
@@ -40,15 +40,16 @@ fn bounded(config: BoundedBorrowConfig) -> BoundedBorrow {
     BoundedBorrow::new(config).expect("settings in range")
 }
 
-/// Questions for each of 1000 cycles (a release, all that may start, an enqueue), with `count` groups that
-/// all wait for the eight slots that are cycled, `amount` at a time.
-fn questions_per_cycle(policy: impl TaskPolicy, count: usize, amount: u32) -> u64 {
+/// Returns the evaluations per cycle over 1000 cycles. A cycle is a release, all dispatches that are
+/// possible, and an enqueue. All of the `count` groups wait for the eight slots that are cycled, `amount`
+/// slots per task.
+fn evaluations_per_cycle(policy: impl TaskPolicy, count: usize, amount: u32) -> u64 {
     const CYCLES: u64 = 1_000;
-    let asked = Rc::new(Cell::new(0));
-    let policy = Counted { policy, asked: Rc::clone(&asked) };
+    let evaluations = Rc::new(Cell::new(0));
+    let policy = Counted { policy, evaluations: Rc::clone(&evaluations) };
     let limits = TaskConfig { resources: vec![("slots".into(), 8)], ..TaskConfig::default() };
     let mut tasks = Dispatcher::with_policy(limits, policy).expect("limits above 0");
-    let demand = tasks.demand(&[("slots", amount)]).expect("it fits");
+    let demand = tasks.demand(&[("slots", amount)]).expect("a demand that fits");
     let mut groups = vec![];
     for group in 0..count {
         let id = tasks.group(&TaskGroup::model("provider", &format!("{group}"), 1.0)).expect("a valid group");
@@ -63,28 +64,28 @@ fn questions_per_cycle(policy: impl TaskPolicy, count: usize, amount: u32) -> u6
         }
     };
     dispatch(&mut tasks, &mut running);
-    let before = asked.get();
+    let before = evaluations.get();
     for _ in 0..CYCLES {
         let done = running.pop_front().expect("the slots are always taken between two cycles");
         let _ = tasks.release(done.lease);
         dispatch(&mut tasks, &mut running);
         tasks.enqueue(done.task, groups[done.task as usize / 2], demand);
     }
-    (asked.get() - before).div_ceil(CYCLES)
+    (evaluations.get() - before).div_ceil(CYCLES)
 }
 
 #[test]
-fn a_cycle_asks_the_policy_as_often_for_many_groups_as_for_few() {
+fn a_cycle_needs_as_many_evaluations_for_many_groups_as_for_few() {
     for groups in [16, 10_000] {
-        assert!(questions_per_cycle(StrictFair, groups, 1) <= 2);
-        assert!(questions_per_cycle(bounded(BoundedBorrowConfig::default()), groups, 1) <= 2);
+        assert!(evaluations_per_cycle(StrictFair, groups, 1) <= 2);
+        assert!(evaluations_per_cycle(bounded(BoundedBorrowConfig::default()), groups, 1) <= 2);
     }
 }
 
 #[test]
-fn groups_that_the_policy_holds_back_are_not_asked_again_with_every_cycle() {
-    // Five of eight are above every share, so all that runs runs by override, one at a time.
+fn groups_that_the_policy_refused_are_not_evaluated_again_in_every_cycle() {
+    // Five of eight is above every share, so tasks run only by override, one at a time.
     for groups in [16, 10_000] {
-        assert!(questions_per_cycle(bounded(BoundedBorrowConfig::default()), groups, 5) <= 3);
+        assert!(evaluations_per_cycle(bounded(BoundedBorrowConfig::default()), groups, 5) <= 3);
     }
 }

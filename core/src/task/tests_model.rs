@@ -1,4 +1,4 @@
-//! Every decision agrees with a model that looks at all heads each time, on commands drawn from a seed.
+//! Compares every decision with a model that scans all heads each time, on commands drawn from a seed.
 
 use std::collections::VecDeque;
 use std::format;
@@ -12,12 +12,12 @@ use crate::sim::rng::Rng;
 const WEIGHTS: [f64; 6] = [0.25, 0.5, 1.0, 1.0, 3.0, 64.0];
 const RESOURCES: usize = 4;
 
-/// What a group is, has and owes.
+/// The settings, queue, holdings and debts of a group.
 #[derive(Debug, Default)]
 struct Group {
     weight: f64,
     limit: Option<u32>,
-    /// Ids and demands.
+    /// The ids and demands of its tasks.
     queue: VecDeque<(u64, usize)>,
     finish: Option<f64>,
     tag: f64,
@@ -27,7 +27,7 @@ struct Group {
     debt: [u32; RESOURCES],
 }
 
-/// The rules as they are written down, with a scan of all heads for every question.
+/// The documented rules, with a scan of all heads for every decision.
 #[derive(Debug)]
 struct Model {
     /// `None` for strict fairness.
@@ -57,19 +57,19 @@ impl Model {
         (0..RESOURCES).all(|at| self.leased[at] + self.demands[demand][at] <= self.limits[at])
     }
 
-    /// Other groups whose head wants the resource and could start now.
+    /// Returns the other groups whose head needs the resource and could start now.
     fn peers(&self, group: usize, resource: usize) -> Vec<usize> {
-        let wants = |other: usize| {
+        let needs = |other: usize| {
             let head = self.groups[other].queue.front();
             other != group && head.is_some_and(|(_, demand)| self.demands[*demand][resource] > 0 && self.fits(*demand))
         };
-        (0..self.groups.len()).filter(|other| wants(*other)).collect()
+        (0..self.groups.len()).filter(|other| needs(*other)).collect()
     }
 
-    fn is_pressed(&self, group: usize, demand: usize, resource: usize) -> bool {
-        let asks = &self.demands[demand];
-        let is_typed = asks[1..].iter().any(|amount| *amount > 0);
-        asks[resource] > 0 && (resource > 0 || !is_typed) && !self.peers(group, resource).is_empty()
+    fn has_competition(&self, group: usize, demand: usize, resource: usize) -> bool {
+        let amounts = &self.demands[demand];
+        let is_typed = amounts[1..].iter().any(|amount| *amount > 0);
+        amounts[resource] > 0 && (resource > 0 || !is_typed) && !self.peers(group, resource).is_empty()
     }
 
     fn share(&self, group: usize, resource: usize, rounding: ShareRounding) -> u32 {
@@ -83,16 +83,16 @@ impl Model {
         share.max(1).min(limit.unwrap_or(most)).min(most)
     }
 
-    /// What is borrowed of each resource, or the reason of the refusal.
-    fn judge(&self, group: usize, demand: usize) -> Result<[u32; RESOURCES], DenialReason> {
+    /// Returns what is borrowed of each resource, or the reason of the refusal.
+    fn evaluate(&self, group: usize, demand: usize) -> Result<[u32; RESOURCES], DenialReason> {
         let mut borrowed = [0; RESOURCES];
         if !self.fits(demand) {
             return Err(DenialReason::NoCapacity);
         }
         let Group { limit: Some(limit), running, .. } = self.groups[group] else { return Ok(borrowed) };
         let Some(config) = &self.bounded else {
-            let is_pressed = (0..RESOURCES).any(|at| self.is_pressed(group, demand, at));
-            return if running >= limit && is_pressed { Err(DenialReason::GroupCap) } else { Ok(borrowed) };
+            let has_competition = (0..RESOURCES).any(|at| self.has_competition(group, demand, at));
+            return if running >= limit && has_competition { Err(DenialReason::GroupCap) } else { Ok(borrowed) };
         };
         for (at, borrowed) in borrowed.iter_mut().enumerate() {
             let amount = self.demands[demand][at];
@@ -101,14 +101,14 @@ impl Model {
             }
             let share = self.share(group, at, config.share_rounding);
             let (held, debt) = (self.groups[group].held[at], self.groups[group].debt[at]);
-            let pressed = self.is_pressed(group, demand, at);
-            if pressed && debt > 0 {
+            let has_competitors = self.has_competition(group, demand, at);
+            if has_competitors && debt > 0 {
                 return Err(DenialReason::BorrowDebt);
             }
-            if pressed && held + amount > share {
+            if has_competitors && held + amount > share {
                 return Err(DenialReason::GroupCap);
             }
-            if pressed || held + amount <= share {
+            if has_competitors || held + amount <= share {
                 continue;
             }
             *borrowed = amount.min(held + amount - share);
@@ -126,7 +126,7 @@ impl Model {
         Ok(borrowed)
     }
 
-    /// The task that starts, its group and demand, and whether that is against the policy.
+    /// Returns the task that starts, its group and demand, and whether it starts against the policy.
     fn dispatch(&mut self) -> Option<(u64, usize, usize, bool)> {
         let mut order: Vec<usize> = (0..self.groups.len()).filter(|at| !self.groups[*at].queue.is_empty()).collect();
         order.sort_by(|a, b| {
@@ -135,12 +135,12 @@ impl Model {
         });
         let head = |model: &Self, at: usize| model.groups[at].queue[0].1;
         let allowed =
-            order.iter().find_map(|at| self.judge(*at, head(self, *at)).ok().map(|debts| (*at, debts, false)));
+            order.iter().find_map(|at| self.evaluate(*at, head(self, *at)).ok().map(|debts| (*at, debts, false)));
         let is_idle = !self.compatibility && self.groups.iter().all(|group| group.running == 0);
         let fitting = order.iter().find(|at| is_idle && self.fits(head(self, **at)));
         let (at, debts, is_override) = allowed.or(fitting.map(|at| (*at, [0; RESOURCES], true)))?;
         let group = &mut self.groups[at];
-        let (id, demand) = group.queue.pop_front().expect("it was in order");
+        let (id, demand) = group.queue.pop_front().expect("the group has a queued task");
         group.running += 1;
         self.now = self.now.max(group.tag);
         group.tag = self.now + 1.0 / group.weight;
@@ -172,7 +172,7 @@ fn name(resource: usize) -> &'static str {
     ["submission", "llm", "gpu", "pool"][resource]
 }
 
-/// The machine and the model, side by side.
+/// The dispatcher and the model, side by side.
 struct Lockstep<P> {
     tasks: Dispatcher<P>,
     model: Model,
@@ -202,7 +202,7 @@ impl<P: TaskPolicy> Lockstep<P> {
                 vector[at] = if rng.below(2) == 0 { 0 } else { (1 + rng.below(3) as u32).min(limits[at]) };
             }
             let asked = (0..RESOURCES).filter(|at| vector[*at] > 0).map(|at| (name(at), vector[at]));
-            demands.push(tasks.demand(&asked.collect::<Vec<_>>()).expect("it fits"));
+            demands.push(tasks.demand(&asked.collect::<Vec<_>>()).expect("a demand that fits"));
             vectors.push(vector);
         }
         let leased = [0; RESOURCES];
@@ -215,7 +215,7 @@ impl<P: TaskPolicy> Lockstep<P> {
         world
     }
 
-    /// Makes a group, or gives it another weight and limit.
+    /// Registers a group, or changes the weight and limit of a known one.
     fn register(&mut self, rng: &mut Rng, group: usize) {
         let weight = WEIGHTS[rng.below(WEIGHTS.len() as u64) as usize];
         let admitted_limit = (rng.below(5) > 0).then(|| 1 + rng.below(6) as u32);
@@ -239,7 +239,7 @@ impl<P: TaskPolicy> Lockstep<P> {
                 self.next += 1;
             }
             7..10 => self.dispatch(),
-            10..12 => while self.tasks.queued() > 0 && self.dispatched() {},
+            10..12 => while self.tasks.queued() > 0 && self.dispatch_both() {},
             12..17 if !self.running.is_empty() => {
                 let (lease, group, demand) = self.running.swap_remove(rng.below(self.running.len() as u64) as usize);
                 let _ = self.tasks.release(lease);
@@ -266,11 +266,11 @@ impl<P: TaskPolicy> Lockstep<P> {
     }
 
     fn dispatch(&mut self) {
-        self.dispatched();
+        self.dispatch_both();
     }
 
-    /// One dispatch of both; they agree on who starts, on who owes what, and on why nobody does.
-    fn dispatched(&mut self) -> bool {
+    /// Dispatches once in both. They must agree on the task that starts, on all debts, and on all denials.
+    fn dispatch_both(&mut self) -> bool {
         let started = self.tasks.dispatch();
         let expected = self.model.dispatch();
         assert_eq!(started.as_ref().map(|one| one.task), expected.map(|(id, ..)| id));
@@ -289,13 +289,13 @@ impl<P: TaskPolicy> Lockstep<P> {
         let leased: Vec<u32> = self.tasks.usage().map(|(_, leased, _)| leased).collect();
         assert_eq!(leased, self.model.leased);
         for (at, group) in self.model.groups.iter().enumerate() {
-            let mut owed: Vec<(&str, u32)> = self.tasks.debts_of(self.groups[at]).collect();
-            owed.sort_by_key(|(resource, _)| (0..RESOURCES).find(|at| name(*at) == *resource));
+            let mut actual_debts: Vec<(&str, u32)> = self.tasks.debts_of(self.groups[at]).collect();
+            actual_debts.sort_by_key(|(resource, _)| (0..RESOURCES).find(|at| name(*at) == *resource));
             let debts = (0..RESOURCES).map(|of| (name(of), group.debt[of])).filter(|(_, debt)| *debt > 0);
-            assert_eq!(owed, debts.collect::<Vec<_>>());
+            assert_eq!(actual_debts, debts.collect::<Vec<_>>());
             for (demand, id) in self.demands.iter().enumerate() {
-                let answer = self.tasks.evaluate(self.groups[at], *id).map_err(|denial| denial.reason);
-                assert_eq!(answer, self.model.judge(at, demand).map(|_| ()), "group {at}, demand {demand}");
+                let decision = self.tasks.evaluate(self.groups[at], *id).map_err(|denial| denial.reason);
+                assert_eq!(decision, self.model.evaluate(at, demand).map(|_| ()), "group {at}, demand {demand}");
             }
         }
     }
@@ -324,7 +324,7 @@ fn random_bounds(rng: &mut Rng) -> BoundedBorrowConfig {
     }
 }
 
-/// Says which seed it was if `case` fails.
+/// Runs `case` for many seeds. If it panics, the seed is printed.
 fn for_seeds(case: impl Fn(u64)) {
     struct Named(u64);
     impl Drop for Named {
@@ -341,7 +341,7 @@ fn for_seeds(case: impl Fn(u64)) {
 }
 
 #[test]
-fn strict_fairness_starts_whom_a_scan_of_all_heads_would_start() {
+fn strict_fairness_starts_the_task_that_a_scan_of_all_heads_selects() {
     for_seeds(|seed| {
         let mut rng = Rng::new(seed);
         Lockstep::new(&mut rng, StrictFair, None).run(&mut rng);
@@ -349,7 +349,7 @@ fn strict_fairness_starts_whom_a_scan_of_all_heads_would_start() {
 }
 
 #[test]
-fn bounded_borrowing_starts_whom_a_scan_of_all_heads_would_start() {
+fn bounded_borrowing_starts_the_task_that_a_scan_of_all_heads_selects() {
     for_seeds(|seed| {
         let mut rng = Rng::new(seed);
         let config = random_bounds(&mut rng);

@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 
+use tidegate_core::budget::{Correction, Dimension};
 use tidegate_core::gate::Gate;
-use tidegate_core::replay::Recorded;
-use tidegate_core::request::{Completion, DenialReason, Outcome, Request, RequestAdmission};
+use tidegate_core::request::{Completion, DenialReason, Outcome, Request, ResourceId};
 use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::sim::executor::Sleep;
 use tidegate_core::time::{Clock, Duration, Instant};
@@ -57,12 +57,15 @@ impl Host for JumpingHost {
     type Lock = <TestHost as Host>::Lock;
 }
 
-/// Passes the current time to the gate. Returns how often the clock went backwards so far.
-fn regressions(gate: &Gate<JumpingHost>) -> u64 {
-    gate.with(|machine, now| {
-        machine.handle_timeout(now);
-        machine.clock_regressions()
-    })
+/// Sends the gate a command that only updates its time.
+fn read_clock(gate: &Gate<JumpingHost>, resource: ResourceId) {
+    assert!(!gate.with(|machine, now| machine.correct_budget(now, resource, &Correction::of(Dimension::Requests))));
+}
+
+/// Returns how often the gate's clock went backwards so far.
+fn regressions(gate: &Gate<JumpingHost>, resource: ResourceId) -> u64 {
+    read_clock(gate, resource);
+    gate.with(|machine, _| machine.clock_regressions())
 }
 
 #[test]
@@ -75,7 +78,7 @@ fn a_cooldown_that_starts_while_the_clock_is_a_day_ahead_lasts_a_day_longer() {
     let permit = runtime.block_on(gate.acquire(Request::new(resource))).unwrap().unwrap();
     permit.finish(Completion::rate_limited(Some(ms(2_000))));
     host.jump(Duration::ZERO);
-    assert_eq!(regressions(&gate), 1);
+    assert_eq!(regressions(&gate, resource), 1);
 
     let permit = runtime.block_on(gate.acquire(Request::new(resource))).unwrap().unwrap();
     assert_eq!(runtime.host().now(), Instant::ZERO + DAY + ms(2_000));
@@ -97,7 +100,7 @@ fn requests_that_depend_on_no_timer_are_served_after_a_clock_jump() {
     let (gate, resource) = gate_of(host.clone(), 1);
 
     host.jump(DAY);
-    gate.with(Recorded::<RequestAdmission>::handle_timeout);
+    read_clock(&gate, resource);
     runtime.block_on(gate.acquire(Request::new(resource))).unwrap().unwrap().finish(Outcome::Success);
     host.jump(Duration::ZERO);
 
@@ -127,7 +130,7 @@ fn a_clock_jump_over_the_deadline_of_a_waiter_rejects_it_at_the_next_command() {
     assert_eq!(held(&gate), (1, 1));
 
     host.jump(DAY);
-    gate.with(Recorded::<RequestAdmission>::handle_timeout);
+    gate.with(|machine, now| machine.set_budgets(now, resource, &[])).unwrap();
     runtime.run_ready();
     assert_eq!(denied.take(), Some(DenialReason::QueueTimeout));
     permit.finish(Outcome::Success);

@@ -5,8 +5,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use tidegate_core::driver::{self, Run};
-use tidegate_core::observe::{RunAccount, Sink, SinkError, SinkStep, Sinks};
-use tidegate_core::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
+#[cfg(feature = "std")]
+use tidegate_core::observe::SinkStep;
+use tidegate_core::observe::{RunAccount, Sink, SinkError, Sinks};
+#[cfg(feature = "std")]
+use tidegate_core::pipeline::event::Interest;
+use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerEventKind};
 use tidegate_core::pipeline::{
     Column, Pipeline, PipelineConfig, PlanBuilder, RunReport, StopReason, Strategy, TaskOutcome,
 };
@@ -52,8 +56,10 @@ impl Sink for Collector {
 }
 
 /// A sink that returns an error for every event, and panics at the end of a task.
+#[cfg(feature = "std")]
 struct FailingSink;
 
+#[cfg(feature = "std")]
 impl Sink for FailingSink {
     fn wants_scheduler(&self) -> Interest {
         Interest::of(&[SchedulerEventKind::WorkerSpawned, SchedulerEventKind::TaskCompleted])

@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn the_file_that_is_documented_is_served() {
-        let page = include_str!("../../../docs/mock.md");
+        let page = include_str!("../../docs/mock.md");
         let (_, file) = page.split_once("```toml\n").unwrap();
         let (file, _) = file.split_once("```").unwrap();
         let models = parse_providers(&SourceText::new("models.toml", file)).unwrap_or_else(|error| panic!("{error}"));

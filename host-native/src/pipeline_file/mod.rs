@@ -80,7 +80,7 @@ const KEYS: &[&str] = &["seed", "models", "columns", "run", "output"];
 
 /// The JSON Schema of pipeline files, for editors. What it cannot say, such as which columns there are, only the program
 /// checks.
-pub const SCHEMA: &str = include_str!("../../../docs/pipeline.schema.json");
+pub const SCHEMA: &str = include_str!("../../docs/pipeline.schema.json");
 
 impl PipelineFile {
     /// Reads the file at `path`.

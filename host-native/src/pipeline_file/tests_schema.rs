@@ -84,7 +84,7 @@ const MODELS: &str = "[[models]]\nname = \"writer\"\nprovider = \"p\"\nbase_url 
                       domain = \"embedding\"\n\
                       [[models]]\nname = \"grader\"\ncommand = [\"true\"]\nmax_parallel = 1\n";
 
-const REFERENCE: &str = include_str!("../../../docs/pipeline-file.md");
+const REFERENCE: &str = include_str!("../../docs/pipeline-file.md");
 
 /// The examples of the reference, each as a whole file.
 fn examples() -> Vec<String> {

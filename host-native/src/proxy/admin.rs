@@ -250,6 +250,7 @@ fn text(standing: &ResourceLimits) -> String {
                 Dimension::InputTokens => "input tokens",
                 Dimension::OutputTokens => "output tokens",
                 Dimension::TotalTokens => "tokens",
+                _ => "units",
             };
             let _ = write!(
                 out,

@@ -189,7 +189,7 @@ fn refused(source: &SourceText, root: &Spanned<DeValue<'_>>, scenario: &Scenario
             at("columns", column(name), &source.field)
         }
         ScenarioError::Pipeline(PipelineError::Demand { column: name, .. }) => at("columns", column(name), "holds"),
-        ScenarioError::Pipeline(_) => String::new(),
+        _ => String::new(),
     };
     let told = source.error(locate(root, &path), error.to_string());
     match error {

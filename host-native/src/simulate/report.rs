@@ -64,7 +64,7 @@ impl Text<'_> {
 
     fn write_providers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = vec![row(["provider", "accepted", "refused", "limit at the end"])];
-        for ProviderAnswers { model, accepted, refused, limit } in &self.0.providers {
+        for ProviderAnswers { model, accepted, refused, limit, .. } in &self.0.providers {
             table.push(vec![model.clone(), accepted.to_string(), refused.to_string(), limit.to_string()]);
         }
         write_table(f, &table, 1)

@@ -97,6 +97,6 @@ fn no_prompt_no_answer_and_no_row_value_is_in_a_log() {
 
 #[test]
 fn the_log_that_the_wasm_tests_replay_is_replayed_here_too() {
-    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../host-wasm/tests/data/decision_log.jsonl");
+    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/decision_log.jsonl");
     Scratch::new(1).run(&["replay", log]).assert(0, &["every decision is the same"]);
 }

@@ -14,9 +14,9 @@
 use tidegate_core::budget::{BudgetConfig, Dimension};
 use tidegate_core::error::ConfigError;
 use tidegate_core::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
+use tidegate_core::gate::GateControl;
 use tidegate_core::limit::{LimitChoice, RetryAfterStops, TideConfig, VegasConfig};
-use tidegate_core::replay::Recorded;
-use tidegate_core::request::{AimdConfig, Domain, RequestAdmission, ResourceId};
+use tidegate_core::request::{AimdConfig, Domain, ResourceId};
 use tidegate_core::time::{Duration, Instant};
 use wasm_bindgen::JsValue;
 
@@ -63,7 +63,7 @@ impl Limits {
 
     pub(super) fn apply(
         self,
-        machine: &mut Recorded<RequestAdmission>,
+        machine: &mut GateControl<'_>,
         now: Instant,
         provider: &str,
         model: &str,

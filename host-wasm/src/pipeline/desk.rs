@@ -260,7 +260,7 @@ impl Workload for JsWorkload {
     }
 
     fn poll_pre_batch(&self, batch: Batch, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
-        let Batch { row_group, first_row, rows } = batch;
+        let Batch { row_group, first_row, rows, .. } = batch;
         let (live, dropped, unmade) = (Vec::new(), Vec::new(), Vec::new());
         let group = FinishedRowGroup { row_group, first_row, rows, live, dropped, unmade };
         self.0.poll_step(0, &group, context).map_err(HookError)

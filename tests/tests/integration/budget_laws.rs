@@ -35,6 +35,7 @@ fn amount(usage: Usage, dimension: Dimension) -> u64 {
         Dimension::InputTokens => u64::from(usage.input_tokens),
         Dimension::OutputTokens => u64::from(usage.output_tokens),
         Dimension::TotalTokens => u64::from(usage.input_tokens) + u64::from(usage.output_tokens),
+        _ => unreachable!("it is one of DIMENSIONS"),
     }
 }
 

@@ -159,7 +159,7 @@ fn a_model_is_limited_by_the_algorithm_that_its_file_names() {
     file["models"][0]["algorithm"] = json!({ "name": "tide", "probe_afterwards": 8 });
     assert!(read(file.clone()).unwrap_err().to_string().contains("probe_afterwards"));
     file["models"][0]["algorithm"] = json!({ "name": "tide", "probe_after": 0 });
-    let error = World::new(&read(file).unwrap(), 1).err().expect("it cannot run");
+    let error = World::new(&read(file).unwrap(), 1).expect_err("it cannot run");
     assert_eq!(error.to_string(), "model `m`: `probe_after` is 0; expected at least 1");
 }
 

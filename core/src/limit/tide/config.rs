@@ -37,6 +37,7 @@ pub struct TideConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
 pub enum RetryAfterStops {
     /// Whatever the provider's refusals show: calls that go out before it is over are refused, or are not.
     #[default]

@@ -1,9 +1,9 @@
-//! The request resources of a run, from the stream of request admission.
+//! The request resources of a run, computed from the events of request admission.
 
 use alloc::vec::Vec;
 
 use super::cause::IdleCause;
-use super::slots::{Blame, Slots};
+use super::slots::{AttributedCause, Slots};
 use crate::map::Map;
 use crate::observe::Histogram;
 use crate::request::event::{EventPlace, RequestEvent, RequestEventPayload};
@@ -20,13 +20,13 @@ struct Call {
     blocked_until: Instant,
 }
 
-/// A provider and model: what its domains share.
+/// The state that the domains of one provider and model share.
 #[derive(Clone, Debug)]
 struct Model {
     id: ProviderModelId,
     cap: u32,
     in_flight: u32,
-    /// Whether it does not answer.
+    /// Whether the provider is down or unavailable.
     is_down: bool,
 }
 
@@ -56,7 +56,7 @@ impl Calls {
         let mut slots = Slots::new(&baseline.name, effective_max(baseline.cap, baseline.clamp));
         slots.begin(at);
         slots.lease(baseline.in_flight);
-        (0..baseline.waiters).for_each(|_| slots.want(true));
+        (0..baseline.waiters).for_each(|_| slots.change_demand(true));
         self.models[model].in_flight += baseline.in_flight;
         self.known.insert(baseline.resource.index(), self.all.len());
         let (clamp, limit) = (baseline.clamp, baseline.limit);
@@ -78,14 +78,15 @@ impl Calls {
         self.all.iter_mut().for_each(|call| call.slots.begin(at));
     }
 
-    /// Nothing happened from `from` to `to`, except that cooldowns may have ended.
-    pub(super) fn pass(&mut self, from: Instant, to: Instant, nobody: IdleCause, yielded: u32) {
+    /// Accounts for the time from `from` to `to`, in which no event happened. Cooldowns may have ended in
+    /// it.
+    pub(super) fn pass(&mut self, from: Instant, to: Instant, without_waiters: IdleCause, yielded: u32) {
         for Call { slots, model, limit, blocked_until, .. } in &mut self.all {
             let model = &self.models[*model];
-            let thaw = (*blocked_until).clamp(from, to);
-            for (from, to, is_cooling) in [(from, thaw, true), (thaw, to, false)] {
+            let cooldown_end = (*blocked_until).clamp(from, to);
+            for (from, to, is_cooling) in [(from, cooldown_end, true), (cooldown_end, to, false)] {
                 if from < to {
-                    slots.pass(from, to, |slots| blame(slots, model, *limit, is_cooling, nobody, yielded));
+                    slots.pass(from, to, |slots| attribute(slots, model, *limit, is_cooling, without_waiters, yielded));
                 }
             }
         }
@@ -143,7 +144,7 @@ impl Calls {
     }
 
     fn count_waiter(&mut self, at: usize, more: bool) {
-        self.all[at].slots.want(more);
+        self.all[at].slots.change_demand(more);
         self.waiters = if more { self.waiters + 1 } else { self.waiters.saturating_sub(1) };
         self.update_maxima();
     }
@@ -173,20 +174,20 @@ fn effective_max(cap: u32, clamp: Option<u32>) -> u32 {
     clamp.map_or(cap, |clamp| clamp.min(cap)).max(1)
 }
 
-/// What each free slot of a request resource waits for.
-fn blame(
+/// Returns the causes of the free slots of a request resource. The counts sum to the free slots.
+fn attribute(
     slots: &Slots,
     model: &Model,
     limit: u32,
     is_cooling: bool,
-    nobody: IdleCause,
+    without_waiters: IdleCause,
     yielded: u32,
-) -> [(Blame, u32); 3] {
-    const NONE: (Blame, u32) = ((IdleCause::RequestTurn, None), 0);
+) -> [(AttributedCause, u32); 3] {
+    const NONE: (AttributedCause, u32) = ((IdleCause::RequestTurn, None), 0);
     let free = slots.free();
     if slots.demand == 0 || model.is_down || is_cooling {
         let cause = match slots.demand {
-            0 => nobody,
+            0 => without_waiters,
             _ if model.is_down => IdleCause::Outage,
             _ => IdleCause::Cooldown,
         };
@@ -194,10 +195,10 @@ fn blame(
     }
     let within_limit = limit.min(slots.limit).saturating_sub(slots.leased);
     let open = within_limit.min(model.cap.saturating_sub(model.in_flight));
-    let turn = if yielded > 0 { IdleCause::TaskSlots } else { IdleCause::RequestTurn };
+    let open_cause = if yielded > 0 { IdleCause::TaskSlots } else { IdleCause::RequestTurn };
     [
         ((IdleCause::RequestLimit, None), free - within_limit),
         ((IdleCause::ProviderCap, None), within_limit - open),
-        ((turn, None), open),
+        ((open_cause, None), open),
     ]
 }

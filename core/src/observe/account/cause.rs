@@ -1,4 +1,4 @@
-//! Why a slot is idle: exactly one cause for each slot at each instant.
+//! The causes of idle slots. Each idle slot has exactly one cause at each instant.
 
 use alloc::string::String;
 use core::fmt;
@@ -9,32 +9,33 @@ use core::fmt;
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum IdleCause {
-    /// What could be made next waits for tasks that run.
+    /// The next tasks wait for tasks that are running.
     DependencyHorizon,
-    /// All that the row groups in work need now is under way; further ones wait for the row-group cap or
-    /// target.
+    /// All tasks of the row groups in progress that can run are running. Further row groups wait for the cap
+    /// or target of row groups.
     RowGroupTarget,
-    /// No worker runs: a row group waits for its hook or its checkpoint.
+    /// No worker runs, and a row group waits for its hook or its checkpoint.
     HookOrCheckpoint,
-    /// No worker runs: the tasks that are left are paused until they may be tried again.
+    /// No worker runs, and the remaining tasks are paused until their next attempt.
     RetryPause,
-    /// The run is stopping, or has nothing left to do.
+    /// The run is stopping, or has no work left.
     RunEnding,
-    /// A queued task wants it, and not enough of it is free for that task.
+    /// A queued task needs the resource, and too few of its slots are free for that task.
     TooFewSlots,
-    /// Every queued task that wants it is short of another resource, which is named.
+    /// Every queued task that needs the resource is short of another resource, which
+    /// [`CauseShare::resource`] names.
     OtherResource,
-    /// A queued task's group has its share.
+    /// A queued task's group has used its share.
     GroupCap,
-    /// A queued task's group has borrowed as much as it may.
+    /// A queued task's group has reached its borrowing limit, or must repay its debt first.
     BorrowDebt,
-    /// The task policy says no for a reason of its own.
+    /// The task policy refuses for a reason of its own.
     Policy,
-    /// A queued task could start, but workers that yielded go first.
+    /// A queued task could start, but yielded workers resume first.
     YieldedFirst,
-    /// A queued task could start, and the stream does not say what keeps it.
+    /// A queued task could start, and no event explains why it does not.
     Unexplained,
-    /// Nobody asks for a call, while tasks are queued for a worker.
+    /// No call waits, while tasks are queued for a worker.
     TaskAdmission,
     /// Calls wait, and the adaptive limit is below the maximum.
     RequestLimit,
@@ -42,17 +43,17 @@ pub enum IdleCause {
     Outage,
     /// Calls wait for a cooldown to end.
     Cooldown,
-    /// Calls wait: other domains use the cap that the provider and model share.
+    /// Calls wait, because other domains use the cap that the provider and model share.
     ProviderCap,
-    /// Calls wait whose workers have yielded and cannot have their task resources back yet.
+    /// Calls wait whose workers have yielded and cannot get their task resources back yet.
     TaskSlots,
-    /// Calls wait, and a slot is open for them: for a budget, or for somebody whose turn is first.
+    /// Calls wait although a slot is free for them: a budget is spent, or another waiter goes first.
     RequestTurn,
 }
 
 impl IdleCause {
-    /// Whether something wanted the resource: the causes of starved idle time, as opposed to frontier idle
-    /// time.
+    /// Returns whether something waited for the resource. These are the causes of starved idle time; the
+    /// others are causes of frontier idle time.
     #[must_use]
     pub const fn is_starved(self) -> bool {
         !matches!(
@@ -66,7 +67,7 @@ impl IdleCause {
         )
     }
 
-    /// The cause in words.
+    /// Returns a description of the cause.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -79,16 +80,16 @@ impl IdleCause {
             Self::OtherResource => "another resource is short",
             Self::GroupCap => "the group has its share",
             Self::BorrowDebt => "the group has borrowed as much as it may",
-            Self::Policy => "the policy says no",
+            Self::Policy => "the policy refuses",
             Self::YieldedFirst => "workers that yielded go first",
-            Self::Unexplained => "not told",
+            Self::Unexplained => "no event explains it",
             Self::TaskAdmission => "tasks wait for a worker",
             Self::RequestLimit => "the adaptive limit is below the maximum",
             Self::Outage => "the provider is down",
             Self::Cooldown => "a cooldown is in force",
             Self::ProviderCap => "other domains use the provider's cap",
             Self::TaskSlots => "yielded workers wait for their task resources",
-            Self::RequestTurn => "a budget is spent, or another's turn is first",
+            Self::RequestTurn => "a budget is spent, or another waiter goes first",
         }
     }
 }
@@ -105,8 +106,8 @@ impl fmt::Display for IdleCause {
 pub struct CauseShare {
     /// The cause.
     pub cause: IdleCause,
-    /// The resource that is short, where the cause is another resource.
+    /// The resource that is short, for [`IdleCause::OtherResource`].
     pub resource: Option<String>,
-    /// Slot-nanoseconds.
+    /// The idle time in slot-nanoseconds.
     pub slot_ns: u128,
 }

@@ -1,4 +1,4 @@
-//! What an account comes to: integers that serialise, and the ratios that are read from them.
+//! The figures of an account: integers that serialise, and the ratios that are computed from them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,105 +10,107 @@ use crate::pipeline::ColumnId;
 use crate::pipeline::event::StopKind;
 use crate::time::Duration;
 
-/// The figures of a run. Equal streams of events give equal figures, to the byte.
+/// The figures of a run. Equal streams of events give equal figures, byte for byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RunFigures {
-    /// From the start of the run to its end, or to the latest event of one that goes on.
+    /// From the start of the run to its end, or to the latest event if it has not ended.
     pub span_ns: u64,
-    /// How it ended; `None`: it goes on.
+    /// How the run ended, or `None` if it has not ended.
     pub stop: Option<StopKind>,
-    /// The resources of the task stage: `submission`, then the configured ones in their order.
+    /// The resources of task admission: `submission`, then the configured ones in their order.
     pub tasks: Vec<ResourceFigures>,
-    /// The request resources, in the order in which the account was told of them.
+    /// The request resources, in the order in which they were added to the account.
     pub requests: Vec<ResourceFigures>,
-    /// From the queue to a lease, each try of a task by itself.
+    /// The time from the queue to a lease. Each attempt of a task counts separately.
     pub queue_age: Distribution,
-    /// From the end of a task's last upstream to its own first start.
+    /// The time from the end of a task's last upstream to the task's own first start.
     pub downstream_ready_gap: Distribution,
-    /// How long calls waited that had to, granted or not.
+    /// The time that calls waited, for all calls that had to wait, granted or not.
     pub request_wait: Distribution,
-    /// The part of all waiting for calls during which the waiting worker held what its task demands: every
-    /// waiter counts but those of yielded workers. Waiters from outside the run count too.
+    /// The part of all waiting for calls during which the waiting worker held its task resources. Every
+    /// waiter counts except those of yielded workers. Waiters from outside the run count too.
     pub request_wait_while_leased_ns: u128,
-    /// From the start of the run to the first worker of a model's or custom model's group.
+    /// The time from the start of the run to the first worker of a model's or custom model's group.
     pub first_model_dispatch_ns: Option<u64>,
-    /// That worker's column.
+    /// The column of that worker.
     pub first_model_column: Option<ColumnId>,
-    /// Leases of the task stage that were granted.
+    /// The number of task leases that were granted.
     pub dispatched: u64,
-    /// Tasks that were passed over because their call would only wait.
+    /// How often a task was passed over because its call would have had to wait.
     pub advisory_skips: u64,
-    /// Tasks that were started against the policy, because nothing ran.
+    /// How often a task was started against the policy because nothing was running.
     pub liveness_overrides: u64,
-    /// Workers that gave back what they held while they waited for a call.
+    /// How often a worker gave back its task resources while it waited for a call.
     pub yields: u64,
-    /// Workers that were started without holding what their task demands. Always 0.
+    /// The number of workers that were started without their task resources. Always 0.
     pub hidden_waiters: u64,
-    /// The most there ever was, layer by layer.
+    /// The maximum of each layer.
     pub maxima: Maxima,
-    /// Events that are missing from the two streams. With any, the other figures are not exact.
+    /// The number of events that are missing from the two streams. If it is above 0, the other figures are
+    /// not exact.
     pub missing_events: u64,
 }
 
-/// The most there ever was of each layer of a run.
+/// The maxima of each layer of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Maxima {
-    /// Row groups in work.
+    /// Row groups in progress.
     pub row_groups: u32,
-    /// Tasks queued.
+    /// Queued tasks.
     pub queued: u32,
-    /// Workers, yielded ones included.
+    /// Workers, including yielded ones.
     pub workers: u32,
     /// Workers that had yielded.
     pub yielded: u32,
-    /// Calls out, of all request resources.
+    /// Calls in flight, over all request resources.
     pub in_flight: u32,
-    /// Calls waiting for admission, of all request resources.
+    /// Calls waiting for admission, over all request resources.
     pub waiters: u32,
 }
 
-/// What one resource was doing. All times are slot-nanoseconds.
+/// The figures of one resource. Integrals are in slot-nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ResourceFigures {
-    /// Its name.
+    /// The name of the resource.
     pub name: String,
-    /// Its limit at the end: for a request resource the effective maximum.
+    /// The limit at the end. For a request resource, the effective maximum.
     pub limit: u32,
     /// Slots in use.
     pub busy_slot_ns: u128,
-    /// Slots free: `starved + frontier`, to the nanosecond.
+    /// Free slots: exactly `starved + frontier`.
     pub idle_slot_ns: u128,
     /// Slots in use above the limit.
     pub overhang_slot_ns: u128,
-    /// Slots free while something queued wanted the resource.
+    /// Slots that were free while something waited for the resource.
     pub starved_slot_ns: u128,
-    /// Slots free while nothing did: beyond the dependency horizon.
+    /// Slots that were free while nothing waited for it.
     pub frontier_slot_ns: u128,
-    /// The second moment: the integral of (slots in use)^2.
+    /// The second moment: the integral of (slots in use)².
     pub busy_squared_slot_ns: u128,
-    /// The time it was watched.
+    /// The length of the accounted time in nanoseconds.
     pub span_ns: u64,
-    /// The most slots that were in use.
+    /// The most slots in use.
     pub max_leased: u32,
-    /// The most that waited for it.
+    /// The most that waited for the resource.
     pub max_demand: u64,
-    /// The idle time by cause, the largest first: sums to `idle_slot_ns`, to the nanosecond.
+    /// The idle time by cause, the largest first. The sum is exactly `idle_slot_ns`.
     pub why_idle: Vec<CauseShare>,
 }
 
 impl ResourceFigures {
-    /// `busy / (busy + idle)`, from 0 to 1; 0 when the resource never had a slot.
+    /// Returns `busy / (busy + idle)`, from 0 to 1, or 0 if the resource never had a slot.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
         let whole = self.busy_slot_ns + self.idle_slot_ns;
         if whole == 0 { 0.0 } else { self.busy_slot_ns as f64 / whole as f64 }
     }
 
-    /// How unevenly it was used: the time-weighted standard deviation of the slots in use by their mean. 0
-    /// for steady use, and for none.
+    /// Returns the coefficient of variation of the slots in use: the time-weighted standard deviation
+    /// divided by the mean. It is 0 for steady use, and if nothing was used.
     #[must_use]
     pub fn burstiness(&self) -> f64 {
         if self.busy_slot_ns == 0 {
@@ -119,8 +121,8 @@ impl ResourceFigures {
     }
 }
 
-/// Newton's method: the core has no square root without `std`, and this one is the same everywhere. 0 for
-/// what has none.
+/// Computes a square root with Newton's method, because the core has none without `std`. The result is the
+/// same on every platform. Returns 0 for NaN and for values that are not above 0.
 fn square_root(of: f64) -> f64 {
     if of.is_nan() || of <= 0.0 {
         return 0.0;
@@ -135,16 +137,17 @@ fn square_root(of: f64) -> f64 {
 /// A distribution, read from a [`Histogram`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Distribution {
-    /// Values.
+    /// The number of values.
     pub count: u64,
-    /// Their mean, rounded down.
+    /// The mean, rounded down.
     pub mean_ns: u64,
-    /// Half of them are not larger, within [`Histogram::RELATIVE_ERROR`].
+    /// The median, within [`Histogram::RELATIVE_ERROR`].
     pub p50_ns: u64,
-    /// 95 of 100 are not larger, within [`Histogram::RELATIVE_ERROR`].
+    /// The 95th percentile, within [`Histogram::RELATIVE_ERROR`].
     pub p95_ns: u64,
-    /// The largest, exactly.
+    /// The largest value, exact.
     pub max_ns: u64,
 }
 

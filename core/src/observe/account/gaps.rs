@@ -1,4 +1,4 @@
-//! From the end of a task's last upstream to its own start.
+//! Measures the time from the end of a task's last upstream to the task's own start.
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use crate::pipeline::event::Correlation;
 use crate::pipeline::{Plan, Strategy};
 use crate::time::Instant;
 
-/// When the upstreams of the row groups in work were complete.
+/// When the upstreams of the row groups in progress completed.
 #[derive(Clone, Debug)]
 pub(super) struct Gaps {
     columns: Vec<Column>,
@@ -20,16 +20,16 @@ pub(super) struct Gaps {
 struct Column {
     upstreams: Vec<usize>,
     is_cell: bool,
-    /// Whether a column made cell by cell waits for its cells.
+    /// Whether a cell of another column depends on a cell of this one.
     feeds_cells: bool,
     feeds: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Completions {
-    /// The latest of each column.
+    /// The latest completion of each column.
     latest: Map<usize, Instant>,
-    /// Of each cell that a cell waits for.
+    /// The completion of each cell that another cell depends on, by column and row.
     cells: Map<(usize, u32), Instant>,
 }
 
@@ -51,21 +51,21 @@ impl Gaps {
         Self { columns: columns.collect(), row_groups: Map::default(), gap: Histogram::default() }
     }
 
-    pub(super) fn completed(&mut self, at: Instant, about: &Correlation) {
-        let (Some(column), Some(row_group)) = (about.column, about.row_group) else { return };
+    pub(super) fn completed(&mut self, at: Instant, correlation: &Correlation) {
+        let (Some(column), Some(row_group)) = (correlation.column, correlation.row_group) else { return };
         let Some(known) = self.columns.get(column.index()).filter(|column| column.feeds) else { return };
         let completions = self.row_groups.entry(row_group).or_default();
         completions.latest.insert(column.index(), at);
-        if let Some(row) = about.row.filter(|_| known.feeds_cells) {
+        if let Some(row) = correlation.row.filter(|_| known.feeds_cells) {
             completions.cells.insert((column.index(), row), at);
         }
     }
 
-    pub(super) fn started(&mut self, at: Instant, about: &Correlation) {
-        let (Some(column), Some(row_group)) = (about.column, about.row_group) else { return };
+    pub(super) fn started(&mut self, at: Instant, correlation: &Correlation) {
+        let (Some(column), Some(row_group)) = (correlation.column, correlation.row_group) else { return };
         let Some(known) = self.columns.get(column.index()) else { return };
         let Some(completions) = self.row_groups.get(&row_group) else { return };
-        let completed = |upstream: &usize| match about.row.filter(|_| self.columns[*upstream].is_cell) {
+        let completed = |upstream: &usize| match correlation.row.filter(|_| self.columns[*upstream].is_cell) {
             Some(row) => completions.cells.get(&(*upstream, row)),
             None => completions.latest.get(upstream),
         };
@@ -74,12 +74,12 @@ impl Gaps {
         }
     }
 
-    /// A row group is gone.
-    pub(super) fn forget(&mut self, row_group: u32) {
+    /// Removes a row group that has ended.
+    pub(super) fn remove_row_group(&mut self, row_group: u32) {
         self.row_groups.remove(&row_group);
     }
 
-    pub(super) fn forget_all(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.row_groups.clear();
     }
 }

@@ -1,14 +1,15 @@
-//! Where did the capacity of a run go?
+//! Accounts for the use of the capacity of a run.
 //!
-//! A [`RunAccount`] is fed the two event streams of a run, with all their kinds, and nothing else. It
-//! integrates exactly, in integers, so that an account that is fed while the run goes on and one that is fed
-//! its recorded events later agree to the byte. Its memory is bounded by the work that is live and by the row
-//! groups in work, never by the length of the run.
+//! The only input of a [`RunAccount`] is the two event streams of a run, with all kinds of events. It
+//! integrates exactly, in integers. An account that is fed during the run and one that is fed the recorded
+//! events later are therefore equal byte for byte. Its memory is bounded by the live tasks and by the row
+//! groups in progress, not by the length of the run.
 //!
 //! ```
 //! use tidegate_core::observe::RunAccount;
 //! use tidegate_core::pipeline::event::Interest;
-//! use tidegate_core::pipeline::{Column, Effect, Pipeline, PipelineConfig, PlanBuilder, Strategy, TaskOutcome};
+//! use tidegate_core::pipeline::{Column, Effect, Pipeline, PipelineConfig};
+//! use tidegate_core::pipeline::{PlanBuilder, Strategy, TaskOutcome};
 //! use tidegate_core::time::Instant;
 //!
 //! let plan = PlanBuilder::new().column(Column::new("answer", Strategy::Cell)).build()?;
@@ -30,18 +31,29 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What each slot is idle for
+//! # The cause of each idle slot
 //!
-//! At every instant every free slot has exactly one [`IdleCause`]; their times sum to the idle time. Of the
-//! resources of the task stage, a slot that no queued task wants is idle because of the frontier: the run is
-//! stopping; else, where no worker runs, a hook or checkpoint is under way or failed tasks are paused; else
-//! further row groups are not admitted; else the next tasks wait for running ones. One that is wanted is idle
-//! because the policy refuses a task that lacks nothing, or else because every such task is short of
-//! something.
+//! At every instant every free slot has exactly one [`IdleCause`]. The times of all causes sum to the idle
+//! time.
 //!
-//! Of a request resource, slots without a waiter are idle as the frontier is, or because tasks are queued
-//! that might call. With waiters: for a cooldown; else those above the adaptive limit for that, those that
-//! other domains use up for the provider's cap, and the rest for a budget or a turn.
+//! For a task resource that no queued task needs, the first of these that applies is the cause:
+//!
+//! 1. The run is stopping.
+//! 2. No worker runs, and a hook or checkpoint is in progress.
+//! 3. No worker runs, and failed tasks are paused.
+//! 4. Further row groups are not admitted.
+//! 5. The next tasks wait for running ones. If no worker runs, the run is ending.
+//!
+//! For a task resource that a queued task needs, the cause is the refusal of the policy if all resources of
+//! such a task are available. Otherwise every such task is short of a resource, and that shortage is the
+//! cause.
+//!
+//! For a request resource without waiters, the cause is [`IdleCause::TaskAdmission`] if tasks are queued,
+//! because they might call. Otherwise it is the same as for a task resource that no queued task needs. With
+//! waiters, the cause of all free slots is an outage or else a cooldown, if there is one. Otherwise the
+//! slots above the adaptive limit have that limit as their cause, the slots that other domains use up have
+//! the provider's cap, and the rest waits for a budget, for a turn, or for the task resources of yielded
+//! workers.
 
 mod calls;
 mod cause;
@@ -67,11 +79,11 @@ pub use cause::{CauseShare, IdleCause};
 pub use figures::{Distribution, Maxima, ResourceFigures, RunFigures};
 pub use service::{GroupService, ServiceFigures};
 
-/// Accounts for one run. See the [module documentation](self).
+/// The account of one run. See the [module documentation](self).
 ///
-/// Feed it every event of both streams, each stream in its order, and the two as they happened. An event that
-/// is earlier than one already seen counts as of that instant. O(1) for each event, and O(columns x
-/// resources) whenever time has passed.
+/// Feed it every event of both streams: each stream in its own order, and the two interleaved as they
+/// happened. An event that is earlier than a previous one counts as of the time of that one. The cost is
+/// O(1) per event, and O(columns x resources) whenever time has passed.
 #[derive(Clone, Debug)]
 pub struct RunAccount {
     tasks: TaskResources,
@@ -80,7 +92,7 @@ pub struct RunAccount {
     started: Option<Instant>,
     at: Instant,
     stop: Option<StopKind>,
-    /// The numbers that come next, by stream.
+    /// The next expected sequence number of each stream.
     next: [Option<u64>; 2],
     missing: u64,
     wait_while_leased: u128,
@@ -92,7 +104,7 @@ pub struct RunAccount {
 }
 
 impl RunAccount {
-    /// An account of a run of `plan` under `config` that has not started.
+    /// Creates an account of a run of `plan` under `config` that has not started.
     #[must_use]
     pub fn new(plan: &Plan, config: &PipelineConfig) -> Self {
         Self {
@@ -113,8 +125,11 @@ impl RunAccount {
         }
     }
 
-    /// The same with an account of what each fairness group gets: [`RunAccount::service`]. It costs O(groups
-    /// x resources) more, and up to as many times that as there are groups, whenever time has passed.
+    /// Creates an account that also measures the service of each fairness group, for
+    /// [`RunAccount::service`].
+    ///
+    /// Whenever time has passed, this costs O(groups x resources) more, and up to as many times that as
+    /// there are groups.
     #[must_use]
     pub fn with_service(plan: &Plan, config: &PipelineConfig) -> Self {
         let mut account = Self::new(plan, config);
@@ -122,7 +137,7 @@ impl RunAccount {
         account
     }
 
-    /// The fairness group of a column has another weight from `now` on. No event tells.
+    /// Sets the weight of a column's fairness group from `now` on. No event reports such a change.
     pub fn set_weight(&mut self, now: Instant, column: ColumnId, weight: f64) {
         if self.stop.is_none() {
             self.advance(now);
@@ -130,28 +145,28 @@ impl RunAccount {
         }
     }
 
-    /// What each fairness group got, up to the latest event. `None` without
-    /// [an account of it](RunAccount::with_service).
+    /// Returns the service of each fairness group up to the latest event, or `None` if the account was not
+    /// created by [`RunAccount::with_service`].
     #[must_use]
     pub fn service(&self) -> Option<ServiceFigures> {
         self.tasks.service()
     }
 
-    /// Takes note of a request resource as it stands: events of those it was not told of are ignored. A
-    /// second mention of one changes nothing.
+    /// Adds a request resource in its present state. Events of resources that were not added are ignored.
+    /// Adding a resource again changes nothing.
     pub fn add_calls(&mut self, baseline: &ResourceBaseline) {
         self.calls.add(self.at, baseline);
     }
 
-    /// The same for every resource of a controller, as it stands at `now`. To be called before the run
-    /// starts, at the point from which on its events are told.
+    /// Adds every request resource of a controller in its state at `now`. Call it before the run starts, at
+    /// the point at which the stream of request events begins.
     pub fn add_all_calls(&mut self, now: Instant, admission: &RequestAdmission) {
         let baselines = admission.resources().filter_map(|resource| admission.baseline(now, resource));
         baselines.for_each(|baseline| self.add_calls(&baseline));
     }
 
-    /// The settings of a request resource allow at most `clamp` calls from `now` on; `None`: as many as the
-    /// cap. No event tells.
+    /// Sets the most calls that the settings of a request resource allow from `now` on. `None` means that
+    /// only the cap applies. No event reports such a change.
     pub fn clamp_calls(&mut self, now: Instant, resource: ResourceId, clamp: Option<u32>) {
         if self.stop.is_none() {
             self.advance(now);
@@ -159,39 +174,39 @@ impl RunAccount {
         }
     }
 
-    /// The next event of the run.
+    /// Processes the next event of the scheduler.
     pub fn on_scheduler(&mut self, event: &SchedulerEvent) {
         if self.stop.is_some() {
             return;
         }
         self.count_missing(0, event.sequence);
         self.advance(event.at);
-        let (at, about) = (self.at, &event.correlation);
+        let (at, correlation) = (self.at, &event.correlation);
         match event.payload {
             SchedulerEventPayload::JobStarted { .. } => self.begin(),
             SchedulerEventPayload::JobCompleted { stop, .. } => {
                 self.stop = Some(stop);
-                self.gaps.forget_all();
+                self.gaps.clear();
             }
             SchedulerEventPayload::RowGroupCheckpointed { .. } | SchedulerEventPayload::RowGroupDiscarded { .. } => {
-                about.row_group.into_iter().for_each(|row_group| self.gaps.forget(row_group));
+                correlation.row_group.into_iter().for_each(|row_group| self.gaps.remove_row_group(row_group));
             }
             SchedulerEventPayload::TaskLeaseAcquired { .. } => self.on_dispatch(event),
             SchedulerEventPayload::TaskCompleted {
                 outcome: Some(TaskOutcome::Success | TaskOutcome::Skipped), ..
             } => {
-                self.gaps.completed(at, about);
+                self.gaps.completed(at, correlation);
             }
             SchedulerEventPayload::PressureAdvisorySkipped { .. } => self.skips += 1,
             SchedulerEventPayload::LivenessOverride => self.overrides += 1,
             SchedulerEventPayload::TaskYielded { .. } => self.yields += 1,
             _ => {}
         }
-        self.tasks.on_run(about, &event.payload);
-        self.tasks.on_task(at, about, &event.payload);
+        self.tasks.on_run(correlation, &event.payload);
+        self.tasks.on_task(at, correlation, &event.payload);
     }
 
-    /// The next event of request admission.
+    /// Processes the next event of request admission.
     pub fn on_request(&mut self, event: &RequestEvent) {
         if self.stop.is_some() {
             return;
@@ -201,7 +216,7 @@ impl RunAccount {
         self.calls.on_event(event);
     }
 
-    /// The figures up to the latest event. Changes nothing. O(resources x causes).
+    /// Returns the figures up to the latest event. Changes nothing. O(resources x causes).
     #[must_use]
     pub fn figures(&self) -> RunFigures {
         let name_of = |resource| self.tasks.name_of(resource);
@@ -242,19 +257,20 @@ impl RunAccount {
     }
 
     fn on_dispatch(&mut self, event: &SchedulerEvent) {
-        let about = &event.correlation;
+        let correlation = &event.correlation;
         self.dispatched += 1;
-        if about.attempt == Some(1) {
-            self.gaps.started(self.at, about);
+        if correlation.attempt == Some(1) {
+            self.gaps.started(self.at, correlation);
         }
         if let (None, Some(column), Some(GroupKind::Model | GroupKind::CustomModel)) =
-            (self.first_model, about.column, about.group_kind)
+            (self.first_model, correlation.column, correlation.group_kind)
         {
             self.first_model = Some((self.at, column));
         }
     }
 
-    /// Lets time pass over what is. Before the run starts it does not count.
+    /// Accounts for the time up to `to` in the present state. Time before the start of the run does not
+    /// count.
     fn advance(&mut self, to: Instant) {
         let from = self.at;
         if to <= from {
@@ -264,12 +280,12 @@ impl RunAccount {
         if self.started.is_none() {
             return;
         }
-        let nobody = match self.tasks.queued {
+        let without_waiters = match self.tasks.queued {
             0 => self.tasks.cause_beyond_frontier(),
             _ => IdleCause::TaskAdmission,
         };
         self.tasks.pass(from, to);
-        self.calls.pass(from, to, nobody, self.tasks.yielded);
+        self.calls.pass(from, to, without_waiters, self.tasks.yielded);
         let holding = self.calls.waiters.saturating_sub(self.tasks.yielded);
         self.wait_while_leased += u128::from(holding) * u128::from((to - from).as_nanos());
     }

@@ -1,19 +1,19 @@
-//! What each fairness group got of the task stage, beside what it was entitled to.
+//! The service of each fairness group: the task resources that it held, compared to its fair share.
 //!
-//! A group's demand at an instant is what its running and queued tasks hold and want. Its *dominant resource*
-//! is the one of which that is the largest part. The *fair share* is the max-min share by weight, counted in
-//! the dominant resource:
+//! A group's demand at an instant is the sum of what its running tasks hold and its queued tasks need. Its
+//! *dominant resource* is the resource of which it demands the largest fraction. The *fair share* is the
+//! weighted max-min share, counted in slots of the dominant resource:
 //!
 //! ```text
-//! all groups' shares rise together, each as fast as its weight, until the group has its demand
-//! or a resource that it demands is used up
+//! the shares of all groups rise together, each at a rate proportional to its weight,
+//! until the group has its demand or a resource that it demands is used up
 //! ```
 //!
-//! (Ghodsi et al., "Dominant Resource Fairness", 2011.) So a group is entitled to its part by weight, and to
-//! what others leave. The *guaranteed share* is the part by weight among all groups that ever demand the
-//! resource, whether they want it now or not: more than that is borrowed. A fair share counts in whole slots:
-//! rounded down where the group should have more, rounded up where it should have less. A fair share below
-//! one slot stays as it is.
+//! Source: Ghodsi et al., "Dominant Resource Fairness", 2011. A group is thus entitled to its part by
+//! weight, and to what the others leave. The *guaranteed share* is the part by weight among all groups that
+//! ever demand the resource, whether they need it now or not; holding more than that is borrowing. A fair
+//! share counts in whole slots. It is rounded down where it is compared as a minimum, and rounded up where
+//! it is compared as a maximum. A minimum below one slot is not rounded.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -23,61 +23,65 @@ use super::work::Route;
 use crate::pipeline::Plan;
 use crate::task::GroupKind;
 
-/// The smallest difference between shares that counts.
+/// The smallest difference between two shares that counts.
 const EPSILON: f64 = 1e-9;
 
-/// What the fairness groups of a run got. See [`RunAccount::with_service`](super::RunAccount::with_service).
+/// The service of the fairness groups of a run. See
+/// [`RunAccount::with_service`](super::RunAccount::with_service).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct ServiceFigures {
     /// The groups, in the order of the plan.
     pub groups: Vec<GroupService>,
 }
 
-/// What one fairness group got. Slots are those of its dominant resource.
+/// The service of one fairness group. Slots are those of its dominant resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct GroupService {
-    /// The group's identity.
+    /// The identity of the group, its parts joined by `/`.
     pub group: String,
-    /// What its tasks do.
+    /// The kind of work of its tasks.
     pub kind: GroupKind,
-    /// Its weight in thousandths, rounded down.
+    /// The weight in thousandths, rounded down.
     pub weight_permille: u64,
-    /// Its dominant resource, when last it had tasks queued.
+    /// The dominant resource at the last time the group had queued tasks.
     pub resource: String,
     /// The longest time that a worker of any group held some of that resource.
     pub longest_hold_ns: u64,
-    /// How long it was backlogged: tasks of it were ready and without a worker.
+    /// How long the group was backlogged: it had queued tasks.
     pub backlogged_ns: u64,
-    /// The part of that during which another group held or wanted the same resource.
+    /// The part of that time during which another group held or needed the same resource.
     pub contended_ns: u64,
-    /// What it held during that part, in slot-nanoseconds.
+    /// What the group held during the contended time, in slot-nanoseconds.
     pub received_slot_ns: u128,
-    /// Its fair share during that part, in slot-nanoseconds.
+    /// The group's fair share during the contended time, in slot-nanoseconds.
     pub entitled_slot_ns: u128,
-    /// The longest time without interruption during which it was backlogged and had no worker, while another
+    /// The longest uninterrupted time during which the group was backlogged and had no worker, while another
     /// group had one.
     pub longest_starved_ns: u64,
-    /// What it could borrow: its fair share above its guaranteed share, in slot-nanoseconds.
+    /// What the group could borrow, in slot-nanoseconds: its fair share above its guaranteed share.
     pub borrowable_slot_ns: u128,
-    /// What it used of that, in slot-nanoseconds.
+    /// What the group used of that, in slot-nanoseconds.
     pub borrowed_slot_ns: u128,
-    /// How long it held more than its guaranteed share.
+    /// How long the group held more than its guaranteed share.
     pub borrowed_ns: u64,
-    /// The most slots that it held above its guaranteed share.
+    /// The most slots that the group held above its guaranteed share.
     pub max_borrowed: u32,
-    /// What it held above its fair share while a backlogged group was below its own, in slot-nanoseconds.
+    /// What the group held above its fair share while a backlogged group was below its own, in
+    /// slot-nanoseconds.
     pub overdrawn_slot_ns: u128,
-    /// The longest time without interruption during which it did.
+    /// The longest uninterrupted time during which it did so.
     pub longest_overdrawn_ns: u64,
 }
 
-/// Integrates the service of the groups.
+/// Integrates the service of all groups.
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     groups: Vec<Group>,
-    /// The sum of the weights of the groups that ever demand a resource.
+    /// By resource: the sum of the weights of the groups that ever demand it.
     weights: Vec<f64>,
     /// By resource: the longest time that a worker held some of it.
     longest_holds: Vec<u64>,
@@ -87,32 +91,32 @@ pub(super) struct Service {
 struct Group {
     figures: GroupService,
     weight: f64,
-    /// The resources that its columns demand.
+    /// By resource: whether one of its columns demands it.
     demands: Vec<bool>,
     starving_ns: u64,
     overdrawing_ns: u64,
     dominant: usize,
-    /// Of the present instant.
+    /// The state at the present instant.
     now: GroupState,
 }
 
-/// How a group stands at an instant.
+/// The state of a group at one instant.
 #[derive(Clone, Debug, Default)]
 struct GroupState {
     queued: u32,
     workers: u32,
-    /// Held and wanted, by resource.
+    /// Held and needed amounts, by resource.
     demand: Vec<f64>,
     held: Vec<u32>,
-    /// The largest part of a resource that it demands.
+    /// The fraction of the dominant resource that it demands.
     wanted_share: f64,
-    /// The fair share, as a part of that resource.
+    /// The fair share, as a fraction of the dominant resource.
     share: f64,
     is_satisfied: bool,
 }
 
 impl Service {
-    /// `group_of` is the group of each column.
+    /// `routes` has the group of each column.
     pub(super) fn new(plan: &Plan, routes: &[Route], resources: usize) -> Self {
         let mut groups: Vec<Group> = Vec::new();
         for (column, route) in plan.columns().iter().zip(routes) {
@@ -120,7 +124,7 @@ impl Service {
                 groups.push(Group::new(column.group.kind, column.group.identity.join("/"), resources));
             }
             let group = &mut groups[route.group];
-            // Where columns share a group, the last one's weight holds.
+            // Where columns share a group, the weight of the last column applies.
             group.set_weight(column.group.weight);
             route.demand.iter().for_each(|(resource, _)| group.demands[*resource] = true);
         }
@@ -141,15 +145,15 @@ impl Service {
         }
     }
 
-    /// A worker gave back what it had held for so long.
-    pub(super) fn held_for(&mut self, span_ns: u64, demand: &[(usize, u32)]) {
+    /// Records that a worker released resources that it had held for `span_ns`.
+    pub(super) fn record_hold(&mut self, span_ns: u64, demand: &[(usize, u32)]) {
         for (resource, _) in demand {
             self.longest_holds[*resource] = self.longest_holds[*resource].max(span_ns);
         }
     }
 
-    /// Nothing changed for `span_ns`. O(groups x resources) for each group whose demand is met and each
-    /// resource that is used up.
+    /// Accounts for `span_ns` without a change. O(groups x resources) for each group whose demand is met and
+    /// each resource that is used up.
     pub(super) fn pass(&mut self, span_ns: u64, routes: &[Route], resources: &[Slots]) {
         for group in &mut self.groups {
             group.now.clear(resources.len());
@@ -157,7 +161,7 @@ impl Service {
         for route in routes {
             self.groups[route.group].now.add(route);
         }
-        self.share_out(resources);
+        self.compute_fair_shares(resources);
         let workers: u32 = self.groups.iter().map(|group| group.now.workers).sum();
         for place in 0..self.groups.len() {
             let dominant = self.groups[place].now.dominant(resources);
@@ -165,7 +169,7 @@ impl Service {
                 let groups = self.groups.iter().enumerate().filter(|(at, _)| *at != place);
                 groups.map(|(_, group)| group).filter(|group| group.now.demand[dominant] > 0.0)
             };
-            let scene = Interval {
+            let interval = Interval {
                 span_ns,
                 dominant,
                 limit: resources[dominant].limit,
@@ -174,12 +178,12 @@ impl Service {
                 is_contended: others().next().is_some(),
                 others_short: others().any(|other| other.is_short(resources)),
             };
-            self.groups[place].pass(&scene);
+            self.groups[place].pass(&interval);
         }
     }
 
-    /// Finds each group's fair share.
-    fn share_out(&mut self, resources: &[Slots]) {
+    /// Computes each group's fair share.
+    fn compute_fair_shares(&mut self, resources: &[Slots]) {
         let mut free: Vec<f64> = resources.iter().map(|slots| f64::from(slots.limit)).collect();
         for group in &mut self.groups {
             let dominant = group.now.dominant(resources);
@@ -225,17 +229,17 @@ impl Service {
     }
 }
 
-/// What surrounds a group for a while.
+/// The surroundings of one group during an interval.
 struct Interval {
     span_ns: u64,
-    /// Its dominant resource, and the limit of that.
+    /// The index of its dominant resource; `limit` is that resource's limit.
     dominant: usize,
     limit: u32,
-    /// Its guaranteed share of that.
+    /// The group's guaranteed share of the dominant resource, in slots.
     guaranteed: f64,
     /// The workers of all groups.
     workers: u32,
-    /// Whether another group holds or wants the dominant resource.
+    /// Whether another group holds or needs the dominant resource.
     is_contended: bool,
     /// Whether such a group is backlogged and below its fair share.
     others_short: bool,
@@ -259,19 +263,19 @@ impl Group {
         self.figures.weight_permille = (weight * 1_000.0) as u64;
     }
 
-    /// Whether it is backlogged and below its fair share.
+    /// Whether the group is backlogged and below its fair share.
     fn is_short(&self, resources: &[Slots]) -> bool {
         let dominant = self.now.dominant(resources);
         let fair = self.now.share * f64::from(resources[dominant].limit);
         self.now.queued > 0 && f64::from(self.now.held[dominant]) + EPSILON < at_least(fair)
     }
 
-    fn pass(&mut self, scene: &Interval) {
-        let Interval { span_ns, dominant, workers, .. } = *scene;
+    fn pass(&mut self, interval: &Interval) {
+        let Interval { span_ns, dominant, workers, .. } = *interval;
         let Self { figures, now, .. } = self;
         let held = now.held[dominant];
-        let fair = now.share * f64::from(scene.limit);
-        let most = at_most(scene.guaranteed);
+        let fair = now.share * f64::from(interval.limit);
+        let most = at_most(interval.guaranteed);
         let borrowable = (at_least(fair) - f64::from(most)).max(0.0);
         let borrowed = held.saturating_sub(most);
         figures.borrowable_slot_ns += slot_ns(borrowable, span_ns);
@@ -281,7 +285,7 @@ impl Group {
         if now.queued > 0 {
             self.dominant = dominant;
             figures.backlogged_ns += span_ns;
-            if scene.is_contended {
+            if interval.is_contended {
                 figures.contended_ns += span_ns;
                 figures.received_slot_ns += slot_ns(f64::from(held), span_ns);
                 figures.entitled_slot_ns += slot_ns(at_least(fair), span_ns);
@@ -290,7 +294,7 @@ impl Group {
         let is_starving = now.queued > 0 && now.workers == 0 && workers > 0;
         self.starving_ns = if is_starving { self.starving_ns + span_ns } else { 0 };
         figures.longest_starved_ns = figures.longest_starved_ns.max(self.starving_ns);
-        let above = if scene.others_short { held.saturating_sub(at_most(fair)) } else { 0 };
+        let above = if interval.others_short { held.saturating_sub(at_most(fair)) } else { 0 };
         figures.overdrawn_slot_ns += slot_ns(f64::from(above), span_ns);
         self.overdrawing_ns = if above > 0 { self.overdrawing_ns + span_ns } else { 0 };
         figures.longest_overdrawn_ns = figures.longest_overdrawn_ns.max(self.overdrawing_ns);
@@ -317,21 +321,21 @@ impl GroupState {
         }
     }
 
-    /// The resource of which it demands the largest part; the last of equal ones, since the first is
-    /// `submission`.
+    /// Returns the resource of which the group demands the largest fraction. The last of equal ones wins,
+    /// because the first resource is `submission`.
     fn dominant(&self, resources: &[Slots]) -> usize {
         let part = |resource: usize| self.demand[resource] / f64::from(resources[resource].limit.max(1));
         (0..self.demand.len()).reduce(|most, next| if part(next) >= part(most) { next } else { most }).unwrap_or(0)
     }
 }
 
-/// Whole slots that a share is worth at least; a share below one is itself.
+/// Returns the whole slots of a share that is compared as a minimum. A share below one is not rounded.
 fn at_least(share: f64) -> f64 {
     let whole = f64::from((share + EPSILON) as u32);
     if whole >= 1.0 { whole } else { share }
 }
 
-/// Whole slots that a share is worth at most.
+/// Returns the whole slots of a share that is compared as a maximum: rounded up.
 fn at_most(share: f64) -> u32 {
     let whole = share as u32;
     whole + u32::from(share - f64::from(whole) > EPSILON)
@@ -348,8 +352,8 @@ mod tests {
     use crate::pipeline::{Column, PlanBuilder, Strategy};
     use crate::task::TaskGroup;
 
-    /// The fair shares, in slots of the dominant resource, of groups with a weight, tasks that want a worker,
-    /// and what one task demands of each resource.
+    /// Returns the fair shares in slots of the dominant resource. A group is its weight, its queued tasks,
+    /// and the demand of one task for each resource.
     fn fair_shares(limits: &[u32], groups: &[(f64, u32, &[u32])]) -> Vec<f64> {
         let resources: Vec<Slots> = limits.iter().map(|limit| Slots::new("", *limit)).collect();
         let mut plan = PlanBuilder::new();
@@ -379,10 +383,10 @@ mod tests {
 
     #[test]
     fn equal_groups_have_equal_parts_of_their_dominant_resources() {
-        // The example of the paper: 9 processors and 18 GB; tasks of 1 and 4, and of 3 and 1. Three tasks,
-        // and two.
+        // The example of the paper: 9 processors and 18 GB. A task of one group needs 1 and 4, a task of the
+        // other 3 and 1. The groups get three tasks and two tasks.
         assert_eq!(fair_shares(&[9, 18], &[(1.0, 99, &[1, 4]), (1.0, 99, &[3, 1])]), [12.0, 6.0]);
-        // A wide resource that everybody demands does not hide the narrow one.
+        // A wide resource that every group demands does not hide the narrow one.
         assert_eq!(fair_shares(&[1_024, 8], &[(1.0, 500, &[1, 1]), (1.0, 500, &[1, 1])]), [4.0, 4.0]);
     }
 }

@@ -1,4 +1,4 @@
-//! The slots of one resource over time.
+//! The use of one resource's slots over time.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,10 +8,10 @@ use super::figures::ResourceFigures;
 use crate::observe::IdleAccount;
 use crate::time::Instant;
 
-/// Who is to blame for idle slots, and how many: a resource of the task stage by its place, if it is one.
-pub(super) type Blame = (IdleCause, Option<u32>);
+/// A cause of idle slots, with the index of the task resource that is short, if that is the cause.
+pub(super) type AttributedCause = (IdleCause, Option<u32>);
 
-/// Integrates one resource, and attributes what is idle.
+/// Integrates the use of one resource, and attributes its idle time to causes.
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
     pub(super) name: String,
@@ -23,8 +23,8 @@ pub(super) struct Slots {
     span: u64,
     max_leased: u32,
     max_demand: u64,
-    /// Slot-nanoseconds, ascending by who is to blame: few.
-    causes: Vec<(Blame, u128)>,
+    /// Slot-nanoseconds by cause, in ascending order of the cause. There are few.
+    causes: Vec<(AttributedCause, u128)>,
 }
 
 impl Slots {
@@ -43,12 +43,12 @@ impl Slots {
         }
     }
 
-    /// Slots that are free.
+    /// Returns the number of free slots.
     pub(super) fn free(&self) -> u32 {
         self.limit.saturating_sub(self.leased)
     }
 
-    /// One more, or one fewer, of what is leased or wanted.
+    /// Adds to the slots in use.
     pub(super) fn lease(&mut self, amount: u32) {
         self.leased = self.leased.saturating_add(amount);
         self.max_leased = self.max_leased.max(self.leased);
@@ -58,21 +58,26 @@ impl Slots {
         self.leased = self.leased.saturating_sub(amount);
     }
 
-    pub(super) fn want(&mut self, more: bool) {
+    pub(super) fn change_demand(&mut self, more: bool) {
         self.demand = if more { self.demand + 1 } else { self.demand.saturating_sub(1) };
         self.max_demand = self.max_demand.max(self.demand);
     }
 
-    /// The run begins here: what was before does not count.
+    /// Starts the account at the start of the run. Time before it does not count.
     pub(super) fn begin(&mut self, at: Instant) {
         self.idle = IdleAccount::starting(at);
         (self.busy_squared, self.span) = (0, 0);
         self.causes.clear();
     }
 
-    /// Nothing changed from `from` to `to`. `blame` is called with the free slots, if there are any; what it
-    /// does not account for is not told.
-    pub(super) fn pass(&mut self, from: Instant, to: Instant, blame: impl FnOnce(&Self) -> [(Blame, u32); 3]) {
+    /// Accounts for the time from `from` to `to`, in which nothing changed. If slots are free, `attribute`
+    /// returns their causes; the counts must sum to the free slots.
+    pub(super) fn pass(
+        &mut self,
+        from: Instant,
+        to: Instant,
+        attribute: impl FnOnce(&Self) -> [(AttributedCause, u32); 3],
+    ) {
         let span = (to - from).as_nanos();
         self.idle.update(from, self.limit, self.leased, self.demand);
         self.idle.update(to, self.limit, self.leased, self.demand);
@@ -82,14 +87,14 @@ impl Slots {
         if left == 0 {
             return;
         }
-        for (blame, slots) in blame(self) {
+        for (cause, slots) in attribute(self) {
             let slots = slots.min(left);
             left -= slots;
             if slots > 0 {
                 let slot_ns = u128::from(slots) * u128::from(span);
-                match self.causes.binary_search_by(|(known, _)| known.cmp(&blame)) {
+                match self.causes.binary_search_by(|(known, _)| known.cmp(&cause)) {
                     Ok(place) => self.causes[place].1 += slot_ns,
-                    Err(place) => self.causes.insert(place, (blame, slot_ns)),
+                    Err(place) => self.causes.insert(place, (cause, slot_ns)),
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Causes of idle slots that runs seldom meet: for each the smallest run in which it is the answer.
+//! The causes of idle slots that are rare in ordinary runs. Each test is the smallest run with that cause.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,7 +14,7 @@ use crate::request::{Acquire, Completion, Domain, Outcome, Request, RequestAdmis
 use crate::task::{Allowed, BoxedPolicy, DenialReason, PolicyView, Refusal, StrictFair, TaskGroup, TaskPolicy};
 use crate::time::Duration;
 
-/// Both machines of a run of one column, and an account of it.
+/// The pipeline and the admission of a run of one column, and an account of it.
 struct Fixture {
     pipeline: Pipeline,
     admission: RequestAdmission,
@@ -45,13 +45,13 @@ impl Fixture {
         let mut pipeline = Pipeline::with_policy(plan, config, policy).unwrap();
         pipeline.set_interest(Interest::ALL);
         pipeline.call_through(SlotKey::from_bits(0), &[]);
-        let mut scene = Self { pipeline, admission, account: account.clone(), working: Vec::new() };
-        scene.admission.set_interest(at(0), RequestInterest::ALL);
-        account.add_all_calls(at(0), &scene.admission);
-        scene.account = account;
-        scene.pipeline.start(at(0));
-        scene.drain();
-        scene
+        let mut fixture = Self { pipeline, admission, account: account.clone(), working: Vec::new() };
+        fixture.admission.set_interest(at(0), RequestInterest::ALL);
+        account.add_all_calls(at(0), &fixture.admission);
+        fixture.account = account;
+        fixture.pipeline.start(at(0));
+        fixture.drain();
+        fixture
     }
 
     fn drain(&mut self) {
@@ -68,14 +68,14 @@ impl Fixture {
         }
     }
 
-    /// The first worker is done, so that something is told at this instant.
+    /// Ends the first worker, so that an event is emitted at this instant.
     fn end_first(&mut self, now: Instant) {
         let worker: WorkerId = self.working.remove(0).worker;
         let _ = self.pipeline.task_finished(now, worker, TaskOutcome::Success);
         self.drain();
     }
 
-    /// The causes of a resource's idle slots so far, with their slot-milliseconds.
+    /// Returns the causes of a resource's idle slots so far, with their slot-milliseconds.
     fn causes(&self, name: &str) -> Vec<(IdleCause, u128)> {
         let figures = self.account.figures();
         let found = figures.tasks.iter().chain(&figures.requests).find(|resource| resource.name == name);
@@ -88,15 +88,15 @@ fn rows(rows: u64, submission_limit: u32) -> PipelineConfig {
 }
 
 #[test]
-fn a_slot_stays_free_that_is_too_few_for_a_task_of_two() {
+fn a_single_slot_stays_free_when_the_next_task_needs_two() {
     let column = Column::new("a", Strategy::Cell).with_demand("gpu", 2);
     let config = PipelineConfig { resources: [("gpu".into(), 3)].into(), ..rows(2, 8) };
-    let mut scene = Fixture::start(column, config);
-    scene.end_first(at(1));
-    assert_eq!(scene.causes("gpu"), [(IdleCause::TooFewSlots, 1)]);
+    let mut fixture = Fixture::start(column, config);
+    fixture.end_first(at(1));
+    assert_eq!(fixture.causes("gpu"), [(IdleCause::TooFewSlots, 1)]);
 }
 
-/// Lets a second worker start only when the first has ended.
+/// A policy that starts a worker only while no other worker runs.
 #[derive(Debug)]
 struct OneAtATime;
 
@@ -107,44 +107,48 @@ impl TaskPolicy for OneAtATime {
 }
 
 #[test]
-fn a_slot_stays_free_because_a_policy_of_ones_own_says_no() {
+fn a_slot_stays_free_because_a_custom_policy_refuses() {
     let column = Column::new("a", Strategy::Cell);
-    let mut scene = Fixture::under(Box::new(OneAtATime), column, rows(2, 2), calls(1).0);
-    scene.end_first(at(1));
-    assert_eq!(scene.causes("submission"), [(IdleCause::Policy, 1)]);
+    let mut fixture = Fixture::under(Box::new(OneAtATime), column, rows(2, 2), calls(1).0);
+    fixture.end_first(at(1));
+    assert_eq!(fixture.causes("submission"), [(IdleCause::Policy, 1)]);
 }
 
 #[test]
-fn a_slot_is_kept_for_a_worker_that_yielded_until_the_two_machines_are_settled() {
+fn a_slot_is_kept_for_a_yielded_worker_until_the_host_settles_pipeline_and_admission() {
     let column = Column::new("a", Strategy::Cell).with_group(TaskGroup::model("p", "m", 1.0));
     let (mut admission, [chat, _]) = calls(1);
-    let Acquire::Granted(_elsewhere) = admission.acquire(at(0), &Request::new(chat)) else { panic!("it is free") };
-    let mut scene = Fixture::under(Box::new(StrictFair), column, rows(3, 1), admission);
-    let token = scene.working.remove(0).token.expect("it yields");
-    let Fixture { pipeline, admission, .. } = &mut scene;
+    let Acquire::Granted(_other_lease) = admission.acquire(at(0), &Request::new(chat)) else {
+        panic!("a slot is free")
+    };
+    let mut fixture = Fixture::under(Box::new(StrictFair), column, rows(3, 1), admission);
+    let token = fixture.working.remove(0).token.expect("it yields");
+    let Fixture { pipeline, admission, .. } = &mut fixture;
     let Acquire::Waiting(_) = admission.acquire_yielding(at(0), &Request::new(chat), token, pipeline) else {
-        panic!("the call is out elsewhere")
+        panic!("the only slot is in use")
     };
     pipeline.settle_with(at(0), admission);
-    scene.drain();
-    scene.end_first(at(1));
-    assert_eq!(scene.pipeline.progress().queued, 1, "the host has not settled the machines yet");
-    let Fixture { pipeline, admission, .. } = &mut scene;
+    fixture.drain();
+    fixture.end_first(at(1));
+    assert_eq!(fixture.pipeline.progress().queued, 1, "the host has not settled pipeline and admission yet");
+    let Fixture { pipeline, admission, .. } = &mut fixture;
     pipeline.settle_with(at(3), admission);
-    scene.drain();
-    assert_eq!(scene.causes("submission"), [(IdleCause::YieldedFirst, 2)]);
+    fixture.drain();
+    assert_eq!(fixture.causes("submission"), [(IdleCause::YieldedFirst, 2)]);
 }
 
 #[test]
 fn a_slot_of_one_domain_stays_free_because_another_domain_uses_the_cap() {
     let (admission, [chat, embedding]) = calls(1);
-    let mut scene = Fixture::under(Box::new(StrictFair), Column::new("a", Strategy::Cell), rows(1, 1), admission);
-    let Acquire::Granted(lease) = scene.admission.acquire(at(0), &Request::new(chat)) else { panic!("it is free") };
-    let _ = scene.admission.acquire(at(0), &Request::new(embedding));
-    scene.drain();
-    let _ = scene.admission.release(at(1), lease, &Completion::from(Outcome::Success));
-    scene.drain();
-    assert_eq!(scene.causes("p/m/embedding"), [(IdleCause::ProviderCap, 1)]);
+    let mut fixture = Fixture::under(Box::new(StrictFair), Column::new("a", Strategy::Cell), rows(1, 1), admission);
+    let Acquire::Granted(lease) = fixture.admission.acquire(at(0), &Request::new(chat)) else {
+        panic!("a slot is free")
+    };
+    let _ = fixture.admission.acquire(at(0), &Request::new(embedding));
+    fixture.drain();
+    let _ = fixture.admission.release(at(1), lease, &Completion::from(Outcome::Success));
+    fixture.drain();
+    assert_eq!(fixture.causes("p/m/embedding"), [(IdleCause::ProviderCap, 1)]);
 }
 
 #[test]
@@ -152,11 +156,15 @@ fn an_open_slot_stays_free_because_a_budget_is_spent() {
     let (mut admission, [chat, _]) = calls(2);
     let hourly = BudgetConfig::per(Duration::from_secs(3600), Dimension::Requests, 1);
     admission.set_budgets(at(0), chat, &[hourly]).unwrap();
-    let mut scene = Fixture::under(Box::new(StrictFair), Column::new("a", Strategy::Cell), rows(1, 1), admission);
-    let Acquire::Granted(_lease) = scene.admission.acquire(at(0), &Request::new(chat)) else { panic!("it is free") };
-    let Acquire::Waiting(waiter) = scene.admission.acquire(at(0), &Request::new(chat)) else { panic!("it is spent") };
-    scene.drain();
-    scene.admission.cancel(at(1), waiter);
-    scene.drain();
-    assert_eq!(scene.causes("p/m/chat"), [(IdleCause::RequestTurn, 1)]);
+    let mut fixture = Fixture::under(Box::new(StrictFair), Column::new("a", Strategy::Cell), rows(1, 1), admission);
+    let Acquire::Granted(_lease) = fixture.admission.acquire(at(0), &Request::new(chat)) else {
+        panic!("a slot is free")
+    };
+    let Acquire::Waiting(waiter) = fixture.admission.acquire(at(0), &Request::new(chat)) else {
+        panic!("the budget is spent")
+    };
+    fixture.drain();
+    fixture.admission.cancel(at(1), waiter);
+    fixture.drain();
+    assert_eq!(fixture.causes("p/m/chat"), [(IdleCause::RequestTurn, 1)]);
 }

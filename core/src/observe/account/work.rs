@@ -1,11 +1,11 @@
-//! The task stage of a run, from the stream of the scheduler.
+//! The task resources of a run, computed from the events of the scheduler.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::cause::IdleCause;
 use super::service::{Service, ServiceFigures};
-use super::slots::{Blame, Slots};
+use super::slots::{AttributedCause, Slots};
 use crate::map::Map;
 use crate::observe::Histogram;
 use crate::pipeline::event::{Correlation, SchedulerEventPayload, StopKind};
@@ -13,18 +13,18 @@ use crate::pipeline::{PipelineConfig, Plan};
 use crate::task::DenialReason;
 use crate::time::Instant;
 
-/// A task that is somewhere between its readiness and its end.
+/// The state of a task from its readiness to its end.
 #[derive(Clone, Copy, Debug)]
 enum LiveTaskState {
-    /// Ready, and waiting for its turn to be queued.
+    /// Ready, but not queued yet.
     Ready,
     Queued(Instant),
     Running {
         yielded: bool,
-        /// Since when it holds its task resources, or does not.
+        /// Since when the task has been running, or has been yielded.
         since: Instant,
     },
-    /// Paused until it may be tried again.
+    /// Paused until its next attempt.
     Deferred,
 }
 
@@ -32,39 +32,39 @@ enum LiveTaskState {
 struct LiveTask {
     column: usize,
     row_group: u32,
-    stage: LiveTaskState,
+    state: LiveTaskState,
 }
 
-/// What is kept of a column.
+/// The counts of one column.
 #[derive(Clone, Debug)]
 pub(super) struct Route {
-    /// Resources by place, and how much of each.
+    /// The index and amount of each resource that a task of the column needs.
     pub(super) demand: Vec<(usize, u32)>,
     pub(super) queued: u32,
-    /// Workers that hold what they demand.
+    /// Workers that hold their task resources.
     pub(super) running: u32,
     pub(super) yielded: u32,
     /// Its fairness group: an index into [`TaskResources::refusals`].
     pub(super) group: usize,
 }
 
-/// The resources, queue and workers of the task stage.
+/// The resources, the queue and the workers.
 #[derive(Clone, Debug)]
 pub(super) struct TaskResources {
     pub(super) resources: Vec<Slots>,
     routes: Vec<Route>,
-    /// By resource: the columns that want it.
+    /// By resource: the columns that need it.
     wanted_by: Vec<Vec<usize>>,
-    /// By fairness group: the policy's last word. A group that was refused is not asked about again before
-    /// something changes.
+    /// By fairness group: the latest refusal of the policy. It stays valid, because a refused group is
+    /// evaluated again only after a change.
     refusals: Vec<Option<IdleCause>>,
     live: Map<u64, LiveTask>,
-    /// Row groups in work: their tasks that are live.
+    /// By row group in progress: the number of its live tasks.
     row_groups: Map<u32, u32>,
-    /// Row groups in work without any.
-    handed_over: u32,
+    /// The number of row groups in progress without live tasks.
+    idle_row_groups: u32,
     pending_row_groups: u32,
-    kept: u32,
+    deferred: u32,
     stopping: bool,
     pub(super) queued: u32,
     pub(super) workers: u32,
@@ -72,7 +72,7 @@ pub(super) struct TaskResources {
     pub(super) queue_age: Histogram,
     pub(super) hidden_waiters: u64,
     pub(super) maxima: [u32; 4],
-    /// What each group gets, if that is asked for.
+    /// The service of each group, if it is accounted for.
     service: Option<Service>,
     at: Instant,
 }
@@ -95,8 +95,8 @@ impl TaskResources {
         });
         let routes: Vec<Route> = routes.collect();
         let wanted = |resource| {
-            let wants = |route: &Route| route.demand.iter().any(|(place, _)| *place == resource);
-            (0..routes.len()).filter(|column| wants(&routes[*column])).collect()
+            let needs = |route: &Route| route.demand.iter().any(|(place, _)| *place == resource);
+            (0..routes.len()).filter(|column| needs(&routes[*column])).collect()
         };
         Self {
             wanted_by: (0..resources.len()).map(wanted).collect(),
@@ -105,9 +105,9 @@ impl TaskResources {
             routes,
             live: Map::default(),
             row_groups: Map::default(),
-            handed_over: 0,
+            idle_row_groups: 0,
             pending_row_groups: 0,
-            kept: 0,
+            deferred: 0,
             stopping: false,
             queued: 0,
             workers: 0,
@@ -120,12 +120,12 @@ impl TaskResources {
         }
     }
 
-    /// Accounts for what each group gets, too.
+    /// Accounts for the service of each group too.
     pub(super) fn account_for_service(&mut self, plan: &Plan) {
         self.service = Some(Service::new(plan, &self.routes, self.resources.len()));
     }
 
-    /// The group of a column has another weight from now on.
+    /// Sets the weight of a column's group.
     pub(super) fn set_weight(&mut self, column: usize, weight: f64) {
         if let (Some(service), Some(route)) = (&mut self.service, self.routes.get(column)) {
             service.set_weight(route.group, weight);
@@ -140,30 +140,30 @@ impl TaskResources {
         self.resources.get(resource as usize).map_or_else(String::new, |slots| slots.name.clone())
     }
 
-    /// Nothing happened from `from` to `to`. O(columns for each resource).
+    /// Accounts for the time from `from` to `to`, in which no event happened. O(columns) for each resource.
     pub(super) fn pass(&mut self, from: Instant, to: Instant) {
         self.at = to;
         if let Some(service) = &mut self.service {
             service.pass((to - from).as_nanos(), &self.routes, &self.resources);
         }
         let beyond = self.cause_beyond_frontier();
-        let mut blames: Vec<Blame> = Vec::with_capacity(self.resources.len());
-        blames.extend((0..self.resources.len()).map(|resource| match self.resources[resource].demand {
+        let mut causes: Vec<AttributedCause> = Vec::with_capacity(self.resources.len());
+        causes.extend((0..self.resources.len()).map(|resource| match self.resources[resource].demand {
             0 => (beyond, None),
             _ => self.starved_by(resource),
         }));
-        for (slots, blame) in self.resources.iter_mut().zip(blames) {
-            slots.pass(from, to, |slots| [(blame, slots.free()), (blame, 0), (blame, 0)]);
+        for (slots, cause) in self.resources.iter_mut().zip(causes) {
+            slots.pass(from, to, |slots| [(cause, slots.free()), (cause, 0), (cause, 0)]);
         }
     }
 
-    /// Why nothing is queued.
+    /// Returns why nothing is queued.
     pub(super) fn cause_beyond_frontier(&self) -> IdleCause {
         if self.stopping {
             IdleCause::RunEnding
-        } else if self.workers == 0 && self.handed_over > 0 {
+        } else if self.workers == 0 && self.idle_row_groups > 0 {
             IdleCause::HookOrCheckpoint
-        } else if self.workers == 0 && self.kept > 0 {
+        } else if self.workers == 0 && self.deferred > 0 {
             IdleCause::RetryPause
         } else if self.pending_row_groups > 0 {
             IdleCause::RowGroupTarget
@@ -174,17 +174,17 @@ impl TaskResources {
         }
     }
 
-    /// Why no queued task takes the free slots of a resource. A task that lacks nothing comes before one that
-    /// does.
-    fn starved_by(&self, resource: usize) -> Blame {
+    /// Returns why no queued task takes the free slots of a resource. A task with all its resources
+    /// available decides before one that is short of a resource.
+    fn starved_by(&self, resource: usize) -> AttributedCause {
         let waiting = || self.wanted_by[resource].iter().map(|column| &self.routes[*column]).filter(|at| at.queued > 0);
         let shortage = |route: &Route| {
             let short = route.demand.iter().find(|(place, amount)| self.resources[*place].free() < *amount);
             short.map(|(place, _)| *place)
         };
         if let Some(route) = waiting().find(|route| shortage(route).is_none()) {
-            let untold = if self.yielded > 0 { IdleCause::YieldedFirst } else { IdleCause::Unexplained };
-            return (self.refusals[route.group].unwrap_or(untold), None);
+            let default = if self.yielded > 0 { IdleCause::YieldedFirst } else { IdleCause::Unexplained };
+            return (self.refusals[route.group].unwrap_or(default), None);
         }
         match waiting().find_map(shortage) {
             Some(short) if short == resource => (IdleCause::TooFewSlots, None),
@@ -193,104 +193,107 @@ impl TaskResources {
         }
     }
 
-    /// Something happened to the run as a whole, or to a row group.
-    pub(super) fn on_run(&mut self, about: &Correlation, payload: &SchedulerEventPayload) {
+    /// Processes an event of the run as a whole or of a row group.
+    pub(super) fn on_run(&mut self, correlation: &Correlation, payload: &SchedulerEventPayload) {
         match *payload {
             SchedulerEventPayload::JobStarted { row_groups, resumed, .. } => {
                 self.pending_row_groups = row_groups.saturating_sub(resumed);
             }
             SchedulerEventPayload::RowGroupAdmitted { active, .. } => {
                 self.pending_row_groups = self.pending_row_groups.saturating_sub(1);
-                if about.row_group.is_some_and(|row_group| self.row_groups.insert(row_group, 0).is_none()) {
-                    self.handed_over += 1;
+                if correlation.row_group.is_some_and(|row_group| self.row_groups.insert(row_group, 0).is_none()) {
+                    self.idle_row_groups += 1;
                 }
                 self.maxima[0] = self.maxima[0].max(active);
             }
             SchedulerEventPayload::RowGroupCheckpointed { .. } | SchedulerEventPayload::RowGroupDiscarded { .. } => {
-                about.row_group.into_iter().for_each(|row_group| self.forget(row_group));
+                correlation.row_group.into_iter().for_each(|row_group| self.remove_row_group(row_group));
             }
             SchedulerEventPayload::QueueDrained { discarded: 1.. } => self.discard_queue(),
             SchedulerEventPayload::JobStopping { stop: StopKind::WoundDown, .. } => {}
             SchedulerEventPayload::JobStopping { .. } | SchedulerEventPayload::JobCompleted { .. } => {
-                self.stopping = true
+                self.stopping = true;
             }
             _ => {}
         }
     }
 
-    /// A row group is gone. What its tasks were told to wait for does not come any more.
-    fn forget(&mut self, row_group: u32) {
+    /// Removes a row group that has ended, with its remaining tasks.
+    fn remove_row_group(&mut self, row_group: u32) {
         if self.row_groups.get(&row_group).is_some_and(|tasks| *tasks > 0) {
-            self.leave_all(|live| live.row_group == row_group);
+            self.remove_where(|live| live.row_group == row_group);
         }
         if self.row_groups.remove(&row_group).is_some() {
-            self.handed_over -= 1;
+            self.idle_row_groups -= 1;
         }
     }
 
-    /// A stop threw out what was queued.
+    /// Removes all queued tasks, after a stop discarded them.
     fn discard_queue(&mut self) {
-        self.leave_all(|live| matches!(live.stage, LiveTaskState::Queued(_)));
+        self.remove_where(|live| matches!(live.state, LiveTaskState::Queued(_)));
     }
 
-    /// Every task that `leaves` holds of is gone.
-    fn leave_all(&mut self, leaves: impl Fn(&LiveTask) -> bool) {
+    /// Removes every task for which `is_removed` returns true.
+    fn remove_where(&mut self, is_removed: impl Fn(&LiveTask) -> bool) {
         #[expect(clippy::disallowed_methods, reason = "sorted below")]
         let live = self.live.iter();
-        let mut tasks: Vec<u64> = live.filter(|(_, live)| leaves(live)).map(|(task, _)| *task).collect();
+        let mut tasks: Vec<u64> = live.filter(|(_, live)| is_removed(live)).map(|(task, _)| *task).collect();
         tasks.sort_unstable();
         for task in tasks {
-            self.leave(task);
+            self.remove(task);
         }
     }
 
-    /// Something happened to a task.
-    pub(super) fn on_task(&mut self, at: Instant, about: &Correlation, payload: &SchedulerEventPayload) {
-        let (Some(task), Some(column), Some(row_group)) = (about.task, about.column, about.row_group) else { return };
+    /// Processes an event of a task.
+    pub(super) fn on_task(&mut self, at: Instant, correlation: &Correlation, payload: &SchedulerEventPayload) {
+        let (Some(task), Some(column), Some(row_group)) = (correlation.task, correlation.column, correlation.row_group)
+        else {
+            return;
+        };
         let column = column.index();
         if column >= self.routes.len() {
             return;
         }
-        let enter = |stage| LiveTask { column, row_group, stage };
+        let live = |state| LiveTask { column, row_group, state };
         match *payload {
-            SchedulerEventPayload::DependencyReady => self.enter(task, enter(LiveTaskState::Ready)),
-            SchedulerEventPayload::ReadyEnqueued { .. } => self.enter(task, enter(LiveTaskState::Queued(at))),
-            SchedulerEventPayload::RetryDeferred { .. } => self.enter(task, enter(LiveTaskState::Deferred)),
+            SchedulerEventPayload::DependencyReady => self.enter(task, live(LiveTaskState::Ready)),
+            SchedulerEventPayload::ReadyEnqueued { .. } => self.enter(task, live(LiveTaskState::Queued(at))),
+            SchedulerEventPayload::RetryDeferred { .. } => self.enter(task, live(LiveTaskState::Deferred)),
             SchedulerEventPayload::TaskLeaseAcquired { .. } => {
-                if let Some(LiveTask { stage: LiveTaskState::Queued(since), .. }) = self.live.get(&task) {
+                if let Some(LiveTask { state: LiveTaskState::Queued(since), .. }) = self.live.get(&task) {
                     self.queue_age.record(at - *since);
                 }
-                self.enter(task, enter(LiveTaskState::Running { yielded: false, since: at }));
+                self.enter(task, live(LiveTaskState::Running { yielded: false, since: at }));
             }
             SchedulerEventPayload::WorkerSpawned { .. } => {
-                let holds = self.live.get(&task).map(|live| live.stage);
+                let holds = self.live.get(&task).map(|live| live.state);
                 self.hidden_waiters += u64::from(!matches!(holds, Some(LiveTaskState::Running { yielded: false, .. })));
             }
             SchedulerEventPayload::TaskYielded { .. } => {
-                self.enter(task, enter(LiveTaskState::Running { yielded: true, since: at }))
+                self.enter(task, live(LiveTaskState::Running { yielded: true, since: at }));
             }
             SchedulerEventPayload::TaskResumed { .. } => {
-                self.enter(task, enter(LiveTaskState::Running { yielded: false, since: at }))
+                self.enter(task, live(LiveTaskState::Running { yielded: false, since: at }));
             }
-            SchedulerEventPayload::TaskLeaseReleased { .. } => self.leave(task),
+            SchedulerEventPayload::TaskLeaseReleased { .. } => self.remove(task),
             SchedulerEventPayload::Cancelled { queued } => {
-                // A worker whose row was dropped is still at work.
-                let stage = self.live.get(&task).map(|live| live.stage);
-                if queued || !matches!(stage, Some(LiveTaskState::Running { .. })) {
-                    self.leave(task);
+                // A worker whose row was dropped is still running.
+                let state = self.live.get(&task).map(|live| live.state);
+                if queued || !matches!(state, Some(LiveTaskState::Running { .. })) {
+                    self.remove(task);
                 }
             }
-            SchedulerEventPayload::GroupCapped { .. } => self.refuse(column, DenialReason::GroupCap),
+            SchedulerEventPayload::GroupCapped { .. } => self.record_refusal(column, DenialReason::GroupCap),
             SchedulerEventPayload::AdmissionDenied { reason, .. }
             | SchedulerEventPayload::AdmissionBlocked { reason, .. } => {
-                self.refuse(column, reason);
+                self.record_refusal(column, reason);
             }
             _ => {}
         }
     }
 
-    /// The policy refuses a task of a column. What is short shows by itself.
-    fn refuse(&mut self, column: usize, reason: DenialReason) {
+    /// Records that the policy refused a task of a column. `NoCapacity` is not recorded: the counts show it.
+    fn record_refusal(&mut self, column: usize, reason: DenialReason) {
         self.refusals[self.routes[column].group] = match reason {
             DenialReason::GroupCap => Some(IdleCause::GroupCap),
             DenialReason::BorrowDebt => Some(IdleCause::BorrowDebt),
@@ -300,13 +303,13 @@ impl TaskResources {
         };
     }
 
-    /// A task is at another stage than before.
+    /// Puts a task into a state, replacing its previous one.
     fn enter(&mut self, task: u64, live: LiveTask) {
-        self.leave(task);
+        self.remove(task);
         self.count(&live, true);
         self.live.insert(task, live);
         if let Some(tasks) = self.row_groups.get_mut(&live.row_group) {
-            self.handed_over -= u32::from(*tasks == 0);
+            self.idle_row_groups -= u32::from(*tasks == 0);
             *tasks += 1;
         }
         for (most, now) in self.maxima[1..].iter_mut().zip([self.queued, self.workers, self.yielded]) {
@@ -314,26 +317,26 @@ impl TaskResources {
         }
     }
 
-    fn leave(&mut self, task: u64) {
+    fn remove(&mut self, task: u64) {
         let Some(live) = self.live.remove(&task) else { return };
         self.count(&live, false);
         if let Some(tasks) = self.row_groups.get_mut(&live.row_group) {
             *tasks -= 1;
-            self.handed_over += u32::from(*tasks == 0);
+            self.idle_row_groups += u32::from(*tasks == 0);
         }
     }
 
-    /// Counts a task in or out of its stage.
+    /// Adds a task to the counts of its state, or removes it.
     fn count(&mut self, live: &LiveTask, more: bool) {
         let step = |count: &mut u32| *count = if more { *count + 1 } else { *count - 1 };
         let route = &mut self.routes[live.column];
-        match live.stage {
+        match live.state {
             LiveTaskState::Ready => {}
-            LiveTaskState::Deferred => step(&mut self.kept),
+            LiveTaskState::Deferred => step(&mut self.deferred),
             LiveTaskState::Queued(_) => {
                 step(&mut self.queued);
                 step(&mut route.queued);
-                route.demand.iter().for_each(|(place, _)| self.resources[*place].want(more));
+                route.demand.iter().for_each(|(place, _)| self.resources[*place].change_demand(more));
             }
             LiveTaskState::Running { yielded, since } => {
                 step(&mut self.workers);
@@ -343,7 +346,7 @@ impl TaskResources {
                 } else {
                     step(&mut route.running);
                     if let Some(service) = self.service.as_mut().filter(|_| !more) {
-                        service.held_for((self.at - since).as_nanos(), &route.demand);
+                        service.record_hold((self.at - since).as_nanos(), &route.demand);
                     }
                     for (place, amount) in &route.demand {
                         let slots = &mut self.resources[*place];
@@ -355,11 +358,11 @@ impl TaskResources {
     }
 }
 
-/// What a column's tasks hold, by place. As the task stage does, equal names are summed and `submission` is
-/// at least 1.
-fn route(resources: &[Slots], asked: &[(String, u32)], group: usize) -> Route {
+/// Builds the counts of a column. As in task admission, amounts of equal names are summed and the amount of
+/// `submission` is at least 1.
+fn route(resources: &[Slots], amounts: &[(String, u32)], group: usize) -> Route {
     let amount_of = |(place, slots): (usize, &Slots)| {
-        let amount = asked
+        let amount = amounts
             .iter()
             .filter(|(name, _)| *name == slots.name)
             .fold(0_u32, |sum, (_, amount)| sum.saturating_add(*amount));

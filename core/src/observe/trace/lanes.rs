@@ -1,4 +1,4 @@
-//! Tracks for things that overlap: each takes the lowest that is free.
+//! Tracks for slices that overlap. Each slice takes the lowest free track.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -18,7 +18,7 @@ impl Lanes {
         Self { pid, title, is_used: Vec::new() }
     }
 
-    /// The lowest free track. It is named when it is taken for the first time.
+    /// Takes the lowest free track. A track is named when it is taken for the first time.
     pub(super) fn take(&mut self, out: &mut EventBuffer) -> Track {
         let free = self.is_used.iter().position(|is_used| !is_used);
         let at = free.unwrap_or_else(|| {

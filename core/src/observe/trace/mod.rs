@@ -1,17 +1,20 @@
-//! A run as a trace that the Perfetto UI and `chrome://tracing` open.
+//! Converts a run to a trace that the Perfetto UI and `chrome://tracing` can open.
 //!
-//! [`Trace`] turns both streams of events into [`TraceEvent`]s of the [Trace Event Format][format]: an array
-//! of them is a trace file, in whatever order they come.
+//! [`Trace`] converts both streams of events to [`TraceEvent`]s of the [Trace Event Format][format]. An
+//! array of these events, in any order, is a trace file. It has these processes and tracks:
 //!
-//! | process | its tracks |
-//! | --- | --- |
-//! | workers | one for each worker slot: its tasks as slices, waits without resources inside them; how many run and are queued |
-//! | one for each provider resource | a track for each call that can be out at once, one for cooldowns, the waits; limit, calls out, calls waiting |
-//! | row groups | one for each row group in work at once, from its admission to its checkpoint |
-//! | outages, if there are any | one for each provider and model: when it is down, probed, recovering and unavailable |
+//! - Process *workers*: a track for each worker slot, with tasks as slices and waits without resources
+//!   inside them. Counters of workers and queued tasks.
+//! - One process for each provider resource: a track for each concurrent call, a track of cooldowns, and the
+//!   waits. Counters of the limit, calls in flight and calls waiting.
+//! - Process *row groups*: a track for each row group that is in progress at the same time, from its
+//!   admission to its checkpoint.
+//! - Process *outages*, if there are any: a track for each provider and model, with the times when it is
+//!   down, probed, recovering and unavailable.
 //!
-//! Memory is bounded by what is open at once; [`Trace::take`] hands over what is complete. [`Trace::finish`]
-//! closes what the run left open. It needs the events of [`scheduler_interest`] and [`request_interest`].
+//! Memory is bounded by what is open at the same time. [`Trace::take`] returns what is complete, and
+//! [`Trace::finish`] closes what the run left open. A trace needs the events of [`scheduler_interest`] and
+//! [`request_interest`].
 //!
 //! [format]: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 
@@ -35,7 +38,7 @@ use crate::request::event::{Interest as RequestInterest, RequestEvent, RequestEv
 use crate::request::{ProviderModelId, ResourceId};
 use crate::time::Instant;
 
-/// The events of the pipeline that a trace shows.
+/// Returns the scheduler events that a trace shows.
 #[must_use]
 pub fn scheduler_interest() -> Interest {
     Interest::of(&[
@@ -53,7 +56,7 @@ pub fn scheduler_interest() -> Interest {
     ])
 }
 
-/// The events of request admission that a trace shows.
+/// Returns the request events that a trace shows.
 #[must_use]
 pub fn request_interest() -> RequestInterest {
     RequestInterest::of(&[
@@ -74,74 +77,77 @@ pub fn request_interest() -> RequestInterest {
     ])
 }
 
-/// The process of the worker slots.
+/// The process id of the worker slots.
 const WORKERS: u32 = 1;
-/// The process of the row groups.
+/// The process id of the row groups.
 const ROW_GROUPS: u32 = 2;
-/// The process of the outages.
+/// The process id of the outages.
 const OUTAGES: u32 = 3;
-/// The processes of the resources, from this one on.
+/// The process id of the first resource. The other resources follow.
 const RESOURCES: u32 = 4;
 
-/// A request resource that calls of the run go to.
+/// A request resource that is used by calls of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracedResource<'a> {
     /// The resource.
     pub resource: ResourceId,
-    /// Its provider and model, which other resources may share.
+    /// The provider and model of the resource. Other resources may share it.
     pub model: ProviderModelId,
-    /// Its name in the trace.
+    /// The name of the resource in the trace.
     pub name: &'a str,
 }
 
 /// One event of the Trace Event Format.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct TraceEvent {
-    /// What it shows.
+    /// What the event shows.
     pub name: String,
-    /// The phase: `X` a slice, `b` and `e` the ends of a wait, `C` a counter, `M` a name, `i` an instant.
+    /// The phase: `X` is a slice, `b` and `e` are the start and end of a wait, `C` is a counter, `M` is a
+    /// name.
     pub ph: char,
-    /// Microseconds since the origin of the run's clock, to the nanosecond.
+    /// Microseconds since the origin of the run's clock, with a resolution of a nanosecond.
     pub ts: f64,
-    /// How long a slice takes, in microseconds.
+    /// The duration of a slice in microseconds.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub dur: Option<f64>,
-    /// The process.
+    /// The process id.
     pub pid: u32,
-    /// The track within it.
+    /// The id of the track within the process.
     pub tid: u32,
     /// The category.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "str::is_empty"))]
     pub cat: &'static str,
-    /// Joins the two ends of a wait.
+    /// The id that the start and the end of a wait share.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub id: Option<String>,
-    /// What it says besides.
+    /// Further arguments.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Args::is_empty"))]
     pub args: Args,
 }
 
-/// What an event says besides its name.
+/// The arguments of an event.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct Args {
-    /// The name that a process or track is given.
+    /// The name of a process or track.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub name: Option<String>,
     /// The value of a counter.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub value: Option<u64>,
-    /// How it ended.
+    /// The outcome of a task or call.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub outcome: Option<String>,
     /// The row group.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub row_group: Option<u32>,
-    /// The row within it.
+    /// The row within the row group.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub row: Option<u32>,
-    /// The try.
+    /// The number of the attempt.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub attempt: Option<u32>,
 }
@@ -153,7 +159,7 @@ impl Args {
     }
 }
 
-/// Turns the events of a run into those of a trace.
+/// Converts the events of a run to the events of a trace.
 #[derive(Clone, Debug)]
 pub struct Trace {
     out: EventBuffer,
@@ -163,7 +169,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A trace of a run of `plan`, whose calls go to `resources`.
+    /// Creates a trace of a run of `plan` whose calls use `resources`.
     #[must_use]
     pub fn new(plan: &Plan, resources: &[TracedResource<'_>]) -> Self {
         let mut out = EventBuffer::default();
@@ -174,25 +180,25 @@ impl Trace {
         Self { out, tasks: Tasks::new(columns), calls, outages: Outages::new(resources) }
     }
 
-    /// Shows an event of the pipeline.
+    /// Adds an event of the scheduler.
     pub fn on_scheduler(&mut self, event: &SchedulerEvent) {
         self.tasks.on_event(event, &mut self.out);
     }
 
-    /// Shows an event of request admission.
+    /// Adds an event of request admission.
     pub fn on_request(&mut self, event: &RequestEvent) {
         self.calls.on_event(event, &mut self.out);
         self.outages.on_event(event, &mut self.out);
     }
 
-    /// Closes what is open at the end of the run.
+    /// Closes everything that is open at the end of the run.
     pub fn finish(&mut self, at: Instant) {
         self.tasks.finish(at, &mut self.out);
         self.calls.finish(at, &mut self.out);
         self.outages.finish(at, &mut self.out);
     }
 
-    /// What is complete since the last call.
+    /// Returns the events that were completed since the last call.
     pub fn take(&mut self) -> Vec<TraceEvent> {
         core::mem::take(&mut self.out.events)
     }
@@ -218,13 +224,13 @@ impl Sink for Trace {
     }
 }
 
-/// What is to be taken.
+/// The events that the next [`Trace::take`] returns.
 #[derive(Clone, Debug, Default)]
 struct EventBuffer {
     events: Vec<TraceEvent>,
 }
 
-/// A track: process and thread.
+/// A track: the ids of the process and of the thread.
 type Track = (u32, u32);
 
 impl EventBuffer {
@@ -255,8 +261,8 @@ impl EventBuffer {
     }
 }
 
-/// Exact for runs of some months: a double holds 2^53 nanoseconds as thousandths of a microsecond well
-/// enough.
+/// Converts nanoseconds to microseconds. Exact to the nanosecond for runs of some months: a double
+/// has 53 significant bits.
 fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1e3
 }

@@ -1,4 +1,5 @@
-//! Providers that are down, probed, recovering or unavailable: a track for each provider and model.
+//! The tracks of outages, one for each provider and model: when it is down, probed, recovering or
+//! unavailable.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -14,20 +15,21 @@ use crate::time::Instant;
 #[derive(Clone, Debug)]
 pub(super) struct Outages {
     models: Vec<ModelOutage>,
-    /// Whether the process and its tracks have their names: a run without an outage shows none of them.
+    /// Whether the process and its tracks have their names. They are named at the first outage, so a run
+    /// without outages shows none of them.
     is_named: bool,
 }
 
 #[derive(Clone, Debug)]
 struct ModelOutage {
     id: ProviderModelId,
-    /// The names of its resources.
+    /// The names of its resources, joined by commas.
     name: String,
     resources: Vec<ResourceId>,
     state: Option<State>,
 }
 
-/// What a provider and model is, if it is not healthy.
+/// The state of a provider and model that is not healthy.
 #[derive(Clone, Copy, Debug)]
 struct State {
     phase: OutagePhase,
@@ -37,13 +39,13 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutagePhase {
     Down,
-    /// The call is out that finds out whether it is back.
+    /// A probe call is in flight.
     Probing {
         lease: LeaseId,
-        /// Whether it was unavailable before, and not down.
+        /// Whether it was unavailable before the probe, rather than down.
         is_unavailable: bool,
     },
-    /// Its limits climb until this instant.
+    /// Its limits rise until this instant.
     Recovering(Instant),
     Unavailable,
 }
@@ -75,12 +77,12 @@ impl Outages {
     }
 
     pub(super) fn on_event(&mut self, event: &RequestEvent, out: &mut EventBuffer) {
-        let is_it = |model: &ModelOutage| match event.place {
+        let is_affected = |model: &ModelOutage| match event.place {
             EventPlace::Model(id) => model.id == id,
             EventPlace::Resource(id) => model.resources.contains(&id),
             EventPlace::Controller => false,
         };
-        let Some(at) = self.models.iter().position(is_it) else { return };
+        let Some(at) = self.models.iter().position(is_affected) else { return };
         let phase = self.models[at].state.map(|state| state.phase);
         let next = match event.payload {
             RequestEventPayload::ProviderDown { .. } => Some(OutagePhase::Down),
@@ -90,11 +92,11 @@ impl Outages {
             RequestEventPayload::ProviderRecovered { full_at, .. } => Some(OutagePhase::Recovering(full_at)),
             RequestEventPayload::ProviderUnavailable { .. } => Some(OutagePhase::Unavailable),
             RequestEventPayload::LeaseReleased { lease, outcome, .. } => match phase {
-                // It ended without a change: it was cancelled, for example.
+                // The probe ended without a change of state: for example, it was cancelled.
                 Some(OutagePhase::Probing { lease: probe, is_unavailable }) if probe == lease => {
                     Some(if is_unavailable { OutagePhase::Unavailable } else { OutagePhase::Down })
                 }
-                // The climb ends early.
+                // The recovery ends early.
                 Some(OutagePhase::Recovering(_)) if outcome == Outcome::RateLimited || outcome.is_counted_failure() => {
                     None
                 }
@@ -105,11 +107,11 @@ impl Outages {
         self.enter(event.at, at, next, out);
     }
 
-    /// Shows the phase that ends, and begins the next; `None`: it is healthy.
+    /// Shows the phase that ends and starts the next one. `None` means healthy.
     fn enter(&mut self, now: Instant, at: usize, next: Option<OutagePhase>, out: &mut EventBuffer) {
         let state = self.models[at].state;
         self.models[at].state = match state {
-            // Told once more: nothing has changed.
+            // The same phase is reported again: nothing changes.
             Some(State { phase, since }) if next == Some(phase) => Some(State { phase, since }),
             _ => next.map(|phase| State { phase, since: now }),
         };

@@ -1,4 +1,4 @@
-//! Provider resources: calls, waits, cooldowns, and their figures.
+//! The provider resources: calls, waits, cooldowns and counters.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -12,7 +12,7 @@ use crate::request::event::{EventPlace, RequestEvent, RequestEventPayload};
 use crate::request::{ResourceId, WaiterId};
 use crate::time::Instant;
 
-/// The resources, and the calls that are out or wait.
+/// The resources, and the calls that are in flight or waiting.
 #[derive(Clone, Debug)]
 pub(super) struct Calls {
     resources: Vec<Resource>,
@@ -25,13 +25,13 @@ struct Resource {
     id: ResourceId,
     pid: u32,
     lanes: Lanes,
-    /// From when to when it is not to be called.
+    /// The start and end of the current cooldown.
     cooldown: Option<[Instant; 2]>,
     waiting: u64,
     limit: u32,
 }
 
-/// The track of cooldowns, below those of calls.
+/// The id of the track of cooldowns. It is above the ids of the tracks of calls.
 const COOLDOWN: u32 = 1_000_000;
 
 impl Calls {
@@ -135,7 +135,7 @@ impl Resource {
         }
     }
 
-    /// Shows a cooldown that is over.
+    /// Shows the cooldown if it has ended.
     fn end_cooldown(&mut self, now: Instant, out: &mut EventBuffer) {
         if let Some(cooldown) = self.cooldown.filter(|[_, end]| *end <= now) {
             out.slice((self.pid, COOLDOWN), "cooldown", "cooldown".to_string(), cooldown);

@@ -1,4 +1,4 @@
-//! Worker slots and row groups.
+//! The tracks of worker slots and row groups.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -11,11 +11,11 @@ use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::pipeline::{TaskOutcome, WorkerId};
 use crate::time::Instant;
 
-/// The workers and row groups that are in sight.
+/// The workers and row groups that are active.
 #[derive(Clone, Debug)]
 pub(super) struct Tasks {
     columns: Vec<String>,
-    /// Worker slots that have a name.
+    /// The number of worker slots whose tracks have a name.
     named: u32,
     workers: BTreeMap<WorkerId, Worker>,
     row_groups: BTreeMap<u32, (Track, Instant)>,
@@ -23,14 +23,14 @@ pub(super) struct Tasks {
     queued: u64,
 }
 
-/// A worker at work.
+/// A worker with a running task.
 #[derive(Clone, Debug)]
 struct Worker {
     since: Instant,
     name: String,
     args: Args,
-    /// Since when it waits without resources.
-    waits: Option<Instant>,
+    /// The instant at which it yielded, if it waits without resources.
+    yielded_at: Option<Instant>,
 }
 
 impl Tasks {
@@ -50,17 +50,17 @@ impl Tasks {
             SchedulerEventPayload::WorkerSpawned { worker } => self.begin(worker, event, out),
             SchedulerEventPayload::TaskYielded { worker } => {
                 if let Some(worker) = self.workers.get_mut(&worker) {
-                    worker.waits = Some(at);
+                    worker.yielded_at = Some(at);
                 }
             }
             SchedulerEventPayload::TaskResumed { worker } => {
-                if let Some(since) = self.workers.get_mut(&worker).and_then(|worker| worker.waits.take()) {
+                if let Some(since) = self.workers.get_mut(&worker).and_then(|worker| worker.yielded_at.take()) {
                     out.slice(track_of(worker), "wait", "waits for its call".to_string(), [since, at]);
                 }
             }
             SchedulerEventPayload::TaskCompleted { worker, outcome } => self.end(at, worker, outcome_of(outcome), out),
             SchedulerEventPayload::WorkerSpawnFailed { worker } => {
-                self.end(at, worker, "spawn failed".to_string(), out)
+                self.end(at, worker, "spawn failed".to_string(), out);
             }
             SchedulerEventPayload::RowGroupAdmitted { .. } => {
                 if let Some(row_group) = event.correlation.row_group {
@@ -84,21 +84,26 @@ impl Tasks {
     }
 
     fn begin(&mut self, worker: WorkerId, event: &SchedulerEvent, out: &mut EventBuffer) {
-        let about = event.correlation;
+        let correlation = event.correlation;
         while self.named <= worker.key().slot {
             self.named += 1;
             out.track((WORKERS, self.named), format!("worker {}", self.named));
         }
-        let column = about.column.and_then(|column| self.columns.get(column.index()).cloned());
-        let args = Args { row_group: about.row_group, row: about.row, attempt: about.attempt, ..Args::default() };
+        let column = correlation.column.and_then(|column| self.columns.get(column.index()).cloned());
+        let args = Args {
+            row_group: correlation.row_group,
+            row: correlation.row,
+            attempt: correlation.attempt,
+            ..Args::default()
+        };
         let name = column.unwrap_or_default();
-        self.workers.insert(worker, Worker { since: event.at, name, args, waits: None });
+        self.workers.insert(worker, Worker { since: event.at, name, args, yielded_at: None });
         out.counter(WORKERS, event.at, "workers", self.workers.len() as u64);
     }
 
     fn end(&mut self, at: Instant, id: WorkerId, outcome: String, out: &mut EventBuffer) {
         let Some(worker) = self.workers.remove(&id) else { return };
-        if let Some(since) = worker.waits {
+        if let Some(since) = worker.yielded_at {
             out.slice(track_of(id), "wait", "waits for its call".to_string(), [since, at]);
         }
         let slice = out.slice(track_of(id), "task", worker.name, [worker.since, at]);

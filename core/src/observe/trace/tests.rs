@@ -1,4 +1,4 @@
-//! What the Trace Event Format asks for holds for the traces of whole runs.
+//! The traces of whole runs follow the rules of the Trace Event Format.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -8,7 +8,7 @@ use super::*;
 use crate::sim::scenario::{Scenario, builtin};
 use crate::sim::world::World;
 
-/// The trace of a built-in scenario, and the world at its end.
+/// Returns the trace of a built-in scenario, and the world at its end.
 fn trace_of(scenario: &Scenario, cancelled_at: Option<u64>) -> (Vec<TraceEvent>, World) {
     let mut world = World::with_events(scenario, 5, |_| ()).unwrap();
     let mut trace = Trace::new(&scenario.plan().unwrap(), &world.resources().collect::<Vec<_>>());
@@ -31,13 +31,13 @@ type Tracks = BTreeMap<Track, Vec<(f64, f64)>>;
 fn slices(events: &[TraceEvent]) -> Tracks {
     let mut tracks = Tracks::new();
     for event in events.iter().filter(|event| event.ph == 'X') {
-        let end = event.ts + event.dur.expect("a slice says how long it takes");
+        let end = event.ts + event.dur.expect("a slice has a duration");
         tracks.entry((event.pid, event.tid)).or_default().push((event.ts, end));
     }
     tracks
 }
 
-/// Every rule of the format that a viewer relies on.
+/// Checks every rule of the format that a viewer relies on.
 fn check(events: &[TraceEvent]) {
     let named = |kind: &str| -> BTreeSet<Track> {
         let names = events.iter().filter(|event| event.ph == 'M' && event.name == kind);
@@ -46,7 +46,7 @@ fn check(events: &[TraceEvent]) {
     let (processes, tracks) = (named("process_name"), named("thread_name"));
     for (track, mut slices) in slices(events) {
         assert!(tracks.contains(&track) && processes.contains(&(track.0, 0)), "{track:?} has no name");
-        // On one track slices are apart or one inside the other.
+        // Two slices of one track either do not overlap or are nested.
         slices.sort_by(|a, b| (a.0, -a.1).partial_cmp(&(b.0, -b.1)).expect("numbers"));
         let mut open: Vec<f64> = Vec::new();
         for (start, end) in slices {
@@ -69,7 +69,7 @@ fn check(events: &[TraceEvent]) {
                 *wait = (wait.0 + 1, event.ts);
             }
             'C' => {
-                assert!(event.args.value.is_some(), "{event:?} counts nothing");
+                assert!(event.args.value.is_some(), "{event:?} has no value");
                 let last = counters.insert((event.pid, event.name.clone()), event.ts);
                 assert!(last.is_none_or(|last| last <= event.ts), "{event:?} goes back in time");
             }
@@ -88,7 +88,7 @@ fn every_slice_is_closed_every_track_named_and_every_counter_monotone_in_time() 
 }
 
 #[test]
-fn a_run_that_is_broken_off_leaves_nothing_open() {
+fn a_run_that_stops_early_leaves_nothing_open() {
     for steps in [1, 10, 300, 2_000] {
         for scenario in builtin() {
             check(&trace_of(&scenario, Some(steps)).0);
@@ -110,7 +110,7 @@ fn there_is_a_slice_for_every_task_every_call_and_every_row_group() {
 }
 
 #[test]
-fn a_trace_says_which_column_which_row_and_how_it_ended() {
+fn a_task_slice_has_the_column_the_row_and_the_outcome() {
     let (events, _) = trace_of(&builtin()[0], None);
     let refused = events.iter().find(|event| event.args.outcome.as_deref() == Some("rate limited")).unwrap();
     assert!(refused.name.ends_with("_draft") || refused.name.ends_with("_judge"), "{refused:?}");
@@ -118,7 +118,7 @@ fn a_trace_says_which_column_which_row_and_how_it_ended() {
 }
 
 #[test]
-fn an_outage_is_a_track_that_says_when_the_provider_was_down_probed_and_recovering() {
+fn the_track_of_an_outage_shows_when_the_provider_was_down_probed_and_recovering() {
     let scenario = builtin().into_iter().find(|scenario| scenario.name == "outage").unwrap();
     let (events, _) = trace_of(&scenario, None);
     let named =

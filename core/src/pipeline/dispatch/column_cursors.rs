@@ -1,14 +1,13 @@
-//! Whose turn it is in a column that keeps an order.
+//! Decides which task of an ordered column may run next.
 //!
-//! The tasks of an ordered column form one line: by row group, then by row. The first task that is neither
-//! done nor dropped has the turn. Only that task is queued; the others stay out of the queue, where they
-//! block nothing. The task keeps the turn while it is deferred or delayed, and while a worker still runs it
-//! after its row was dropped.
+//! The tasks of an ordered column form one sequence: by row group, then by row. The first task that is
+//! neither done nor dropped has the turn. Only this task is queued. The other tasks stay out of the queue,
+//! where they would block other work. The task keeps the turn while it is deferred or delayed, and while a
+//! worker still runs it after its row was dropped.
 //!
-//! No two columns can wait for each other's turn: a task waits for the same row group's earlier columns and
-//! for its own column's earlier tasks, both of which come before it in the order by row group, column and
-//! row. Row groups are admitted in their order, so the task that has the turn was admitted, or is the next to
-//! be.
+//! Turns cannot deadlock. A task waits only for earlier columns of its row group and for earlier tasks of its
+//! column. Both come before it in the order by row group, column and row. Row groups are admitted in order,
+//! so the task that has the turn is admitted, or is in the next row group to be admitted.
 
 use alloc::vec::Vec;
 
@@ -16,11 +15,11 @@ use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::plan::{ColumnId, Plan};
 use crate::pipeline::row_group::RowGroups;
 
-/// The turns of all ordered columns.
+/// The cursors of all ordered columns.
 #[derive(Clone, Debug)]
 pub(crate) struct ColumnCursors(Vec<ColumnCursor>);
 
-/// The first task of a column's line that was not passed yet.
+/// The first task in the sequence of a column that the cursor has not passed.
 #[derive(Clone, Copy, Debug)]
 struct ColumnCursor {
     column: ColumnId,
@@ -34,32 +33,32 @@ impl ColumnCursors {
         Self(ordered.map(|column| ColumnCursor { column, row_group: 0, row: 0 }).collect())
     }
 
-    /// The row group and row that has the turn; `None` for a column without an order.
-    pub(crate) fn holder(&self, plan: &Plan, column: ColumnId) -> Option<(u32, Option<u32>)> {
+    /// Returns the row group and row that have the turn, or `None` if the column is not ordered.
+    pub(crate) fn current_turn(&self, plan: &Plan, column: ColumnId) -> Option<(u32, Option<u32>)> {
         let cursor = self.0.iter().find(|cursor| cursor.column == column)?;
         Some((cursor.row_group, plan.is_cell(column).then_some(cursor.row)))
     }
 
-    /// Ordered columns.
+    /// Returns the number of ordered columns.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The column at this place among the ordered ones.
+    /// Returns the column at this index among the ordered columns.
     pub(crate) fn column(&self, at: usize) -> ColumnId {
         self.0[at].column
     }
 
-    /// Passes the tasks that are done or dropped. Returns the task that has the turn, if it is ready and not
-    /// queued yet. Call it while no worker has a task of the column. O(1), and once for each task that is
-    /// passed.
+    /// Advances past the tasks that are done or dropped. Returns the task that has the turn, if it is ready
+    /// and not queued yet. Must be called only while no worker has a task of the column. O(1) plus one step
+    /// for each task that is passed.
     pub(crate) fn next_ready(&mut self, at: usize, plan: &Plan, groups: &RowGroups) -> Option<TaskKey> {
         let cursor = &mut self.0[at];
         let column = cursor.column;
         let is_cell = plan.is_cell(column);
         while let Some(group) = groups.active().first_from(cursor.row_group) {
             if group.number() != cursor.row_group {
-                // Those in between were saved, by this run or by an earlier one.
+                // The row groups in between were saved by this run or by an earlier one.
                 (cursor.row_group, cursor.row) = (group.number(), 0);
             }
             let tasks = if is_cell { group.span().rows } else { 1 };

@@ -1,11 +1,11 @@
-//! From a ready task to a worker: how tasks are queued, what each holds while it runs, and whose turn it is.
+//! The path from a ready task to a worker: the queue, the task leases, and the turns of ordered columns.
 //!
 //! | file | what it has |
 //! | --- | --- |
-//! | `queue` | the fair queue and the resources of the task stage, by column |
+//! | `queue` | the fair queue and the task resources, by column |
 //! | `workers` | the workers with their leases, and which of them have yielded |
-//! | `policy` | the task policy, whose panics end the run |
-//! | `column_cursors` | whose turn it is in a column that keeps an order |
+//! | `policy` | the wrapper that turns a panic of the task policy into the end of the run |
+//! | `column_cursors` | which task of an ordered column has the turn |
 
 mod column_cursors;
 mod policy;

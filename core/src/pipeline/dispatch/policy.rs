@@ -1,4 +1,5 @@
-//! The task policy of a run, whose panics end the run instead of unwinding through it.
+//! A wrapper for the task policy of a run. A panic of the policy ends the run instead of unwinding through
+//! it.
 
 use alloc::string::String;
 use core::cell::RefCell;
@@ -10,40 +11,41 @@ use crate::task::{
     Allowed, BoxedPolicy, DenialReason, PolicyView, Refusal, ResourceId, TaskGroup, TaskGroupId, TaskPolicy,
 };
 
-/// A policy that refuses everything once it has panicked, and keeps the message of the panic.
+/// A wrapper that keeps the message of a policy's panic, and denies every task after it.
 ///
-/// A panic that unwound through the dispatcher would leave the queue half-way. With the feature `std` it is
-/// caught where it happens. Without, it unwinds to the host.
+/// A panic that unwinds through the dispatcher would leave the queue in an inconsistent state. With the
+/// feature `std`, the panic is caught inside the call of the policy. Without `std`, the panic unwinds to the
+/// host.
 pub(crate) struct GuardedPolicy {
     policy: BoxedPolicy,
     state: RefCell<State>,
 }
 
 enum State {
-    Sound,
-    /// With the cause of the stop, until it is taken.
+    Active,
+    /// Contains the cause of the stop until it is taken.
     Panicked(Option<String>),
 }
 
 impl GuardedPolicy {
     pub(crate) fn new(policy: BoxedPolicy) -> Self {
-        Self { policy, state: RefCell::new(State::Sound) }
+        Self { policy, state: RefCell::new(State::Active) }
     }
 
-    /// Returns that the policy panicked, and its message. Once.
+    /// Returns a message with the text of the panic if the policy has panicked. Later calls return `None`.
     pub(crate) fn take_panic(&self) -> Option<String> {
         match &mut *self.state.borrow_mut() {
-            State::Sound => None,
+            State::Active => None,
             State::Panicked(cause) => cause.take(),
         }
     }
 
-    /// Calls the policy. Returns `None` if it panics, or has panicked.
-    fn call<R>(&self, panicked: &str, question: impl FnOnce(&BoxedPolicy) -> R) -> Option<R> {
+    /// Calls a method of the policy. Returns `None` if the policy panics, or has panicked before.
+    fn call<R>(&self, message: &str, method: impl FnOnce(&BoxedPolicy) -> R) -> Option<R> {
         if matches!(*self.state.borrow(), State::Panicked(_)) {
             return None;
         }
-        match panics::catch(panicked, || question(&self.policy)) {
+        match panics::catch(message, || method(&self.policy)) {
             Ok(answer) => Some(answer),
             Err(cause) => {
                 *self.state.borrow_mut() = State::Panicked(Some(cause));

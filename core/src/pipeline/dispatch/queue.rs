@@ -1,4 +1,4 @@
-//! The fair queue of ready tasks and the resources of the task stage, by column.
+//! The fair queue of ready tasks and the task resources, by column.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -23,26 +23,27 @@ pub(crate) struct TaskQueue {
     /// By column.
     routes: Vec<Route>,
     worker_cap: u32,
-    /// The resources that tasks of models hold, by place among the dispatcher's.
+    /// The resources that tasks of models hold, as indices among the resources of the dispatcher.
     model_resources: Vec<usize>,
-    /// Scratch.
+    /// Scratch buffer of [`TaskQueue::model_loads`].
     loads: Vec<ModelLoad>,
-    /// Scratch.
+    /// Scratch buffer of [`TaskQueue::take_denials`].
     denied: Vec<Denied>,
 }
 
-/// How the tasks of a column are queued.
+/// The fairness group and demand with which the tasks of a column are queued.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     pub(crate) group: TaskGroupId,
     pub(crate) demand: DemandId,
-    /// The place of `group` among the distinct groups of the plan, in order of first mention.
+    /// The index of `group` among the distinct groups of the plan, in the order in which columns mention
+    /// them.
     pub(crate) group_index: usize,
 }
 
-/// Set-up and what there is to read.
+/// Construction and queries.
 impl TaskQueue {
-    /// Registers the fairness group and the demand of every column.
+    /// Creates a queue, and registers the fairness group and the demand of every column.
     pub(crate) fn new(plan: &Plan, config: &PipelineConfig, policy: BoxedPolicy) -> Result<Self, PipelineError> {
         let (submission_limit, resources) = (config.submission_limit, config.resources.clone());
         let task_config = TaskConfig { submission_limit, resources, ..TaskConfig::default() };
@@ -73,33 +74,33 @@ impl TaskQueue {
         })
     }
 
-    /// The dispatcher, to read.
+    /// Returns the dispatcher.
     pub(crate) fn tasks(&self) -> &Dispatcher<GuardedPolicy> {
         &self.dispatcher
     }
 
-    /// The route of each column.
+    /// Returns the routes of all columns, in the order of definition.
     pub(crate) fn routes(&self) -> &[Route] {
         &self.routes
     }
 
-    /// The route of a column of the plan.
+    /// Returns the route of a column of the plan.
     pub(crate) fn route(&self, column: ColumnId) -> Route {
         self.routes[column.index()]
     }
 
-    /// The place of a resource among those of the run.
+    /// Returns the index of a resource among the resources of the run.
     pub(crate) fn resource(&self, name: &str) -> Option<u32> {
-        let place = self.dispatcher.usage().position(|(known, ..)| known == name)?;
-        Some(place as u32)
+        let index = self.dispatcher.usage().position(|(known, ..)| known == name)?;
+        Some(index as u32)
     }
 
-    /// Workers at once.
+    /// Returns the largest number of concurrent workers.
     pub(crate) fn worker_cap(&self) -> u32 {
         self.worker_cap
     }
 
-    /// How loaded the model resources are. O(resources x demands).
+    /// Returns the current load of each model resource. O(resources x demands).
     pub(crate) fn model_loads(&mut self) -> &[ModelLoad] {
         let Self { dispatcher, model_resources, loads, .. } = self;
         loads.clear();
@@ -114,7 +115,7 @@ impl TaskQueue {
 
 /// Commands.
 impl TaskQueue {
-    /// Queues a ready task. Returns how many tasks are queued.
+    /// Queues a ready task. Returns the number of queued tasks.
     pub(crate) fn enqueue(&mut self, key: TaskKey) -> u32 {
         let Route { group, demand, .. } = self.route(key.column);
         let is_accepted = self.dispatcher.enqueue(key.to_bits(), group, demand);
@@ -137,17 +138,17 @@ impl TaskQueue {
         self.dispatcher.release(lease)
     }
 
-    /// Gives back for the time being what a worker holds. Returns whether it held anything.
+    /// Releases the resources of a worker until [`TaskQueue::resume`]. Returns false if they were not held.
     pub(crate) fn suspend(&mut self, lease: &TaskLease) -> bool {
         self.dispatcher.suspend(lease)
     }
 
-    /// Takes again what a suspended worker held, if it is free.
+    /// Acquires the resources of a suspended worker again. Returns false if they are not available.
     pub(crate) fn resume(&mut self, lease: &TaskLease) -> bool {
         self.dispatcher.resume(lease)
     }
 
-    /// Starts nothing from now on and empties the queue. Returns how many tasks were queued.
+    /// Stops dispatching permanently and empties the queue. Returns the number of tasks that were queued.
     pub(crate) fn shut_down(&mut self) -> u32 {
         self.dispatcher.shutdown();
         self.dispatcher.discard_where(|_| true) as u32
@@ -171,38 +172,38 @@ impl TaskQueue {
         self.dispatcher.policy().take_panic()
     }
 
-    /// Gives the fairness group of a column another weight.
+    /// Sets the weight of a column's fairness group.
     pub(crate) fn set_weight(&mut self, column: ColumnId, weight: f64) -> Result<(), ConfigError> {
         let route = self.routes.get(column.index());
         let route = route.ok_or_else(|| ConfigError::new("column", column.index(), "a column of the plan"))?;
         self.dispatcher.set_weight(route.group, weight)
     }
 
-    /// Whether denials are recorded, for events.
+    /// Sets whether denials are recorded, for events.
     pub(crate) fn watch_denials(&mut self, is_on: bool) {
         self.dispatcher.watch_denials(is_on);
     }
 
-    /// The denials since the last call. Give the list back with [`TaskQueue::return_denials`].
+    /// Returns the denials since the last call. Pass the list to [`TaskQueue::return_denials`] after use.
     pub(crate) fn take_denials(&mut self) -> Vec<Denied> {
         let mut denied = core::mem::take(&mut self.denied);
         self.dispatcher.take_denials(&mut denied);
         denied
     }
 
-    /// Keeps the room of an emptied list for the next call of [`TaskQueue::take_denials`].
+    /// Stores an emptied list, so that the next call of [`TaskQueue::take_denials`] reuses its allocation.
     pub(crate) fn return_denials(&mut self, emptied: Vec<Denied>) {
         self.denied = emptied;
     }
 
-    /// A round of dispatching is over: a group is denied anew in the next.
+    /// Ends a round of dispatching. In the next round, a denial of each group is recorded again.
     pub(crate) fn end_round(&mut self) {
         self.dispatcher.end_round();
     }
 }
 
-/// The resources, other than `submission`, that tasks of models hold: ascending, by place among the
-/// dispatcher's.
+/// Returns the resources, other than `submission`, that tasks of models hold. The result is ascending, and
+/// contains indices among the resources of the dispatcher.
 fn model_resources(plan: &Plan, dispatcher: &Dispatcher<GuardedPolicy>) -> Vec<usize> {
     let names: Vec<&str> = dispatcher.usage().map(|(name, ..)| name).collect();
     let mut resources = BTreeSet::new();

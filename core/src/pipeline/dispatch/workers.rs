@@ -1,4 +1,6 @@
-//! The workers of a run: what each holds, and which of them hold nothing while they wait for a request lease.
+//! The workers of a run: the lease of each worker, and which workers are suspended.
+//!
+//! A suspended worker holds no task resources while it waits for a request lease.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,7 +15,7 @@ use crate::request::ResourceId;
 use crate::task::{DemandId, GroupKind, TaskLease};
 use crate::yielding::TaskToken;
 
-/// The workers that have not answered.
+/// The workers that have not ended.
 #[derive(Debug)]
 pub(crate) struct Workers {
     live: Slots<Worker>,
@@ -23,13 +25,13 @@ pub(crate) struct Workers {
     suspended_by_demand: Vec<u32>,
     /// Suspended workers, by column.
     suspended_by_column: Vec<u32>,
-    /// The number of this run among those of one request controller. Without one no worker yields.
+    /// The number of this run in its request controller. `None` without a controller; then no worker yields.
     run: Option<SlotKey>,
-    /// The request resources that stand behind resources of the task stage.
+    /// The task resources that represent request resources.
     calls: Vec<(String, ResourceId)>,
-    /// Tasks could be started once the suspended workers have had their chance.
+    /// Whether tasks could be dispatched after the suspended workers have had the chance to resume.
     is_dispatch_pending: bool,
-    /// The run has begun to stop, and its waiting requests are not rejected yet.
+    /// Whether the run has begun to stop, and its waiting requests are not rejected yet.
     is_rejection_pending: bool,
     yield_count: u64,
 }
@@ -41,7 +43,7 @@ struct Worker {
     is_aborted: bool,
 }
 
-/// A worker that is gone, and whose lease was released.
+/// A worker that has ended, and whose lease was released.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndedWorker {
     pub(crate) key: TaskKey,
@@ -72,12 +74,12 @@ impl Workers {
         self.live.len()
     }
 
-    /// Adds a worker for a task, with the lease that it holds.
+    /// Adds a worker for a task, with the task lease that it holds.
     pub(crate) fn start(&mut self, key: TaskKey, lease: TaskLease) -> WorkerId {
         WorkerId(self.live.insert(Worker { key, lease, is_aborted: false }))
     }
 
-    /// Removes a worker and releases its lease; or what is wrong with its id.
+    /// Removes a worker and releases its lease. Returns an error if no worker with this id runs.
     pub(crate) fn end(&mut self, worker: WorkerId, tasks: &mut TaskQueue) -> Result<EndedWorker, ReleaseAnswer> {
         let Some(Worker { key, lease, .. }) = self.live.remove(worker.key()) else {
             return Err(match self.live.state(worker.key()) {
@@ -91,11 +93,11 @@ impl Workers {
         }
         let id = lease.id();
         let answer = tasks.release(lease);
-        debug_assert_eq!(answer, ReleaseAnswer::Released, "the lease of a worker is live until it answers");
+        debug_assert_eq!(answer, ReleaseAnswer::Released, "the lease of a worker is live until the worker ends");
         Ok(EndedWorker { key, lease: id, answer })
     }
 
-    /// Marks every worker as aborted. Returns those that were not.
+    /// Marks every worker as aborted. Returns the workers that were not aborted before.
     pub(crate) fn abort_all(&mut self) -> Vec<WorkerId> {
         let keys: Vec<SlotKey> =
             self.live.iter().filter(|(_, worker)| !worker.is_aborted).map(|(key, _)| key).collect();
@@ -110,25 +112,26 @@ impl Workers {
 
 /// Yielding.
 impl Workers {
-    /// Lets the workers call through the controller of requests that knows the run by `run`.
+    /// Lets the workers make calls through a request controller, in which the run has the number `run`.
     pub(crate) fn call_through(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
         self.run = Some(run);
         self.calls = calls.iter().map(|(name, resource)| (String::from(*name), *resource)).collect();
     }
 
-    /// The request resources that stand behind resources of the task stage.
+    /// Returns the task resources that represent request resources.
     pub(crate) fn calls(&self) -> &[(String, ResourceId)] {
         &self.calls
     }
 
-    /// What a worker asks for request leases with; `None` without a controller of requests.
+    /// Returns the token with which a worker requests leases for calls, or `None` without a request
+    /// controller.
     pub(crate) fn token(&self, worker: WorkerId, column: ColumnId, tasks: &TaskQueue) -> Option<TaskToken> {
         let vector = self.yields[column.index()].then(|| tasks.route(column).demand.0);
         Some(TaskToken { run: self.run?, worker: worker.key(), vector })
     }
 
-    /// Takes what a worker holds, if its column yields. `Ok` has its task; `Err` whether it held nothing
-    /// already.
+    /// Releases the task resources of a worker, if its column yields. Returns the task of the worker. If
+    /// nothing was released, returns as an error whether the worker was suspended before.
     pub(crate) fn suspend(&mut self, worker: SlotKey, tasks: &mut TaskQueue) -> Result<TaskKey, bool> {
         let Some(Worker { key, lease, .. }) = self.live.get(worker) else { return Err(false) };
         let column = key.column.index();
@@ -139,13 +142,15 @@ impl Workers {
         self.suspended_by_demand[tasks.route(key.column).demand.0 as usize] += 1;
         self.suspended_by_column[column] += 1;
         self.yield_count += 1;
-        // What came back is for other tasks, once it is known whether a suspended worker goes first.
+        // The released resources are for other tasks, but only after it is known whether a suspended worker
+        // resumes.
         self.is_dispatch_pending = true;
         Ok(*key)
     }
 
-    /// Gives a suspended worker what it held. `Ok` has its task; `Err` whether it holds it already or is
-    /// gone.
+    /// Acquires the task resources of a suspended worker again. Returns the task of the worker. If nothing
+    /// was acquired, returns an error: true if the worker is not suspended or has ended, false if the
+    /// resources are not available.
     pub(crate) fn resume(&mut self, worker: SlotKey, tasks: &mut TaskQueue) -> Result<TaskKey, bool> {
         let Some(Worker { key, lease, .. }) = self.live.get(worker) else { return Err(true) };
         if !tasks.tasks().is_suspended(lease) {
@@ -159,39 +164,39 @@ impl Workers {
         Ok(*key)
     }
 
-    /// Whether a worker holds nothing while it waits for a request lease.
+    /// Returns whether a worker is suspended.
     pub(crate) fn is_suspended(&self, worker: SlotKey, tasks: &TaskQueue) -> bool {
         self.live.get(worker).is_some_and(|worker| tasks.tasks().is_suspended(&worker.lease))
     }
 
-    /// The demand of a worker that has not answered.
+    /// Returns the demand of a worker that has not ended.
     pub(crate) fn demand_of(&self, worker: SlotKey, tasks: &TaskQueue) -> Option<DemandId> {
         self.live.get(worker).map(|worker| tasks.route(worker.key.column).demand)
     }
 
-    /// The task of a worker that has not answered.
+    /// Returns the task of a worker that has not ended.
     pub(crate) fn task_of(&self, worker: SlotKey) -> Option<TaskKey> {
         self.live.get(worker).map(|worker| worker.key)
     }
 
-    /// The worker that has a task and has yielded. O(workers).
+    /// Returns the worker that has a task, if the worker is suspended. O(workers).
     pub(crate) fn yielded_worker_of(&self, task: TaskKey, tasks: &TaskQueue) -> Option<WorkerId> {
         let mut workers = self.live.iter();
         let found = workers.find(|(_, worker)| worker.key == task && tasks.tasks().is_suspended(&worker.lease));
         found.map(|(key, _)| WorkerId(key))
     }
 
-    /// Suspended workers of each column.
+    /// Returns the number of suspended workers of each column.
     pub(crate) fn suspended_by_column(&self) -> &[u32] {
         &self.suspended_by_column
     }
 
-    /// How often a worker gave back what it held.
+    /// Returns how often a worker has yielded.
     pub(crate) fn yield_count(&self) -> u64 {
         self.yield_count
     }
 
-    /// Whether suspended workers go first now; then dispatching is pending.
+    /// Returns whether suspended workers resume before anything is dispatched. Dispatching is then pending.
     pub(crate) fn defer_dispatch(&mut self, tasks: &TaskQueue) -> bool {
         if tasks.tasks().suspended_leases() == 0 {
             return false;
@@ -205,17 +210,17 @@ impl Workers {
         self.is_dispatch_pending
     }
 
-    /// The run begins to stop: requests that wait are to be rejected.
+    /// Marks the run as stopping, so that its waiting requests are rejected.
     pub(crate) fn mark_stopping(&mut self) {
         self.is_rejection_pending = self.run.is_some();
     }
 
-    /// Whether it has begun to stop since this was last asked.
+    /// Returns whether the run has begun to stop since the last call.
     pub(crate) fn take_stop(&mut self) -> bool {
         core::mem::take(&mut self.is_rejection_pending)
     }
 
-    /// Whether dispatching was pending. It no longer is.
+    /// Returns whether dispatching is pending, and clears the flag.
     pub(crate) fn take_pending_dispatch(&mut self) -> bool {
         core::mem::take(&mut self.is_dispatch_pending)
     }

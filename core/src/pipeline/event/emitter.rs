@@ -1,4 +1,4 @@
-//! Makes the events of a run, each with its correlation.
+//! Emits the events of a run, each with its correlation.
 
 use alloc::vec::Vec;
 use core::hash::Hasher;
@@ -11,7 +11,7 @@ use crate::portable_hasher::PortableHasher;
 use crate::task::{DenialReason, GroupKind, ResourceId, TaskGroup};
 use crate::time::Instant;
 
-/// Makes the events of a run.
+/// Emits the events of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct EventEmitter {
     run: u32,
@@ -21,7 +21,7 @@ pub(crate) struct EventEmitter {
     last: LastEmitted,
 }
 
-/// The correlation of a column's tasks.
+/// The part of a correlation that is equal for all tasks of a column.
 #[derive(Clone, Copy, Debug)]
 struct Label {
     strategy: Strategy,
@@ -29,7 +29,7 @@ struct Label {
     group: u64,
 }
 
-/// What was emitted last, where only a change is emitted.
+/// The last emitted values of events that are emitted only on a change.
 #[derive(Clone, Copy, Debug, Default)]
 struct LastEmitted {
     queue: Option<QueueState>,
@@ -38,7 +38,7 @@ struct LastEmitted {
     skips: u64,
 }
 
-/// The queue at the end of a round of dispatching.
+/// The state of the queue at the end of a round of dispatching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueState {
     Empty,
@@ -56,14 +56,15 @@ impl EventEmitter {
         Self { run, log: EventLog::default(), columns, last: LastEmitted::default() }
     }
 
-    /// Whether any event is wanted. The one branch that unwanted events cost.
+    /// Returns whether any kind of event is enabled. If none is, this branch is the only cost of an event.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.log.is_on()
     }
 
-    /// Emits these kinds of events from now on. What is emitted only when it changes is emitted anew;
-    /// liveness overrides and advisory skips count from these numbers.
+    /// Enables these kinds of events and disables all others. Events that are emitted only on a change are
+    /// emitted again. `overrides` and `skips` are the current counts of liveness overrides and advisory
+    /// skips.
     pub(crate) fn set_interest(&mut self, interest: Interest, overrides: u64, skips: u64) {
         self.last = LastEmitted { overrides, skips, ..LastEmitted::default() };
         self.log.set_interest(interest);
@@ -73,29 +74,30 @@ impl EventEmitter {
         self.log.pop()
     }
 
-    /// Events that were lost because they were not drained.
+    /// Returns the number of events that were lost because the host did not poll them.
     pub(crate) fn lost(&self) -> u64 {
         self.log.dropped()
     }
 
-    /// Whether there were liveness overrides and advisory skips since the last call.
+    /// Returns whether the counts of liveness overrides and of advisory skips have changed since the last
+    /// call.
     pub(crate) fn count_exceptions(&mut self, overrides: u64, skips: u64) -> (bool, bool) {
         let before = self.last;
         self.last = LastEmitted { overrides, skips, ..before };
         (before.overrides != overrides, before.skips != skips)
     }
 
-    /// Whether the queue ended this round in another state than the last one.
+    /// Returns whether the state of the queue differs from the last round.
     pub(crate) fn queue_changed(&mut self, state: QueueState) -> bool {
         self.last.queue.replace(state) != Some(state)
     }
 
-    /// Whether no further row group is admitted for another reason than before.
+    /// Returns whether the reason for which no further row group is admitted has changed.
     pub(crate) fn block_changed(&mut self, reason: RowGroupBlock) -> bool {
         self.last.block.replace(reason) != Some(reason)
     }
 
-    /// Something happened to the run as a whole.
+    /// Emits an event about the whole run.
     #[inline]
     pub(crate) fn run(&mut self, at: Instant, payload: SchedulerEventPayload) {
         if self.is_on() {
@@ -103,13 +105,13 @@ impl EventEmitter {
         }
     }
 
-    /// Something happened to a row group.
+    /// Emits an event about a row group.
     #[inline]
     pub(crate) fn row_group(&mut self, at: Instant, row_group: u32, payload: SchedulerEventPayload) {
         self.row(at, row_group, None, payload);
     }
 
-    /// Something happened to a row, or to a row group, on account of no task.
+    /// Emits an event about a row or a row group that no task caused.
     #[inline]
     pub(crate) fn row(&mut self, at: Instant, row_group: u32, row: Option<u32>, payload: SchedulerEventPayload) {
         if self.is_on() {
@@ -118,7 +120,7 @@ impl EventEmitter {
         }
     }
 
-    /// Something happened to a column's fairness group.
+    /// Emits an event about the fairness group of a column.
     #[inline]
     pub(crate) fn group(&mut self, at: Instant, column: ColumnId, payload: SchedulerEventPayload) {
         if self.is_on() {
@@ -128,7 +130,7 @@ impl EventEmitter {
         }
     }
 
-    /// A task waits for nothing more, and is queued or waits for its turn.
+    /// Emits that a task is ready: it is about to be queued, or waits for its turn.
     #[cold]
     pub(crate) fn ready(&mut self, at: Instant, key: TaskKey, entry: TaskEntry) {
         match entry.state {
@@ -140,7 +142,7 @@ impl EventEmitter {
         }
     }
 
-    /// A task was dropped with its row, unless a worker has it.
+    /// Emits that a task was dropped with its row, unless a worker has it.
     #[inline]
     pub(crate) fn dropped(&mut self, at: Instant, key: TaskKey, entry: TaskEntry) {
         if self.is_on() && matches!(entry.state, TaskState::Queued | TaskState::Deferred | TaskState::Delayed) {
@@ -149,7 +151,7 @@ impl EventEmitter {
         }
     }
 
-    /// Something happened to a task in this try of it.
+    /// Emits an event about one attempt of a task.
     #[inline]
     pub(crate) fn task(&mut self, at: Instant, key: TaskKey, attempt: u32, payload: SchedulerEventPayload) {
         if self.is_on() {
@@ -162,7 +164,7 @@ impl EventEmitter {
         self.push(at, self.correlation(key, attempt), payload);
     }
 
-    /// One execution of a task.
+    /// Returns the correlation of one attempt of a task.
     pub(crate) fn correlation(&self, key: TaskKey, attempt: u32) -> Correlation {
         let Label { strategy, group_kind, group } = self.columns[key.column.index()];
         Correlation {
@@ -184,7 +186,7 @@ impl EventEmitter {
     }
 }
 
-/// The same on every target and in every process.
+/// Returns a hash of the group that is equal on every target and in every process.
 fn hash_of(group: &TaskGroup) -> u64 {
     let mut hasher = PortableHasher::default();
     hasher.write_u32(group.kind as u32);

@@ -1,12 +1,13 @@
-//! What happened in a run, for whoever wants to know.
+//! The events of a run: a log of what the scheduler did.
 //!
-//! A pipeline makes only the events that [`Pipeline::set_interest`](crate::pipeline::Pipeline::set_interest)
-//! asked for; any other costs one branch. They are drained with
-//! [`Pipeline::poll_event`](crate::pipeline::Pipeline::poll_event), apart from the effects, which must be: at
-//! most [`MAX_PENDING`] are kept for a host that does not drain them, and those beyond are counted as
-//! dropped. No event holds a row value, a name or the words of an error.
+//! A pipeline emits only the kinds of events that
+//! [`Pipeline::set_interest`](crate::pipeline::Pipeline::set_interest) enables. Any other event costs one
+//! branch. [`Pipeline::poll_event`](crate::pipeline::Pipeline::poll_event) returns the events. They are
+//! separate from the effects, which a host must poll. At most [`MAX_PENDING`] events are kept for a host that
+//! does not poll them. Further events are dropped and counted. No event contains a row value, a name or an
+//! error message.
 //!
-//! The events of one try of a task come in this order:
+//! The events of one attempt of a task are emitted in this order:
 //!
 //! ```text
 //! dependency ready     -.
@@ -48,45 +49,46 @@ pub(crate) use emitter::{EventEmitter, QueueState};
 /// One event of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct SchedulerEvent {
-    /// Its number among the run's events, from 0; a gap is an event that was dropped.
+    /// The number of the event in its run, from 0. A gap means that events were dropped.
     pub sequence: u64,
-    /// When it happened.
+    /// When the event happened.
     pub at: Instant,
-    /// What it happened to.
+    /// The row group, row, column, group and task of the event.
     pub correlation: Correlation,
-    /// What happened.
+    /// The kind of the event, with its data.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub payload: SchedulerEventPayload,
 }
 
-/// Why a run ended: [`StopReason`] without its particulars.
+/// Why a run ended: [`StopReason`] without its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum StopKind {
-    /// [`StopReason::Completed`]
+    /// See [`StopReason::Completed`].
     Completed,
-    /// [`StopReason::WoundDown`]
+    /// See [`StopReason::WoundDown`].
     WoundDown,
-    /// [`StopReason::Cancelled`]
+    /// See [`StopReason::Cancelled`].
     Cancelled,
-    /// [`StopReason::EarlyShutdown`]
+    /// See [`StopReason::EarlyShutdown`].
     EarlyShutdown,
-    /// [`StopReason::CheckpointFailed`]
+    /// See [`StopReason::CheckpointFailed`].
     CheckpointFailed,
-    /// [`StopReason::HookFailed`]
+    /// See [`StopReason::HookFailed`].
     HookFailed,
-    /// [`StopReason::Fatal`]
+    /// See [`StopReason::Fatal`].
     Fatal,
-    /// [`StopReason::Stuck`]
+    /// See [`StopReason::Stuck`].
     Stuck,
-    /// [`StopReason::ProviderUnavailable`]
+    /// See [`StopReason::ProviderUnavailable`].
     ProviderUnavailable,
-    /// [`StopReason::Drained`]
+    /// See [`StopReason::Drained`].
     Drained,
-    /// [`StopReason::PolicyPanicked`]
+    /// See [`StopReason::PolicyPanicked`].
     PolicyPanicked,
 }
 
@@ -108,7 +110,7 @@ impl From<&StopReason> for StopKind {
     }
 }
 
-/// What happened.
+/// The kind of an event, with its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "kind", rename_all = "snake_case"))]
@@ -116,256 +118,262 @@ impl From<&StopReason> for StopKind {
 pub enum SchedulerEventPayload {
     /// The run began.
     JobStarted {
-        /// Rows of the whole run.
+        /// The rows of the whole run.
         rows: u64,
-        /// Row groups of the whole run.
+        /// The row groups of the whole run.
         row_groups: u32,
-        /// Those of them that an earlier run has saved.
+        /// The row groups that an earlier run has saved completely.
         resumed: u32,
     },
-    /// The run stops before everything is made: nothing is admitted or started any more; only a run that is
-    /// wound down still makes what is left of the row groups in work. Told again when a stop becomes
-    /// stricter, or its reason is replaced by a worse one. What a stop throws away comes next:
-    /// [`SchedulerEventPayload::QueueDrained`], and [`SchedulerEventPayload::RowGroupDiscarded`] for each row group once it
-    /// is quiet.
+    /// The run begins to stop before all rows are complete.
+    ///
+    /// Nothing more is admitted or started, except that a run that is wound down finishes its admitted row
+    /// groups. Emitted again when the stop becomes stricter, or when a more severe reason replaces the
+    /// reported one. The discarded work follows: [`QueueDrained`](Self::QueueDrained) for queued tasks, and
+    /// [`RowGroupDiscarded`](Self::RowGroupDiscarded) for each row group once none of its workers is left.
     JobStopping {
-        /// Why, as things stand.
+        /// The current reason.
         stop: StopKind,
-        /// Whether workers are aborted; otherwise they finish.
+        /// Whether workers are aborted. Otherwise they finish.
         aborts: bool,
     },
-    /// The run is over: every lease is back, every hook and checkpoint answered.
+    /// The run ended: all leases are released, and all hooks and checkpoints have ended.
     JobCompleted {
-        /// Why it ended.
+        /// Why the run ended.
         stop: StopKind,
-        /// Complete rows that it saved.
+        /// The complete rows that the run saved.
         rows_out: u64,
-        /// Rows that it gave up.
+        /// The rows that the run dropped.
         rows_dropped: u64,
-        /// Rows that it admitted, and neither saved nor gave up.
+        /// The rows that the run admitted, and neither saved nor dropped.
         rows_unmade: u64,
     },
-    /// Where the run stands. Told whenever a row group has left, and before the run is over.
-    /// [`SchedulerEventPayload::RetryableFailures`] follow with the failures that may pass.
+    /// The figures of the run. Emitted whenever a row group is saved or discarded, and before the run ends.
+    /// [`RetryableFailures`](Self::RetryableFailures) events with the failures of the whole run follow.
     HealthSnapshot {
-        /// Workers.
+        /// The workers that have not ended.
         running: u32,
-        /// Tasks ready and waiting for a lease.
+        /// The tasks that are ready and wait for a task lease.
         queued: u32,
-        /// Tasks paused until an instant.
+        /// The tasks that failed and wait for an instant before they are retried.
         delayed: u32,
-        /// Row groups admitted and not yet gone.
+        /// The row groups admitted and not yet removed.
         row_groups_active: u32,
-        /// Row groups saved, by earlier runs too.
+        /// The row groups saved with every row completed or dropped, including those saved by earlier runs.
         row_groups_done: u32,
-        /// Rows saved by this run.
+        /// The rows that this run saved.
         rows_out: u64,
-        /// Rows given up.
+        /// The rows that this run dropped.
         rows_dropped: u64,
-        /// Rows of row groups that have left without them, because the run stops.
+        /// The rows that the run left incomplete in its row groups because it stops.
         rows_unmade: u64,
     },
-    /// A task waits for no upstream any more.
+    /// All upstreams of a task are complete.
     DependencyReady,
-    /// A task came into the queue.
+    /// A task was queued.
     ReadyEnqueued {
-        /// Tasks queued, this one included.
+        /// The number of queued tasks, including this one.
         queued: u32,
     },
     /// A row group was admitted.
     RowGroupAdmitted {
-        /// Its rows that are to be made.
+        /// The number of its rows that this run computes.
         rows: u32,
-        /// Row groups admitted and not yet gone, this one included.
+        /// The number of row groups admitted and not yet removed, including this one.
         active: u32,
     },
-    /// No further row group is admitted, for another reason than before.
+    /// No further row group is admitted, and the reason has changed.
     RowGroupAdmissionBlocked {
-        /// Why.
+        /// Why no further row group is admitted.
         reason: RowGroupBlock,
     },
-    /// The control loop wants another number of row groups.
+    /// The control loop changed the target number of row groups.
     RowGroupTargetChanged {
-        /// The number before.
+        /// The previous target.
         from: u32,
-        /// The number in force.
+        /// The new target.
         to: u32,
     },
-    /// A row group was saved, whole or in part, and is gone.
+    /// A row group was saved, completely or in part, and removed.
     RowGroupCheckpointed {
-        /// The complete rows that were saved.
+        /// The number of complete rows that were saved.
         rows: u32,
-        /// The rows that the run stopped before.
+        /// The number of rows that are incomplete because the run stopped.
         unmade: u32,
     },
-    /// A row group was not saved and never will be by this run, because it stops, or because its hook or its
-    /// checkpoint failed. Each row group that is admitted is checkpointed or discarded, once.
+    /// A row group will not be saved by this run, because the run stops, or because its hook or checkpoint
+    /// failed. Each admitted row group is either checkpointed or discarded, once.
     RowGroupDiscarded {
-        /// Why.
+        /// Why the row group is not saved.
         reason: DiscardReason,
-        /// The rows that are unmade now: those that were not dropped before.
+        /// The number of rows that are unmade now: the rows that were not dropped before.
         rows: u32,
     },
-    /// A hook failed. Its words are in the report.
+    /// A hook failed. The report contains the error message.
     HookFailed {
-        /// Which one.
+        /// The hook that failed.
         hook: Hook,
     },
-    /// The run stops itself: too many of the latest final outcomes were failures.
+    /// The run stops by itself: too many of the latest final outcomes were failures.
     EarlyShutdown {
-        /// Failures among them.
+        /// The number of failures in the window.
         failures: u32,
-        /// How many outcomes were judged.
+        /// The number of outcomes that were judged.
         window: u32,
     },
-    /// A provider mostly fails, though not for good. The correlation names the fairness group of a column
-    /// that calls it; [`SchedulerEventPayload::RetryableFailures`] follow with its failures by kind.
+    /// Most calls to a provider fail, with failures that are retryable. The correlation names the fairness
+    /// group of a column that calls it. [`RetryableFailures`](Self::RetryableFailures) events with the
+    /// failures of this provider follow.
     ProviderDegraded {
-        /// The task resource that stands for what is called, numbered as in
-        /// [`SchedulerEventPayload::AdmissionBlocked`]; `None`: the fairness group is judged.
+        /// The task resource that represents the call target, numbered as in
+        /// [`AdmissionBlocked`](Self::AdmissionBlocked). `None` if the fairness group is judged.
         resource: Option<u32>,
-        /// Its last answers that were failures that may pass.
+        /// The number of retryable failures among the latest responses.
         retryable: u32,
-        /// Of how many.
+        /// The number of responses that were judged.
         window: u32,
     },
-    /// A task is about to be started against the policy, because nothing runs.
+    /// A task is about to start although the policy denies it, because nothing runs.
     LivenessOverride,
-    /// A task's turn came, and it left the queue.
+    /// A task was selected and left the queue.
     Selected {
-        /// Tasks still queued.
+        /// The number of tasks that are still queued.
         queued: u32,
     },
-    /// Nothing is queued any more that could be selected.
+    /// The queue has no task left to select.
     QueueEmpty,
-    /// Tasks are queued and none may start, or none for another reason than before. The correlation names the
-    /// first group's head.
+    /// Tasks are queued, but none may start, and the reason has changed. The correlation names the first task
+    /// of the first group.
     AdmissionBlocked {
-        /// What keeps that head.
+        /// Why that task may not start.
         reason: DenialReason,
-        /// The resource that binds, by its place among the run's: 0 is `submission`, then come the configured
-        /// ones.
+        /// The resource that is short or denied, as an index among the resources of the run: 0 is
+        /// `submission`, followed by the configured ones.
         resource: Option<u32>,
-        /// Tasks queued.
+        /// The number of queued tasks.
         queued: u32,
     },
-    /// A task may not start, because its group is at its limit while another could. At most once for a group
-    /// in a round of dispatching, with [`SchedulerEventPayload::AdmissionDenied`].
+    /// A task may not start, because its group is at its limit while another group could start a task.
+    ///
+    /// A group causes at most one event of this kind or of [`AdmissionDenied`](Self::AdmissionDenied) in a
+    /// round of dispatching.
     GroupCapped {
         /// The resource of which the group holds its share, numbered as in
-        /// [`SchedulerEventPayload::AdmissionBlocked`]; `None`: it is at its limit on leases.
+        /// [`AdmissionBlocked`](Self::AdmissionBlocked). `None` if the group is at its limit of leases.
         resource: Option<u32>,
     },
-    /// A task was passed over, because its call would only wait. The correlation names it.
+    /// A task was passed over, because its call would have to wait. The correlation names this task.
     PressureAdvisorySkipped {
-        /// Why its call would wait.
+        /// Why its call would have to wait.
         pressure: RequestPressure,
-        /// The task that starts instead; in JSON as [`Correlation::task`].
+        /// The task that starts instead. In JSON it has the form of [`Correlation::task`].
         #[cfg_attr(feature = "serde", serde(with = "crate::hex::one"))]
         preferred: u64,
     },
-    /// A task holds all that its column demands.
+    /// A task acquired all resources that its column demands.
     TaskLeaseAcquired {
         /// The lease.
         lease: LeaseId,
-        /// Leases that are out, this one included.
+        /// The number of leases that are held, including this one.
         active: u32,
     },
-    /// A task may not start, though its turn came.
+    /// The turn of a task came, but it may not start.
     AdmissionDenied {
-        /// Why.
+        /// Why it may not start.
         reason: DenialReason,
-        /// The resource that is short or refused, numbered as in [`SchedulerEventPayload::AdmissionBlocked`].
+        /// The resource that is short or denied, numbered as in [`AdmissionBlocked`](Self::AdmissionBlocked).
         resource: Option<u32>,
     },
-    /// A worker is asked for; it holds its lease already.
+    /// The start of a worker was requested. The worker holds its lease already.
     WorkerSpawned {
         /// The worker.
         worker: WorkerId,
     },
-    /// The host could not start a worker. All of its spawn is rolled back.
+    /// The host could not start a worker. The spawn is rolled back.
     WorkerSpawnFailed {
-        /// The worker that never was.
+        /// The worker that was not started.
         worker: WorkerId,
     },
-    /// A task was selected that had gone by then. An internal error: selecting and leasing are one step.
+    /// A selected task no longer existed. This is an internal error, because selecting and leasing are one
+    /// step.
     StaleSelection,
-    /// A worker gave its lease back while it waits for something else.
+    /// A worker released its task resources while it waits for a request lease.
     TaskYielded {
         /// The worker.
         worker: WorkerId,
     },
-    /// A worker that had yielded holds a lease again.
+    /// A worker that had yielded acquired its task resources again.
     TaskResumed {
         /// The worker.
         worker: WorkerId,
     },
-    /// A task is kept, to be tried again.
+    /// A task failed and will be retried.
     RetryDeferred {
-        /// How it failed; `None`: its worker was lost, or never started.
+        /// The kind of the failure. `None` if the worker was lost or could not be started.
         failure: Option<RetryKind>,
-        /// Not before this instant.
+        /// The earliest instant of the retry.
         until: Instant,
-        /// The salvage round of its row group that it waits for, from 1; `None`: it waits for the instant
-        /// alone.
+        /// The salvage round of the row group in which the task is retried, from 1. `None` if the task waits
+        /// only for the instant.
         round: Option<u32>,
     },
-    /// Rows were given up because of a task, or by the pre-batch hook, and then the correlation names the row
-    /// alone.
+    /// Rows were dropped because of a task or by the pre-batch hook. For the hook, the correlation names only
+    /// the row.
     NonRetryableDropped {
-        /// Why.
+        /// Why the rows were dropped.
         reason: DropReason,
-        /// How many rows.
+        /// The number of rows.
         rows: u32,
     },
-    /// A task is not made: a stop, or the drop of its row, came first.
+    /// A task will not run, because the run stopped or its row was dropped.
     Cancelled {
-        /// Whether it was still queued. The tasks that a stop throws out of the queue are in
-        /// [`SchedulerEventPayload::QueueDrained`] instead.
+        /// Whether the task was still queued. Queued tasks that a stop discards are counted in
+        /// [`QueueDrained`](Self::QueueDrained) instead.
         queued: bool,
     },
-    /// A task that was kept is tried again.
+    /// A failed task is ready to be retried.
     SalvageRedispatched,
     /// The last task left the queue.
     QueueDrained {
-        /// The tasks that left it together because the run stops; 0 for one that was started or dropped.
+        /// The number of tasks discarded because the run stops, or 0 if the last task was started or dropped.
         discarded: u32,
     },
     /// A worker ended.
     TaskCompleted {
         /// The worker.
         worker: WorkerId,
-        /// How; `None`: it met a bug, which ends the run.
+        /// The outcome, or `None` if the worker met a bug, which ends the run.
         outcome: Option<TaskOutcome>,
     },
-    /// What a task held is free again.
+    /// The resources of a task were released.
     TaskLeaseReleased {
         /// The lease.
         lease: LeaseId,
-        /// Leases that are still out.
+        /// The number of leases that are still held.
         active: u32,
     },
-    /// A worker was answered for that does not run. Nothing changed.
+    /// The host reported the end of a worker that does not run. The report had no effect.
     ReleaseDiagnostic {
-        /// The worker that was named.
+        /// The worker that the host named.
         worker: WorkerId,
-        /// What it was instead.
+        /// What is wrong with the worker's id.
         answer: ReleaseAnswer,
     },
-    /// Failures that may pass, of one kind and HTTP status: after a [`SchedulerEventPayload::HealthSnapshot`] those
-    /// of the whole run, after a [`SchedulerEventPayload::ProviderDegraded`] those of that provider. See
-    /// [`RetryableCount`].
+    /// Retryable failures of one kind and HTTP status. After a [`HealthSnapshot`](Self::HealthSnapshot), they
+    /// are those of the whole run. After a [`ProviderDegraded`](Self::ProviderDegraded), they are those of
+    /// that provider. See [`RetryableCount`].
     RetryableFailures {
-        /// As in [`SchedulerEventPayload::ProviderDegraded`]; `None` also for those of the whole run.
+        /// The resource as in [`ProviderDegraded`](Self::ProviderDegraded). Also `None` for the failures of
+        /// the whole run.
         resource: Option<u32>,
-        /// What happened.
+        /// The kind of the failures.
         failure: RetryKind,
-        /// The HTTP status; `None`: there was none, or it is not counted apart.
+        /// The HTTP status. `None` if there was no status, or if the status is not counted separately.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         status: Option<u16>,
-        /// How many among the last answers.
+        /// The number among the latest responses.
         recent: u32,
-        /// How many since the run began.
+        /// The number since the run began.
         total: u64,
     },
 }
@@ -417,8 +425,8 @@ event_kinds!(
     RetryableFailures,
 );
 
-/// A set of these kinds.
+/// A set of event kinds.
 pub type Interest = crate::event::Interest<SchedulerEventKind>;
 
-/// The events that wait to be drained.
+/// The events that the host has not polled yet.
 type EventLog = crate::event::EventLog<SchedulerEventKind, SchedulerEvent>;

@@ -1,4 +1,4 @@
-//! The end of a worker: what it means for its task, its row and its row group.
+//! Processes the end of a worker: the consequences for its task, its row and its row group.
 
 use super::Pipeline;
 use crate::lease::ReleaseAnswer;
@@ -13,13 +13,15 @@ use crate::pipeline::retry::RetryDecision;
 use crate::pipeline::row_group::TaskState;
 use crate::time::Instant;
 
-/// Tasks for which room is kept in the scratch list.
+/// The capacity that the scratch list of ready tasks keeps.
 const SCRATCH: usize = 256;
 
 /// Commands.
 impl Pipeline {
-    /// A worker ended: its lease is released. A second call, or one for a worker that never started, changes
-    /// nothing and returns so.
+    /// Reports that a worker ended. Its lease is released.
+    ///
+    /// A second call for the same worker, or a call for a worker that never started, has no effect. It
+    /// returns [`ReleaseAnswer::Duplicate`] or [`ReleaseAnswer::UnknownLease`].
     pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseAnswer {
         let now = self.clock.observe(now);
         let payload = SchedulerEventPayload::TaskCompleted { worker, outcome: Some(outcome) };
@@ -33,8 +35,10 @@ impl Pipeline {
         ended.answer
     }
 
-    /// A worker met a bug in the host or in user code, such as a panic: its lease is released, and the run
-    /// stops with that cause in its report. Returns what [`Pipeline::task_finished`] does.
+    /// Reports that a worker met a bug in the host or in user code, such as a panic.
+    ///
+    /// The lease of the worker is released, and the run stops with this cause in its report. The return value
+    /// is as for [`Pipeline::task_finished`].
     pub fn task_panicked(&mut self, now: Instant, worker: WorkerId, error: FatalError) -> ReleaseAnswer {
         let now = self.clock.observe(now);
         let payload = SchedulerEventPayload::TaskCompleted { worker, outcome: None };
@@ -48,13 +52,14 @@ impl Pipeline {
         ended.answer
     }
 
-    /// A worker could not be started: an answer to [`Effect::Spawn`] in place of [`Pipeline::task_finished`].
+    /// Reports that a worker could not be started. Call it instead of [`Pipeline::task_finished`] for an
+    /// [`Effect::Spawn`].
     ///
-    /// A failed spawn is rolled back: its lease is released, and its try is not counted. The task has used up
-    /// a retry, is tried again once its row group is quiet, and is dropped as
-    /// [`WorkerLost`](DropReason::WorkerLost) when no round is left, so a host that can start nothing at all
-    /// ends its run. A second answer for one worker, or one for a worker that was never requested, changes
-    /// nothing and returns so.
+    /// A failed spawn is rolled back: its lease is released, and its attempt is not counted. The task uses
+    /// one retry and is tried again once its row group has no running or queued task. It is dropped as
+    /// [`WorkerLost`](DropReason::WorkerLost) when no retry is left, so the run ends even if the host can
+    /// start no worker at all. A second report for the same worker, or a report for a worker that was never
+    /// requested, has no effect. It returns [`ReleaseAnswer::Duplicate`] or [`ReleaseAnswer::UnknownLease`].
     pub fn spawn_failed(&mut self, now: Instant, worker: WorkerId) -> ReleaseAnswer {
         let now = self.clock.observe(now);
         let ended = match self.end_worker(now, worker, SchedulerEventPayload::WorkerSpawnFailed { worker }) {
@@ -68,9 +73,9 @@ impl Pipeline {
     }
 }
 
-/// Absorbing what happened.
+/// Processing.
 impl Pipeline {
-    /// Removes a worker and releases its lease; or records that there is no such worker.
+    /// Removes a worker and releases its lease. Emits a diagnostic event if there is no such worker.
     fn end_worker(
         &mut self,
         now: Instant,
@@ -147,7 +152,7 @@ impl Pipeline {
         }
         self.tally.tasks_mut(column).fatal += 1;
         self.stop(StopReason::Fatal { column, row_group, cause }, StopMode::Abort);
-        // Whatever became of its row, the task is not done.
+        // The task is not done, even if its row was dropped.
         self.keep_or_drop(key, RetryDecision::Defer { not_before: now }, None);
     }
 
@@ -165,14 +170,14 @@ impl Pipeline {
 
     fn after_lost_worker(&self, now: Instant, rounds: u8) -> RetryDecision {
         match self.lifecycle.state() {
-            // Aborted by the stop: not the fault of the row.
+            // The stop aborted the worker, so no retry is used.
             RunState::Stopping(_) => RetryDecision::Defer { not_before: now },
             _ => self.retries.policy().after_lost_worker(now, rounds),
         }
     }
 
-    /// Keeps a task for another run. What this one can do without its provider is still done, but no further
-    /// row group could be completed.
+    /// Leaves a task for a resumed run. The run still finishes the work that does not need the provider, but
+    /// admits no further row group, because none could be completed.
     fn park(&mut self, key: TaskKey) {
         if !self.lifecycle.is_running() {
             return self.row_groups.wait(&self.plan, key);
@@ -183,27 +188,27 @@ impl Pipeline {
         self.unavailable.get_or_insert_with(|| group.clone());
     }
 
-    /// Warns of the provider behind a column if its answers are bad enough. Returns whether the patience with
-    /// it is over.
+    /// Records the outcome for the call target of a column, and warns if the target is degraded. Returns
+    /// whether the patience with the target is over.
     fn judge_provider(&mut self, now: Instant, column: ColumnId, outcome: TaskOutcome) -> bool {
         let target = self.targets.of(column);
         if let Some((retryable, window)) = self.retryable.record(now, target, outcome) {
-            self.warn_of(now, column, retryable, window);
+            self.warn_degraded(now, column, retryable, window);
         }
         self.health.is_patience_over(now, target, outcome)
     }
 
-    /// Warns of what a column's tasks call.
+    /// Warns that the call target of a column is degraded.
     #[cold]
-    fn warn_of(&mut self, now: Instant, column: ColumnId, retryable: u32, window: u32) {
-        let number = self.targets.of(column);
-        let target = self.targets.get(number);
-        let failures = self.retryable.counts_of(number);
-        let (place, resource) = target.resource.clone().unzip();
-        let payload = SchedulerEventPayload::ProviderDegraded { resource: place, retryable, window };
+    fn warn_degraded(&mut self, now: Instant, column: ColumnId, retryable: u32, window: u32) {
+        let target_index = self.targets.of(column);
+        let target = self.targets.get(target_index);
+        let failures = self.retryable.counts_of(target_index);
+        let (resource_index, resource) = target.resource.clone().unzip();
+        let payload = SchedulerEventPayload::ProviderDegraded { resource: resource_index, retryable, window };
         self.emitter.group(now, column, payload);
         for count in &failures {
-            self.emitter.group(now, column, SchedulerEventPayload::retryable_failures(place, count));
+            self.emitter.group(now, column, SchedulerEventPayload::retryable_failures(resource_index, count));
         }
         let group = target.group.clone();
         self.effects.push_back(Effect::Warn(ProviderDegraded { resource, group, retryable, window, failures }));
@@ -215,12 +220,12 @@ impl Pipeline {
         }
     }
 
-    /// Keeps a task for another try, which it needs because of `failure` or of a worker that was lost, or
-    /// drops its row.
+    /// Applies a retry decision: keeps the task for a retry, or drops its row. `failure` is `None` if the
+    /// worker was lost.
     fn keep_or_drop(&mut self, key: TaskKey, decision: RetryDecision, failure: Option<RetryKind>) {
         if let RetryDecision::Drop(reason) = decision {
             self.drop_rows(key, reason);
-            // A worker that was lost is no fault of a provider.
+            // A lost worker is not a failure of a provider.
             if failure.is_some() {
                 self.record_final(true);
             }
@@ -235,7 +240,7 @@ impl Pipeline {
             self.emit_retry_deferred(key, entry, decision, failure);
         }
         match decision {
-            // A run that stops tries nothing again: the task only has to count as not done.
+            // A stopping run retries nothing. The task only has to count as not done.
             _ if !is_running => self.row_groups.wait(&self.plan, key),
             RetryDecision::Delay { until } => {
                 self.row_groups.delay(&self.plan, key);
@@ -252,16 +257,16 @@ impl Pipeline {
         retries.delay(until, key, |task| row_groups.is_delayed(plan, task));
     }
 
-    /// Drops the row of a cell, or the rows of a whole group, and discards what waits for them.
+    /// Drops the row of a cell, or the rows of a whole group, and discards their tasks that wait.
     pub(super) fn drop_rows(&mut self, key: TaskKey, reason: DropReason) {
         let Self { plan, row_groups, tasks, emitter, ready, .. } = self;
         let now = self.clock.latest();
         let mut is_any_queued = false;
-        // A run that stops has nothing queued, deferred or delayed.
-        let rows = row_groups.drop_rows(plan, key, reason, ready, |gone, entry| {
-            emitter.dropped(now, gone, entry);
+        // A stopping run has no queued, deferred or delayed task.
+        let rows = row_groups.drop_rows(plan, key, reason, ready, |dropped, entry| {
+            emitter.dropped(now, dropped, entry);
             if entry.state == TaskState::Queued {
-                tasks.discard(gone);
+                tasks.discard(dropped);
                 is_any_queued = true;
             }
         });
@@ -271,12 +276,12 @@ impl Pipeline {
         }
     }
 
-    /// Skips or queues the tasks of a row group that became ready. A run that stops queues none; it still
-    /// skips, since a row that lacks nothing else is complete.
+    /// Queues or skips the tasks of a row group that became ready. A stopping run queues none, but still
+    /// skips tasks: this may complete a row.
     pub(super) fn enqueue_ready(&mut self, row_group: u32) {
         let (now, is_running) = (self.clock.latest(), self.lifecycle.is_running());
         let mut at = 0;
-        // The list grows while it is processed, by one task for each edge of the plan at most.
+        // The list grows during the loop, by at most one task for each edge of the plan.
         while let Some((column, row)) = self.ready.get(at).copied() {
             at += 1;
             let key = TaskKey { row_group, column, row };
@@ -291,14 +296,14 @@ impl Pipeline {
                     self.row_groups.complete(&self.plan, key, true, &mut self.ready);
                 }
                 _ if !is_running => {}
-                // Queued by `advance_cursors`.
+                // `advance_cursors` queues it when it has the turn.
                 _ if self.plan.is_ordered(column) => self.row_groups.wait(&self.plan, key),
                 _ => self.queue_task(now, key),
             }
         }
         self.ready.clear();
-        // A large row group fills the list once, when it is admitted; its room is not kept for the rest of
-        // the run.
+        // A large row group fills the list once, when it is admitted. Its allocation is not kept for the rest
+        // of the run.
         self.ready.shrink_to(SCRATCH);
     }
 

@@ -1,4 +1,4 @@
-//! The events of the machine, in the order in which things happen.
+//! Emits the events of the machine, in the order in which they happen.
 
 use super::Pipeline;
 use crate::lease::LeaseId;
@@ -15,8 +15,8 @@ use crate::time::Instant;
 
 /// Events.
 impl Pipeline {
-    /// Emits these kinds of events from now on, and no others. O(1). What is emitted only when it changes is
-    /// emitted anew.
+    /// Enables these kinds of events, and disables all others. O(1). Events that are emitted only on a change
+    /// are emitted again.
     pub fn set_interest(&mut self, interest: Interest) {
         let denials = [SchedulerEventKind::AdmissionDenied, SchedulerEventKind::GroupCapped];
         self.tasks.watch_denials(denials.iter().any(|kind| interest.contains(*kind)));
@@ -24,12 +24,12 @@ impl Pipeline {
         self.emitter.set_interest(interest, overrides, skips);
     }
 
-    /// The next event of a wanted kind.
+    /// Returns the next event of an enabled kind.
     pub fn poll_event(&mut self) -> Option<SchedulerEvent> {
         self.emitter.pop()
     }
 
-    /// Events that were lost because they were not drained.
+    /// Returns the number of events that were dropped because the host did not poll them.
     #[must_use]
     pub fn dropped_events(&self) -> u64 {
         self.emitter.lost()
@@ -44,7 +44,7 @@ impl Pipeline {
         self.emitter.run(now, SchedulerEventPayload::JobStarted { rows, row_groups, resumed });
     }
 
-    /// What makes the run stop. A run that stops already is not stopped again by what it still sees.
+    /// Emits the cause of a stop. An early shutdown is not emitted if the run is stopping already.
     #[cold]
     pub(super) fn emit_cause(&mut self, reason: &StopReason) {
         let now = self.clock.latest();
@@ -69,7 +69,7 @@ impl Pipeline {
         self.emitter.run(now, SchedulerEventPayload::JobCompleted { stop, rows_out, rows_dropped, rows_unmade });
     }
 
-    /// The run ends once the row groups in work are finished.
+    /// Emits that the run ends once the admitted row groups are finished.
     pub(super) fn emit_wound_down(&mut self) {
         let payload = SchedulerEventPayload::JobStopping { stop: StopKind::WoundDown, aborts: false };
         self.emitter.run(self.clock.latest(), payload);
@@ -121,7 +121,7 @@ impl Pipeline {
         }
     }
 
-    /// Why no further row group is admitted, if that is another reason than the last one.
+    /// Emits why no further row group is admitted, if the reason has changed.
     #[cold]
     pub(super) fn emit_row_group_block(&mut self, now: Instant) {
         let reason = match self.row_groups.target().block() {
@@ -138,7 +138,7 @@ impl Pipeline {
 
 /// Tasks.
 impl Pipeline {
-    /// A task was selected, leased and handed out, in one step.
+    /// Emits that a task was selected and leased, and its worker requested. These are one step.
     #[cold]
     pub(super) fn emit_spawned(&mut self, key: TaskKey, attempt: u32, worker: WorkerId, lease: LeaseId) {
         let now = self.clock.latest();
@@ -162,7 +162,7 @@ impl Pipeline {
         }
     }
 
-    /// Nothing more can be started for now.
+    /// Emits the end of a round of dispatching.
     #[cold]
     pub(super) fn emit_round(&mut self) {
         let now = self.clock.latest();
@@ -194,7 +194,7 @@ impl Pipeline {
         self.tasks.return_denials(denied);
     }
 
-    /// A worker gave back what it holds, or has it again.
+    /// Emits that a worker yielded or resumed.
     #[inline]
     pub(super) fn emit_worker(&mut self, now: Instant, key: TaskKey, payload: SchedulerEventPayload) {
         if self.emitter.is_on() {
@@ -203,7 +203,7 @@ impl Pipeline {
         }
     }
 
-    /// A worker is gone: how, and what it held.
+    /// Emits how a worker ended, and that its lease was released.
     #[cold]
     pub(super) fn emit_ended(&mut self, now: Instant, key: TaskKey, payload: SchedulerEventPayload, lease: LeaseId) {
         let active = self.tasks.tasks().active_leases() as u32;
@@ -212,13 +212,13 @@ impl Pipeline {
         self.emitter.task(now, key, attempt, SchedulerEventPayload::TaskLeaseReleased { lease, active });
     }
 
-    /// Rows were given up for a task, or because a hook does not want them.
+    /// Emits that rows were dropped because of a task or a hook.
     #[cold]
     pub(super) fn emit_dropped(&mut self, key: TaskKey, reason: DropReason, rows: u32, from_queue: bool) {
         let now = self.clock.latest();
         if rows > 0 {
             let payload = SchedulerEventPayload::NonRetryableDropped { reason, rows };
-            // A hook leaves rows out on account of no task.
+            // No task caused the drop if a hook left the rows out.
             if reason == DropReason::PreBatch {
                 self.emitter.row(now, key.row_group, key.row, payload);
             } else {
@@ -241,7 +241,7 @@ impl Pipeline {
         self.row_groups.attempts(&self.plan, key)
     }
 
-    /// A task that did not end for good is kept, or cancelled if the run stops.
+    /// Emits that a task will be retried, or that it is cancelled because the run stops.
     #[cold]
     pub(super) fn emit_retry_deferred(
         &mut self,

@@ -1,5 +1,5 @@
-//! Why not now: what keeps a task, and why slots of the task stage stand empty, read from the figures that
-//! decide.
+//! Explains why tasks wait and why slots of task resources are free, from the values on which the scheduler
+//! decides.
 
 use alloc::vec::Vec;
 
@@ -11,10 +11,11 @@ use crate::pipeline::plan::key::{LocalKey, TaskKey};
 use crate::pipeline::plan::{ColumnId, MAX_COLUMNS};
 use crate::pipeline::row_group::{Frontier, MAX_ROW_GROUP_SIZE, MAX_ROW_GROUPS, RowGroup, RowGroupBlock, TaskState};
 
-/// Why not now.
+/// Explanations.
 impl Pipeline {
-    /// The number of a task in [events](crate::pipeline::event::Correlation::task) and for
-    /// [`Pipeline::why_waiting`]; `None` for a row group, a column or a row that no run can have.
+    /// Returns the number of a task in [events](crate::pipeline::event::Correlation::task) and for
+    /// [`Pipeline::why_waiting`]. Returns `None` if the row group, column or row is above the limits of every
+    /// run.
     #[must_use]
     pub fn task_number(column: ColumnId, row_group: u32, row: Option<u32>) -> Option<u64> {
         let is_known = row_group < MAX_ROW_GROUPS
@@ -23,9 +24,12 @@ impl Pipeline {
         is_known.then(|| TaskKey { row_group, column, row }.to_bits())
     }
 
-    /// What keeps a task, named as in [events](crate::pipeline::event::Correlation::task); `None` for one
-    /// that runs, is made or dropped, or that the run does not have. Changes nothing. O(row group's rows,
-    /// queued or paused tasks, workers), whichever applies.
+    /// Returns why a task waits. `task` is its number, as in
+    /// [events](crate::pipeline::event::Correlation::task).
+    ///
+    /// Returns `None` if the task runs, is done or dropped, or is not part of the run. A running task whose
+    /// worker has yielded counts as waiting. The cost is at most O(rows of the row group + queued tasks +
+    /// delayed tasks + workers).
     #[must_use]
     pub fn why_waiting(&self, task: u64) -> Option<TaskWait> {
         let key = TaskKey::from_bits(task);
@@ -38,44 +42,45 @@ impl Pipeline {
             return self
                 .row_groups
                 .pending()
-                .has(key.row_group)
-                .then(|| self.unless_running(TaskWait::RowGroup { reason }));
+                .contains(key.row_group)
+                .then(|| self.wait_or_run_state(TaskWait::RowGroup { reason }));
         };
         if key.row.is_some_and(|row| row >= group.span().rows) {
             return None;
         }
-        let place = (key.column, key.row);
-        match group.frontier().state(&self.plan, place) {
+        match group.frontier().state(&self.plan, key.local()) {
             TaskState::Done | TaskState::Dropped => None,
             TaskState::Running => {
                 self.workers.yielded_worker_of(key, &self.tasks).map(|worker| TaskWait::Yielded { worker })
             }
-            TaskState::Queued => Some(self.why_queued(key, task)),
+            TaskState::Queued => Some(self.wait_of_queued(key, task)),
             TaskState::Deferred | TaskState::Delayed | TaskState::Parked | TaskState::Waiting | TaskState::Skipping => {
-                self.why_unqueued(group, key)
+                self.wait_of_unqueued(group, key)
             }
         }
     }
 
-    /// What keeps the tasks of a column that have no worker and are in work: each reason with how many tasks
-    /// it keeps, those that are queued first. Of tasks that wait for the same, the first is told. Changes
-    /// nothing. O(rows in work).
+    /// Returns why the tasks of a column wait, with the number of tasks for each reason.
+    ///
+    /// Only tasks of active row groups without a worker are counted. The reason of the queued tasks comes
+    /// first. Tasks that wait for the same reason are counted together, with the details of the first one.
+    /// O(rows of the active row groups).
     #[must_use]
     pub fn why_column(&self, column: ColumnId) -> Vec<(TaskWait, u32)> {
         let mut waits: Vec<(TaskWait, u32)> = Vec::new();
         let Some(route) = self.tasks.routes().get(column.index()) else { return waits };
         let queued = self.row_groups.counts().queued()[column.index()];
         if queued > 0 {
-            let judged = self.tasks.tasks().evaluate(route.group, route.demand);
-            waits.push((judged.map_or_else(|denial| TaskWait::Denied { denial }, |()| TaskWait::Queue), queued));
+            let evaluated = self.tasks.tasks().evaluate(route.group, route.demand);
+            waits.push((evaluated.map_or_else(|denial| TaskWait::Denied { denial }, |()| TaskWait::Queue), queued));
         }
         for group in self.row_groups.active().iter() {
             let rows = if self.plan.is_cell(column) { group.span().rows } else { 1 };
             for row in 0..rows {
                 let row = self.plan.is_cell(column).then_some(row);
                 let key = TaskKey { row_group: group.number(), column, row };
-                let Some(wait) = self.why_unqueued(group, key) else { continue };
-                match waits.iter_mut().find(|(known, _)| is_alike(known, &wait)) {
+                let Some(wait) = self.wait_of_unqueued(group, key) else { continue };
+                match waits.iter_mut().find(|(known, _)| is_same_reason(known, &wait)) {
                     Some((_, count)) => *count += 1,
                     None => waits.push((wait, 1)),
                 }
@@ -84,8 +89,8 @@ impl Pipeline {
         waits
     }
 
-    /// What keeps a task that is neither queued, nor with a worker, nor done for.
-    fn why_unqueued(&self, group: &RowGroup, key: TaskKey) -> Option<TaskWait> {
+    /// Returns why a task waits, if it is not queued, running, done or dropped.
+    fn wait_of_unqueued(&self, group: &RowGroup, key: TaskKey) -> Option<TaskWait> {
         let wait = match group.frontier().state(&self.plan, (key.column, key.row)) {
             TaskState::Deferred => TaskWait::Round,
             TaskState::Parked => TaskWait::ProviderUnavailable,
@@ -93,22 +98,23 @@ impl Pipeline {
                 let due = self.retries.due_of(key);
                 TaskWait::Pause { until: due.unwrap_or(self.clock.latest()) }
             }
-            TaskState::Waiting | TaskState::Skipping => self.why_not_ready(group, key),
+            TaskState::Waiting | TaskState::Skipping => self.wait_of_not_ready(group, key),
             TaskState::Done | TaskState::Dropped | TaskState::Running | TaskState::Queued => return None,
         };
-        Some(self.unless_running(wait))
+        Some(self.wait_or_run_state(wait))
     }
 
-    /// What keeps the first queued task of a column's fairness group, if one is. O(resources of the demand).
+    /// Returns why the first queued task of a column's fairness group waits, or `None` if the group has no
+    /// queued task. O(resources of the demand).
     #[must_use]
     pub fn why_group(&self, column: ColumnId) -> Option<TaskWait> {
         let route = self.tasks.routes().get(column.index())?;
-        let judged = self.tasks.tasks().explain_group(route.group)?;
-        Some(judged.map_or_else(|denial| TaskWait::Denied { denial }, |()| TaskWait::Queue))
+        let evaluated = self.tasks.tasks().explain_group(route.group)?;
+        Some(evaluated.map_or_else(|denial| TaskWait::Denied { denial }, |()| TaskWait::Queue))
     }
 
-    /// Why no further row group is begun, how many are not, and how many of those in work are with a hook or
-    /// a checkpoint.
+    /// Returns why no further row group is admitted, the number of row groups not admitted yet, and the
+    /// number of admitted ones with a hook or checkpoint in progress.
     #[must_use]
     pub fn why_row_groups(&self) -> (RowGroupBlock, u32, u32) {
         let waiting =
@@ -122,17 +128,19 @@ impl Pipeline {
         (reason, waiting.saturating_sub(self.row_groups.active().len() as u32), handed_out as u32)
     }
 
-    /// Why a resource of the task stage has slots that are not used: 0 is `submission`, then come the
-    /// configured ones. `None` if it has none, or if there is no such resource. Changes nothing. O(groups +
-    /// row groups in work).
+    /// Returns why a task resource has free slots. `resource` is an index: 0 is `submission`, followed by the
+    /// configured ones.
+    ///
+    /// Returns `None` if the resource has no free slot, or if there is no such resource. O(groups + active
+    /// row groups).
     #[must_use]
     pub fn why_idle_now(&self, resource: usize) -> Option<SlotWait> {
         let (name, leased, limit) = self.tasks.tasks().usage().nth(resource)?;
         if leased >= limit {
             return None;
         }
-        if let Some(judged) = self.tasks.tasks().explain_resource(name) {
-            return Some(judged.map_or_else(|denial| SlotWait::Denied { denial }, |()| SlotWait::Queue));
+        if let Some(evaluated) = self.tasks.tasks().explain_resource(name) {
+            return Some(evaluated.map_or_else(|denial| SlotWait::Denied { denial }, |()| SlotWait::Queue));
         }
         let running = self.workers.len();
         let mut handed_out = self.row_groups.active().iter().filter(|group| group.phase().is_handed_out());
@@ -148,10 +156,11 @@ impl Pipeline {
         })
     }
 
-    fn unless_running(&self, why: TaskWait) -> TaskWait {
+    /// Returns `wait` while the run is running, and otherwise the state of the run as the reason.
+    fn wait_or_run_state(&self, wait: TaskWait) -> TaskWait {
         match self.lifecycle.state() {
             RunState::Idle => TaskWait::NotStarted,
-            RunState::Running => why,
+            RunState::Running => wait,
             RunState::Stopping(_) | RunState::Finished => TaskWait::Stopping,
         }
     }
@@ -160,7 +169,7 @@ impl Pipeline {
         self.row_groups.target().block().unwrap_or(RowGroupBlock::AtCap)
     }
 
-    fn why_queued(&self, key: TaskKey, task: u64) -> TaskWait {
+    fn wait_of_queued(&self, key: TaskKey, task: u64) -> TaskWait {
         let route = self.tasks.route(key.column);
         match self.tasks.tasks().evaluate(route.group, route.demand) {
             Err(denial) => TaskWait::Denied { denial },
@@ -171,15 +180,15 @@ impl Pipeline {
         }
     }
 
-    fn why_not_ready(&self, group: &RowGroup, key: TaskKey) -> TaskWait {
+    fn wait_of_not_ready(&self, group: &RowGroup, key: TaskKey) -> TaskWait {
         let upstreams = self.plan.upstreams(key.column).iter();
         for upstream in upstreams {
-            if let Some((_, row)) = self.lacks(group.frontier(), *upstream, key.row, group.span().rows) {
+            if let Some((_, row)) = self.missing_upstream(group.frontier(), *upstream, key.row, group.span().rows) {
                 let column = self.plan.columns()[upstream.index()].name.clone();
                 return TaskWait::Upstream { column, row };
             }
         }
-        match self.column_cursors.holder(&self.plan, key.column) {
+        match self.column_cursors.current_turn(&self.plan, key.column) {
             Some((row_group, row)) if group.frontier().is_ready(&self.plan, (key.column, key.row)) => {
                 TaskWait::Turn { row_group, row }
             }
@@ -187,8 +196,14 @@ impl Pipeline {
         }
     }
 
-    /// Whether an upstream is not complete for a task of this row, and in which row.
-    fn lacks(&self, frontier: &Frontier, upstream: ColumnId, row: Option<u32>, rows: u32) -> Option<LocalKey> {
+    /// Returns the first incomplete upstream task of a column, for a task of this row.
+    fn missing_upstream(
+        &self,
+        frontier: &Frontier,
+        upstream: ColumnId,
+        row: Option<u32>,
+        rows: u32,
+    ) -> Option<LocalKey> {
         let is_open = |row: Option<u32>| !frontier.is_settled(&self.plan, (upstream, row));
         match (self.plan.is_cell(upstream), row) {
             (false, _) => is_open(None).then_some((upstream, None)),
@@ -198,10 +213,10 @@ impl Pipeline {
     }
 }
 
-/// Whether two tasks wait for the same, as far as a person is concerned.
-fn is_alike(one: &TaskWait, other: &TaskWait) -> bool {
-    match (one, other) {
-        (TaskWait::Upstream { column: one, .. }, TaskWait::Upstream { column: other, .. }) => one == other,
-        _ => core::mem::discriminant(one) == core::mem::discriminant(other),
+/// Returns whether two reasons are counted together in [`Pipeline::why_column`].
+fn is_same_reason(first: &TaskWait, second: &TaskWait) -> bool {
+    match (first, second) {
+        (TaskWait::Upstream { column: first, .. }, TaskWait::Upstream { column: second, .. }) => first == second,
+        _ => core::mem::discriminant(first) == core::mem::discriminant(second),
     }
 }

@@ -1,25 +1,24 @@
-//! The commands and effects of a run: a thin facade over row groups, tasks, workers, retries and the life
-//! cycle.
+//! The state machine of a run: its commands and effects.
 //!
 //! Every command does three things, in this order:
 //!
 //! 1. *absorb*: record what happened, and which tasks became ready;
-//! 2. *settle* the row group it happened to: hand it out for its checkpoint, or begin a salvage round;
-//! 3. *pump*: queue the delayed tasks that are due, admit row groups, dispatch, and check whether the run is
-//!    over.
+//! 2. *settle* the affected row group: start its checkpoint, or begin a salvage round;
+//! 3. *pump*: queue the delayed tasks that are due, admit row groups, dispatch tasks, and check whether the
+//!    run has ended.
 //!
-//! Work per command is bounded by the size of the row groups it admits or drops from and by the leases it
-//! grants; one finished cell costs O(out-degree).
+//! The work per command is bounded by the size of the row groups that it admits or drops rows from, and by
+//! the number of leases that it grants. One finished cell costs O(out-degree).
 //!
 //! | file | what it has |
 //! | --- | --- |
 //! | `absorb` | the end of workers |
-//! | `settle` | hooks and checkpoints, and what comes after the last worker of a row group |
+//! | `settle` | hooks, salvage rounds and checkpoints |
 //! | `pump` | admission and dispatch |
 //! | `stop` | how the run stops and ends |
-//! | `yielding` | workers that hold nothing while they wait for a request lease |
+//! | `yielding` | workers that hold no task resources while they wait for a request lease |
 //! | `events` | the events of all of these |
-//! | `stats`, `explain` | what there is to read |
+//! | `stats`, `explain` | queries |
 
 mod absorb;
 mod events;
@@ -49,13 +48,18 @@ use crate::request::RequestPressure;
 use crate::task::BoxedPolicy;
 use crate::time::{Instant, Monotonic};
 
-/// Runs a [`Plan`] over row groups: a machine for a driver to own.
+/// The state machine that runs a [`Plan`] over row groups. A driver owns it and carries out its effects.
 ///
-/// Call [`Pipeline::start`] once, then carry out what [`Pipeline::poll_effect`] returns and report back with
-/// [`Pipeline::task_finished`] or [`Pipeline::task_panicked`] and with [`Pipeline::checkpoint_finished`], and
-/// for the configured hooks with [`Pipeline::pre_batch_finished`] and [`Pipeline::post_batch_finished`]. Arm
-/// one timer for [`Pipeline::poll_timeout`]. Spurious, late and foreign calls are harmless. The run is over
-/// after [`Effect::Finished`].
+/// Call [`Pipeline::start`] once. Then carry out the effects that [`Pipeline::poll_effect`] returns, and
+/// report their results:
+///
+/// - workers with [`Pipeline::task_finished`], [`Pipeline::task_panicked`] or [`Pipeline::spawn_failed`];
+/// - checkpoints with [`Pipeline::checkpoint_finished`];
+/// - configured hooks with [`Pipeline::pre_batch_finished`] and [`Pipeline::post_batch_finished`].
+///
+/// Arm one timer for [`Pipeline::poll_timeout`], and call [`Pipeline::handle_timeout`] when it fires.
+/// Spurious and late calls are harmless, and so are calls that name an unknown worker or row group. The run
+/// has ended after [`Effect::Finished`].
 #[derive(Debug)]
 pub struct Pipeline {
     plan: Plan,
@@ -75,22 +79,27 @@ pub struct Pipeline {
     emitter: EventEmitter,
     clock: Monotonic,
     effects: VecDeque<Effect>,
-    /// The fairness group of the first task that is parked.
+    /// The fairness group of the first parked task.
     unavailable: Option<Vec<String>>,
-    /// Scratch: tasks of one row group that became ready during one command.
+    /// Scratch list: the tasks of one row group that became ready during one command.
     ready: Vec<LocalKey>,
 }
 
-/// Set-up.
+/// Construction.
 impl Pipeline {
-    /// Creates a run that has not started. Cost and memory do not depend on the number of row groups, but for
-    /// the lists of those that are done and of rows that are missing.
+    /// Creates a run that has not started.
+    ///
+    /// Cost and memory do not depend on the number of row groups, except for the lists `done_row_groups` and
+    /// `missing_rows` of the configuration.
+    ///
+    /// # Errors
+    /// A setting is out of range, or the fairness group or the demand of a column is invalid.
     pub fn new(plan: Plan, config: PipelineConfig) -> Result<Self, PipelineError> {
         let policy = config.policy.clone().make()?;
         Self::with_policy(plan, config, policy)
     }
 
-    /// The same under a task policy of the caller's own, in place of the one that `config` names.
+    /// Creates a run with a custom task policy, which replaces the policy in `config`. See [`Pipeline::new`].
     pub fn with_policy(plan: Plan, config: PipelineConfig, policy: BoxedPolicy) -> Result<Self, PipelineError> {
         config.validate(&plan)?;
         let tasks = TaskQueue::new(&plan, &config, policy)?;
@@ -124,7 +133,7 @@ impl Pipeline {
         })
     }
 
-    /// The plan it runs.
+    /// Returns the plan of the run.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
@@ -133,27 +142,27 @@ impl Pipeline {
 
 /// Effects and the timer.
 impl Pipeline {
-    /// The next thing to carry out, in order.
+    /// Returns the next effect. Effects must be carried out in this order.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// Effects that were not polled yet.
+    /// Returns the number of effects that were not polled yet.
     #[must_use]
     pub fn pending_effects(&self) -> usize {
         self.effects.len()
     }
 
-    /// When to call [`Pipeline::handle_timeout`]: the first instant at which a delayed task is due.
+    /// Returns when to call [`Pipeline::handle_timeout`]: the first instant at which a delayed task is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.retries.next_due()
     }
 }
 
-/// Commands. The other ones are in the modules that absorb them.
+/// Commands. The commands that report results are in the modules that process them.
 impl Pipeline {
-    /// Begins the run: admits the first row groups. A second call changes nothing.
+    /// Starts the run, and admits the first row groups. A second call has no effect.
     pub fn start(&mut self, now: Instant) {
         let now = self.clock.observe(now);
         if self.lifecycle.start(now) {
@@ -168,9 +177,11 @@ impl Pipeline {
         self.pump(now);
     }
 
-    /// Sets whether a call of the request resource that `resource` stands for would have to wait, and why:
-    /// call it whenever that changes. Tasks that would only wait are then passed over while others could call
-    /// at once.
+    /// Sets whether a call of the request resource behind the task resource `resource` would have to wait,
+    /// and why.
+    ///
+    /// Call it whenever this changes. Tasks whose call would have to wait are then passed over while other
+    /// tasks could make their calls at once.
     pub fn set_request_pressure(&mut self, now: Instant, resource: &str, pressure: Option<RequestPressure>) {
         let now = self.clock.observe(now);
         if self.tasks.set_request_pressure(resource, pressure) {
@@ -178,12 +189,14 @@ impl Pipeline {
         }
     }
 
-    /// Replaces the task policy. Workers stay, and so does what a group owes, as far as it holds as much;
-    /// under a policy that lends nothing it is repaid by what comes back. O(fairness groups).
+    /// Replaces the task policy.
+    ///
+    /// Workers keep their leases. A group keeps its debt, up to the amount that it holds. Under a policy that
+    /// does not lend, released resources repay the debt. O(fairness groups).
     ///
     /// # Errors
-    /// A setting of the policy that is out of range, or about a resource that the run does not have. Nothing
-    /// is changed then.
+    /// A setting of the policy is out of range, or names a resource that the run does not have. Nothing is
+    /// changed in this case.
     pub fn set_policy(&mut self, now: Instant, policy: PolicyChoice) -> Result<(), ConfigError> {
         self.tasks.set_policy(policy.make()?)?;
         let now = self.clock.observe(now);
@@ -191,11 +204,11 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Gives a column's fairness group, which other columns may share, another weight from its next turn on.
-    /// What it may hold while others press stays.
+    /// Sets the weight of a column's fairness group, which other columns may share. It applies from the next
+    /// turn of the group on. The limit of leases of the group does not change.
     ///
     /// # Errors
-    /// A weight outside 2^-20 to 2^20, or a column of another plan.
+    /// The weight is outside 2^-20 to 2^20, or the plan has no such column.
     pub fn set_weight(&mut self, now: Instant, column: ColumnId, weight: f64) -> Result<(), ConfigError> {
         self.tasks.set_weight(column, weight)?;
         let now = self.clock.observe(now);
@@ -203,8 +216,10 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Winds the run down: no further row group is admitted, and those in work are finished and saved. What
-    /// is left is for a resumed run. Nothing changes if there is none, or if the run is stopping already.
+    /// Winds the run down: no further row group is admitted, and the admitted ones are finished and saved.
+    ///
+    /// The remaining row groups are left for a resumed run. The call has no effect if none remains, or if the
+    /// run is stopping already.
     pub fn wind_down(&mut self, now: Instant) {
         let now = self.clock.observe(now);
         if matches!(self.lifecycle.state(), RunState::Idle | RunState::Running) && self.row_groups.close() {
@@ -216,19 +231,22 @@ impl Pipeline {
         }
     }
 
-    /// Drains the run: calls that are out end, and nothing else is started, no call of a task that is under
-    /// way either. Row groups that are not complete then are saved in part.
+    /// Drains the run: calls in flight end, and nothing else is started.
+    ///
+    /// Running tasks cannot start further calls either. Row groups that are not complete after that are saved
+    /// in part.
     pub fn drain(&mut self, now: Instant) {
-        self.stop_by_hand(now, StopReason::Drained, StopMode::DrainPartial);
+        self.stop_by_command(now, StopReason::Drained, StopMode::DrainPartial);
     }
 
-    /// Stops the run: nothing more is started, every worker is aborted and waited for, row groups that are
-    /// not complete are not saved.
+    /// Cancels the run: nothing more is started, and every worker is aborted.
+    ///
+    /// The run ends once all workers have ended. Row groups that are not complete are not saved.
     pub fn cancel(&mut self, now: Instant) {
-        self.stop_by_hand(now, StopReason::Cancelled, StopMode::Abort);
+        self.stop_by_command(now, StopReason::Cancelled, StopMode::Abort);
     }
 
-    fn stop_by_hand(&mut self, now: Instant, reason: StopReason, mode: StopMode) {
+    fn stop_by_command(&mut self, now: Instant, reason: StopReason, mode: StopMode) {
         let now = self.clock.observe(now);
         if self.lifecycle.mark_start(now) {
             self.emit_started(now);
@@ -240,7 +258,7 @@ impl Pipeline {
 
 #[cfg(test)]
 impl Pipeline {
-    /// Breaks the machine: queued tasks stay, and none is started.
+    /// Disables dispatching to simulate an internal error: queued tasks stay queued.
     pub(super) fn stop_starting(&mut self) {
         self.tasks.stop_starting();
     }

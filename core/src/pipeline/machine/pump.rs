@@ -1,4 +1,4 @@
-//! What every command ends with: due tasks are queued, row groups admitted, tasks dispatched.
+//! The last step of every command: queues due tasks, admits row groups, and dispatches tasks.
 
 use super::Pipeline;
 use crate::pipeline::event::SchedulerEventPayload;
@@ -11,7 +11,7 @@ use crate::task::Dispatched;
 use crate::time::Instant;
 
 impl Pipeline {
-    /// Pumps, unless a suspended worker goes first.
+    /// Pumps, unless suspended workers resume first.
     pub(super) fn pump(&mut self, now: Instant) {
         if !self.workers.defer_dispatch(&self.tasks) {
             self.pump_now(now);
@@ -59,7 +59,7 @@ impl Pipeline {
         }
     }
 
-    /// One tick of the control loop over row groups. Returns whether it admits more of them.
+    /// Runs one tick of the control loop for row groups. Returns whether its target grew.
     fn tick(&mut self) -> bool {
         let Self { row_groups, tasks, deferral, .. } = self;
         let sample = Sample {
@@ -104,8 +104,8 @@ impl Pipeline {
         }
     }
 
-    /// Queues, for every ordered column, the task that has the turn, if it is ready. O(ordered columns), and
-    /// once for each task that was passed.
+    /// Queues the task that has the turn in each ordered column, if it is ready. O(ordered columns) plus one
+    /// step for each task that is passed.
     pub(super) fn advance_cursors(&mut self) {
         if !self.lifecycle.is_running() {
             return;

@@ -1,11 +1,12 @@
-//! A row group that has nothing running or queued: its hooks, its salvage rounds and its checkpoint.
+//! The steps of a row group without running or queued tasks: its hooks, its salvage rounds and its
+//! checkpoint.
 //!
 //! ```text
 //! admitted --seeds done--> pre-batch hook --> the rest --nothing left--> post-batch hook --> checkpoint
 //! ```
 //!
-//! The hooks are called only if the configuration says so. While the answer of one is awaited, in a run that
-//! stops too, the row group has no other work, and the machine asks for no wake-up on its account.
+//! The hooks are called only if they are configured. While a hook is in progress, the row group has no other
+//! work, and sets no timer. This also applies to a run that stops.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -18,11 +19,13 @@ use crate::pipeline::report::StopReason;
 use crate::pipeline::row_group::{RoundTask, RowGroupPhase, Span};
 use crate::time::Instant;
 
-/// Commands: the answers of the host.
+/// Commands: the results that the host reports.
 impl Pipeline {
-    /// A pre-batch hook ended: with the rows to leave out, counted from 0 within the row group, in any order
-    /// and number; or it failed, as it did if there is no such row, and the run stops. Any other call changes
-    /// nothing.
+    /// Reports the result of a pre-batch hook.
+    ///
+    /// `Ok` contains the rows to leave out, counted from 0 within the row group, in any order. Duplicates are
+    /// allowed. The run stops if the hook failed, or if the row group does not have one of these rows. The
+    /// call has no effect if the hook of this row group is not in progress.
     pub fn pre_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<Vec<u32>, HookError>) {
         let now = self.clock.observe(now);
         let Some(group) = self.row_groups.in_phase(row_group, RowGroupPhase::PreBatch) else { return };
@@ -45,8 +48,10 @@ impl Pipeline {
         self.pump(now);
     }
 
-    /// A post-batch hook ended: its row group is saved next, or the run stops. Any other call changes
-    /// nothing.
+    /// Reports the result of a post-batch hook. If the hook succeeded, the row group is saved next.
+    /// Otherwise the run stops.
+    ///
+    /// The call has no effect if the hook of this row group is not in progress.
     pub fn post_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<(), HookError>) {
         let now = self.clock.observe(now);
         if self.row_groups.in_phase(row_group, RowGroupPhase::PostBatch).is_none() {
@@ -63,7 +68,10 @@ impl Pipeline {
         self.pump(now);
     }
 
-    /// A checkpoint ended: its row group is gone, or the run stops. Any other call changes nothing.
+    /// Reports the result of a checkpoint. If the checkpoint succeeded, the row group is removed. Otherwise
+    /// the run stops.
+    ///
+    /// The call has no effect if the checkpoint of this row group is not in progress.
     pub fn checkpoint_finished(&mut self, now: Instant, row_group: u32, result: Result<(), SaveError>) {
         let now = self.clock.observe(now);
         let Some(group) = self.row_groups.in_phase(row_group, RowGroupPhase::Saving) else { return };
@@ -88,9 +96,9 @@ impl Pipeline {
 
 /// Settling.
 impl Pipeline {
-    /// Moves a row group on once nothing of it is running or queued.
+    /// Starts the next step of a row group that has no running or queued task.
     pub(super) fn settle(&mut self, now: Instant, row_group: u32) {
-        // A row group is not done with a task whose turn has come.
+        // A task that has the turn in its ordered column must be queued before the row group counts as quiet.
         self.advance_cursors();
         self.begin_pre_batch(row_group);
         let Some(group) = self.row_groups.in_phase(row_group, RowGroupPhase::Open) else { return };
@@ -105,7 +113,7 @@ impl Pipeline {
         }
     }
 
-    /// Calls the pre-batch hook of a row group if its seeds are done and it was not called before.
+    /// Calls the pre-batch hook of a row group if its seeds are done and the hook was not called before.
     pub(super) fn begin_pre_batch(&mut self, row_group: u32) {
         let Some(group) = self.row_groups.get(row_group) else { return };
         if !self.lifecycle.is_running() || !group.is_ready_for_pre_batch() {
@@ -134,8 +142,8 @@ impl Pipeline {
         self.enqueue_ready(row_group);
     }
 
-    /// Gives a row group to its post-batch hook, if there is one, and then to its checkpoint. Rows that are
-    /// not complete by now are unmade.
+    /// Starts the post-batch hook of a row group, or its checkpoint if there is no hook. Rows that are not
+    /// complete at this time are unmade.
     fn start_checkpoint(&mut self, row_group: u32) {
         let Some(group) = self.row_groups.get(row_group) else { return };
         if !self.has_post_batch_hook {
@@ -151,7 +159,8 @@ impl Pipeline {
         self.row_groups.set_phase(row_group, RowGroupPhase::Saving);
     }
 
-    /// Ends a row group that is not saved. One whose hook or checkpoint failed is kept, to be read.
+    /// Ends a row group that is not saved. If its hook or checkpoint failed, it is kept so that it can be
+    /// read.
     fn discard(&mut self, row_group: u32, reason: DiscardReason) {
         let Some(group) = self.row_groups.get(row_group) else { return };
         let rows = group.rows_in() - group.rows_dropped();
@@ -167,20 +176,20 @@ impl Pipeline {
         }
     }
 
-    /// Ends a row group that is not complete and has no worker left.
+    /// Ends a row group that is not complete and has no worker left, in a stopping run.
     fn settle_stopped(&mut self, row_group: u32, mode: StopMode) {
         let Some(group) = self.row_groups.get(row_group) else { return };
-        // What was dropped is kept, too: it was tried, and a resumed run leaves it alone.
-        let has_anything = group.frontier().complete_rows() + group.rows_dropped() > 0;
+        // Dropped rows are saved too: a resumed run does not try them again.
+        let has_rows_to_save = group.frontier().complete_rows() + group.rows_dropped() > 0;
         let is_kept = mode == StopMode::DrainPartial && self.plan.keeps_parts() && !group.is_gated();
-        if is_kept && has_anything {
+        if is_kept && has_rows_to_save {
             return self.start_checkpoint(row_group);
         }
         self.discard(row_group, DiscardReason::Stopped);
     }
 }
 
-/// The rows, if the row group has all of them.
+/// Returns the rows, or an error if the row group does not have all of them.
 fn check_rows(rows: Vec<u32>, count: u32) -> Result<Vec<u32>, HookError> {
     match rows.iter().find(|row| **row >= count) {
         Some(row) => Err(HookError(format!("it left out row {row}, counted from 0, of a row group of {count} rows"))),

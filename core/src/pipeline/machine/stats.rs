@@ -1,4 +1,4 @@
-//! What there is to read of a run. Nothing here changes anything.
+//! Queries of the figures of a run. They change nothing.
 
 use super::Pipeline;
 use crate::pipeline::outcome::FinishedRowGroup;
@@ -10,7 +10,7 @@ use crate::task::Blocked;
 
 /// Figures of the run.
 impl Pipeline {
-    /// Where the run stands. O(columns + admitted row groups).
+    /// Returns the progress of the run. O(columns + admitted row groups).
     #[must_use]
     pub fn progress(&self) -> Progress {
         let pending = self.row_groups.pending();
@@ -36,59 +36,63 @@ impl Pipeline {
         }
     }
 
-    /// What the run did; `None` until it has ended and every lease is back.
+    /// Returns the result of the run, or `None` until it has ended and all leases are released.
     #[must_use]
     pub fn report(&self) -> Option<&RunReport> {
         self.lifecycle.report()
     }
 
-    /// The row groups whose checkpoint failed, as they were handed out.
+    /// Returns the row groups whose post-batch hook or checkpoint failed, as they were passed to it.
     pub fn unsaved(&self) -> impl Iterator<Item = FinishedRowGroup> {
         let unsaved = self.row_groups.active().iter().filter(|group| group.phase() == RowGroupPhase::Unsaved);
         unsaved.map(RowGroup::finished)
     }
 
-    /// The rows of a row group in work that were not dropped, counted from 0 within it, ascending: those that
-    /// a task for the whole row group makes. None of any other row group.
+    /// Returns the rows of an active row group that were not dropped, counted from 0 within it, ascending.
+    ///
+    /// These are the rows that a task for the whole row group computes. The iterator is empty for any other
+    /// row group.
     pub fn live_rows(&self, row_group: u32) -> impl Iterator<Item = u32> {
         let group = self.row_groups.get(row_group);
         group.into_iter().flat_map(|group| (0..group.span().rows).filter(|row| group.frontier().is_live(*row)))
     }
 
-    /// Task leases that are out: one for each worker that has not answered.
+    /// Returns the number of task leases: one for each worker that has not ended.
     #[must_use]
     pub fn active_leases(&self) -> usize {
         self.tasks.tasks().active_leases()
     }
 
-    /// Tasks that are ready and wait for a lease.
+    /// Returns the number of tasks that are ready and wait for a task lease.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.tasks.tasks().queued()
     }
 
-    /// How often `now` went backwards. It was clamped to the latest seen.
+    /// Returns how often `now` went backwards. Such a value is replaced by the latest instant so far.
     #[must_use]
     pub fn clock_regressions(&self) -> u64 {
         self.clock.regressions()
     }
 
-    /// Every resource of the task stage: name, leased, limit.
+    /// Returns the name, the leased amount and the limit of every task resource.
     pub fn usage(&self) -> impl Iterator<Item = (&str, u32, u32)> {
         self.tasks.tasks().usage()
     }
 
-    /// Why no queued task is started: what binds, with its figures, and how many fairness groups it keeps.
-    /// Empty heads say that nothing but the next command is missing. O(groups).
+    /// Returns why no queued task is started, and the number of fairness groups that each reason affects.
+    ///
+    /// If `heads` is empty, no condition prevents the queued tasks from starting with the next command.
+    /// O(groups).
     #[must_use]
     pub fn blocked(&self) -> Blocked {
         self.tasks.tasks().explain()
     }
 }
 
-/// What a person watches: see [`Pipeline::columns`] and [`Pipeline::groups`].
+/// Figures by column and by fairness group.
 impl Pipeline {
-    /// How the tasks of each column stand, in the order of definition.
+    /// Returns the state of the tasks of each column, in the order of definition.
     pub fn columns(&self) -> impl Iterator<Item = ColumnStats> {
         let queued = self.row_groups.counts().queued();
         let tallied = self.tally.columns().iter().zip(queued).zip(self.workers.suspended_by_column());
@@ -102,8 +106,7 @@ impl Pipeline {
         })
     }
 
-    /// The fairness groups in order of first mention by a column, each with the first of its columns.
-    /// O(columns).
+    /// Returns the state of each fairness group, in the order in which columns mention them. O(columns).
     pub fn groups(&self) -> impl Iterator<Item = GroupStats> {
         let distinct = (0..).map(ColumnId).zip(self.tasks.routes()).scan(0, |known, (column, route)| {
             let is_new = route.group_index == *known;
@@ -123,8 +126,8 @@ impl Pipeline {
         })
     }
 
-    /// What queued tasks want of each resource of the task stage, in the order of [`Pipeline::usage`].
-    /// O(resources x demands).
+    /// Returns the sum of the demands of queued tasks for each task resource, in the order of
+    /// [`Pipeline::usage`]. O(resources x demands).
     pub fn demand(&self) -> impl Iterator<Item = u64> {
         (0..self.tasks.tasks().usage().count()).map(|resource| self.tasks.tasks().queued_demand(resource))
     }

@@ -1,4 +1,4 @@
-//! How the run stops and ends: see [`lifecycle`](crate::pipeline::lifecycle) for the rules.
+//! How the run stops and ends. The rules are in [`lifecycle`](crate::pipeline::lifecycle).
 
 use alloc::format;
 use alloc::string::String;
@@ -43,12 +43,12 @@ impl Pipeline {
         self.row_groups.discard_waiting(&self.plan);
     }
 
-    /// Ends the run when nothing is left, or when nothing can move what is left.
+    /// Ends the run if nothing is left, and stops it if the remaining work cannot continue.
     pub(super) fn conclude(&mut self, now: Instant) {
         if self.lifecycle.is_running() {
             if self.row_groups.is_exhausted() {
                 match self.unavailable.take() {
-                    // It was closed to further row groups, and what it had in work is done or dropped.
+                    // A parked task has closed the run to further row groups, and no admitted one is left.
                     Some(group) if self.rows_not_started() > 0 => {
                         self.stop(StopReason::ProviderUnavailable { group }, StopMode::DrainPartial);
                     }
@@ -57,7 +57,7 @@ impl Pipeline {
                         return self.finish(now, reason);
                     }
                 }
-            } else if self.is_still() && self.row_groups.counts().delayed() == 0 {
+            } else if self.is_idle() && self.row_groups.counts().delayed() == 0 {
                 let reason = match self.unavailable.take() {
                     Some(group) => StopReason::ProviderUnavailable { group },
                     None => StopReason::Stuck { why: self.why_stuck() },
@@ -67,21 +67,21 @@ impl Pipeline {
         }
         if let RunState::Stopping(_) = self.lifecycle.state() {
             self.settle_quiet(now);
-            if self.is_still() {
+            if self.is_idle() {
                 let reason = self.lifecycle.take_reason(StopReason::Cancelled);
                 self.finish(now, reason);
             }
         }
     }
 
-    /// Rows of row groups that were not admitted.
+    /// Returns the number of rows in row groups that were not admitted.
     fn rows_not_started(&self) -> u64 {
         let pending = self.row_groups.pending();
         pending.rows() - pending.done_rows() - self.tally.rows_in()
     }
 
-    /// Whether nothing is under way: no worker, no hook, no checkpoint.
-    fn is_still(&self) -> bool {
+    /// Returns whether no worker, hook or checkpoint is in progress.
+    fn is_idle(&self) -> bool {
         self.workers.len() == 0 && self.row_groups.handed_out() == 0
     }
 
@@ -108,8 +108,8 @@ impl Pipeline {
     }
 
     fn finish(&mut self, now: Instant, stop: StopReason) {
-        debug_assert_eq!(self.tasks.tasks().active_leases(), 0, "leases in = leases out");
-        debug_assert_eq!(self.tasks.tasks().queued(), 0, "nothing is queued when nothing is in work");
+        debug_assert_eq!(self.tasks.tasks().active_leases(), 0, "every lease is released");
+        debug_assert_eq!(self.tasks.tasks().queued(), 0, "no task is queued when no row group is active");
         self.tally.check();
         self.lifecycle.finish(self.report_at(now, stop));
         if self.emitter.is_on() {
@@ -118,7 +118,7 @@ impl Pipeline {
         self.effects.push_back(Effect::Finished);
     }
 
-    /// What the run has done by `now`, as if it had stopped then for that reason.
+    /// Returns a report of the run up to `now`, with the given stop reason.
     pub(crate) fn report_at(&self, now: Instant, stop: StopReason) -> RunReport {
         let (tally, pending) = (&self.tally, self.row_groups.pending());
         let columns = self.plan.columns().iter().zip((0..).map(ColumnId));

@@ -1,13 +1,13 @@
-//! Workers that hold nothing while they wait for a request lease.
+//! Workers that hold no task resources while they wait for a request lease.
 //!
-//! The pipeline is the [`TaskResources`] of yielding requests: it gives a [`TaskToken`] to the workers of
-//! columns that yield, takes back what they hold when request admission says so, and gives it again when it
-//! is their turn.
+//! The pipeline is the [`TaskResources`] of requests that yield. It gives a [`TaskToken`] to each worker. If
+//! the column of the worker yields, request admission can release the task resources of the worker, and
+//! acquire them again together with the request lease.
 //!
-//! Suspended workers go before new ones. While one of them could have what it needs, the pipeline starts
-//! nothing, and [`Pipeline::is_waiting_for_suspended`] returns so. A driver of both machines calls
-//! [`Pipeline::settle_with`] after each command of either, before anything else happens; it joins the two
-//! decisions into one.
+//! Suspended workers have priority over new ones. While the resources of a suspended worker are available,
+//! the pipeline dispatches nothing, and [`Pipeline::is_waiting_for_suspended`] returns true. A driver that
+//! owns both machines calls [`Pipeline::settle_with`] after each command of either one, before any other
+//! command. This call lets suspended workers resume, and then resumes dispatching.
 
 use alloc::string::String;
 
@@ -22,14 +22,15 @@ use crate::request::{RequestAdmission, RequestPressure, ResourceId};
 use crate::time::Instant;
 use crate::yielding::{TaskResources, TaskToken};
 
-/// Yielding while waiting.
+/// Yielding.
 impl Pipeline {
-    /// Lets the tasks make their calls through a controller of requests. Call it before the run starts. `run`
-    /// is its number among those that share the controller; `calls` names the resources of the task stage
-    /// that stand for a request resource, each with that resource.
+    /// Lets the tasks make their calls through a request controller. Call it before the run starts.
     ///
-    /// From now on its tasks come with a [`TaskToken`], [`Pipeline::update_pressure`] has calls to
-    /// sample, and failures that may pass are judged by request resource instead of by fairness group.
+    /// `run` is the number of this run among the runs that share the controller. `calls` contains the name of
+    /// each task resource that represents a request resource, with that request resource.
+    ///
+    /// After this call, tasks have a [`TaskToken`], [`Pipeline::update_pressure`] samples the given calls,
+    /// and retryable failures are judged by request resource instead of by fairness group.
     pub fn call_through(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
         self.workers.call_through(run, calls);
         self.targets = CallTargets::new(&self.plan, &self.tasks, self.workers.calls());
@@ -38,16 +39,16 @@ impl Pipeline {
         self.health.watch(self.targets.len());
     }
 
-    /// The request resources that stand behind resources of the task stage, as given to
-    /// [`Pipeline::call_through`].
+    /// Returns the task resources that represent request resources, as passed to [`Pipeline::call_through`].
     #[must_use]
     pub fn calls(&self) -> &[(String, ResourceId)] {
         self.workers.calls()
     }
 
-    /// Samples which calls would have to wait. Call it before every command: tasks that would only wait are
-    /// then passed over while others could call at once. O(request resources), nothing where there is only
-    /// one.
+    /// Samples which calls would have to wait. Call it before every command.
+    ///
+    /// Tasks whose call would have to wait are then passed over while other tasks could make their calls at
+    /// once. O(request resources). It does nothing if there is only one request resource.
     pub fn update_pressure(&mut self, now: Instant, admission: &RequestAdmission) {
         for call in 0..self.calls_to_sample() {
             let pressure = admission.pressure(now, self.workers.calls()[call].1);
@@ -55,28 +56,29 @@ impl Pipeline {
         }
     }
 
-    /// The calls that [`Pipeline::update_pressure`] samples: none if a task has no other call to prefer.
+    /// Returns how many calls [`Pipeline::update_pressure`] samples: none if there is only one call.
     pub(crate) fn calls_to_sample(&self) -> usize {
         let calls = self.workers.calls().len();
         if calls > 1 { calls } else { 0 }
     }
 
-    /// Takes the pressure on one of its calls into account from the next command on. Returns whether it
-    /// changed.
+    /// Sets the pressure on one call, which applies from the next command on. Returns whether it changed.
     pub(crate) fn update_call_pressure(&mut self, call: usize, pressure: Option<RequestPressure>) -> bool {
         let Self { workers, tasks, .. } = self;
         let call = workers.calls().get(call);
         call.is_some_and(|(resource, _)| tasks.set_request_pressure(resource, pressure))
     }
 
-    /// Lets those suspended workers resume whose turn it is, then does what the pipeline has left undone for
-    /// their sake.
+    /// Lets suspended workers resume in their order, and then resumes the dispatching that waited for them.
     ///
-    /// For the one run of a controller. Where several share one, call
-    /// [`resume_yielded`](RequestAdmission::resume_yielded) with task resources that tell the runs apart,
-    /// after [`reject_stopping`](RequestAdmission::reject_stopping) where [`Pipeline::take_stop`] says so,
-    /// and then [`Pipeline::resume_dispatch`] of each run. Call it after every command of either machine; it
-    /// does nothing unless one of them has something to do.
+    /// Call it after every command of either machine. It does nothing if neither machine has pending work. It
+    /// is for a controller with one run. If several runs share a controller, do these steps instead:
+    ///
+    /// 1. For each run, if [`Pipeline::take_stop`] returns true, call
+    ///    [`reject_stopping`](RequestAdmission::reject_stopping).
+    /// 2. Call [`resume_yielded`](RequestAdmission::resume_yielded). As in step 1, pass task resources that
+    ///    distinguish the runs.
+    /// 3. Call [`Pipeline::resume_dispatch`] of each run.
     pub fn settle_with(&mut self, now: Instant, admission: &mut RequestAdmission) {
         if self.take_stop() {
             admission.reject_stopping(now, self);
@@ -87,20 +89,21 @@ impl Pipeline {
         }
     }
 
-    /// Whether the run has begun to stop since this was last asked: then
-    /// [`reject_stopping`](RequestAdmission::reject_stopping) is due, so that none of its workers begins a
-    /// call.
+    /// Returns whether the run has begun to stop since the last call.
+    ///
+    /// If it returns true, call [`reject_stopping`](RequestAdmission::reject_stopping), so that no worker of
+    /// the run starts a call.
     pub fn take_stop(&mut self) -> bool {
         self.workers.take_stop()
     }
 
-    /// Whether the pipeline has left its own work undone because a suspended worker could have what it needs.
+    /// Returns whether dispatching is pending because the resources of a suspended worker may be available.
     #[must_use]
     pub fn is_waiting_for_suspended(&self) -> bool {
         self.workers.is_dispatch_pending()
     }
 
-    /// Does what was left undone, with what the suspended workers did not take.
+    /// Resumes pending dispatching, with the resources that the suspended workers did not acquire.
     pub fn resume_dispatch(&mut self, now: Instant) {
         if self.workers.take_pending_dispatch() {
             let now = self.clock.observe(now);
@@ -108,20 +111,20 @@ impl Pipeline {
         }
     }
 
-    /// Whether a worker holds nothing while it waits for a request lease.
+    /// Returns whether a worker holds no task resources while it waits for a request lease.
     #[must_use]
     pub fn is_suspended(&self, worker: WorkerId) -> bool {
         self.workers.is_suspended(worker.key(), &self.tasks)
     }
 
-    /// How often a worker gave back what it held.
+    /// Returns how often a worker has yielded.
     #[must_use]
     pub fn yields(&self) -> u64 {
         self.workers.yield_count()
     }
 }
 
-/// The tokens are taken to be of this run: a driver of several runs tells them apart.
+/// The tokens must belong to this run. A driver of several runs passes each token to the right run.
 impl TaskResources for Pipeline {
     fn suspend(&mut self, now: Instant, token: &TaskToken) -> bool {
         let now = self.clock.observe(now);
@@ -141,7 +144,7 @@ impl TaskResources for Pipeline {
                 self.emit_worker(now, key, SchedulerEventPayload::TaskResumed { worker: WorkerId(token.worker) });
                 true
             }
-            Err(holds_it) => holds_it,
+            Err(is_held) => is_held,
         }
     }
 
@@ -156,7 +159,7 @@ impl TaskResources for Pipeline {
     }
 
     fn is_stopping(&self, _: SlotKey) -> bool {
-        // A worker that is aborted withdraws its request by itself, and hears of no rejection.
+        // An aborted worker withdraws its request itself, so its requests are not rejected.
         matches!(self.lifecycle.state(), RunState::Stopping(mode) if mode != StopMode::Abort)
     }
 

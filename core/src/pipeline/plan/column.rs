@@ -1,4 +1,4 @@
-//! A column as it is defined.
+//! The definition of one column.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -10,30 +10,31 @@ use crate::task::TaskGroup;
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Column {
-    /// Its name, unique in the plan.
+    /// The name, unique in the plan.
     pub name: String,
-    /// Further columns that the same generator fills; downstreams may name them.
+    /// Further columns that the same generator fills. Downstream columns may name them as upstreams.
     pub also_fills: Vec<String>,
-    /// How it is made.
+    /// Whether one task computes the column for a single row or for a whole row group.
     pub strategy: Strategy,
-    /// Columns that must be complete before, by name. Naming one twice is the same as naming it once.
+    /// The names of the columns that must be complete before this one. Duplicates have no effect.
     pub upstreams: Vec<String>,
-    /// The fairness group its tasks queue in.
+    /// The fairness group in which the tasks of this column are queued.
     pub group: TaskGroup,
-    /// What one task holds while it runs: `(resource, amount)`.
+    /// The resources that one task holds while it runs, as `(resource, amount)`.
     pub demand: Vec<(String, u32)>,
-    /// Whether its tasks depend on each other: see [`Column::ordered`]. Default no.
+    /// Whether the tasks run one at a time, in row order. See [`Column::ordered`]. Default: false.
     pub ordered: bool,
-    /// Whether it is skipped where an upstream is: see [`Column::skip_with_upstream`]. Default no.
+    /// Whether the column is skipped where an upstream is. See [`Column::skip_with_upstream`]. Default:
+    /// false.
     pub skips_with_upstream: bool,
-    /// Whether its workers give back what they hold while they wait for a request lease: see
-    /// [`Column::yields`]. Default `None`: if its group is a model's.
+    /// Whether workers release their task resources while they wait for a request lease. See
+    /// [`Column::yields`]. Default: `None`, which means true unless the group is local.
     #[cfg_attr(feature = "serde", serde(default))]
     pub yields: Option<bool>,
 }
 
 impl Column {
-    /// A column with no upstream, in a local fairness group of its own, that demands nothing in particular.
+    /// Creates a column with no upstreams and no demand, in a local fairness group of its own.
     #[must_use]
     pub fn new(name: &str, strategy: Strategy) -> Self {
         let group = TaskGroup::local(name);
@@ -52,7 +53,7 @@ impl Column {
         }
     }
 
-    /// Adds an upstream.
+    /// Adds an upstream column.
     #[must_use]
     pub fn with_upstream(mut self, name: &str) -> Self {
         self.upstreams.push(name.to_string());
@@ -80,20 +81,22 @@ impl Column {
         self
     }
 
-    /// Makes the order of its tasks a promise: they run one at a time, in the order of the row groups, and of
-    /// the rows within one. A task that has to be tried again keeps its turn; one that is dropped passes it
-    /// on.
+    /// Makes the tasks of this column run one at a time, in the order of row groups and of rows within each.
+    ///
+    /// A task that is retried keeps its turn. A dropped task passes its turn to the next one.
     #[must_use]
     pub fn ordered(mut self) -> Self {
         self.ordered = true;
         self
     }
 
-    /// Says what it does where an upstream is [skipped](crate::pipeline::TaskOutcome::Skipped): it is skipped
-    /// too, without a worker, once all its upstreams are complete; or (the default) it runs as if the
-    /// upstream had been made.
+    /// Sets whether the column is skipped where an upstream is
+    /// [skipped](crate::pipeline::TaskOutcome::Skipped).
     ///
-    /// A column for whole row groups is skipped with an upstream for whole row groups, never with single
+    /// If `skip` is true, a task of this column is skipped without a worker once all its upstreams are
+    /// complete. If it is false (the default), the task runs as if the skipped upstream had been computed.
+    ///
+    /// A column for whole row groups is skipped only with an upstream for whole row groups, never with single
     /// cells.
     #[must_use]
     pub fn skip_with_upstream(mut self, skip: bool) -> Self {
@@ -101,9 +104,10 @@ impl Column {
         self
     }
 
-    /// Says whether its workers give back what they hold while they wait for a request lease, and take it
-    /// again together with that: see [`yielding`](crate::yielding). A provider that pauses then keeps no
-    /// worker slot from others.
+    /// Sets whether workers of this column release their task resources while they wait for a request lease.
+    ///
+    /// The resources are acquired again together with the request lease: see [`yielding`](crate::yielding). A
+    /// paused provider then occupies no worker slot that other tasks could use.
     #[must_use]
     pub fn yields(mut self, yields: bool) -> Self {
         self.yields = Some(yields);

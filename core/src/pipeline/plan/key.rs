@@ -1,4 +1,4 @@
-//! The one recipe for a task's id.
+//! The encoding of a task's id as one 64-bit number.
 //!
 //! ```text
 //! 63            36 35       24 23            0
@@ -13,7 +13,7 @@ const COLUMN_BITS: u32 = 12;
 const ROW_BITS: u32 = 24;
 const WHOLE_GROUP: u64 = (1 << ROW_BITS) - 1;
 
-/// Which task: a column for one row of a row group, or for the whole group (`row` is `None`).
+/// The key of a task: a column for one row of a row group, or for the whole group if `row` is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TaskKey {
     pub(crate) row_group: u32,
@@ -21,23 +21,23 @@ pub(crate) struct TaskKey {
     pub(crate) row: Option<u32>,
 }
 
-/// A task within a row group: the column, and the row of a cell.
+/// The key of a task within its row group: the column, and the row of a cell.
 pub(crate) type LocalKey = (ColumnId, Option<u32>);
 
 impl TaskKey {
-    /// The key without the row group.
+    /// Returns the key without the row group.
     pub(crate) fn local(self) -> LocalKey {
         (self.column, self.row)
     }
 
-    /// The key as an item id of the queue. Distinct for all keys within the bounds that construction
-    /// enforces.
+    /// Encodes the key as an item id of the queue. The ids are distinct for all keys within the limits that
+    /// [`PlanBuilder`](super::PlanBuilder) and [`PipelineConfig`](crate::pipeline::PipelineConfig) enforce.
     pub(crate) fn to_bits(self) -> u64 {
         let row = self.row.map_or(WHOLE_GROUP, u64::from);
         u64::from(self.row_group) << (COLUMN_BITS + ROW_BITS) | u64::from(self.column.0) << ROW_BITS | row
     }
 
-    /// The key that [`TaskKey::to_bits`] turned into `bits`.
+    /// Decodes a key that [`TaskKey::to_bits`] encoded.
     pub(crate) fn from_bits(bits: u64) -> Self {
         let row = bits & WHOLE_GROUP;
         Self {
@@ -54,7 +54,7 @@ mod tests {
     use crate::pipeline::{MAX_COLUMNS, MAX_ROW_GROUP_SIZE, MAX_ROW_GROUPS};
 
     #[test]
-    fn every_key_within_the_bounds_survives_the_trip_through_one_number() {
+    fn every_key_within_the_limits_is_decoded_from_its_bits() {
         for row_group in [0, 1, MAX_ROW_GROUPS - 1] {
             for column in [0, 1, MAX_COLUMNS as u32 - 1] {
                 for row in [None, Some(0), Some(7), Some(MAX_ROW_GROUP_SIZE - 1)] {

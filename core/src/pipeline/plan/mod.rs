@@ -1,8 +1,8 @@
-//! The columns of a run and the order in which they can be made.
+//! The columns of a run and the order in which they can be computed.
 //!
-//! [`PlanBuilder`] takes columns in any order; [`PlanBuilder::build`] resolves every name once, refuses what
-//! cannot work, and fixes one topological order: among the columns whose upstreams are placed, the first
-//! defined comes first.
+//! [`PlanBuilder`] accepts columns in any order. [`PlanBuilder::build`] resolves every name once, rejects
+//! invalid plans, and computes one topological order. Among the columns whose upstreams are already placed,
+//! the column that was defined first comes first.
 
 mod column;
 pub(crate) mod key;
@@ -17,56 +17,58 @@ pub use column::Column;
 use crate::map::Map;
 use order::{index_names, resolve_upstreams, topological_order};
 
-/// The largest number of columns in a plan, and so of fairness groups in a pipeline: a column is in one.
+/// The largest number of columns in a plan. Each column is in one fairness group, so it also limits the
+/// fairness groups of a pipeline.
 pub const MAX_COLUMNS: usize = 1 << 12;
 
-/// Why a set of columns is not a plan.
+/// The error when a set of columns is not a valid plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// No column at all.
+    /// There is no column.
     #[error("a plan needs at least one column")]
     Empty,
-    /// More than [`MAX_COLUMNS`].
+    /// There are more than [`MAX_COLUMNS`] columns.
     #[error("{count} columns; a plan has at most {MAX_COLUMNS}")]
     TooManyColumns {
-        /// How many there were.
+        /// The number of columns.
         count: usize,
     },
-    /// A column, or one that it also fills, has an empty name.
+    /// A column has an empty name, or also fills a column with an empty name.
     #[error("column number {position} (counted from 1) has an empty name or fills a column with an empty name")]
     EmptyName {
-        /// Its place in the order of definition, from 1.
+        /// The position of the column in the order of definition, counted from 1.
         position: usize,
     },
-    /// Two columns, or one and another's `also_fills`, have the same name.
+    /// A name occurs twice among the names and the `also_fills` lists of all columns.
     #[error("column `{name}` is defined twice")]
     DuplicateColumn {
-        /// The name.
+        /// The duplicate name.
         name: String,
     },
-    /// An upstream that no column fills.
+    /// No column fills an upstream.
     #[error("column `{column}` needs `{upstream}`, which no column fills{}", did_you_mean(suggestion.as_deref()))]
     UnknownUpstream {
-        /// The column that names it.
+        /// The column that names the upstream.
         column: String,
-        /// What it named.
+        /// The name of the upstream.
         upstream: String,
-        /// The nearest name there is, when one is near.
+        /// The most similar known name, if one is similar enough.
         suggestion: Option<String>,
     },
-    /// A from-scratch column makes the rows, so there are no cells before it.
+    /// A from-scratch column has a cell column as its upstream. A from-scratch column creates the rows, so no
+    /// cell can exist before it.
     #[error("column `{column}` makes rows from scratch and cannot need `{upstream}`, which is made cell by cell")]
     CellBeforeFromScratch {
         /// The from-scratch column.
         column: String,
-        /// Its cell upstream, as it was named.
+        /// The name of the cell upstream, as the column gives it.
         upstream: String,
     },
-    /// Columns that need each other.
+    /// Columns depend on each other in a cycle.
     #[error("columns need each other in a cycle: {}", cycle_text(names))]
     Cycle {
-        /// The columns on the cycle; each one is an upstream of the next, and the last of the first.
+        /// The columns on the cycle. Each one is an upstream of the next, and the last one of the first.
         names: Vec<String>,
     },
 }
@@ -80,27 +82,28 @@ fn cycle_text(names: &[String]) -> String {
     closed.join(" -> ")
 }
 
-/// Collects the columns of a plan.
+/// Builds a [`Plan`] from columns.
 #[derive(Clone, Debug, Default)]
 pub struct PlanBuilder {
     columns: Vec<Column>,
 }
 
 impl PlanBuilder {
-    /// No columns yet.
+    /// Creates a builder with no columns.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a column. Upstreams may be added later.
+    /// Adds a column. Its upstreams may be added later.
     #[must_use]
     pub fn column(mut self, column: Column) -> Self {
         self.columns.push(column);
         self
     }
 
-    /// Checks and orders the columns. O(columns + edges), and once more for an error's suggestion.
+    /// Checks the columns and puts them in topological order. O(columns + edges). An
+    /// [`UnknownUpstream`](PlanError::UnknownUpstream) error also costs one comparison with each name.
     pub fn build(self) -> Result<Plan, PlanError> {
         let columns = self.columns;
         if columns.is_empty() {
@@ -136,63 +139,65 @@ impl PlanBuilder {
     }
 }
 
-/// Checked columns: no cycle, every name known and unique.
+/// A checked set of columns: it has no cycle, and every name is known and unique.
 #[derive(Clone, Debug)]
 pub struct Plan {
     columns: Vec<Column>,
-    /// Name to the column that fills it.
+    /// Maps each name to the column that fills it.
     fillers: Map<String, ColumnId>,
     upstreams: Vec<Vec<ColumnId>>,
     downstreams: Vec<Vec<ColumnId>>,
     order: Vec<ColumnId>,
-    /// Each column's place among `whole` or among `cells`.
+    /// The position of each column in `whole` or in `cells`.
     ranks: Vec<usize>,
-    /// The columns made once per row group, in topological order.
+    /// The columns computed once per row group, in topological order.
     whole: Vec<ColumnId>,
-    /// The columns made cell by cell, in topological order.
+    /// The columns computed cell by cell, in topological order.
     cells: Vec<ColumnId>,
     seeds: Vec<bool>,
 }
 
 impl Plan {
-    /// The columns in the order of definition.
+    /// Returns the columns in the order of definition.
     #[must_use]
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// One column; `None` for the id of another plan that this one has no column for.
+    /// Returns one column, or `None` if the id comes from another plan and has no column here.
     #[must_use]
     pub fn column(&self, id: ColumnId) -> Option<&Column> {
         self.columns.get(id.index())
     }
 
-    /// The column that fills `name`: the column of that name, or the one that also fills it.
+    /// Returns the column that fills `name`: the column of that name, or the column that also fills it.
     #[must_use]
     pub fn column_id(&self, name: &str) -> Option<ColumnId> {
         self.fillers.get(name).copied()
     }
 
-    /// The columns in an order in which each comes after all of its upstreams.
+    /// Returns the columns in topological order: each column comes after all its upstreams.
     #[must_use]
     pub fn order(&self) -> &[ColumnId] {
         &self.order
     }
 
-    /// The distinct columns that `id` waits for; empty for an id this plan has no column for.
+    /// Returns the distinct upstreams of `id`. The slice is empty if this plan has no column for the id.
     #[must_use]
     pub fn upstreams(&self, id: ColumnId) -> &[ColumnId] {
         self.upstreams.get(id.index()).map_or(&[], Vec::as_slice)
     }
 
-    /// The distinct columns that wait for `id`; empty for an id this plan has no column for.
+    /// Returns the distinct downstreams of `id`. The slice is empty if this plan has no column for the id.
     #[must_use]
     pub fn downstreams(&self, id: ColumnId) -> &[ColumnId] {
         self.downstreams.get(id.index()).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether no row depends on the others of its row group: every column is made from scratch or cell by
-    /// cell. A run that stops then saves row groups in part, and a later one makes just their [missing
+    /// Returns whether rows are independent of the other rows of their row group.
+    ///
+    /// This is true if no column has the strategy [`Strategy::FullColumn`]. A run that stops then saves row
+    /// groups in part, and a later run computes only their [missing
     /// rows](crate::pipeline::PipelineConfig::missing_rows).
     #[must_use]
     pub fn keeps_parts(&self) -> bool {
@@ -203,8 +208,8 @@ impl Plan {
         self.columns[id.index()].strategy == Strategy::Cell
     }
 
-    /// Whether the column is made for whole row groups and needs no cell, not even through others: it comes
-    /// before the pre-batch hook.
+    /// Returns whether the column is a seed: it is computed for whole row groups and depends on no cell,
+    /// directly or through other columns. Seeds run before the pre-batch hook.
     pub(crate) fn is_seed(&self, id: ColumnId) -> bool {
         self.seeds[id.index()]
     }

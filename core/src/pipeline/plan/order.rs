@@ -1,4 +1,4 @@
-//! Resolves the names of columns, and puts the columns in order.
+//! Resolves the names of upstreams, and computes the topological order of the columns.
 
 use alloc::collections::{BTreeSet, BinaryHeap};
 use alloc::string::String;
@@ -8,7 +8,7 @@ use core::cmp::Reverse;
 use super::{Column, ColumnId, PlanError, Strategy};
 use crate::map::Map;
 
-/// The column that fills each name.
+/// Maps each name to the column that fills it.
 pub(super) fn index_names(columns: &[Column]) -> Result<Map<String, ColumnId>, PlanError> {
     let mut fillers = Map::default();
     for (id, column) in (0..).map(ColumnId).zip(columns) {
@@ -24,7 +24,7 @@ pub(super) fn index_names(columns: &[Column]) -> Result<Map<String, ColumnId>, P
     Ok(fillers)
 }
 
-/// The distinct upstreams of each column, by their ids.
+/// Returns the distinct upstreams of each column as ids, in ascending order.
 pub(super) fn resolve_upstreams(
     columns: &[Column],
     fillers: &Map<String, ColumnId>,
@@ -51,7 +51,8 @@ pub(super) fn resolve_upstreams(
     Ok(resolved)
 }
 
-/// Kahn's algorithm, the smallest id first; or the columns of one cycle, each an upstream of the next.
+/// Returns the columns in topological order (Kahn's algorithm, smallest id first), or the columns of one
+/// cycle as an error. Each column of the cycle is an upstream of the next.
 pub(super) fn topological_order(
     upstreams: &[Vec<ColumnId>],
     downstreams: &[Vec<ColumnId>],
@@ -69,7 +70,8 @@ pub(super) fn topological_order(
             }
         }
     }
-    // A column that was not placed has an upstream that was not placed: following those must come round.
+    // A column that was not placed has an upstream that was not placed, so following these upstreams ends in
+    // a cycle.
     let blocked_upstream = |id: ColumnId| upstreams[id.index()].iter().copied().find(|up| missing[up.index()] > 0);
     let Some(start) = ids().find(|id| missing[id.index()] > 0) else {
         return Ok(order);
@@ -91,8 +93,8 @@ pub(super) fn topological_order(
     Err(path)
 }
 
-/// The name that differs least from `wanted`, if by no more than a third of its length; the first defined of
-/// equals.
+/// Returns the name with the smallest edit distance to `wanted`, if the distance is at most a third of its
+/// length. Among equal distances, the name defined first is returned.
 fn nearest_name(columns: &[Column], asking: &Column, wanted: &str) -> Option<String> {
     let tolerance = (wanted.chars().count() / 3).max(1);
     columns
@@ -105,7 +107,7 @@ fn nearest_name(columns: &[Column], asking: &Column, wanted: &str) -> Option<Str
         .map(|(_, name)| name.clone())
 }
 
-/// Levenshtein distance in characters. O(a * b).
+/// Returns the Levenshtein distance in characters. O(a * b).
 fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,13 +1,13 @@
-//! When a failed task is tried again.
+//! Decides when a failed task is retried.
 //!
-//! | the failure | what happens |
-//! | --- | --- |
-//! | rate limited, admission timeout | *delayed*: queued again after `max(retry_floor, retry_after)`, as often as it takes |
-//! | any other retryable failure | *deferred* to the next round of its row group, and until its backoff or `retry_after` is over; dropped when its retries are used up |
+//! - After a rate limit or an admission timeout, the task is *delayed*: it is queued again after
+//!   `max(retry_floor, retry_after)`, without a limit on the number of retries.
+//! - After any other retryable failure, the task is *deferred*: it waits for the next salvage round of its
+//!   row group, and until its backoff and `retry_after` are over. It is dropped when its retries are used up.
 //!
-//! A round begins when no worker has a task of the row group and none is queued, so that retries come behind
-//! the fresh work of their row group; delayed tasks do not hold it up. The backoff is 1, 2, 4, ... s, up to a
-//! minute, and up to a fifth longer or shorter, so that what failed together does not come back together.
+//! A round begins when no worker has a task of the row group and none is queued. Retries therefore run after
+//! the fresh work of their row group. Delayed tasks do not hold up a round. The backoff is 1, 2, 4, ... s, up
+//! to a minute. It varies by up to a fifth, so that tasks that failed together are not retried together.
 
 use core::hash::Hasher;
 
@@ -21,26 +21,27 @@ use crate::timer_queue::TimerQueue;
 /// The settings of retries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryPolicy {
-    /// The number of the run, which makes its jitter differ from that of another.
+    /// The number of the run. It makes the jitter of two runs differ.
     pub(crate) run: u64,
     pub(crate) retries: u32,
     pub(crate) floor: Duration,
     pub(crate) ceiling: Duration,
 }
 
-/// What becomes of a task whose failure is not final.
+/// What happens to a task after a failure that is not permanent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RetryDecision {
-    /// Queue it again at an instant.
+    /// Queue the task again at an instant.
     Delay { until: Instant },
-    /// Keep it for the next salvage round of its row group, and until an instant at least.
+    /// Keep the task for the next salvage round of its row group, and at least until an instant.
     Defer { not_before: Instant },
-    /// Give its row up.
+    /// Drop the row of the task.
     Drop(DropReason),
 }
 
 impl RetryPolicy {
-    /// Decides on a retryable failure of a task that has used up so many `retries`.
+    /// Decides what happens after a retryable failure. `retries` is the number of retries that the task has
+    /// used.
     pub(crate) fn after_failure(
         self,
         now: Instant,
@@ -56,7 +57,7 @@ impl RetryPolicy {
         self.defer(now + pause.max(self.backoff(task, retries)), DropReason::RetriesExhausted(kind), retries)
     }
 
-    /// Decides on a task whose worker was lost, or never started.
+    /// Decides what happens to a task whose worker was lost or could not be started.
     pub(crate) fn after_lost_worker(self, now: Instant, retries: u8) -> RetryDecision {
         self.defer(now, DropReason::WorkerLost, retries)
     }
@@ -69,7 +70,7 @@ impl RetryPolicy {
         }
     }
 
-    /// The pause before a task's next retry.
+    /// Returns the pause before the next retry of a task.
     fn backoff(self, task: TaskKey, retries: u8) -> Duration {
         let mut hash = PortableHasher::default();
         hash.write_u64(self.run);
@@ -79,13 +80,14 @@ impl RetryPolicy {
     }
 }
 
-/// The policy of retries, and the tasks that wait for an instant.
+/// The retry policy, and the delayed tasks.
 ///
-/// The entry of a task that is dropped while it waits stays behind, outdated: the state of the task says so.
+/// The entry of a task that is dropped while it is delayed stays in the queue. It is recognized as outdated
+/// by the state of the task.
 #[derive(Clone, Debug)]
 pub(crate) struct Retries {
     policy: RetryPolicy,
-    /// By instant, and then in the order they came.
+    /// By instant, and then in the order of insertion.
     delayed: TimerQueue<Delayed>,
     sequence: u64,
 }
@@ -105,34 +107,34 @@ impl Retries {
         self.policy
     }
 
-    /// Keeps a task until `due`. `is_delayed` tells whether a task waits for its instant.
+    /// Delays a task until `due`. `is_delayed` returns whether a task is in the delayed state.
     pub(crate) fn delay(&mut self, due: Instant, task: TaskKey, is_delayed: impl Fn(TaskKey) -> bool) {
         let entry = Delayed { sequence: self.sequence, task };
         self.sequence += 1;
         self.delayed.arm(due, entry, |_, entry| is_delayed(entry.task));
     }
 
-    /// Takes the next task that is due.
+    /// Removes and returns the next task that is due.
     pub(crate) fn pop_due(&mut self, now: Instant, is_delayed: impl Fn(TaskKey) -> bool) -> Option<TaskKey> {
         self.delayed.pop_due(now, |_, entry| is_delayed(entry.task)).map(|(_, entry)| entry.task)
     }
 
-    /// Discards what is outdated at the front, after which [`Retries::next_due`] is exact.
+    /// Removes outdated entries at the front. After this, [`Retries::next_due`] is exact.
     pub(crate) fn trim(&mut self, is_delayed: impl Fn(TaskKey) -> bool) {
         self.delayed.trim(|_, entry| is_delayed(entry.task));
     }
 
-    /// When the next task is due.
+    /// Returns when the next task is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.delayed.next()
     }
 
-    /// When a delayed task is due. O(delayed tasks).
+    /// Returns when a delayed task is due. O(delayed tasks).
     pub(crate) fn due_of(&self, task: TaskKey) -> Option<Instant> {
         self.delayed.iter().filter(|(_, entry)| entry.task == task).map(|(due, _)| due).min()
     }
 
-    /// Forgets every task: the run stops.
+    /// Removes every task, because the run stops.
     pub(crate) fn clear(&mut self) {
         self.delayed.clear();
     }
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_was_dropped_while_it_waited_wakes_nothing() {
+    fn a_task_dropped_while_delayed_does_not_set_the_next_due_time() {
         let mut retries = Retries::new(policy(2));
         for row in 0..9 {
             retries.delay(Instant::from_nanos(u64::from(row)), task(row), |_| true);
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_may_pass_is_deferred_for_1_2_and_4_seconds_and_then_dropped() {
+    fn a_retryable_failure_is_deferred_for_1_2_and_4_seconds_and_then_dropped() {
         let decide = |retries| policy(3).after_failure(Instant::ZERO, task(7), RetryKind::Timeout, None, retries);
         for (retries, millis) in [(0, 1_000), (1, 2_000), (2, 4_000)] {
             let RetryDecision::Defer { not_before } = decide(retries) else { panic!("it has retries left") };
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_cannot_ask_for_a_pause_beyond_the_ceiling() {
+    fn a_pause_requested_by_a_provider_is_limited_to_the_ceiling() {
         let until = |kind, after| policy(0).after_failure(Instant::ZERO, task(7), kind, after, 9);
         let delay = |span| RetryDecision::Delay { until: Instant::ZERO + span };
         assert_eq!(until(RetryKind::RateLimited, Some(Duration::MAX)), delay(Duration::from_secs(600)));

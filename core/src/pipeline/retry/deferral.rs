@@ -1,9 +1,9 @@
-//! Whether failures keep new row groups from being of use.
+//! Decides whether failures block the admission of new row groups.
 //!
-//! A new row group is of no use while all that it could do first would wait behind tasks that are to be tried
-//! again. This is judged by what tasks [call](super::CallTargets), so that a provider that fails does not
-//! hold back work for another one. Local work is no reason to admit a row group while its models wait: it
-//! would only take memory earlier.
+//! A new row group is not useful while all its first work would wait behind tasks that are to be retried. The
+//! decision is made per [call target](super::CallTargets), so a failing provider does not block work for
+//! another provider. If the models of the row groups wait, local work alone is not a reason to admit one: it
+//! would only use memory earlier.
 
 use alloc::vec::Vec;
 
@@ -12,23 +12,24 @@ use crate::pipeline::plan::{ColumnId, Plan};
 use crate::pipeline::row_group::StateCounts;
 use crate::task::GroupKind;
 
-/// The columns behind the first work of a row group.
+/// The columns that share a call target with the first work of a new row group.
 #[derive(Clone, Debug)]
 pub(crate) struct Deferral {
-    /// For each target that a new row group calls first, its columns. Those are the targets of model columns
-    /// that come after no other model column, or of the root columns if no column calls a model.
+    /// For each call target that a new row group calls first, the columns that call it. The first targets are
+    /// those of model columns without another model column upstream. If no column calls a model, they are the
+    /// targets of the columns without upstreams.
     first: Vec<Vec<ColumnId>>,
 }
 
 impl Deferral {
     pub(crate) fn new(plan: &Plan, targets: &CallTargets) -> Self {
         let is_model = |id: ColumnId| plan.columns()[id.index()].group.kind != GroupKind::Local;
-        // Whether a column is a model's or comes after one.
-        let mut is_late = alloc::vec![false; plan.columns().len()];
+        // Whether a column calls a model or is downstream of one that does.
+        let mut is_model_or_later = alloc::vec![false; plan.columns().len()];
         let (mut first, mut roots) = (Vec::new(), Vec::new());
         for id in plan.order().iter().copied() {
-            let comes_after = plan.upstreams(id).iter().any(|upstream| is_late[upstream.index()]);
-            is_late[id.index()] = comes_after || is_model(id);
+            let comes_after = plan.upstreams(id).iter().any(|upstream| is_model_or_later[upstream.index()]);
+            is_model_or_later[id.index()] = comes_after || is_model(id);
             let target = targets.of(id);
             if plan.upstreams(id).is_empty() {
                 roots.push(target);
@@ -45,7 +46,7 @@ impl Deferral {
         Self { first: first.into_iter().map(columns_of).collect() }
     }
 
-    /// Whether every target that a new row group calls first has a task that is to be tried again.
+    /// Returns whether every call target that a new row group calls first has a task waiting to be retried.
     pub(crate) fn blocks_row_groups(&self, counts: &StateCounts) -> bool {
         self.first.iter().all(|columns| columns.iter().any(|column| counts.is_retrying(*column)))
     }

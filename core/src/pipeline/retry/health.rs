@@ -1,9 +1,11 @@
-//! When the run should stop by itself, or go on without a provider.
+//! Decides when the run stops by itself, or continues without a provider.
 //!
-//! *Early shutdown*: over the last `window` final outcomes (successes, and failures that drop a row), the
-//! share of failures reached the rate. *Patience*: every answer of what a column [calls](super::CallTargets)
-//! since its last other answer was a rate limit, for as long as patience lasts. Its tasks are then kept for
-//! another run, as those of a provider that cannot be used.
+//! *Early shutdown*: the share of failures among the last `window` final outcomes reached the rate. Final
+//! outcomes are successes, and failures that drop a row.
+//!
+//! *Patience*: a [call target](super::CallTargets) has responded with rate limits only, for the configured
+//! time since its first rate limit. Its tasks are then left for a resumed run, like those of an unavailable
+//! provider.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -13,7 +15,7 @@ use crate::pipeline::config::PipelineConfig;
 use crate::pipeline::outcome::{RetryKind, TaskOutcome};
 use crate::time::{Duration, Instant};
 
-/// Watches the outcomes of tasks.
+/// Tracks the outcomes of tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct Health {
     failures: FailureWindow,
@@ -21,7 +23,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// `targets`: how many things columns call. The settings were validated.
+    /// Creates trackers for `targets` call targets. The settings must be valid.
     pub(crate) fn new(config: &PipelineConfig, targets: usize) -> Self {
         Self {
             failures: FailureWindow::new(config.shutdown_window, config.shutdown_rate),
@@ -29,24 +31,25 @@ impl Health {
         }
     }
 
-    /// Watches so many targets from now on, of which nothing is known yet.
+    /// Replaces the trackers of call targets by empty ones, for `targets` call targets.
     pub(crate) fn watch(&mut self, targets: usize) {
         self.patience = Patience::new(self.patience.limit, targets);
     }
 
-    /// Records a final outcome. Returns the failures in the window and its length if they are too many. O(1).
+    /// Records a final outcome. Returns the failures in the window and its length if there are too many.
+    /// O(1).
     pub(crate) fn record_final(&mut self, is_failure: bool) -> Option<(u32, u32)> {
         self.failures.observe(is_failure).map(|failures| (failures, self.failures.window as u32))
     }
 
-    /// Records how a task that calls a target ended. Returns whether the patience with that is over: it has
-    /// answered nothing but rate limits for too long.
+    /// Records the outcome of a task that calls a target. Returns whether the patience with the target is
+    /// over: it has responded with rate limits only for too long.
     pub(crate) fn is_patience_over(&mut self, now: Instant, target: usize, outcome: TaskOutcome) -> bool {
         if let TaskOutcome::Retryable { kind: RetryKind::RateLimited, .. } = outcome {
-            return self.patience.rate_limited(now, target);
+            return self.patience.record_rate_limit(now, target);
         }
         if is_provider_answer(outcome) {
-            self.patience.answered(target);
+            self.patience.record_other_response(target);
         }
         false
     }
@@ -66,7 +69,7 @@ impl FailureWindow {
         Self { window: window as usize, rate, failed: VecDeque::new(), failures: 0 }
     }
 
-    /// Takes one final outcome in; answers the failures in the window when they are too many. O(1).
+    /// Adds one final outcome. Returns the number of failures in the window if there are too many. O(1).
     fn observe(&mut self, failed: bool) -> Option<u32> {
         let rate = self.rate?;
         if self.failed.len() == self.window && self.failed.pop_front() == Some(true) {
@@ -79,7 +82,7 @@ impl FailureWindow {
     }
 }
 
-/// Since when each target has answered nothing but rate limits.
+/// For each target, the time since which it has responded with rate limits only.
 #[derive(Clone, Debug)]
 struct Patience {
     limit: Option<Duration>,
@@ -91,14 +94,14 @@ impl Patience {
         Self { limit, limited_since: alloc::vec![None; targets] }
     }
 
-    /// A target answered with a rate limit. Returns whether it has done so for too long.
-    fn rate_limited(&mut self, now: Instant, target: usize) -> bool {
+    /// Records a rate limit. Returns whether the target has responded with rate limits only for too long.
+    fn record_rate_limit(&mut self, now: Instant, target: usize) -> bool {
         let since = *self.limited_since[target].get_or_insert(now);
         self.limit.is_some_and(|limit| now - since >= limit)
     }
 
-    /// A target answered with anything else.
-    fn answered(&mut self, target: usize) {
+    /// Records any other response.
+    fn record_other_response(&mut self, target: usize) {
         self.limited_since[target] = None;
     }
 }
@@ -120,12 +123,12 @@ mod tests {
     }
 
     #[test]
-    fn patience_begins_anew_with_every_other_answer() {
+    fn a_response_that_is_not_a_rate_limit_resets_the_patience() {
         let at = |secs| Instant::ZERO + Duration::from_secs(secs);
         let mut patience = Patience::new(Some(Duration::from_secs(5)), 2);
-        assert!(!patience.rate_limited(at(0), 0) && !patience.rate_limited(at(4), 0));
-        patience.answered(0);
-        assert!(!patience.rate_limited(at(5), 0) && !patience.rate_limited(at(5), 1));
-        assert!(patience.rate_limited(at(10), 0));
+        assert!(!patience.record_rate_limit(at(0), 0) && !patience.record_rate_limit(at(4), 0));
+        patience.record_other_response(0);
+        assert!(!patience.record_rate_limit(at(5), 0) && !patience.record_rate_limit(at(5), 1));
+        assert!(patience.record_rate_limit(at(10), 0));
     }
 }

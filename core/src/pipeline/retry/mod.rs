@@ -1,12 +1,12 @@
-//! What follows from a failure: when the task is tried again, and when the run warns of it or stops.
+//! The consequences of failures: retries, warnings, and the decision to stop the run.
 //!
 //! | file | what it decides |
 //! | --- | --- |
-//! | `backoff` | whether and when a failed task is tried again |
-//! | `deferral` | whether failures keep new row groups from being of use |
+//! | `backoff` | whether and when a failed task is retried |
+//! | `deferral` | whether failures block the admission of new row groups |
 //! | `health` | when the run stops by itself |
-//! | `retryable` | when a provider counts as degraded; failures that may pass, by kind and HTTP status |
-//! | `targets` | what the tasks of a column call, by which the last two and `deferral` judge |
+//! | `retryable` | when a provider is degraded; counts retryable failures by kind and HTTP status |
+//! | `targets` | the call targets of columns, which `deferral`, `health` and `retryable` judge |
 
 mod backoff;
 mod deferral;

@@ -1,9 +1,8 @@
-//! Failures that may pass, counted by kind and HTTP status, and the warning of a provider that mostly has
-//! them.
+//! Counts retryable failures by kind and HTTP status, and detects degraded providers.
 //!
-//! *Provider degraded*: of the last `window` answers of what a column [calls](super::CallTargets), the share
-//! that may pass (5xx, timeouts, rate limits) reached the rate; at most one warning in each pause. An
-//! admission timeout is no answer: it is counted, and in no window.
+//! *Provider degraded*: among the last `window` responses of a [call target](super::CallTargets), the share
+//! of retryable failures (5xx, timeouts, rate limits) reached the rate. At most one warning is emitted per
+//! pause. An admission timeout is not a response: it is counted, but not in the window.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -12,17 +11,17 @@ use crate::pipeline::config::PipelineConfig;
 use crate::pipeline::outcome::{RetryKind, RetryableCount, TaskOutcome};
 use crate::time::{Duration, Instant};
 
-/// The most pairs of kind and status that are counted apart. Further statuses are counted with those that
-/// have none.
+/// The number of pairs of kind and status up to which a new pair gets its own counter. Beyond it, a failure
+/// with a new status is counted under its kind without a status.
 const MAX_PAIRS: usize = 32;
 
-/// Counts failures that may pass, and notices where they are the rule.
+/// The counters of retryable failures, and the windows that detect degraded providers.
 #[derive(Clone, Debug)]
 pub(crate) struct RetryableFailures {
     window: usize,
     rate: Option<f64>,
     pause: Duration,
-    /// The pairs that are counted apart, in order of first mention.
+    /// The pairs with their own counters, in order of first occurrence.
     pairs: Vec<Pair>,
     targets: Vec<Target>,
 }
@@ -30,20 +29,20 @@ pub(crate) struct RetryableFailures {
 /// A kind of failure, and its HTTP status if there was one.
 type Pair = (RetryKind, Option<u16>);
 
-/// What is known of one target.
+/// The counters of one call target.
 #[derive(Clone, Debug, Default)]
 struct Target {
-    /// The last answers: the place of a failure that may pass among the pairs; `None` for any other answer.
-    answers: VecDeque<Option<u8>>,
-    /// Those of them that are failures.
+    /// The latest responses. A retryable failure is the index of its pair; any other response is `None`.
+    responses: VecDeque<Option<u8>>,
+    /// The number of retryable failures in `responses`.
     retryable: u32,
-    /// All failures, by pair.
+    /// The number of all failures, by pair.
     totals: Vec<u64>,
     warned: Option<Instant>,
 }
 
 impl RetryableFailures {
-    /// The settings were validated.
+    /// Creates counters for `targets` call targets. The settings must be valid.
     pub(crate) fn new(config: &PipelineConfig, targets: usize) -> Self {
         Self {
             window: config.degraded_window as usize,
@@ -54,13 +53,13 @@ impl RetryableFailures {
         }
     }
 
-    /// Watches so many targets from now on, of which nothing is known yet.
+    /// Replaces all counters by empty ones, for `targets` call targets.
     pub(crate) fn watch(&mut self, targets: usize) {
         self.targets = alloc::vec![Target::default(); targets];
     }
 
-    /// Records how a task that calls a target ended. Returns the failures that may pass in the window and its
-    /// length if it is time for a warning. O(1).
+    /// Records the outcome of a task that calls a target. If a warning is due, returns the number of
+    /// retryable failures in the window and the length of the window. O(1).
     pub(crate) fn record(&mut self, now: Instant, target: usize, outcome: TaskOutcome) -> Option<(u32, u32)> {
         let pair = match outcome {
             TaskOutcome::Retryable { kind, status, .. } => Some(self.pair((kind, status))),
@@ -73,18 +72,18 @@ impl RetryableFailures {
         if !is_provider_answer(outcome) {
             return None;
         }
-        target.enter(pair, self.window);
-        let is_full = target.answers.len() == self.window;
+        target.push_response(pair, self.window);
+        let is_full = target.responses.len() == self.window;
         let is_bad = is_full && f64::from(target.retryable) >= self.rate? * self.window as f64;
-        let is_quiet = target.warned.is_none_or(|warned| now - warned >= self.pause);
-        if !is_bad || !is_quiet {
+        let is_pause_over = target.warned.is_none_or(|warned| now - warned >= self.pause);
+        if !is_bad || !is_pause_over {
             return None;
         }
         target.warned = Some(now);
         Some((target.retryable, self.window as u32))
     }
 
-    /// The place of a pair. Once there are too many, that of the kind without a status.
+    /// Returns the index of a pair. If there are too many pairs, returns that of the kind without a status.
     fn pair(&mut self, (kind, status): Pair) -> u8 {
         let find = |pairs: &[Pair], status| pairs.iter().position(|pair| *pair == (kind, status));
         let is_full = self.pairs.len() >= MAX_PAIRS;
@@ -96,12 +95,12 @@ impl RetryableFailures {
         at as u8
     }
 
-    /// The failures of all targets, ascending by kind and status. O(targets x window).
+    /// Returns the failures of all targets, ascending by kind and status. O(targets x window).
     pub(crate) fn counts(&self) -> Vec<RetryableCount> {
         self.add_up(&self.targets)
     }
 
-    /// The failures of one target. O(window).
+    /// Returns the failures of one target, ascending by kind and status. O(window).
     pub(crate) fn counts_of(&self, target: usize) -> Vec<RetryableCount> {
         self.add_up(&self.targets[target..=target])
     }
@@ -113,7 +112,7 @@ impl RetryableFailures {
             for (count, total) in counts.iter_mut().zip(&target.totals) {
                 count.total += total;
             }
-            for pair in target.answers.iter().flatten() {
+            for pair in target.responses.iter().flatten() {
                 counts[usize::from(*pair)].recent += 1;
             }
         }
@@ -130,17 +129,17 @@ impl Target {
         self.totals[at] += 1;
     }
 
-    /// Takes one answer into the window.
-    fn enter(&mut self, pair: Option<u8>, window: usize) {
-        if self.answers.len() == window && self.answers.pop_front().flatten().is_some() {
+    /// Adds one response to the window.
+    fn push_response(&mut self, pair: Option<u8>, window: usize) {
+        if self.responses.len() == window && self.responses.pop_front().flatten().is_some() {
             self.retryable -= 1;
         }
-        self.answers.push_back(pair);
+        self.responses.push_back(pair);
         self.retryable += u32::from(pair.is_some());
     }
 }
 
-/// Whether an outcome comes from the provider, and not from this side.
+/// Returns whether an outcome is a response of the provider, in contrast to a local outcome.
 pub(super) fn is_provider_answer(outcome: TaskOutcome) -> bool {
     !matches!(
         outcome,
@@ -172,14 +171,14 @@ mod tests {
     const BAD: TaskOutcome = TaskOutcome::Retryable { kind: RetryKind::ServerError, status: None, retry_after: None };
 
     #[test]
-    fn a_provider_that_mostly_fails_is_warned_of_once_in_each_pause() {
+    fn a_degraded_provider_causes_one_warning_per_pause() {
         let mut watch = watch(4, 60, 2);
         let first: [_; 4] =
             core::array::from_fn(|n| watch.record(at(0), 0, if n % 2 == 0 { BAD } else { TaskOutcome::Success }));
         assert_eq!(first, [None, None, None, Some((2, 4))], "only a full window is judged");
         assert_eq!(watch.record(at(59), 0, BAD), None);
         assert_eq!(watch.record(at(60), 0, BAD), Some((3, 4)));
-        assert_eq!(watch.record(at(60), 1, BAD), None, "another target has answers of its own");
+        assert_eq!(watch.record(at(60), 1, BAD), None, "another target has responses of its own");
         let better: [_; 4] = core::array::from_fn(|_| watch.record(at(500), 0, TaskOutcome::Success));
         assert_eq!(better, [Some((2, 4)), None, None, None]);
     }
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_that_invents_statuses_takes_no_more_memory() {
+    fn memory_is_bounded_when_a_provider_returns_many_different_statuses() {
         let mut watch = watch(3, 60, 1);
         for status in 0..5_000 {
             watch.record(at(0), 0, failure(RetryKind::ServerError, Some(status)));
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_failures_are_counted_and_nobody_is_warned() {
+    fn without_a_rate_failures_are_counted_and_no_warning_is_emitted() {
         let config = PipelineConfig { degraded_window: 1, degraded_rate: None, ..PipelineConfig::default() };
         let mut watch = RetryableFailures::new(&config, 1);
         assert_eq!(watch.record(at(0), 0, BAD), None);

@@ -1,10 +1,11 @@
-//! What the tasks of each column call: the unit in which failures that may pass are judged.
+//! The call target of each column: the unit for which retryable failures are judged.
 //!
-//! It is the request resource (provider, model and domain) behind a task resource that the tasks hold, as
-//! [`Pipeline::call_through`](crate::pipeline::Pipeline::call_through) names it, the same that advice on
-//! request pressure goes by: columns of different fairness groups that call one resource are judged together,
-//! and two domains of one model apart. A column that holds several is judged by all of them together, since
-//! an outcome does not say which of them failed. One that holds none is judged with its fairness group.
+//! A call target is the set of request resources (provider, model and domain) that the tasks of a column
+//! call. [`Pipeline::call_through`](crate::pipeline::Pipeline::call_through) assigns a request resource to
+//! each task resource, and request pressure uses the same assignment. Columns of different fairness groups
+//! that call the same resource are judged together. Two domains of one model are judged separately. A column
+//! that calls several resources has one target for all of them, because an outcome does not contain which
+//! resource failed. The target of a column that calls none is its fairness group.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,21 +14,22 @@ use crate::pipeline::dispatch::TaskQueue;
 use crate::pipeline::plan::{ColumnId, Plan};
 use crate::request::ResourceId;
 
-/// What the tasks of each column call.
+/// The call targets of all columns.
 #[derive(Clone, Debug)]
 pub(crate) struct CallTargets {
     targets: Vec<CallTarget>,
-    /// By column, the place among `targets`.
+    /// By column, an index into `targets`.
     by_column: Vec<usize>,
 }
 
-/// One thing that tasks call.
+/// One call target.
 #[derive(Clone, Debug)]
 pub(crate) struct CallTarget {
     key: TargetKey,
-    /// The identity of the first column's fairness group.
+    /// The identity of the fairness group of the first column.
     pub(crate) group: Vec<String>,
-    /// The first task resource that stands for it, by place among those of the run and by name.
+    /// The first task resource that represents the target: its index among the resources of the run, and its
+    /// name.
     pub(crate) resource: Option<(u32, String)>,
 }
 
@@ -35,12 +37,12 @@ pub(crate) struct CallTarget {
 enum TargetKey {
     /// These request resources, ascending.
     Requests(Vec<ResourceId>),
-    /// A fairness group, by its place among the distinct groups.
+    /// A fairness group, as its index among the distinct groups.
     Group(usize),
 }
 
 impl CallTargets {
-    /// `calls`: the task resources that stand for request resources.
+    /// Creates the call targets of a plan. `calls` are the task resources that represent request resources.
     pub(crate) fn new(plan: &Plan, tasks: &TaskQueue, calls: &[(String, ResourceId)]) -> Self {
         let mut targets: Vec<CallTarget> = Vec::new();
         let by_column = plan.columns().iter().zip(tasks.routes()).map(|(column, route)| {
@@ -62,17 +64,17 @@ impl CallTargets {
         Self { targets, by_column }
     }
 
-    /// How many there are.
+    /// Returns the number of targets.
     pub(crate) fn len(&self) -> usize {
         self.targets.len()
     }
 
-    /// What a column's tasks call, by number.
+    /// Returns the index of the target that a column's tasks call.
     pub(crate) fn of(&self, column: ColumnId) -> usize {
         self.by_column[column.index()]
     }
 
-    /// The target of that number.
+    /// Returns the target with this index.
     pub(crate) fn get(&self, target: usize) -> &CallTarget {
         &self.targets[target]
     }

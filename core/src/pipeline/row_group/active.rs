@@ -1,20 +1,19 @@
-//! The admitted row groups in the order of their numbers.
+//! The admitted row groups, ascending by number.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use super::group::RowGroup;
 
-/// Row groups are admitted in the order of their numbers, and end in about that order: a queue that is
-/// searched.
+/// The admitted row groups in a sorted queue.
 ///
-/// Finding one is O(log admitted); the end of one moves a pointer for each of those between it and the nearer
-/// end.
+/// Row groups are admitted in ascending order, and end in about that order. A lookup costs O(log admitted). A
+/// removal moves one pointer for each row group between it and the nearer end.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveRowGroups(VecDeque<Box<RowGroup>>);
 
 impl ActiveRowGroups {
-    /// Adds one that comes after all the others.
+    /// Adds a row group. Its number must be larger than all others.
     pub(super) fn push(&mut self, group: RowGroup) {
         debug_assert!(
             self.0.back().is_none_or(|last| last.number() < group.number()),
@@ -24,22 +23,22 @@ impl ActiveRowGroups {
     }
 
     pub(crate) fn get(&self, row_group: u32) -> Option<&RowGroup> {
-        self.place(row_group).map(|place| &*self.0[place])
+        self.index(row_group).map(|index| &*self.0[index])
     }
 
     pub(super) fn get_mut(&mut self, row_group: u32) -> Option<&mut RowGroup> {
-        self.place(row_group).map(|place| &mut *self.0[place])
+        self.index(row_group).map(|index| &mut *self.0[index])
     }
 
-    /// The first one whose number is at least `row_group`.
+    /// Returns the first row group whose number is at least `row_group`.
     pub(crate) fn first_from(&self, row_group: u32) -> Option<&RowGroup> {
-        let place = self.0.partition_point(|group| group.number() < row_group);
-        self.0.get(place).map(|group| &**group)
+        let index = self.0.partition_point(|group| group.number() < row_group);
+        self.0.get(index).map(|group| &**group)
     }
 
     pub(super) fn remove(&mut self, row_group: u32) {
-        if let Some(place) = self.place(row_group) {
-            self.0.remove(place);
+        if let Some(index) = self.index(row_group) {
+            self.0.remove(index);
         }
     }
 
@@ -59,7 +58,7 @@ impl ActiveRowGroups {
         self.0.iter_mut().map(|group| &mut **group)
     }
 
-    fn place(&self, row_group: u32) -> Option<usize> {
+    fn index(&self, row_group: u32) -> Option<usize> {
         self.0.binary_search_by(|group| group.number().cmp(&row_group)).ok()
     }
 }

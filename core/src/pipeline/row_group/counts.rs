@@ -1,16 +1,16 @@
-//! How many tasks of the active row groups are in each state that something waits for.
+//! The number of tasks of the active row groups in each state that a decision depends on.
 
 use alloc::vec::Vec;
 
 use super::frontier::TaskState;
 use crate::pipeline::plan::ColumnId;
 
-/// Derived from the states of tasks. [`RowGroups`](super::RowGroups) updates it whenever a state changes.
+/// Counts of tasks by state. [`RowGroups`](super::RowGroups) updates them with every change of a task state.
 #[derive(Clone, Debug)]
 pub(crate) struct StateCounts {
     /// By column: tasks in the dispatcher's queue.
     queued: Vec<u32>,
-    /// By column: tasks that failed and wait to be tried again.
+    /// By column: tasks that failed and wait to be retried.
     retrying: Vec<u32>,
     delayed: usize,
 }
@@ -44,17 +44,17 @@ impl StateCounts {
         }
     }
 
-    /// Tasks of each column in the dispatcher's queue.
+    /// Returns the number of queued tasks of each column.
     pub(crate) fn queued(&self) -> &[u32] {
         &self.queued
     }
 
-    /// Whether a task of the column is deferred or delayed.
+    /// Returns whether a task of the column is deferred or delayed.
     pub(crate) fn is_retrying(&self, column: ColumnId) -> bool {
         self.retrying[column.index()] > 0
     }
 
-    /// Tasks of all columns that wait for an instant.
+    /// Returns the number of delayed tasks of all columns.
     pub(crate) fn delayed(&self) -> usize {
         self.delayed
     }

@@ -1,9 +1,9 @@
-//! Which tasks of one row group are ready, done or dropped.
+//! The state of each task of one row group: which tasks are ready, done or dropped.
 //!
-//! Every task has a counter of upstreams that are not complete for it; at zero it is ready. For a cell, an
-//! upstream cell counts by row, an upstream made for the whole group counts once for all rows. A task for the
-//! whole group waits for each upstream column as one: a cell column is complete for the group when each of
-//! its rows is done or dropped.
+//! Every task has a counter of its incomplete upstreams. It is ready when the counter is zero. For a cell, an
+//! upstream cell counts in its own row, and an upstream for the whole group counts in all rows. A task for
+//! the whole group waits for each upstream column as a whole: a cell column is complete when each of its rows
+//! is done or dropped.
 //!
 //! ```text
 //! open         = tasks neither done nor dropped
@@ -12,8 +12,9 @@
 //! complete     = live rows r with row_open[r] = 0, once all whole-group tasks are done
 //! ```
 //!
-//! Completing a cell costs O(out-degree); completing a whole-group task O(out-degree * rows), once per
-//! column; dropping a row O(columns). Eight bytes per task, allocated when the row group is admitted.
+//! Completing a cell costs O(out-degree). Completing a whole-group task costs O(out-degree * rows), once per
+//! column. Dropping a row costs O(columns). Each task takes eight bytes, allocated when the row group is
+//! admitted.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -21,53 +22,53 @@ use core::ops::Range;
 use crate::pipeline::plan::key::LocalKey;
 use crate::pipeline::plan::{ColumnId, Plan};
 
-/// The state of a task. Kept here and nowhere else.
+/// The state of a task. It is stored in the frontier and nowhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskState {
-    /// An upstream is not complete, or the task is about to be queued, or it is not its turn in an ordered
-    /// column.
+    /// An upstream is not complete, or the task is about to be queued, or another task of its ordered column
+    /// has the turn.
     Waiting,
-    /// An upstream was skipped, and the task will be too, once all of them are complete.
+    /// An upstream was skipped. The task is skipped as well once all its upstreams are complete.
     Skipping,
-    /// In the dispatcher's queue.
+    /// The task is in the dispatcher's queue.
     Queued,
-    /// A worker has it.
+    /// A worker has the task.
     Running,
-    /// Kept for the next salvage round of its row group.
+    /// The task waits for the next salvage round of its row group.
     Deferred,
-    /// Kept until an instant.
+    /// The task waits for an instant.
     Delayed,
-    /// Kept for another run: its provider cannot be used in this one.
+    /// The task is left for a resumed run, because its provider is unavailable in this run.
     Parked,
-    /// Made, or skipped.
+    /// The task was computed or skipped.
     Done,
-    /// Its row was dropped, or is not to be made. A worker that still runs it is answered for, and its
-    /// outcome ignored.
+    /// The row of the task was dropped, or is not to be computed. If a worker still has the task, its outcome
+    /// is ignored.
     Dropped,
 }
 
 /// One task of an admitted row group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaskEntry {
-    /// Tries so far.
+    /// The number of attempts so far.
     pub(crate) attempts: u32,
     pending: u16,
-    /// Salvage rounds used up.
+    /// The number of salvage rounds used.
     pub(crate) rounds: u8,
     pub(crate) state: TaskState,
 }
 
-/// In `row_open`: the row was dropped, or is not to be made.
+/// The value in `row_open` of a row that was dropped or is not to be computed.
 const DROPPED: u16 = u16::MAX;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Frontier {
-    /// Whole-group tasks by rank, then the cells row by row.
+    /// The whole-group tasks by rank, then the cells row by row.
     entries: Vec<TaskEntry>,
     row_open: Vec<u16>,
     column_open: Vec<u32>,
     whole_open: usize,
-    /// Seeds that are not done.
+    /// The number of seeds that are not done.
     seeds_open: usize,
     open: usize,
     live: u32,
@@ -75,9 +76,9 @@ pub(crate) struct Frontier {
 }
 
 impl Frontier {
-    /// The tasks of a row group of `rows` rows, of which only those in `missing` are to be made; those with
-    /// no upstream go to `ready`, in topological and then row order. If `gated`, all but the seeds wait for
-    /// [`Frontier::open_gate`] too.
+    /// Creates the tasks of a row group of `rows` rows, of which only the rows in `missing` are computed.
+    /// Tasks without upstreams are added to `ready`, in topological order and then by row. If `gated` is
+    /// true, all tasks except the seeds also wait for [`Frontier::open_gate`].
     pub(super) fn new(
         plan: &Plan,
         rows: u32,
@@ -89,7 +90,7 @@ impl Frontier {
         let (whole, cells) = (plan.whole_columns(), plan.cell_columns());
         let entry = |column: &ColumnId| TaskEntry {
             attempts: 0,
-            // A plan has at most 4096 columns.
+            // The counter does not overflow: a plan has at most 4096 columns.
             pending: plan.upstreams(*column).len() as u16 + waits_for_hook(*column),
             rounds: 0,
             state: TaskState::Waiting,
@@ -125,7 +126,7 @@ impl Frontier {
         frontier
     }
 
-    /// Takes a row out that is not to be made, before anything is.
+    /// Excludes a row that is not to be computed. Called before any task is done.
     fn leave_out(&mut self, plan: &Plan, row: u32) {
         for column in plan.cell_columns() {
             self.entry_mut(plan, (*column, Some(row))).state = TaskState::Dropped;
@@ -136,12 +137,12 @@ impl Frontier {
         self.live -= 1;
     }
 
-    /// Tasks neither done nor dropped.
+    /// Returns the number of tasks that are neither done nor dropped.
     pub(crate) fn open(&self) -> usize {
         self.open
     }
 
-    /// Whether a row is left, and every seed is done.
+    /// Returns whether a row is live and every seed is done.
     pub(crate) fn is_seeded(&self) -> bool {
         self.live > 0 && self.seeds_open == 0
     }
@@ -150,7 +151,7 @@ impl Frontier {
         self.live > 0
     }
 
-    /// Live rows for which every task is done.
+    /// Returns the number of live rows for which every task is done.
     pub(crate) fn complete_rows(&self) -> u32 {
         self.complete
     }
@@ -176,8 +177,8 @@ impl Frontier {
         self.entry(plan, task).state
     }
 
-    /// Returns every task that is queued, deferred or delayed to waiting. `changed` gets the state before of
-    /// each, and its index: tasks of the whole group come first, then the cells row by row.
+    /// Sets every queued, deferred or delayed task back to waiting. Calls `changed` with the previous state
+    /// and the index of each. Whole-group tasks come first, then the cells row by row.
     pub(super) fn discard_waiting(&mut self, mut changed: impl FnMut(TaskState, usize)) {
         for (index, entry) in self.entries.iter_mut().enumerate() {
             if matches!(entry.state, TaskState::Queued | TaskState::Deferred | TaskState::Delayed) {
@@ -187,18 +188,18 @@ impl Frontier {
         }
     }
 
-    /// Whether a task waits for no upstream and was not queued.
+    /// Returns whether a task waits for no upstream and is not queued.
     pub(crate) fn is_ready(&self, plan: &Plan, (column, row): LocalKey) -> bool {
         let entry = self.entries[index(plan, column, row)];
         entry.state == TaskState::Waiting && entry.pending == 0
     }
 
-    /// Whether a task is done or dropped.
-    pub(crate) fn is_settled(&self, plan: &Plan, place: LocalKey) -> bool {
-        matches!(self.state(plan, place), TaskState::Done | TaskState::Dropped)
+    /// Returns whether a task is done or dropped.
+    pub(crate) fn is_settled(&self, plan: &Plan, task: LocalKey) -> bool {
+        matches!(self.state(plan, task), TaskState::Done | TaskState::Dropped)
     }
 
-    /// The first column, in topological order, that a row still lacks.
+    /// Returns the first column, in topological order, that is not done for a row.
     pub(crate) fn first_missing(&self, plan: &Plan, row: u32) -> Option<ColumnId> {
         plan.order().iter().copied().find(|column| {
             let row = plan.is_cell(*column).then_some(row);
@@ -206,8 +207,8 @@ impl Frontier {
         })
     }
 
-    /// Marks a task done, made or `skipped`; tasks that wait for nothing more go to `ready`. A second call
-    /// changes nothing.
+    /// Marks a task done. `skipped` is true if it was not computed. Tasks whose last upstream this was are
+    /// added to `ready`. A second call for the same task has no effect.
     pub(super) fn complete(&mut self, plan: &Plan, (column, row): LocalKey, skipped: bool, ready: &mut Vec<LocalKey>) {
         let at = index(plan, column, row);
         if matches!(self.entries[at].state, TaskState::Done | TaskState::Dropped) {
@@ -252,7 +253,8 @@ impl Frontier {
         }
     }
 
-    /// One row of a cell column is done or dropped; after the last one, the column is complete for the group.
+    /// Counts one row of a cell column that is done or dropped. After the last one, the column is complete
+    /// for the group.
     fn row_settled(&mut self, plan: &Plan, column: ColumnId, ready: &mut Vec<LocalKey>) {
         let open = &mut self.column_open[plan.rank(column)];
         *open -= 1;
@@ -266,24 +268,24 @@ impl Frontier {
         }
     }
 
-    /// One upstream of a task is complete: made, or `skipped`.
-    fn resolve(&mut self, plan: &Plan, place: LocalKey, skipped: bool, ready: &mut Vec<LocalKey>) {
-        let entry = self.entry_mut(plan, place);
+    /// Counts one complete upstream of a task. `skipped` is true if the upstream was skipped.
+    fn resolve(&mut self, plan: &Plan, task: LocalKey, skipped: bool, ready: &mut Vec<LocalKey>) {
+        let entry = self.entry_mut(plan, task);
         if !matches!(entry.state, TaskState::Waiting | TaskState::Skipping) {
             return;
         }
-        if skipped && plan.skips_with_upstream(place.0) {
+        if skipped && plan.skips_with_upstream(task.0) {
             entry.state = TaskState::Skipping;
         }
-        debug_assert!(entry.pending > 0, "an upstream completed twice for {place:?}");
+        debug_assert!(entry.pending > 0, "an upstream completed twice for {task:?}");
         entry.pending -= 1;
         if entry.pending == 0 {
-            ready.push(place);
+            ready.push(task);
         }
     }
 
-    /// The pre-batch hook is over: tasks that waited for nothing else go to `ready`. Called once, if the
-    /// frontier is gated. O(tasks).
+    /// Lets the tasks that waited for the pre-batch hook become ready. Tasks without incomplete upstreams are
+    /// added to `ready`. Called once, if the frontier is gated. O(tasks).
     pub(super) fn open_gate(&mut self, plan: &Plan, ready: &mut Vec<LocalKey>) {
         for column in plan.order().iter().filter(|column| !plan.is_seed(**column)) {
             if plan.is_cell(*column) {
@@ -296,15 +298,15 @@ impl Frontier {
         }
     }
 
-    /// Drops a row: every task of it that is not done is reported to `gone` as it was. When it was the last
-    /// live one, the whole-group tasks go too. Tasks that waited only for this row go to `ready`. Answers
-    /// whether the row was live; a second call changes nothing.
+    /// Drops a row. Calls `on_drop` with every task of the row that was not done, and its previous entry. If
+    /// this was the last live row, the whole-group tasks are dropped as well. Tasks that waited only for this
+    /// row are added to `ready`. Returns whether the row was live. A second call has no effect.
     pub(super) fn drop_row(
         &mut self,
         plan: &Plan,
         row: u32,
         ready: &mut Vec<LocalKey>,
-        gone: &mut impl FnMut(LocalKey, TaskEntry),
+        on_drop: &mut impl FnMut(LocalKey, TaskEntry),
     ) -> bool {
         if !self.is_live(row) {
             return false;
@@ -315,38 +317,38 @@ impl Frontier {
         self.row_open[row as usize] = DROPPED;
         self.live -= 1;
         if self.live == 0 {
-            self.drop_whole(plan, gone);
+            self.drop_whole(plan, on_drop);
         }
         for column in plan.cell_columns() {
-            let place = (*column, Some(row));
-            if self.drop_task(plan, place, gone) {
+            let task = (*column, Some(row));
+            if self.drop_task(plan, task, on_drop) {
                 self.row_settled(plan, *column, ready);
             }
         }
         true
     }
 
-    /// Drops the tasks for the whole group that are not done. The caller drops every row after it.
-    pub(super) fn drop_whole(&mut self, plan: &Plan, gone: &mut impl FnMut(LocalKey, TaskEntry)) {
+    /// Drops the whole-group tasks that are not done. The caller then drops every row.
+    pub(super) fn drop_whole(&mut self, plan: &Plan, on_drop: &mut impl FnMut(LocalKey, TaskEntry)) {
         for column in plan.whole_columns() {
-            self.drop_task(plan, (*column, None), gone);
+            self.drop_task(plan, (*column, None), on_drop);
         }
     }
 
-    fn drop_task(&mut self, plan: &Plan, place: LocalKey, gone: &mut impl FnMut(LocalKey, TaskEntry)) -> bool {
-        let entry = self.entry_mut(plan, place);
+    fn drop_task(&mut self, plan: &Plan, task: LocalKey, on_drop: &mut impl FnMut(LocalKey, TaskEntry)) -> bool {
+        let entry = self.entry_mut(plan, task);
         let before = *entry;
         if matches!(before.state, TaskState::Done | TaskState::Dropped) {
             return false;
         }
         entry.state = TaskState::Dropped;
         self.open -= 1;
-        gone(place, before);
+        on_drop(task, before);
         true
     }
 }
 
-/// The entry of a task: whole-group tasks by rank, then the cells row by row.
+/// Returns the index of a task in `entries`.
 fn index(plan: &Plan, column: ColumnId, row: Option<u32>) -> usize {
     debug_assert_eq!(plan.is_cell(column), row.is_some());
     let rank = plan.rank(column);

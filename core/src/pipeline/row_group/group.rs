@@ -1,4 +1,4 @@
-//! One admitted row group: its tasks, its phase, and what happened to its rows.
+//! One admitted row group: its tasks, its phase, and its dropped rows.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -10,23 +10,23 @@ use crate::pipeline::plan::Plan;
 use crate::pipeline::plan::key::{LocalKey, TaskKey};
 use crate::time::Instant;
 
-/// How far an admitted row group is.
+/// The phase of an admitted row group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowGroupPhase {
     /// Some of its tasks are not done.
     Open,
-    /// Its pre-batch hook was called and has not answered.
+    /// Its pre-batch hook was called and has not ended.
     PreBatch,
-    /// All its tasks are done. Its post-batch hook was called and has not answered.
+    /// All its tasks are done, or the run stops. Its post-batch hook was called and has not ended.
     PostBatch,
-    /// Its checkpoint was requested and has not answered.
+    /// Its checkpoint was requested and has not ended.
     Saving,
-    /// Its checkpoint failed. It is kept.
+    /// Its post-batch hook or its checkpoint failed. The row group is kept so that it can be read.
     Unsaved,
 }
 
 impl RowGroupPhase {
-    /// Whether the host has the row group, in a hook or a checkpoint, and its answer is awaited.
+    /// Returns whether a hook or checkpoint of the row group runs in the host, so that a result is due.
     pub(crate) fn is_handed_out(self) -> bool {
         matches!(self, Self::PreBatch | Self::PostBatch | Self::Saving)
     }
@@ -36,7 +36,7 @@ impl RowGroupPhase {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deferred {
     pub(crate) task: LocalKey,
-    /// The provider's own retry-after, which holds in that round too.
+    /// The earliest instant of the retry. It also applies after the round has begun.
     pub(crate) not_before: Instant,
 }
 
@@ -44,20 +44,21 @@ pub(crate) struct Deferred {
 #[derive(Clone, Debug)]
 pub(crate) struct RowGroup {
     span: Span,
-    /// Rows of the group that are to be made.
+    /// The number of rows that this run computes.
     rows_in: u32,
     pub(super) phase: RowGroupPhase,
     is_gated: bool,
     frontier: Frontier,
-    /// Tasks in the state [`TaskState::Queued`].
+    /// The number of tasks in the state [`TaskState::Queued`].
     queued: usize,
     workers: usize,
-    /// In the order they failed. Those that are no longer [`TaskState::Deferred`] are passed over.
+    /// The deferred tasks in the order they failed. Entries whose task is no longer [`TaskState::Deferred`]
+    /// are skipped.
     deferred: Vec<Deferred>,
     dropped: Vec<DroppedRow>,
 }
 
-/// What there is to read.
+/// Queries.
 impl RowGroup {
     pub(crate) fn span(&self) -> Span {
         self.span
@@ -75,22 +76,23 @@ impl RowGroup {
         &self.frontier
     }
 
-    /// Whether its pre-batch hook has not answered yet.
+    /// Returns whether its pre-batch hook is configured and has not ended.
     pub(crate) fn is_gated(&self) -> bool {
         self.is_gated
     }
 
-    /// Whether its pre-batch hook can be called: its seeds are done, and the hook was not called before.
+    /// Returns whether its pre-batch hook can be called: its seeds are done, and the hook was not called
+    /// before.
     pub(crate) fn is_ready_for_pre_batch(&self) -> bool {
         self.is_gated && self.phase == RowGroupPhase::Open && self.frontier.is_seeded()
     }
 
-    /// Whether no worker has a task of it and none is queued.
+    /// Returns whether no worker has a task of the row group and none is queued.
     pub(crate) fn is_quiet(&self) -> bool {
         self.workers == 0 && self.queued == 0
     }
 
-    /// Whether all its tasks are done or dropped, and no row waits for the pre-batch hook.
+    /// Returns whether all its tasks are done or dropped, and no live row waits for the pre-batch hook.
     pub(crate) fn is_done(&self) -> bool {
         self.frontier.open() == 0 && !(self.is_gated && self.frontier.has_live_rows())
     }
@@ -99,23 +101,23 @@ impl RowGroup {
         TaskKey { row_group: self.span.row_group, column, row }
     }
 
-    /// The rows that the run is to make of it.
+    /// Returns the number of rows that this run computes.
     pub(crate) fn rows_in(&self) -> u32 {
         self.rows_in
     }
 
-    /// Rows that were dropped.
+    /// Returns the number of dropped rows.
     pub(crate) fn rows_dropped(&self) -> u32 {
         self.dropped.len() as u32
     }
 
-    /// Rows that are neither complete nor dropped.
+    /// Returns the number of rows that are neither complete nor dropped.
     pub(crate) fn rows_unmade(&self) -> u32 {
         self.rows_in - self.rows_dropped() - self.frontier.complete_rows()
     }
 
-    /// What is saved of the group: its complete rows, those that were dropped, and those that the end of the
-    /// run left incomplete. O(rows).
+    /// Returns the content of a checkpoint: the complete rows, the dropped rows, and the rows that are
+    /// incomplete because the run stopped. O(rows).
     pub(crate) fn finished(&self) -> FinishedRowGroup {
         let mut dropped = self.dropped.clone();
         dropped.sort_unstable_by_key(|dropped| dropped.row);
@@ -127,10 +129,11 @@ impl RowGroup {
     }
 }
 
-/// Changes. Only [`RowGroups`](super::RowGroups) makes them, since it counts tasks by state.
+/// Changes. Only [`RowGroups`](super::RowGroups) calls these methods, because it counts tasks by state.
 impl RowGroup {
-    /// Sets up the tasks of a row group, of whose rows only those in `missing` are to be made; `ready` gets
-    /// those with no upstream. If `is_gated`, all but its seeds wait for its pre-batch hook.
+    /// Creates an admitted row group, in which only the rows in `missing` are computed. Tasks without
+    /// upstreams are added to `ready`. If `is_gated` is true, all tasks except the seeds wait for the
+    /// pre-batch hook.
     pub(super) fn admit(
         plan: &Plan,
         span: Span,
@@ -144,7 +147,7 @@ impl RowGroup {
         Self { span, rows_in, phase, is_gated, frontier, queued: 0, workers: 0, deferred, dropped }
     }
 
-    /// Puts a task into another state. Returns the state before.
+    /// Sets the state of a task. Returns the previous state.
     pub(super) fn set_state(&mut self, plan: &Plan, task: LocalKey, state: TaskState) -> TaskState {
         let entry = self.frontier.entry_mut(plan, task);
         let before = core::mem::replace(&mut entry.state, state);
@@ -166,7 +169,7 @@ impl RowGroup {
         self.workers -= 1;
     }
 
-    /// Marks a task done; `ready` gets the tasks that waited for nothing else.
+    /// Marks a task done. Tasks whose last upstream this was are added to `ready`.
     pub(super) fn complete(&mut self, plan: &Plan, task: LocalKey, is_skipped: bool, ready: &mut Vec<LocalKey>) {
         self.frontier.complete(plan, task, is_skipped, ready);
     }
@@ -184,36 +187,37 @@ impl RowGroup {
         core::mem::take(&mut self.deferred)
     }
 
-    /// Returns every task that is queued, deferred or delayed to waiting: the run stops. `changed` gets each
-    /// with the state before. O(tasks).
+    /// Sets every queued, deferred or delayed task back to waiting, because the run stops. Calls `changed`
+    /// with the previous state and the index of each. O(tasks).
     pub(super) fn discard_waiting(&mut self, changed: impl FnMut(TaskState, usize)) {
         self.queued = 0;
         self.deferred.clear();
         self.frontier.discard_waiting(changed);
     }
 
-    /// Drops the row of a failed cell, or all rows for a task of the whole group. `ready` gets tasks that
-    /// waited for nothing else, and `gone` each dropped task as it was. Returns how many rows were dropped.
+    /// Drops the row of a failed cell, or all rows if the task is for the whole group. Tasks that waited only
+    /// for these rows are added to `ready`. Calls `on_drop` with each dropped task and its previous entry.
+    /// Returns the number of dropped rows.
     pub(super) fn drop_rows(
         &mut self,
         plan: &Plan,
         (column, row): LocalKey,
         reason: DropReason,
         ready: &mut Vec<LocalKey>,
-        mut gone: impl FnMut(LocalKey, TaskEntry),
+        mut on_drop: impl FnMut(LocalKey, TaskEntry),
     ) -> u32 {
         let Self { frontier, dropped, queued, span, .. } = self;
-        let mut gone = |task, entry: TaskEntry| {
+        let mut on_drop = |task, entry: TaskEntry| {
             *queued -= usize::from(entry.state == TaskState::Queued);
-            gone(task, entry);
+            on_drop(task, entry);
         };
         let rows = row.map_or(0..span.rows, |row| row..row + 1);
         if row.is_none() {
-            frontier.drop_whole(plan, &mut gone);
+            frontier.drop_whole(plan, &mut on_drop);
         }
         let before = dropped.len();
         for row in rows {
-            if frontier.drop_row(plan, row, ready, &mut gone) {
+            if frontier.drop_row(plan, row, ready, &mut on_drop) {
                 dropped.push(DroppedRow { row, column, reason });
             }
         }

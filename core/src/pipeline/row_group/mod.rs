@@ -1,14 +1,14 @@
-//! Row groups: which is next, which are in work, and how far each task of them is.
+//! Row groups: which one is next, which are admitted, and the state of each task.
 //!
 //! | file | what it has |
 //! | --- | --- |
-//! | `pending` | the row groups that are not admitted, as a cursor |
-//! | `target` | how many row groups to have in work |
+//! | `pending` | the row groups that are not admitted yet, as a cursor |
+//! | `target` | the target number of admitted row groups |
 //! | `frontier` | which tasks of one row group are ready, done or dropped |
 //! | `group` | one admitted row group: its frontier, its phase, its dropped rows |
 //! | `active` | the admitted row groups by number |
-//! | `counts` | how many tasks are queued or wait to be tried again |
-//! | `set` | all of it together: [`RowGroups`] |
+//! | `counts` | the number of tasks that are queued or wait to be retried |
+//! | `set` | all of the above together: [`RowGroups`] |
 
 mod active;
 mod counts;

@@ -1,4 +1,4 @@
-//! Which row group is admitted next: a cursor, so that row groups that are not admitted cost no memory.
+//! A cursor over the row groups that are not admitted yet. Such row groups use no memory.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -6,13 +6,14 @@ use core::ops::{Range, RangeInclusive};
 
 /// The largest number of row groups in a run.
 pub const MAX_ROW_GROUPS: u32 = 1 << 28;
-/// The largest number of rows in a row group: one less than 2^24, as the last value means "the whole group"
-/// in a task's id.
+/// The largest number of rows in a row group. It is 2^24 - 1, because a task's id uses one value for the
+/// whole row group.
 pub const MAX_ROW_GROUP_SIZE: u32 = (1 << 24) - 1;
-/// The largest number of tasks in a row group. Its frontier takes eight bytes for each.
+/// The largest number of tasks in a row group. The scheduler uses eight bytes for each task of an admitted
+/// row group.
 pub const MAX_ROW_GROUP_TASKS: u64 = 1 << 26;
 
-/// A row group by number and extent.
+/// The number and the rows of a row group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) row_group: u32,
@@ -20,12 +21,12 @@ pub(crate) struct Span {
     pub(crate) rows: u32,
 }
 
-/// The row groups that hold a row of `rows`, which is not empty.
+/// Returns the row groups that contain a row of `rows`, which must not be empty.
 pub(crate) fn row_groups_of(rows: &Range<u64>, size: u32) -> RangeInclusive<u32> {
     (rows.start / u64::from(size)) as u32..=((rows.end - 1) / u64::from(size)) as u32
 }
 
-/// The row groups not yet admitted: a cursor over all of them that steps over the done ones.
+/// The row groups that are not admitted yet: a cursor over all row groups that skips the done ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     rows: u64,
@@ -34,37 +35,40 @@ pub(crate) struct Pending {
     next: u32,
     /// Ascending and distinct.
     done: Vec<u32>,
-    /// Entries of `done` below `next`.
-    passed: usize,
-    /// Of row groups that an earlier run has saved in part: the rows that are left to make. Ascending and
-    /// apart.
+    /// The number of entries of `done` below `next`.
+    done_skipped: usize,
+    /// The rows still to compute of row groups that an earlier run has saved in part. The ranges are
+    /// ascending and do not touch.
     missing: Vec<Range<u64>>,
-    /// The rows of those row groups that are not left to make.
-    kept_rows: u64,
-    /// No more are to be admitted.
+    /// The rows of those row groups that are not to be computed.
+    excluded_rows: u64,
+    /// Whether no further row group may be admitted.
     closed: bool,
 }
 
 impl Pending {
-    /// The caller has checked the bounds: at least one row per group, at most [`MAX_ROW_GROUPS`] groups.
+    /// Creates a cursor. The caller has checked the limits: at least one row per group, at most
+    /// [`MAX_ROW_GROUPS`] groups.
     pub(crate) fn new(rows: u64, size: u32, mut done: Vec<u32>, missing: Vec<Range<u64>>) -> Self {
         done.sort_unstable();
         done.dedup();
         let total = rows.div_ceil(u64::from(size)) as u32;
-        let mut pending = Self { rows, size, total, next: 0, done, passed: 0, missing, kept_rows: 0, closed: false };
-        pending.kept_rows = pending.count_kept();
-        pending.pass_done();
+        let mut pending =
+            Self { rows, size, total, next: 0, done, done_skipped: 0, missing, excluded_rows: 0, closed: false };
+        pending.excluded_rows = pending.count_excluded();
+        pending.skip_done();
         pending
     }
 
-    /// O(row groups that rows are missing of).
-    fn count_kept(&self) -> u64 {
+    /// Counts the rows that are not to be computed, in row groups with missing rows. O(row groups with
+    /// missing rows).
+    fn count_excluded(&self) -> u64 {
         let parts = self.missing.iter().flat_map(|rows| row_groups_of(rows, self.size)).collect::<BTreeSet<u32>>();
         let rows: u64 = parts.into_iter().map(|row_group| u64::from(self.span_of(row_group).rows)).sum();
         rows - self.missing.iter().map(|rows| rows.end - rows.start).sum::<u64>()
     }
 
-    /// Rows of the whole run.
+    /// Returns the number of rows of the whole run.
     pub(crate) fn rows(&self) -> u64 {
         self.rows
     }
@@ -77,27 +81,27 @@ impl Pending {
         self.closed || self.next == self.total
     }
 
-    /// Gives up what is left. Answers whether there was anything.
+    /// Closes the cursor: no further row group is admitted. Returns whether any was left.
     pub(crate) fn close(&mut self) -> bool {
         !core::mem::replace(&mut self.closed, true) && self.next < self.total
     }
 
-    /// How many row groups an earlier run has saved.
+    /// Returns the number of row groups that an earlier run has saved completely.
     pub(crate) fn done_groups(&self) -> u32 {
         self.done.len() as u32
     }
 
-    /// How many rows those have, and how many are not to be made of others.
+    /// Returns the number of rows that earlier runs have completed or dropped.
     pub(crate) fn done_rows(&self) -> u64 {
         let full = u64::from(self.size) * self.done.len() as u64;
         let last_missing = u64::from(self.size) * u64::from(self.total) - self.rows;
-        // Only the last row group can be a smaller one.
+        // Only the last row group can be smaller.
         let is_smaller = self.done.last().is_some_and(|last| last + 1 == self.total);
-        self.kept_rows + if is_smaller { full - last_missing } else { full }
+        self.excluded_rows + if is_smaller { full - last_missing } else { full }
     }
 
-    /// The rows to make of a row group, counted from 0 within it. Ascending, apart, and at least one row.
-    /// O(log ranges).
+    /// Returns the rows to compute of a row group, counted from 0 within it. The ranges are ascending, do not
+    /// touch, and contain at least one row. O(log ranges).
     pub(crate) fn missing_of(&self, span: Span) -> impl Iterator<Item = Range<u32>> + Clone {
         let (first, end) = (span.first_row, span.first_row + u64::from(span.rows));
         let from = self.missing.partition_point(|rows| rows.end <= first);
@@ -107,7 +111,7 @@ impl Pending {
         parts.chain(is_whole.then_some(0..span.rows))
     }
 
-    /// Rows of the next row group.
+    /// Returns the number of rows of the next row group.
     pub(crate) fn next_rows(&self) -> Option<u32> {
         (!self.is_empty()).then(|| self.span_of(self.next).rows)
     }
@@ -118,25 +122,25 @@ impl Pending {
         Span { row_group, first_row, rows }
     }
 
-    /// The next row group, once.
+    /// Returns the next row group, and advances.
     pub(crate) fn take(&mut self) -> Option<Span> {
         if self.is_empty() {
             return None;
         }
         let span = self.span_of(self.next);
         self.next += 1;
-        self.pass_done();
+        self.skip_done();
         Some(span)
     }
 
-    /// Whether a row group is still to be admitted.
-    pub(crate) fn has(&self, row_group: u32) -> bool {
+    /// Returns whether a row group is still to be admitted.
+    pub(crate) fn contains(&self, row_group: u32) -> bool {
         !self.closed && (self.next..self.total).contains(&row_group) && self.done.binary_search(&row_group).is_err()
     }
 
-    fn pass_done(&mut self) {
-        while self.done.get(self.passed) == Some(&self.next) {
-            self.passed += 1;
+    fn skip_done(&mut self) {
+        while self.done.get(self.done_skipped) == Some(&self.next) {
+            self.done_skipped += 1;
             self.next += 1;
         }
     }
@@ -161,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn done_row_groups_are_stepped_over_in_any_order_and_number() {
+    fn done_row_groups_are_skipped_in_any_order_and_with_duplicates() {
         let pending = new(10, 2, [4, 0, 1, 4].into());
         assert_eq!((pending.done_groups(), pending.done_rows()), (3, 6));
         assert_eq!(spans(pending), [(2, 4, 2), (3, 6, 2)]);
@@ -175,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_group_that_rows_are_missing_of_is_of_these_rows() {
+    fn a_row_group_with_missing_rows_contains_only_those_rows() {
         let mut pending = Pending::new(14, 4, [0].into(), [5..6, 7..9, 12..14].into());
         assert_eq!(pending.done_rows(), 4 + 2 + 3);
         let mut parts = Vec::new();

@@ -1,4 +1,4 @@
-//! The row groups of a run: those to come, those admitted, and how many of them to have in work.
+//! The row groups of a run: the pending ones, the admitted ones, and the target number of admitted ones.
 
 use alloc::vec::Vec;
 
@@ -15,39 +15,39 @@ use crate::time::Instant;
 
 /// The row groups of a run and the states of their tasks.
 ///
-/// The state of a task is kept once, in the frontier of its row group. All counts are derived from it here,
-/// where every change of a state passes.
+/// The state of a task is stored only in the frontier of its row group. This type makes every change of a
+/// state, and updates all counts together with it.
 #[derive(Debug)]
 pub(crate) struct RowGroups {
     pending: Pending,
     active: ActiveRowGroups,
     target: RowGroupTarget,
     counts: StateCounts,
-    /// Rows of the active row groups.
+    /// The number of rows of the active row groups.
     rows_in_work: u64,
-    /// Active row groups whose phase is handed out.
+    /// The number of active row groups with a hook or checkpoint in progress.
     handed_out: usize,
     /// Whether a pre-batch hook is called for each row group.
     is_gated: bool,
 }
 
-/// A task that was given to a worker.
+/// A task that was assigned to a worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartedTask {
     pub(crate) span: Span,
-    /// 1 for the first try.
+    /// The number of this attempt, from 1.
     pub(crate) attempt: u32,
 }
 
-/// What becomes of a deferred task when the salvage round of its row group begins.
+/// The new state of a deferred task after the salvage round of its row group has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoundTask {
     Ready(LocalKey),
-    /// Its retry-after is not over: it became delayed.
+    /// The task became delayed, because its earliest instant is not reached.
     Delayed(TaskKey, Instant),
 }
 
-/// What there is to read.
+/// Construction and queries.
 impl RowGroups {
     pub(crate) fn new(pending: Pending, target: RowGroupTarget, is_gated: bool, columns: usize) -> Self {
         let (active, counts) = (ActiveRowGroups::default(), StateCounts::new(columns));
@@ -74,12 +74,12 @@ impl RowGroups {
         self.rows_in_work
     }
 
-    /// Row groups that are with a hook or a checkpoint.
+    /// Returns the number of row groups with a hook or checkpoint in progress.
     pub(crate) fn handed_out(&self) -> usize {
         self.handed_out
     }
 
-    /// Whether every row group was admitted and is gone.
+    /// Returns whether no row group is active or pending.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.active.is_empty() && self.pending.is_empty()
     }
@@ -88,31 +88,31 @@ impl RowGroups {
         self.active.get(row_group)
     }
 
-    /// An active row group in this phase.
+    /// Returns an active row group if it is in this phase.
     pub(crate) fn in_phase(&self, row_group: u32, phase: RowGroupPhase) -> Option<&RowGroup> {
         self.active.get(row_group).filter(|group| group.phase() == phase)
     }
 
-    /// A task; `None` unless its row group is active.
+    /// Returns the entry of a task, or `None` if its row group is not active.
     pub(crate) fn task(&self, plan: &Plan, key: TaskKey) -> Option<TaskEntry> {
         Some(self.active.get(key.row_group)?.frontier().entry(plan, key.local()))
     }
 
-    /// Whether a task waits for an instant.
+    /// Returns whether a task is delayed.
     pub(crate) fn is_delayed(&self, plan: &Plan, key: TaskKey) -> bool {
         self.task(plan, key).is_some_and(|entry| entry.state == TaskState::Delayed)
     }
 
-    /// Tries of a task so far; 0 if its row group is not active.
+    /// Returns the attempts of a task so far, or 0 if its row group is not active.
     pub(crate) fn attempts(&self, plan: &Plan, key: TaskKey) -> u32 {
         self.task(plan, key).map_or(0, |entry| entry.attempts)
     }
 }
 
-/// Admission and the end of row groups.
+/// Admission and removal of row groups.
 impl RowGroups {
-    /// Admits the next row group if the target has room for it; `ready` gets its first tasks. Returns its
-    /// number and how many rows are to be made of it.
+    /// Admits the next row group if the target has room for it. Its first tasks are added to `ready`. Returns
+    /// its number and the number of its rows to compute.
     pub(crate) fn admit_next(&mut self, plan: &Plan, ready: &mut Vec<LocalKey>) -> Option<(u32, u32)> {
         let next = u64::from(self.pending.next_rows()?);
         if !self.target.has_room(self.active.len() as u32, self.rows_in_work, next) {
@@ -131,7 +131,7 @@ impl RowGroups {
         self.pending.close()
     }
 
-    /// One tick of the control loop over the target. Returns whether the target grew.
+    /// Runs one tick of the control loop for the target. Returns whether the target grew.
     pub(crate) fn tick(&mut self, sample: &Sample<'_>) -> bool {
         self.target.tick(sample)
     }
@@ -143,7 +143,7 @@ impl RowGroups {
         self.handed_out -= usize::from(before.is_handed_out());
     }
 
-    /// Forgets a row group that was saved or discarded.
+    /// Removes a row group that was saved or discarded.
     pub(crate) fn remove(&mut self, row_group: u32) {
         let Some(group) = self.active.get(row_group) else { return };
         self.rows_in_work -= u64::from(group.span().rows);
@@ -162,18 +162,18 @@ impl RowGroups {
         Some(group)
     }
 
-    /// The task is in the dispatcher's queue. Returns its tries so far.
+    /// Marks a task queued. Returns its attempts so far.
     pub(crate) fn queue(&mut self, plan: &Plan, key: TaskKey) -> u32 {
         let group = self.set_state(plan, key, TaskState::Queued);
         group.map_or(0, |group| group.entry_mut(plan, key.local()).attempts)
     }
 
-    /// The task waits, for its turn in an ordered column or because the run stops.
+    /// Marks a task waiting, for its turn in an ordered column or because the run stops.
     pub(crate) fn wait(&mut self, plan: &Plan, key: TaskKey) {
         self.set_state(plan, key, TaskState::Waiting);
     }
 
-    /// A worker gets the task. `None` if the row group is not active.
+    /// Marks a task running, and counts the attempt. Returns `None` if the row group is not active.
     pub(crate) fn start(&mut self, plan: &Plan, key: TaskKey) -> Option<StartedTask> {
         let group = self.set_state(plan, key, TaskState::Running)?;
         group.worker_started();
@@ -183,14 +183,14 @@ impl RowGroups {
         Some(StartedTask { span: group.span(), attempt })
     }
 
-    /// The worker of a task is gone. Returns the task as it stands.
+    /// Counts the end of a worker. Returns the current entry of its task.
     pub(crate) fn worker_ended(&mut self, plan: &Plan, key: TaskKey) -> Option<TaskEntry> {
         let group = self.active.get_mut(key.row_group)?;
         group.worker_ended();
         Some(*group.entry_mut(plan, key.local()))
     }
 
-    /// The worker of a task never started: its try does not count.
+    /// Undoes the count of an attempt whose worker could not be started.
     pub(crate) fn undo_attempt(&mut self, plan: &Plan, key: TaskKey) {
         if let Some(group) = self.active.get_mut(key.row_group) {
             let entry = group.entry_mut(plan, key.local());
@@ -198,38 +198,38 @@ impl RowGroups {
         }
     }
 
-    /// The task is done: made, or skipped. `ready` gets the tasks that waited for nothing else.
+    /// Marks a task done. Tasks whose last upstream this was are added to `ready`.
     pub(crate) fn complete(&mut self, plan: &Plan, key: TaskKey, is_skipped: bool, ready: &mut Vec<LocalKey>) {
         if let Some(group) = self.active.get_mut(key.row_group) {
             group.complete(plan, key.local(), is_skipped, ready);
         }
     }
 
-    /// The pre-batch hook of a row group has answered; `ready` gets the tasks that waited for nothing else.
+    /// Records that the pre-batch hook has ended. Tasks that waited only for the hook are added to `ready`.
     pub(crate) fn open_gate(&mut self, plan: &Plan, row_group: u32, ready: &mut Vec<LocalKey>) {
         if let Some(group) = self.active.get_mut(row_group) {
             group.open_gate(plan, ready);
         }
     }
 
-    /// The task is kept for another run.
+    /// Marks a task parked, which leaves it for a resumed run.
     pub(crate) fn park(&mut self, plan: &Plan, key: TaskKey) {
         self.set_state(plan, key, TaskState::Parked);
     }
 
-    /// The task waits for an instant.
+    /// Marks a task delayed until an instant.
     pub(crate) fn delay(&mut self, plan: &Plan, key: TaskKey) {
         self.set_state(plan, key, TaskState::Delayed);
     }
 
-    /// The task waits for the next salvage round of its row group.
+    /// Marks a task deferred until the next salvage round of its row group.
     pub(crate) fn defer(&mut self, plan: &Plan, key: TaskKey, not_before: Instant) {
         if let Some(group) = self.set_state(plan, key, TaskState::Deferred) {
             group.defer(Deferred { task: key.local(), not_before });
         }
     }
 
-    /// Begins a salvage round: every deferred task uses up a round, and is ready or delayed from now on.
+    /// Begins a salvage round. Every deferred task uses one round, and is then ready or delayed.
     pub(crate) fn begin_salvage_round(&mut self, plan: &Plan, row_group: u32, now: Instant) -> Vec<RoundTask> {
         let Some(group) = self.active.get_mut(row_group) else { return Vec::new() };
         let mut tasks = Vec::new();
@@ -253,7 +253,8 @@ impl RowGroups {
         tasks
     }
 
-    /// The run stops: no task is queued, deferred or delayed any more. O(tasks of the active row groups).
+    /// Sets every queued, deferred or delayed task back to waiting, because the run stops. O(tasks of the
+    /// active row groups).
     pub(crate) fn discard_waiting(&mut self, plan: &Plan) {
         let Self { active, counts, .. } = self;
         let whole = plan.whole_columns();
@@ -269,21 +270,22 @@ impl RowGroups {
         }
     }
 
-    /// Drops the row of a cell, or every row for a task of a whole row group. `ready` gets tasks that waited
-    /// for nothing else, and `gone` each dropped task as it was. Returns how many rows were dropped.
+    /// Drops the row of a cell, or every row if the task is for a whole row group. Tasks that waited only for
+    /// these rows are added to `ready`. Calls `on_drop` with each dropped task and its previous entry.
+    /// Returns the number of dropped rows.
     pub(crate) fn drop_rows(
         &mut self,
         plan: &Plan,
         key: TaskKey,
         reason: DropReason,
         ready: &mut Vec<LocalKey>,
-        mut gone: impl FnMut(TaskKey, TaskEntry),
+        mut on_drop: impl FnMut(TaskKey, TaskEntry),
     ) -> u32 {
         let Self { active, counts, .. } = self;
         let Some(group) = active.get_mut(key.row_group) else { return 0 };
         group.drop_rows(plan, key.local(), reason, ready, |(column, row), entry| {
             counts.leave(column.index(), entry.state);
-            gone(TaskKey { column, row, ..key }, entry);
+            on_drop(TaskKey { column, row, ..key }, entry);
         })
     }
 }
@@ -293,7 +295,7 @@ mod tests {
     use super::*;
     use crate::pipeline::{Column, ColumnId, PlanBuilder, Strategy};
 
-    /// Two cell columns without upstreams over one row group of three rows.
+    /// Returns two cell columns without upstreams, in one admitted row group of three rows.
     fn admitted() -> (Plan, RowGroups, Vec<TaskKey>) {
         let columns = [Column::new("a", Strategy::Cell), Column::new("b", Strategy::Cell)];
         let plan = columns.into_iter().fold(PlanBuilder::new(), PlanBuilder::column).build().unwrap();
@@ -322,12 +324,12 @@ mod tests {
         groups.worker_ended(&plan, keys[0]);
         groups.delay(&plan, keys[0]);
         assert_eq!(counted(&groups), ([2, 3], [true, false], 1));
-        // The row of the delayed task: its other cell is queued.
-        let mut gone = Vec::new();
+        // The row of the delayed task also contains a queued cell.
+        let mut dropped = Vec::new();
         let reason = DropReason::WorkerLost;
         let rows =
-            groups.drop_rows(&plan, keys[0], reason, &mut Vec::new(), |key, entry| gone.push((key, entry.state)));
-        assert_eq!((rows, gone), (1, [(keys[0], TaskState::Delayed), (keys[3], TaskState::Queued)].into()));
+            groups.drop_rows(&plan, keys[0], reason, &mut Vec::new(), |key, entry| dropped.push((key, entry.state)));
+        assert_eq!((rows, dropped), (1, [(keys[0], TaskState::Delayed), (keys[3], TaskState::Queued)].into()));
         assert_eq!(counted(&groups), ([2, 2], [false, false], 0));
         groups.discard_waiting(&plan);
         assert_eq!(counted(&groups), ([0, 0], [false, false], 0));
@@ -351,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_group_with_a_hook_or_a_checkpoint_is_counted_until_it_is_gone() {
+    fn a_row_group_in_a_hook_or_checkpoint_is_counted_until_it_is_removed() {
         let (_, mut groups, _) = admitted();
         groups.set_phase(0, RowGroupPhase::PostBatch);
         groups.set_phase(0, RowGroupPhase::Saving);

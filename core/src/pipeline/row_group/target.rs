@@ -1,37 +1,40 @@
-//! How many row groups to have in work: a fixed number, or a control loop.
+//! The target number of admitted row groups: a fixed number, or a control loop.
 //!
-//! More row groups in work keep models busy across the dependencies of one group; each costs memory and
-//! delays its first checkpoint. The loop starts low. Once in a *tick*, which is one command to the pipeline,
-//! it looks for the first reason not to grow; if there is none, it raises its target by one.
+//! More active row groups keep models busy while tasks of one group wait for their upstreams. Each active row
+//! group uses memory and delays its first checkpoint. The loop therefore starts with a low target. In each
+//! *tick*, which is one command to the pipeline, it looks for the first reason not to grow. If there is none,
+//! it raises its target by one.
 //!
 //! | reason, in this order | what it means |
 //! | --- | --- |
-//! | no pending row groups | nothing is left to admit |
-//! | max admitted rows | the next group would pass `max_admitted_rows` (none is too large for an empty run) |
-//! | deferred tasks | all that a new group could do first is held back by failures that may pass |
-//! | queued tasks | four times as many tasks are queued as may run |
-//! | no model resource | no column holds a resource of a model while it runs: nothing to keep busy |
+//! | at cap | the target has reached `row_groups` |
+//! | no pending row groups | no row group is left to admit |
+//! | max admitted rows | the next group would exceed `max_admitted_rows` (ignored if none is active) |
+//! | deferred tasks | all first work of a new group is blocked by retryable failures |
+//! | queued tasks | the queue has at least four times as many tasks as workers may run |
+//! | no model resource | no column holds a model resource, so no model can be idle |
 //! | model saturated | every model resource is fully leased |
-//! | queued model demand | what is queued already suffices for what is free |
-//! | queued work | something is queued: grow in every second tick only |
+//! | queued model demand | the queued tasks can use all that is free of every model resource |
+//! | queued work | a task is queued: the target grows only in every second tick |
 //!
-//! It lowers its target by one, never below where it began, once every model resource has been fully leased,
-//! with twice its limit queued behind it, for `shrink_after` ticks on end. Groups in work are never taken
-//! back.
+//! The loop lowers its target by one, but never below its initial value, after `shrink_after` consecutive
+//! ticks in which every model resource is fully leased and has at least twice its limit queued. Admitted row
+//! groups are never taken back.
 
 use crate::error::{ConfigError, require};
 
-/// Settings of the control loop.
+/// The settings of the control loop that chooses the number of admitted row groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct AdaptiveRowGroups {
-    /// Row groups to begin with, from 1 to the cap `row_groups`. 1.
+    /// The initial number of row groups, from 1 to `row_groups`. Default: 1.
     pub initial: u32,
-    /// The most rows in work at once, at least 1; `None` is three row groups or 8192 rows, whichever is more.
-    /// `None`.
+    /// The largest number of rows in active row groups, at least 1. `None` means three row groups or 8192
+    /// rows, whichever is more. Default: `None`.
     pub max_admitted_rows: Option<u64>,
-    /// Ticks of sustained pressure after which the target falls by one. At least 1; 64.
+    /// The number of consecutive overloaded ticks after which the target falls by one, at least 1. Default:
+    /// 64.
     pub shrink_after: u32,
 }
 
@@ -56,32 +59,32 @@ impl AdaptiveRowGroups {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum RowGroupBlock {
-    /// Nothing is left to admit.
+    /// No row group is left to admit.
     NoPendingRowGroups,
-    /// The next row group would be too much at once.
+    /// The next row group would exceed [`AdaptiveRowGroups::max_admitted_rows`].
     MaxAdmittedRows,
-    /// What a new row group could do first is held back by failures that may pass.
+    /// Retryable failures block all first work of a new row group.
     DeferredTasks,
     /// Too many tasks are queued.
     QueuedTasks,
-    /// No column holds a resource of a model.
+    /// No column holds a model resource.
     NoModelResource,
     /// Every model resource is fully leased.
     ModelSaturated,
-    /// What is queued suffices for what is free.
+    /// The queued tasks can use all that is free of every model resource.
     QueuedModelDemand,
-    /// Something is queued; the next tick may grow.
+    /// A task is queued. The target may grow in the next tick.
     QueuedWork,
-    /// The target is at the cap.
+    /// The target has reached the cap.
     AtCap,
 }
 
-/// A model resource, as one tick finds it.
+/// The load of one model resource in a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ModelLoad {
     pub(crate) limit: u32,
     pub(crate) leased: u32,
-    /// What queued tasks want of it.
+    /// The sum of the demands of queued tasks.
     pub(crate) queued: u64,
 }
 
@@ -94,7 +97,7 @@ impl ModelLoad {
         self.available() == 0
     }
 
-    /// Whether what is free will be taken by what is queued.
+    /// Whether the queued tasks will take all that is free.
     fn is_fully_leased(self) -> bool {
         self.queued > 0 && self.leased > 0 && u64::from(self.available()) <= self.queued
     }
@@ -104,23 +107,23 @@ impl ModelLoad {
     }
 }
 
-/// What one tick sees.
+/// The input of one tick.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample<'a> {
-    /// Row groups in work.
+    /// The number of active row groups.
     pub(crate) active: u32,
-    /// Their rows.
+    /// The number of their rows.
     pub(crate) rows: u64,
-    /// Rows of the next row group, if one is pending.
+    /// The number of rows of the next row group, if one is pending.
     pub(crate) next_rows: Option<u64>,
     pub(crate) is_deferred: bool,
     pub(crate) queued: usize,
-    /// Workers at once.
+    /// The largest number of concurrent workers.
     pub(crate) worker_cap: u32,
     pub(crate) models: &'a [ModelLoad],
 }
 
-/// The number of row groups to have in work.
+/// The target number of admitted row groups.
 #[derive(Clone, Debug)]
 pub(crate) struct RowGroupTarget {
     adaptive: Option<AdaptiveRowGroups>,
@@ -128,18 +131,18 @@ pub(crate) struct RowGroupTarget {
     target: u32,
     max_rows: u64,
     ticks: u64,
-    /// Ticks of overload on end.
+    /// The number of consecutive overloaded ticks.
     pressure: u32,
     blocked: Option<RowGroupBlock>,
 }
 
-/// Queued tasks for each that may run, from which on nothing is added to them.
+/// The number of queued tasks per possible worker from which on the target does not grow.
 const QUEUE_FACTOR: usize = 4;
-/// Rows that may always be in work.
+/// The smallest default of `max_admitted_rows`.
 const ROW_FLOOR: u64 = 8_192;
 
 impl RowGroupTarget {
-    /// The settings were validated.
+    /// Creates a target. The settings must be valid.
     pub(crate) fn new(adaptive: Option<AdaptiveRowGroups>, cap: u32, row_group_size: u32) -> Self {
         let by_size = (3 * u64::from(row_group_size)).max(ROW_FLOOR);
         Self {
@@ -157,7 +160,7 @@ impl RowGroupTarget {
         self.adaptive.is_some()
     }
 
-    /// Why the target did not grow in the last tick.
+    /// Returns why the target did not grow in the last tick.
     pub(crate) fn block(&self) -> Option<RowGroupBlock> {
         self.blocked
     }
@@ -166,12 +169,12 @@ impl RowGroupTarget {
         self.target
     }
 
-    /// Whether one more row group of `next` rows fits beside `active` groups of `rows` rows.
+    /// Returns whether one more row group of `next` rows fits, given `active` groups with `rows` rows.
     pub(crate) fn has_room(&self, active: u32, rows: u64, next: u64) -> bool {
         active < self.target && (self.adaptive.is_none() || active == 0 || rows + next <= self.max_rows)
     }
 
-    /// One tick of the loop; answers whether the target grew.
+    /// Runs one tick of the loop. Returns whether the target grew.
     pub(crate) fn tick(&mut self, sample: &Sample<'_>) -> bool {
         let Some(AdaptiveRowGroups { initial, shrink_after, .. }) = self.adaptive else { return false };
         self.ticks += 1;
@@ -242,15 +245,15 @@ mod tests {
     }
 
     #[test]
-    fn the_first_reason_in_order_is_told() {
+    fn the_first_reason_in_order_is_reported() {
         use RowGroupBlock::*;
-        // Each sample has every reason of those below it too.
+        // Each sample also has every reason of the samples below it.
         let all = Sample { next_rows: None, rows: 8_192, is_deferred: true, queued: 64, ..sample(&[]) };
         let some_rows = Sample { next_rows: Some(64), ..all };
         let few_rows = Sample { rows: 64, ..some_rows };
         let free = Sample { is_deferred: false, ..few_rows };
         let short_queue = Sample { queued: 1, ..free };
-        let spoken_for = ModelLoad { leased: 6, queued: 2, ..FULL };
+        let fully_queued = ModelLoad { leased: 6, queued: 2, ..FULL };
         let expected = [
             (all, NoPendingRowGroups),
             (some_rows, MaxAdmittedRows),
@@ -258,7 +261,7 @@ mod tests {
             (free, QueuedTasks),
             (short_queue, NoModelResource),
             (Sample { models: &[FULL, FULL], ..short_queue }, ModelSaturated),
-            (Sample { models: &[FULL, spoken_for], ..short_queue }, QueuedModelDemand),
+            (Sample { models: &[FULL, fully_queued], ..short_queue }, QueuedModelDemand),
             (Sample { models: &[IDLE], ..short_queue }, QueuedWork),
         ];
         for (sample, reason) in expected {
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn demand_that_is_queued_where_nothing_is_leased_yet_does_not_block() {
+    fn queued_demand_does_not_block_growth_while_nothing_is_leased() {
         let cold = ModelLoad { limit: 8, leased: 0, queued: 9 };
         assert!(target(9).tick(&sample(&[cold])));
     }
@@ -305,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_group_larger_than_the_guard_is_admitted_when_none_is_in_work() {
+    fn a_row_group_larger_than_the_maximum_is_admitted_when_none_is_active() {
         let target = target(9);
         assert!(target.has_room(0, 0, 1 << 20));
         assert!(!RowGroupTarget { target: 2, ..target }.has_room(1, 8_000, 1 << 20));

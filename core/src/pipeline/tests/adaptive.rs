@@ -3,7 +3,7 @@ use crate::pipeline::tests::harness::*;
 use crate::task::TaskGroup;
 use crate::time::Duration;
 
-/// A column whose tasks hold one of `resource`, in the group of a model of that name.
+/// Returns a column whose tasks hold one unit of `resource`, in the group of a model of that name.
 fn model(name: &str, resource: &str) -> Column {
     let group = TaskGroup::model("provider", resource, 1.0);
     Column::new(name, Strategy::Cell).with_group(group).with_demand(resource, 1)
@@ -19,10 +19,11 @@ fn adaptive(row_count: u64, size: u32, cap: u32, slots: u32) -> PipelineConfig {
 }
 
 #[test]
-fn a_chain_of_single_rows_is_given_as_many_row_groups_as_its_model_bears() {
+fn row_groups_of_one_row_are_admitted_until_the_model_is_saturated() {
     let rig =
         Rig::start([model("draft", "scribe"), model("review", "scribe").with_upstream("draft")], adaptive(64, 1, 8, 4));
-    // Every answer is one more tick; the model's four slots fill, and then nothing more is admitted.
+    // Each finished task is one more tick. Once the four slots of the model are leased, nothing more is
+    // admitted.
     let mut rig = rig;
     for _ in 0..12 {
         let first = rig.running_names().remove(0);
@@ -38,7 +39,7 @@ fn a_chain_of_single_rows_is_given_as_many_row_groups_as_its_model_bears() {
 }
 
 #[test]
-fn a_run_without_a_model_stays_where_it_began_and_says_why() {
+fn a_run_without_a_model_keeps_the_initial_target_and_reports_the_reason() {
     let mut rig = Rig::start([Column::new("local", Strategy::Cell)], adaptive(8, 1, 4, 1));
     rig.succeed("local:0.0");
     rig.saved(0);
@@ -47,8 +48,8 @@ fn a_run_without_a_model_stays_where_it_began_and_says_why() {
 }
 
 #[test]
-fn a_deferred_retry_on_one_provider_does_not_stop_row_groups_whose_next_work_is_elsewhere() {
-    // A new row group needs the scribe first; the judge's retry is none of its business.
+fn a_retry_of_one_provider_does_not_block_row_groups_that_start_with_another_one() {
+    // A new row group calls the scribe first, so a retry of the judge does not affect it.
     let columns = [model("draft", "scribe"), model("grade", "judge").with_upstream("draft")];
     let mut rig = Rig::start(columns, adaptive(9, 1, 9, 2));
     rig.succeed("draft:0.0");
@@ -66,14 +67,14 @@ fn a_deferred_retry_on_one_provider_does_not_stop_row_groups_whose_next_work_is_
 }
 
 #[test]
-fn the_guard_on_rows_holds_whatever_the_target() {
+fn the_limit_on_admitted_rows_holds_for_any_target() {
     let guard = AdaptiveRowGroups { max_admitted_rows: Some(10), ..AdaptiveRowGroups::default() };
     let config = PipelineConfig { adaptive: Some(guard), ..adaptive(64, 4, 8, 64) };
     let mut rig = Rig::start([model("draft", "scribe")], config);
     for _ in 0..6 {
         let first = rig.running_names().remove(0);
         rig.succeed(&first);
-        assert!(rig.pipeline.progress().row_groups_active <= 2, "three groups of four rows are more than ten");
+        assert!(rig.pipeline.progress().row_groups_active <= 2, "three groups of four rows exceed ten rows");
         if let Some(row_group) = rig.saving.first().copied() {
             rig.saved(row_group);
         }
@@ -82,17 +83,19 @@ fn the_guard_on_rows_holds_whatever_the_target() {
 }
 
 #[test]
-fn settings_of_the_loop_are_refused_out_of_range() {
-    let refused = |adaptive| {
+fn control_loop_settings_out_of_range_are_rejected() {
+    let rejection = |adaptive| {
         let plan = PlanBuilder::new().column(model("draft", "scribe")).build().expect("a valid plan");
         let config = PipelineConfig { adaptive: Some(adaptive), ..adaptive_defaults() };
         std::string::ToString::to_string(&Pipeline::new(plan, config).expect_err("out of range"))
     };
     let good = AdaptiveRowGroups::default();
-    assert!(refused(AdaptiveRowGroups { initial: 9, ..good }).contains("`adaptive.initial` is 9; expected from 1 to"));
-    assert!(refused(AdaptiveRowGroups { shrink_after: 0, ..good }).contains("`adaptive.shrink_after` is 0"));
+    assert!(
+        rejection(AdaptiveRowGroups { initial: 9, ..good }).contains("`adaptive.initial` is 9; expected from 1 to")
+    );
+    assert!(rejection(AdaptiveRowGroups { shrink_after: 0, ..good }).contains("`adaptive.shrink_after` is 0"));
     let rows = AdaptiveRowGroups { max_admitted_rows: Some(0), ..good };
-    assert!(refused(rows).contains("`adaptive.max_admitted_rows` is 0"));
+    assert!(rejection(rows).contains("`adaptive.max_admitted_rows` is 0"));
 }
 
 fn adaptive_defaults() -> PipelineConfig {
@@ -100,7 +103,7 @@ fn adaptive_defaults() -> PipelineConfig {
 }
 
 #[test]
-fn saved_rows_make_room_under_the_guard_for_as_many_groups_as_before() {
+fn saved_rows_free_the_limit_on_admitted_rows_for_as_many_row_groups() {
     let guard = AdaptiveRowGroups { initial: 2, max_admitted_rows: Some(20), ..AdaptiveRowGroups::default() };
     let config = PipelineConfig { row_groups: 2, adaptive: Some(guard), ..rows(100, 10) };
     let mut rig = Rig::start([cell("a", &[])], config);

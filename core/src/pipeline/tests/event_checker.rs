@@ -1,4 +1,4 @@
-//! Keeps books of a run from its events alone, and compares them with what the run says of itself.
+//! Computes the state of a run from its events alone, and compares it with what the pipeline reports.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use crate::lease::LeaseId;
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::pipeline::tests::harness::Rig;
 
-/// Where a task stands, as its last event says.
+/// The state of a task according to its last event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TaskStatus {
     Ready,
@@ -15,18 +15,18 @@ enum TaskStatus {
     Selected,
     Leased(LeaseId),
     Running(WorkerId, LeaseId),
-    /// It waits for a request lease and holds nothing.
+    /// The worker waits for a request lease and holds no task resources.
     Yielded(WorkerId, LeaseId),
-    /// The worker ended; its lease is not back.
+    /// The worker ended, and its lease is not released yet.
     Ended(LeaseId),
-    /// Done, or about to be kept or dropped.
+    /// The lease was released. The task is done, or is about to be deferred or dropped.
     Released,
-    Kept,
-    /// Not tried again.
-    Gone,
+    Deferred,
+    /// The task is not retried.
+    Discarded,
 }
 
-/// What the events of one run add up to.
+/// The state of one run, computed from its events.
 #[derive(Debug, Default)]
 pub(crate) struct EventTotals {
     next: u64,
@@ -34,21 +34,21 @@ pub(crate) struct EventTotals {
     tasks: BTreeMap<u64, TaskStatus>,
     workers: BTreeSet<WorkerId>,
     leases: BTreeSet<LeaseId>,
-    /// Row groups that were admitted, and neither saved nor discarded.
+    /// The row groups that were admitted, and neither saved nor discarded.
     row_groups: BTreeSet<u32>,
     pub(crate) queued: usize,
 }
 
 impl EventTotals {
-    /// Workers that hold nothing while they wait for a request lease.
+    /// Returns the number of workers that hold no task resources while they wait for a request lease.
     pub(crate) fn yielded(&self) -> usize {
         self.tasks.values().filter(|step| matches!(step, TaskStatus::Yielded(..))).count()
     }
 
-    /// Reads what was told since the last call, and compares.
-    pub(crate) fn look(&mut self, rig: &mut Rig) {
+    /// Applies the events since the last call, and compares the state with the pipeline.
+    pub(crate) fn check(&mut self, rig: &mut Rig) {
         for event in rig.events() {
-            self.enter(&event);
+            self.apply(&event);
         }
         assert_eq!(rig.pipeline.dropped_events(), 0);
         let progress = rig.pipeline.progress();
@@ -58,9 +58,9 @@ impl EventTotals {
         assert_eq!(self.workers, running);
     }
 
-    pub(crate) fn enter(&mut self, event: &SchedulerEvent) {
+    pub(crate) fn apply(&mut self, event: &SchedulerEvent) {
         assert_eq!(event.sequence, self.next, "no gap");
-        assert!(self.last.is_none_or(|last| last.at <= event.at), "time goes on");
+        assert!(self.last.is_none_or(|last| last.at <= event.at), "time does not go backwards");
         assert_eq!(event.sequence == 0, matches!(event.payload, SchedulerEventPayload::JobStarted { .. }), "{event:?}");
         let is_over = self.last.is_some_and(|last| matches!(last.payload, SchedulerEventPayload::JobCompleted { .. }));
         assert!(!is_over, "{event:?} after the end");
@@ -94,7 +94,7 @@ impl EventTotals {
         use SchedulerEventPayload as Payload;
         let before = self.tasks.get(&task).copied();
         let step = match (before, event.payload) {
-            (None, Payload::DependencyReady) | (Some(TaskStatus::Kept), Payload::SalvageRedispatched) => {
+            (None, Payload::DependencyReady) | (Some(TaskStatus::Deferred), Payload::SalvageRedispatched) => {
                 TaskStatus::Ready
             }
             (Some(TaskStatus::Ready), Payload::ReadyEnqueued { queued }) => {
@@ -136,14 +136,14 @@ impl EventTotals {
                 assert_eq!(active as usize, self.leases.len());
                 TaskStatus::Released
             }
-            (Some(TaskStatus::Released), Payload::RetryDeferred { .. }) => TaskStatus::Kept,
+            (Some(TaskStatus::Released), Payload::RetryDeferred { .. }) => TaskStatus::Deferred,
             (Some(TaskStatus::Queued), Payload::Cancelled { queued: true }) => {
                 self.queued -= 1;
-                TaskStatus::Gone
+                TaskStatus::Discarded
             }
-            (Some(TaskStatus::Released | TaskStatus::Kept), Payload::Cancelled { queued: false })
-            | (Some(TaskStatus::Released), Payload::NonRetryableDropped { .. }) => TaskStatus::Gone,
-            // Of the task that waits, and no change to it.
+            (Some(TaskStatus::Released | TaskStatus::Deferred), Payload::Cancelled { queued: false })
+            | (Some(TaskStatus::Released), Payload::NonRetryableDropped { .. }) => TaskStatus::Discarded,
+            // These events concern a queued task and do not change its state.
             (
                 Some(step @ TaskStatus::Queued),
                 Payload::AdmissionBlocked { .. }

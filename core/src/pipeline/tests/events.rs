@@ -1,4 +1,4 @@
-//! What a run tells of itself, kind by kind.
+//! The events of a run, by kind.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -23,8 +23,8 @@ fn watched(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) ->
     Rig::start_with(columns, config, Interest::ALL)
 }
 
-/// A watched run whose events up to here were read.
-fn begun(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Rig {
+/// Starts a watched run and discards the events of its start.
+fn watched_after_start(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Rig {
     let mut rig = watched(columns, config);
     rig.events();
     rig
@@ -34,16 +34,16 @@ fn kinds(rig: &mut Rig) -> Vec<SchedulerEventKind> {
     rig.events().iter().map(|event| event.payload.kind()).collect()
 }
 
-/// The events of this kind since the last call; the others are gone too.
-fn only(rig: &mut Rig, kind: SchedulerEventKind) -> Vec<SchedulerEvent> {
+/// Returns the events of this kind since the last call, and discards all others.
+fn events_of(rig: &mut Rig, kind: SchedulerEventKind) -> Vec<SchedulerEvent> {
     rig.events().into_iter().filter(|event| event.payload.kind() == kind).collect()
 }
 
 fn payloads(rig: &mut Rig, kind: SchedulerEventKind) -> Vec<SchedulerEventPayload> {
-    only(rig, kind).iter().map(|event| event.payload).collect()
+    events_of(rig, kind).iter().map(|event| event.payload).collect()
 }
 
-/// A column in a group of its own that holds one of `gpu`.
+/// Returns a column in its own group, whose tasks hold `amount` units of `gpu`.
 fn on_gpu(name: &str, amount: u32) -> Column {
     Column::new(name, Strategy::Cell).with_demand("gpu", amount)
 }
@@ -57,14 +57,14 @@ fn limited_group(name: &str, limit: u32) -> TaskGroup {
 }
 
 #[test]
-fn a_run_is_told_from_its_start_to_its_end() {
+fn a_complete_run_emits_the_events_from_its_start_to_its_end() {
     let mut rig = watched([cell("a", &[])], PipelineConfig { done_row_groups: [1].into(), ..rows(2, 1) });
     let spawned = [DependencyReady, ReadyEnqueued, Selected, TaskLeaseAcquired, WorkerSpawned];
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
-    assert_eq!(told[..2], [JobStarted, RowGroupAdmitted]);
-    assert_eq!(told[2..7], spawned);
-    assert_eq!(told[7..], [QueueDrained, QueueEmpty, RowGroupAdmissionBlocked]);
+    let emitted: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
+    assert_eq!(emitted[..2], [JobStarted, RowGroupAdmitted]);
+    assert_eq!(emitted[2..7], spawned);
+    assert_eq!(emitted[7..], [QueueDrained, QueueEmpty, RowGroupAdmissionBlocked]);
     assert_eq!(events[0].payload, SchedulerEventPayload::JobStarted { rows: 2, row_groups: 2, resumed: 1 });
     assert_eq!(events[1].payload, SchedulerEventPayload::RowGroupAdmitted { rows: 1, active: 1 });
 
@@ -73,8 +73,8 @@ fn a_run_is_told_from_its_start_to_its_end() {
     rig.advance(Duration::from_millis(7));
     rig.saved(0);
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
-    assert_eq!(told, [RowGroupCheckpointed, HealthSnapshot, HealthSnapshot, JobCompleted]);
+    let emitted: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
+    assert_eq!(emitted, [RowGroupCheckpointed, HealthSnapshot, HealthSnapshot, JobCompleted]);
     assert_eq!(events[0].payload, SchedulerEventPayload::RowGroupCheckpointed { rows: 1, unmade: 0 });
     let health = SchedulerEventPayload::HealthSnapshot {
         running: 0,
@@ -93,13 +93,13 @@ fn a_run_is_told_from_its_start_to_its_end() {
 }
 
 #[test]
-fn an_event_names_its_task_by_everything_that_it_belongs_to() {
+fn the_correlation_of_a_task_event_names_its_row_group_column_row_group_and_attempt() {
     let group = TaskGroup::model("provider", "scribe", 1.0);
     let columns = [Column::new("a", Strategy::Cell).with_group(group), whole("b", &["a"])];
     let mut rig = watched(columns, PipelineConfig { run: 3, done_row_groups: [0].into(), ..rows(4, 2) });
     let events = rig.events();
     let of_task = |event: &&SchedulerEvent| event.correlation.row == Some(1);
-    let told: Vec<Correlation> = events.iter().filter(of_task).map(|event| event.correlation).collect();
+    let emitted: Vec<Correlation> = events.iter().filter(of_task).map(|event| event.correlation).collect();
     let expected = Correlation {
         run: 3,
         row_group: Some(1),
@@ -107,23 +107,23 @@ fn an_event_names_its_task_by_everything_that_it_belongs_to() {
         row: Some(1),
         strategy: Some(Strategy::Cell),
         group_kind: Some(GroupKind::Model),
-        group: told[0].group,
+        group: emitted[0].group,
         task: Some(TaskKey { row_group: 1, column: ColumnId(0), row: Some(1) }.to_bits()),
         attempt: Some(0),
     };
     let started = Correlation { attempt: Some(1), ..expected };
-    assert_eq!(told, [expected, expected, started, started, started]);
+    assert_eq!(emitted, [expected, expected, started, started, started]);
     assert!(events.iter().all(|event| event.correlation.run == 3));
 
     rig.run_well();
-    let full: Vec<Correlation> = only(&mut rig, WorkerSpawned).iter().map(|event| event.correlation).collect();
+    let full: Vec<Correlation> = events_of(&mut rig, WorkerSpawned).iter().map(|event| event.correlation).collect();
     assert_eq!((full[0].row, full[0].strategy, full[0].row_group), (None, Some(Strategy::FullColumn), Some(1)));
     assert_ne!(full[0].group, expected.group);
-    assert_eq!(expected.group, Some(0x80c0_85cf_d983_ff5b), "the same in every process");
+    assert_eq!(expected.group, Some(0x80c0_85cf_d983_ff5b), "equal in every process");
 }
 
 #[test]
-fn no_spawned_worker_ever_waits_for_a_resource_as_the_stream_alone_shows() {
+fn the_events_show_that_no_spawned_worker_ever_waits_for_a_resource() {
     let columns = [on_gpu("a", 2), on_gpu("b", 1).with_upstream("a"), on_gpu("c", 3), cell("d", &["b"])];
     let amounts = [2, 1, 3, 0];
     let config = PipelineConfig { submission_limit: 3, ..gpus(12, 4) };
@@ -160,12 +160,12 @@ fn no_spawned_worker_ever_waits_for_a_resource_as_the_stream_alone_shows() {
 }
 
 #[test]
-fn a_task_that_came_too_early_is_told_with_its_pause_and_its_next_try() {
-    let mut rig = begun([cell("a", &[])], rows(1, 1));
+fn a_rate_limited_task_emits_its_pause_and_its_next_attempt() {
+    let mut rig = watched_after_start([cell("a", &[])], rows(1, 1));
     rig.end("a:0.0", rate_limited(Duration::from_millis(700)));
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
-    assert_eq!(told, [TaskCompleted, TaskLeaseReleased, RetryDeferred]);
+    let emitted: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
+    assert_eq!(emitted, [TaskCompleted, TaskLeaseReleased, RetryDeferred]);
     let until = Instant::ZERO + Duration::from_millis(700);
     assert_eq!(
         events[2].payload,
@@ -180,16 +180,16 @@ fn a_task_that_came_too_early_is_told_with_its_pause_and_its_next_try() {
 }
 
 #[test]
-fn a_failure_that_may_pass_is_told_with_the_round_it_waits_for_and_dropped_when_there_is_none() {
-    let mut rig = begun([cell("a", &[])], rows(1, 1));
+fn a_retryable_failure_emits_its_salvage_round_and_a_drop_after_the_last_one() {
+    let mut rig = watched_after_start([cell("a", &[])], rows(1, 1));
     for round in [1, 2, 3] {
         let failed = rig.now;
         rig.end("a:0.0", retry(RetryKind::Timeout));
-        let told = payloads(&mut rig, RetryDeferred);
-        let [SchedulerEventPayload::RetryDeferred { failure, until, round: told }] = told[..] else {
-            panic!("{told:?}")
+        let emitted = payloads(&mut rig, RetryDeferred);
+        let [SchedulerEventPayload::RetryDeferred { failure, until, round: emitted }] = emitted[..] else {
+            panic!("{emitted:?}")
         };
-        assert_eq!((failure, told, until > failed), (Some(RetryKind::Timeout), Some(round), true));
+        assert_eq!((failure, emitted, until > failed), (Some(RetryKind::Timeout), Some(round), true));
         rig.back_off();
         assert_eq!(rig.now, until);
     }
@@ -202,14 +202,14 @@ fn a_failure_that_may_pass_is_told_with_the_round_it_waits_for_and_dropped_when_
 }
 
 #[test]
-fn what_waits_for_a_row_that_is_dropped_is_told_as_cancelled() {
+fn queued_tasks_of_a_dropped_row_are_emitted_as_cancelled() {
     let config = PipelineConfig { submission_limit: 1, ..rows(2, 2) };
-    let mut rig = begun([cell("a", &[]), cell("b", &[])], config);
+    let mut rig = watched_after_start([cell("a", &[]), cell("b", &[])], config);
     assert_eq!((rig.running_names(), rig.pipeline.queued()), (["a:0.0".into()].into(), 3));
     rig.end("a:0.0", FAILED);
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
-    assert_eq!(told[..4], [TaskCompleted, TaskLeaseReleased, Cancelled, NonRetryableDropped]);
+    let emitted: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
+    assert_eq!(emitted[..4], [TaskCompleted, TaskLeaseReleased, Cancelled, NonRetryableDropped]);
     assert_eq!(events[2].payload, SchedulerEventPayload::Cancelled { queued: true });
     assert_eq!((events[2].correlation.column, events[2].correlation.row), (Some(ColumnId(1)), Some(0)));
     let reason = DropReason::Failed(FailureKind::Request);
@@ -218,17 +218,17 @@ fn what_waits_for_a_row_that_is_dropped_is_told_as_cancelled() {
 }
 
 #[test]
-fn a_stop_is_told_by_what_it_throws_away_and_by_the_workers_it_ends() {
-    let mut rig = begun([cell("a", &[])], PipelineConfig { submission_limit: 1, ..rows(5, 5) });
+fn a_stop_emits_the_discarded_tasks_and_the_end_of_each_worker() {
+    let mut rig = watched_after_start([cell("a", &[])], PipelineConfig { submission_limit: 1, ..rows(5, 5) });
     rig.cancel();
     let stopping = SchedulerEventPayload::JobStopping { stop: StopKind::Cancelled, aborts: true };
-    let told: Vec<_> = rig.events().iter().map(|event| event.payload).collect();
-    assert_eq!(told, [stopping, SchedulerEventPayload::QueueDrained { discarded: 4 }]);
+    let emitted: Vec<_> = rig.events().iter().map(|event| event.payload).collect();
+    assert_eq!(emitted, [stopping, SchedulerEventPayload::QueueDrained { discarded: 4 }]);
     rig.end("a:0.0", TaskOutcome::Cancelled);
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
+    let emitted: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
     let ended = [TaskCompleted, TaskLeaseReleased, Cancelled];
-    assert_eq!(told, [&ended[..], &[RowGroupDiscarded, HealthSnapshot, HealthSnapshot, JobCompleted]].concat());
+    assert_eq!(emitted, [&ended[..], &[RowGroupDiscarded, HealthSnapshot, HealthSnapshot, JobCompleted]].concat());
     assert_eq!(events[2].payload, SchedulerEventPayload::Cancelled { queued: false });
     assert_eq!(events[3].payload, SchedulerEventPayload::RowGroupDiscarded { reason: DiscardReason::Stopped, rows: 5 });
     assert_eq!(events[3].correlation.row_group, Some(0));
@@ -238,7 +238,7 @@ fn a_stop_is_told_by_what_it_throws_away_and_by_the_workers_it_ends() {
 }
 
 #[test]
-fn a_run_that_was_cancelled_before_it_began_has_a_start_and_an_end() {
+fn a_run_cancelled_before_its_start_emits_a_start_and_an_end() {
     let mut rig = Rig::new([cell("a", &[])], rows(1, 1));
     rig.pipeline.set_interest(Interest::ALL);
     rig.cancel();
@@ -246,40 +246,40 @@ fn a_run_that_was_cancelled_before_it_began_has_a_start_and_an_end() {
 }
 
 #[test]
-fn a_spawn_that_failed_is_rolled_back_and_tried_again_in_a_salvage_round() {
-    let mut rig = begun([cell("a", &[])], PipelineConfig { submission_limit: 1, ..rows(2, 2) });
+fn a_failed_spawn_is_rolled_back_and_retried_in_a_salvage_round() {
+    let mut rig = watched_after_start([cell("a", &[])], PipelineConfig { submission_limit: 1, ..rows(2, 2) });
     rig.fail_spawn("a:0.0");
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).take(3).collect();
-    assert_eq!(told, [WorkerSpawnFailed, TaskLeaseReleased, RetryDeferred]);
+    let emitted: Vec<_> = events.iter().map(|event| event.payload.kind()).take(3).collect();
+    assert_eq!(emitted, [WorkerSpawnFailed, TaskLeaseReleased, RetryDeferred]);
     assert_eq!(
         events[2].payload,
         SchedulerEventPayload::RetryDeferred { failure: None, until: Instant::ZERO, round: Some(1) }
     );
-    assert_eq!(rig.running_names(), ["a:0.1"], "the other row goes first: a host that is short is given time");
+    assert_eq!(rig.running_names(), ["a:0.1"], "the other row runs before the retry");
     assert_eq!(rig.pipeline.progress().columns[0].spawned, 1);
     rig.succeed("a:0.1");
     assert_eq!(rig.running_names(), ["a:0.0"]);
-    assert_eq!(rig.spawned.last().map(|task| task.attempt), Some(1), "the try that never was is not counted");
+    assert_eq!(rig.spawned.last().map(|task| task.attempt), Some(1), "an attempt that was not started is not counted");
     rig.run_well();
     assert_eq!((rig.report().rows_out, rig.report().columns[0].tasks.spawned), (2, 2));
 }
 
 #[test]
-fn a_host_that_can_start_no_worker_ends_its_run_and_does_not_spin() {
-    let mut rig = begun([cell("a", &[])], rows(2, 2));
+fn a_run_ends_after_finitely_many_spawns_if_the_host_can_start_no_worker() {
+    let mut rig = watched_after_start([cell("a", &[])], rows(2, 2));
     while let Some(label) = rig.running_names().first() {
         rig.fail_spawn(label);
     }
-    assert_eq!(only(&mut rig, WorkerSpawnFailed).len(), 8, "one try and three more for each row");
+    assert_eq!(events_of(&mut rig, WorkerSpawnFailed).len(), 8, "one attempt and three retries for each row");
     rig.saved(0);
     assert_eq!(rig.dropped(), [("a".into(), DropReason::WorkerLost, 2)]);
     assert_eq!(rig.report().columns[0].tasks, TaskCounts::default());
 }
 
 #[test]
-fn an_answer_for_a_worker_that_does_not_run_is_told_and_changes_nothing() {
-    let mut rig = begun([cell("a", &[])], rows(1, 1));
+fn a_report_for_a_worker_that_does_not_run_emits_a_diagnostic_and_has_no_effect() {
+    let mut rig = watched_after_start([cell("a", &[])], rows(1, 1));
     let worker = rig.running[0].worker;
     rig.succeed("a:0.0");
     rig.events();
@@ -287,14 +287,14 @@ fn an_answer_for_a_worker_that_does_not_run_is_told_and_changes_nothing() {
     assert_eq!(rig.pipeline.spawn_failed(rig.now, worker), ReleaseAnswer::Duplicate);
     let unknown = WorkerId::from_bits(77);
     assert_eq!(rig.pipeline.spawn_failed(rig.now, unknown), ReleaseAnswer::UnknownLease);
-    let told = |worker, answer| SchedulerEventPayload::ReleaseDiagnostic { worker, answer };
-    let twice = told(worker, ReleaseAnswer::Duplicate);
+    let emitted = |worker, answer| SchedulerEventPayload::ReleaseDiagnostic { worker, answer };
+    let twice = emitted(worker, ReleaseAnswer::Duplicate);
     let events: Vec<_> = rig.events().iter().map(|event| event.payload).collect();
-    assert_eq!(events, [twice, twice, told(unknown, ReleaseAnswer::UnknownLease)]);
+    assert_eq!(events, [twice, twice, emitted(unknown, ReleaseAnswer::UnknownLease)]);
 }
 
 #[test]
-fn queued_work_that_may_not_start_is_told_once_with_what_binds() {
+fn blocked_queued_tasks_are_emitted_once_with_the_limiting_resource() {
     let mut rig = watched([on_gpu("a", 1)], PipelineConfig { submission_limit: 9, ..gpus(6, 2) });
     let blocked = |queued| SchedulerEventPayload::AdmissionBlocked {
         reason: DenialReason::NoCapacity,
@@ -304,17 +304,17 @@ fn queued_work_that_may_not_start_is_told_once_with_what_binds() {
     assert_eq!(payloads(&mut rig, AdmissionBlocked), [blocked(4)]);
     for label in ["a:0.0", "a:0.1", "a:0.2"] {
         rig.succeed(label);
-        assert_eq!(payloads(&mut rig, AdmissionBlocked), [], "for the same reason still");
+        assert_eq!(payloads(&mut rig, AdmissionBlocked), [], "the reason has not changed");
     }
     rig.succeed("a:0.3");
     assert_eq!(kinds(&mut rig)[2..], [Selected, TaskLeaseAcquired, WorkerSpawned, QueueDrained, QueueEmpty]);
 }
 
 #[test]
-fn a_round_tells_of_each_group_at_most_once_that_it_was_denied() {
+fn a_round_emits_at_most_one_denial_per_group() {
     let columns = ["a", "b", "c"].map(|name| on_gpu(name, if name == "c" { 2 } else { 1 }));
     let mut rig = watched(columns, gpus(8, 2));
-    let denied = only(&mut rig, AdmissionDenied);
+    let denied = events_of(&mut rig, AdmissionDenied);
     let short = SchedulerEventPayload::AdmissionDenied { reason: DenialReason::NoCapacity, resource: Some(1) };
     assert!(denied.iter().all(|event| event.payload == short), "{denied:?}");
     let groups: alloc::collections::BTreeSet<_> = denied.iter().map(|event| event.correlation.group).collect();
@@ -322,13 +322,13 @@ fn a_round_tells_of_each_group_at_most_once_that_it_was_denied() {
     assert!(!denied.is_empty());
     while let Some(label) = rig.running_names().first() {
         rig.succeed(label);
-        let denied = only(&mut rig, AdmissionDenied);
+        let denied = events_of(&mut rig, AdmissionDenied);
         let groups: alloc::collections::BTreeSet<_> = denied.iter().map(|event| event.correlation.group).collect();
         assert_eq!(groups.len(), denied.len(), "{denied:?}");
     }
 }
 
-/// Refuses one group, and says that anything might change its mind.
+/// A policy that denies one group, and gives no condition after which it would allow it.
 #[derive(Debug, Default)]
 struct AlwaysDenies(Option<TaskGroupId>);
 
@@ -351,7 +351,7 @@ impl TaskPolicy for AlwaysDenies {
 }
 
 #[test]
-fn a_group_that_is_asked_again_and_again_in_a_round_is_told_of_once() {
+fn a_group_that_is_evaluated_repeatedly_in_a_round_emits_one_denial() {
     let columns = [Column::new("never", Strategy::Cell), Column::new("other", Strategy::Cell)];
     let mut rig = Rig::new(columns, rows(3, 3));
     let plan = rig.pipeline.plan().clone();
@@ -359,7 +359,7 @@ fn a_group_that_is_asked_again_and_again_in_a_round_is_told_of_once() {
     rig.pipeline.set_interest(Interest::ALL);
     rig.pipeline.start(rig.now);
     rig.drain();
-    assert_eq!(rig.running.len(), 3, "it was asked before each of them, and after");
+    assert_eq!(rig.running.len(), 3, "the group is evaluated before each of them, and after");
     let denied = SchedulerEventPayload::AdmissionDenied { reason: DenialReason::Policy, resource: None };
     assert_eq!(payloads(&mut rig, AdmissionDenied), [denied]);
     rig.succeed("other:0.0");
@@ -367,14 +367,14 @@ fn a_group_that_is_asked_again_and_again_in_a_round_is_told_of_once() {
 }
 
 #[test]
-fn a_group_at_its_limit_while_another_could_start_is_told_as_capped() {
+fn a_group_at_its_limit_while_another_could_start_emits_group_capped() {
     let limited = |name| on_gpu(name, 1).with_group(limited_group(name, 1));
     let config = PipelineConfig { policy: PolicyChoice::StrictFair, ..gpus(3, 4) };
     let mut rig = watched([limited("a"), limited("b")], config);
     assert_eq!(rig.running_names(), ["a:0.0", "b:0.0"]);
     let events = rig.events();
     let capped: Vec<_> = events.iter().filter(|event| event.payload.kind() == GroupCapped).collect();
-    // 0 is `submission`, 1 the first that was configured.
+    // 0 is `submission`, 1 is the first configured resource.
     assert!(
         capped.iter().all(|event| event.payload == SchedulerEventPayload::GroupCapped { resource: Some(1) }),
         "{capped:?}"
@@ -387,9 +387,9 @@ fn a_group_at_its_limit_while_another_could_start_is_told_as_capped() {
 }
 
 #[test]
-fn a_task_that_is_started_against_the_policy_is_told_as_such() {
+fn a_task_that_starts_against_the_policy_emits_a_liveness_override() {
     let greedy = |name| on_gpu(name, 5).with_group(limited_group(name, 100));
-    // Five of a resource of eight are more than either group's half, so the policy alone would start none.
+    // Five of eight units are more than half, so the policy alone would start neither group.
     let mut rig = watched([greedy("a"), greedy("b")], gpus(1, 8));
     let events = rig.events();
     let at =
@@ -397,13 +397,13 @@ fn a_task_that_is_started_against_the_policy_is_told_as_such() {
     assert_eq!(events[at + 1].payload.kind(), Selected);
     assert_eq!(events[at].correlation, Correlation { attempt: Some(1), ..events[at + 1].correlation });
     let capped = events[..at].iter().filter(|event| event.payload.kind() == GroupCapped).count();
-    assert_eq!(capped, 2, "both were refused before");
+    assert_eq!(capped, 2, "both were denied before");
     rig.run_well();
-    assert_eq!(only(&mut rig, LivenessOverride).len(), 0, "the second one is alone");
+    assert_eq!(events_of(&mut rig, LivenessOverride).len(), 0, "the second one is alone");
 }
 
 #[test]
-fn a_task_that_is_passed_over_for_its_requests_sake_is_told_with_the_one_that_starts() {
+fn a_task_passed_over_because_of_request_pressure_is_emitted_with_the_preferred_task() {
     let model = |name: &str| {
         let group = TaskGroup::model("provider", name, 1.0);
         Column::new(name, Strategy::Cell).with_group(group).with_demand(name, 1)
@@ -426,7 +426,7 @@ fn a_task_that_is_passed_over_for_its_requests_sake_is_told_with_the_one_that_st
 }
 
 #[test]
-fn the_target_of_row_groups_is_told_when_it_changes_and_the_block_when_its_reason_does() {
+fn the_row_group_target_and_the_block_reason_are_emitted_when_they_change() {
     let model = Column::new("a", Strategy::Cell).with_group(TaskGroup::model("p", "m", 1.0)).with_demand("gpu", 1);
     let adaptive = Some(AdaptiveRowGroups::default());
     let config = PipelineConfig { row_group_size: 1, row_groups: 9, adaptive, ..gpus(6, 2) };
@@ -448,7 +448,7 @@ fn the_target_of_row_groups_is_told_when_it_changes_and_the_block_when_its_reaso
 }
 
 #[test]
-fn a_fixed_number_of_row_groups_is_told_as_the_cap_once() {
+fn a_fixed_number_of_row_groups_emits_the_cap_once() {
     let mut rig = watched([cell("a", &[])], PipelineConfig { row_groups: 1, ..rows(3, 1) });
     let blocked = |reason| SchedulerEventPayload::RowGroupAdmissionBlocked { reason };
     assert_eq!(payloads(&mut rig, RowGroupAdmissionBlocked), [blocked(RowGroupBlock::AtCap)]);
@@ -457,22 +457,28 @@ fn a_fixed_number_of_row_groups_is_told_as_the_cap_once() {
 }
 
 #[test]
-fn a_failed_hook_is_told_with_its_row_group() {
-    let mut rig = begun([scratch("seed"), cell("a", &["seed"])], PipelineConfig { pre_batch_hook: true, ..rows(1, 1) });
+fn a_failed_hook_is_emitted_with_its_row_group() {
+    let mut rig = watched_after_start(
+        [scratch("seed"), cell("a", &["seed"])],
+        PipelineConfig { pre_batch_hook: true, ..rows(1, 1) },
+    );
     rig.succeed("seed:0");
-    rig.answer_pre_batch(0, Err("bad".into()));
-    let failed = only(&mut rig, HookFailed);
+    rig.finish_pre_batch(0, Err("bad".into()));
+    let failed = events_of(&mut rig, HookFailed);
     assert_eq!(failed.len(), 1);
     assert_eq!(failed[0].payload, SchedulerEventPayload::HookFailed { hook: Hook::PreBatch });
     assert_eq!(failed[0].correlation, Correlation { row_group: Some(0), ..Correlation::default() });
 }
 
 #[test]
-fn a_row_that_a_hook_leaves_out_is_told_on_account_of_no_task() {
-    let mut rig = begun([scratch("seed"), cell("a", &["seed"])], PipelineConfig { pre_batch_hook: true, ..rows(2, 2) });
+fn a_row_left_out_by_a_hook_is_emitted_without_a_task() {
+    let mut rig = watched_after_start(
+        [scratch("seed"), cell("a", &["seed"])],
+        PipelineConfig { pre_batch_hook: true, ..rows(2, 2) },
+    );
     rig.succeed("seed:0");
-    rig.answer_pre_batch(0, Ok([1].into()));
-    let dropped = only(&mut rig, NonRetryableDropped);
+    rig.finish_pre_batch(0, Ok([1].into()));
+    let dropped = events_of(&mut rig, NonRetryableDropped);
     assert_eq!(
         dropped[0].payload,
         SchedulerEventPayload::NonRetryableDropped { reason: DropReason::PreBatch, rows: 1 }
@@ -481,32 +487,32 @@ fn a_row_that_a_hook_leaves_out_is_told_on_account_of_no_task() {
 }
 
 #[test]
-fn an_early_shutdown_is_told_once() {
-    let mut rig = begun([cell("a", &[])], PipelineConfig { shutdown_window: 2, ..rows(4, 4) });
+fn an_early_shutdown_is_emitted_once() {
+    let mut rig = watched_after_start([cell("a", &[])], PipelineConfig { shutdown_window: 2, ..rows(4, 4) });
     rig.end_all(FAILED);
     assert_eq!(payloads(&mut rig, EarlyShutdown), [SchedulerEventPayload::EarlyShutdown { failures: 2, window: 2 }]);
 }
 
 #[test]
-fn a_degraded_provider_is_told_with_its_group() {
+fn a_degraded_provider_is_emitted_with_its_group() {
     let config = PipelineConfig { degraded_window: 2, ..rows(2, 2) };
     let mut rig = watched([cell("a", &[])], config);
-    let group = only(&mut rig, WorkerSpawned)[0].correlation.group;
+    let group = events_of(&mut rig, WorkerSpawned)[0].correlation.group;
     rig.end("a:0.0", retry(RetryKind::ServerError));
     rig.end("a:0.1", retry(RetryKind::ServerError));
-    let told = only(&mut rig, ProviderDegraded);
-    assert_eq!(told[0].payload, SchedulerEventPayload::ProviderDegraded { resource: None, retryable: 2, window: 2 });
+    let emitted = events_of(&mut rig, ProviderDegraded);
+    assert_eq!(emitted[0].payload, SchedulerEventPayload::ProviderDegraded { resource: None, retryable: 2, window: 2 });
     let group_kind = Some(GroupKind::Local);
-    assert_eq!(told[0].correlation, Correlation { group_kind, group, ..Correlation::default() });
-    assert_eq!(rig.warnings.len(), told.len());
+    assert_eq!(emitted[0].correlation, Correlation { group_kind, group, ..Correlation::default() });
+    assert_eq!(rig.warnings.len(), emitted.len());
 }
 
 #[test]
-fn the_books_of_a_run_with_retries_drops_and_a_cap_agree_with_it_at_every_step() {
+fn the_state_computed_from_events_agrees_with_the_run_at_every_step() {
     let columns = [scratch("seed"), on_gpu("a", 1).with_upstream("seed"), on_gpu("b", 2).with_upstream("a")];
     let mut rig = watched(columns, PipelineConfig { row_group_size: 4, shutdown_rate: None, ..gpus(12, 3) });
     let mut totals = EventTotals::default();
-    totals.look(&mut rig);
+    totals.check(&mut rig);
     for turn in 0.. {
         if let Some(row_group) = rig.saving.first().copied() {
             rig.saved(row_group);
@@ -520,7 +526,7 @@ fn the_books_of_a_run_with_retries_drops_and_a_cap_agree_with_it_at_every_step()
         } else if let Some(due) = rig.pipeline.poll_timeout() {
             rig.advance(due - rig.now);
         }
-        totals.look(&mut rig);
+        totals.check(&mut rig);
         if rig.ends > 0 {
             break;
         }
@@ -530,7 +536,7 @@ fn the_books_of_a_run_with_retries_drops_and_a_cap_agree_with_it_at_every_step()
 }
 
 #[test]
-fn only_what_was_asked_for_is_told_and_is_numbered_without_gaps() {
+fn only_enabled_events_are_emitted_and_numbered_without_gaps() {
     let all = watched([cell("a", &[])], rows(3, 3)).events();
     let wanted = [Selected, WorkerSpawned];
     let some = Rig::start_with([cell("a", &[])], rows(3, 3), Interest::of(&wanted)).events();
@@ -542,20 +548,20 @@ fn only_what_was_asked_for_is_told_and_is_numbered_without_gaps() {
 }
 
 #[test]
-fn interest_may_come_late_and_go_early() {
+fn events_can_be_enabled_and_disabled_during_a_run() {
     let mut rig = Rig::start([cell("a", &[])], PipelineConfig { submission_limit: 1, ..rows(3, 3) });
     rig.pipeline.set_interest(Interest::ALL);
     rig.succeed("a:0.0");
-    let told = kinds(&mut rig);
-    assert_eq!(told[..5], [TaskCompleted, TaskLeaseReleased, Selected, TaskLeaseAcquired, WorkerSpawned]);
-    assert!(told.contains(&AdmissionBlocked), "told anew");
+    let emitted = kinds(&mut rig);
+    assert_eq!(emitted[..5], [TaskCompleted, TaskLeaseReleased, Selected, TaskLeaseAcquired, WorkerSpawned]);
+    assert!(emitted.contains(&AdmissionBlocked), "emitted again");
     rig.pipeline.set_interest(Interest::NONE);
     rig.run_well();
     assert_eq!(rig.events(), []);
 }
 
 #[test]
-fn events_that_nobody_drains_are_bounded_and_the_lost_ones_are_counted() {
+fn events_that_are_not_polled_are_bounded_and_dropped_ones_are_counted() {
     let row_count = MAX_PENDING as u64 + 3;
     let config = PipelineConfig { row_group_size: 1 << 17, ..rows(row_count, 1) };
     let mut rig = Rig::start_with([cell("a", &[])], config, Interest::of(&[DependencyReady]));
@@ -564,7 +570,7 @@ fn events_that_nobody_drains_are_bounded_and_the_lost_ones_are_counted() {
 }
 
 #[test]
-fn every_kind_has_a_bit_of_its_own() {
+fn every_kind_has_its_own_bit() {
     for (at, kind) in SchedulerEventKind::ALL.iter().enumerate() {
         let only = Interest::of(&[*kind]);
         let held = SchedulerEventKind::ALL.iter().filter(|other| only.contains(**other)).count();

@@ -1,11 +1,11 @@
-//! Why not now: each thing that can keep a task is named, and nothing else.
+//! Explanations: each reason that a task waits is reported, and only the one that applies.
 
 use super::*;
 use crate::pipeline::tests::harness::*;
 use crate::task::{DenialReason, TaskGroup};
 use crate::time::Duration;
 
-/// The task of a column, in row group 0.
+/// Returns the number of a task.
 fn task(rig: &Rig, column: &str, row_group: u32, row: Option<u32>) -> u64 {
     let column = rig.pipeline.plan().column_id(column).unwrap();
     Pipeline::task_number(column, row_group, row).unwrap()
@@ -16,7 +16,7 @@ fn why(rig: &Rig, column: &str, row_group: u32, row: Option<u32>) -> Option<Task
 }
 
 #[test]
-fn a_task_waits_for_its_upstream_its_turn_its_row_group_or_its_pause() {
+fn the_reason_of_a_waiting_task_is_its_upstream_turn_row_group_or_pause() {
     let columns = [cell("a", &[]), cell("b", &["a"]), cell("c", &[]).ordered(), whole("all", &["a"])];
     let config = PipelineConfig { row_groups: 1, ..rows(4, 2) };
     let mut rig = Rig::new(columns, config);
@@ -37,26 +37,26 @@ fn a_task_waits_for_its_upstream_its_turn_its_row_group_or_its_pause() {
     assert_eq!(why(&rig, "a", 0, Some(1)), Some(TaskWait::Round));
     assert_eq!(why(&rig, "a", 7, Some(0)), None, "there is no such task");
     assert_eq!(rig.pipeline.why_waiting(u64::MAX), None);
-    assert_eq!(Pipeline::task_number(ColumnId(0), MAX_ROW_GROUPS, None), None, "nor can there be one");
+    assert_eq!(Pipeline::task_number(ColumnId(0), MAX_ROW_GROUPS, None), None, "no run can have such a task");
     rig.cancel();
     assert_eq!(why(&rig, "a", 1, Some(0)), Some(TaskWait::Stopping));
 }
 
 #[test]
-fn a_queued_task_is_kept_by_what_it_is_short_of_or_by_who_is_before_it() {
+fn the_reason_of_a_queued_task_is_the_resource_without_capacity() {
     let config = PipelineConfig { submission_limit: 1, ..rows(3, 3) };
     let rig = Rig::start([cell("a", &[])], config);
-    let Some(TaskWait::Denied { denial }) = why(&rig, "a", 0, Some(2)) else { panic!("it is short") };
+    let Some(TaskWait::Denied { denial }) = why(&rig, "a", 0, Some(2)) else { panic!("the task is denied") };
     assert_eq!((denial.reason, denial.resource.as_deref()), (DenialReason::NoCapacity, Some("submission")));
-    assert_eq!(rig.pipeline.why_idle_now(0), None, "nothing is idle");
+    assert_eq!(rig.pipeline.why_idle_now(0), None, "no slot is free");
 }
 
 #[test]
-fn an_idle_slot_is_kept_by_a_denial_a_hook_a_row_group_or_running_tasks() {
+fn the_reason_of_a_free_slot_is_a_denial_a_checkpoint_a_row_group_or_running_tasks() {
     let gpu = cell("a", &[]).with_demand("gpu", 1).with_group(TaskGroup::local("gpu"));
     let config = PipelineConfig { resources: [("gpu".into(), 1)].into(), row_groups: 1, ..rows(4, 2) };
     let mut rig = Rig::start([gpu, cell("b", &["a"])], config);
-    let Some(SlotWait::Denied { denial }) = rig.pipeline.why_idle_now(0) else { panic!("the queue is short") };
+    let Some(SlotWait::Denied { denial }) = rig.pipeline.why_idle_now(0) else { panic!("the queued task is denied") };
     assert_eq!((denial.reason, denial.resource.as_deref()), (DenialReason::NoCapacity, Some("gpu")));
     rig.succeed("a:0.0");
     assert_eq!(rig.pipeline.why_idle_now(0), Some(SlotWait::RowGroups { reason: RowGroupBlock::AtCap }));

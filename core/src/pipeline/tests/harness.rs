@@ -1,4 +1,4 @@
-//! A driver that does nothing by itself: the tests decide how each worker ends, and when.
+//! A test driver: the test decides how and when each worker ends.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,21 +10,21 @@ use crate::pipeline::event::{Interest, SchedulerEvent};
 use crate::request::ResourceId;
 use crate::time::{Duration, Instant};
 
-/// A pipeline, its clock, and what it has asked for so far.
+/// A pipeline with its clock, and the effects so far.
 pub(crate) struct Rig {
     pub(crate) pipeline: Pipeline,
     pub(crate) now: Instant,
-    /// Workers that have not answered, in the order they were spawned.
+    /// The workers that have not ended, in the order they were spawned.
     pub(crate) running: Vec<Task>,
-    /// Every worker ever spawned.
+    /// All spawned tasks.
     pub(crate) spawned: Vec<Task>,
-    /// Row groups handed out, in order.
+    /// The row groups with a checkpoint effect, in order.
     pub(crate) handed_out: Vec<FinishedRowGroup>,
-    /// Those of them that are not answered yet.
+    /// The row groups whose checkpoint is in progress.
     pub(crate) saving: Vec<u32>,
-    /// Pre-batch hooks that are not answered.
+    /// The row groups whose pre-batch hook is in progress.
     pub(crate) pre_batch: Vec<Batch>,
-    /// Row groups whose post-batch hook is not answered.
+    /// The row groups whose post-batch hook is in progress.
     pub(crate) post_batch: Vec<FinishedRowGroup>,
     pub(crate) aborted: Vec<WorkerId>,
     pub(crate) warnings: Vec<ProviderDegraded>,
@@ -32,12 +32,13 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// A started pipeline over the columns.
+    /// Creates and starts a pipeline over the columns.
     pub(crate) fn start(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Self {
         Self::start_with(columns, config, Interest::NONE)
     }
 
-    /// The same, where task resources stand for request resources.
+    /// Creates and starts a pipeline whose task resources represent request resources. All events are
+    /// enabled.
     pub(crate) fn start_calling(
         columns: impl IntoIterator<Item = Column>,
         config: PipelineConfig,
@@ -51,7 +52,7 @@ impl Rig {
         rig
     }
 
-    /// The same, telling these events.
+    /// Creates and starts a pipeline that emits these kinds of events.
     pub(crate) fn start_with(
         columns: impl IntoIterator<Item = Column>,
         config: PipelineConfig,
@@ -64,7 +65,7 @@ impl Rig {
         rig
     }
 
-    /// The events since the last call.
+    /// Returns the events since the last call.
     pub(crate) fn events(&mut self) -> Vec<SchedulerEvent> {
         core::iter::from_fn(|| self.pipeline.poll_event()).collect()
     }
@@ -88,7 +89,7 @@ impl Rig {
 
     pub(crate) fn drain(&mut self) {
         while let Some(effect) = self.pipeline.poll_effect() {
-            assert_eq!(self.ends, 0, "nothing comes after the end, but {effect:?} did");
+            assert_eq!(self.ends, 0, "{effect:?} after the end");
             match effect {
                 Effect::Spawn(task) => {
                     self.running.push(task);
@@ -117,7 +118,7 @@ impl Rig {
         self.pipeline.plan().columns()[task.column.index()].name.clone()
     }
 
-    /// What runs now, as `column:row-group` or `column:row-group.row`.
+    /// Returns the labels of the running tasks: `column:row-group` or `column:row-group.row`.
     pub(crate) fn running_names(&self) -> Vec<String> {
         self.running.iter().map(|task| self.label(task)).collect()
     }
@@ -135,7 +136,7 @@ impl Rig {
         self.end_worker_with(label, Ok(outcome));
     }
 
-    /// Ends the worker with this label with a bug.
+    /// Reports that the worker with this label met a bug.
     pub(crate) fn panic_worker(&mut self, label: &str, cause: &str) {
         self.end_worker_with(label, Err(cause.into()));
     }
@@ -150,7 +151,7 @@ impl Rig {
         self.drain();
     }
 
-    /// Says that the worker with this label could not be started.
+    /// Reports that the worker with this label could not be started.
     pub(crate) fn fail_spawn(&mut self, label: &str) {
         let task = self.take(label);
         assert_eq!(self.pipeline.spawn_failed(self.now, task.worker), ReleaseAnswer::Released);
@@ -159,7 +160,7 @@ impl Rig {
 
     fn take(&mut self, label: &str) -> Task {
         let at = self.running.iter().position(|task| self.label(task) == label);
-        self.running.remove(at.unwrap_or_else(|| panic!("{label} runs not: {:?}", self.running_names())))
+        self.running.remove(at.unwrap_or_else(|| panic!("{label} is not running: {:?}", self.running_names())))
     }
 
     pub(crate) fn succeed(&mut self, label: &str) {
@@ -174,22 +175,22 @@ impl Rig {
     }
 
     pub(crate) fn saved(&mut self, row_group: u32) {
-        self.answer_save(row_group, Ok(()));
+        self.finish_checkpoint(row_group, Ok(()));
     }
 
-    pub(crate) fn answer_save(&mut self, row_group: u32, result: Result<(), SaveError>) {
+    pub(crate) fn finish_checkpoint(&mut self, row_group: u32, result: Result<(), SaveError>) {
         self.saving.retain(|group| *group != row_group);
         self.pipeline.checkpoint_finished(self.now, row_group, result);
         self.drain();
     }
 
-    pub(crate) fn answer_pre_batch(&mut self, row_group: u32, result: Result<Vec<u32>, HookError>) {
+    pub(crate) fn finish_pre_batch(&mut self, row_group: u32, result: Result<Vec<u32>, HookError>) {
         self.pre_batch.retain(|batch| batch.row_group != row_group);
         self.pipeline.pre_batch_finished(self.now, row_group, result);
         self.drain();
     }
 
-    pub(crate) fn answer_post_batch(&mut self, row_group: u32, result: Result<(), HookError>) {
+    pub(crate) fn finish_post_batch(&mut self, row_group: u32, result: Result<(), HookError>) {
         self.post_batch.retain(|group| group.row_group != row_group);
         self.pipeline.post_batch_finished(self.now, row_group, result);
         self.drain();
@@ -201,9 +202,9 @@ impl Rig {
         self.drain();
     }
 
-    /// Lets time pass until the next task is due.
+    /// Advances the clock until the next task is due.
     pub(crate) fn back_off(&mut self) {
-        let due = self.pipeline.poll_timeout().expect("a task waits for its instant");
+        let due = self.pipeline.poll_timeout().expect("a task is delayed");
         self.advance(due - self.now);
     }
 
@@ -222,20 +223,20 @@ impl Rig {
         self.drain();
     }
 
-    /// Runs to the end, each worker as `outcome` says, every save and every hook going well.
+    /// Runs to the end. `outcome` returns the outcome of each worker. Every hook and checkpoint succeeds.
     pub(crate) fn run(&mut self, mut outcome: impl FnMut(&Self, &Task) -> TaskOutcome) {
         while self.ends == 0 {
             if let Some(row_group) = self.saving.first().copied() {
                 self.saved(row_group);
             } else if let Some(batch) = self.pre_batch.first().copied() {
-                self.answer_pre_batch(batch.row_group, Ok(Vec::new()));
+                self.finish_pre_batch(batch.row_group, Ok(Vec::new()));
             } else if let Some(row_group) = self.post_batch.first().map(|group| group.row_group) {
-                self.answer_post_batch(row_group, Ok(()));
+                self.finish_post_batch(row_group, Ok(()));
             } else if let Some(task) = self.running.first().copied() {
                 let outcome = outcome(self, &task);
                 self.end(&self.label(&task), outcome);
             } else {
-                let due = self.pipeline.poll_timeout().expect("something is always going on before the end");
+                let due = self.pipeline.poll_timeout().expect("a run that has not ended has work in progress");
                 self.advance(due - self.now);
             }
         }
@@ -245,9 +246,9 @@ impl Rig {
         self.run(|_, _| TaskOutcome::Success);
     }
 
-    /// The report of a run that is over, after its equations held.
+    /// Returns the report of an ended run, after checking its equations.
     pub(crate) fn report(&self) -> &RunReport {
-        let report = self.pipeline.report().expect("the run is over");
+        let report = self.pipeline.report().expect("the run has ended");
         assert_eq!(report.rows_in, report.rows_out + report.rows_dropped + report.rows_unmade, "{report:?}");
         assert_eq!(report.rows, report.rows_resumed + report.rows_in + report.rows_not_started, "{report:?}");
         assert_eq!(report.dropped.iter().map(|count| count.rows).sum::<u64>(), report.rows_dropped);
@@ -259,7 +260,7 @@ impl Rig {
         report
     }
 
-    /// `(column, reason, rows)` of each dropped count.
+    /// Returns `(column, reason, rows)` of each dropped count.
     pub(crate) fn dropped(&self) -> Vec<(String, DropReason, u64)> {
         let columns = self.pipeline.plan().columns();
         let name = |id: ColumnId| columns[id.index()].name.clone();
@@ -280,7 +281,7 @@ pub(crate) fn scratch(name: &str) -> Column {
 }
 
 fn column(name: &str, strategy: Strategy, upstreams: &[&str]) -> Column {
-    // One fairness group for all: the tests read better in the order the tasks became ready.
+    // All columns share one fairness group, so tasks start in the order in which they became ready.
     let column = Column::new(name, strategy).with_group(crate::task::TaskGroup::local("all"));
     upstreams.iter().fold(column, |column, upstream| column.with_upstream(upstream))
 }

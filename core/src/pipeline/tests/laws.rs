@@ -1,4 +1,4 @@
-//! Laws that hold for every run, tried on plans, sizes, outcomes, saves and cancellations drawn from a seed.
+//! Laws that hold for every run, checked with random plans, sizes, outcomes, checkpoint results and stops.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
@@ -65,7 +65,7 @@ fn random_config(rng: &mut Rng) -> PipelineConfig {
     }
 }
 
-/// The rows that an earlier run has left of some of the row groups.
+/// Returns random rows that an earlier run has left incomplete in some row groups.
 fn random_missing_rows(rng: &mut Rng, config: &PipelineConfig) -> Vec<Range<u64>> {
     let groups = config.rows.div_ceil(u64::from(config.row_group_size)) as u32;
     let parts: Vec<u32> =
@@ -84,7 +84,7 @@ fn random_missing_rows(rng: &mut Rng, config: &PipelineConfig) -> Vec<Range<u64>
     missing
 }
 
-/// The rows that a run is to make of a row group that is not done.
+/// Returns the rows that a run computes in a row group that is not done.
 fn missing_of(config: &PipelineConfig, row_group: u32, rows: u32) -> BTreeSet<u32> {
     let first = u64::from(row_group) * u64::from(config.row_group_size);
     let is_missing = |row: &u32| config.missing_rows.iter().any(|range| range.contains(&(first + u64::from(*row))));
@@ -92,25 +92,25 @@ fn missing_of(config: &PipelineConfig, row_group: u32, rows: u32) -> BTreeSet<u3
     if missing.is_empty() { (0..rows).collect() } else { missing }
 }
 
-/// How unkind one world is: out of 100 answers, how many are of each kind.
+/// The mix of outcomes in one run: the number of each kind among 100 workers.
 struct OutcomeMix {
     skipped: u64,
     failed: u64,
     retryable: u64,
     fatal: u64,
     lost: u64,
-    /// Out of 100 workers, how many cannot be started.
-    unspawned: u64,
-    /// Nobody answers anything but rate limits.
-    storm: bool,
-    /// A provider that cannot be used any more.
+    /// The number of workers among 100 that cannot be started.
+    failed_spawns: u64,
+    /// Whether almost all calls end with a rate limit.
+    only_rate_limits: bool,
+    /// The number of workers among 100 whose provider is unavailable.
     unavailable: u64,
 }
 
 impl OutcomeMix {
     fn random(rng: &mut Rng) -> Self {
         let fatal = u64::from(rng.below(10) == 0);
-        let storm = rng.below(20) == 0;
+        let only_rate_limits = rng.below(20) == 0;
         let skipped = rng.below(2) * rng.below(30);
         Self {
             skipped,
@@ -118,14 +118,14 @@ impl OutcomeMix {
             retryable: rng.below(40),
             fatal,
             lost: rng.below(5),
-            unspawned: rng.below(4),
-            storm,
+            failed_spawns: rng.below(4),
+            only_rate_limits,
             unavailable: 0,
         }
     }
 
     fn end(&self, rng: &mut Rng) -> Result<TaskOutcome, FatalError> {
-        if self.storm && rng.below(60) > 0 {
+        if self.only_rate_limits && rng.below(60) > 0 {
             return Ok(rate_limited(Duration::from_millis(rng.below(900))));
         }
         if self.unavailable > 0 && rng.below(100) < self.unavailable {
@@ -158,89 +158,96 @@ impl OutcomeMix {
     }
 }
 
-/// Row group, column, row.
+/// The row group, column and row of a task.
 type Id = (u32, ColumnId, Option<u32>);
 
-/// Keeps its own books of a run and compares.
+/// A reference model of a run, computed from its spawns and outcomes.
 #[derive(Default)]
 struct Checker {
-    /// Each try of each task, seen once.
-    tries: BTreeSet<(u32, ColumnId, Option<u32>, u32)>,
+    /// Each attempt of each task. No attempt occurs twice.
+    attempts: BTreeSet<(u32, ColumnId, Option<u32>, u32)>,
     done: BTreeSet<Id>,
-    /// Those of them that a worker skipped.
+    /// The tasks in `done` that a worker skipped.
     skipped: BTreeSet<Id>,
-    /// Tasks that can have no further try.
+    /// The tasks that failed permanently.
     failed: BTreeSet<Id>,
-    /// Tasks whose provider cannot be used any more.
+    /// The tasks whose provider is unavailable.
     parked: BTreeSet<Id>,
-    /// The latest place in the line of each ordered column.
-    places: BTreeMap<ColumnId, (u32, Option<u32>)>,
-    /// Row groups whose pre-batch hook is over, and the rows it left out.
-    begun: BTreeMap<u32, Vec<u32>>,
-    /// Row groups whose post-batch hook is over.
-    ended: BTreeSet<u32>,
-    seen: usize,
+    /// The latest task of each ordered column.
+    latest_turns: BTreeMap<ColumnId, (u32, Option<u32>)>,
+    /// The row groups whose pre-batch hook has ended, with the rows that it left out.
+    pre_batch_done: BTreeMap<u32, Vec<u32>>,
+    /// The row groups whose post-batch hook has ended.
+    post_batch_done: BTreeSet<u32>,
+    checked_spawns: usize,
     saved: BTreeMap<u32, usize>,
 }
 
 impl Checker {
-    fn look(&mut self, rig: &Rig, config: &PipelineConfig) {
+    fn check(&mut self, rig: &Rig, config: &PipelineConfig) {
         let hooks = rig.pre_batch.iter().map(|batch| batch.row_group);
         let hooks = hooks.chain(rig.post_batch.iter().map(|group| group.row_group));
         let busy = rig.running.iter().map(|task| task.row_group).chain(rig.saving.iter().copied());
         let open: BTreeSet<u32> = busy.chain(hooks).collect();
         for batch in &rig.pre_batch {
             assert!(rig.running.iter().all(|task| task.row_group != batch.row_group), "{batch:?} too early");
-            assert!(!self.begun.contains_key(&batch.row_group), "{batch:?} twice");
+            assert!(!self.pre_batch_done.contains_key(&batch.row_group), "{batch:?} twice");
         }
         for group in &rig.post_batch {
             assert!(rig.running.iter().all(|task| task.row_group != group.row_group), "{group:?} too early");
-            assert!(!self.ended.contains(&group.row_group), "{group:?} twice");
+            assert!(!self.post_batch_done.contains(&group.row_group), "{group:?} twice");
         }
-        assert!(open.len() <= config.row_groups as usize, "the cap on row groups");
+        assert!(open.len() <= config.row_groups as usize, "the limit of row groups");
         assert!(rig.running.len() <= config.submission_limit as usize, "the submission limit");
         let demand = |task: &Task| rig.pipeline.plan().columns()[task.column.index()].demand[0].1;
         let held: u32 = rig.running.iter().map(demand).sum();
         assert!(held <= config.resources[0].1, "the limit of a resource");
-        for task in &rig.spawned[self.seen..] {
+        for task in &rig.spawned[self.checked_spawns..] {
             self.check_spawn(rig, config, task);
         }
-        self.seen = rig.spawned.len();
+        self.checked_spawns = rig.spawned.len();
         for row_group in &rig.saving {
-            assert!(!config.post_batch_hook || self.ended.contains(row_group), "{row_group} without its hook");
+            assert!(
+                !config.post_batch_hook || self.post_batch_done.contains(row_group),
+                "{row_group} without its hook"
+            );
             self.saved.insert(*row_group, 0);
         }
-        assert_eq!(rig.handed_out.len(), self.saved.len(), "a row group is handed out once");
+        assert_eq!(rig.handed_out.len(), self.saved.len(), "a row group is checkpointed once");
     }
 
     fn check_spawn(&mut self, rig: &Rig, config: &PipelineConfig, task: &Task) {
         let id = (task.row_group, task.column, task.row);
-        assert!(self.tries.insert((task.row_group, task.column, task.row, task.attempt)), "{task:?} twice");
+        assert!(self.attempts.insert((task.row_group, task.column, task.row, task.attempt)), "{task:?} twice");
         assert!(
-            task.attempt == 1 || self.tries.contains(&(id.0, id.1, id.2, task.attempt - 1)),
-            "{task:?} skips a try"
+            task.attempt == 1 || self.attempts.contains(&(id.0, id.1, id.2, task.attempt - 1)),
+            "{task:?} skips an attempt"
         );
         let is_over = [&self.done, &self.failed, &self.parked].into_iter().any(|ended| ended.contains(&id));
         assert!(!is_over, "{task:?} after its end");
         assert!(!config.done_row_groups.contains(&task.row_group), "{task:?} of a row group that is done");
-        let is_kept = task.row.is_some_and(|row| !missing_of(config, task.row_group, task.rows).contains(&row));
-        assert!(!is_kept, "{task:?} of a row that an earlier run has made");
+        let is_saved_before = task.row.is_some_and(|row| !missing_of(config, task.row_group, task.rows).contains(&row));
+        assert!(!is_saved_before, "{task:?} of a row that an earlier run has saved");
         assert!(!self.saved.contains_key(&task.row_group), "{task:?} after its checkpoint");
         let plan = rig.pipeline.plan();
         if config.pre_batch_hook {
-            let left_out = self.begun.get(&task.row_group);
-            assert_eq!(left_out.is_none(), plan.is_seed(task.column), "{task:?} on the wrong side of its hook");
+            let left_out = self.pre_batch_done.get(&task.row_group);
+            assert_eq!(
+                left_out.is_none(),
+                plan.is_seed(task.column),
+                "{task:?} before or after the pre-batch hook, contrary to its column"
+            );
             let is_left_out = left_out.is_some_and(|rows| rows.iter().any(|row| Some(*row) == task.row));
             assert!(!is_left_out, "{task:?} of a row that was left out");
         }
         if plan.columns()[task.column.index()].ordered {
-            let place = (task.row_group, task.row);
-            let before = self.places.insert(task.column, place);
-            assert!(before.is_none_or(|before| before <= place), "{task:?} after {before:?}");
+            let turn = (task.row_group, task.row);
+            let before = self.latest_turns.insert(task.column, turn);
+            assert!(before.is_none_or(|before| before <= turn), "{task:?} after {before:?}");
             let at_once = rig.running.iter().filter(|other| other.column == task.column).count();
-            assert_eq!(at_once, 1, "{task:?} is not alone");
+            assert_eq!(at_once, 1, "{task:?} runs concurrently with another task of its ordered column");
         }
-        assert!(!self.follows(plan, id), "{task:?} should have been skipped");
+        assert!(!self.is_skipped_with_upstream(plan, id), "{task:?} should have been skipped");
         for upstream in plan.upstreams(task.column) {
             if let Some(upstream) = upstream_of(plan, id, *upstream) {
                 assert!(self.is_done(plan, upstream), "{task:?} too early");
@@ -251,24 +258,25 @@ impl Checker {
         }
     }
 
-    /// Whether a task is skipped with an upstream, rather than run.
-    fn follows(&self, plan: &Plan, id: Id) -> bool {
+    /// Returns whether a task is skipped with an upstream instead of run.
+    fn is_skipped_with_upstream(&self, plan: &Plan, id: Id) -> bool {
         let upstreams = || plan.upstreams(id.1).iter().filter_map(|upstream| upstream_of(plan, id, *upstream));
         plan.columns()[id.1.index()].skips_with_upstream
-            && upstreams().any(|upstream| self.skipped.contains(&upstream) || self.follows(plan, upstream))
+            && upstreams()
+                .any(|upstream| self.skipped.contains(&upstream) || self.is_skipped_with_upstream(plan, upstream))
             && upstreams().all(|upstream| self.is_done(plan, upstream))
     }
 
     fn is_done(&self, plan: &Plan, id: Id) -> bool {
-        self.done.contains(&id) || self.follows(plan, id)
+        self.done.contains(&id) || self.is_skipped_with_upstream(plan, id)
     }
 
-    fn never_ran(&mut self, task: &Task) {
-        let was_tried = self.tries.remove(&(task.row_group, task.column, task.row, task.attempt));
-        assert!(was_tried, "{task:?} was never asked for");
+    fn spawn_failed(&mut self, task: &Task) {
+        let was_tried = self.attempts.remove(&(task.row_group, task.column, task.row, task.attempt));
+        assert!(was_tried, "{task:?} was never spawned");
     }
 
-    fn answered(&mut self, task: &Task, ended: &Result<TaskOutcome, FatalError>) {
+    fn worker_ended(&mut self, task: &Task, ended: &Result<TaskOutcome, FatalError>) {
         let id = (task.row_group, task.column, task.row);
         match ended {
             Ok(TaskOutcome::Success) => drop(self.done.insert(id)),
@@ -288,13 +296,13 @@ impl Checker {
             let rows = group.live.iter().chain(&group.unmade).copied().chain(group.dropped.iter().map(|row| row.row));
             assert_eq!(rows.collect::<BTreeSet<u32>>(), missing, "each row is in one of the lists");
             for row in &group.live {
-                let left_out = self.begun.get(&group.row_group).is_some_and(|rows| rows.contains(row));
+                let left_out = self.pre_batch_done.get(&group.row_group).is_some_and(|rows| rows.contains(row));
                 assert!(!left_out, "row {row} of {group:?} was left out");
-                assert!(!config.pre_batch_hook || self.begun.contains_key(&group.row_group), "{group:?}");
+                assert!(!config.pre_batch_hook || self.pre_batch_done.contains_key(&group.row_group), "{group:?}");
                 for id in rig.pipeline.plan().order() {
                     let is_cell = rig.pipeline.plan().columns()[id.index()].strategy == Strategy::Cell;
                     let task = (group.row_group, *id, is_cell.then_some(*row));
-                    assert!(self.is_done(rig.pipeline.plan(), task), "{task:?} is saved and was never made");
+                    assert!(self.is_done(rig.pipeline.plan(), task), "{task:?} is saved but was never computed");
                 }
             }
             out += group.live.len() as u64;
@@ -309,13 +317,13 @@ impl Checker {
         }
         for (row_group, column, row) in &self.parked {
             let group = rig.handed_out.iter().find(|group| group.row_group == *row_group);
-            // Another column may have dropped it since.
-            let lives = group.is_none_or(|group| match row {
+            // Another column may have dropped the row since.
+            let is_live = group.is_none_or(|group| match row {
                 Some(row) => group.live.contains(row),
                 None => !group.live.is_empty(),
             });
-            let is_told = report.stop != StopReason::Completed || !lives;
-            assert!(is_told, "{:?} without column {column:?}, row {row:?} of {row_group}", report.stop);
+            let is_reported = report.stop != StopReason::Completed || !is_live;
+            assert!(is_reported, "{:?} although column {column:?}, row {row:?} of {row_group} is parked", report.stop);
         }
         if report.is_complete() {
             assert_eq!((report.rows_not_started, report.rows_unmade), (0, 0));
@@ -324,7 +332,8 @@ impl Checker {
     }
 }
 
-/// The one task that a column's task needs of an upstream; `None` when it needs the cells of all rows.
+/// Returns the task of an upstream column that a task waits for, or `None` if it waits for the cells of all
+/// rows.
 fn upstream_of(plan: &Plan, (row_group, _, row): Id, upstream: ColumnId) -> Option<Id> {
     let is_cell = plan.columns()[upstream.index()].strategy == Strategy::Cell;
     if is_cell { row.map(|row| (row_group, upstream, Some(row))) } else { Some((row_group, upstream, None)) }
@@ -334,7 +343,7 @@ fn run_world(seed: u64) -> RunReport {
     run_watched(seed, true)
 }
 
-/// The same, its events told and checked or not.
+/// Runs a seed, with all events enabled and checked if `is_watched` is true.
 fn run_watched(seed: u64, is_watched: bool) -> RunReport {
     let mut rng = Rng::new(seed);
     let columns = random_columns(&mut rng);
@@ -342,22 +351,22 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
     if columns.iter().all(|column| column.strategy != Strategy::FullColumn) {
         config.missing_rows = random_missing_rows(&mut rng, &config);
     }
-    let mut weather = OutcomeMix::random(&mut rng);
+    let mut outcomes = OutcomeMix::random(&mut rng);
     let cancel_at = (rng.below(5) == 0).then(|| rng.below(60));
     let wind_down_at = (rng.below(6) == 0).then(|| rng.below(60));
     let drain_at = (rng.below(6) == 0).then(|| rng.below(60));
     let bad_disk = rng.below(12) == 0;
     let bad_hooks = rng.below(6) == 0;
     if rng.below(6) == 0 {
-        weather.unavailable = 1 + rng.below(20);
+        outcomes.unavailable = 1 + rng.below(20);
     }
     let mut rig = Rig::start_with(columns, config.clone(), if is_watched { Interest::ALL } else { Interest::NONE });
     let mut checker = Checker::default();
     let mut totals = is_watched.then(EventTotals::default);
-    checker.look(&rig, &config);
+    checker.check(&rig, &config);
     for step in 0_u64.. {
         if let Some(totals) = &mut totals {
-            totals.look(&mut rig);
+            totals.check(&mut rig);
         }
         assert!(step < 100_000, "the run does not end");
         if rig.ends > 0 {
@@ -372,54 +381,54 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
         } else if (!rig.pre_batch.is_empty() || !rig.post_batch.is_empty())
             && (rng.below(3) == 0 || rig.running.is_empty())
         {
-            answer_hook(&mut rig, &mut checker, &mut rng, bad_hooks);
+            finish_hook(&mut rig, &mut checker, &mut rng, bad_hooks);
         } else if !rig.saving.is_empty() && (rng.below(3) == 0 || rig.running.is_empty()) {
             let row_group = rig.saving[rng.below(rig.saving.len() as u64) as usize];
             let result = if bad_disk && rng.below(3) == 0 { Err("no space".into()) } else { Ok(()) };
-            rig.answer_save(row_group, result);
+            rig.finish_checkpoint(row_group, result);
         } else if !rig.running.is_empty() {
             let task = rig.running[rng.below(rig.running.len() as u64) as usize];
-            if rng.below(100) < weather.unspawned {
-                checker.never_ran(&task);
+            if rng.below(100) < outcomes.failed_spawns {
+                checker.spawn_failed(&task);
                 rig.fail_spawn(&rig.label(&task));
-                checker.look(&rig, &config);
+                checker.check(&rig, &config);
                 continue;
             }
             let aborted = rig.aborted.contains(&task.worker) && rng.below(4) > 0;
-            let ended = if aborted { Ok(TaskOutcome::Cancelled) } else { weather.end(&mut rng) };
-            checker.answered(&task, &ended);
+            let ended = if aborted { Ok(TaskOutcome::Cancelled) } else { outcomes.end(&mut rng) };
+            checker.worker_ended(&task, &ended);
             rig.end_worker_with(&rig.label(&task), ended);
             rig.advance(Duration::from_millis(rng.below(20)));
         } else {
-            let due = rig.pipeline.poll_timeout().expect("something is always going on before the end");
+            let due = rig.pipeline.poll_timeout().expect("a run that has not ended has work in progress");
             rig.advance(due - rig.now);
         }
-        checker.look(&rig, &config);
+        checker.check(&rig, &config);
     }
     checker.finish(&rig, &config);
     rig.report().clone()
 }
 
-/// Answers a hook that is out.
-fn answer_hook(rig: &mut Rig, checker: &mut Checker, rng: &mut Rng, bad: bool) {
+/// Reports the result of a hook that is in progress.
+fn finish_hook(rig: &mut Rig, checker: &mut Checker, rng: &mut Rng, bad: bool) {
     let fails = bad && rng.below(4) == 0;
     if let Some(batch) = rig.pre_batch.last().copied() {
         let left_out: Vec<u32> = (0..batch.rows).filter(|_| rng.below(5) == 0).collect();
-        checker.begun.insert(batch.row_group, left_out.clone());
-        rig.answer_pre_batch(batch.row_group, if fails { Err("bad".into()) } else { Ok(left_out) });
+        checker.pre_batch_done.insert(batch.row_group, left_out.clone());
+        rig.finish_pre_batch(batch.row_group, if fails { Err("bad".into()) } else { Ok(left_out) });
     } else if let Some(group) = rig.post_batch.first() {
         let row_group = group.row_group;
-        checker.ended.insert(row_group);
-        rig.answer_post_batch(row_group, if fails { Err("bad".into()) } else { Ok(()) });
+        checker.post_batch_done.insert(row_group);
+        rig.finish_post_batch(row_group, if fails { Err("bad".into()) } else { Ok(()) });
     }
 }
 
-/// How many of the worlds that ended are of each kind of ending.
+/// The number of runs by stop reason.
 type Endings = BTreeMap<String, u32>;
 
 /// Runs every `stride`th of the seeds.
 fn run_worlds(seeds: Range<u64>, stride: usize) -> Endings {
-    /// How far apart the signs of progress are.
+    /// The number of seeds between two progress messages.
     const STEP: u64 = 10_000;
     let mut endings = Endings::new();
     for seed in seeds.step_by(stride) {
@@ -442,14 +451,14 @@ fn replay(seed: u64) -> String {
     )
 }
 
-/// As many worlds as `TIDEGATE_WORLDS` says, on two threads; only one when `TIDEGATE_SEED` is set: the way to
-/// replay a failure.
+/// Runs as many seeds as `TIDEGATE_WORLDS` contains, on two threads. If `TIDEGATE_SEED` is set, runs only
+/// this seed, to replay a failure.
 #[test]
-fn every_random_run_makes_each_task_once_accounts_for_each_row_and_returns_each_lease() {
+fn every_random_run_computes_each_task_once_accounts_for_each_row_and_releases_each_lease() {
     const THREADS: u64 = 2;
     let number = |name| {
         let value = std::env::var(name).ok()?;
-        Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a whole number")))
+        Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not an integer")))
     };
     if let Some(seed) = number("TIDEGATE_SEED") {
         run_worlds(seed..seed + 1, 1);
@@ -460,8 +469,8 @@ fn every_random_run_makes_each_task_once_accounts_for_each_row_and_returns_each_
     std::thread::scope(|scope| {
         let shares = (0..THREADS).map(|first| scope.spawn(move || run_worlds(first..worlds, THREADS as usize)));
         for share in shares.collect::<Vec<_>>() {
-            // The thread has printed how its world failed, and how to replay it.
-            for (kind, count) in share.join().expect("every world keeps the laws") {
+            // A failing thread has printed its seed and the command that replays it.
+            for (kind, count) in share.join().expect("no run fails a check") {
                 *endings.entry(kind).or_default() += count;
             }
         }
@@ -483,7 +492,7 @@ fn every_random_run_makes_each_task_once_accounts_for_each_row_and_returns_each_
 }
 
 #[test]
-fn a_run_goes_the_same_way_whether_it_is_watched_or_not() {
+fn enabling_events_does_not_change_a_run() {
     for seed in 0..200 {
         assert_eq!(run_watched(seed, true), run_watched(seed, false), "seed {seed}");
     }

@@ -1,11 +1,11 @@
-//! Columns that keep an order.
+//! Ordered columns.
 
 use super::*;
 use crate::pipeline::tests::harness::*;
 use crate::time::Duration;
 
 #[test]
-fn an_ordered_column_runs_one_row_at_a_time_in_row_order_and_lets_others_pass() {
+fn an_ordered_column_runs_one_row_at_a_time_and_does_not_block_other_columns() {
     let mut rig = Rig::start([cell("a", &[]).ordered(), cell("b", &[])], rows(3, 2));
     assert_eq!(rig.running_names(), ["b:0.0", "b:0.1", "b:1.0", "a:0.0"]);
     rig.succeed("a:0.0");
@@ -17,7 +17,7 @@ fn an_ordered_column_runs_one_row_at_a_time_in_row_order_and_lets_others_pass() 
 }
 
 #[test]
-fn a_row_that_is_ready_early_waits_for_the_rows_before_it() {
+fn a_ready_task_of_an_ordered_column_waits_for_earlier_rows() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"]).ordered()], rows(4, 2));
     rig.succeed("a:1.0");
     rig.succeed("a:0.1");
@@ -32,14 +32,14 @@ fn a_row_that_is_ready_early_waits_for_the_rows_before_it() {
 }
 
 #[test]
-fn an_ordered_whole_column_runs_in_row_group_order_past_the_cap_on_row_groups() {
+fn an_ordered_full_column_runs_in_row_group_order_with_a_limit_on_row_groups() {
     let config = PipelineConfig { row_groups: 2, ..rows(10, 2) };
     let mut rig = Rig::start([scratch("seed").ordered(), whole("all", &["seed"]).ordered()], config);
     assert_eq!(rig.running_names(), ["seed:0"]);
     rig.succeed("seed:0");
     assert_eq!(rig.running_names(), ["seed:1", "all:0"]);
     rig.succeed("seed:1");
-    assert_eq!(rig.running_names(), ["all:0"], "two row groups are in work");
+    assert_eq!(rig.running_names(), ["all:0"], "two row groups are active");
     rig.run_well();
     let order: alloc::vec::Vec<u32> =
         rig.spawned.iter().filter(|task| rig.name(task) == "all").map(|task| task.row_group).collect();
@@ -64,7 +64,7 @@ fn a_task_that_is_deferred_or_delayed_keeps_the_turn() {
 }
 
 #[test]
-fn a_salvage_round_need_not_wait_for_a_turn_that_depends_on_it() {
+fn a_salvage_round_does_not_wait_for_an_ordered_task_that_depends_on_it() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"]).ordered()], rows(2, 2));
     rig.end("a:0.0", retry(RetryKind::ServerError));
     rig.succeed("a:0.1");
@@ -75,7 +75,7 @@ fn a_salvage_round_need_not_wait_for_a_turn_that_depends_on_it() {
 }
 
 #[test]
-fn a_dropped_row_passes_the_turn_on() {
+fn a_dropped_row_passes_its_turn_to_the_next_row() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &[]).ordered()], rows(3, 3));
     rig.end("b:0.0", FAILED);
     assert_eq!(rig.running_names(), ["a:0.0", "a:0.1", "a:0.2", "b:0.1"]);
@@ -88,7 +88,7 @@ fn a_dropped_row_passes_the_turn_on() {
 }
 
 #[test]
-fn the_turn_of_a_dropped_row_is_over_when_its_worker_has_ended() {
+fn a_dropped_row_keeps_its_turn_until_its_worker_has_ended() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &[]).ordered()], rows(2, 2));
     rig.end("a:0.0", FAILED);
     assert_eq!(rig.running_names(), ["a:0.1", "b:0.0"]);
@@ -99,7 +99,7 @@ fn the_turn_of_a_dropped_row_is_over_when_its_worker_has_ended() {
 }
 
 #[test]
-fn a_dropped_row_group_passes_the_turn_on() {
+fn a_dropped_row_group_passes_its_turn_to_the_next_one() {
     let columns = [scratch("seed"), cell("a", &["seed"]).ordered()];
     let mut rig = Rig::start(columns, PipelineConfig { row_groups: 2, ..rows(6, 2) });
     rig.succeed("seed:1");
@@ -121,7 +121,7 @@ fn a_resumed_run_keeps_the_order_of_the_row_groups_that_are_left() {
 }
 
 #[test]
-fn a_salvage_round_waits_for_a_task_whose_turn_has_come() {
+fn a_salvage_round_waits_for_the_ordered_task_that_has_the_turn() {
     let mut rig = Rig::start([cell("a", &[]).ordered(), cell("b", &[])], rows(2, 2));
     rig.end("b:0.0", retry(RetryKind::Timeout));
     rig.succeed("b:0.1");

@@ -1,4 +1,4 @@
-//! A run that goes its way: order, caps, retries, drops, checkpoints, resume.
+//! Runs that complete: order, limits, retries, drops, checkpoints, resume.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -41,7 +41,7 @@ fn cell_and_full_columns_work_without_any_upstream() {
 }
 
 #[test]
-fn a_column_that_another_generator_fills_is_ready_with_it() {
+fn a_downstream_of_an_also_filled_column_waits_for_the_generator() {
     let judge = cell("judge", &[]).with_also_fills("score");
     let mut rig = Rig::start([judge, cell("explain", &["score", "judge"])], rows(1, 1));
     assert_eq!(rig.running_names(), ["judge:0.0"]);
@@ -50,7 +50,7 @@ fn a_column_that_another_generator_fills_is_ready_with_it() {
 }
 
 #[test]
-fn root_work_waits_for_a_lease_like_all_other_work() {
+fn tasks_without_upstreams_wait_for_a_lease() {
     let config = PipelineConfig { submission_limit: 2, ..rows(3, 3) };
     let mut rig = Rig::start([cell("a", &[])], config);
     assert_eq!((rig.running.len(), rig.pipeline.queued(), rig.pipeline.active_leases()), (2, 1, 2));
@@ -59,7 +59,7 @@ fn root_work_waits_for_a_lease_like_all_other_work() {
 }
 
 #[test]
-fn no_more_row_groups_are_open_than_the_cap_and_a_slot_frees_only_after_the_save() {
+fn a_row_group_counts_towards_the_limit_until_it_is_saved() {
     let mut rig = Rig::start([cell("a", &[])], PipelineConfig { row_groups: 2, ..rows(5, 2) });
     assert_eq!(rig.running_names(), ["a:0.0", "a:0.1", "a:1.0", "a:1.1"]);
     rig.succeed("a:0.0");
@@ -73,7 +73,7 @@ fn no_more_row_groups_are_open_than_the_cap_and_a_slot_frees_only_after_the_save
 }
 
 #[test]
-fn a_row_group_is_handed_out_once_and_only_when_nothing_of_it_is_left() {
+fn a_row_group_is_checkpointed_once_after_all_its_tasks_are_done() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], rows(2, 2));
     rig.succeed("a:0.0");
     rig.succeed("b:0.0");
@@ -99,7 +99,7 @@ fn a_row_group_is_handed_out_once_and_only_when_nothing_of_it_is_left() {
 }
 
 #[test]
-fn a_retryable_failure_is_tried_again_once_its_row_group_is_quiet_and_its_backoff_over() {
+fn a_retryable_failure_is_retried_once_its_row_group_is_quiet_and_its_backoff_is_over() {
     let mut rig = Rig::start([cell("a", &[])], rows(3, 2));
     rig.end("a:0.0", retry(RetryKind::ServerError));
     assert_eq!(rig.running_names(), ["a:0.1", "a:1.0"]);
@@ -153,7 +153,7 @@ fn a_salvage_round_waits_for_the_providers_retry_after() {
 }
 
 #[test]
-fn a_rate_limited_task_is_paced_by_the_provider_and_never_dropped() {
+fn a_rate_limited_task_is_retried_after_the_requested_pause_and_never_dropped() {
     let config = PipelineConfig { retries: 0, rate_limit_patience: None, ..rows(1, 1) };
     let mut rig = Rig::start([cell("a", &[])], config);
     for _ in 0..1_000 {
@@ -169,7 +169,7 @@ fn a_rate_limited_task_is_paced_by_the_provider_and_never_dropped() {
 }
 
 #[test]
-fn a_preserved_retry_without_a_pause_of_its_own_still_waits_for_the_floor() {
+fn a_preserved_retry_without_a_requested_pause_waits_for_the_floor() {
     let mut rig = Rig::start([cell("a", &[])], rows(2, 2));
     rig.end("a:0.0", retry(RetryKind::AdmissionTimeout));
     rig.end("a:0.1", rate_limited(Duration::ZERO));
@@ -188,7 +188,7 @@ fn delayed_tasks_do_not_hold_up_the_salvage_round_of_the_others() {
 }
 
 #[test]
-fn a_lost_worker_uses_up_retries_like_a_failure_that_may_pass() {
+fn a_lost_worker_uses_retries_like_a_retryable_failure() {
     let mut rig = Rig::start([cell("a", &[])], rows(1, 1));
     rig.run(|_, _| TaskOutcome::Cancelled);
     assert_eq!(rig.spawned.len(), 4);
@@ -196,12 +196,13 @@ fn a_lost_worker_uses_up_retries_like_a_failure_that_may_pass() {
 }
 
 #[test]
-fn a_failed_cell_drops_its_row_and_everything_downstream_of_it() {
+fn a_failed_cell_drops_its_row_with_all_its_tasks() {
     let columns = [cell("a", &[]), cell("b", &["a"]), cell("side", &[]), whole("w", &["b"])];
     let mut rig = Rig::start(columns, PipelineConfig { submission_limit: 3, ..rows(2, 2) });
     assert_eq!(rig.running_names(), ["a:0.0", "a:0.1", "side:0.0"]);
     rig.end("a:0.1", FAILED);
-    // The queued `side` of the row is gone; `b` of it never comes; `w` waits for the other row only.
+    // The queued `side` of the row is discarded. Its `b` never becomes ready. `w` waits for the other row
+    // only.
     assert_eq!((rig.running_names().len(), rig.pipeline.queued()), (2, 0));
     rig.succeed("side:0.0");
     rig.succeed("a:0.0");
@@ -216,7 +217,7 @@ fn a_failed_cell_drops_its_row_and_everything_downstream_of_it() {
 }
 
 #[test]
-fn what_a_worker_of_a_dropped_row_says_is_ignored_but_its_lease_comes_back_first() {
+fn the_outcome_of_a_dropped_row_is_ignored_after_its_lease_is_released() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &[]), cell("c", &["b"])], rows(1, 1));
     rig.end("a:0.0", FAILED);
     assert_eq!((rig.handed_out.len(), rig.pipeline.active_leases()), (0, 1));
@@ -229,7 +230,7 @@ fn what_a_worker_of_a_dropped_row_says_is_ignored_but_its_lease_comes_back_first
 }
 
 #[test]
-fn a_delayed_task_of_a_dropped_row_wakes_nobody() {
+fn a_delayed_task_of_a_dropped_row_sets_no_timer() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &[])], rows(1, 1));
     rig.end("a:0.0", rate_limited(Duration::from_secs(1)));
     assert!(rig.pipeline.poll_timeout().is_some());
@@ -259,7 +260,7 @@ fn a_full_column_does_not_run_for_a_row_group_without_rows() {
 }
 
 #[test]
-fn only_the_row_groups_that_are_not_done_run_and_numbers_continue() {
+fn only_row_groups_that_are_not_done_run_and_they_keep_their_numbers() {
     let config = PipelineConfig { done_row_groups: [0, 2].into(), ..rows(7, 2) };
     let mut rig = Rig::start([cell("a", &[])], config);
     assert_eq!(rig.running_names(), ["a:1.0", "a:1.1", "a:3.0"]);
@@ -281,7 +282,7 @@ fn a_run_with_nothing_left_to_do_completes_at_once() {
 }
 
 #[test]
-fn a_million_row_groups_cost_nothing_before_they_are_admitted() {
+fn a_million_pending_row_groups_have_no_tasks_before_they_are_admitted() {
     let mut rig = Rig::new([cell("a", &[])], rows(3_000_000, 3));
     assert_eq!(rig.pipeline.progress().row_groups_active, 0);
     rig.pipeline.start(rig.now);
@@ -305,7 +306,7 @@ fn progress_counts_complete_rows_before_they_are_saved() {
 }
 
 #[test]
-fn early_late_second_and_foreign_calls_change_nothing() {
+fn early_late_duplicate_and_unknown_calls_have_no_effect() {
     let mut rig = Rig::start([cell("a", &[])], rows(1, 1));
     let worker = rig.running[0].worker;
     rig.pipeline.start(rig.now);
@@ -343,7 +344,7 @@ fn a_pipeline_can_move_to_another_thread() {
 }
 
 #[test]
-fn a_provider_that_would_make_its_tasks_wait_does_not_hold_the_slots_of_another() {
+fn tasks_whose_call_would_wait_do_not_occupy_the_slots_of_another_provider() {
     let model = |name: &str| {
         let resource = std::format!("request:{name}");
         let group = crate::task::TaskGroup::model("p", name, 9.0);
@@ -365,7 +366,7 @@ fn a_provider_that_would_make_its_tasks_wait_does_not_hold_the_slots_of_another(
 }
 
 #[test]
-fn the_task_policy_is_chosen_by_setting_or_is_one_s_own() {
+fn the_task_policy_is_chosen_by_a_setting_or_supplied_by_the_caller() {
     #[derive(Debug)]
     struct TwoModels;
     impl crate::task::TaskPolicy for TwoModels {
@@ -379,8 +380,8 @@ fn the_task_policy_is_chosen_by_setting_or_is_one_s_own() {
     let column = || Column::new("a", Strategy::Cell).with_group(crate::task::TaskGroup::model("p", "m", 4.0));
     let config = || PipelineConfig { submission_limit: 8, ..rows(16, 16) };
     let strict = PipelineConfig { policy: PolicyChoice::StrictFair, ..config() };
-    // Alone, a group takes all there is under either policy: under one because nobody presses, under the
-    // other as a debt.
+    // A group without competition uses all slots under either policy: under `StrictFair` because no other
+    // group competes, under bounded borrowing as a debt.
     for config in [strict, config()] {
         assert_eq!(Rig::start([column()], config).running.len(), 8);
     }

@@ -13,16 +13,16 @@ fn following(name: &str, upstreams: &[&str]) -> Column {
     cell(name, upstreams).skip_with_upstream(true)
 }
 
-/// `(skipped, skipped_with_upstream)` of each column.
+/// Returns `(skipped, skipped_with_upstream)` of each column.
 fn skips(rig: &Rig) -> Vec<(u64, u64)> {
     rig.report().columns.iter().map(|column| (column.tasks.skipped, column.tasks.skipped_with_upstream)).collect()
 }
 
 #[test]
-fn a_skipped_cell_is_done_and_its_row_complete() {
+fn a_skipped_cell_counts_as_done_and_its_row_can_be_complete() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], rows(2, 2));
     rig.end("a:0.0", SKIPPED);
-    assert_eq!(rig.running_names(), ["a:0.1", "b:0.0"], "b runs as if a had been made");
+    assert_eq!(rig.running_names(), ["a:0.1", "b:0.0"], "b runs as if a had been computed");
     rig.run_well();
     assert_eq!((rig.report().rows_out, rig.report().rows_dropped), (2, 0));
     assert_eq!(skips(&rig), [(1, 0), (0, 0)]);
@@ -30,7 +30,7 @@ fn a_skipped_cell_is_done_and_its_row_complete() {
 }
 
 #[test]
-fn a_column_that_says_so_is_skipped_with_any_upstream_without_a_worker() {
+fn skip_with_upstream_skips_a_column_without_a_worker_if_any_upstream_is_skipped() {
     let columns = [cell("a", &[]), cell("b", &[]), following("c", &["a", "b"]), following("d", &["c"])];
     let mut rig = Rig::start(columns, rows(2, 2));
     rig.end("a:0.0", SKIPPED);
@@ -42,7 +42,7 @@ fn a_column_that_says_so_is_skipped_with_any_upstream_without_a_worker() {
 }
 
 #[test]
-fn a_skip_does_not_pass_through_a_column_that_runs_all_the_same() {
+fn a_skip_does_not_propagate_through_a_column_that_runs() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"]), following("c", &["b"])], rows(1, 1));
     rig.end("a:0.0", SKIPPED);
     rig.succeed("b:0.0");
@@ -60,7 +60,7 @@ fn a_full_column_is_not_skipped_by_single_rows() {
 }
 
 #[test]
-fn a_full_column_that_is_skipped_takes_all_rows_of_what_follows_it_along() {
+fn a_skipped_full_column_skips_all_rows_of_its_downstreams() {
     let columns = [whole("w", &[]), whole("v", &["w"]).skip_with_upstream(true), following("a", &["v"])];
     let mut rig = Rig::start(columns, rows(3, 3));
     rig.end("w:0", SKIPPED);
@@ -70,7 +70,7 @@ fn a_full_column_that_is_skipped_takes_all_rows_of_what_follows_it_along() {
 }
 
 #[test]
-fn a_row_that_is_dropped_while_it_waits_to_be_skipped_stays_dropped() {
+fn a_row_dropped_while_a_skip_is_pending_stays_dropped() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &[]), following("c", &["a", "b"])], rows(1, 1));
     rig.end("a:0.0", SKIPPED);
     rig.end("b:0.0", FAILED);
@@ -80,7 +80,7 @@ fn a_row_that_is_dropped_while_it_waits_to_be_skipped_stays_dropped() {
 }
 
 #[test]
-fn a_skip_is_no_outcome_of_the_provider() {
+fn a_skip_does_not_count_as_a_response_of_the_provider() {
     let patience = Some(Duration::from_secs(5));
     let config = PipelineConfig { shutdown_window: 2, rate_limit_patience: patience, ..rows(4, 4) };
     let mut rig = Rig::start([cell("a", &[])], config);
@@ -93,11 +93,11 @@ fn a_skip_is_no_outcome_of_the_provider() {
     rig.end("a:0.2", rate_limited(Duration::from_secs(5)));
     rig.run_well();
     let stop = &rig.report().stop;
-    assert!(matches!(stop, StopReason::ProviderUnavailable { .. }), "the skip in between did not end the wait: {stop}");
+    assert!(matches!(stop, StopReason::ProviderUnavailable { .. }), "the skip did not reset the patience: {stop}");
 }
 
 #[test]
-fn a_skip_passes_the_turn_of_an_ordered_column_on() {
+fn a_skipped_task_of_an_ordered_column_passes_its_turn_to_the_next_one() {
     let mut rig = Rig::start([cell("a", &[]), following("b", &["a"]).ordered()], rows(3, 3));
     rig.succeed("a:0.1");
     rig.succeed("a:0.2");
@@ -109,7 +109,7 @@ fn a_skip_passes_the_turn_of_an_ordered_column_on() {
 }
 
 #[test]
-fn a_row_that_lacks_only_skipped_columns_is_complete_though_the_run_stops() {
+fn a_row_that_lacks_only_skipped_columns_is_completed_in_a_stopping_run() {
     let config = PipelineConfig { shutdown_window: 1, ..rows(2, 2) };
     let mut rig = Rig::start([cell("a", &[]), following("b", &["a"])], config);
     rig.end("a:0.1", FAILED);

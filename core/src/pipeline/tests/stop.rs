@@ -1,4 +1,4 @@
-//! Runs that end before they are complete: each returns every lease and accounts for every row.
+//! Runs that end before they are complete. Each one releases every lease and accounts for every row.
 
 use alloc::collections::BTreeSet;
 use alloc::string::ToString;
@@ -30,21 +30,21 @@ fn cancel_aborts_every_worker_and_waits_for_each() {
 }
 
 #[test]
-fn cancel_leaves_row_groups_alone_that_are_saved_or_being_saved() {
+fn cancel_does_not_affect_saved_row_groups_or_checkpoints_in_progress() {
     let mut rig = Rig::start([cell("a", &[])], PipelineConfig { row_groups: 2, ..rows(4, 1) });
     rig.succeed("a:0.0");
     rig.saved(0);
     rig.succeed("a:1.0");
     rig.cancel();
     rig.end_all(TaskOutcome::Cancelled);
-    assert_eq!(rig.ends, 0, "the checkpoint is not answered");
+    assert_eq!(rig.ends, 0, "the checkpoint is in progress");
     rig.saved(1);
     let report = rig.report();
     assert_eq!((report.rows_out, report.rows_unmade, report.rows_not_started), (2, 1, 1));
 }
 
 #[test]
-fn a_row_group_that_its_last_worker_completes_in_spite_of_a_cancel_is_saved() {
+fn a_row_group_completed_by_its_last_worker_after_a_cancel_is_saved() {
     let mut rig = Rig::start([cell("a", &[])], rows(1, 1));
     rig.cancel();
     rig.succeed("a:0.0");
@@ -62,7 +62,7 @@ fn cancel_before_the_start_ends_the_run_at_once() {
 }
 
 #[test]
-fn a_run_that_is_wound_down_finishes_the_row_groups_in_work_and_begins_no_other() {
+fn wind_down_finishes_the_admitted_row_groups_and_admits_no_other() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], PipelineConfig { row_groups: 2, ..rows(10, 2) });
     rig.succeed("a:0.0");
     rig.wind_down();
@@ -76,7 +76,7 @@ fn a_run_that_is_wound_down_finishes_the_row_groups_in_work_and_begins_no_other(
 }
 
 #[test]
-fn what_a_run_that_is_wound_down_left_is_what_a_resumed_run_makes() {
+fn a_resumed_run_computes_the_row_groups_that_wind_down_left() {
     let mut rig = Rig::start([cell("a", &[])], PipelineConfig { row_groups: 1, ..rows(6, 2) });
     rig.wind_down();
     rig.run(|_, _| TaskOutcome::Success);
@@ -88,7 +88,7 @@ fn what_a_run_that_is_wound_down_left_is_what_a_resumed_run_makes() {
 }
 
 #[test]
-fn to_drain_a_run_that_has_admitted_everything_changes_nothing() {
+fn wind_down_has_no_effect_if_all_row_groups_are_admitted() {
     let mut rig = Rig::start([cell("a", &[])], rows(4, 2));
     rig.wind_down();
     rig.run(|_, _| TaskOutcome::Success);
@@ -96,7 +96,7 @@ fn to_drain_a_run_that_has_admitted_everything_changes_nothing() {
 }
 
 #[test]
-fn a_run_that_is_wound_down_before_its_start_ends_at_once() {
+fn wind_down_before_the_start_ends_the_run_at_once() {
     let mut rig = Rig::new([cell("a", &[])], rows(4, 2));
     rig.wind_down();
     rig.pipeline.start(rig.now);
@@ -105,14 +105,14 @@ fn a_run_that_is_wound_down_before_its_start_ends_at_once() {
 }
 
 #[test]
-fn a_run_that_is_wound_down_may_be_cancelled_or_fail_after_all() {
+fn a_run_that_is_wound_down_can_be_cancelled_or_fail() {
     let config = PipelineConfig { row_groups: 1, submission_limit: 1, ..rows(4, 2) };
-    let mut rig = listening([cell("a", &[])], config.clone());
+    let mut rig = watching_stops([cell("a", &[])], config.clone());
     rig.wind_down();
     rig.wind_down();
     rig.cancel();
-    assert_eq!(told(&mut rig), [stopping(StopKind::WoundDown, false), stopping(StopKind::Cancelled, true)]);
-    assert_eq!(rig.pipeline.queued(), 0, "what was queued is thrown away as by any stop");
+    assert_eq!(stop_events(&mut rig), [stopping(StopKind::WoundDown, false), stopping(StopKind::Cancelled, true)]);
+    assert_eq!(rig.pipeline.queued(), 0, "queued tasks are discarded, as by any stop");
     rig.end_all(TaskOutcome::Cancelled);
     assert_eq!(*stop(&rig), StopReason::Cancelled);
     let mut rig = Rig::start([cell("a", &[])], PipelineConfig { shutdown_window: 1, ..config });
@@ -123,7 +123,7 @@ fn a_run_that_is_wound_down_may_be_cancelled_or_fail_after_all() {
 }
 
 #[test]
-fn a_drained_run_starts_nothing_and_ends_with_what_is_out() {
+fn a_drained_run_starts_nothing_and_ends_with_its_last_worker() {
     let config = PipelineConfig { submission_limit: 2, row_groups: 2, ..rows(6, 2) };
     let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], config);
     rig.end("a:0.0", rate_limited(Duration::from_secs(9)));
@@ -138,7 +138,7 @@ fn a_drained_run_starts_nothing_and_ends_with_what_is_out() {
 }
 
 #[test]
-fn a_drained_run_saves_complete_rows_and_what_was_dropped_and_a_resumed_one_makes_the_rest() {
+fn a_drained_run_saves_complete_and_dropped_rows_and_a_resumed_run_computes_the_rest() {
     let columns = [scratch("seed"), cell("a", &["seed"]), cell("b", &["a"])];
     let config = PipelineConfig { row_groups: 1, ..rows(6, 4) };
     let mut rig = Rig::start(columns.clone(), config.clone());
@@ -159,7 +159,7 @@ fn a_drained_run_saves_complete_rows_and_what_was_dropped_and_a_resumed_one_make
 
     let missing_rows = [1..2, 3..4].into();
     let mut rest = Rig::start(columns, PipelineConfig { missing_rows, ..config });
-    assert_eq!(rest.running_names(), ["seed:0"], "the rows are read again");
+    assert_eq!(rest.running_names(), ["seed:0"], "the seed runs again");
     rest.run_well();
     let spawned: Vec<_> = rest.spawned.iter().map(|task| rest.label(task)).collect();
     assert_eq!(spawned[1..5], ["a:0.1", "a:0.3", "b:0.1", "b:0.3"]);
@@ -169,7 +169,7 @@ fn a_drained_run_saves_complete_rows_and_what_was_dropped_and_a_resumed_one_make
 }
 
 #[test]
-fn a_partial_row_group_whose_rows_depend_on_each_other_is_made_anew() {
+fn an_incomplete_row_group_is_not_saved_if_its_rows_depend_on_each_other() {
     let config = PipelineConfig { row_groups: 1, ..rows(2, 2) };
     let mut rig = Rig::start([cell("a", &[]), whole("w", &["a"]), cell("b", &["w"])], config.clone());
     for label in ["a:0.0", "a:0.1", "w:0", "b:0.0"] {
@@ -180,40 +180,40 @@ fn a_partial_row_group_whose_rows_depend_on_each_other_is_made_anew() {
     assert_eq!((rig.handed_out.len(), rig.report().rows_out, rig.report().rows_unmade), (0, 0, 2));
     let columns = [cell("a", &[]), whole("w", &["a"])];
     let plan = columns.into_iter().fold(PlanBuilder::new(), PlanBuilder::column).build().unwrap();
-    let refused =
+    let rejection =
         Pipeline::new(plan, PipelineConfig { missing_rows: core::iter::once(0..1).collect(), ..config }).unwrap_err();
-    assert!(refused.to_string().contains("missing_rows"), "{refused}");
+    assert!(rejection.to_string().contains("missing_rows"), "{rejection}");
 }
 
 #[test]
-fn missing_rows_that_cannot_be_are_refused() {
-    let refused = |missing: &[core::ops::Range<u64>]| {
+fn invalid_missing_rows_are_rejected() {
+    let rejection = |missing: &[core::ops::Range<u64>]| {
         let plan = PlanBuilder::new().column(cell("a", &[])).build().unwrap();
         let config = PipelineConfig { done_row_groups: [0].into(), missing_rows: missing.into(), ..rows(10, 4) };
         Pipeline::new(plan, config).unwrap_err().to_string()
     };
     let one = |rows: core::ops::Range<u64>| Vec::from([rows]);
     for wrong in [one(5..5), one(9..11), [8..9, 5..6].into(), [5..6, 6..7].into()] {
-        assert!(refused(&wrong).contains("ascending ranges of rows of this run"), "{wrong:?}");
+        assert!(rejection(&wrong).contains("ascending ranges of rows of this run"), "{wrong:?}");
     }
-    assert!(refused(&one(3..5)).contains("not in `done_row_groups`"));
+    assert!(rejection(&one(3..5)).contains("not in `done_row_groups`"));
 }
 
 #[test]
-fn a_run_that_is_wound_down_may_be_drained_and_one_that_is_drained_cancelled() {
-    let mut rig = listening([cell("a", &[])], PipelineConfig { row_groups: 1, ..rows(4, 2) });
+fn a_run_that_is_wound_down_can_be_drained_and_then_cancelled() {
+    let mut rig = watching_stops([cell("a", &[])], PipelineConfig { row_groups: 1, ..rows(4, 2) });
     rig.wind_down();
     rig.drain_run();
     rig.wind_down();
     rig.cancel();
     let stops = [(StopKind::WoundDown, false), (StopKind::Drained, false), (StopKind::Cancelled, true)];
-    assert_eq!(told(&mut rig), stops.map(|(stop, aborts)| stopping(stop, aborts)));
+    assert_eq!(stop_events(&mut rig), stops.map(|(stop, aborts)| stopping(stop, aborts)));
     rig.end_all(TaskOutcome::Cancelled);
     assert_eq!(*stop(&rig), StopReason::Cancelled);
 }
 
 #[test]
-fn delayed_and_deferred_tasks_do_not_survive_a_cancel() {
+fn cancel_discards_delayed_and_deferred_tasks() {
     let mut rig = Rig::start([cell("a", &[])], rows(3, 3));
     rig.end("a:0.0", rate_limited(Duration::from_secs(9)));
     rig.end("a:0.1", retry(RetryKind::Timeout));
@@ -223,7 +223,7 @@ fn delayed_and_deferred_tasks_do_not_survive_a_cancel() {
 }
 
 #[test]
-fn early_shutdown_saves_the_complete_rows_of_partial_groups_and_says_which_are_dropped_or_unmade() {
+fn early_shutdown_saves_complete_rows_and_lists_dropped_and_unmade_rows() {
     let config = PipelineConfig { shutdown_window: 4, row_groups: 1, ..rows(20, 10) };
     let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], config);
     for label in ["a:0.0", "a:0.1", "b:0.0"] {
@@ -232,7 +232,7 @@ fn early_shutdown_saves_the_complete_rows_of_partial_groups_and_says_which_are_d
     rig.end("a:0.2", FAILED);
     assert!(rig.running.len() > 1);
     rig.end("a:0.3", FAILED);
-    // What runs may finish: row 1 becomes complete, row 4 does not.
+    // Running workers may finish. Row 1 becomes complete, row 4 does not.
     assert_eq!((rig.aborted.len(), rig.handed_out.len()), (0, 0));
     rig.succeed("b:0.1");
     rig.succeed("a:0.4");
@@ -247,7 +247,7 @@ fn early_shutdown_saves_the_complete_rows_of_partial_groups_and_says_which_are_d
 }
 
 #[test]
-fn a_partial_row_group_without_a_row_that_is_complete_or_dropped_is_not_saved() {
+fn an_incomplete_row_group_without_complete_or_dropped_rows_is_not_saved() {
     let config = PipelineConfig { shutdown_window: 1, ..rows(4, 2) };
     let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], config);
     rig.end("a:0.0", FAILED);
@@ -258,25 +258,25 @@ fn a_partial_row_group_without_a_row_that_is_complete_or_dropped_is_not_saved() 
 }
 
 #[test]
-fn a_failure_that_may_pass_counts_towards_early_shutdown_once_it_drops_its_row() {
+fn a_retryable_failure_counts_towards_early_shutdown_only_if_it_drops_its_row() {
     let config = PipelineConfig { shutdown_window: 2, retries: 1, ..rows(8, 8) };
     let mut rig = Rig::start([cell("a", &[])], config.clone());
-    let mut tries = 0;
+    let mut attempts = 0;
     rig.run(|_, _| {
-        tries += 1;
+        attempts += 1;
         retry(RetryKind::ServerError)
     });
     assert_eq!(*stop(&rig), StopReason::EarlyShutdown { failures: 2, window: 2 });
-    assert_eq!((tries, rig.report().rows_dropped, rig.report().rows_unmade), (10, 2, 6));
+    assert_eq!((attempts, rig.report().rows_dropped, rig.report().rows_unmade), (10, 2, 6));
 
-    // It drops nothing in the first tries: that every row fails once stops no run.
+    // The first attempts drop no row: one failure of every row does not stop the run.
     let mut rig = Rig::start([cell("a", &[])], config);
     rig.run(|_, task| if task.attempt == 1 { retry(RetryKind::ServerError) } else { TaskOutcome::Success });
     assert_eq!((stop(&rig), rig.report().rows_dropped), (&StopReason::Completed, 0));
 }
 
 #[test]
-fn early_shutdown_can_be_switched_off() {
+fn early_shutdown_can_be_disabled() {
     let config = PipelineConfig { shutdown_rate: None, ..rows(100, 10) };
     let mut rig = Rig::start([cell("a", &[])], config);
     rig.run(|_, _| FAILED);
@@ -284,7 +284,7 @@ fn early_shutdown_can_be_switched_off() {
 }
 
 #[test]
-fn a_provider_that_only_ever_says_no_costs_no_row_and_others_finish_what_they_can() {
+fn a_provider_with_rate_limits_only_drops_no_row_and_other_providers_continue() {
     let config = PipelineConfig { rate_limit_patience: Some(Duration::from_secs(3)), ..rows(2, 2) };
     let model = |name| crate::task::TaskGroup::model(name, "m", 1.0);
     let columns = [
@@ -303,7 +303,7 @@ fn a_provider_that_only_ever_says_no_costs_no_row_and_others_finish_what_they_ca
 }
 
 #[test]
-fn two_rate_limits_far_apart_end_no_run_while_other_providers_work() {
+fn two_rate_limits_far_apart_do_not_stop_the_work_of_other_providers() {
     let config = PipelineConfig { retry_ceiling: Duration::from_secs(3_600), ..rows(40, 40) };
     let model = |name| crate::task::TaskGroup::model(name, "m", 1.0);
     let columns = [cell("a", &[]).with_group(model("good")), cell("b", &[]).with_group(model("bad"))];
@@ -315,7 +315,7 @@ fn two_rate_limits_far_apart_end_no_run_while_other_providers_work() {
         |rig, task| if rig.name(task) == "b" { rate_limited(Duration::from_secs(1)) } else { TaskOutcome::Success },
     );
     assert!(matches!(stop(&rig), StopReason::ProviderUnavailable { .. }), "{}", stop(&rig));
-    assert_eq!(rig.report().columns[0].tasks.succeeded, 40, "all that could be made");
+    assert_eq!(rig.report().columns[0].tasks.succeeded, 40, "all other work is done");
 }
 
 #[test]
@@ -324,10 +324,10 @@ fn a_failed_checkpoint_stops_the_run_and_keeps_its_row_group() {
     rig.succeed("a:0.0");
     rig.succeed("a:0.1");
     rig.succeed("a:1.0");
-    rig.answer_save(0, Err("disk full".into()));
+    rig.finish_checkpoint(0, Err("disk full".into()));
     assert_eq!((rig.running_names().len(), rig.ends), (1, 0));
     rig.end("a:1.1", FAILED);
-    // The other one is complete: it is still worth a try.
+    // The other row group is complete, so it is saved as well.
     rig.saved(1);
     let why = "disk full".to_string();
     assert_eq!(*stop(&rig), StopReason::CheckpointFailed { row_group: 0, why });
@@ -340,7 +340,7 @@ fn a_failed_checkpoint_stops_the_run_and_keeps_its_row_group() {
 }
 
 #[test]
-fn a_bug_stops_the_run_with_its_cause_and_is_no_dropped_row() {
+fn a_bug_stops_the_run_with_its_cause_and_drops_no_row() {
     let mut rig = Rig::start([cell("a", &[])], rows(4, 2));
     rig.panic_worker("a:1.0", "index out of bounds");
     assert_eq!(rig.aborted.len(), 3);
@@ -354,7 +354,7 @@ fn a_bug_stops_the_run_with_its_cause_and_is_no_dropped_row() {
 }
 
 #[test]
-fn a_worse_reason_replaces_the_one_the_run_is_stopping_for() {
+fn a_more_severe_reason_replaces_the_current_stop_reason() {
     let mut rig = Rig::start([cell("a", &[])], PipelineConfig { shutdown_window: 1, ..rows(3, 3) });
     rig.end("a:0.0", FAILED);
     assert_eq!(rig.aborted.len(), 0);
@@ -374,9 +374,9 @@ fn a_bug_in_a_worker_whose_row_is_dropped_still_stops_the_run() {
 }
 
 #[test]
-fn work_that_nothing_can_move_is_reported_as_stuck_with_the_reason() {
+fn work_that_cannot_continue_is_reported_as_stuck_with_the_reason() {
     let mut rig = Rig::new([cell("a", &[])], rows(2, 2));
-    // Not reachable from outside: the machine shuts its dispatcher only when it stops.
+    // A host cannot cause this: the machine shuts down its dispatcher only when it stops.
     rig.pipeline.stop_starting();
     rig.pipeline.start(rig.now);
     rig.drain();
@@ -387,7 +387,7 @@ fn work_that_nothing_can_move_is_reported_as_stuck_with_the_reason() {
 }
 
 #[test]
-fn a_degraded_provider_is_warned_of_and_the_run_goes_on() {
+fn a_degraded_provider_causes_a_warning_and_the_run_continues() {
     let group = crate::task::TaskGroup::model("provider", "model", 9.0);
     let column = Column::new("a", Strategy::Cell).with_group(group);
     let config = PipelineConfig { degraded_window: 4, submission_limit: 1, ..rows(8, 8) };
@@ -397,7 +397,7 @@ fn a_degraded_provider_is_warned_of_and_the_run_goes_on() {
         rig.end(&first, outcome);
     }
     for outcome in [retry(RetryKind::ServerError), retry(RetryKind::ServerError)] {
-        assert_eq!(rig.warnings, [], "what request admission did is no answer of the provider");
+        assert_eq!(rig.warnings, [], "an admission timeout is not a response of the provider");
         let first = rig.running_names().remove(0);
         rig.end(&first, outcome);
     }
@@ -409,12 +409,12 @@ fn a_degraded_provider_is_warned_of_and_the_run_goes_on() {
     assert_eq!((stop(&rig), rig.report().rows_out, rig.warnings.len()), (&StopReason::Completed, 8, 1));
 }
 
-/// The stops that were told, and the row groups that were discarded.
-fn told(rig: &mut Rig) -> Vec<(Option<u32>, SchedulerEventPayload)> {
+/// Returns the enabled events since the last call, each with its row group.
+fn stop_events(rig: &mut Rig) -> Vec<(Option<u32>, SchedulerEventPayload)> {
     rig.events().into_iter().map(|event| (event.correlation.row_group, event.payload)).collect()
 }
 
-fn listening(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Rig {
+fn watching_stops(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Rig {
     let wanted = [SchedulerEventKind::JobStopping, SchedulerEventKind::RowGroupDiscarded];
     Rig::start_with(columns, config, Interest::of(&wanted))
 }
@@ -428,41 +428,41 @@ fn discarded(row_group: u32, reason: DiscardReason, rows: u32) -> (Option<u32>, 
 }
 
 #[test]
-fn a_stop_with_nothing_queued_is_told_and_so_is_each_row_group_that_it_discards() {
-    let mut rig = listening([cell("a", &[])], PipelineConfig { row_groups: 2, ..rows(4, 2) });
+fn a_stop_is_emitted_with_each_discarded_row_group_even_if_nothing_is_queued() {
+    let mut rig = watching_stops([cell("a", &[])], PipelineConfig { row_groups: 2, ..rows(4, 2) });
     rig.succeed("a:1.0");
     assert_eq!(rig.pipeline.progress().queued, 0);
     rig.cancel();
-    assert_eq!(told(&mut rig), [stopping(StopKind::Cancelled, true)]);
+    assert_eq!(stop_events(&mut rig), [stopping(StopKind::Cancelled, true)]);
     rig.end_all(TaskOutcome::Cancelled);
-    let gone = |row_group| discarded(row_group, DiscardReason::Stopped, 2);
-    assert_eq!(told(&mut rig), [gone(0), gone(1)], "a complete row is lost with its row group");
+    let lost = |row_group| discarded(row_group, DiscardReason::Stopped, 2);
+    assert_eq!(stop_events(&mut rig), [lost(0), lost(1)], "a complete row is discarded with its row group");
 }
 
 #[test]
-fn a_stop_that_becomes_stricter_or_has_a_worse_reason_is_told_again_and_any_other_is_not() {
+fn a_stop_is_emitted_again_only_if_it_becomes_stricter_or_more_severe() {
     let config = PipelineConfig { shutdown_window: 1, row_groups: 3, ..rows(6, 2) };
-    let mut rig = listening([cell("a", &[])], config);
+    let mut rig = watching_stops([cell("a", &[])], config);
     rig.end("a:0.0", FAILED);
-    assert_eq!(told(&mut rig), [stopping(StopKind::EarlyShutdown, false)]);
+    assert_eq!(stop_events(&mut rig), [stopping(StopKind::EarlyShutdown, false)]);
     rig.end("a:0.1", FAILED);
-    assert_eq!(told(&mut rig), [], "it stops already");
-    rig.answer_save(0, Err("disk full".into()));
+    assert_eq!(stop_events(&mut rig), [], "the run is stopping already");
+    rig.finish_checkpoint(0, Err("disk full".into()));
     let unsaved = discarded(0, DiscardReason::Unsaved, 0);
-    assert_eq!(told(&mut rig), [stopping(StopKind::CheckpointFailed, false), unsaved]);
+    assert_eq!(stop_events(&mut rig), [stopping(StopKind::CheckpointFailed, false), unsaved]);
     rig.cancel();
-    assert_eq!(told(&mut rig), [stopping(StopKind::CheckpointFailed, true)]);
+    assert_eq!(stop_events(&mut rig), [stopping(StopKind::CheckpointFailed, true)]);
     rig.panic_worker("a:1.0", "worse");
-    assert_eq!(told(&mut rig), [stopping(StopKind::Fatal, true)]);
+    assert_eq!(stop_events(&mut rig), [stopping(StopKind::Fatal, true)]);
     rig.end_all(TaskOutcome::Cancelled);
-    assert_eq!(told(&mut rig).len(), 2);
+    assert_eq!(stop_events(&mut rig).len(), 2);
 }
 
 #[test]
-fn a_run_that_makes_everything_tells_of_no_stop_and_of_nothing_discarded() {
-    let mut rig = listening([cell("a", &[])], rows(4, 2));
+fn a_complete_run_emits_no_stop_and_no_discarded_row_group() {
+    let mut rig = watching_stops([cell("a", &[])], rows(4, 2));
     rig.run_well();
-    assert_eq!(told(&mut rig), []);
+    assert_eq!(stop_events(&mut rig), []);
 }
 
 fn is_unavailable(rig: &Rig) -> bool {
@@ -470,7 +470,7 @@ fn is_unavailable(rig: &Rig) -> bool {
 }
 
 #[test]
-fn a_run_whose_provider_cannot_be_used_finishes_what_it_can_and_then_stops() {
+fn a_run_with_an_unavailable_provider_finishes_other_work_and_then_stops() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], PipelineConfig { row_groups: 2, ..rows(10, 2) });
     for label in ["a:0.0", "a:0.1", "a:1.0"] {
         rig.succeed(label);
@@ -491,7 +491,7 @@ fn a_run_whose_provider_cannot_be_used_finishes_what_it_can_and_then_stops() {
 }
 
 #[test]
-fn a_run_whose_parked_rows_are_dropped_is_not_complete_while_rows_are_not_started() {
+fn a_run_whose_parked_rows_are_dropped_is_incomplete_if_rows_are_not_started() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &[])], PipelineConfig { row_groups: 1, ..rows(4, 1) });
     rig.end("a:0.0", TaskOutcome::Unavailable);
     rig.end("b:0.0", FAILED);
@@ -501,7 +501,7 @@ fn a_run_whose_parked_rows_are_dropped_is_not_complete_while_rows_are_not_starte
 }
 
 #[test]
-fn a_provider_that_cannot_be_used_is_no_failure_and_uses_up_no_retry() {
+fn an_unavailable_provider_counts_as_no_failure_and_uses_no_retry() {
     let shutdown = PipelineConfig { shutdown_window: 2, submission_limit: 2, ..rows(4, 4) };
     let mut rig = Rig::start([cell("a", &[])], shutdown);
     rig.end_all(TaskOutcome::Unavailable);
@@ -511,7 +511,7 @@ fn a_provider_that_cannot_be_used_is_no_failure_and_uses_up_no_retry() {
 }
 
 #[test]
-fn a_task_that_is_kept_is_not_tried_again_in_its_turn() {
+fn a_parked_task_of_an_ordered_column_is_not_retried() {
     let mut rig = Rig::start([cell("a", &[]).ordered()], rows(3, 3));
     rig.end("a:0.0", TaskOutcome::Unavailable);
     assert!(is_unavailable(&rig), "{:?}", stop(&rig));

@@ -1,4 +1,5 @@
-//! Workers that hold nothing while they wait for a request lease: both machines together.
+//! Workers that hold no task resources while they wait for a request lease: pipeline and request admission
+//! together.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -10,27 +11,27 @@ use crate::pipeline::event::SchedulerEvent;
 use crate::pipeline::tests::event_checker::EventTotals;
 use crate::pipeline::tests::harness::rows;
 use crate::request::{Acquire, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestLease};
-use crate::request::{Effect as Answer, ResourceId, WaiterId};
+use crate::request::{Effect as RequestEffect, ResourceId, WaiterId};
 use crate::task::TaskGroup;
 use crate::time::{Duration, Instant};
 use crate::yielding::{TaskToken, YIELD_FACTOR};
 
-/// What a worker is doing.
+/// What a worker is state.
 #[derive(Debug)]
 enum WorkerState {
-    /// It was started and has asked for nothing.
+    /// It runs and has no request.
     Nothing,
     Waiting(WaiterId),
     Calling(RequestLease),
-    /// Its wait was refused.
-    Refused,
+    /// Its request was rejected.
+    Rejected,
 }
 
-/// A pipeline, request admission, and workers that do what the test says.
+/// A pipeline, request admission, and workers that the test controls.
 pub(super) struct BothMachines {
     pub(super) pipeline: Pipeline,
     pub(super) admission: RequestAdmission,
-    /// By column: what it calls.
+    /// The request resource that each column calls.
     calls: Vec<Option<ResourceId>>,
     pub(super) now: Instant,
     workers: BTreeMap<String, (Task, WorkerState)>,
@@ -41,7 +42,7 @@ pub(super) struct BothMachines {
     pub(super) events: Vec<SchedulerEvent>,
 }
 
-/// A column of one cell per row that calls `model`, if one is named.
+/// Returns a cell column that calls `model`, if one is given.
 fn calling(name: &str, model: Option<&str>) -> Column {
     let column = Column::new(name, Strategy::Cell);
     match model {
@@ -72,7 +73,7 @@ impl BothMachines {
         let plan = columns.into_iter().fold(PlanBuilder::new(), PlanBuilder::column).build().unwrap();
         let mut pipeline = Pipeline::new(plan, config).unwrap();
         pipeline.call_through(SlotKey::from_bits(0), &[]);
-        let mut duo = Self {
+        let mut both = Self {
             pipeline,
             admission,
             calls,
@@ -83,32 +84,32 @@ impl BothMachines {
             totals: EventTotals::default(),
             events: Vec::new(),
         };
-        duo.pipeline.set_interest(event::Interest::ALL);
-        duo.pipeline.start(now);
-        duo.settle();
-        duo
+        both.pipeline.set_interest(event::Interest::ALL);
+        both.pipeline.start(now);
+        both.settle();
+        both
     }
 
     fn settle(&mut self) {
         loop {
             self.pipeline.settle_with(self.now, &mut self.admission);
             if let Some(effect) = self.pipeline.poll_effect() {
-                self.carry_out(effect);
+                self.apply_effect(effect);
             } else if let Some(answer) = self.admission.poll_effect() {
-                self.deliver(answer);
+                self.apply_request_effect(answer);
             } else {
                 break;
             }
         }
         while let Some(event) = self.pipeline.poll_event() {
-            self.totals.enter(&event);
+            self.totals.apply(&event);
             self.events.push(event);
         }
-        assert_eq!(self.totals.yielded(), self.suspended(), "the events say who holds nothing");
+        assert_eq!(self.totals.yielded(), self.suspended(), "the events agree on the number of suspended workers");
         self.check();
     }
 
-    fn carry_out(&mut self, effect: Effect) {
+    fn apply_effect(&mut self, effect: Effect) {
         match effect {
             Effect::Spawn(task) => {
                 let name = &self.pipeline.plan().columns()[task.column.index()].name;
@@ -131,23 +132,23 @@ impl BothMachines {
         }
     }
 
-    fn deliver(&mut self, answer: Answer) {
-        let (waiter, doing) = match answer {
-            Answer::Granted { waiter, lease } => (waiter, WorkerState::Calling(lease)),
-            Answer::Refused { waiter, .. } => (waiter, WorkerState::Refused),
-            other @ Answer::HealthCall { .. } => panic!("nobody makes any: {other:?}"),
+    fn apply_request_effect(&mut self, answer: RequestEffect) {
+        let (waiter, state) = match answer {
+            RequestEffect::Granted { waiter, lease } => (waiter, WorkerState::Calling(lease)),
+            RequestEffect::Refused { waiter, .. } => (waiter, WorkerState::Rejected),
+            other @ RequestEffect::HealthCall { .. } => panic!("no worker makes such a call: {other:?}"),
         };
-        let is_it = |doing: &WorkerState| matches!(doing, WorkerState::Waiting(other) if *other == waiter);
-        let found = self.workers.values_mut().find(|(_, doing)| is_it(doing));
-        found.expect("a worker waits").1 = doing;
+        let is_it = |state: &WorkerState| matches!(state, WorkerState::Waiting(other) if *other == waiter);
+        let found = self.workers.values_mut().find(|(_, state)| is_it(state));
+        found.expect("a worker waits").1 = state;
     }
 
-    /// The worker asks for its call.
-    pub(super) fn ask(&mut self, label: &str) {
-        self.ask_within(label, None);
+    /// Lets the worker request a lease for its call.
+    pub(super) fn request_call(&mut self, label: &str) {
+        self.request_call_within(label, None);
     }
 
-    pub(super) fn ask_within(&mut self, label: &str, timeout: Option<Duration>) {
+    pub(super) fn request_call_within(&mut self, label: &str, timeout: Option<Duration>) {
         let (task, _) = self.workers[label];
         let mut request = Request::new(self.calls[task.column.index()].expect("the column calls"));
         request.timeout = timeout;
@@ -158,34 +159,34 @@ impl BothMachines {
         self.workers.get_mut(label).unwrap().1 = match answer {
             Acquire::Granted(lease) => WorkerState::Calling(lease),
             Acquire::Waiting(waiter) => WorkerState::Waiting(waiter),
-            Acquire::Denied(_) => WorkerState::Refused,
+            Acquire::Denied(_) => WorkerState::Rejected,
         };
         self.settle();
     }
 
-    /// The call of a worker ends; the worker does not.
+    /// Ends the call of a worker. The worker continues.
     pub(super) fn end_call(&mut self, label: &str, outcome: Completion) {
-        let (_, doing) = self.workers.get_mut(label).unwrap();
-        let WorkerState::Calling(lease) = core::mem::replace(doing, WorkerState::Nothing) else {
-            panic!("{label} calls nobody")
+        let (_, state) = self.workers.get_mut(label).unwrap();
+        let WorkerState::Calling(lease) = core::mem::replace(state, WorkerState::Nothing) else {
+            panic!("{label} is not in a call")
         };
         let _ = self.admission.release(self.now, lease, &outcome);
         self.settle();
     }
 
-    /// The worker ends, whatever it is doing.
+    /// Ends the worker, in any state.
     pub(super) fn end(&mut self, label: &str, outcome: TaskOutcome) {
         while let Some(answer) = self.admission.poll_effect() {
-            self.deliver(answer);
+            self.apply_request_effect(answer);
         }
-        let (task, doing) = self.workers.remove(label).unwrap_or_else(|| panic!("{label} of {:?}", self.labels()));
-        match doing {
+        let (task, state) = self.workers.remove(label).unwrap_or_else(|| panic!("{label} of {:?}", self.labels()));
+        match state {
             WorkerState::Waiting(waiter) => assert!(self.admission.cancel(self.now, waiter)),
             WorkerState::Calling(lease) => {
                 let _ = self.admission.release(self.now, lease, &Outcome::Success.into());
                 self.pipeline.settle_with(self.now, &mut self.admission);
             }
-            WorkerState::Nothing | WorkerState::Refused => {}
+            WorkerState::Nothing | WorkerState::Rejected => {}
         }
         let _ = self.pipeline.task_finished(self.now, task.worker, outcome);
         self.settle();
@@ -208,7 +209,7 @@ impl BothMachines {
     }
 
     pub(super) fn calling(&self) -> Vec<&str> {
-        let calling = self.workers.iter().filter(|(_, (_, doing))| matches!(doing, WorkerState::Calling(_)));
+        let calling = self.workers.iter().filter(|(_, (_, state))| matches!(state, WorkerState::Calling(_)));
         calling.map(|(label, _)| label.as_str()).collect()
     }
 
@@ -216,28 +217,29 @@ impl BothMachines {
         self.pipeline.progress().suspended
     }
 
-    /// What holds at every moment.
+    /// Checks the invariants that hold at any time.
     fn check(&self) {
         for (name, leased, limit) in self.pipeline.usage() {
             assert!(leased <= limit, "{name}: {leased} of {limit}");
         }
         assert_eq!(self.pipeline.active_leases(), self.workers.len(), "one lease per worker");
         assert!(!self.pipeline.is_waiting_for_suspended() && !self.admission.needs_resume());
-        for (label, (task, doing)) in &self.workers {
-            if matches!(doing, WorkerState::Calling(_)) {
-                assert!(!self.pipeline.is_suspended(task.worker), "{label} calls and holds no worker slot");
+        for (label, (task, state)) in &self.workers {
+            if matches!(state, WorkerState::Calling(_)) {
+                assert!(!self.pipeline.is_suspended(task.worker), "{label} is in a call without a worker slot");
             }
         }
         for resource in self.calls.iter().flatten() {
             let state = self.admission.snapshot(self.now, *resource).unwrap();
             assert!(state.in_flight <= state.effective_max);
-            // One vector may need what several hold who came later; they yield beyond the limit.
+            // A waiter with a large demand may need the resources of several later waiters, which then yield
+            // beyond the limit.
             let is_uniform = self.pipeline.plan().columns().iter().all(|column| column.demand.is_empty());
             assert!(!is_uniform || state.suspended <= YIELD_FACTOR * state.effective_max, "{state:?}");
         }
     }
 
-    /// What holds at the end.
+    /// Checks the invariants that hold at the end.
     fn check_end(&self) {
         assert!(self.ended && self.workers.is_empty());
         assert_eq!((self.pipeline.active_leases(), self.suspended(), self.pipeline.queued()), (0, 0, 0));
@@ -252,148 +254,149 @@ pub(super) fn slots(submission_limit: u32, row_count: u64) -> PipelineConfig {
 const TWO: &[(&str, u32)] = &[("a", 1), ("b", 1)];
 
 #[test]
-fn a_worker_that_must_wait_gives_its_slot_to_work_that_can_go_elsewhere() {
-    let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
-    assert_eq!(duo.labels(), ["a0", "a1", "b0"]);
-    duo.ask("a0");
-    duo.ask("a1");
-    assert_eq!(duo.labels(), ["a0", "a1", "b0", "b1"], "`a1` waits without a slot");
-    assert_eq!((duo.suspended(), duo.pipeline.yields()), (1, 1));
-    duo.ask("b1");
-    assert_eq!(duo.calling(), ["a0", "b1"]);
+fn a_worker_that_waits_releases_its_slot_for_work_on_another_provider() {
+    let mut both = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
+    assert_eq!(both.labels(), ["a0", "a1", "b0"]);
+    both.request_call("a0");
+    both.request_call("a1");
+    assert_eq!(both.labels(), ["a0", "a1", "b0", "b1"], "`a1` waits without a slot");
+    assert_eq!((both.suspended(), both.pipeline.yields()), (1, 1));
+    both.request_call("b1");
+    assert_eq!(both.calling(), ["a0", "b1"]);
 }
 
 #[test]
-fn without_yielding_it_keeps_the_slot() {
+fn a_worker_that_waits_keeps_its_slot_if_yielding_is_disabled() {
     let config = PipelineConfig { yield_while_waiting: false, ..slots(3, 3) };
-    let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], config);
-    assert_eq!(duo.workers["a0"].0.token.and_then(|token| token.vector), None);
-    duo.ask("a0");
-    duo.ask("a1");
-    assert_eq!(duo.labels(), ["a0", "a1", "b0"]);
+    let mut both = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], config);
+    assert_eq!(both.workers["a0"].0.token.and_then(|token| token.vector), None);
+    both.request_call("a0");
+    both.request_call("a1");
+    assert_eq!(both.labels(), ["a0", "a1", "b0"]);
 }
 
 #[test]
-fn a_column_may_say_for_itself_whether_it_yields() {
+fn a_column_can_override_whether_its_workers_yield() {
     let columns = [calling("a", Some("a")).yields(false), calling("own", None).yields(true), calling("own2", None)];
-    let duo = BothMachines::of(TWO, columns.into_iter().map(|column| (column, Some("a"))), slots(8, 1));
-    let yields = ["a0", "own0", "own20"].map(|label| duo.workers[label].0.token.is_some_and(|it| it.vector.is_some()));
+    let both = BothMachines::of(TWO, columns.into_iter().map(|column| (column, Some("a"))), slots(8, 1));
+    let yields = ["a0", "own0", "own20"].map(|label| both.workers[label].0.token.is_some_and(|it| it.vector.is_some()));
     assert_eq!(yields, [false, true, false]);
 }
 
 #[test]
-fn a_suspended_worker_resumes_before_anything_new_is_started() {
-    let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
-    duo.ask("a0");
-    duo.ask("a1");
-    assert_eq!(duo.labels(), ["a0", "a1", "b0", "b1"]);
-    duo.succeed("a0");
-    // Its slot could also have been the next cell's of column `a` or `b`.
-    assert_eq!((duo.calling(), duo.suspended()), (["a1"].to_vec(), 0));
-    assert_eq!(duo.labels(), ["a1", "b0", "b1"]);
+fn a_suspended_worker_resumes_before_any_new_task_starts() {
+    let mut both = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
+    both.request_call("a0");
+    both.request_call("a1");
+    assert_eq!(both.labels(), ["a0", "a1", "b0", "b1"]);
+    both.succeed("a0");
+    // The released slot could also have started the next cell of column `a` or `b`.
+    assert_eq!((both.calling(), both.suspended()), (["a1"].to_vec(), 0));
+    assert_eq!(both.labels(), ["a1", "b0", "b1"]);
 }
 
 #[test]
-fn the_request_lease_and_the_slot_come_together_or_not_at_all() {
-    let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
-    duo.ask("a0");
-    duo.ask("a1");
-    assert_eq!(duo.labels(), ["a0", "a1", "b0", "b1"]);
-    // The call ends, its worker and the other go on: there is room at the provider, and no slot.
-    duo.end_call("a0", Outcome::Success.into());
-    assert_eq!((duo.calling(), duo.suspended()), (Vec::new(), 1));
-    assert_eq!(duo.admission.active_leases(), 0, "the request lease is not held while the slot is awaited");
-    duo.succeed("b1");
-    assert_eq!((duo.calling(), duo.suspended()), (["a1"].to_vec(), 0));
+fn a_suspended_worker_gets_the_request_lease_only_together_with_its_slot() {
+    let mut both = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
+    both.request_call("a0");
+    both.request_call("a1");
+    assert_eq!(both.labels(), ["a0", "a1", "b0", "b1"]);
+    // The call ends, but its worker keeps its slot: the provider has capacity, but no slot is free.
+    both.end_call("a0", Outcome::Success.into());
+    assert_eq!((both.calling(), both.suspended()), (Vec::new(), 1));
+    assert_eq!(both.admission.active_leases(), 0, "no request lease is held while the worker waits for a slot");
+    both.succeed("b1");
+    assert_eq!((both.calling(), both.suspended()), (["a1"].to_vec(), 0));
 }
 
 #[test]
-fn only_so_many_yield_and_the_others_wait_with_what_they_hold() {
-    let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 9));
-    duo.ask("a0");
+fn the_number_of_yielding_workers_is_limited_and_further_waiters_keep_their_slots() {
+    let mut both = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 9));
+    both.request_call("a0");
     for n in 1..=4 {
-        duo.ask(&alloc::format!("a{n}"));
+        both.request_call(&alloc::format!("a{n}"));
     }
-    // One calls, two wait without a slot, two wait with one.
-    assert_eq!((duo.suspended(), duo.workers.len()), (2, 5));
-    let state = duo.admission.snapshot(duo.now, duo.calls[0].unwrap()).unwrap();
+    // One worker calls, two wait without a slot, and two wait with one.
+    assert_eq!((both.suspended(), both.workers.len()), (2, 5));
+    let state = both.admission.snapshot(both.now, both.calls[0].unwrap()).unwrap();
     assert_eq!((state.waiters, state.suspended), (4, 2));
 }
 
 #[test]
-fn who_waits_with_a_slot_gives_it_up_to_an_earlier_one_that_lacks_only_that() {
-    let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 9));
+fn a_waiter_with_a_slot_yields_it_to_an_earlier_waiter_that_lacks_only_the_slot() {
+    let mut both = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 9));
     for n in 0..=4 {
-        duo.ask(&alloc::format!("a{n}"));
+        both.request_call(&alloc::format!("a{n}"));
     }
-    // The call ends and the worker stays: every slot is held, by it and by two who wait behind.
-    duo.end_call("a0", Outcome::Success.into());
-    assert_eq!((duo.calling(), duo.suspended()), (["a1"].to_vec(), 2), "`a4` has given its slot to `a1`");
-    let suspended = ["a0", "a1", "a2", "a3", "a4"].map(|label| duo.pipeline.is_suspended(duo.workers[label].0.worker));
+    // The call ends and its worker continues. It and two later waiters hold all slots.
+    both.end_call("a0", Outcome::Success.into());
+    assert_eq!((both.calling(), both.suspended()), (["a1"].to_vec(), 2), "`a4` has given its slot to `a1`");
+    let suspended =
+        ["a0", "a1", "a2", "a3", "a4"].map(|label| both.pipeline.is_suspended(both.workers[label].0.worker));
     assert_eq!(suspended, [false, false, true, false, true]);
 }
 
 #[test]
-fn a_worker_that_asks_again_while_everybody_waits_does_not_bring_all_to_a_stand() {
-    let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 5));
+fn a_repeated_request_while_all_workers_wait_does_not_cause_a_deadlock() {
+    let mut both = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 5));
     for n in 0..=4 {
-        duo.ask(&alloc::format!("a{n}"));
+        both.request_call(&alloc::format!("a{n}"));
     }
-    duo.end_call("a0", Outcome::Success.into());
-    duo.ask("a0");
+    both.end_call("a0", Outcome::Success.into());
+    both.request_call("a0");
     for expected in ["a1", "a2", "a3", "a4", "a0"] {
-        assert_eq!(duo.calling(), [expected]);
-        duo.succeed(expected);
+        assert_eq!(both.calling(), [expected]);
+        both.succeed(expected);
     }
-    duo.check_end();
+    both.check_end();
 }
 
 #[test]
-fn a_suspended_worker_that_ends_gives_nothing_back_twice() {
-    let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
-    duo.ask("a0");
-    duo.ask("a1");
-    assert_eq!((duo.suspended(), duo.labels()), (1, ["a0", "a1", "a2"].to_vec()));
-    duo.succeed("a1");
-    assert_eq!(duo.suspended(), 0);
-    duo.succeed("a0");
-    duo.succeed("a2");
-    duo.check_end();
+fn a_suspended_worker_that_ends_releases_its_resources_only_once() {
+    let mut both = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
+    both.request_call("a0");
+    both.request_call("a1");
+    assert_eq!((both.suspended(), both.labels()), (1, ["a0", "a1", "a2"].to_vec()));
+    both.succeed("a1");
+    assert_eq!(both.suspended(), 0);
+    both.succeed("a0");
+    both.succeed("a2");
+    both.check_end();
 }
 
 #[test]
-fn a_worker_whose_wait_was_refused_asks_again_without_a_slot_and_gets_both() {
-    let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
-    duo.ask("a0");
-    duo.ask_within("a1", Some(Duration::from_millis(10)));
-    assert_eq!(duo.labels(), ["a0", "a1", "b0", "b1"]);
-    duo.advance(Duration::from_millis(10));
-    assert!(matches!(duo.workers["a1"].1, WorkerState::Refused));
-    duo.end_call("a0", Outcome::Success.into());
-    duo.ask("a1");
-    assert_eq!((duo.calling(), duo.suspended()), (Vec::new(), 1), "there is room at the provider, and no slot");
-    duo.succeed("a0");
-    assert_eq!((duo.calling(), duo.suspended()), (["a1"].to_vec(), 0));
+fn a_suspended_worker_with_a_rejected_request_can_request_again_and_resume() {
+    let mut both = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
+    both.request_call("a0");
+    both.request_call_within("a1", Some(Duration::from_millis(10)));
+    assert_eq!(both.labels(), ["a0", "a1", "b0", "b1"]);
+    both.advance(Duration::from_millis(10));
+    assert!(matches!(both.workers["a1"].1, WorkerState::Rejected));
+    both.end_call("a0", Outcome::Success.into());
+    both.request_call("a1");
+    assert_eq!((both.calling(), both.suspended()), (Vec::new(), 1), "the provider has capacity, but no slot is free");
+    both.succeed("a0");
+    assert_eq!((both.calling(), both.suspended()), (["a1"].to_vec(), 0));
 }
 
 #[test]
-fn a_cancelled_run_takes_suspended_workers_with_it() {
-    let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 9));
-    duo.ask("a0");
-    duo.ask("a1");
-    duo.ask("a2");
-    assert_eq!(duo.suspended(), 2);
-    duo.pipeline.cancel(duo.now);
-    duo.settle();
-    duo.check_end();
+fn cancel_ends_suspended_workers() {
+    let mut both = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 9));
+    both.request_call("a0");
+    both.request_call("a1");
+    both.request_call("a2");
+    assert_eq!(both.suspended(), 2);
+    both.pipeline.cancel(both.now);
+    both.settle();
+    both.check_end();
 }
 
 #[test]
-fn a_provider_that_pauses_keeps_no_slot_from_another() {
-    let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(2, 6));
-    duo.ask("a0");
-    duo.end_call("a0", Completion::rate_limited(Some(Duration::from_secs(2))));
-    duo.end(
+fn a_paused_provider_occupies_no_slot_that_another_provider_needs() {
+    let mut both = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(2, 6));
+    both.request_call("a0");
+    both.end_call("a0", Completion::rate_limited(Some(Duration::from_secs(2))));
+    both.end(
         "a0",
         TaskOutcome::Retryable {
             kind: RetryKind::RateLimited,
@@ -401,64 +404,64 @@ fn a_provider_that_pauses_keeps_no_slot_from_another() {
             retry_after: Some(Duration::from_secs(2)),
         },
     );
-    // Whatever of column `a` starts waits without a slot, so column `b` is never without one.
+    // Each started task of column `a` waits without a slot, so column `b` always has one.
     for n in 0..6 {
         let waiting: Vec<String> =
-            duo.labels().iter().filter(|label| label.starts_with('a')).map(ToString::to_string).collect();
+            both.labels().iter().filter(|label| label.starts_with('a')).map(ToString::to_string).collect();
         for label in waiting {
-            if matches!(duo.workers[&label].1, WorkerState::Nothing) {
-                duo.ask(&label);
+            if matches!(both.workers[&label].1, WorkerState::Nothing) {
+                both.request_call(&label);
             }
         }
         let label = alloc::format!("b{n}");
-        assert!(duo.workers.contains_key(&label), "{label} runs: {:?}", duo.labels());
-        duo.ask(&label);
-        duo.succeed(&label);
+        assert!(both.workers.contains_key(&label), "{label} runs: {:?}", both.labels());
+        both.request_call(&label);
+        both.succeed(&label);
     }
-    assert!(duo.now == Instant::ZERO && duo.suspended() > 0);
+    assert!(both.now == Instant::ZERO && both.suspended() > 0);
 }
 
 #[test]
-fn a_run_that_is_drained_begins_no_call_whether_its_workers_yield_or_not() {
+fn a_drained_run_starts_no_call_with_or_without_yielding() {
     for yields in [true, false] {
         let config = PipelineConfig { yield_while_waiting: yields, ..slots(4, 4) };
-        let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], config);
-        duo.ask("a0");
-        duo.ask("a1");
-        duo.ask("a2");
-        assert_eq!((duo.calling(), duo.suspended()), (alloc::vec!["a0"], if yields { 2 } else { 0 }));
-        duo.pipeline.drain(duo.now);
-        duo.settle();
+        let mut both = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], config);
+        both.request_call("a0");
+        both.request_call("a1");
+        both.request_call("a2");
+        assert_eq!((both.calling(), both.suspended()), (alloc::vec!["a0"], if yields { 2 } else { 0 }));
+        both.pipeline.drain(both.now);
+        both.settle();
         for waited in ["a1", "a2"] {
-            assert!(matches!(duo.workers[waited].1, WorkerState::Refused), "{waited}");
+            assert!(matches!(both.workers[waited].1, WorkerState::Rejected), "{waited}");
         }
-        // One that asks only now, and one whose first call goes on.
-        duo.ask("a3");
-        assert!(matches!(duo.workers["a3"].1, WorkerState::Refused));
-        duo.end_call("a0", Outcome::Success.into());
-        duo.ask("a0");
-        assert!(matches!(duo.workers["a0"].1, WorkerState::Refused));
+        // Neither a first request nor a further request of a worker in a call is granted.
+        both.request_call("a3");
+        assert!(matches!(both.workers["a3"].1, WorkerState::Rejected));
+        both.end_call("a0", Outcome::Success.into());
+        both.request_call("a0");
+        assert!(matches!(both.workers["a0"].1, WorkerState::Rejected));
         for label in ["a0", "a1", "a2", "a3"] {
-            duo.end(label, TaskOutcome::Cancelled);
+            both.end(label, TaskOutcome::Cancelled);
         }
-        assert!(duo.ended);
+        assert!(both.ended);
     }
 }
 
 #[test]
-fn a_forged_token_changes_nothing() {
-    let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
-    duo.ask("a0");
-    let request = Request::new(duo.calls[0].unwrap());
+fn an_unknown_token_has_no_effect() {
+    let mut both = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
+    both.request_call("a0");
+    let request = Request::new(both.calls[0].unwrap());
     let unknown = TaskToken { run: SlotKey::from_bits(7), worker: SlotKey::from_bits(u64::MAX), vector: Some(9) };
-    let answer = duo.admission.acquire_yielding(duo.now, &request, unknown, &mut duo.pipeline);
+    let answer = both.admission.acquire_yielding(both.now, &request, unknown, &mut both.pipeline);
     let Acquire::Waiting(waiter) = answer else { panic!("{answer:?}") };
-    duo.pipeline.settle_with(duo.now, &mut duo.admission);
-    assert_eq!(duo.suspended(), 0);
-    assert!(duo.admission.cancel(duo.now, waiter));
+    both.pipeline.settle_with(both.now, &mut both.admission);
+    assert_eq!(both.suspended(), 0);
+    assert!(both.admission.cancel(both.now, waiter));
 }
 
-/// Draws what the workers do; answers the number of commands it took.
+/// Runs a random sequence of worker actions. Returns the number of commands.
 #[cfg(feature = "sim")]
 fn random_run(seed: u64) -> u64 {
     let mut rng = crate::sim::rng::Rng::new(seed);
@@ -471,52 +474,52 @@ fn random_run(seed: u64) -> u64 {
     let columns: Vec<_> = columns.collect();
     let resources = [("gpu".to_string(), 3 + rng.below(4) as u32)].into();
     let config = PipelineConfig { resources, ..slots(1 + rng.below(8) as u32, 1 + rng.below(12)) };
-    let mut duo = BothMachines::of(&[("a", caps[0]), ("b", caps[1])], columns.into_iter(), config);
+    let mut both = BothMachines::of(&[("a", caps[0]), ("b", caps[1])], columns.into_iter(), config);
     let mut commands = 0;
-    while !duo.ended {
+    while !both.ended {
         commands += 1;
-        assert!(commands < 20_000, "it does not come to an end");
-        let labels: Vec<String> = duo.workers.keys().cloned().collect();
-        // Only a worker that waits cannot move by itself.
-        let movable = |label: &&String| !matches!(duo.workers[*label].1, WorkerState::Waiting(_));
+        assert!(commands < 20_000, "the run does not end");
+        let labels: Vec<String> = both.workers.keys().cloned().collect();
+        // A worker that waits can only continue after another event.
+        let movable = |label: &&String| !matches!(both.workers[*label].1, WorkerState::Waiting(_));
         let movable: Vec<&String> = labels.iter().filter(movable).collect();
         if movable.is_empty() {
-            let next = duo.admission.poll_timeout().into_iter().chain(duo.pipeline.poll_timeout()).min();
-            let next = next.expect("somebody can move, now or later");
-            duo.advance(next - duo.now);
+            let next = both.admission.poll_timeout().into_iter().chain(both.pipeline.poll_timeout()).min();
+            let next = next.expect("a run that has not ended has a timer or a worker that can continue");
+            both.advance(next - both.now);
             continue;
         }
         let label = movable[rng.below(movable.len() as u64) as usize].clone();
-        match (&duo.workers[&label].1, rng.below(10)) {
-            (WorkerState::Nothing | WorkerState::Refused, 0..5) => {
+        match (&both.workers[&label].1, rng.below(10)) {
+            (WorkerState::Nothing | WorkerState::Rejected, 0..5) => {
                 let timeout = (rng.below(6) == 0).then(|| Duration::from_millis(rng.below(40)));
-                duo.ask_within(&label, timeout);
+                both.request_call_within(&label, timeout);
             }
             (WorkerState::Calling(_), 0..5) => {
                 let completion = match rng.below(4) {
                     0 => Completion::rate_limited(Some(Duration::from_millis(1 + rng.below(90)))),
                     _ => Outcome::Success.into(),
                 };
-                duo.end_call(&label, completion);
+                both.end_call(&label, completion);
             }
-            (_, 5) => duo.end(&label, TaskOutcome::Cancelled),
-            (_, 6) => duo
+            (_, 5) => both.end(&label, TaskOutcome::Cancelled),
+            (_, 6) => both
                 .end(&label, TaskOutcome::Retryable { kind: RetryKind::RateLimited, status: None, retry_after: None }),
-            (_, 7) => duo.advance(Duration::from_millis(rng.below(60))),
+            (_, 7) => both.advance(Duration::from_millis(rng.below(60))),
             _ if rng.below(400) == 0 => {
-                duo.pipeline.cancel(duo.now);
-                duo.settle();
+                both.pipeline.cancel(both.now);
+                both.settle();
             }
-            _ => duo.succeed(&label),
+            _ => both.succeed(&label),
         }
     }
-    duo.check_end();
+    both.check_end();
     commands
 }
 
 #[test]
 #[cfg(feature = "sim")]
-fn whatever_the_workers_do_every_one_of_them_gets_on() {
+fn every_run_ends_for_random_worker_actions() {
     for seed in 0..3_000 {
         let run = std::panic::catch_unwind(|| random_run(seed));
         assert!(run.is_ok(), "seed {seed} failed: random_run({seed}) replays it");

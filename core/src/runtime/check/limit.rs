@@ -1,13 +1,12 @@
-//! How long a check may take.
+//! The time limit of a check.
 
 use core::future::Future;
 use core::time::Duration;
 
-/// How long a check may take before it fails, by the clock of the standard library. Only ends a check that
-/// hangs.
+/// The time after which a check fails, by the clock of the standard library. It only ends a check that hangs.
 pub const CHECK_LIMIT: Duration = Duration::from_secs(10);
 
-/// Returns a future that is ready when [`CHECK_LIMIT`] is over. Never ready where no thread can be started.
+/// Returns a future that is ready after [`CHECK_LIMIT`]. It is never ready where no thread can be started.
 #[cfg(feature = "std")]
 pub(super) fn watchdog() -> impl Future<Output = ()> {
     watchdog::Watchdog::new(CHECK_LIMIT)
@@ -30,11 +29,11 @@ mod watchdog {
     use std::sync::{Arc, Mutex, PoisonError};
     use std::thread;
 
-    /// A sleep that no timer of a host is needed for: a thread of its own, which ends with it.
+    /// A sleep that needs no timer of a host. It uses a separate thread, which ends with it.
     pub(super) struct Watchdog {
         limit: Duration,
         state: Arc<Mutex<State>>,
-        /// The thread waits for this to be dropped. `None` before the first poll, and if there is no thread.
+        /// The thread waits until this is dropped. `None` before the first poll, and if there is no thread.
         alive: Option<Sender<()>>,
     }
 
@@ -93,7 +92,7 @@ mod watchdog {
         }
 
         #[test]
-        fn it_wakes_when_the_limit_is_over() {
+        fn a_watchdog_wakes_its_task_when_the_limit_is_over() {
             let waker = Waker::from(Arc::new(Unpark(thread::current())));
             let mut watchdog = core::pin::pin!(Watchdog::new(Duration::from_millis(1)));
             while watchdog.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {

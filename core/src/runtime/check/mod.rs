@@ -1,12 +1,13 @@
-//! Checks that a host keeps the rules of [`runtime`](super), for a test of the host's author.
+//! Checks that a host follows the rules of [`runtime`](super). They are for tests written by the host's
+//! author.
 //!
-//! A host is wrong in ways that show late: a timer that rounds down makes a driver spin, one that panics on a
-//! far instant does so when a provider first names one, a spawner that drops what it is given stops a run.
-//! Each check is an `async fn` that the author awaits on the host's own executor. It takes a few milliseconds
-//! of the host's time.
+//! Errors in a host often show late. A timer that rounds down makes a driver spin. A timer that panics on a
+//! far instant does so when a provider first states one. A spawner that drops futures stops a run. Each check
+//! is an `async fn` that the author awaits on the host's own executor. It takes a few milliseconds of the
+//! host's time.
 //!
-//! A sleep is polled again only after its own waker was woken, so that a lost wake-up shows. A limit bounds
-//! the wait for what never happens: see [`check_host`].
+//! A sleep is polled again only after its own waker was woken, so a lost wake-up is detected. A limit bounds
+//! the wait for something that never happens: see [`check_host`].
 
 mod limit;
 mod shutdown;
@@ -37,13 +38,13 @@ use super::Host;
 use crate::panics;
 use crate::time::{Duration, Instant};
 
-/// A rule of [`runtime`](super) that a check found broken.
+/// A rule of [`runtime`](super) that a check found violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HostRule {
-    /// The clock never goes back.
+    /// The clock never goes backwards.
     ClockNeverGoesBack,
-    /// The lock is held by one guard at a time, and opens when its guard is dropped.
+    /// The lock is held by at most one guard at a time, and is released when its guard is dropped.
     LockExcludes,
     /// A sleep until an instant in the past ends at once.
     PastSleepEndsAtOnce,
@@ -51,17 +52,17 @@ pub enum HostRule {
     SleepNeverEndsEarly,
     /// A sleep ends once its instant has come, and wakes the waker of its latest poll.
     SleepEnds,
-    /// A sleep until an instant that is centuries away is pending.
+    /// A sleep until an instant that is centuries away stays pending.
     FarSleepStaysPending,
-    /// A sleep that is dropped leaves all others as they are.
+    /// A dropped sleep does not affect others.
     DroppedSleepIsHarmless,
-    /// Nothing of the host panics.
+    /// The code of the host never panics.
     HostNeverPanics,
-    /// A spawned future runs to its end, beside all others.
+    /// A spawned future runs to its end, concurrently with others.
     SpawnedFutureRuns,
     /// A spawned future is not dropped before its end while the executor runs.
     SpawnedFutureIsKept,
-    /// A runtime that shuts down drops what it was given to spawn.
+    /// A runtime that shuts down drops its spawned futures.
     ShutdownDropsFutures,
     /// A task that is woken on another thread is polled.
     WakesFromOtherThreads,
@@ -86,18 +87,18 @@ impl fmt::Display for HostRule {
     }
 }
 
-/// A host does not do what [`runtime`](super) asks of it.
+/// The error of a host that violates a rule of [`runtime`](super).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {found}, expected {expected} (the rule: {rule})")]
 #[non_exhaustive]
 pub struct HostError {
-    /// The rule that is broken.
+    /// The violated rule.
     pub rule: HostRule,
-    /// What the check did.
+    /// The action of the check.
     pub place: String,
-    /// What came of it.
+    /// The result of the action.
     pub found: String,
-    /// What should have come of it.
+    /// The expected result.
     pub expected: String,
 }
 
@@ -109,37 +110,39 @@ impl HostError {
 
 /// Checks the clock, the timer and the lock of `host`. Await it on the executor that the host is made for.
 ///
-/// It checks that
+/// The check covers these rules:
 ///
-/// - the clock never goes back, and the lock excludes;
-/// - a sleep never ends early, and one until an instant in the past ends at once;
-/// - a sleep wakes the waker of its latest poll, in whatever order sleeps end;
-/// - a sleep may be dropped at any time, polled or not, without harm to others;
-/// - a far instant, up to `u64::MAX` nanoseconds, neither panics nor ends at once.
+/// - The clock never goes backwards, and the lock excludes.
+/// - A sleep never ends early, and a sleep until an instant in the past ends at once.
+/// - A sleep wakes the waker of its latest poll, in whatever order sleeps end.
+/// - A sleep may be dropped at any time, polled or not, without an effect on others.
+/// - A sleep until a far instant, up to `u64::MAX` nanoseconds, neither panics nor ends at once.
 ///
-/// With the feature `std` a panic of the host is an error of the check, and a check that takes longer than
-/// [`CHECK_LIMIT`] ends with an error: a timer that never fires cannot hang the test. The limit is kept by a
-/// thread of its own. Where there is none (without `std`, in a browser), bound the check with
-/// [`check_host_within`]. Code of the host that blocks its thread is not bounded by either.
+/// With the feature `std`, a panic of the host is an error of the check, and a check that takes longer than
+/// [`CHECK_LIMIT`] ends with an error, so a timer that never fires cannot hang the test. A separate thread
+/// enforces the limit. Without threads (without `std`, or in a browser), bound the check with
+/// [`check_host_within`]. Neither of them bounds code of the host that blocks its thread.
 ///
-/// [`check_spawn`] checks how the host spawns, [`watch_shutdown`] what becomes of a spawned future when the
-/// runtime shuts down, and `check_threads` (feature `std`) a host that is used on several threads.
+/// [`check_spawn`] checks the spawner, [`watch_shutdown`] checks that spawned futures are dropped when the
+/// runtime shuts down, and `check_threads` (feature `std`) checks a host that is used on several threads.
 ///
 /// ```
+/// # #[cfg(feature = "sim")] {
 /// use tidegate_core::runtime::check_host;
 /// use tidegate_core::sim::executor::Executor;
 ///
 /// let executor = Executor::new();
 /// let checked = executor.block_on(check_host(executor.host()));
 /// assert_eq!(checked, Ok(Ok(())));
+/// # }
 /// ```
 pub async fn check_host<H: Host>(host: H) -> Result<(), HostError> {
     check_host_within(host, watchdog()).await
 }
 
-/// [`check_host`] for which `limit` decides how long it may take: it fails once `limit` is ready.
+/// Runs [`check_host`] with a time limit of the caller: the check fails once `limit` is ready.
 ///
-/// `limit` may be a sleep of another timer that is known to work, or a future of the executor.
+/// `limit` may be a sleep of another timer that is known to work, or a future from the executor.
 pub async fn check_host_within<H: Host>(host: H, limit: impl Future<Output = ()>) -> Result<(), HostError> {
     let mut check = Check { host, limit: pin!(limit) };
     check.clock()?;
@@ -174,7 +177,7 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
     }
 
     async fn past_sleeps(&mut self) -> Result<(), HostError> {
-        /// Much later than at once.
+        /// Much later than "at once".
         const LATER: Duration = Duration::from_millis(50);
         let now = self.now("the clock is read")?;
         for at in [Instant::ZERO, now] {
@@ -189,7 +192,7 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
                     if later.poll(context)?.is_pending() {
                         return Ok(Poll::Pending);
                     }
-                    // On a machine that stood still meanwhile both are due, in any order.
+                    // On a machine that was suspended meanwhile, both may be due, in any order.
                     sleep.replace_waker();
                     Ok(Poll::Ready(sleep.poll(context)?.is_ready()))
                 })
@@ -204,7 +207,7 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
         Ok(())
     }
 
-    /// Spans on both sides of whole microseconds and milliseconds, where timers round.
+    /// Checks spans on both sides of whole microseconds and milliseconds, where timers round.
     async fn near_sleeps(&mut self) -> Result<(), HostError> {
         for nanos in [1, 999, 1_001, 999_999, 1_000_000, 1_000_001, 1_500_000, 2_999_999] {
             let place = format!("a sleep of {nanos}ns");
@@ -215,7 +218,7 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
         Ok(())
     }
 
-    /// A timer with one alarm for all sleeps has to set it again.
+    /// Checks several sleeps together. A timer with one alarm for all sleeps must set it again.
     async fn sleeps_together(&mut self) -> Result<(), HostError> {
         let now = self.now("the clock is read")?;
         let mut sleeps = Vec::new();
@@ -241,7 +244,7 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
         let at = self.now(place)? + Duration::from_millis(2);
         self.sleep(at, place)?.release()?;
 
-        // The dropped one stands before, between and behind the others.
+        // The dropped sleep is the first, the middle and the last of three.
         for dropped in 0..3 {
             let place = "a sleep of 1ms beside one that is dropped";
             let at = self.now(place)? + Duration::from_millis(1);
@@ -257,7 +260,7 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
         Ok(())
     }
 
-    /// Among them the instants at which 32-bit milliseconds and signed nanoseconds wrap.
+    /// Checks far instants, including those at which 32-bit milliseconds and signed nanoseconds wrap.
     async fn far_sleeps(&mut self) -> Result<(), HostError> {
         let now = self.now("the clock is read")?;
         let after_millis = |millis| now + Duration::from_millis(millis);
@@ -288,7 +291,7 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
         sleeps.into_iter().try_for_each(Watched::release)?;
         near.release()?;
 
-        // A timer whose thread did not survive them shows now.
+        // A timer whose thread ended because of the far sleeps fails here.
         let place = "a sleep of 1ms after sleeps until far instants";
         let mut sleep = self.sleep(self.now(place)? + Duration::from_millis(1), place)?;
         self.end_of(&mut sleep).await?;
@@ -314,7 +317,7 @@ fn check_lock<R: RawMutex>() -> Result<(), HostError> {
     }
 }
 
-/// The steps that checks are made of.
+/// The building blocks of the checks.
 impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
     fn now(&self, place: &str) -> Result<Instant, HostError> {
         panic_is_error(place, || self.host.now())
@@ -325,7 +328,7 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
     }
 
     async fn end_of_all(&mut self, mut sleeps: Vec<Watched<H::Sleep>>) -> Result<(), HostError> {
-        // All are armed before the first is waited for.
+        // All sleeps are armed before the first one is awaited.
         poll_fn(|context| Poll::Ready(sleeps.iter_mut().try_for_each(|sleep| sleep.poll(context).map(drop)))).await?;
         for mut sleep in sleeps {
             self.end_of(&mut sleep).await?;
@@ -347,7 +350,7 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
         Ok(())
     }
 
-    /// Waits until `poll` is ready. `rule` is broken if the limit is over first.
+    /// Waits until `poll` is ready. `rule` is violated if the limit is over first.
     async fn wait<T>(
         &mut self,
         place: &str,
@@ -365,7 +368,7 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
     }
 }
 
-/// Runs code of the host. With the feature `std` a panic is an error.
+/// Runs code of the host. With the feature `std`, a panic becomes an error.
 fn panic_is_error<T>(place: &str, code: impl FnOnce() -> T) -> Result<T, HostError> {
     panics::catch("it panicked", code)
         .map_err(|found| HostError::new(HostRule::HostNeverPanics, place, found, "no panic"))

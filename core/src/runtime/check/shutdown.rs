@@ -1,4 +1,4 @@
-//! What becomes of a spawned future when its runtime shuts down.
+//! Checks that a runtime drops its spawned futures when it shuts down.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -12,11 +12,12 @@ use crate::runtime::Spawn;
 
 /// Spawns a future that never ends, for a host whose runtime can shut down.
 ///
-/// A driver whose future is dropped reports it: a gate denies its waiters, and a run ends. One whose future
-/// is only never polled again waits for ever. So a runtime that shuts down drops what it was given to spawn:
-/// [`ShutdownWatch::check`] says whether it did.
+/// A driver reacts when its future is dropped: a gate denies its waiters, and a run ends. A driver whose
+/// future is merely never polled again waits forever. A runtime that shuts down must therefore drop its
+/// spawned futures. [`ShutdownWatch::check`] checks that it did.
 ///
 /// ```
+/// # #[cfg(feature = "sim")] {
 /// use tidegate_core::runtime::watch_shutdown;
 /// use tidegate_core::sim::executor::Executor;
 ///
@@ -25,6 +26,7 @@ use crate::runtime::Spawn;
 /// executor.run_ready();
 /// drop(executor);
 /// watch.check()?;
+/// # }
 /// # Ok::<(), tidegate_core::runtime::HostError>(())
 /// ```
 pub fn watch_shutdown<H: Spawn<ShutdownProbe>>(host: &H) -> Result<ShutdownWatch, HostError> {
@@ -34,13 +36,13 @@ pub fn watch_shutdown<H: Spawn<ShutdownProbe>>(host: &H) -> Result<ShutdownWatch
     Ok(ShutdownWatch(is_dropped))
 }
 
-/// Sees what becomes of a future that [`watch_shutdown`] spawned.
+/// Observes a future that [`watch_shutdown`] spawned.
 #[derive(Debug)]
 #[must_use = "call `check` once the runtime has shut down"]
 pub struct ShutdownWatch(Arc<AtomicBool>);
 
 impl ShutdownWatch {
-    /// Returns an error if the future is not dropped. To be called once the runtime has shut down.
+    /// Returns an error if the future was not dropped. Call it after the runtime has shut down.
     pub fn check(&self) -> Result<(), HostError> {
         if self.0.load(Ordering::Acquire) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What a spawner must do.
+//! Checks of a spawner.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -16,18 +16,20 @@ use super::{Check, HostError, HostRule, panic_is_error};
 use crate::runtime::{Host, Spawn};
 use crate::time::Duration;
 
-/// How many futures are spawned. Each ends only after all have begun.
+/// The number of spawned futures. Each ends only after all have begun.
 const PROBES: usize = 3;
 
-/// Checks how `host` spawns: a future runs to its end beside others, and is not dropped before.
+/// Checks how `host` spawns: a spawned future runs to its end concurrently with others, and is not dropped
+/// before its end.
 ///
-/// The futures that it spawns are `Send` exactly if those of the drivers are. Limits and panics are as with
-/// [`check_host`](super::check_host), which should pass first: the futures sleep for a millisecond.
+/// The spawned futures are `Send` exactly if those of the drivers are. Limits and panics are handled as in
+/// [`check_host`](super::check_host). That check should pass first, because the futures sleep for a
+/// millisecond.
 pub async fn check_spawn<H: Host + Spawn<SpawnProbe<H>>>(host: H) -> Result<(), HostError> {
     check_spawn_within(host, watchdog()).await
 }
 
-/// [`check_spawn`] for which `limit` decides how long it may take: it fails once `limit` is ready.
+/// Runs [`check_spawn`] with a time limit of the caller: the check fails once `limit` is ready.
 pub async fn check_spawn_within<H: Host + Spawn<SpawnProbe<H>>>(
     host: H,
     limit: impl Future<Output = ()>,
@@ -35,7 +37,7 @@ pub async fn check_spawn_within<H: Host + Spawn<SpawnProbe<H>>>(
     let place = "three futures are spawned, which wait for each other and sleep for 1ms";
     let shared = Arc::new(Mutex::new(Counts::default()));
     for _ in 0..PROBES {
-        // The clone is gone when the future runs, as a gate's may be.
+        // The clone may be gone when the future runs, as a gate's may be.
         let spawner = host.clone();
         let probe = SpawnProbe::new(host.clone(), Arc::clone(&shared));
         panic_is_error(place, move || spawner.spawn(probe))?;
@@ -78,17 +80,17 @@ pub struct SpawnProbe<H: Host> {
     is_over: bool,
 }
 
-/// What became of the probes.
+/// The counters that the probes share.
 #[derive(Default)]
 struct Counts {
     polls: usize,
     begun: usize,
     ended: usize,
-    /// How often one was polled that was dropped before its end.
+    /// The number of polls of a probe that was dropped before its end.
     lost: Option<usize>,
-    /// Wakes the check.
+    /// The waker of the check.
     check: Option<Waker>,
-    /// Wake the probes that wait for others to begin.
+    /// The wakers of the probes that wait for others to begin.
     waiting: Vec<Waker>,
 }
 
@@ -124,7 +126,7 @@ impl<H: Host> SpawnProbe<H> {
     }
 }
 
-// Nothing is pinned in place: the sleep is in a box.
+// Nothing is pinned in place, because the sleep is in a box.
 impl<H: Host> Unpin for SpawnProbe<H> {}
 
 impl<H: Host> Future for SpawnProbe<H> {

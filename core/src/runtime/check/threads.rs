@@ -1,4 +1,4 @@
-//! What a host must do that is used on several threads.
+//! Checks of a host that is used on several threads.
 
 use core::future::Future;
 use core::pin::pin;
@@ -16,12 +16,12 @@ use super::{Check, HostError, HostRule, panic_is_error};
 use crate::runtime::Host;
 use crate::time::{Duration, Instant};
 
-/// Checks a host that is used on several threads: a permit may be dropped, and a timer armed, on a thread
-/// that is not of the executor.
+/// Checks a host that is used on several threads. A permit may be dropped, and a timer armed, on a thread
+/// that does not belong to the executor.
 ///
-/// It checks that a task is polled that another thread woke, that the clock can be read and a sleep be made,
-/// polled and dropped there, that both threads read the same clock, and that the lock excludes between
-/// threads. Limits and panics are as with [`check_host`](super::check_host), which should pass first.
+/// The check covers these rules: a task that another thread woke is polled; another thread can read the clock
+/// and create, poll and drop sleeps; both threads read the same clock; the lock excludes between threads.
+/// Limits and panics are handled as in [`check_host`](super::check_host), which should pass first.
 pub async fn check_threads<H>(host: H) -> Result<(), HostError>
 where
     H: Host<Lock: Send + Sync + 'static, Sleep: Send + 'static> + Send + 'static,
@@ -29,14 +29,14 @@ where
     check_threads_within(host, watchdog()).await
 }
 
-/// [`check_threads`] for which `limit` decides how long it may take: it fails once `limit` is ready.
+/// Runs [`check_threads`] with a time limit of the caller: the check fails once `limit` is ready.
 pub async fn check_threads_within<H>(host: H, limit: impl Future<Output = ()>) -> Result<(), HostError>
 where
     H: Host<Lock: Send + Sync + 'static, Sleep: Send + 'static> + Send + 'static,
 {
     let mut check = Check { host, limit: pin!(limit) };
 
-    // Long enough for the executor to park meanwhile.
+    // The delay is long enough for the executor to park meanwhile.
     let place = "a thread wakes the task that awaits the check after 2ms";
     check.on_other_thread(place, |_| thread::sleep(StdDuration::from_millis(2))).await?;
 
@@ -65,10 +65,10 @@ where
     let place = "another thread tries the lock while it is held, and after";
     let lock = Arc::new(HostMutex::<H::Lock, ()>::new(()));
     for (is_held, expected) in [(true, "no guard"), (false, "a guard")] {
-        let of_other = Arc::clone(&lock);
+        let lock_of_other = Arc::clone(&lock);
         let guard = is_held.then(|| lock.lock());
-        // A guard may not be kept while others run.
-        let tried = thread::spawn(move || of_other.try_lock().is_some()).join();
+        // A guard must not be held across an await, so the other thread is joined here.
+        let tried = thread::spawn(move || lock_of_other.try_lock().is_some()).join();
         drop(guard);
         if tried.is_ok_and(|is_acquired| is_acquired == is_held) {
             let found = if is_held { "it was acquired twice" } else { "it stayed locked" };
@@ -78,7 +78,7 @@ where
     Ok(())
 }
 
-/// A value that a thread leaves, and the waker of the task that waits for it.
+/// The result of a thread, and the waker of the task that waits for it.
 type Handoff<T> = Arc<Mutex<(Option<Result<T, HostError>>, Option<Waker>)>>;
 
 impl<H: Host + Send + 'static, L: Future<Output = ()>> Check<'_, H, L> {

@@ -12,21 +12,21 @@ use core::task::{Context, Poll, Waker};
 use super::{HostError, HostRule, panic_is_error};
 use crate::time::Instant;
 
-/// A sleep that is polled only when its own waker was woken, so that a wake-up that is lost shows.
+/// A sleep that is polled only after its own waker was woken, so a lost wake-up is detected.
 ///
-/// Its drop catches a panic of the host, so that several that panic do not abort the test.
+/// Its drop catches a panic of the host, so that several panics do not abort the test.
 pub(super) struct Watched<S> {
-    /// `None` once it has ended or was released.
+    /// `None` once the sleep has ended or was released.
     sleep: Option<Pin<Box<S>>>,
     at: Instant,
     place: String,
-    /// What is broken if it never ends.
+    /// The rule that is violated if the sleep never ends.
     rule: HostRule,
-    /// The waker of its latest poll. `None` before the first.
+    /// The waker of the latest poll. `None` before the first.
     signal: Option<Arc<Signal>>,
 }
 
-/// Remembers that it was woken, and wakes the check.
+/// Records that it was woken, and wakes the check.
 struct Signal {
     is_woken: AtomicBool,
     check: Waker,
@@ -49,7 +49,7 @@ impl<S: Future<Output = ()>> Watched<S> {
         Self { sleep: Some(Box::pin(sleep)), at, place: place.into(), rule, signal: None }
     }
 
-    /// Makes `rule` the one that is broken if the sleep never ends.
+    /// Sets the rule that is violated if the sleep never ends.
     pub(super) fn under(mut self, rule: HostRule) -> Self {
         self.rule = rule;
         self
@@ -67,7 +67,7 @@ impl<S: Future<Output = ()>> Watched<S> {
         self.rule
     }
 
-    /// Makes the next poll one with another waker.
+    /// Makes the next poll use another waker.
     pub(super) fn replace_waker(&mut self) {
         self.signal = None;
     }
@@ -105,7 +105,7 @@ impl<S> Watched<S> {
 
 impl<S> Drop for Watched<S> {
     fn drop(&mut self) {
-        // Only where another error is under way already.
+        // Reached only if another error is being returned already.
         let _ = self.drop_sleep();
     }
 }

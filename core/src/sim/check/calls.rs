@@ -1,4 +1,5 @@
-//! No more calls are out than the model bears, and the run leaves neither a call nor a waiter behind.
+//! Checks that no more calls are in flight than the model's cap, and that neither a call nor a waiter is
+//! left at the end.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -11,7 +12,7 @@ use crate::pipeline::RunReport;
 use crate::request::event::{EventPlace, RequestEvent, RequestEventPayload};
 use crate::request::{ResourceId, WaiterId};
 
-/// What is out of each request resource, and who waits.
+/// The calls in flight and the waiters of the request resources.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calls {
     caps: Map<ResourceId, u32>,
@@ -20,7 +21,7 @@ pub(super) struct Calls {
     waiters: BTreeSet<WaiterId>,
 }
 
-/// Controller, slot and generation of a lease.
+/// The controller, slot and generation of a lease.
 type LeaseKey = (u32, u32, u32);
 
 fn key(lease: LeaseId) -> LeaseKey {
@@ -33,22 +34,22 @@ impl Calls {
     }
 
     fn acquired(&mut self, resource: ResourceId, lease: LeaseId, limit: u32, counted: u32) -> CheckResult {
-        hold(self.leases.insert(key(lease)), || format!("{lease:?} is out already"))?;
+        hold(self.leases.insert(key(lease)), || format!("{lease:?} was granted twice"))?;
         let in_flight = self.in_flight.entry(resource).or_default();
         *in_flight += 1;
         let out = *in_flight;
-        hold(counted == out, || format!("{counted} calls are said to be out; {out} are"))?;
-        hold(out <= limit, || format!("{out} calls are out; the limit was {limit}"))?;
+        hold(counted == out, || format!("the event counts {counted} calls in flight instead of {out}"))?;
+        hold(out <= limit, || format!("{out} calls are in flight above the limit of {limit}"))?;
         let cap = self.caps.get(&resource).copied().unwrap_or(u32::MAX);
-        hold(limit <= cap, || format!("the limit is {limit}; the model bears {cap}"))
+        hold(limit <= cap, || format!("the limit of {limit} is above the cap of {cap}"))
     }
 
     fn released(&mut self, resource: ResourceId, lease: LeaseId, counted: u32) -> CheckResult {
-        hold(self.leases.remove(&key(lease)), || format!("{lease:?} was not out"))?;
+        hold(self.leases.remove(&key(lease)), || format!("{lease:?} was released without being active"))?;
         let in_flight = self.in_flight.entry(resource).or_default();
         *in_flight = in_flight.saturating_sub(1);
         let out = *in_flight;
-        hold(counted == out, || format!("{counted} calls are said to be out; {out} are"))
+        hold(counted == out, || format!("the event counts {counted} calls in flight instead of {out}"))
     }
 }
 
@@ -59,19 +60,19 @@ impl Check for Calls {
         let EventPlace::Resource(resource) = event.place else { return Ok(()) };
         match event.payload {
             RequestEventPayload::WaitStarted { waiter: Some(waiter) } => {
-                hold(self.waiters.insert(waiter), || format!("{waiter:?} waits already"))
+                hold(self.waiters.insert(waiter), || format!("{waiter:?} already waits"))
             }
             RequestEventPayload::WaitCompleted { waiter: Some(waiter), .. }
             | RequestEventPayload::WaitTimeout { waiter: Some(waiter), .. }
             | RequestEventPayload::WaitCancelled { waiter, .. } => {
-                hold(self.waiters.remove(&waiter), || format!("{waiter:?} did not wait"))
+                hold(self.waiters.remove(&waiter), || format!("{waiter:?} was not waiting"))
             }
             RequestEventPayload::LeaseAcquired { lease, limit, in_flight } => {
                 self.acquired(resource, lease, limit, in_flight)
             }
             RequestEventPayload::LeaseReleased { lease, in_flight, .. } => self.released(resource, lease, in_flight),
             RequestEventPayload::ReleaseDiagnostic { lease, answer } => {
-                Err(format!("the release of {lease:?} was answered {answer:?}"))
+                Err(format!("the release of {lease:?} was irregular: {answer:?}"))
             }
             _ => Ok(()),
         }

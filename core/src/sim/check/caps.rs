@@ -1,4 +1,4 @@
-//! The limits of resources, of workers and of row groups hold.
+//! Checks the limits of resources, of workers and of row groups.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -8,15 +8,15 @@ use super::open_row_groups::{OpenRowGroups, Rules, task_of};
 use super::{Check, CheckResult, Law, TaskName, hold};
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 
-/// What is held of each resource, and how many row groups are in work.
+/// The leased amount of each resource, and the number of row groups in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Caps {
-    /// By place; 0 is `submission`.
+    /// By index; 0 is `submission`.
     limits: Vec<u32>,
     held: Vec<u32>,
     holders: BTreeSet<TaskName>,
     row_groups: u32,
-    /// The row groups to have in work, as the control loop last said.
+    /// The latest target of row groups that the control loop emitted.
     target: u32,
 }
 
@@ -79,9 +79,13 @@ impl Check for Caps {
             }
             (SchedulerEventPayload::RowGroupAdmitted { active, .. }, _) => {
                 self.row_groups += 1;
-                let (in_work, target) = (self.row_groups, self.target);
-                hold(active == in_work, || format!("{active} row groups are said to be in work; {in_work} are"))?;
-                hold(in_work <= target, || format!("{in_work} row groups are in work; {target} are wanted"))?;
+                let (in_progress, target) = (self.row_groups, self.target);
+                hold(active == in_progress, || {
+                    format!("the event counts {active} active row groups instead of {in_progress}")
+                })?;
+                hold(in_progress <= target, || {
+                    format!("{in_progress} row groups are in progress; the target is {target}")
+                })?;
             }
             (
                 SchedulerEventPayload::RowGroupCheckpointed { .. } | SchedulerEventPayload::RowGroupDiscarded { .. },

@@ -1,7 +1,9 @@
-//! A row group is saved once, when no worker of it is left and every row is complete or dropped. A stop that
-//! aborts nothing saves the complete rows of one that is not, if its rows do not depend on each other; rows
-//! that are not complete then are unmade, and a complete row is never left behind. Each one that is admitted
-//! is told to be saved or to be discarded, once.
+//! Checks that a row group is saved once, when none of its workers is left and each of its rows is complete
+//! or dropped.
+//!
+//! A stop that aborts nothing saves the complete rows of an incomplete row group, if its rows do not depend
+//! on each other. The incomplete rows are then unmade, and no complete row is left out. Each admitted row
+//! group is reported as saved or as discarded, once.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -12,89 +14,90 @@ use crate::map::Map;
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload, StopKind};
 use crate::pipeline::{ColumnId, FinishedRowGroup, RunReport, Strategy};
 
-/// The row groups that were handed out.
+/// The row groups that were handed out to their checkpoint.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Checkpoints {
-    /// With the rows to be saved and those that are unmade.
+    /// By row group: the number of rows to be saved, and of unmade rows.
     out: Map<u32, (u32, u32)>,
     saved: BTreeSet<u32>,
-    /// Admitted, and neither saved nor discarded.
-    in_work: BTreeSet<u32>,
+    /// The row groups that are admitted, and neither saved nor discarded yet.
+    in_progress: BTreeSet<u32>,
     stop: Stop,
-    /// Whether row groups were to be saved in part at any time: what was decided then is handed out even if
-    /// something worse stops the run at the same instant, or while its hook is at work.
+    /// Whether row groups were to be saved partly at any time. A row group for which that was decided is
+    /// handed out even if a stricter stop follows at the same instant or while its hook is running.
     was_in_part: bool,
 }
 
-/// What is known of the end of the run.
+/// How a stop treats incomplete row groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stop {
     #[default]
     None,
-    /// Row groups that are not complete are saved in part.
+    /// Incomplete row groups are saved partly.
     InPart,
-    /// They are not saved.
+    /// Incomplete row groups are not saved.
     Strict,
 }
 
 impl Checkpoints {
     fn on_checkpoint(&mut self, rules: &Rules, open: &OpenRowGroups, group: &FinishedRowGroup) -> CheckResult {
         let row_group = group.row_group;
-        let Some(book) = open.group(row_group) else {
-            return Err(format!("row group {row_group} is saved, and is not in work"));
+        let Some(state) = open.group(row_group) else {
+            return Err(format!("row group {row_group} is saved without being in progress"));
         };
         let before = self.out.insert(row_group, (group.live.len() as u32, group.unmade.len() as u32));
         hold(before.is_none(), || format!("row group {row_group} is saved twice"))?;
-        let (running, queued) = (book.running, book.queued);
+        let (running, queued) = (state.running, state.queued);
         hold(running + queued == 0, || format!("it is saved with {running} workers and {queued} tasks queued"))?;
-        is_whole(rules, group)?;
+        check_lists(rules, group)?;
         let is_cell = |column: &ColumnId| rules.is_cell(*column);
         for column in rules.plan.order() {
             let rows: &[u32] = if is_cell(column) { &group.live } else { group.live.get(..1).unwrap_or_default() };
             for row in rows {
                 let place = (*column, is_cell(column).then_some(*row));
-                let is_done = book.is_done(&rules.plan, place);
+                let is_done = state.is_done(&rules.plan, place);
                 hold(is_done, || format!("row {row} of row group {row_group} lacks column {}", column.index()))?;
             }
         }
         let is_part = !group.unmade.is_empty();
         let may_be = self.was_in_part && are_independent(rules);
-        hold(!is_part || may_be, || format!("row group {row_group} is saved in part"))?;
-        let unmade = |row: &&u32| {
+        hold(!is_part || may_be, || format!("row group {row_group} is saved partly"))?;
+        let is_complete = |row: &&u32| {
             rules
                 .plan
                 .order()
                 .iter()
-                .all(|column| book.is_done(&rules.plan, (*column, is_cell(column).then_some(**row))))
+                .all(|column| state.is_done(&rules.plan, (*column, is_cell(column).then_some(**row))))
         };
-        let complete = group.unmade.iter().find(unmade);
-        complete
-            .map_or(Ok(()), |row| Err(format!("row {row} of row group {row_group} is complete, and left unmade")))?;
-        accounted(book, group)
+        let complete = group.unmade.iter().find(is_complete);
+        complete.map_or(Ok(()), |row| {
+            Err(format!("row {row} of row group {row_group} is complete, but listed as unmade"))
+        })?;
+        check_dropped_rows(state, group)
     }
 
-    /// A row group is discarded: not one that a stop has to save in part.
-    fn discard(&self, rules: &Rules, row_group: u32, book: &OpenRowGroup) -> CheckResult {
+    /// Checks that a discarded row group is not one that a stop must save partly.
+    fn check_discard(&self, rules: &Rules, row_group: u32, state: &OpenRowGroup) -> CheckResult {
         let is_due = self.stop == Stop::InPart && are_independent(rules) && !rules.config.pre_batch_hook;
         if !is_due || self.out.contains_key(&row_group) {
             return Ok(());
         }
         let is_complete = |row: &u32| {
             let place = |column: &ColumnId| (*column, rules.is_cell(*column).then_some(*row));
-            !book.dropped.contains(row)
-                && rules.plan.order().iter().all(|column| book.is_done(&rules.plan, place(column)))
+            !state.dropped.contains(row)
+                && rules.plan.order().iter().all(|column| state.is_done(&rules.plan, place(column)))
         };
-        let lost = (0..book.rows).find(is_complete);
-        lost.map_or(Ok(()), |row| Err(format!("row {row} of row group {row_group} is complete, and thrown away")))
+        let lost = (0..state.rows).find(is_complete);
+        lost.map_or(Ok(()), |row| Err(format!("row {row} of row group {row_group} is complete, but discarded")))
     }
 
-    fn leave(&mut self, row_group: u32) -> CheckResult {
-        hold(self.in_work.remove(&row_group), || format!("row group {row_group} left, and was not in work"))
+    fn end(&mut self, row_group: u32) -> CheckResult {
+        hold(self.in_progress.remove(&row_group), || format!("row group {row_group} ended without being in progress"))
     }
 }
 
-/// Whether each row of the group is in one of the lists.
-fn is_whole(rules: &Rules, group: &FinishedRowGroup) -> CheckResult {
+/// Checks that each row of the row group is in exactly one of the lists.
+fn check_lists(rules: &Rules, group: &FinishedRowGroup) -> CheckResult {
     let FinishedRowGroup { row_group, first_row, rows, .. } = *group;
     let first = u64::from(row_group) * u64::from(rules.config.row_group_size);
     hold(rows == rules.rows_of(row_group) && first_row == first, || {
@@ -106,21 +109,21 @@ fn is_whole(rules: &Rules, group: &FinishedRowGroup) -> CheckResult {
     let is_once = distinct.len() == count && distinct.is_disjoint(&kept);
     distinct.extend(kept);
     hold(is_once && distinct.len() == rows as usize, || {
-        format!("not every row of row group {row_group} is saved, dropped or unmade, once")
+        format!("not every row of row group {row_group} is saved, dropped or unmade exactly once")
     })
 }
 
-/// Whether rows do not depend on the others of their row group.
+/// Returns whether no row depends on other rows of its row group.
 fn are_independent(rules: &Rules) -> bool {
     rules.plan.columns().iter().all(|column| matches!(column.strategy, Strategy::Cell | Strategy::FromScratch))
 }
 
-/// Whether each row that is dropped was given up before, and no other.
-fn accounted(book: &OpenRowGroup, group: &FinishedRowGroup) -> CheckResult {
-    let is_told = |row: u32| book.dropped.contains(&row);
-    let unknown = group.dropped.iter().find(|row| !is_told(row.row));
+/// Checks that the dropped rows are exactly those that were given up before.
+fn check_dropped_rows(state: &OpenRowGroup, group: &FinishedRowGroup) -> CheckResult {
+    let is_given_up = |row: u32| state.dropped.contains(&row);
+    let unknown = group.dropped.iter().find(|row| !is_given_up(row.row));
     unknown.map_or(Ok(()), |row| Err(format!("{row:?} of row group {} was never given up", group.row_group)))?;
-    let revived = group.live.iter().chain(&group.unmade).find(|row| is_told(**row));
+    let revived = group.live.iter().chain(&group.unmade).find(|row| is_given_up(**row));
     revived.map_or(Ok(()), |row| Err(format!("row {row} of row group {} was given up before", group.row_group)))
 }
 
@@ -143,8 +146,8 @@ impl Check for Checkpoints {
                 let expected = rules.rows_of(row_group) - rules.kept_rows(row_group).len() as u32;
                 hold(rows == expected, || format!("row group {row_group} has {rows} rows, not {expected}"))?;
                 let is_done = rules.config.done_row_groups.contains(&row_group) || self.saved.contains(&row_group);
-                hold(!is_done, || format!("row group {row_group} was admitted, and is saved already"))?;
-                let is_new = self.in_work.insert(row_group);
+                hold(!is_done, || format!("row group {row_group} was admitted, but is already saved"))?;
+                let is_new = self.in_progress.insert(row_group);
                 hold(is_new, || format!("row group {row_group} was admitted twice"))
             }
             SchedulerEventPayload::WorkerSpawned { .. } => hold(!self.out.contains_key(&row_group), || {
@@ -153,29 +156,29 @@ impl Check for Checkpoints {
             SchedulerEventPayload::RowGroupCheckpointed { rows, unmade } => {
                 let expected = self.out.remove(&row_group);
                 self.saved.insert(row_group);
-                self.leave(row_group)?;
+                self.end(row_group)?;
                 hold(expected == Some((rows, unmade)), || {
-                    format!("{rows} rows were saved and {unmade} unmade; handed out were {expected:?}")
+                    format!("{rows} rows were saved and {unmade} unmade; the checkpoint had {expected:?}")
                 })
             }
             SchedulerEventPayload::RowGroupDiscarded { rows, .. } => {
-                if let Some(book) = open.group(row_group) {
-                    let busy = book.running;
+                if let Some(state) = open.group(row_group) {
+                    let busy = state.running;
                     hold(busy == 0, || format!("row group {row_group} is discarded with {busy} workers"))?;
-                    let expected = book.rows - book.dropped.len() as u32;
+                    let expected = state.rows - state.dropped.len() as u32;
                     hold(rows == expected, || {
                         format!("{rows} rows of row group {row_group} are unmade, not {expected}")
                     })?;
-                    self.discard(rules, row_group, book)?;
+                    self.check_discard(rules, row_group, state)?;
                 }
-                self.leave(row_group)
+                self.end(row_group)
             }
             _ => Ok(()),
         }
     }
 
     fn on_end(&mut self, _: &Rules, _: &RunReport) -> CheckResult {
-        let left = self.in_work.first();
+        let left = self.in_progress.first();
         left.map_or(Ok(()), |row_group| Err(format!("row group {row_group} was neither saved nor discarded")))
     }
 

@@ -1,5 +1,5 @@
-//! Tasks that ask for the same in the same fairness group start in the order they came; one that comes again
-//! stands at the end.
+//! Checks that tasks of one fairness group with equal demands start in the order in which they were queued.
+//! A task that is queued again is last.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -11,26 +11,26 @@ use crate::map::Map;
 use crate::pipeline::RunReport;
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 
-/// The lines of tasks.
+/// The queues of tasks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fifo {
-    /// By column: the number of its line, once it has one.
-    lines_of: Vec<Option<usize>>,
-    /// The tasks with their tickets; those whose ticket is void have left.
-    lines: Vec<VecDeque<(TaskName, u64)>>,
+    /// By column: the index of its queue, if it has one yet.
+    queue_of_column: Vec<Option<usize>>,
+    /// The tasks with their tickets. A task whose ticket is no longer valid has left the queue.
+    queues: Vec<VecDeque<(TaskName, u64)>>,
     /// The valid tickets.
     tickets: Map<TaskName, u64>,
     issued: u64,
 }
 
 impl Fifo {
-    /// The line of a task: the same for columns of one fairness group with one demand.
-    fn line(&mut self, rules: &Rules, task: TaskName) -> usize {
+    /// Returns the queue of a task. Columns of one fairness group with equal demands share a queue.
+    fn queue(&mut self, rules: &Rules, task: TaskName) -> usize {
         let columns = rules.plan.columns();
-        self.lines_of.resize(columns.len(), None);
+        self.queue_of_column.resize(columns.len(), None);
         let place = task.column.index();
-        if let Some(line) = self.lines_of[place] {
-            return line;
+        if let Some(queue) = self.queue_of_column[place] {
+            return queue;
         }
         let is_alike = |other: usize| {
             let (one, other_group) = (&columns[place].group, &columns[other].group);
@@ -38,24 +38,24 @@ impl Fifo {
                 && one.identity == other_group.identity
                 && rules.demands[place] == rules.demands[other]
         };
-        let known = (0..columns.len()).filter(|other| is_alike(*other)).find_map(|other| self.lines_of[other]);
-        let line = known.unwrap_or_else(|| {
-            self.lines.push(VecDeque::new());
-            self.lines.len() - 1
+        let known = (0..columns.len()).filter(|other| is_alike(*other)).find_map(|other| self.queue_of_column[other]);
+        let queue = known.unwrap_or_else(|| {
+            self.queues.push(VecDeque::new());
+            self.queues.len() - 1
         });
-        self.lines_of[place] = Some(line);
-        line
+        self.queue_of_column[place] = Some(queue);
+        queue
     }
 
-    /// The first of a line that has not left.
-    fn first(&mut self, line: usize) -> Option<TaskName> {
-        let Self { lines, tickets, .. } = self;
-        let line = &mut lines[line];
-        while let Some((task, ticket)) = line.front() {
+    /// Returns the first task of a queue that has not left it.
+    fn first(&mut self, queue: usize) -> Option<TaskName> {
+        let Self { queues, tickets, .. } = self;
+        let queue = &mut queues[queue];
+        while let Some((task, ticket)) = queue.front() {
             if tickets.get(task) == Some(ticket) {
                 return Some(*task);
             }
-            line.pop_front();
+            queue.pop_front();
         }
         None
     }
@@ -73,25 +73,27 @@ impl Check for Fifo {
         };
         match event.payload {
             SchedulerEventPayload::ReadyEnqueued { queued } => {
-                let line = self.line(rules, task);
+                let queue = self.queue(rules, task);
                 self.issued += 1;
-                self.lines[line].push_back((task, self.issued));
+                self.queues[queue].push_back((task, self.issued));
                 self.tickets.insert(task, self.issued);
                 let waiting = self.tickets.len();
-                hold(queued as usize == waiting, || format!("{queued} tasks are said to be queued; {waiting} are"))
+                hold(queued as usize == waiting, || {
+                    format!("the event counts {queued} queued tasks instead of {waiting}")
+                })
             }
             SchedulerEventPayload::Selected { .. } => {
-                let line = self.line(rules, task);
-                let first = self.first(line);
+                let queue = self.queue(rules, task);
+                let first = self.first(queue);
                 self.tickets.remove(&task);
                 hold(first == Some(task), || match first {
-                    Some(first) => format!("{first} came before it"),
+                    Some(first) => format!("{first} was queued before it"),
                     None => "it was not queued".into(),
                 })
             }
             SchedulerEventPayload::Cancelled { queued: true } => {
                 let known = self.tickets.remove(&task);
-                hold(known.is_some(), || "it was taken out of the queue, and was not in it".into())
+                hold(known.is_some(), || "it was removed from the queue without being queued".into())
             }
             _ => Ok(()),
         }

@@ -1,4 +1,5 @@
-//! Hooks are called once and in their place, and rows that one left out are gone.
+//! Checks that each hook is called once and at the right time, and that rows that a hook left out are
+//! dropped.
 
 use alloc::format;
 
@@ -8,7 +9,7 @@ use crate::map::Map;
 use crate::pipeline::FinishedRowGroup;
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 
-/// How far each row group in work is with its hooks.
+/// The hook calls of each row group in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hooks {
     groups: Map<u32, HookCalls>,
@@ -24,51 +25,51 @@ struct HookCalls {
 enum Hook {
     #[default]
     NotYet,
-    HookCalls,
+    Called,
     Passed,
     Failed,
 }
 
 impl Hook {
     fn call(&mut self) -> CheckResult {
-        hold(*self == Self::NotYet, || format!("a hook was called that was {self:?} before"))?;
-        *self = Self::HookCalls;
+        hold(*self == Self::NotYet, || format!("a hook was called in the state {self:?}"))?;
+        *self = Self::Called;
         Ok(())
     }
 
-    fn answer(&mut self, works: bool) -> CheckResult {
-        hold(*self == Self::HookCalls, || format!("a hook answered that was {self:?}"))?;
+    fn end(&mut self, works: bool) -> CheckResult {
+        hold(*self == Self::Called, || format!("a hook ended in the state {self:?}"))?;
         *self = if works { Self::Passed } else { Self::Failed };
         Ok(())
     }
 }
 
 impl Hooks {
-    fn of(&mut self, row_group: u32) -> &mut HookCalls {
+    fn calls_of(&mut self, row_group: u32) -> &mut HookCalls {
         self.groups.entry(row_group).or_default()
     }
 
     fn pre_batch(&mut self, rules: &Rules, open: &OpenRowGroups, row_group: u32) -> CheckResult {
-        hold(rules.config.pre_batch_hook, || "nobody asked for a pre-batch hook".into())?;
+        hold(rules.config.pre_batch_hook, || "the run has no pre-batch hook".into())?;
         let Some(group) = open.group(row_group).filter(|group| group.running + group.queued == 0) else {
-            return Err(format!("the hook of row group {row_group} was called while it had work"));
+            return Err(format!("the hook of row group {row_group} was called while tasks were queued or running"));
         };
         for column in rules.plan.order().iter().copied().filter(|column| rules.seeds[column.index()]) {
             let is_made = group.is_done(&rules.plan, (column, None));
-            hold(is_made, || format!("the hook was called before its seed, column {}, was made", column.index()))?;
+            hold(is_made, || format!("the hook was called before its seed, column {}, was complete", column.index()))?;
         }
-        self.of(row_group).pre_batch.call()
+        self.calls_of(row_group).pre_batch.call()
     }
 
     fn post_batch(&mut self, rules: &Rules, open: &OpenRowGroups, row_group: u32) -> CheckResult {
-        hold(rules.config.post_batch_hook, || "nobody asked for a post-batch hook".into())?;
+        hold(rules.config.post_batch_hook, || "the run has no post-batch hook".into())?;
         let is_quiet = open.group(row_group).is_some_and(|group| group.running + group.queued == 0);
-        hold(is_quiet, || format!("the hook of row group {row_group} was called while it had work"))?;
-        self.of(row_group).post_batch.call()
+        hold(is_quiet, || format!("the hook of row group {row_group} was called while tasks were queued or running"))?;
+        self.calls_of(row_group).post_batch.call()
     }
 
     fn checkpoint(&mut self, rules: &Rules, group: &FinishedRowGroup) -> CheckResult {
-        let called = *self.of(group.row_group);
+        let called = *self.calls_of(group.row_group);
         let is_missing = rules.config.post_batch_hook && called.post_batch != Hook::Passed;
         hold(!is_missing, || format!("row group {} is saved without its post-batch hook", group.row_group))?;
         let is_missing = rules.config.pre_batch_hook && called.pre_batch != Hook::Passed && !group.live.is_empty();
@@ -82,13 +83,13 @@ impl Check for Hooks {
     fn on_event(&mut self, rules: &Rules, _: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
         match (event.payload, task_of(event), event.correlation.row_group) {
             (SchedulerEventPayload::WorkerSpawned { .. }, Some(task), _) => {
-                let HookCalls { pre_batch, post_batch } = *self.of(task.row_group);
+                let HookCalls { pre_batch, post_batch } = *self.calls_of(task.row_group);
                 hold(post_batch == Hook::NotYet, || "it was started after its row group's post-batch hook".into())?;
                 let is_before = pre_batch == Hook::NotYet;
                 let is_seed = rules.seeds[task.column.index()];
                 let in_place = !rules.config.pre_batch_hook || is_seed == is_before;
-                hold(in_place && pre_batch != Hook::HookCalls, || {
-                    format!("it was started on the wrong side of its row group's pre-batch hook, {pre_batch:?}")
+                hold(in_place && pre_batch != Hook::Called, || {
+                    format!("it was started on the wrong side of its row group's pre-batch hook ({pre_batch:?})")
                 })
             }
             (
@@ -107,10 +108,10 @@ impl Check for Hooks {
         match *what {
             LifecycleStep::PreBatch(batch) => self.pre_batch(rules, open, batch.row_group),
             LifecycleStep::PreBatchAnswered { row_group, left_out } => {
-                self.of(row_group).pre_batch.answer(left_out.is_some())
+                self.calls_of(row_group).pre_batch.end(left_out.is_some())
             }
             LifecycleStep::PostBatch(group) => self.post_batch(rules, open, group.row_group),
-            LifecycleStep::PostBatchAnswered { row_group, works } => self.of(row_group).post_batch.answer(works),
+            LifecycleStep::PostBatchAnswered { row_group, works } => self.calls_of(row_group).post_batch.end(works),
             LifecycleStep::Checkpoint(group) => self.checkpoint(rules, group),
             LifecycleStep::CheckpointAnswered { .. } | LifecycleStep::Cancel => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! A call names the execution of the task that makes it, and a worker has that task.
+//! Checks that a call names the execution of the task that makes it, and that a worker runs that task.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -11,33 +11,34 @@ use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::request::event::{RequestEvent, RequestEventPayload};
 use crate::time::Instant;
 
-/// The executions that workers have, and the calls that name one.
+/// The executions that workers run, and those that calls name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Joined {
     /// Whether only tasks make calls.
     calls_alone: bool,
     running: BTreeSet<Execution>,
-    /// Of one instant: whoever listens may be given the calls of an instant before its workers.
+    /// The executions that calls of one instant name. They are checked later, because the calls of an
+    /// instant may be delivered before its workers.
     named: Vec<(Instant, Execution)>,
 }
 
-/// Run, task and try.
+/// The run, the task and the attempt.
 pub(super) type Execution = (u32, Option<u64>, Option<u32>);
 
-pub(super) fn execution(about: &Correlation) -> Execution {
-    (about.run, about.task, about.attempt)
+pub(super) fn execution(correlation: &Correlation) -> Execution {
+    (correlation.run, correlation.task, correlation.attempt)
 }
 
 impl Joined {
-    /// Only tasks make calls.
+    /// Sets that only tasks make calls.
     pub(super) fn call_alone(&mut self) {
         self.calls_alone = true;
     }
 
-    /// Checks what was named before `now`.
-    fn settle(&mut self, now: Instant) -> CheckResult {
+    /// Checks the executions that calls before `now` named.
+    fn check_named_before(&mut self, now: Instant) -> CheckResult {
         for (at, named) in self.named.extract_if(.., |(at, _)| *at < now) {
-            hold(self.running.contains(&named), || format!("a call at {at} names {named:?}, which no worker has"))?;
+            hold(self.running.contains(&named), || format!("a call at {at} names {named:?}, which no worker runs"))?;
         }
         Ok(())
     }
@@ -47,7 +48,7 @@ impl Check for Joined {
     const LAW: Law = Law::Joined;
 
     fn on_event(&mut self, _: &Rules, _: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
-        self.settle(event.at)?;
+        self.check_named_before(event.at)?;
         match event.payload {
             SchedulerEventPayload::WorkerSpawned { .. } => {
                 self.running.insert(execution(&event.correlation));
@@ -64,13 +65,13 @@ impl Check for Joined {
     }
 
     fn on_request(&mut self, event: &RequestEvent) -> CheckResult {
-        self.settle(event.at)?;
+        self.check_named_before(event.at)?;
         if !matches!(event.payload, RequestEventPayload::WaitStarted { .. } | RequestEventPayload::LeaseAcquired { .. })
         {
             return Ok(());
         }
-        hold(!self.calls_alone || event.correlation.is_some(), || "a call of a task names none".into())?;
-        self.named.extend(event.correlation.map(|about| (event.at, execution(&about))));
+        hold(!self.calls_alone || event.correlation.is_some(), || "a call names no task".into())?;
+        self.named.extend(event.correlation.map(|correlation| (event.at, execution(&correlation))));
         Ok(())
     }
 }

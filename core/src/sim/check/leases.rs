@@ -1,4 +1,4 @@
-//! No worker starts without a lease or waits for one, none ends twice, and all leases come back.
+//! Checks that no worker starts without a lease, that none ends twice, and that all leases are released.
 
 use alloc::format;
 
@@ -9,13 +9,13 @@ use crate::map::Map;
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::pipeline::{RunReport, WorkerId};
 
-/// Who holds what.
+/// The leases and workers of the tasks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leases {
     held: Map<TaskName, LeaseId>,
     workers: Map<TaskName, Worker>,
-    /// The task of each, so that none has to be looked for among all.
-    at_work_on: Map<WorkerId, TaskName>,
+    /// The task of each worker, so that it is found without a search.
+    task_of_worker: Map<WorkerId, TaskName>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -28,40 +28,40 @@ struct Worker {
 impl Leases {
     fn acquired(&mut self, task: TaskName, lease: LeaseId, active: u32) -> CheckResult {
         let before = self.held.insert(task, lease);
-        hold(before.is_none(), || format!("it holds {before:?} already"))?;
+        hold(before.is_none(), || format!("it already holds {before:?}"))?;
         let held = self.held.len();
-        hold(active as usize == held, || format!("{active} leases are said to be out; {held} are"))
+        hold(active as usize == held, || format!("the event counts {active} active leases instead of {held}"))
     }
 
     fn released(&mut self, task: TaskName, lease: LeaseId, active: u32) -> CheckResult {
         let before = self.held.remove(&task);
-        hold(before == Some(lease), || format!("it gave back {lease:?}, and held {before:?}"))?;
+        hold(before == Some(lease), || format!("it released {lease:?}, but held {before:?}"))?;
         let works = self.workers.get(&task).is_some_and(|worker| !worker.has_yielded);
-        hold(!works, || "its lease was given back while its worker was at work".into())?;
+        hold(!works, || "its lease was released while its worker was running".into())?;
         let held = self.held.len();
-        hold(active as usize == held, || format!("{active} leases are said to be out; {held} are"))
+        hold(active as usize == held, || format!("the event counts {active} active leases instead of {held}"))
     }
 
     fn spawned(&mut self, task: TaskName, id: WorkerId) -> CheckResult {
         hold(self.held.contains_key(&task), || "its worker was started without a lease".into())?;
-        let other = self.at_work_on.insert(id, task);
-        hold(other.is_none(), || format!("{id:?} is at work on another task"))?;
+        let other = self.task_of_worker.insert(id, task);
+        hold(other.is_none(), || format!("{id:?} is already running another task"))?;
         let before = self.workers.insert(task, Worker { id, has_yielded: false });
-        hold(before.is_none(), || format!("{before:?} is at work on it already"))
+        hold(before.is_none(), || format!("{before:?} is already running it"))
     }
 
     fn ended(&mut self, task: TaskName, id: WorkerId) -> CheckResult {
         let before = self.workers.remove(&task);
-        self.at_work_on.remove(&id);
-        hold(before.is_some_and(|worker| worker.id == id), || format!("{id:?} ended, and {before:?} was at work"))
+        self.task_of_worker.remove(&id);
+        hold(before.is_some_and(|worker| worker.id == id), || format!("{id:?} ended, but {before:?} was running it"))
     }
 
     fn yielded(&mut self, task: TaskName, id: WorkerId, has_yielded: bool) -> CheckResult {
         let is_leased = self.held.contains_key(&task);
         let worker = self.workers.get_mut(&task).filter(|worker| worker.id == id && worker.has_yielded != has_yielded);
-        let Some(worker) = worker else { return Err(format!("{id:?} is not at work, or said so twice")) };
+        let Some(worker) = worker else { return Err(format!("{id:?} is not running, or yielded or resumed twice")) };
         worker.has_yielded = has_yielded;
-        hold(has_yielded || is_leased, || "it went on without a lease".into())
+        hold(has_yielded || is_leased, || "it resumed without a lease".into())
     }
 }
 
@@ -81,7 +81,7 @@ impl Check for Leases {
             | SchedulerEventPayload::WorkerSpawnFailed { worker } => self.ended(task, worker),
             SchedulerEventPayload::TaskYielded { worker } => self.yielded(task, worker, true),
             SchedulerEventPayload::TaskResumed { worker } => self.yielded(task, worker, false),
-            SchedulerEventPayload::StaleSelection => Err("it was selected after it had gone".into()),
+            SchedulerEventPayload::StaleSelection => Err("it was selected after it had left the queue".into()),
             _ => Ok(()),
         }
     }

@@ -1,30 +1,36 @@
-//! Does a run keep its laws? Checkers that watch it from outside and keep books of their own.
+//! Checkers that watch a run from outside and test that it keeps its laws.
 //!
-//! A [`RunChecker`] is told what anybody could see: the plan and the settings, both event streams with all
-//! their kinds, and what the pipeline hands out to hooks and checkpoints. It never looks into the scheduler,
-//! and shares no code with it, so that it can judge a policy of your own as well as those that come with the
-//! crate. A simulated [world](super::world::World) brings one along:
-//! [`World::watched`](super::world::World::watched).
+//! The input of a [`RunChecker`] is what any host can observe: the plan and the settings, both event streams
+//! with all kinds of events, and what the pipeline hands out to hooks and checkpoints. It has its own state,
+//! does not read the scheduler's, and shares no code with it. It can therefore check a run under a custom
+//! policy as well as under those of the crate. [`World::watched`](super::world::World::watched) creates a
+//! simulated [world](super::world::World) with a checker.
 //!
-//! | file | the law |
-//! | --- | --- |
-//! | `stream` | no event is missing, time never runs backwards, nothing comes after the end |
-//! | `once` | every task is made once: tries are numbered, and none follows a success or a failure for good |
-//! | `order` | no task starts before its upstreams are complete; ordered columns keep their order |
-//! | `caps` | the limits of resources, of workers and of row groups hold |
-//! | `calls` | no more calls are out than the model bears, and the run leaves none behind |
-//! | `joined` | a call names the execution of the task that makes it, and a worker has that task |
-//! | `outages` | a provider that is down is left alone but for one probe at a time, one that fails is taken down, and no task pays for it |
-//! | `room` | no call waits while its model has room for it, whatever else waits |
-//! | `leases` | no worker starts without a lease, none ends twice, and all leases come back |
-//! | `fifo` | tasks that ask for the same in the same fairness group start in the order they came |
-//! | `hooks` | hooks are called once and in their place, and rows that one left out are gone |
-//! | `checkpoints` | a row group is saved once, when every row of it is complete or dropped, or by a stop in part; each leaves once, saved or discarded |
-//! | `rows` | rows in = rows out + rows dropped + rows unmade, each dropped one by the end of a task and with a counted reason, and none unmade without a stop |
-//! | `stops` | after a stop nothing starts, no call either, and every stop is told |
+//! - [`Law::Stream`]: no event is missing, time never runs backwards, and no event follows the end.
+//! - [`Law::Once`]: every task is completed once: attempts are numbered, and none follows a success or a
+//!   final failure.
+//! - [`Law::ColumnOrder`]: no task starts before its upstreams are complete; ordered columns keep their
+//!   order.
+//! - [`Law::Caps`]: the limits of resources, of workers and of row groups hold.
+//! - [`Law::Calls`]: no more calls are in flight than the model's cap, and none is left at the end of the
+//!   run.
+//! - [`Law::Joined`]: a call names the execution of the task that makes it, and a worker runs that task.
+//! - [`Law::Outages`]: a provider that is down gets no calls except one probe at a time, a provider that
+//!   fails goes down, and no task fails because of an outage.
+//! - [`Law::Room`]: no call waits while its model has room for it, whatever else waits.
+//! - [`Law::Leases`]: no worker starts without a lease, none ends twice, and all leases are released.
+//! - [`Law::Fifo`]: tasks of one fairness group with equal demands start in the order in which they were
+//!   queued.
+//! - [`Law::Hooks`]: each hook is called once and at the right time, and rows that a hook left out are
+//!   dropped.
+//! - [`Law::Checkpoints`]: a row group is saved once, when each of its rows is complete or dropped, or
+//!   partly after a stop; each one ends once, saved or discarded.
+//! - [`Law::Rows`]: rows in = rows out + rows dropped + rows unmade; each dropped row has a counted reason,
+//!   and was left out by a hook or had a task that failed or was lost; no row is unmade without a stop.
+//! - [`Law::Stops`]: after a stop nothing starts, calls included, and every stop is emitted.
 //!
-//! Memory is bounded by the row groups in work; each event costs O(out-degree of its column) or less, but for
-//! a task of a whole row group and for a checkpoint, which cost O(rows).
+//! Memory is bounded by the row groups in progress. Each event costs O(out-degree of its column) or less,
+//! except a task of a whole row group and a checkpoint, which cost O(rows).
 
 mod calls;
 mod caps;
@@ -56,48 +62,48 @@ use crate::request::event::RequestEvent;
 use crate::request::{ProviderModelId, ResourceId};
 use crate::time::Instant;
 
-/// A law that every run keeps. The [module](self) says what each is about.
+/// A law that every run keeps. The [module documentation](self) states what each law requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Law {
-    /// No event is missing, and nothing comes after the end.
+    /// No event is missing, and no event follows the end.
     Stream,
-    /// Every task is made once.
+    /// Every task is completed once.
     Once,
-    /// Upstreams come first.
+    /// A task starts after its upstreams.
     ColumnOrder,
-    /// Limits of the scheduler hold.
+    /// The limits of the scheduler hold.
     Caps,
-    /// Limits of the models hold.
+    /// The limits of the models hold.
     Calls,
     /// A call names the task that makes it.
     Joined,
-    /// A provider that is down is left alone.
+    /// A provider that is down gets no calls except probes.
     Outages,
     /// No call waits while its model has room for it.
     Room,
-    /// Every worker holds a lease, and every lease comes back.
+    /// Every worker holds a lease, and every lease is released.
     Leases,
-    /// First come, first served, within a fairness group.
+    /// Tasks of a fairness group with equal demands start first come, first served.
     Fifo,
-    /// Hooks are called once and in their place.
+    /// Each hook is called once and at the right time.
     Hooks,
-    /// A row group is saved once, complete or by a stop in part, or discarded.
+    /// A row group is saved once, complete or partly after a stop, or it is discarded.
     Checkpoints,
-    /// No row is lost or doubled.
+    /// No row is lost or counted twice.
     Rows,
-    /// Nothing starts after a stop, and every stop is told.
+    /// Nothing starts after a stop, and every stop is emitted.
     Stops,
 }
 
-/// A task, by its place in the run.
+/// A task, identified by its place in the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskName {
     /// The row group.
     pub row_group: u32,
     /// The column.
     pub column: ColumnId,
-    /// The row within the group; `None`: the whole group.
+    /// The row within the row group, or `None` for a task of the whole row group.
     pub row: Option<u32>,
 }
 
@@ -108,62 +114,65 @@ impl fmt::Display for TaskName {
     }
 }
 
-/// A law that was broken: which, when, by what.
+/// A broken law: which one, when, and by which task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at {at}, law {law:?} broken{}: {why}", task.map_or_else(String::new, |task| alloc::format!(" by {task}")))]
+#[non_exhaustive]
 pub struct Violation {
-    /// Which law.
+    /// The law that was broken.
     pub law: Law,
-    /// When it was noticed.
+    /// The instant at which the violation was detected.
     pub at: Instant,
-    /// The task it was noticed by, if it was one.
+    /// The task whose event showed the violation, if it was the event of a task.
     pub task: Option<TaskName>,
-    /// What is wrong, in words.
+    /// A description of what is wrong.
     pub why: String,
 }
 
-/// What passes between the pipeline and its host apart from tasks.
+/// A step between the pipeline and its host other than the spawn and end of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LifecycleStep<'a> {
     /// The pre-batch hook is called.
     PreBatch(&'a Batch),
-    /// The pre-batch hook answered: the rows it leaves out, or `None` if it failed.
+    /// The pre-batch hook ended.
     PreBatchAnswered {
-        /// Its row group.
+        /// The row group.
         row_group: u32,
-        /// Counted from 0 within the group.
+        /// The rows that it leaves out, counted from 0 within the row group, or `None` if it failed.
         left_out: Option<&'a [u32]>,
     },
     /// The post-batch hook is called.
     PostBatch(&'a FinishedRowGroup),
-    /// The post-batch hook answered.
+    /// The post-batch hook ended.
     PostBatchAnswered {
-        /// Its row group.
+        /// The row group.
         row_group: u32,
-        /// Whether it worked.
+        /// Whether it succeeded.
         works: bool,
     },
-    /// A row group is handed out for its checkpoint.
+    /// A row group is handed out to its checkpoint.
     Checkpoint(&'a FinishedRowGroup),
     /// A checkpoint ended.
     CheckpointAnswered {
-        /// Its row group.
+        /// The row group.
         row_group: u32,
-        /// Whether it worked.
+        /// Whether it succeeded.
         works: bool,
     },
-    /// Somebody cancels the run.
+    /// The run is cancelled.
     Cancel,
 }
 
-/// Why a law is broken, in words.
+/// `Err` describes why a law is broken.
 type CheckResult = Result<(), String>;
 
-/// One law: what it has to see, and what must hold then. The books are as they were before.
+/// The check of one law: the inputs that it needs, and what must hold then. `OpenRowGroups` is in the state
+/// before the input.
 trait Check {
     const LAW: Law;
 
-    fn on_event(&mut self, _rules: &Rules, _books: &OpenRowGroups, _event: &SchedulerEvent) -> CheckResult {
+    fn on_event(&mut self, _rules: &Rules, _open: &OpenRowGroups, _event: &SchedulerEvent) -> CheckResult {
         Ok(())
     }
 
@@ -171,7 +180,7 @@ trait Check {
         Ok(())
     }
 
-    fn on_lifecycle_step(&mut self, _rules: &Rules, _books: &OpenRowGroups, _what: &LifecycleStep<'_>) -> CheckResult {
+    fn on_lifecycle_step(&mut self, _rules: &Rules, _open: &OpenRowGroups, _what: &LifecycleStep<'_>) -> CheckResult {
         Ok(())
     }
 
@@ -180,15 +189,15 @@ trait Check {
     }
 }
 
-/// Refuses unless `holds`.
+/// Fails with the description `why` unless `holds` is true.
 fn hold(holds: bool, why: impl FnOnce() -> String) -> CheckResult {
     if holds { Ok(()) } else { Err(why()) }
 }
 
-/// Watches one run. See the [module documentation](self).
+/// Checks one run. See the [module documentation](self).
 ///
-/// Feed it everything in the order in which it happens, and stop at the first violation: what comes after one
-/// is noise.
+/// Feed it all inputs in the order in which they happen, and stop at the first violation: later results are
+/// meaningless.
 #[derive(Clone, Debug)]
 pub struct RunChecker {
     rules: Rules,
@@ -209,28 +218,28 @@ pub struct RunChecker {
     stops: stops::Stops,
 }
 
-/// Puts one question to every law in turn.
-macro_rules! ask_all {
-    ($checker:ident, $at:expr, $task:expr, $($law:ident)*, |$check:ident| $question:expr) => {
+/// Runs the same check of every listed law in turn.
+macro_rules! check_all {
+    ($checker:ident, $at:expr, $task:expr, $($law:ident)*, |$check:ident| $apply:expr) => {
         $({
             let $check = &mut $checker.$law;
-            judge($check, $at, $task, |$check| $question)?;
+            run_check($check, $at, $task, |$check| $apply)?;
         })*
     };
 }
 
-/// Makes a violation of what one law says.
-fn judge<C: Check>(
+/// Runs a check of one law. Its error becomes a violation.
+fn run_check<C: Check>(
     check: &mut C,
     at: Instant,
     task: Option<TaskName>,
-    question: impl FnOnce(&mut C) -> CheckResult,
+    apply: impl FnOnce(&mut C) -> CheckResult,
 ) -> Result<(), Violation> {
-    question(check).map_err(|why| Violation { law: C::LAW, at, task, why })
+    apply(check).map_err(|why| Violation { law: C::LAW, at, task, why })
 }
 
 impl RunChecker {
-    /// Books for a run of `plan` under `config` that has not started.
+    /// Creates a checker for a run of `plan` under `config` that has not started.
     #[must_use]
     pub fn new(plan: &Plan, config: &PipelineConfig) -> Self {
         let rules = Rules::of(plan, config);
@@ -254,35 +263,36 @@ impl RunChecker {
         }
     }
 
-    /// Says that a request resource bears at most `cap` calls at once. Without it, only its adaptive limit is
-    /// checked.
+    /// Sets the most calls of a request resource that may be in flight at once. Without it, only the
+    /// adaptive limit is checked.
     pub fn cap_calls(&mut self, resource: ResourceId, cap: u32) {
         self.calls.set_cap(resource, cap);
     }
 
-    /// Says which provider and model a request resource belongs to. Without it, its outages are not checked.
+    /// Sets the provider and model of a request resource. Without it, outages of the resource are not
+    /// checked.
     pub fn owned_by(&mut self, resource: ResourceId, model: ProviderModelId) {
         self.outages.owned_by(resource, model);
     }
 
-    /// Says which resources a column calls, each while those before it are of no use. Without it, that is not
-    /// checked.
+    /// Sets the resources that a column calls, in their order. The column calls each one only while those
+    /// before it are not usable. Without it, this order is not checked.
     pub fn falls_back(&mut self, column: ColumnId, resources: Vec<ResourceId>) {
         self.outages.falls_back(column, resources);
     }
 
-    /// Says that nobody else makes calls through the controller. Without it, calls that begin after a stop,
-    /// or that name no task, are not checked.
+    /// States that only the run makes calls through the controller. Without it, calls that start after a
+    /// stop or that name no task are not checked.
     pub fn call_alone(&mut self) {
         self.stops.call_alone();
         self.joined.call_alone();
     }
 
-    /// The next event of the run.
+    /// Checks the next event of the scheduler.
     pub fn on_event(&mut self, event: &SchedulerEvent) -> Result<(), Violation> {
         let (at, task) = (event.at, open_row_groups::task_of(event));
         let Self { rules, open, .. } = self;
-        ask_all!(
+        check_all!(
             self, at, task, stream once order caps joined outages leases fifo hooks checkpoints rows stops,
             |check| check.on_event(rules, open, event)
         );
@@ -290,32 +300,33 @@ impl RunChecker {
         Ok(())
     }
 
-    /// The next event of request admission.
+    /// Checks the next event of request admission.
     pub fn on_request_event(&mut self, event: &RequestEvent) -> Result<(), Violation> {
-        ask_all!(self, event.at, None, stream calls joined outages room, |check| check.on_request(event));
+        check_all!(self, event.at, None, stream calls joined outages room, |check| check.on_request(event));
         Ok(())
     }
 
-    /// Nothing more happens at `at`: everything that was due is done, and this is how all request resources
-    /// stand. To be told before time goes on, with the last instant before the next event.
+    /// Checks that no call waits that could start. Call it before time advances: everything that was due has
+    /// been done, `at` is the last instant before the next event, and `all_limits` is the state of all
+    /// request resources.
     pub fn on_quiescence(&mut self, at: Instant, all_limits: &[ResourceLimits]) -> Result<(), Violation> {
-        judge(&mut self.room, at, None, |room| room.check_quiescent(at, all_limits))
+        run_check(&mut self.room, at, None, |room| room.check_quiescent(at, all_limits))
     }
 
-    /// Something passed between the pipeline and its host: told when a hook or a checkpoint is handed out,
-    /// and right before the answer, or the cancellation, is given to the pipeline.
+    /// Checks a step between the pipeline and its host. Call it when a hook or a checkpoint is handed out,
+    /// and right before its result, or a cancellation, is passed to the pipeline.
     pub fn on_lifecycle_step(&mut self, at: Instant, what: &LifecycleStep<'_>) -> Result<(), Violation> {
         let Self { rules, open, .. } = self;
-        ask_all!(self, at, None, hooks checkpoints rows stops, |check| check.on_lifecycle_step(rules, open, what));
+        check_all!(self, at, None, hooks checkpoints rows stops, |check| check.on_lifecycle_step(rules, open, what));
         self.open.on_lifecycle_step(what);
         Ok(())
     }
 
-    /// The run is over, and every event was told.
+    /// Checks the end of the run, after all of its events.
     pub fn finish(&mut self, report: &RunReport) -> Result<(), Violation> {
         let Self { rules, .. } = self;
         let at = report.ended;
-        ask_all!(self, at, None, stream once calls leases fifo checkpoints rows, |check| check.on_end(rules, report));
+        check_all!(self, at, None, stream once calls leases fifo checkpoints rows, |check| check.on_end(rules, report));
         Ok(())
     }
 }

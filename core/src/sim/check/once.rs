@@ -1,5 +1,5 @@
-//! Every task is made once: tries are numbered, one follows another, and none follows a success or a failure
-//! for good.
+//! Checks that every task is completed once: attempts are numbered, one starts after the previous one has
+//! ended, and none follows a success or a final failure.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -9,7 +9,7 @@ use super::{Check, CheckResult, Law, hold};
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::pipeline::{RunReport, TaskOutcome, WorkerId};
 
-/// Where each task of the row groups in work stands.
+/// The state of each task of the row groups in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Once {
     groups: BTreeMap<u32, BTreeMap<CellKey, CheckedTask>>,
@@ -17,8 +17,8 @@ pub(super) struct Once {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct CheckedTask {
-    tries: u32,
-    stage: CheckedTaskState,
+    attempts: u32,
+    state: CheckedTaskState,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,48 +26,48 @@ enum CheckedTaskState {
     #[default]
     Idle,
     Queued,
-    /// Chosen, and not yet started.
+    /// Selected, and not started yet.
     Selected,
     Running(WorkerId),
-    /// Made, skipped, or failed for good.
+    /// Completed, skipped, or failed for good.
     Ended,
 }
 
 impl CheckedTask {
     fn advance(&mut self, payload: &SchedulerEventPayload, attempt: Option<u32>) -> CheckResult {
-        let Self { tries, stage } = *self;
+        let Self { attempts, state } = *self;
         let expect = |expected: CheckedTaskState, what: &str| {
-            hold(stage == expected, || format!("it {what} while it was {stage:?}, not {expected:?}"))
+            hold(state == expected, || format!("it {what} while it was {state:?}, not {expected:?}"))
         };
         match *payload {
             SchedulerEventPayload::ReadyEnqueued { .. } => {
                 expect(CheckedTaskState::Idle, "was queued")?;
-                self.stage = CheckedTaskState::Queued;
+                self.state = CheckedTaskState::Queued;
             }
             SchedulerEventPayload::Selected { .. } => {
                 expect(CheckedTaskState::Queued, "was selected")?;
-                self.stage = CheckedTaskState::Selected;
+                self.state = CheckedTaskState::Selected;
             }
             SchedulerEventPayload::Cancelled { queued: true } => {
-                expect(CheckedTaskState::Queued, "was taken out of the queue")?;
-                self.stage = CheckedTaskState::Idle;
+                expect(CheckedTaskState::Queued, "was removed from the queue")?;
+                self.state = CheckedTaskState::Idle;
             }
             SchedulerEventPayload::WorkerSpawned { worker } => {
                 expect(CheckedTaskState::Selected, "was started")?;
-                let next = tries + 1;
-                let told = attempt.unwrap_or(0);
-                hold(told == next, || format!("try {told} came where try {next} was due"))?;
-                *self = Self { tries: next, stage: CheckedTaskState::Running(worker) };
+                let next = attempts + 1;
+                let actual = attempt.unwrap_or(0);
+                hold(actual == next, || format!("attempt {actual} came instead of attempt {next}"))?;
+                *self = Self { attempts: next, state: CheckedTaskState::Running(worker) };
             }
             SchedulerEventPayload::WorkerSpawnFailed { worker } => {
                 expect(CheckedTaskState::Running(worker), "could not be started")?;
-                *self = Self { tries: tries - 1, stage: CheckedTaskState::Idle };
+                *self = Self { attempts: attempts - 1, state: CheckedTaskState::Idle };
             }
             SchedulerEventPayload::TaskCompleted { worker, outcome } => {
                 expect(CheckedTaskState::Running(worker), "ended")?;
                 let is_final =
                     matches!(outcome, Some(TaskOutcome::Success | TaskOutcome::Skipped | TaskOutcome::Failed(_)));
-                self.stage = if is_final { CheckedTaskState::Ended } else { CheckedTaskState::Idle };
+                self.state = if is_final { CheckedTaskState::Ended } else { CheckedTaskState::Idle };
             }
             _ => {}
         }
@@ -94,15 +94,15 @@ impl Check for Once {
             }
             (SchedulerEventPayload::QueueDrained { discarded: 1.. }, ..) => {
                 for task in self.groups.values_mut().flat_map(BTreeMap::values_mut) {
-                    if task.stage == CheckedTaskState::Queued {
-                        task.stage = CheckedTaskState::Idle;
+                    if task.state == CheckedTaskState::Queued {
+                        task.state = CheckedTaskState::Idle;
                     }
                 }
                 Ok(())
             }
             (payload, Some(task), _) => {
                 let Some(group) = self.groups.get_mut(&task.row_group) else {
-                    return Err(format!("{:?} of a row group that is not in work", payload.kind()));
+                    return Err(format!("{:?} of a row group that is not in progress", payload.kind()));
                 };
                 if let SchedulerEventPayload::WorkerSpawned { .. } = payload {
                     let is_live = open.group(task.row_group).is_some_and(|group| group.is_live(task.row));
@@ -115,8 +115,8 @@ impl Check for Once {
     }
 
     fn on_end(&mut self, _: &Rules, _: &RunReport) -> CheckResult {
-        let open = |task: &&CheckedTask| !matches!(task.stage, CheckedTaskState::Idle | CheckedTaskState::Ended);
+        let open = |task: &&CheckedTask| !matches!(task.state, CheckedTaskState::Idle | CheckedTaskState::Ended);
         let open = self.groups.values().flat_map(BTreeMap::values).find(open);
-        open.map_or(Ok(()), |task| Err(format!("a task is still {:?} at the end", task.stage)))
+        open.map_or(Ok(()), |task| Err(format!("a task is still {:?} at the end", task.state)))
     }
 }

@@ -1,4 +1,4 @@
-//! What the laws share: the rules of the run, and which tasks are made.
+//! The state that all laws share: the rules of the run, and the row groups in progress.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -8,12 +8,12 @@ use crate::map::Map;
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::pipeline::{ColumnId, PipelineConfig, Plan, Strategy, TaskOutcome};
 
-/// The plan and the settings, with what follows from them.
+/// The plan and the settings, with values computed from them.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
     pub(super) plan: Plan,
     pub(super) config: PipelineConfig,
-    /// By column: the resources it takes, by place, and how much. 0 is `submission`.
+    /// By column: the index and amount of each resource that a task needs. Index 0 is `submission`.
     pub(super) demands: Vec<Vec<(usize, u32)>>,
     /// By column: whether it comes before the pre-batch hook.
     pub(super) seeds: Vec<bool>,
@@ -45,14 +45,15 @@ impl Rules {
         self.plan.columns()[column.index()].strategy == Strategy::Cell
     }
 
-    /// Rows of a row group; 0 for one that the run does not have.
+    /// Returns the rows of a row group, or 0 if the run does not have it.
     pub(super) fn rows_of(&self, row_group: u32) -> u32 {
         let size = u64::from(self.config.row_group_size);
         let before = u64::from(row_group) * size;
         self.config.rows.saturating_sub(before).min(size) as u32
     }
 
-    /// The rows of a row group that an earlier run has made or dropped, where this run makes the rest of it.
+    /// Returns the rows of a row group that an earlier run completed or dropped, if this run completes the
+    /// rest.
     pub(super) fn kept_rows(&self, row_group: u32) -> BTreeSet<u32> {
         let first = u64::from(row_group) * u64::from(self.config.row_group_size);
         let is_missing =
@@ -62,36 +63,36 @@ impl Rules {
     }
 }
 
-/// A column and a row of it.
+/// A column, and a row of it or the whole row group.
 pub(super) type CellKey = (ColumnId, Option<u32>);
 
-/// How a task came to be done.
+/// How a task was completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Done {
     Made,
     Skipped,
 }
 
-/// What is known of one row group in work.
+/// The state of one row group in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenRowGroup {
     pub(super) rows: u32,
     done: Map<CellKey, Done>,
-    /// Rows that are not to be made: given up, or left to earlier runs.
+    /// Rows that will not be completed: given up, or completed by earlier runs.
     pub(super) dropped: BTreeSet<u32>,
-    /// Workers.
+    /// The number of workers.
     pub(super) running: u32,
-    /// Tasks in the queue.
+    /// The number of queued tasks.
     pub(super) queued: u32,
 }
 
 impl OpenRowGroup {
-    /// Whether a task was made, skipped, or follows an upstream that was skipped.
+    /// Returns whether a task was completed, was skipped, or is skipped with its upstream.
     pub(super) fn is_done(&self, plan: &Plan, place: CellKey) -> bool {
         self.done.contains_key(&place) || self.follows(plan, place)
     }
 
-    /// Whether a task is skipped with an upstream, rather than run.
+    /// Returns whether a task is skipped with its upstream instead of being run.
     pub(super) fn follows(&self, plan: &Plan, (column, row): CellKey) -> bool {
         if !plan.columns()[column.index()].skips_with_upstream {
             return false;
@@ -101,7 +102,7 @@ impl OpenRowGroup {
         upstreams().any(is_skipped) && plan.upstreams(column).iter().all(|upstream| self.is_met(plan, row, *upstream))
     }
 
-    /// Whether an upstream is complete for a task of this row, or for one of the whole group.
+    /// Returns whether an upstream is complete for a task of this row, or of the whole row group.
     pub(super) fn is_met(&self, plan: &Plan, row: Option<u32>, upstream: ColumnId) -> bool {
         match needed(plan, row, upstream) {
             Some(place) => self.is_done(plan, place),
@@ -117,7 +118,8 @@ impl OpenRowGroup {
     }
 }
 
-/// The one task that a task of this row needs of an upstream; `None` where it needs the cells of all rows.
+/// Returns the one task of an upstream that a task of this row needs, or `None` if it needs the cells of all
+/// rows.
 fn needed(plan: &Plan, row: Option<u32>, upstream: ColumnId) -> Option<CellKey> {
     let is_cell = plan.columns()[upstream.index()].strategy == Strategy::Cell;
     match row {
@@ -127,16 +129,16 @@ fn needed(plan: &Plan, row: Option<u32>, upstream: ColumnId) -> Option<CellKey> 
     }
 }
 
-/// The row groups in work.
+/// The row groups in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenRowGroups {
     pub(super) groups: BTreeMap<u32, OpenRowGroup>,
 }
 
-/// The task that an event is about.
+/// Returns the task of an event.
 pub(super) fn task_of(event: &SchedulerEvent) -> Option<TaskName> {
-    let about = event.correlation;
-    Some(TaskName { row_group: about.row_group?, column: about.column?, row: about.row })
+    let correlation = event.correlation;
+    Some(TaskName { row_group: correlation.row_group?, column: correlation.column?, row: correlation.row })
 }
 
 impl OpenRowGroups {
@@ -167,8 +169,8 @@ impl OpenRowGroups {
         }
     }
 
-    pub(super) fn on_lifecycle_step(&mut self, what: &LifecycleStep<'_>) {
-        if let LifecycleStep::PreBatchAnswered { row_group, left_out: Some(rows) } = what
+    pub(super) fn on_lifecycle_step(&mut self, step: &LifecycleStep<'_>) {
+        if let LifecycleStep::PreBatchAnswered { row_group, left_out: Some(rows) } = step
             && let Some(group) = self.groups.get_mut(row_group)
         {
             group.dropped.extend(rows.iter().copied().filter(|row| *row < group.rows));

@@ -1,4 +1,5 @@
-//! No task starts before its upstreams are complete; ordered columns run one task at a time, in their order.
+//! Checks that no task starts before its upstreams are complete, and that an ordered column runs one task at
+//! a time, in order.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -8,13 +9,13 @@ use super::{Check, CheckResult, Law, TaskName, hold};
 use crate::pipeline::ColumnId;
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 
-/// The lines of the ordered columns.
+/// The progress of the ordered columns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ColumnOrder {
-    lines: BTreeMap<ColumnId, ColumnProgress>,
+    columns: BTreeMap<ColumnId, ColumnProgress>,
 }
 
-/// How far the line of an ordered column is.
+/// The latest started task of an ordered column, and how many of its tasks are running.
 #[derive(Clone, Copy, Debug, Default)]
 struct ColumnProgress {
     latest: (u32, Option<u32>),
@@ -29,14 +30,14 @@ impl Check for ColumnOrder {
         let is_ordered = rules.plan.column(task.column).is_some_and(|column| column.ordered);
         match event.payload {
             SchedulerEventPayload::WorkerSpawned { .. } => {
-                upstreams_first(rules, open, task)?;
-                if is_ordered { self.lines.entry(task.column).or_default().start(task) } else { Ok(()) }
+                check_upstreams(rules, open, task)?;
+                if is_ordered { self.columns.entry(task.column).or_default().start(task) } else { Ok(()) }
             }
             SchedulerEventPayload::TaskCompleted { .. } | SchedulerEventPayload::WorkerSpawnFailed { .. }
                 if is_ordered =>
             {
-                let line = self.lines.entry(task.column).or_default();
-                line.running = line.running.saturating_sub(1);
+                let progress = self.columns.entry(task.column).or_default();
+                progress.running = progress.running.saturating_sub(1);
                 Ok(())
             }
             _ => Ok(()),
@@ -48,19 +49,19 @@ impl ColumnProgress {
     fn start(&mut self, task: TaskName) -> CheckResult {
         let place = (task.row_group, task.row);
         hold(self.running == 0, || "another task of its ordered column is running".into())?;
-        hold(self.latest <= place, || format!("its ordered column has come to {:?} before", self.latest))?;
+        hold(self.latest <= place, || format!("its ordered column has already reached {:?}", self.latest))?;
         *self = Self { latest: place, running: 1 };
         Ok(())
     }
 }
 
-fn upstreams_first(rules: &Rules, open: &OpenRowGroups, task: TaskName) -> CheckResult {
+fn check_upstreams(rules: &Rules, open: &OpenRowGroups, task: TaskName) -> CheckResult {
     let plan = &rules.plan;
-    let Some(group) = open.group(task.row_group) else { return Err("its row group is not in work".into()) };
+    let Some(group) = open.group(task.row_group) else { return Err("its row group is not in progress".into()) };
     for upstream in plan.upstreams(task.column) {
         let is_met = group.is_met(plan, task.row, *upstream);
         hold(is_met, || format!("its upstream, column {}, is not complete", upstream.index()))?;
     }
     let follows = group.follows(plan, (task.column, task.row));
-    hold(!follows, || "it was started where an upstream was skipped, and its column says to follow".into())
+    hold(!follows, || "it was started although its upstream was skipped and its column skips with upstreams".into())
 }

@@ -1,19 +1,21 @@
-//! A provider that is down is left alone, and one that fails is taken down.
+//! Checks that a provider that is down gets no calls except probes, and that a provider that fails goes
+//! down.
 //!
-//! Five counted failures in a row and no success for a second take a provider and model down, and nothing
-//! less does. While it is down, nothing goes out but one probe at a time, and none before its pause is over.
-//! An answer to the probe brings it back. After five failures in a row, before the second is over, calls go
-//! out a tenth of it apart. Nothing goes out any more once it is unavailable.
+//! A provider and model goes down after five counted failures in a row without a success for a second, and
+//! not before. While it is down, it gets one probe at a time, and none before its pause is over. A response
+//! to the probe ends the outage. After five failures in a row, before the second is over, calls start at
+//! least a tenth of a second apart. No call starts while it is unavailable.
 //!
-//! A call that was out before the latest of these changes counts for nothing, but its success makes the next
-//! probe due.
+//! A call that started before the latest of these changes has no effect, except that its success makes the
+//! next probe due.
 //!
-//! No task pays for an outage: a try ends as failed only with a failure that was the call's own. That is one
-//! in a streak of less than five which an answer has ended, be it while the call was out again, or of a task
-//! that has failed three probes or short streaks like that.
+//! No task fails because of an outage. An attempt ends as failed only with a failure that was its own. That
+//! is a failure in a streak of less than five which a response has ended, also if the call was being made
+//! again at the time. A task whose calls failed three times, as a probe or in a streak of five that a
+//! response ended before the model went down, also has failures of its own.
 //!
-//! A column that names several models calls each only while all before it are down, unavailable, or have
-//! answered nothing but rate limits for half a minute.
+//! A column that names several models calls each one only while every model before it is down, is
+//! unavailable, or has returned only rate limits for half a minute.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -32,60 +34,61 @@ use crate::request::event::{EventPlace, RequestEvent, RequestEventPayload};
 use crate::request::{ProviderModelId, ResourceId};
 use crate::time::{Duration, Instant};
 
-/// Failures in a row that take a provider down.
+/// The number of failures in a row after which a provider goes down.
 const FAILURES: u32 = 5;
-/// For so long nothing must have succeeded, too.
+/// The time without a success that is also required.
 const QUIET: Duration = Duration::from_secs(1);
-/// So far calls are apart until then.
+/// The least time between two calls until then.
 const APART: Duration = Duration::from_millis(100);
-/// A task that has failed so many probes or short streaks pays for its failures.
+/// A task with this many failures of that kind has failures of its own. See [`Failed::probes`].
 const CHARGED_PROBES: u32 = 3;
-/// So long rate limits are borne where there is a fallback.
+/// How long a model that has a fallback may return only rate limits.
 const FALLBACK_AFTER: Duration = Duration::from_secs(30);
 
-/// All providers and models that were named.
+/// The state of all known providers and models.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outages {
     owners: Map<ResourceId, ProviderModelId>,
     models: BTreeMap<ProviderModelId, ModelOutages>,
-    /// What the columns call, in order, that name several models.
+    /// By column with several models: the resources that it calls, in order.
     fallbacks: BTreeMap<ColumnId, Vec<ResourceId>>,
-    /// The model that must be said to be down next.
+    /// The model that must go down next.
     due: Option<ProviderModelId>,
-    /// How the calls of each execution of a task failed.
+    /// The failures of each execution of a task.
     failed: BTreeMap<Execution, Failed>,
-    /// What was noted of whose call ended last with a failure, before that.
-    recorded: Option<(ProviderModelId, Execution, Option<Failed>)>,
+    /// The model and execution of the latest call that ended, and the execution's failures before it.
+    latest_end: Option<(ProviderModelId, Execution, Option<Failed>)>,
 }
 
 /// The failures of one execution of a task.
 #[derive(Clone, Copy, Debug)]
 struct Failed {
-    /// Whom the latest call went to, in which epoch, and in which streak it failed.
+    /// The model of the latest failed call, the epoch, and the streak in which the call failed.
     model: ProviderModelId,
     epoch: u32,
     streak: u32,
-    /// How many of them were probes, or in a streak of five that an answer ended before the model was down.
+    /// How many of the failures were probes, or were in a streak of five that a response ended before the
+    /// model went down.
     probes: u32,
 }
 
 #[derive(Clone, Debug, Default)]
 struct ModelOutages {
     state: Availability,
-    /// Changes of the state.
+    /// The number of changes of the state.
     epoch: u32,
-    /// Streaks of less than five failures that an answer has ended.
+    /// The number of streaks of less than five failures that a response has ended.
     streaks: u32,
-    /// The calls that are out, each with the epoch of its grant.
+    /// The calls in flight, each with the epoch in which it was granted.
     out: BTreeMap<SlotKey, u32>,
     failures: u32,
     first_failure: Option<Instant>,
-    /// The latest failure, or the latest call that went out after five.
+    /// The latest failure, or the start of the latest call after five failures.
     last_failure: Instant,
     last_success: Option<Instant>,
-    /// The first rate limit since the last other answer.
+    /// The first rate limit since the last other response.
     limited_since: Option<Instant>,
-    /// The lease that was said to be a probe.
+    /// The lease of the probe that was announced.
     probe: Option<LeaseId>,
 }
 
@@ -96,7 +99,7 @@ enum Availability {
     Down {
         probe_at: Instant,
     },
-    /// Unavailable, and tried again then.
+    /// Unavailable. It is probed at `probe_at`, if there is one.
     Closed {
         probe_at: Option<Instant>,
     },
@@ -112,20 +115,20 @@ impl ModelOutages {
     fn acquired(&mut self, at: Instant, lease: LeaseId) -> CheckResult {
         match self.state {
             Availability::Closed { probe_at: None } => {
-                return Err(format!("{lease:?} goes out though its provider is unavailable"));
+                return Err(format!("{lease:?} starts although its provider is unavailable"));
             }
             Availability::Down { probe_at } | Availability::Closed { probe_at: Some(probe_at) } => {
                 hold(self.probe == Some(lease), || {
-                    format!("{lease:?} goes out to a provider that is down, as no probe")
+                    format!("{lease:?} starts although its provider is down, and it is not the probe")
                 })?;
-                hold(probe_at <= at, || format!("the probe {lease:?} goes out before {probe_at}"))?;
+                hold(probe_at <= at, || format!("the probe {lease:?} starts before {probe_at}"))?;
                 let probes = self.out.values().filter(|epoch| **epoch == self.epoch).count();
-                hold(probes == 0, || format!("the probe {lease:?} goes out beside another"))?;
+                hold(probes == 0, || format!("the probe {lease:?} starts beside another probe"))?;
             }
             Availability::Up if self.failures >= FAILURES => {
                 let next = self.last_failure + APART;
                 hold(next <= at, || {
-                    format!("{lease:?} goes out before {next}, after {} failures in a row", self.failures)
+                    format!("{lease:?} starts before {next}, after {} failures in a row", self.failures)
                 })?;
                 self.last_failure = at;
             }
@@ -135,7 +138,7 @@ impl ModelOutages {
         Ok(())
     }
 
-    /// Takes the end of a call in; answers whether the provider must be down now.
+    /// Records the end of a call. Returns whether the provider must go down now.
     fn completed(&mut self, at: Instant, lease: LeaseId, outcome: Outcome) -> bool {
         let is_current = self.out.remove(&lease.key) == Some(self.epoch);
         let is_failure = is_counted_failure(outcome);
@@ -159,8 +162,9 @@ impl ModelOutages {
                 is_current && is_failure
             }
             Availability::Down { .. } => {
-                let is_news = if is_current { is_local } else { outcome == Outcome::Success && self.probe.is_none() };
-                if is_news {
+                let makes_probe_due =
+                    if is_current { is_local } else { outcome == Outcome::Success && self.probe.is_none() };
+                if makes_probe_due {
                     self.state = Availability::Down { probe_at: at };
                 }
                 if is_current {
@@ -187,18 +191,18 @@ impl ModelOutages {
         }
     }
 
-    /// Whether columns with fallbacks call it at this instant.
+    /// Returns whether columns with fallbacks call the model at this instant.
     fn is_usable(&self, at: Instant) -> bool {
         self.state == Availability::Up && self.limited_since.is_none_or(|since| at < since + FALLBACK_AFTER)
     }
 
-    /// Whether a failure was the call's own.
-    fn stands(&self, failed: &Failed) -> bool {
+    /// Returns whether a failure was the call's own, rather than the provider's.
+    fn is_own_failure(&self, failed: &Failed) -> bool {
         let is_over = self.failures == 0 || failed.streak != self.streaks;
         self.state == Availability::Up && failed.epoch == self.epoch && is_over
     }
 
-    /// Whether it may be said to be down at this instant.
+    /// Returns whether the provider may go down at this instant.
     fn may_be_down(&self, at: Instant) -> bool {
         self.failures >= FAILURES && self.last_success.is_none_or(|success| at - success >= QUIET)
     }
@@ -214,14 +218,14 @@ impl Outages {
         self.fallbacks.insert(column, resources);
     }
 
-    /// Refuses a call to a model that comes after one which is of use.
-    fn is_in_order(&self, event: &RequestEvent, resource: ResourceId) -> CheckResult {
-        let column = event.correlation.and_then(|about| about.column);
+    /// Fails if the call goes to a model although an earlier model of its column is usable.
+    fn check_order(&self, event: &RequestEvent, resource: ResourceId) -> CheckResult {
+        let column = event.correlation.and_then(|correlation| correlation.column);
         let Some(list) = column.and_then(|column| self.fallbacks.get(&column)) else { return Ok(()) };
         let before = list.iter().take_while(|other| **other != resource);
         let mut models = before.filter_map(|other| self.models.get(self.owners.get(other)?));
         hold(!models.any(|model| model.is_usable(event.at)), || {
-            format!("a call goes out to {resource:?}, and a model that comes first is of use")
+            format!("a call of {resource:?} starts although an earlier model is usable")
         })
     }
 
@@ -230,24 +234,25 @@ impl Outages {
         match payload {
             RequestEventPayload::ProviderDown { probe_at, .. } => {
                 let is_due = self.due.take() == Some(id) || model.may_be_down(at);
-                hold(is_due, || format!("it is down after {} failures in a row", model.failures))?;
+                hold(is_due, || format!("it goes down after {} failures in a row", model.failures))?;
                 model.change(Availability::Down { probe_at });
             }
             RequestEventPayload::ProviderProbed { lease } => {
                 let is_probed =
                     matches!(model.state, Availability::Down { .. } | Availability::Closed { probe_at: Some(_) });
-                hold(is_probed, || "a probe of a provider that is up".into())?;
+                hold(is_probed, || "a probe of a provider that is not down".into())?;
                 model.probe = Some(lease);
             }
             RequestEventPayload::ProviderRecovered { .. } => model.change(Availability::Up),
             RequestEventPayload::ProviderUnavailable { probe_at, .. } => {
                 (self.due, model.limited_since) = (None, None);
                 model.change(Availability::Closed { probe_at });
-                if let Some((_, who, before)) = self.recorded.take_if(|(recorded, ..)| *recorded == id) {
-                    // It was this call that closed it, and it is asked for again as if it had not been made.
+                if let Some((_, ended, before)) = self.latest_end.take_if(|(latest_end, ..)| *latest_end == id) {
+                    // This call made the model unavailable. It will be requested again as if it had not been
+                    // made.
                     match before {
-                        Some(before) => drop(self.failed.insert(who, before)),
-                        None => drop(self.failed.remove(&who)),
+                        Some(before) => drop(self.failed.insert(ended, before)),
+                        None => drop(self.failed.remove(&ended)),
                     }
                 }
             }
@@ -258,39 +263,39 @@ impl Outages {
 }
 
 impl Outages {
-    /// Notes how a task's call ended, before the model takes it in.
+    /// Records how a task's call ended, before the model's state changes.
     fn record_end(&mut self, event: &RequestEvent, id: ProviderModelId, lease: LeaseId, outcome: Outcome) {
-        let (Some(about), Some(model)) = (event.correlation, self.models.get(&id)) else { return };
-        let who = execution(&about);
+        let (Some(correlation), Some(model)) = (event.correlation, self.models.get(&id)) else { return };
+        let ended = execution(&correlation);
         let Some(epoch) = model.out.get(&lease.key).copied() else { return };
         let is_fatal = matches!(outcome, Outcome::KeyRefused | Outcome::QuotaExhausted | Outcome::ModelNotFound);
         let is_refused = is_counted_failure(outcome) || outcome == Outcome::RateLimited;
         if is_fatal || is_refused && matches!(model.state, Availability::Closed { .. }) && epoch != model.epoch {
-            // It is asked for again as if it had not been made.
+            // It will be requested again as if it had not been made.
             return;
         }
         if !is_counted_failure(outcome) {
-            self.recorded = Some((id, who, self.failed.remove(&who)));
+            self.latest_end = Some((id, ended, self.failed.remove(&ended)));
             return;
         }
         let was_probe = epoch == model.epoch && model.state != Availability::Up;
-        let before = self.failed.get(&who).copied();
-        if before.is_some_and(|failed| failed.model == id && model.stands(&failed)) {
-            // An answer came while it was out again.
+        let before = self.failed.get(&ended).copied();
+        if before.is_some_and(|failed| failed.model == id && model.is_own_failure(&failed)) {
+            // A response arrived while the call was made again.
             return;
         }
         let probes = before.map_or(0, |failed| failed.probes) + u32::from(was_probe);
         let failed = Failed { model: id, epoch, streak: model.streaks, probes };
-        self.recorded = Some((id, who, self.failed.insert(who, failed)));
+        self.latest_end = Some((id, ended, self.failed.insert(ended, failed)));
     }
 
-    /// Refuses the end of a try with a failure that was the provider's.
-    fn is_own(&self, event: &SchedulerEvent) -> CheckResult {
+    /// Fails if an attempt ended with a failure that was the provider's.
+    fn check_own_failure(&self, event: &SchedulerEvent) -> CheckResult {
         let failed = self.failed.get(&execution(&event.correlation));
         let model = failed.and_then(|failed| self.models.get(&failed.model));
         let (Some(failed), Some(model)) = (failed, model) else { return Ok(()) };
-        let is_own = failed.probes >= CHARGED_PROBES || model.stands(failed);
-        hold(is_own, || format!("a try failed for what happened in an outage, or is not decided: {failed:?}"))
+        let is_own = failed.probes >= CHARGED_PROBES || model.is_own_failure(failed);
+        hold(is_own, || format!("an attempt failed because of an outage, or before that was decided: {failed:?}"))
     }
 }
 
@@ -299,15 +304,15 @@ impl Check for Outages {
 
     fn on_event(&mut self, _: &Rules, _: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
         let SchedulerEventPayload::TaskCompleted { outcome, .. } = event.payload else { return Ok(()) };
-        let verdict = match outcome {
+        let result = match outcome {
             Some(TaskOutcome::Retryable {
                 kind: RetryKind::Timeout | RetryKind::ServerError | RetryKind::Connection,
                 ..
-            }) => self.is_own(event),
+            }) => self.check_own_failure(event),
             _ => Ok(()),
         };
         self.failed.remove(&execution(&event.correlation));
-        verdict
+        result
     }
 
     fn on_request(&mut self, event: &RequestEvent) -> CheckResult {
@@ -316,10 +321,10 @@ impl Check for Outages {
             EventPlace::Resource(resource) => resource,
             EventPlace::Controller => return Ok(()),
         };
-        hold(self.due.is_none(), || format!("{:?} comes before it is said that its provider is down", event.payload))?;
+        hold(self.due.is_none(), || format!("{:?} comes before the event that its provider is down", event.payload))?;
         let Some(id) = self.owners.get(&resource).copied() else { return Ok(()) };
         if matches!(event.payload, RequestEventPayload::LeaseAcquired { .. }) {
-            self.is_in_order(event, resource)?;
+            self.check_order(event, resource)?;
         }
         if let RequestEventPayload::CallCompleted { lease, outcome, .. } = event.payload {
             self.record_end(event, id, lease, outcome);
@@ -327,7 +332,7 @@ impl Check for Outages {
         let Some(model) = self.models.get_mut(&id) else { return Ok(()) };
         match event.payload {
             RequestEventPayload::LeaseAcquired { lease, .. } => {
-                self.recorded = None;
+                self.latest_end = None;
                 model.acquired(event.at, lease)
             }
             RequestEventPayload::CallCompleted { lease, outcome, .. } => {
@@ -336,8 +341,9 @@ impl Check for Outages {
                     self.due = Some(id);
                 }
                 if model.epoch != before {
-                    let in_it = self.failed.values_mut().filter(|failed| failed.model == id && failed.epoch == before);
-                    in_it.for_each(|failed| failed.probes += 1);
+                    let affected =
+                        self.failed.values_mut().filter(|failed| failed.model == id && failed.epoch == before);
+                    affected.for_each(|failed| failed.probes += 1);
                 }
                 Ok(())
             }

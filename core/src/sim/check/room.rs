@@ -1,13 +1,15 @@
-//! No call waits while its model has room for it.
+//! Checks that no call waits while its model has room for it.
 //!
-//! A call may go out while no pause is in force, fewer calls of its resource are out than the limit, and
-//! fewer of its provider and model than the cap. Where all of that holds and nothing else is due, the
-//! resource has no waiter: whichever group it belongs to, and whatever waits for other models or domains.
+//! A call may start if no pause is in force, fewer calls of its resource are in flight than the limit, and
+//! fewer of its provider and model than the cap. If all of that holds and nothing else is due, the resource
+//! must have no waiter, whichever group a waiter belongs to and whatever waits for other models or domains.
 //!
-//! Three kinds of resource are not judged. A provider that is not healthy has a law of its own: `outages`.
-//! Where a worker has given its task resources back, its call needs those too, and what came later in the
-//! same group waits behind it. An algorithm that spaces calls in time keeps them apart by a rule of its own,
-//! and so does a rate that the provider states while it is used up.
+//! Three kinds of resource are not checked:
+//!
+//! - Resources of a provider that is not healthy. The law for them is in `outages`.
+//! - Resources with a waiter whose worker has given back its task resources. That call needs those resources
+//!   too, and later calls of the same group wait behind it.
+//! - Resources whose algorithm spaces calls in time, or whose provider states a rate that is used up.
 
 use alloc::format;
 
@@ -17,12 +19,13 @@ use crate::request::event::{EventPlace, RequestEvent, RequestEventPayload};
 use crate::request::{ProviderModelId, ResourceId};
 use crate::time::Instant;
 
-/// What keeps calls of one resource from going out, once everything that was due is done.
+/// What limits the calls of one resource, after everything that was due has been done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ResourceLimits {
     /// The resource.
     pub resource: ResourceId,
-    /// Its provider and model.
+    /// The provider and model of the resource.
     pub model: ProviderModelId,
     /// The cap of the provider and model over all domains.
     pub cap: u32,
@@ -30,15 +33,15 @@ pub struct ResourceLimits {
     pub limit: u32,
     /// The end of the cooldown in force.
     pub blocked_until: Option<Instant>,
-    /// Waiters whose workers have given their task resources back.
+    /// The number of waiters whose workers have given back their task resources.
     pub suspended: u32,
-    /// Whether its algorithm spaces calls in time, or the rate that its provider states is used up.
+    /// Whether the algorithm spaces calls in time, or the rate that the provider states is used up.
     pub is_spaced: bool,
-    /// Whether its provider and model is healthy, and no call of that is undecided.
+    /// Whether the provider and model is healthy, and none of its calls is undecided.
     pub is_up: bool,
 }
 
-/// How many calls are out and how many wait, by resource.
+/// The calls in flight and the waiters, by resource.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Room {
     in_flight: Map<ResourceId, u32>,
@@ -50,13 +53,13 @@ impl Room {
         self.in_flight.get(&resource).copied().unwrap_or(0)
     }
 
-    /// Nothing happens from `at` until time has passed.
+    /// Checks all resources at `at`. Nothing happens from then until time has passed.
     pub(super) fn check_quiescent(&self, at: Instant, all_limits: &[ResourceLimits]) -> CheckResult {
         for limits in all_limits {
             let waiters = self.waiters.get(&limits.resource).copied().unwrap_or(0);
-            let is_judged = limits.suspended == 0 && !limits.is_spaced && limits.is_up;
+            let is_checked = limits.suspended == 0 && !limits.is_spaced && limits.is_up;
             let is_paused = limits.blocked_until.is_some_and(|end| end > at);
-            if waiters == 0 || !is_judged || is_paused {
+            if waiters == 0 || !is_checked || is_paused {
                 continue;
             }
             let out = self.out(limits.resource);
@@ -66,7 +69,7 @@ impl Room {
             hold(!has_room, || {
                 let ResourceLimits { resource, limit, cap, .. } = limits;
                 format!(
-                    "{waiters} calls of resource {} wait while {out} of {limit} are out, and {out_of_model} of {cap} of its model",
+                    "{waiters} calls of resource {} wait while {out} of {limit} are in flight, and {out_of_model} of {cap} of its model",
                     resource.index()
                 )
             })?;

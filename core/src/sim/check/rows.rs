@@ -1,6 +1,9 @@
-//! Rows in = rows out + rows dropped + rows unmade, each dropped one with a counted reason. Only a run that
-//! stops leaves rows unmade. A row is dropped only when a task of it ends, failed or lost: a stop drops none,
-//! and neither does a provider that is unavailable.
+//! Checks that rows in = rows out + rows dropped + rows unmade, and that each dropped row has a counted
+//! reason.
+//!
+//! Only a run that stops leaves rows unmade. A row is dropped only when the pre-batch hook leaves it out, or
+//! when one of its tasks ends, failed or lost. A stop drops no row, and neither does an unavailable
+//! provider.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -12,31 +15,29 @@ use crate::map::Map;
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload, StopKind};
 use crate::pipeline::{DropReason, RunReport, StopReason, TaskOutcome};
 
-/// The rows that came in and went out.
+/// The counts of rows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Balance {
     rows_in: u64,
     rows_out: u64,
-    /// Rows that were told to be unmade.
+    /// Rows that events reported as unmade.
     rows_unmade: u64,
-    /// Rows that were told to be dropped.
+    /// Rows that events reported as dropped.
     rows_dropped: u64,
     /// The worker that ended last, if it failed or was lost.
     failed: Option<Execution>,
-    /// Rows of the row groups that are handed out and not answered.
-    handed_out: Map<u32, u64>,
+    /// By row group at its checkpoint: the number of its rows to be saved.
+    at_checkpoint: Map<u32, u64>,
 }
 
 impl Balance {
     fn balance(&self, rows_out: u64, rows_dropped: u64, rows_unmade: u64) -> CheckResult {
-        let Self { rows_in, rows_out: saved, rows_unmade: left, rows_dropped: dropped, .. } = *self;
-        hold(rows_dropped == dropped, || format!("{rows_dropped} rows are said to be dropped; {dropped} are"))?;
-        hold(rows_out == saved, || format!("{rows_out} rows are said to be saved; {saved} are"))?;
-        hold(rows_unmade == left, || format!("{rows_unmade} rows are said to be unmade; {left} are"))?;
+        let Self { rows_in, rows_out: saved, rows_unmade: unmade, rows_dropped: dropped, .. } = *self;
+        hold(rows_dropped == dropped, || format!("{rows_dropped} dropped rows are counted instead of {dropped}"))?;
+        hold(rows_out == saved, || format!("{rows_out} saved rows are counted instead of {saved}"))?;
+        hold(rows_unmade == unmade, || format!("{rows_unmade} unmade rows are counted instead of {unmade}"))?;
         hold(rows_in == rows_out + rows_dropped + rows_unmade, || {
-            format!(
-                "{rows_in} rows came in, {rows_out} went out, {rows_dropped} were dropped, {rows_unmade} are unmade"
-            )
+            format!("{rows_in} rows in, but {rows_out} rows out, {rows_dropped} dropped and {rows_unmade} unmade")
         })
     }
 }
@@ -62,7 +63,7 @@ impl Check for Balance {
             SchedulerEventPayload::NonRetryableDropped { reason, rows } => {
                 self.rows_dropped += u64::from(rows);
                 let is_due = reason == DropReason::PreBatch || self.failed == Some(execution(&event.correlation));
-                hold(is_due, || format!("{rows} rows are dropped ({reason:?}), and no task of them has failed"))?;
+                hold(is_due, || format!("{rows} rows are dropped ({reason:?}), but none of their tasks failed"))?;
             }
             SchedulerEventPayload::JobCompleted { stop, rows_out, rows_dropped, rows_unmade } => {
                 self.balance(rows_out, rows_dropped, rows_unmade)?;
@@ -77,10 +78,10 @@ impl Check for Balance {
     fn on_lifecycle_step(&mut self, _: &Rules, _: &OpenRowGroups, what: &LifecycleStep<'_>) -> CheckResult {
         match *what {
             LifecycleStep::Checkpoint(group) => {
-                self.handed_out.insert(group.row_group, group.live.len() as u64);
+                self.at_checkpoint.insert(group.row_group, group.live.len() as u64);
             }
             LifecycleStep::CheckpointAnswered { row_group, works } => {
-                let rows = self.handed_out.remove(&row_group).unwrap_or(0);
+                let rows = self.at_checkpoint.remove(&row_group).unwrap_or(0);
                 self.rows_out += if works { rows } else { 0 };
             }
             _ => {}
@@ -91,10 +92,10 @@ impl Check for Balance {
     fn on_end(&mut self, rules: &Rules, report: &RunReport) -> CheckResult {
         self.balance(report.rows_out, report.rows_dropped, report.rows_unmade)?;
         let is_over = report.stop != StopReason::Completed || report.rows_not_started == 0;
-        hold(is_over, || format!("the run is complete, and {} rows are not started", report.rows_not_started))?;
+        hold(is_over, || format!("the run is completed, but {} rows are not started", report.rows_not_started))?;
         let reasons: u64 = report.dropped.iter().map(|count| count.rows).sum();
         let dropped = report.rows_dropped;
-        hold(reasons == dropped, || format!("{dropped} rows were dropped, {reasons} of them with a reason"))?;
+        hold(reasons == dropped, || format!("{dropped} rows were dropped, but the counted reasons sum to {reasons}"))?;
         let config = &rules.config;
         let done = config.done_row_groups.iter().copied().collect::<BTreeSet<u32>>();
         let resumed: u64 = done.into_iter().map(|row_group| u64::from(rules.rows_of(row_group))).sum();
@@ -105,6 +106,6 @@ impl Check for Balance {
         let resumed = resumed + kept as u64;
         let all = resumed + self.rows_in + report.rows_not_started;
         let rows = rules.config.rows;
-        hold(all == rows, || format!("{rows} rows were to be made; {all} are accounted for"))
+        hold(all == rows, || format!("the run has {rows} rows, but {all} are accounted for"))
     }
 }

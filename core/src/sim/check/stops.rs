@@ -1,6 +1,8 @@
-//! After a stop nothing starts: no row group, no task and no call; once a run is wound down, no row group.
-//! Whatever is under way ends, hooks that were asked for included. A stop is told before the end, and for the
-//! same reason.
+//! Checks that nothing starts after a stop: no row group, no task and no call. After a wind-down no row
+//! group starts.
+//!
+//! Work in progress ends normally, including the configured hooks. A stop is emitted before the end of the
+//! run, with the same reason.
 
 use alloc::format;
 
@@ -10,13 +12,13 @@ use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload, StopKind};
 use crate::request::event::{RequestEvent, RequestEventPayload};
 use crate::time::Instant;
 
-/// Whether the run is stopping.
+/// Whether the run is stopping, and why.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stops {
     because: Option<&'static str>,
-    /// The first instant at which it was to stop.
+    /// The first instant at which the run was stopping.
     since: Option<Instant>,
-    /// Whether all calls are the run's.
+    /// Whether all calls are made by the run.
     calls_alone: bool,
     emitted: Option<StopKind>,
     winds_down: bool,
@@ -42,10 +44,10 @@ impl Check for Stops {
     fn on_event(&mut self, _: &Rules, _: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
         match event.payload {
             SchedulerEventPayload::JobStopping { stop, .. } => {
-                // A run that is wound down goes on with what it has admitted.
+                // A run that is wound down continues with the row groups that it has admitted.
                 self.winds_down = stop == StopKind::WoundDown;
                 if !self.winds_down {
-                    self.stop("a stop was told");
+                    self.stop("a stop was emitted");
                 }
                 if self.because.is_some() {
                     self.since.get_or_insert(event.at);
@@ -54,14 +56,14 @@ impl Check for Stops {
             }
             SchedulerEventPayload::JobCompleted { stop, .. } => {
                 let emitted = self.emitted.unwrap_or(StopKind::Completed);
-                hold(stop == emitted, || format!("it ended as {stop:?}, and was told to stop as {emitted:?}"))?;
+                hold(stop == emitted, || format!("it ended as {stop:?}, but the emitted stop was {emitted:?}"))?;
             }
             SchedulerEventPayload::EarlyShutdown { .. } => self.stop("an early shutdown"),
             SchedulerEventPayload::HookFailed { .. } => self.stop("a hook failed"),
-            SchedulerEventPayload::TaskCompleted { outcome: None, .. } => self.stop("a bug was met"),
+            SchedulerEventPayload::TaskCompleted { outcome: None, .. } => self.stop("a task panicked"),
             SchedulerEventPayload::QueueDrained { discarded: 1.. } => self.stop("a stop emptied the queue"),
             SchedulerEventPayload::RowGroupAdmitted { .. } if self.winds_down => {
-                return Err(format!("{:?} though the run is wound down", event.payload.kind()));
+                return Err(format!("{:?} although the run is wound down", event.payload.kind()));
             }
             SchedulerEventPayload::RowGroupAdmitted { .. }
             | SchedulerEventPayload::ReadyEnqueued { .. }

@@ -1,4 +1,4 @@
-//! No event is missing, time never runs backwards, nothing comes after the end.
+//! Checks that no event is missing, that time never runs backwards, and that no event follows the end.
 
 use alloc::format;
 
@@ -9,7 +9,7 @@ use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::request::event::RequestEvent;
 use crate::time::Instant;
 
-/// How far each stream is.
+/// The positions of both streams.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stream {
     scheduler: StreamPosition,
@@ -18,7 +18,7 @@ pub(super) struct Stream {
     completed: bool,
 }
 
-/// The next number of a stream, and its latest instant.
+/// The next sequence number of a stream, and its latest instant.
 #[derive(Clone, Copy, Debug, Default)]
 struct StreamPosition {
     next: u64,
@@ -28,8 +28,8 @@ struct StreamPosition {
 impl StreamPosition {
     fn advance(&mut self, sequence: u64, at: Instant) -> CheckResult {
         let Self { next, latest } = *self;
-        hold(sequence == next, || format!("event {sequence} came where {next} was due"))?;
-        hold(at >= latest, || format!("event {sequence} is older than the one before it, of {latest}"))?;
+        hold(sequence == next, || format!("event {sequence} came instead of event {next}"))?;
+        hold(at >= latest, || format!("event {sequence} is older than the event before it, at {latest}"))?;
         *self = Self { next: next + 1, latest: at };
         Ok(())
     }
@@ -57,6 +57,6 @@ impl Check for Stream {
     }
 
     fn on_end(&mut self, _: &Rules, _: &RunReport) -> CheckResult {
-        hold(self.completed, || "the run is over, and no event said so".into())
+        hold(self.completed, || "the run ended without a completion event".into())
     }
 }

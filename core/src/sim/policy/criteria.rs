@@ -1,4 +1,4 @@
-//! The verdicts: each criterion's figure, held against its threshold.
+//! The results of the criteria: each criterion's figure, compared with its threshold.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -9,15 +9,15 @@ use crate::observe::GroupService;
 use crate::pipeline::event::StopKind;
 use crate::time::Duration;
 
-/// What the verdicts are made from.
-pub(super) struct Evidence<'a> {
-    /// A report without its verdicts.
+/// The input of the criteria.
+pub(super) struct CriteriaInput<'a> {
+    /// A report without its results.
     pub(super) report: &'a PolicyReport,
-    /// The most workers that there were at once.
+    /// The most workers that ran at the same time.
     pub(super) most_workers: u32,
 }
 
-impl Evidence<'_> {
+impl CriteriaInput<'_> {
     pub(super) fn results(&self) -> Vec<CriterionResult> {
         [
             self.run(),
@@ -65,7 +65,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// The group whose starvation is the largest part of what it may be.
+    /// Reports the group whose longest starvation is the largest fraction of its threshold.
     fn starvation(&self) -> CriterionResult {
         let worst = self.worst(|group| (group.longest_starved_ns, self.longest_starvation(group)));
         let most = worst.map_or(0, |group| self.longest_starvation(group));
@@ -74,8 +74,9 @@ impl Evidence<'_> {
         result(Criterion::Starvation, Judgement::good_if(found <= most), worst, nanos(found), threshold)
     }
 
-    /// Task lengths, and a round: the turns that the others' weights give them for one of the group, as many
-    /// at once as there were workers.
+    /// Returns the threshold of a group's starvation: task lengths for the threshold and for one round of
+    /// turns. A round is the number of tasks of the other groups that their weights allow for one task of
+    /// the group, divided by the number of workers.
     fn longest_starvation(&self, group: &GroupService) -> u64 {
         let all: u64 = self.report.groups.iter().map(|group| group.weight_permille).sum();
         let others = all.saturating_sub(group.weight_permille);
@@ -98,7 +99,7 @@ impl Evidence<'_> {
         result(Criterion::Borrowing, Judgement::good_if(used >= u64::from(least) * 10), None, found, threshold)
     }
 
-    /// The group whose time above its fair share is the largest part of what it may be.
+    /// Reports the group whose longest time above its fair share is the largest fraction of its threshold.
     fn repayment(&self) -> CriterionResult {
         let most = |group: &GroupService| tasks_of(group, self.report.thresholds.repayment_tasks);
         let worst = self.worst(|group| (group.longest_overdrawn_ns, most(group)));
@@ -122,7 +123,7 @@ impl Evidence<'_> {
         )
     }
 
-    /// The group with the largest figure, measured by the most that it may be.
+    /// Returns the group whose figure is the largest fraction of its threshold.
     fn worst(&self, figure: impl Fn(&GroupService) -> (u64, u64)) -> Option<&GroupService> {
         let part = |group: &&GroupService| {
             let (found, most) = figure(group);
@@ -146,7 +147,7 @@ fn result(
     CriterionResult { criterion, judgement, group: group.map(|group| group.group.clone()), found, threshold }
 }
 
-/// What a group received of what it was entitled to, in thousandths.
+/// Returns what a group received, in thousandths of what it was entitled to.
 pub(super) fn permille(group: &GroupService) -> Option<u64> {
     let service = (group.received_slot_ns * 1_000).checked_div(group.entitled_slot_ns)?;
     Some(u64::try_from(service).unwrap_or(u64::MAX))
@@ -160,7 +161,7 @@ pub(super) fn nanos(nanos: u64) -> String {
     Duration::from_nanos(nanos).to_string()
 }
 
-/// Slot-nanoseconds as the time of one slot.
+/// Formats slot-nanoseconds as the time of one slot.
 pub(super) fn slot_time(slot_ns: u128) -> String {
     nanos(u64::try_from(slot_ns).unwrap_or(u64::MAX))
 }

@@ -1,28 +1,32 @@
-//! How well a task policy did: a simulated run, judged by criteria with stated thresholds.
+//! Judges a task policy by criteria with stated thresholds, from a simulated run.
 //!
-//! A policy that serves one group only, or never lends a free slot, still completes its run and breaks no
-//! law. A [`PolicyReport`] shows the difference:
+//! A policy that serves only one group, or that never lends a free slot, still completes its run and breaks
+//! no law. A [`PolicyReport`] shows the difference:
 //!
-//! | criterion | figure | default threshold |
-//! | --- | --- | --- |
-//! | [`Run`](Criterion::Run) | how the run ended, and the first law that was broken | completed, none |
-//! | [`Progress`](Criterion::Progress) | tasks started against the policy, because nothing ran | none |
-//! | [`Service`](Criterion::Service) | slots received, of the fair share, while the group was backlogged and another one competed | at least 75 % |
-//! | [`Starvation`](Criterion::Starvation) | longest time that a group had ready tasks and no worker, while others had workers | two tasks and one round of turns |
-//! | [`Borrowing`](Criterion::Borrowing) | slots used, of those that the groups could borrow | at least 50 % |
-//! | [`Repayment`](Criterion::Repayment) | longest time that a group held more than its fair share, while another waited below its own | two tasks |
-//! | [`WallTime`](Criterion::WallTime) | wall time | 110 % of the [lower bound](LowerBound), and one longest path |
+//! - [`Run`](Criterion::Run): how the run ended, and the first law that was broken. Default threshold:
+//!   completed, none.
+//! - [`Progress`](Criterion::Progress): tasks started against the policy because nothing ran. Default
+//!   threshold: none.
+//! - [`Service`](Criterion::Service): slots received, relative to the fair share, while the group was
+//!   backlogged and another group competed. Default threshold: at least 75 %.
+//! - [`Starvation`](Criterion::Starvation): longest time that a group had queued tasks and no worker, while
+//!   others had workers. Default threshold: two tasks and one round of turns.
+//! - [`Borrowing`](Criterion::Borrowing): slots used, relative to those that the groups could borrow.
+//!   Default threshold: at least 50 %.
+//! - [`Repayment`](Criterion::Repayment): longest time that a group held more than its fair share, while
+//!   another group waited below its own. Default threshold: two tasks.
+//! - [`WallTime`](Criterion::WallTime): wall time. Default threshold: 110 % of the [lower
+//!   bound](LowerBound), plus one longest path.
 //!
-//! *Tasks* are as long as the longest time that a worker held some of the group's resource: a policy cannot
-//! interrupt a worker. *One round* is how long it takes to start as many tasks of the other groups as their
-//! weights allow for one task of the group. What a fair share is, and what counts as borrowed, is defined
-//! with [`GroupService`].
+//! The length of a *task* is the longest time that a worker held some of the group's resource, because a
+//! policy cannot interrupt a worker. *One round* is the time to start as many tasks of the other groups as
+//! their weights allow for one task of the group. [`GroupService`] defines the fair share and borrowing.
 //!
 //! ```
 //! use tidegate_core::sim::policy::{Criterion, PolicyReport, two_groups};
 //! use tidegate_core::task::{Allowed, PolicyView, Refusal, StrictFair, TaskPolicy};
 //!
-//! /// Starts whatever comes first.
+//! /// Starts every task in order.
 //! struct NoPolicy;
 //!
 //! impl TaskPolicy for NoPolicy {
@@ -39,9 +43,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The thresholds fit scenarios whose tasks are short beside the run. A scenario in which tasks wait for a
-//! pressured model says little about a policy: [advice](Scenario::advisory) holds tasks back that the policy
-//! would start.
+//! The thresholds fit scenarios whose tasks are short relative to the run. A scenario in which tasks wait
+//! for a model under pressure says little about a policy, because [advice](Scenario::advisory) holds back
+//! tasks that the policy would start.
 
 mod criteria;
 mod table;
@@ -54,7 +58,7 @@ use alloc::vec::Vec;
 
 use serde::Serialize;
 
-use self::criteria::Evidence;
+use self::criteria::CriteriaInput;
 use super::scenario::{Scenario, ScenarioColumn, ScenarioError};
 use super::suite::idle::LowerBound;
 use super::world::World;
@@ -64,41 +68,43 @@ use crate::pipeline::event::StopKind;
 use crate::task::BoxedPolicy;
 use crate::time::Duration;
 
-/// What a policy's run is judged by.
+/// A criterion for a policy's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Criterion {
-    /// The run completes, and breaks no law.
+    /// The run completes and breaks no law.
     Run,
     /// The policy never refuses every queued task while nothing runs.
     Progress,
     /// Each group receives its fair share while it is backlogged and others compete.
     Service,
-    /// No group with ready tasks is without a worker for long, while others have workers.
+    /// No group with queued tasks is without a worker for long while others have workers.
     Starvation,
     /// Slots that a group leaves free are lent to others.
     Borrowing,
-    /// A group that holds more than its fair share gives it back when others wait.
+    /// A group that holds more than its fair share gives back the excess when others wait.
     Repayment,
     /// The run takes little longer than any scheduler would need.
     WallTime,
 }
 
-/// What a figure means for a criterion.
+/// The result of comparing a figure with its threshold.
+///
+/// Exhaustive on purpose: a reader must tell every judgement from a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Judgement {
-    /// It is within the threshold.
+    /// The figure is within the threshold.
     Good,
-    /// It is beyond the threshold.
+    /// The figure is beyond the threshold.
     Bad,
-    /// The scenario does not show it: no group could borrow, or none competed for long.
+    /// The scenario does not show it: no group could borrow, or no group competed for long.
     NotShown,
 }
 
 impl Judgement {
-    /// Whether the figure is beyond the threshold.
+    /// Returns whether the figure is beyond the threshold.
     #[must_use]
     pub fn is_bad(self) -> bool {
         self == Self::Bad
@@ -109,14 +115,15 @@ impl Judgement {
     }
 }
 
-/// A criterion, the figure that decided, and the threshold.
+/// The result of one criterion: the figure and the threshold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct CriterionResult {
     /// The criterion.
     pub criterion: Criterion,
-    /// What the figure means.
+    /// Whether the figure is within the threshold.
     pub judgement: Judgement,
-    /// The group with the worst figure, where the criterion is about groups.
+    /// The group with the worst figure, if the criterion is about groups.
     pub group: Option<String>,
     /// The figure, with its unit.
     pub found: String,
@@ -124,21 +131,21 @@ pub struct CriterionResult {
     pub threshold: String,
 }
 
-/// Where a good policy ends and a bad one begins. `..Thresholds::default()` fills in the rest.
+/// The thresholds between good and bad. `..Thresholds::default()` fills in the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Thresholds {
-    /// The least that a group receives of its fair share while it is backlogged and others compete, in
-    /// percent. 75.
+    /// The least share that a group receives of its fair share while it is backlogged and others compete, in
+    /// percent. Default: 75.
     pub service_percent: u32,
-    /// Groups for which that lasted no longer than so many task lengths are not judged by it. 4.
+    /// A group is judged by that only if the time was longer than this number of task lengths. Default: 4.
     pub service_after_tasks: u32,
-    /// The longest starvation, in task lengths besides one round of turns. 2.
+    /// The longest starvation, in task lengths, in addition to one round of turns. Default: 2.
     pub starvation_tasks: u32,
-    /// The least that is used of what groups could borrow, in percent. 50.
+    /// The least share that is used of what groups could borrow, in percent. Default: 50.
     pub borrowing_percent: u32,
-    /// The longest time above the fair share while others wait, in task lengths. 2.
+    /// The longest time above the fair share while others wait, in task lengths. Default: 2.
     pub repayment_tasks: u32,
-    /// The longest wall time besides one longest path, in percent of the lower bound. 110.
+    /// The longest wall time, in percent of the lower bound, in addition to one longest path. Default: 110.
     pub wall_percent: u32,
 }
 
@@ -155,43 +162,44 @@ impl Default for Thresholds {
     }
 }
 
-/// What a task policy came to in a scenario. [`Display`](core::fmt::Display) prints it as two tables.
+/// The results of a task policy in a scenario. [`Display`](core::fmt::Display) prints them as two tables.
 ///
 /// See the [module documentation](self) for the criteria.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct PolicyReport {
-    /// The scenario's name.
+    /// The name of the scenario.
     pub scenario: String,
     /// How the run ended.
     pub stop: StopKind,
-    /// The law that was broken first, if one was.
+    /// The first law that was broken, if any.
     pub violation: Option<String>,
-    /// From the start of the run to its end.
+    /// The time from the start of the run to its end.
     pub wall_ns: u64,
-    /// The least that any scheduler needs.
+    /// The least time that any scheduler needs.
     pub lower_bound_ns: u64,
-    /// What that is set by.
+    /// The part of the scenario that sets the lower bound.
     pub lower_bound_set_by: String,
-    /// What one row takes if it waits for nothing.
+    /// The time that one row takes if it waits for nothing.
     pub path_ns: u64,
-    /// Tasks that were started against the policy, because nothing ran.
+    /// The number of tasks that were started against the policy because nothing ran.
     pub liveness_overrides: u64,
     /// The groups, in the order of the plan.
     pub groups: Vec<GroupService>,
     /// The thresholds.
     pub thresholds: Thresholds,
-    /// One verdict for each criterion.
+    /// One result for each criterion.
     pub results: Vec<CriterionResult>,
 }
 
-/// Why a run cannot be judged.
+/// The reason why a run cannot be judged.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyReportError {
-    /// The run goes on.
+    /// The run has not ended.
     #[error("the run has not ended; call `World::step` until it returns `false`")]
     Running,
-    /// What the groups got was not accounted for.
+    /// The world has no account of the service of its groups.
     #[error("the world has no account of its groups; make it with `World::with_policy` or `World::judged`")]
     NoAccount,
     /// The scenario cannot run.
@@ -200,15 +208,15 @@ pub enum PolicyReportError {
 }
 
 impl PolicyReport {
-    /// Runs a scenario under `policy` to its end, and judges it by the default thresholds.
+    /// Runs a scenario under `policy` to its end, and judges the policy by the default thresholds.
     pub fn run(scenario: &Scenario, seed: u64, policy: BoxedPolicy) -> Result<Self, PolicyReportError> {
         let mut world = World::with_policy(scenario, seed, policy)?;
         while world.step() {}
         Self::of(scenario, &world, Thresholds::default())
     }
 
-    /// Judges a world of `scenario` that has come to its end, made with [`World::with_policy`] or
-    /// [`World::judged`].
+    /// Judges the policy of a world of `scenario` that has ended. The world is created with
+    /// [`World::with_policy`] or [`World::judged`].
     pub fn of(scenario: &Scenario, world: &World, thresholds: Thresholds) -> Result<Self, PolicyReportError> {
         let bound = LowerBound::of(scenario)?;
         let service = world.service().ok_or(PolicyReportError::NoAccount)?;
@@ -227,17 +235,17 @@ impl PolicyReport {
             thresholds,
             results: Vec::new(),
         };
-        this.results = Evidence { report: &this, most_workers: figures.maxima.workers }.results();
+        this.results = CriteriaInput { report: &this, most_workers: figures.maxima.workers }.results();
         Ok(this)
     }
 
-    /// Whether no criterion is judged bad.
+    /// Returns whether no criterion is judged bad.
     #[must_use]
     pub fn is_good(&self) -> bool {
         !self.results.iter().any(|result| result.judgement.is_bad())
     }
 
-    /// What a criterion's figure means.
+    /// Returns the judgement of a criterion.
     #[must_use]
     pub fn judgement(&self, criterion: Criterion) -> Judgement {
         let result = self.results.iter().find(|result| result.criterion == criterion);
@@ -245,12 +253,12 @@ impl PolicyReport {
     }
 }
 
-/// A scenario to try a task policy in: two groups of equal weight share eight slots of `gpu`, and each may
-/// hold four while the other presses.
+/// Returns a scenario for comparing task policies. Two groups of equal weight share eight slots of `gpu`,
+/// and each may hold four while the other one competes.
 ///
 /// `long` has 96 tasks of 60 ms, which are ready at once. `short` has 384 tasks of 20 ms, which are ready
-/// after 240 ms. So first one group could borrow what the other leaves, then both compete, and at the end one
-/// could borrow again.
+/// after 240 ms. At first one group could borrow what the other one leaves. Then both compete, and at the
+/// end one could borrow again.
 #[must_use]
 pub fn two_groups() -> Scenario {
     let rows = 96;

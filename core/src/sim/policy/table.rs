@@ -1,4 +1,4 @@
-//! A report for a terminal: the verdict in a line, the groups, and the criteria.
+//! The `Display` of a report: the verdict in one line, a table of the groups, and a table of the criteria.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;

@@ -6,25 +6,26 @@ use crate::task::{
     Allowed, BoundedBorrow, BoundedBorrowConfig, DenialReason, PolicyView, Refusal, StrictFair, TaskPolicy,
 };
 
-/// No group ever holds more than its share, whether or not another one wants the rest.
+/// A policy under which no group ever holds more than its share, whether or not another group needs the
+/// rest.
 struct NeverBorrows;
 
 impl TaskPolicy for NeverBorrows {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
         let is_within = |(resource, amount)| {
-            // Alone, a group is measured against one of equal weight: half.
+            // Without competitors, the share is computed against one group of equal weight: half.
             view.held(resource) + amount <= view.limit(resource).div_ceil(2)
         };
         if view.demands().all(is_within) { Ok(Allowed::unlimited()) } else { Err(DenialReason::Policy.into()) }
     }
 }
 
-/// Serves the group that came first, as long as it has anything to do.
+/// A policy that serves only the group that holds `gpu` first, as long as that group has work.
 struct OneGroupOnly;
 
 impl TaskPolicy for OneGroupOnly {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
-        let (gpu, _) = view.demands().last().expect("a task asks for something");
+        let (gpu, _) = view.demands().last().expect("a task needs at least one resource");
         let others_hold = view.leased(gpu) > view.held(gpu) && view.resource_name(gpu) == "gpu";
         if others_hold { Err(DenialReason::Policy.into()) } else { Ok(Allowed::unlimited()) }
     }
@@ -52,7 +53,7 @@ fn bounded_borrowing_is_judged_good_by_every_criterion() {
 }
 
 #[test]
-fn a_policy_that_never_lends_completes_and_is_judged_bad() {
+fn a_policy_that_never_lets_groups_borrow_completes_and_is_judged_bad() {
     let report = report(NeverBorrows);
     assert_eq!((report.stop, &report.violation), (StopKind::Completed, &None));
     assert_eq!(bad(&report), [Criterion::Borrowing, Criterion::WallTime]);
@@ -67,30 +68,30 @@ fn a_policy_that_serves_one_group_completes_and_is_judged_bad() {
 }
 
 #[test]
-fn a_world_without_an_account_of_its_groups_and_one_that_goes_on_are_refused() {
+fn a_world_without_an_account_of_its_groups_and_a_running_world_are_rejected() {
     let of = |world: &World| PolicyReport::of(&two_groups(), world, Thresholds::default()).err();
-    let accounted = World::accounted(&two_groups(), 1).expect("it runs");
+    let accounted = World::accounted(&two_groups(), 1).expect("a valid scenario");
     assert_eq!(of(&accounted), Some(PolicyReportError::NoAccount));
-    let mut judged = World::judged(&two_groups(), 1).expect("it runs");
+    let mut judged = World::judged(&two_groups(), 1).expect("a valid scenario");
     assert_eq!(of(&judged), Some(PolicyReportError::Running));
     while judged.step() {}
     assert_eq!(of(&judged), None);
 }
 
 #[test]
-fn a_weight_counts_from_the_start_and_from_when_it_is_changed() {
+fn a_weight_applies_from_the_start_and_from_the_instant_of_its_change() {
     use crate::sim::scenario::{Change, Intervention};
     let service = |scenario: &Scenario| {
-        let mut world = World::judged(scenario, 1).expect("it runs");
+        let mut world = World::judged(scenario, 1).expect("a valid scenario");
         while world.step() {}
-        world.service().expect("it is accounted for").groups.swap_remove(0)
+        world.service().expect("the world has an account").groups.swap_remove(0)
     };
     let mut heavy = two_groups();
     heavy.columns[0].weight = 3.0;
     let what = Intervention::Weight { column: "long".to_string(), weight: 3.0 };
     let changed = Scenario { changes: [Change { at: Duration::ZERO, what }].into(), ..two_groups() };
     let [light, heavy, changed] = [&two_groups(), &heavy, &changed].map(service);
-    // Half of eight slots, against three quarters of them.
+    // Half of the eight slots, compared to three quarters of them.
     let slots = |group: &GroupService| group.entitled_slot_ns / u128::from(group.contended_ns);
     assert_eq!((slots(&light), slots(&heavy), slots(&changed)), (4, 6, 6));
 }
@@ -107,7 +108,7 @@ fn a_report_prints_its_groups_and_its_criteria_as_tables() {
 }
 
 #[test]
-fn the_guide_shows_a_report_as_it_is() {
-    let guide = include_str!("../../../../docs/testing-policies.md");
+fn the_guide_shows_an_actual_report() {
+    let guide = include_str!("../../../docs/testing-policies.md");
     assert!(guide.contains(&report(NeverBorrows).to_string()), "{}", report(NeverBorrows));
 }

@@ -1,4 +1,4 @@
-//! Capacity schedules: how many calls a provider can serve at once, as time goes by.
+//! Capacity schedules: how many calls a provider can serve at once, over time.
 
 use alloc::vec::Vec;
 
@@ -11,64 +11,68 @@ use crate::millis;
 use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
 
-/// The most steps one schedule may have.
-const MOST_STEPS: usize = 10_000;
+/// The highest number of steps in a schedule.
+const MAX_STEPS: usize = 10_000;
 
-/// A provider's concurrency capacity over time. Times count from [`Instant::ZERO`], except where said.
+/// A provider's capacity over time. Times count from [`Instant::ZERO`], except for [`Capacity::WarmUp`].
 ///
 /// In a file: `{ shape = "warm_up", slots = 8, warm_up_ms = 20000 }`.
+///
+/// Exhaustive on purpose: a program that describes a provider must describe every capacity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "shape", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Capacity {
-    /// A fixed cap.
+    /// A fixed capacity.
     Constant {
-        /// Calls at once, 0 to 1000000.
+        /// The capacity, 0 to 1000000.
         slots: u32,
     },
-    /// A cold server: one slot until its first request has come, then
-    /// `1 + floor((slots - 1) x elapsed / warm_up)`, elapsed counted from that request, refused or not.
+    /// A cold server: one slot until its first request, then `1 + floor((slots - 1) x elapsed / warm_up)`.
+    /// `elapsed` counts from that request, whatever its response.
     WarmUp {
-        /// Calls at once when warm, 1 to 1000000.
+        /// The capacity when warm, 1 to 1000000.
         slots: u32,
-        /// How long the server takes to warm, up to 365 days.
+        /// How long the server takes to warm up, up to 365 days.
         #[serde(rename = "warm_up_ms", with = "millis")]
         warm_up: Duration,
     },
     /// Sudden changes, down or up.
     Steps {
-        /// Calls at once before the first step, 0 to 1000000.
+        /// The capacity before the first step, 0 to 1000000.
         slots: u32,
-        /// At most 10000 changes, in strictly ascending order of time.
+        /// The changes, at most 10000, in strictly ascending order of time.
         steps: Vec<Step>,
     },
-    /// A slow linear move from one capacity to another.
+    /// A slow linear change from one capacity to another.
     Drift {
-        /// Calls at once at the start, 0 to 1000000.
+        /// The capacity at the start, 0 to 1000000.
         from: u32,
-        /// Calls at once at the end, 0 to 1000000.
+        /// The capacity at the end, 0 to 1000000.
         to: u32,
-        /// How long the way takes, more than 0 and up to 365 days.
+        /// How long the change takes, above 0 and up to 365 days.
         #[serde(rename = "over_ms", with = "millis")]
         over: Duration,
-        /// Turns back at each end, for ever, instead of staying at `to`.
+        /// Whether the capacity returns to `from` in the same time and repeats this for ever, instead of
+        /// staying at `to`. Default no.
         #[serde(default)]
         back_and_forth: bool,
     },
 }
 
-/// One sudden change of capacity.
+/// A sudden change of capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// When, counted from [`Instant::ZERO`].
+    /// When the capacity changes, counted from [`Instant::ZERO`].
     #[serde(rename = "at_ms", with = "millis")]
     pub at: Duration,
-    /// Calls at once from then on, 0 to 1000000.
+    /// The capacity from then on, 0 to 1000000.
     pub slots: u32,
 }
 
 impl Capacity {
-    /// Refuses values outside their ranges; the error's path is that of a file, such as `steps[2].at_ms`.
+    /// Returns an error for the first value that is out of range, with its path in a file, such as
+    /// `steps[2].at_ms`.
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         match self {
             Self::Constant { slots } => require_slots("slots", *slots),
@@ -90,7 +94,8 @@ impl Capacity {
         }
     }
 
-    /// The level at `now`; `first_request` is when the provider was first called. O(log steps).
+    /// Returns the capacity at `now`. `first_request` is when the provider's first call arrived. O(log
+    /// steps).
     pub(super) fn level(&self, now: Instant, first_request: Option<Instant>) -> Level {
         match self {
             Self::Constant { slots } => Level::forever(*slots),
@@ -110,7 +115,7 @@ impl Capacity {
 }
 
 fn validate_steps(steps: &[Step]) -> Result<(), ConfigError> {
-    require(steps.len() <= MOST_STEPS, "steps", steps.len(), "at most 10000 steps")?;
+    require(steps.len() <= MAX_STEPS, "steps", steps.len(), "at most 10000 steps")?;
     let mut previous = None;
     for (nth, step) in steps.iter().enumerate() {
         let in_step = inside_item("steps", nth);
@@ -123,12 +128,14 @@ fn validate_steps(steps: &[Step]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// A drift that turns at each end: leg `n` starts at `n x over`, odd legs go back.
+/// Returns the level of a drift that turns at each end. Leg `n` starts at `n x over`. Odd legs go from `to`
+/// to `from`.
 fn there_and_back(from: u32, to: u32, over: Duration, now: Instant) -> Level {
     let over_ns = over.as_nanos().max(1);
     let leg = now.as_nanos() / over_ns;
     let start = Instant::from_nanos(leg * over_ns);
     let (from, to) = if leg.is_multiple_of(2) { (from, to) } else { (to, from) };
-    // A level way never changes; any other one steps at the end of the leg at the latest.
+    // `Level::ramp` gives no next change if `from` equals `to`, and one at the end of the leg at the latest
+    // otherwise.
     Level::ramp(from, to, start, over, now)
 }

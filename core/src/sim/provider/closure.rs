@@ -1,4 +1,4 @@
-//! Closures: for a time a provider refuses every call, whatever it is, and says why.
+//! Closures: times in which a provider rejects every call for a stated reason.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,27 +9,27 @@ use crate::millis;
 use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
 
-/// The most closures one provider may have.
-const MOST_CLOSURES: usize = 10_000;
+/// The highest number of closures of one provider.
+const MAX_CLOSURES: usize = 10_000;
 
-/// A time in which every call is refused: the key is revoked, the account is empty, the model is gone. Calls
-/// that were accepted before it end as promised.
+/// A time in which every call is rejected, because of the key, the account or the model. Calls accepted
+/// before it end normally.
 ///
 /// In a file: `{ starts_at_ms = 30000, lasts_ms = 5000, because = "key_refused" }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Closure {
-    /// When it starts, counted from [`Instant::ZERO`].
+    /// When the closure starts, counted from [`Instant::ZERO`].
     #[serde(rename = "starts_at_ms", with = "millis")]
     pub starts_at: Duration,
-    /// How long it lasts, above 0 \[for ever\].
+    /// How long the closure lasts, above 0 and up to 365 days. Default for ever.
     #[serde(rename = "lasts_ms", default, with = "millis::option", skip_serializing_if = "Option::is_none")]
     pub lasts: Option<Duration>,
-    /// Why.
+    /// Why calls are rejected.
     pub because: Rejection,
 }
 
-/// Why a provider refuses every call.
+/// Why a provider rejects every call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -38,12 +38,12 @@ pub enum Rejection {
     KeyRefused,
     /// The account is out of funds or quota.
     QuotaExhausted,
-    /// There is no such model.
+    /// The model does not exist.
     ModelNotFound,
 }
 
 impl Rejection {
-    /// The HTTP status of such an answer, as `OpenAI` gives it.
+    /// Returns the HTTP status of the response, as in `OpenAI`'s API.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
@@ -53,7 +53,7 @@ impl Rejection {
         }
     }
 
-    /// The code in its body.
+    /// Returns the error code in the body of the response, as in `OpenAI`'s API.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl Rejection {
         }
     }
 
-    /// What it means for admission.
+    /// Returns the outcome of such a call for request admission.
     #[must_use]
     pub const fn outcome(self) -> Outcome {
         match self {
@@ -91,9 +91,9 @@ impl Closure {
     }
 }
 
-/// Refuses closures that are out of range, out of order or overlapping.
+/// Returns an error for closures that are out of range, out of order or overlapping.
 pub(super) fn validate_all(closures: &[Closure]) -> Result<(), ConfigError> {
-    require(closures.len() <= MOST_CLOSURES, "closures", closures.len(), "at most 10000 closures")?;
+    require(closures.len() <= MAX_CLOSURES, "closures", closures.len(), "at most 10000 closures")?;
     let mut free_from = Some(Instant::ZERO);
     for (nth, closure) in closures.iter().enumerate() {
         let here = inside_item("closures", nth);
@@ -106,7 +106,8 @@ pub(super) fn validate_all(closures: &[Closure]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The closure that is on at `now`, and until when that stays so. `closures` are in order. O(log closures).
+/// Returns the closure in force at `now`, if any, and when that changes. `closures` are in order. O(log
+/// closures).
 pub(super) fn closed(closures: &[Closure], now: Instant) -> (Option<Rejection>, Option<Instant>) {
     let started = closures.partition_point(|closure| closure.start() <= now);
     let next_start = closures.get(started).map(Closure::start);

@@ -1,5 +1,4 @@
-//! Faults of single calls: a share of them fails, is refused, is never answered, or is answered with
-//! something that is no use.
+//! Faults of single calls: a share of calls fails, is refused, gets no answer, or gets an unusable answer.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,33 +9,36 @@ use crate::sim::latency::require_span;
 use crate::sim::rng::Rng;
 use crate::time::Duration;
 
-/// Faults that befall single calls, drawn from the seed. Only a call that would be served is drawn for, and
-/// it meets one of them at most, so the shares add up to 1 or less.
+/// Faults of single calls, drawn from the seed.
+///
+/// Faults affect only calls that would be served otherwise. A call has at most one fault, so the sum of the
+/// shares is at most 1.
 ///
 /// In a file: `{ error_share = 0.02, cut_share = 0.01 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Faults {
-    /// The share of calls that fail with `error_status`, 0 to 1 \[0\].
+    /// The share of calls that fail with `error_status`, 0 to 1. Default 0.
     pub error_share: f64,
-    /// The HTTP status of those, 500 to 599 \[500\].
+    /// The HTTP status of these failures, 500 to 599. Default 500.
     pub error_status: u16,
-    /// How long such a failure takes to be answered \[20 ms\].
+    /// The latency of such an error response, up to 365 days. Default 20 ms.
     #[serde(rename = "error_latency_ms", with = "millis")]
     pub error_latency: Duration,
-    /// The share of calls that are never answered, 0 to 1 \[0\].
+    /// The share of calls that are never answered, 0 to 1. Default 0.
     pub hang_share: f64,
-    /// When the provider hangs up on such a call, after its arrival \[60 s\].
+    /// How long after its arrival the provider closes the connection of such a call, up to 365 days. Default
+    /// 60 s.
     #[serde(rename = "hang_ms", with = "millis")]
     pub hang: Duration,
-    /// The share of calls whose connection breaks in the middle of the answer, 0 to 1 \[0\].
+    /// The share of calls whose connection breaks in the middle of the answer, 0 to 1. Default 0.
     pub cut_share: f64,
-    /// The share of calls whose answer is not what its headers say it is, 0 to 1 \[0\].
+    /// The share of calls whose answer is complete but cannot be parsed, 0 to 1. Default 0.
     pub malformed_share: f64,
-    /// The share of calls that are refused whatever the load, as those of a pool which others use, too, 0 to
-    /// 1 \[0\].
+    /// The share of calls that are refused with 429 at any load, 0 to 1. This models a pool that is shared
+    /// with other clients. Default 0.
     pub refused_share: f64,
-    /// What such a refusal says about when to come back, if anything, up to 365 days.
+    /// The Retry-After of such a refusal, up to 365 days. Default none.
     #[serde(rename = "retry_after_ms", skip_serializing_if = "Option::is_none", with = "millis::option")]
     pub retry_after: Option<Duration>,
 }
@@ -57,16 +59,18 @@ impl Default for Faults {
     }
 }
 
-/// What is wrong with an answer that was paid for.
+/// What is wrong with the answer to an accepted call.
+///
+/// Exhaustive on purpose: a mock server must carry out every flaw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flaw {
-    /// The connection breaks in the middle of it.
+    /// The connection breaks in the middle of the answer.
     Cut,
-    /// It comes whole and says nothing that can be read.
+    /// The answer is complete but cannot be parsed.
     Malformed,
 }
 
-/// The fault that one call meets.
+/// The fault of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Error { status: u16, latency: Duration },
@@ -97,9 +101,9 @@ impl Faults {
         self.retry_after.map_or(Ok(()), |span| require_span("retry_after_ms", span))
     }
 
-    /// The fault of one call, if it meets any. One draw.
+    /// Draws the fault of one call, or `None`. Takes exactly one draw.
     pub(super) fn draw(&self, draws: &mut Rng) -> Option<Fault> {
-        let mut left = draws.unit_f64();
+        let mut draw = draws.unit_f64();
         for (share, fault) in [
             (self.error_share, Fault::Error { status: self.error_status, latency: self.error_latency }),
             (self.hang_share, Fault::Hang { after: self.hang }),
@@ -107,10 +111,10 @@ impl Faults {
             (self.malformed_share, Fault::Flaw(Flaw::Malformed)),
             (self.refused_share, Fault::Refusal { retry_after: self.retry_after }),
         ] {
-            if left < share {
+            if draw < share {
                 return Some(fault);
             }
-            left -= share;
+            draw -= share;
         }
         None
     }

@@ -1,22 +1,22 @@
-//! Capacity as a step function of time, and the ramp that warm-up, drift and recovery share.
+//! Capacity as a step function of time, and the linear ramp that warm-up, drift and recovery share.
 
 use crate::time::{Duration, Instant};
 
-/// How many slots there are, and until when that is certain.
+/// A number of slots, and until when it is known not to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Level {
     pub(super) slots: u32,
-    /// Nothing changes before this; `None`: nothing is going to change by time alone.
+    /// The earliest possible change. `None` if time alone never changes the slots.
     pub(super) until: Option<Instant>,
 }
 
 impl Level {
-    /// `slots`, for good.
+    /// Creates a level that time never changes.
     pub(super) fn forever(slots: u32) -> Self {
         Self { slots, until: None }
     }
 
-    /// The same slots, certain for no longer than `bound`.
+    /// Moves the earliest possible change to `bound` if that is earlier.
     pub(super) fn at_most_until(self, bound: Option<Instant>) -> Self {
         let until = match (self.until, bound) {
             (Some(own), Some(bound)) => Some(own.min(bound)),
@@ -25,11 +25,11 @@ impl Level {
         Self { until, ..self }
     }
 
-    /// The level at `now` of a linear way from `from` at `start` to `to` at `start + span`.
+    /// Returns the level at `now` of a linear ramp from `from` at `start` to `to` at `start + span`.
     ///
-    /// `slots = from +- floor(|to - from| x elapsed / span)`, exact in integers, so each single slot opens or
-    /// closes at an instant of its own. The same equation as the limiter's start-up ramp, so that a matching
-    /// ramp matches.
+    /// The slots are `from +- floor(|to - from| x elapsed / span)` in exact integer arithmetic, so each slot
+    /// opens or closes at an instant of its own. The equation is that of the start-up ramp of limits, so a
+    /// ramp with the same settings follows the capacity exactly.
     pub(super) fn ramp(from: u32, to: u32, start: Instant, span: Duration, now: Instant) -> Self {
         let elapsed = now.saturating_duration_since(start);
         if elapsed >= span {
@@ -41,7 +41,7 @@ impl Level {
         }
         let (span, elapsed) = (u128::from(span.as_nanos()), u128::from(elapsed.as_nanos()));
         let moved = distance * elapsed / span;
-        // Both fit: `moved < distance <= u32::MAX`, and the next step falls at `span` or before.
+        // Both casts are in range: `moved < distance <= u32::MAX`, and the next step is at `span` or before.
         let next_step = Duration::from_nanos(((moved + 1) * span).div_ceil(distance) as u64);
         let moved = moved as u32;
         let slots = if to > from { from + moved } else { from - moved };

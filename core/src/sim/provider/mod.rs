@@ -1,7 +1,8 @@
-//! Mock providers: remote services that push back, as deterministic machines over injected time and a seed.
+//! Mock providers: simulated remote services with limited capacity, rate limits, outages and faults.
 //!
-//! Describe one as a [`ProviderSpec`], make it, and tell it about every call. It answers at once what will
-//! become of the call, and when:
+//! A [`MockProvider`] is a deterministic state machine. Time is passed to each method, and randomness comes
+//! from a seed. Describe the provider as a [`ProviderSpec`], create it, and report every call to it. It
+//! returns at once how the call will end, and when:
 //!
 //! ```
 //! use tidegate_core::sim::provider::{MockResponse, Capacity, MockProvider, ProviderSpec};
@@ -10,43 +11,48 @@
 //! let spec = ProviderSpec { capacity: Capacity::Constant { slots: 1 }, ..ProviderSpec::default() };
 //! let mut provider = MockProvider::new(&spec, 7)?;
 //!
-//! let MockResponse::Accept { finish_at } = provider.arrive(Instant::ZERO, 0) else { panic!("the only slot is free") };
+//! let MockResponse::Accept { finish_at } = provider.arrive(Instant::ZERO, 0) else {
+//!     panic!("the only slot is free")
+//! };
 //! assert_eq!(provider.arrive(Instant::ZERO, 0), MockResponse::Refuse { status: 429, retry_after: None });
 //! provider.finish(finish_at);
 //! assert!(matches!(provider.arrive(finish_at, 0), MockResponse::Accept { .. }));
 //! # Ok::<(), tidegate_core::error::ConfigError>(())
 //! ```
 //!
-//! The caller's side of the contract: call [`MockProvider::finish`] once for every [`MockResponse::Accept`] and
-//! [`MockResponse::Spoil`] (when the call ends, or when the client hangs up) and for no other answer. The provider
-//! arms no timer and reads no clock.
+//! The caller must call [`MockProvider::finish`] once for every [`MockResponse::Accept`] and
+//! [`MockResponse::Spoil`], when the call ends or the client disconnects, and for no other response. The
+//! provider sets no timer and reads no clock.
 //!
-//! A call passes the mechanisms in this order; the first that objects answers it, and costs it nothing
-//! elsewhere:
+//! A call passes these mechanisms in order. The first one that stops the call decides its response. A call
+//! that is stopped before it is accepted takes no slot and uses up no rate:
 //!
 //! ```text
-//! outage ──────▶ closure ──▶ capacity ───────────────▶ rates ─────────────▶ faults ──────▶ latency ──▶ accepted
-//! 5xx, silence   no key,     schedule less neighbour   requests per minute  5xx, silence   law x slow-down
-//!                no funds    429, or slow-down         tokens per minute    bad answers
-//!                                                      surges               429
+//! outage ────▶ closure ──▶ capacity ───────────────▶ rates ─────────────▶ faults ────▶ latency ──▶ accepted
+//! 5xx,         bad key,    schedule less neighbour   requests per minute  5xx,         law x slow-down
+//! no answer    no funds    429, or slow-down         tokens per minute    no answer,
+//!                                                    surges               bad answer,
+//!                                                                         429
 //! ```
 //!
-//! | a provider of this kind | is this spec |
+//! | kind of provider | spec |
 //! | --- | --- |
 //! | fixed concurrency cap | [`Capacity::Constant`] |
 //! | cold server | [`Capacity::WarmUp`] |
-//! | requests per minute, tokens per minute, also in fixed windows | [`ProviderSpec::requests`], [`ProviderSpec::tokens`] |
-//! | traffic that may not rise too fast | [`Surge`] |
-//! | latency knee, nothing refused (the vLLM shape) | [`Overload::SlowDown`] |
+//! | requests per minute, also in fixed windows | [`ProviderSpec::requests`] |
+//! | tokens per minute, also in fixed windows | [`ProviderSpec::tokens`] |
+//! | traffic must not grow too fast | [`Surge`] |
+//! | latency grows past a knee, nothing is refused (vLLM, for example) | [`Overload::SlowDown`] |
 //! | step change of capacity | [`Capacity::Steps`] |
 //! | noisy neighbour | [`Neighbour`] |
 //! | outage and recovery | [`Outage`] |
-//! | a revoked key, an empty account, a model that is gone | [`Closure`] |
+//! | a revoked key, an empty account, a removed model | [`Closure`] |
 //! | slow drift | [`Capacity::Drift`] |
-//! | a share of failures, of silence, of broken or senseless answers, of refusals at any load | [`Faults`] |
+//! | a share of calls fails, gets no answer or a bad one, or is refused at any load | [`Faults`] |
 //!
-//! Every call of every method costs O(1), or O(log n) in the steps and outages of the spec, and allocates
-//! nothing. No input panics: a `now` that runs backwards is clamped and counted, and arithmetic saturates.
+//! Every method except [`MockProvider::new`] costs O(1), or O(log n) in the steps, outages and closures of
+//! the spec, and allocates nothing. No input panics: a `now` that runs backwards is clamped and counted, and
+//! arithmetic saturates.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +62,7 @@ use self::level::Level;
 use self::outage::{OutageEffect, phase};
 use self::overload::SlotDecision;
 use self::rate::Meter;
-use self::surge::Guard;
+use self::surge::SurgeLimit;
 use super::latency::scaled;
 use super::rng::Rng;
 use crate::budget::{Correction, Dimension};
@@ -89,117 +95,122 @@ pub use self::rate::{Rate, RateLeft, RetryAfter};
 pub use self::spec::ProviderSpec;
 pub(in crate::sim) use self::spec::{inside, inside_item, require_slots, with_file_path};
 pub use self::surge::Surge;
-/// Why a [`ProviderSpec`] was refused: the field's path, its value, and what was expected.
+/// The error for an invalid [`ProviderSpec`]: the field's path, its value, and what was expected.
 pub use crate::error::ConfigError as SpecError;
 
-/// The status of every refusal.
 const TOO_MANY_REQUESTS: u16 = 429;
 
-/// The streams forked from a provider's seed: one per mechanism, so that one never moves another.
+/// The random streams forked from a provider's seed. Each mechanism has its own, so that the draws of one
+/// never change those of another.
 const LATENCY_STREAM: u64 = 1;
 const NEIGHBOUR_STREAM: u64 = 2;
 const FAULT_STREAM: u64 = 3;
 
-/// What becomes of one call.
+/// The response to one call.
+///
+/// Exhaustive on purpose: a mock server must give every answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum MockResponse {
-    /// It is served, and holds a slot until [`MockProvider::finish`].
+    /// The call is served. It holds a slot until [`MockProvider::finish`].
     Accept {
-        /// When its answer is complete.
+        /// When the answer is complete.
         finish_at: Instant,
     },
-    /// It is served like any other, holds a slot until [`MockProvider::finish`], and its answer is no use.
+    /// The call is served and holds a slot until [`MockProvider::finish`], but its answer is unusable.
     Spoil {
         /// What is wrong with the answer.
         flaw: Flaw,
-        /// When it ends: at the time of a whole answer, or half way there if it is cut.
+        /// When the answer ends: when a good answer would be complete, or halfway there for [`Flaw::Cut`].
         at: Instant,
     },
-    /// It is refused at once.
+    /// The call is refused at once, because of too much load, a rate or a fault.
     Refuse {
         /// The HTTP status, 429.
         status: u16,
-        /// What the answer says about when to come back. As [exact](RetryAfter) as configured for a rate
-        /// (exactly, one nanosecond earlier is too early), as configured for want of a slot.
+        /// The Retry-After of the response, if any.
+        ///
+        /// For a rate it is as exact as [`Rate::retry_after`] says. With [`RetryAfter::Exact`], the rate lets
+        /// a retry after this time through if no other call arrives before, and refuses one a nanosecond
+        /// earlier. For all other causes it is the configured value.
         retry_after: Option<Duration>,
     },
-    /// It is refused at once, and so will every other call be for a while.
+    /// The call is rejected at once because of a [`Closure`], as every other call is until the closure ends.
     Reject {
-        /// Why.
+        /// The reason for the closure.
         because: Rejection,
     },
-    /// It fails on the provider's side.
+    /// The call fails on the provider's side.
     Fail {
         /// The HTTP status, 500 to 599.
         status: u16,
-        /// When the failure is answered.
+        /// When the error response arrives.
         at: Instant,
     },
-    /// It is never answered.
+    /// The call is never answered.
     Hang {
-        /// When the provider closes the connection, should the client still be there.
+        /// When the provider closes the connection, if the client has not done so before.
         until: Instant,
     },
 }
 
-/// What a provider has done since it was made.
+/// The counters of a provider since its creation.
 ///
-/// `accepted = finished + in flight`, always.
+/// `accepted = finished + in flight` always holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Calls that got a slot.
     pub accepted: u64,
-    /// The part of `accepted` whose answer is no use.
+    /// The part of `accepted` whose answer is unusable.
     #[serde(default)]
     pub spoilt: u64,
-    /// Calls refused with 429, for whatever reason.
+    /// Calls refused with 429 for any reason other than a [`Closure`].
     pub refused: u64,
-    /// The part of `refused` that a rate per minute or the guard against surges caused, and not the want of a
-    /// slot.
+    /// The part of `refused` caused by a rate per minute or by the [`Surge`] limit.
     pub refused_by_rate: u64,
-    /// Calls refused because of a [`Closure`].
+    /// Calls rejected because of a [`Closure`].
     #[serde(default)]
     pub closed: u64,
-    /// Calls failed with 5xx.
+    /// Calls that failed with 5xx.
     pub failed: u64,
-    /// Calls never answered.
+    /// Calls that are never answered.
     pub hung: u64,
     /// Accepted calls that ended.
     pub finished: u64,
-    /// Calls of `finish` with nothing in flight: mistakes of the caller, without effect.
+    /// Calls of [`MockProvider::finish`] with nothing in flight. They are caller mistakes and have no effect.
     pub unmatched_finishes: u64,
     /// How often `now` ran backwards.
     pub clock_regressions: u64,
 }
 
-/// One provider at work. See the [module](self) for the contract.
+/// A simulated provider. See the [module documentation](self) for the contract.
 #[derive(Clone, Debug)]
 pub struct MockProvider {
     spec: ProviderSpec,
     time: Monotonic,
-    /// When the first call came, whatever became of it: a cold server starts to warm then.
+    /// When the first call arrived, whatever its response. A cold server starts to warm up then.
     first_request: Option<Instant>,
-    /// The capacity that a person set in place of the schedule and the neighbour.
-    pinned: Option<u32>,
-    /// Until when every call is refused.
+    /// A capacity set by [`MockProvider::set_capacity`].
+    capacity_override: Option<u32>,
+    /// When the present burst of refusals ends.
     refuses_until: Instant,
-    /// Until when calls take longer, and how much.
+    /// When the present slow phase ends, and its latency factor.
     slow_until: Instant,
-    slowness: f64,
+    slow_factor: f64,
     requests: Option<Meter>,
     tokens: Option<Meter>,
-    surges: Guard,
+    surge_limit: SurgeLimit,
     in_flight: u32,
     latencies: Rng,
-    /// Only ever forked, by period.
+    /// Never advanced: each period forks a stream of its own.
     neighbour: Rng,
     faults: Rng,
     counters: Counters,
 }
 
 impl MockProvider {
-    /// The provider that `spec` describes. Equal specs, seeds and calls give equal answers, in every process.
+    /// Creates the provider that `spec` describes. Equal specs, seeds and calls give equal responses on every
+    /// platform. Returns an error if the spec is invalid.
     pub fn new(spec: &ProviderSpec, seed: u64) -> Result<Self, SpecError> {
         spec.validate()?;
         let root = Rng::new(seed);
@@ -207,13 +218,13 @@ impl MockProvider {
             spec: spec.clone(),
             time: Monotonic::default(),
             first_request: None,
-            pinned: None,
+            capacity_override: None,
             refuses_until: Instant::ZERO,
             slow_until: Instant::ZERO,
-            slowness: 1.0,
+            slow_factor: 1.0,
             requests: spec.requests.map(Meter::new),
             tokens: spec.tokens.map(Meter::new),
-            surges: Guard::default(),
+            surge_limit: SurgeLimit::default(),
             in_flight: 0,
             latencies: root.fork(LATENCY_STREAM),
             neighbour: root.fork(NEIGHBOUR_STREAM),
@@ -224,13 +235,13 @@ impl MockProvider {
 
     // Commands.
 
-    /// A call of `tokens` tokens of text arrives. The answer is final.
+    /// Handles the arrival of a call that costs `tokens` tokens. The response is final.
     pub fn arrive(&mut self, now: Instant, tokens: u32) -> MockResponse {
         self.answer(now, tokens, None)
     }
 
-    /// The same with latency and faults drawn from `draws`, so that they do not depend on which calls came
-    /// before.
+    /// Handles the arrival of a call like [`MockProvider::arrive`], but draws its latency and faults from
+    /// `draws`. They then do not depend on earlier calls.
     pub fn arrive_drawing(&mut self, now: Instant, tokens: u32, draws: &mut Rng) -> MockResponse {
         self.answer(now, tokens, Some(draws))
     }
@@ -249,7 +260,7 @@ impl MockProvider {
         }
     }
 
-    /// An accepted call ended at `now`: it was answered, or the client hung up. Its slot is free at once.
+    /// Ends an accepted call, because it was answered or the client disconnected. Its slot is free at once.
     pub fn finish(&mut self, now: Instant) {
         self.time.observe(now);
         match self.in_flight.checked_sub(1) {
@@ -261,58 +272,67 @@ impl MockProvider {
         }
     }
 
-    /// A person drags the tide: from `now` on the capacity is `slots` and nothing else. It replaces the
-    /// schedule, the neighbour's share and a recovery; an outage still stops everything. Calls in flight
-    /// stay, even above it.
+    /// Overrides the capacity from `now` on.
+    ///
+    /// The override replaces the schedule, the neighbour's share and the recovery after an outage. Outages
+    /// and closures still stop all calls. Calls in flight continue, even if there are more of them than
+    /// `slots`.
     pub fn set_capacity(&mut self, now: Instant, slots: u32) {
         self.time.observe(now);
-        self.pinned = Some(slots);
+        self.capacity_override = Some(slots);
     }
 
-    /// The schedule and the neighbour rule again from `now` on, as far as they have come meanwhile.
+    /// Ends a [capacity override](MockProvider::set_capacity). The schedule and the neighbour apply again;
+    /// their time went on meanwhile.
     pub fn clear_override(&mut self, now: Instant) {
         self.time.observe(now);
-        self.pinned = None;
+        self.capacity_override = None;
     }
 
-    /// A burst of refusals: every call before `until` is refused, as one is for which there is no slot. An
-    /// outage still comes first.
+    /// Refuses every call that arrives before `until`, as if no slot were free. Outages and closures take
+    /// precedence.
     pub fn refuse_until(&mut self, now: Instant, until: Instant) {
         self.time.observe(now);
         self.refuses_until = until;
     }
 
-    /// A slow patch: calls that come before `until` take `factor` times as long. What was promised stays.
+    /// Multiplies the latency of calls that arrive before `until` by `factor`. Calls in flight keep their
+    /// end.
     pub fn slow_down_until(&mut self, now: Instant, until: Instant, factor: f64) {
         self.time.observe(now);
-        (self.slow_until, self.slowness) = (until, factor);
+        (self.slow_until, self.slow_factor) = (until, factor);
     }
 
-    // Questions. None of them changes an answer to come.
+    // Queries. None of them changes a later response.
 
-    /// How many calls at once the provider can truly serve at `now` (or at the latest instant seen, if that
-    /// is later): the figure that no client can see. 0 while an outage or a closure lasts; of an
-    /// [`Overload::SlowDown`] provider, the knee.
+    /// Returns the true capacity at `now`, or at the latest instant passed to the provider if that is later.
+    ///
+    /// This is the number of calls that the provider can serve at once, which no client can observe. It is 0
+    /// during an outage (but not its recovery) and during a closure. For [`Overload::SlowDown`] it is the
+    /// knee.
     #[must_use]
     pub fn capacity(&self, now: Instant) -> u32 {
         self.level(self.time.peek(now)).slots
     }
 
-    /// The next instant at which the capacity may change by time alone; it is constant from `now` up to
-    /// there. `None`: never, unless somebody calls (a cold server), or sets it.
+    /// Returns the next instant at which the capacity may change by time alone. It is constant until then.
+    ///
+    /// `None` means that it changes only if a call arrives at a cold server, or by
+    /// [`MockProvider::set_capacity`] or [`MockProvider::clear_override`].
     #[must_use]
     pub fn next_change(&self, now: Instant) -> Option<Instant> {
         self.level(self.time.peek(now)).until
     }
 
-    /// Accepted calls that have not ended. Above the capacity after it fell.
+    /// Returns the number of accepted calls that have not ended. It exceeds the capacity if the capacity
+    /// fell.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// When the rates and the guard against surges would let a call of `tokens` through, if that is later
-    /// than `now` and nobody else came.
+    /// Returns when the rates and the surge limit would let a call of `tokens` tokens through, if no other
+    /// call arrives before. Returns `None` if they let it through at `now`.
     #[must_use]
     pub fn opens_at(&self, now: Instant, tokens: u32) -> Option<Instant> {
         let now = self.time.peek(now);
@@ -320,20 +340,22 @@ impl MockProvider {
         (!wait.is_zero()).then(|| now + wait)
     }
 
-    /// What is left at `now` of the [requests per minute](ProviderSpec::requests), if they are limited.
+    /// Returns what is left at `now` of the [requests per minute](ProviderSpec::requests), if they are
+    /// limited.
     #[must_use]
     pub fn requests_left(&self, now: Instant) -> Option<RateLeft> {
-        left(self.requests, self.spec.requests, self.time.peek(now))
+        rate_left(self.requests, self.spec.requests, self.time.peek(now))
     }
 
-    /// What is left at `now` of the [tokens per minute](ProviderSpec::tokens), if they are limited.
+    /// Returns what is left at `now` of the [tokens per minute](ProviderSpec::tokens), if they are limited.
     #[must_use]
     pub fn tokens_left(&self, now: Instant) -> Option<RateLeft> {
-        left(self.tokens, self.spec.tokens, self.time.peek(now))
+        rate_left(self.tokens, self.spec.tokens, self.time.peek(now))
     }
 
-    /// What an answer to a call that came at `now` states of the rates: nothing, unless the provider [states
-    /// them](ProviderSpec::states_rates).
+    /// Returns the rate-limit headers of a response to a call that arrived at `now`: requests, then tokens.
+    ///
+    /// Each is `None` unless the provider has that rate and [states its rates](ProviderSpec::states_rates).
     #[must_use]
     pub fn stated_rates(&self, now: Instant) -> [Option<Correction>; 2] {
         if !self.spec.states_rates {
@@ -343,49 +365,50 @@ impl MockProvider {
         [requests, self.tokens_left(now).map(|left| left.stated(Dimension::TotalTokens))]
     }
 
-    /// What the provider has done so far.
+    /// Returns the counters so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
         Counters { clock_regressions: self.time.regressions(), ..self.counters }
     }
 
-    /// The description it was made from.
+    /// Returns the spec that the provider was created from.
     #[must_use]
     pub fn spec(&self) -> &ProviderSpec {
         &self.spec
     }
 
-    /// Whether a person has set the capacity.
+    /// Returns whether the capacity is [overridden](MockProvider::set_capacity).
     #[must_use]
     pub fn is_overridden(&self) -> bool {
-        self.pinned.is_some()
+        self.capacity_override.is_some()
     }
 
-    /// The end of the [burst of refusals](MockProvider::refuse_until) that is on at `now`.
+    /// Returns the end of the [burst of refusals](MockProvider::refuse_until) in force at `now`, if any.
     #[must_use]
     pub fn refusing_until(&self, now: Instant) -> Option<Instant> {
         Some(self.refuses_until).filter(|until| *until > self.time.peek(now))
     }
 
-    /// The end of the [slow patch](MockProvider::slow_down_until) that is on at `now`, and its factor.
+    /// Returns the end and the factor of the [slow phase](MockProvider::slow_down_until) in force at `now`,
+    /// if any.
     #[must_use]
     pub fn slowed_until(&self, now: Instant) -> Option<(Instant, f64)> {
-        Some((self.slow_until, self.slowness)).filter(|(until, _)| *until > self.time.peek(now))
+        Some((self.slow_until, self.slow_factor)).filter(|(until, _)| *until > self.time.peek(now))
     }
 
     // Mechanisms.
 
-    /// Answers a call that no outage stops.
+    /// Responds to a call that no outage or closure stops.
     fn serve(&mut self, now: Instant, tokens: u32, draws: Option<&mut Rng>) -> MockResponse {
         if now < self.refuses_until {
             return self.refuse(self.spec.overload.retry_after());
         }
         let slowdown = match self.spec.overload.decide(self.in_flight, self.level(now).slots) {
-            SlotDecision::Serve { slowdown } if now < self.slow_until => slowdown * self.slowness,
+            SlotDecision::Serve { slowdown } if now < self.slow_until => slowdown * self.slow_factor,
             SlotDecision::Serve { slowdown } => slowdown,
             SlotDecision::Refuse { retry_after } => return self.refuse(retry_after),
         };
-        if let SlotDecision::Refuse { retry_after } = self.verdict_of_rates(now, tokens) {
+        if let SlotDecision::Refuse { retry_after } = self.rate_decision(now, tokens) {
             self.counters.refused_by_rate += 1;
             return self.refuse(retry_after);
         }
@@ -398,11 +421,11 @@ impl MockProvider {
         };
         for (meter, cost) in [(&mut self.requests, 1), (&mut self.tokens, tokens)] {
             if let Some(meter) = meter {
-                meter.take(now, cost);
+                meter.charge(now, cost);
             }
         }
         if let Some(surge) = &self.spec.surge {
-            self.surges.take(surge, now);
+            self.surge_limit.admit(surge, now);
         }
         let latency = scaled(self.spec.latency.sample(draws.unwrap_or(&mut self.latencies)), slowdown);
         self.in_flight = self.in_flight.saturating_add(1);
@@ -417,8 +440,8 @@ impl MockProvider {
         }
     }
 
-    /// The fault of a call that is about to be served. Draws of the caller's own are forked, so that the
-    /// latency of a call is the same with faults and without.
+    /// Draws the fault of a call that is about to be served. Draws supplied by the caller are forked, so that
+    /// the latency of a call is the same with and without faults.
     fn fault(&mut self, draws: Option<&Rng>) -> Option<Fault> {
         let faults = self.spec.faults?;
         match draws {
@@ -447,16 +470,17 @@ impl MockProvider {
         MockResponse::Refuse { status: TOO_MANY_REQUESTS, retry_after }
     }
 
-    /// How long until each rate lets the call through, and the guard against surges. Levels only rise while
-    /// nobody takes, so the longest is exact for all together.
+    /// Returns how long the request rate, the token rate and the surge limit each delay the call. Rates only
+    /// recover while no call is charged, so the longest wait is exact for all three together.
     fn waits(&self, now: Instant, tokens: u32) -> [Duration; 3] {
         let wait = |meter: &Option<Meter>, cost| meter.map_or(Duration::ZERO, |meter| meter.wait(now, cost));
-        let surge = self.spec.surge.map_or(Duration::ZERO, |surge| self.surges.wait(&surge, now));
+        let surge = self.spec.surge.map_or(Duration::ZERO, |surge| self.surge_limit.wait(&surge, now));
         [wait(&self.requests, 1), wait(&self.tokens, tokens), surge]
     }
 
-    /// Whether the rates and the guard against surges let a call through.
-    fn verdict_of_rates(&self, now: Instant, tokens: u32) -> SlotDecision {
+    /// Decides whether the rates and the surge limit let a call through. If both do not, the rates decide the
+    /// Retry-After.
+    fn rate_decision(&self, now: Instant, tokens: u32) -> SlotDecision {
         let ProviderSpec { requests, tokens: rate, surge, .. } = &self.spec;
         let [by_requests, by_tokens, by_surge] = self.waits(now, tokens);
         let wait = by_requests.max(by_tokens);
@@ -470,11 +494,11 @@ impl MockProvider {
         }
     }
 
-    /// The true capacity at `now`, and until when it holds.
+    /// Returns the true capacity at `now`, and until when it stays the same.
     fn level(&self, now: Instant) -> Level {
         let (phase, phase_end) = phase(&self.spec.outages, now);
         let (is_closed, closure_end) = closed(&self.spec.closures, now);
-        let level = match (self.pinned, phase) {
+        let level = match (self.capacity_override, phase) {
             _ if is_closed.is_some() => Level::forever(0),
             (Some(slots), OutageEffect::Up | OutageEffect::Recovering { .. }) => Level::forever(slots),
             _ => phase.limits(self.scheduled(now), now),
@@ -482,7 +506,7 @@ impl MockProvider {
         level.at_most_until(phase_end).at_most_until(closure_end)
     }
 
-    /// What the schedule says and the neighbour leaves.
+    /// Returns the scheduled capacity, less the neighbour's share.
     fn scheduled(&self, now: Instant) -> Level {
         let level = self.spec.capacity.level(now, self.first_request);
         match &self.spec.neighbour {
@@ -492,7 +516,6 @@ impl MockProvider {
     }
 }
 
-/// What is left of one rate, if there is one.
-fn left(meter: Option<Meter>, rate: Option<Rate>, now: Instant) -> Option<RateLeft> {
+fn rate_left(meter: Option<Meter>, rate: Option<Rate>, now: Instant) -> Option<RateLeft> {
     Some(meter?.left(rate?, now))
 }

@@ -1,4 +1,4 @@
-//! The noisy neighbour: somebody else who uses part of the same provider, now more and now less.
+//! The noisy neighbour: another client that uses a varying share of the provider's capacity.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,18 +9,20 @@ use crate::sim::latency::{in_millis, require_span};
 use crate::sim::rng::Rng;
 use crate::time::{Duration, Instant};
 
-/// A tenant beside us that takes a share of the capacity, drawn anew for every period.
+/// Another client that takes a share of the capacity, drawn again for every period.
 ///
-/// In a file: `{ low_share = 0.1, high_share = 0.6, period_ms = 2000 }`. The share of a period is a function
-/// of the seed and the period's number alone: whatever we send, the neighbour does the same.
+/// The share of a period is a function of the seed and the period's number alone. It does not depend on the
+/// calls that arrive.
+///
+/// In a file: `{ low_share = 0.1, high_share = 0.6, period_ms = 2000 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Neighbour {
-    /// The least share it takes, 0 to `high_share`.
+    /// The lowest share, from 0 to `high_share`.
     pub low_share: f64,
-    /// The greatest share it takes, up to 1.
+    /// The highest share, at most 1.
     pub high_share: f64,
-    /// How long it keeps a share, more than 0 and up to 365 days. Periods count from [`Instant::ZERO`].
+    /// The length of a period, above 0 and up to 365 days. Periods start at [`Instant::ZERO`].
     #[serde(rename = "period_ms", with = "millis")]
     pub period: Duration,
 }
@@ -35,7 +37,8 @@ impl Neighbour {
         require_span("period_ms", self.period)
     }
 
-    /// What the neighbour leaves of `level` at `now`. `stream` is the neighbour's own; it is not advanced.
+    /// Returns what the neighbour leaves of `level` at `now`. `stream` is the neighbour's own random stream.
+    /// It is not advanced.
     pub(super) fn leaves(&self, level: Level, now: Instant, stream: &Rng) -> Level {
         let period_ns = self.period.as_nanos().max(1);
         let period = now.as_nanos() / period_ns;

@@ -1,4 +1,4 @@
-//! Outages: a provider answers 5xx, then nothing at all, then recovers.
+//! Outages: a provider answers 5xx, then does not answer, then recovers.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,35 +9,35 @@ use crate::millis;
 use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
 
-/// The most outages one provider may have.
-const MOST_OUTAGES: usize = 10_000;
+/// The highest number of outages of one provider.
+const MAX_OUTAGES: usize = 10_000;
 
-/// One outage: `errors` of server errors, then `timeouts` of silence, then `recovery` in which the capacity
-/// comes back linearly from 1. Calls that were accepted before it end as promised.
+/// An outage in three phases: server errors, then no answers, then a recovery in which the capacity grows
+/// linearly from 1. Calls accepted before the outage end normally.
 ///
 /// In a file: `{ starts_at_ms = 30000, errors_ms = 5000, timeouts_ms = 5000, recovery_ms = 10000 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outage {
-    /// When it starts, counted from [`Instant::ZERO`].
+    /// When the outage starts, counted from [`Instant::ZERO`].
     #[serde(rename = "starts_at_ms", with = "millis")]
     pub starts_at: Duration,
-    /// How long every call fails with `status`. May be 0, but not together with `timeouts`.
+    /// How long every call fails with `status`. Default 0. `errors` and `timeouts` must not both be 0.
     #[serde(rename = "errors_ms", default, with = "millis")]
     pub errors: Duration,
-    /// The HTTP status of those failures, 500 to 599 \[503\].
+    /// The HTTP status of these failures, 500 to 599. Default 503.
     #[serde(default = "service_unavailable")]
     pub status: u16,
-    /// How long such a failure takes to be answered \[20 ms\].
+    /// The latency of such an error response. Default 20 ms.
     #[serde(rename = "error_latency_ms", default = "default_latency", with = "millis")]
     pub error_latency: Duration,
-    /// How long, after the errors, calls are not answered at all.
+    /// How long calls are not answered after the errors. Default 0.
     #[serde(rename = "timeouts_ms", default, with = "millis")]
     pub timeouts: Duration,
-    /// When the provider hangs up on a call it never answered, after its arrival \[60 s\].
+    /// How long after its arrival the provider closes the connection of an unanswered call. Default 60 s.
     #[serde(rename = "hang_ms", default = "one_minute", with = "millis")]
     pub hang: Duration,
-    /// How long the capacity then takes to grow back from 1 to what the schedule says \[0: at once\].
+    /// How long the capacity then takes to grow from 1 to the scheduled one. Default 0, which is at once.
     #[serde(rename = "recovery_ms", default, with = "millis")]
     pub recovery: Duration,
 }
@@ -54,21 +54,21 @@ pub(super) fn one_minute() -> Duration {
     Duration::from_secs(60)
 }
 
-/// What an outage makes of the provider at one instant.
+/// The effect of outages on a provider at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutageEffect {
-    /// No outage is on.
+    /// No outage is in progress.
     Up,
     /// Calls fail.
     Errors { status: u16, latency: Duration },
     /// Calls are not answered.
     Timeouts { hang: Duration },
-    /// Calls are served; the capacity is on its way back.
+    /// Calls are served, and the capacity grows back.
     Recovering { since: Instant, over: Duration },
 }
 
 impl Outage {
-    /// An outage that only fails calls, with the default status: the common case in a test.
+    /// Creates an outage that consists only of errors with the default status.
     #[must_use]
     pub fn of_errors(starts_at: Duration, errors: Duration) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Outage {
         Instant::ZERO + self.starts_at
     }
 
-    /// The ends of the errors, of the timeouts and of the recovery.
+    /// Returns the ends of the errors, the timeouts and the recovery.
     fn ends(&self) -> [Instant; 3] {
         let errors = self.start() + self.errors;
         let timeouts = errors + self.timeouts;
@@ -110,9 +110,9 @@ impl Outage {
     }
 }
 
-/// Refuses outages that are out of range, out of order or overlapping.
+/// Returns an error for outages that are out of range, out of order or overlapping.
 pub(super) fn validate_all(outages: &[Outage]) -> Result<(), ConfigError> {
-    require(outages.len() <= MOST_OUTAGES, "outages", outages.len(), "at most 10000 outages")?;
+    require(outages.len() <= MAX_OUTAGES, "outages", outages.len(), "at most 10000 outages")?;
     let mut free_from = Instant::ZERO;
     for (nth, outage) in outages.iter().enumerate() {
         let here = inside_item("outages", nth);
@@ -124,7 +124,8 @@ pub(super) fn validate_all(outages: &[Outage]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The phase at `now`, and until when it lasts. `outages` are in order. O(log outages).
+/// Returns the effect of the outages at `now`, and when it may change. `outages` are in order. O(log
+/// outages).
 pub(super) fn phase(outages: &[Outage], now: Instant) -> (OutageEffect, Option<Instant>) {
     let started = outages.partition_point(|outage| outage.start() <= now);
     let next_start = outages.get(started).map(Outage::start);
@@ -144,14 +145,14 @@ pub(super) fn phase(outages: &[Outage], now: Instant) -> (OutageEffect, Option<I
 }
 
 impl OutageEffect {
-    /// What is left of `level` in this phase.
+    /// Returns what is left of the capacity `level` under this effect.
     pub(super) fn limits(self, level: Level, now: Instant) -> Level {
         match self {
             Self::Up => level,
             Self::Errors { .. } | Self::Timeouts { .. } => Level::forever(0),
             Self::Recovering { since, over } => {
-                let back = Level::ramp(level.slots.min(1), level.slots, since, over, now);
-                back.at_most_until(level.until)
+                let recovered = Level::ramp(level.slots.min(1), level.slots, since, over, now);
+                recovered.at_most_until(level.until)
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What a provider does with more calls at once than it has slots for.
+//! The response of a provider to calls beyond its capacity.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,47 +7,51 @@ use crate::millis;
 use crate::sim::latency::require_span;
 use crate::time::Duration;
 
-/// The answer to a call beyond the capacity.
+/// The response to a call beyond the capacity.
 ///
 /// In a file: `{ response = "refuse", retry_after_ms = 500 }` or `{ response = "slow_down", slope = 1.5 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "response", rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
 pub enum Overload {
-    /// 429.
+    /// The call is refused with 429.
     Refuse {
-        /// What the 429 says about when to come back, if anything, up to 365 days.
+        /// The Retry-After of the 429, up to 365 days. Default none.
         #[serde(rename = "retry_after_ms", default, skip_serializing_if = "Option::is_none", with = "millis::option")]
         retry_after: Option<Duration>,
     },
-    /// Nothing is refused: the capacity is a *knee*, past which every call takes longer (a vLLM-like server
-    /// that batches and queues). With `n` calls in flight, the new one included, a call takes its base
-    /// latency times `1 + slope x (n - knee) / knee`, fixed when it arrives. A knee of 0 counts as 1.
+    /// No call is refused. The capacity is a *knee*: beyond it, calls take longer, as on a server that
+    /// batches and queues (vLLM, for example).
+    ///
+    /// With `n` calls in flight, the new one included, the latency is the base latency times
+    /// `1 + slope x (n - knee) / knee`. It is fixed when the call arrives. A knee of 0 counts as 1.
     SlowDown {
-        /// How steeply latency grows, 0 to 100 \[1\]. At 1 the throughput stays what it was at the knee
-        /// (Little's law); above 1 it falls, as on a server that thrashes; below 1 it still rises.
+        /// How steeply latency grows, 0 to 100. Default 1. By Little's law, the throughput beyond the knee is
+        /// constant at a slope of 1. It falls at a steeper slope, as on a thrashing server, and still rises
+        /// at a flatter one.
         #[serde(default = "constant_throughput")]
         slope: f64,
     },
 }
 
-/// The slope at which the throughput stays what it was at the knee.
+/// Returns the slope at which the throughput beyond the knee is constant.
 fn constant_throughput() -> f64 {
     1.0
 }
 
 impl Default for Overload {
-    /// A 429 that does not say when to come back.
+    /// Returns a 429 without Retry-After.
     fn default() -> Self {
         Self::Refuse { retry_after: None }
     }
 }
 
-/// Whether a call gets a slot.
+/// The decision whether a call gets a slot.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum SlotDecision {
-    /// It is served, and takes `slowdown` times its base latency.
+    /// The call is served, and takes `slowdown` times its base latency.
     Serve { slowdown: f64 },
-    /// It is not.
+    /// The call is refused.
     Refuse { retry_after: Option<Duration> },
 }
 
@@ -61,7 +65,7 @@ impl Overload {
         }
     }
 
-    /// What a 429 says about when to come back.
+    /// Returns the Retry-After of a 429.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match *self {
             Self::Refuse { retry_after } => retry_after,
@@ -69,7 +73,7 @@ impl Overload {
         }
     }
 
-    /// The verdict on one more call beside `in_flight` others, when there are `slots`.
+    /// Decides on a new call while `in_flight` calls are in flight and the capacity is `slots`.
     pub(super) fn decide(&self, in_flight: u32, slots: u32) -> SlotDecision {
         match *self {
             _ if in_flight < slots => SlotDecision::Serve { slowdown: 1.0 },

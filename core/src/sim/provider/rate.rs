@@ -1,5 +1,6 @@
-//! Rates per minute: a token bucket with exact integer arithmetic, so that Retry-After is exact to the
-//! nanosecond; or a count that begins anew with each window.
+//! Rates per minute, as a token bucket or as a count per fixed window.
+//!
+//! All arithmetic is in integers, so Retry-After is exact to the nanosecond.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,14 +10,14 @@ use crate::millis;
 use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
 
-/// The greatest rate and burst.
-const MOST: u32 = 1_000_000_000;
+/// The highest rate and burst.
+const MAX_RATE: u32 = 1_000_000_000;
 
-/// What one call (or one token of text) is worth in a bucket. A bucket for `r` a minute gains `r` of these
-/// units in a nanosecond, hence `r` calls in a minute, without a fraction anywhere.
+/// The bucket units of one call or one token: the nanoseconds of a minute. A bucket of `r` per minute gains
+/// `r` units per nanosecond, so its level is always an integer.
 const UNIT: i128 = 60_000_000_000;
 
-/// A rate limit: so many per minute, refilled steadily and saved up to a burst, or counted in windows.
+/// A limit per minute: a bucket that refills steadily, up to a burst, or a count per fixed window.
 ///
 /// In a file: `{ per_minute = 600, burst = 20 }` or
 /// `{ per_minute = 600, window_ms = 10000, retry_after = "seconds" }`.
@@ -25,38 +26,44 @@ const UNIT: i128 = 60_000_000_000;
 pub struct Rate {
     /// The sustained rate, 1 to 1000000000.
     pub per_minute: u32,
-    /// How much may come at once after a quiet time, 1 to 1000000000 \[a minute's worth\]. Full at the start.
+    /// The size of the bucket, 1 to 1000000000: how much is let through at once after a quiet time. The
+    /// bucket is full at the start. Default `per_minute`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
-    /// Counts in windows of so long in place of a bucket, from [`Instant::ZERO`] on: each lets through its
-    /// part of a minute's worth, whenever in it, and no more. Long enough for one, up to 365 days \[none\].
+    /// The length of the windows, if the rate counts in fixed windows instead of a bucket. Default no
+    /// windows.
+    ///
+    /// Windows start at [`Instant::ZERO`] and follow each other. Each lets through its share of `per_minute`,
+    /// at any time within it. A window must be long enough for one call or token, and at most 365 days. There
+    /// is no `burst` then.
     #[serde(rename = "window_ms", default, skip_serializing_if = "Option::is_none", with = "millis::option")]
     pub window: Option<Duration>,
-    /// What a refusal says about when to come back \[exact\].
+    /// The precision of Retry-After in a refusal. Default exact.
     #[serde(default, skip_serializing_if = "is_exact")]
     pub retry_after: RetryAfter,
 }
 
-/// How exactly a refusal says when to come back.
+/// The precision of Retry-After in a refusal by a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum RetryAfter {
-    /// To the nanosecond.
+    /// Exact to the nanosecond.
     #[default]
     Exact,
-    /// In whole seconds, rounded up, as the header has it.
+    /// Whole seconds, rounded up, as in the HTTP header.
     Seconds,
-    /// Not at all.
+    /// No Retry-After.
     Never,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference over")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_exact(retry_after: &RetryAfter) -> bool {
     *retry_after == RetryAfter::Exact
 }
 
 impl RetryAfter {
-    /// What a refusal says after which a call is let through in `wait`.
+    /// Returns the Retry-After of a refusal if the call would be let through after `wait`.
     pub(super) fn stated(self, wait: Duration) -> Option<Duration> {
         match self {
             Self::Exact => Some(wait),
@@ -67,19 +74,19 @@ impl RetryAfter {
 }
 
 impl Rate {
-    /// `per_minute`, all of which may come at once.
+    /// Creates a bucket of `per_minute` per minute, with a burst of the same size.
     #[must_use]
     pub fn per_minute(per_minute: u32) -> Self {
         Self { per_minute, burst: None, window: None, retry_after: RetryAfter::Exact }
     }
 
-    /// `per_minute`, of which `burst` may come at once.
+    /// Creates a bucket of `per_minute` per minute, with a burst of `burst`.
     #[must_use]
     pub fn bursting(per_minute: u32, burst: u32) -> Self {
         Self { burst: Some(burst), ..Self::per_minute(per_minute) }
     }
 
-    /// `per_minute`, counted in windows.
+    /// Creates a rate of `per_minute` per minute that counts in fixed windows.
     #[must_use]
     pub fn in_windows(per_minute: u32, window: Duration) -> Self {
         Self { window: Some(window), ..Self::per_minute(per_minute) }
@@ -87,8 +94,8 @@ impl Rate {
 
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         let expected = "a whole number from 1 to 1000000000";
-        require((1..=MOST).contains(&self.per_minute), "per_minute", self.per_minute, expected)?;
-        self.burst.map_or(Ok(()), |burst| require((1..=MOST).contains(&burst), "burst", burst, expected))?;
+        require((1..=MAX_RATE).contains(&self.per_minute), "per_minute", self.per_minute, expected)?;
+        self.burst.map_or(Ok(()), |burst| require((1..=MAX_RATE).contains(&burst), "burst", burst, expected))?;
         let Some(window) = self.window else { return Ok(()) };
         require_span("window_ms", window)?;
         let has_one = u128::from(self.per_minute) * u128::from(window.as_nanos()) >= UNIT as u128;
@@ -97,19 +104,19 @@ impl Rate {
     }
 }
 
-/// What a provider would say is left of a rate.
+/// What is left of a rate, as a provider states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLeft {
     /// The sustained rate per minute.
     pub per_minute: u32,
-    /// What could come at once now, rounded down; 0 in debt.
+    /// How much is let through at once now, rounded down. 0 while the bucket is in debt.
     pub remaining: u32,
-    /// How long until all of it is back, if nobody came.
+    /// How long until the rate is full again, if no call arrives.
     pub full_in: Duration,
 }
 
 impl RateLeft {
-    /// The same as the headers of an answer say it.
+    /// Converts to the rate-limit headers of a response.
     #[must_use]
     pub fn stated(self, dimension: Dimension) -> Correction {
         Correction {
@@ -121,7 +128,7 @@ impl RateLeft {
     }
 }
 
-/// A rate at work.
+/// The state of a rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Meter {
     Bucket(Bucket),
@@ -129,7 +136,7 @@ pub(super) enum Meter {
 }
 
 impl Meter {
-    /// A full one.
+    /// Creates a meter with the whole rate available.
     pub(super) fn new(rate: Rate) -> Self {
         match rate.window {
             None => Self::Bucket(Bucket::new(rate)),
@@ -137,8 +144,8 @@ impl Meter {
         }
     }
 
-    /// How long after `now` a call of `cost` would be let through if nobody else came: zero means now, and
-    /// not one nanosecond less would do.
+    /// Returns how long after `now` a call of `cost` would be let through, if no other call arrives. Zero
+    /// means now. The result is exact: one nanosecond earlier the call would be refused.
     pub(super) fn wait(&self, now: Instant, cost: u32) -> Duration {
         match self {
             Self::Bucket(bucket) => bucket.wait(now, cost),
@@ -146,16 +153,16 @@ impl Meter {
         }
     }
 
-    /// Takes `cost` out. Only after [`Meter::wait`] answered zero for the same `now` and `cost`.
-    pub(super) fn take(&mut self, now: Instant, cost: u32) {
+    /// Charges a call of `cost`. [`Meter::wait`] must be zero for the same `now` and `cost`.
+    pub(super) fn charge(&mut self, now: Instant, cost: u32) {
         debug_assert!(self.wait(now, cost).is_zero(), "a call must be let through before it is paid for");
         match self {
-            Self::Bucket(bucket) => bucket.take(now, cost),
-            Self::Windows(windows) => windows.take(now, cost),
+            Self::Bucket(bucket) => bucket.charge(now, cost),
+            Self::Windows(windows) => windows.charge(now, cost),
         }
     }
 
-    /// What is left at `now` of this one, which was made from `rate`.
+    /// Returns what is left at `now`. `rate` is the rate that the meter was created from.
     pub(super) fn left(&self, rate: Rate, now: Instant) -> RateLeft {
         let (remaining, full_in) = match self {
             Self::Bucket(bucket) => (bucket.level_at(now) / UNIT, bucket.wait(now, u32::MAX)),
@@ -166,9 +173,10 @@ impl Meter {
     }
 }
 
-/// A bucket. Between its full mark and `-cost` of the last call; a call that costs more than the whole bucket
-/// is let through when the bucket is full and leaves it in debt, so that no call is refused for ever and the
-/// sustained rate holds all the same.
+/// A token bucket.
+///
+/// A call that costs more than the whole bucket is let through when the bucket is full, and leaves it in
+/// debt. So no call is refused for ever, and the sustained rate still holds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     gain_per_nano: i128,
@@ -198,20 +206,20 @@ impl Bucket {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    fn take(&mut self, now: Instant, cost: u32) {
+    fn charge(&mut self, now: Instant, cost: u32) {
         self.level = self.level_at(now) - i128::from(cost) * UNIT;
         self.at = now;
     }
 }
 
-/// What a window has let through. A call that costs more than a window has is let through by one in which
-/// nothing was.
+/// A count per fixed window. A call that costs more than a whole window is let through if nothing else was
+/// let through in its window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Windows {
     length: u64,
-    /// What each lets through.
+    /// What each window lets through.
     quota: i128,
-    /// The window that was last taken from, and how much.
+    /// The window of the last admitted call, and how much it has let through.
     latest: u64,
     admitted: i128,
 }
@@ -239,7 +247,7 @@ impl Windows {
         Duration::from_nanos(self.length - now.as_nanos() % self.length)
     }
 
-    fn take(&mut self, now: Instant, cost: u32) {
+    fn charge(&mut self, now: Instant, cost: u32) {
         self.admitted = self.admitted_at(now) + i128::from(cost);
         self.latest = now.as_nanos() / self.length;
     }

@@ -1,4 +1,4 @@
-//! The description of a mock provider: what a scenario file holds.
+//! The spec of a mock provider, as in a scenario file.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -10,11 +10,13 @@ use crate::error::{ConfigError, require};
 use crate::sim::latency::Latency;
 use crate::time::Duration;
 
-/// The greatest capacity.
-const MOST_SLOTS: u32 = 1_000_000;
+/// The highest capacity.
+const MAX_SLOTS: u32 = 1_000_000;
 
-/// A mock provider, described: independent mechanisms, each with its own field. Every field has a default,
-/// and an unknown one is refused.
+/// The description of a mock provider.
+///
+/// Each field configures an independent mechanism. Every field has a default. Unknown fields are an error. In
+/// a file:
 ///
 /// ```toml
 /// capacity  = { shape = "warm_up", slots = 8, warm_up_ms = 20000 }
@@ -32,39 +34,40 @@ const MOST_SLOTS: u32 = 1_000_000;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProviderSpec {
-    /// How many calls at once it can serve \[8\].
+    /// How many calls the provider can serve at once. Default 8.
     pub capacity: Capacity,
-    /// What it does with more \[429 without Retry-After\].
+    /// The response to calls beyond the capacity. Default 429 without Retry-After.
     pub overload: Overload,
-    /// How long a call takes that has a slot \[100 ms\].
+    /// How long an accepted call takes. Default 100 ms.
     pub latency: Latency,
-    /// Calls per minute \[unlimited\].
+    /// The limit on calls per minute. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Rate>,
-    /// Tokens of text per minute \[unlimited\].
+    /// The limit on tokens per minute. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Rate>,
-    /// Whether every answer states what is left of the rates, as headers do \[no\].
+    /// Whether every response states what is left of the rates, as rate-limit headers do. Default no.
     #[serde(skip_serializing_if = "is_off")]
     pub states_rates: bool,
-    /// Refuses traffic that rises too fast \[never\].
+    /// The limit on the growth of traffic. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub surge: Option<Surge>,
-    /// Somebody else who takes a varying share of the capacity \[nobody\].
+    /// Another client that takes a varying share of the capacity. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub neighbour: Option<Neighbour>,
-    /// Outages in order of time, at most 10000, none overlapping \[none\].
+    /// The outages, in order of time, at most 10000, without overlap. Default none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outages: Vec<Outage>,
-    /// Times in which it refuses every call, in order, at most 10000, none overlapping \[none\].
+    /// The times in which the provider rejects every call, in order, at most 10000, without overlap. Default
+    /// none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub closures: Vec<Closure>,
-    /// Faults of single calls \[none\].
+    /// The faults of single calls. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faults: Option<Faults>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference over")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_off(states_rates: &bool) -> bool {
     !states_rates
 }
@@ -88,8 +91,8 @@ impl Default for ProviderSpec {
 }
 
 impl ProviderSpec {
-    /// Refuses values outside their ranges. The error names the field as a file writes it, such as
-    /// `capacity.steps[2].at_ms`, the value, and what was expected.
+    /// Returns an error for the first value that is out of range. The error has the field's path in a file,
+    /// such as `capacity.steps[2].at_ms`, the value, and what was expected.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.capacity.validate().map_err(inside("capacity"))?;
         self.overload.validate().map_err(inside("overload"))?;
@@ -105,29 +108,29 @@ impl ProviderSpec {
     }
 }
 
-/// Refuses a capacity above [`MOST_SLOTS`].
+/// Returns an error for a capacity above [`MAX_SLOTS`].
 pub(in crate::sim) fn require_slots(field: &str, slots: u32) -> Result<(), ConfigError> {
-    require(slots <= MOST_SLOTS, field, slots, "a whole number from 0 to 1000000")
+    require(slots <= MAX_SLOTS, field, slots, "a whole number from 0 to 1000000")
 }
 
-/// Puts `parent.` before the field of an error.
+/// Prefixes the field of an error with `parent.`.
 pub(in crate::sim) fn inside(parent: &str) -> impl Fn(ConfigError) -> ConfigError + Copy {
     move |error| error.inside(&[parent, "."])
 }
 
-/// The settings of a limit that are spans: the core names them without their unit.
-const SPANS_OF_LIMITS: [&str; 3] = ["cooldown", "max_cooldown", "longest_pause"];
+/// The limit settings that are durations. Their errors name the field without the unit suffix of the file.
+const LIMIT_DURATIONS: [&str; 3] = ["cooldown", "max_cooldown", "longest_pause"];
 
-/// Names a setting of a limit as files write it.
+/// Changes the field of a limit setting's error to its name in a file.
 pub(in crate::sim) fn with_file_path(error: ConfigError) -> ConfigError {
-    if !SPANS_OF_LIMITS.contains(&error.field.as_str()) {
+    if !LIMIT_DURATIONS.contains(&error.field.as_str()) {
         return error;
     }
     let expected = if error.field == "max_cooldown" { "at least `cooldown_ms`" } else { error.expected };
     ConfigError { field: error.field + "_ms", expected, ..error }
 }
 
-/// Puts `list[nth].` before the field of an error.
+/// Prefixes the field of an error with `list[nth].`.
 pub(in crate::sim) fn inside_item(list: &str, nth: usize) -> impl Fn(ConfigError) -> ConfigError + Copy {
     move |error| error.inside(&[list, "[", &nth.to_string(), "]."])
 }

@@ -1,4 +1,4 @@
-//! The provider shapes, each told as a story in virtual time.
+//! Tests of each kind of provider in virtual time.
 
 use alloc::string::ToString;
 use alloc::vec;
@@ -43,7 +43,7 @@ fn retry_after(answer: MockResponse) -> Option<Duration> {
     }
 }
 
-/// One provider of every shape, and one with everything at once.
+/// Specs of every shape, and one that combines several mechanisms.
 fn every_shape() -> Vec<ProviderSpec> {
     let steps = vec![Step { at: ms(1_000), slots: 2 }, Step { at: ms(4_000), slots: 12 }];
     let neighbour = Some(Neighbour { low_share: 0.1, high_share: 0.9, period: ms(700) });
@@ -73,8 +73,8 @@ fn every_shape() -> Vec<ProviderSpec> {
     ]
 }
 
-/// A busy client for six seconds: a call every few milliseconds, each finished when due. Checks the counters
-/// after every step and returns all answers.
+/// Drives a provider for six seconds with a call every few milliseconds, each finished when due. Checks the
+/// counters after every step and returns all responses.
 fn drive(provider: &mut MockProvider, client_seed: u64) -> Vec<(Instant, MockResponse)> {
     let mut client = Rng::new(client_seed);
     let mut now = Instant::ZERO;
@@ -130,7 +130,7 @@ fn a_cold_server_opens_one_slot_at_a_time() {
 }
 
 #[test]
-fn a_cold_server_announces_each_slot_to_the_nanosecond_when_the_time_does_not_divide_evenly() {
+fn next_change_is_exact_for_a_warm_up_that_does_not_divide_evenly() {
     let mut provider = provider(&cold_server(8, ms(1_000)));
     let _ = provider.arrive(at(0), 0);
     let mut now = at(0);
@@ -142,7 +142,7 @@ fn a_cold_server_announces_each_slot_to_the_nanosecond_when_the_time_does_not_di
 }
 
 #[test]
-fn a_cold_server_starts_to_warm_at_its_first_request() {
+fn a_cold_server_starts_to_warm_up_at_its_first_request() {
     let mut provider = provider(&cold_server(11, ms(1_000)));
     assert_eq!((provider.capacity(at(60_000)), provider.next_change(at(60_000))), (1, None));
     let _ = provider.arrive(at(60_000), 0);
@@ -151,7 +151,7 @@ fn a_cold_server_starts_to_warm_at_its_first_request() {
 }
 
 #[test]
-fn a_refused_or_failed_first_request_warms_a_cold_server_too() {
+fn a_first_request_that_fails_starts_the_warm_up() {
     let outages = vec![Outage::of_errors(ms(0), ms(400))];
     let mut provider = provider(&ProviderSpec { outages, ..cold_server(11, ms(1_000)) });
     assert!(matches!(provider.arrive(at(0), 0), MockResponse::Fail { .. }));
@@ -164,7 +164,7 @@ fn a_requests_per_minute_bucket_states_the_exact_retry_after() {
     let mut provider = provider(&ProviderSpec { requests, ..ProviderSpec::default() });
     assert!(is_accepted(provider.arrive(at(5), 0)));
     assert!(is_accepted(provider.arrive(at(5), 0)));
-    // A minute over 70 is 857142857.14 ns: rounded up, and counted from when the bucket was last full.
+    // 1 min / 70 = 857142857.14 ns, rounded up, counted from when the bucket was last full.
     let wait = retry_after(provider.arrive(at(5), 0)).unwrap();
     assert_eq!(wait.as_nanos(), 857_142_858);
     let due = at(5) + wait;
@@ -195,7 +195,7 @@ fn a_tokens_per_minute_bucket_charges_by_the_token() {
 }
 
 #[test]
-fn a_call_larger_than_the_whole_bucket_is_served_when_it_is_full_and_paid_off_afterwards() {
+fn a_call_larger_than_the_bucket_is_served_from_a_full_bucket_and_leaves_it_in_debt() {
     let tokens = Some(Rate::bursting(60_000, 100));
     let mut provider = provider(&ProviderSpec { tokens, ..ProviderSpec::default() });
     assert!(is_accepted(provider.arrive(at(0), 1)));
@@ -205,7 +205,7 @@ fn a_call_larger_than_the_whole_bucket_is_served_when_it_is_full_and_paid_off_af
 }
 
 #[test]
-fn of_two_rates_the_longer_wait_is_stated_and_neither_is_charged() {
+fn retry_after_is_the_longer_wait_of_two_rates_and_a_refusal_charges_neither() {
     let (requests, tokens) = (Some(Rate::bursting(60, 1)), Some(Rate::per_minute(600)));
     let mut provider = provider(&ProviderSpec { requests, tokens, ..ProviderSpec::default() });
     assert!(is_accepted(provider.arrive(at(0), 600)));
@@ -215,7 +215,7 @@ fn of_two_rates_the_longer_wait_is_stated_and_neither_is_charged() {
 }
 
 #[test]
-fn a_call_refused_for_want_of_a_slot_costs_no_rate() {
+fn a_call_refused_for_lack_of_a_slot_uses_up_no_rate() {
     let requests = Some(Rate::bursting(1, 2));
     let spec = ProviderSpec { requests, ..with_capacity(Capacity::Constant { slots: 1 }) };
     let mut provider = provider(&spec);
@@ -234,7 +234,8 @@ fn past_the_knee_every_call_takes_longer_and_none_is_refused() {
     };
     let mut provider = provider(&spec);
     for in_flight in 1..=12_u64 {
-        // At a slope of 1, latency is proportional to what is in flight: throughput stays at the knee's.
+        // At a slope of 1, latency is proportional to the calls in flight: throughput stays at that of the
+        // knee.
         let latency = ms(100 * in_flight.max(4) / 4);
         assert_eq!(provider.arrive(at(0), 0), MockResponse::Accept { finish_at: Instant::ZERO + latency });
     }
@@ -242,7 +243,7 @@ fn past_the_knee_every_call_takes_longer_and_none_is_refused() {
 }
 
 #[test]
-fn a_knee_dragged_to_zero_still_serves_as_if_it_were_one() {
+fn a_knee_of_zero_counts_as_one() {
     let spec = ProviderSpec { overload: Overload::SlowDown { slope: 2.0 }, ..ProviderSpec::default() };
     let mut provider = provider(&spec);
     provider.set_capacity(at(0), 0);
@@ -259,14 +260,15 @@ fn a_step_changes_the_capacity_at_its_instant_and_not_before() {
     }
     assert_eq!((provider.capacity(just_before(at(10))), provider.next_change(at(0))), (3, Some(at(10))));
     assert_eq!((provider.capacity(at(10)), provider.next_change(at(10))), (1, Some(at(20))));
-    // The three in flight stay; the server takes none until it is below its new capacity.
+    // The three calls in flight continue. No call is accepted until fewer are in flight than the new
+    // capacity.
     provider.finish(at(11));
     assert_eq!((retry_after(provider.arrive(at(11), 0)), provider.in_flight()), (None, 2));
     assert_eq!((provider.capacity(at(20)), provider.next_change(at(20))), (6, None));
 }
 
 #[test]
-fn a_noisy_neighbour_takes_a_share_within_its_range_and_another_one_each_period() {
+fn a_noisy_neighbour_takes_another_share_within_its_range_in_each_period() {
     let neighbour = Some(Neighbour { low_share: 0.25, high_share: 0.75, period: ms(500) });
     let spec = ProviderSpec { neighbour, ..with_capacity(Capacity::Constant { slots: 100 }) };
     let provider = provider(&spec);
@@ -289,12 +291,12 @@ fn a_neighbour_that_takes_everything_leaves_nothing() {
 fn a_drift_moves_slot_by_slot_and_stays_or_turns_back() {
     let drift =
         |back_and_forth| provider(&with_capacity(Capacity::Drift { from: 6, to: 2, over: ms(400), back_and_forth }));
-    let (once, tide) = (drift(false), drift(true));
+    let (once, repeated) = (drift(false), drift(true));
     let read = |provider: &MockProvider| [0, 99, 100, 399, 400, 499, 500, 800, 900].map(|ms| provider.capacity(at(ms)));
     assert_eq!(read(&once), [6, 6, 5, 3, 2, 2, 2, 2, 2]);
-    assert_eq!(read(&tide), [6, 6, 5, 3, 2, 2, 3, 6, 5]);
+    assert_eq!(read(&repeated), [6, 6, 5, 3, 2, 2, 3, 6, 5]);
     assert_eq!((once.next_change(at(350)), once.next_change(at(400))), (Some(at(400)), None));
-    assert_eq!((tide.next_change(at(350)), tide.next_change(at(400))), (Some(at(400)), Some(at(500))));
+    assert_eq!((repeated.next_change(at(350)), repeated.next_change(at(400))), (Some(at(400)), Some(at(500))));
 }
 
 #[test]
@@ -312,7 +314,7 @@ fn an_outage_fails_then_hangs_then_recovers_slot_by_slot() {
     assert_eq!(provider.arrive(at(1_000), 0), MockResponse::Fail { status: 502, at: at(1_020) });
     assert_eq!(provider.arrive(at(2_000), 0), MockResponse::Hang { until: at(32_000) });
     assert_eq!((provider.capacity(at(1_000)), provider.capacity(at(2_999))), (0, 0));
-    // The call from before the outage still holds its slot, and the only one that is back.
+    // The call from before the outage still holds a slot, and only one slot has recovered.
     assert_eq!((provider.capacity(at(3_000)), retry_after(provider.arrive(at(3_000), 0))), (1, None));
     provider.finish(at(3_001));
     assert!(is_accepted(provider.arrive(at(3_001), 0)));
@@ -322,7 +324,7 @@ fn an_outage_fails_then_hangs_then_recovers_slot_by_slot() {
 }
 
 #[test]
-fn a_person_drags_the_tide_and_lets_go_of_it() {
+fn an_override_replaces_the_schedule_until_it_is_cleared() {
     let outages = vec![Outage { recovery: ms(1_000), ..Outage::of_errors(ms(1_000), ms(500)) }];
     let steps = vec![Step { at: ms(100), slots: 4 }];
     let spec = ProviderSpec { outages, ..with_capacity(Capacity::Steps { slots: 8, steps }) };
@@ -345,12 +347,12 @@ fn equal_seeds_give_equal_answers() {
     for spec in every_shape() {
         let run = |seed| drive(&mut MockProvider::new(&spec, seed).unwrap(), 1);
         assert_eq!(run(3), run(3));
-        assert_ne!(run(3), run(4), "the seed moves nothing: {spec:?}");
+        assert_ne!(run(3), run(4), "the seed has no effect: {spec:?}");
     }
 }
 
 #[test]
-fn a_closure_refuses_every_call_and_says_why_until_it_ends() {
+fn a_closure_rejects_every_call_with_its_reason_until_it_ends() {
     let closures = vec![
         Closure { starts_at: ms(100), lasts: Some(ms(50)), because: Rejection::KeyRefused },
         Closure { starts_at: ms(200), lasts: None, because: Rejection::QuotaExhausted },
@@ -367,7 +369,7 @@ fn a_closure_refuses_every_call_and_says_why_until_it_ends() {
 }
 
 #[test]
-fn the_answers_of_every_shape_are_the_same_to_the_bit_on_every_target() {
+fn the_responses_of_every_shape_are_bit_identical_on_every_target() {
     let mut digest = 0_u64;
     let mut add = |word: u64| digest = digest.rotate_left(5).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word;
     for spec in every_shape() {
@@ -385,11 +387,11 @@ fn the_answers_of_every_shape_are_the_same_to_the_bit_on_every_target() {
     assert_eq!(digest, KNOWN_ANSWERS);
 }
 
-/// Changes only when the behaviour of a provider, its randomness or the pinned `libm` does.
+/// Changes only if the behaviour of a provider, its randomness or the pinned `libm` changes.
 const KNOWN_ANSWERS: u64 = 8_673_338_816_571_242_781;
 
 #[test]
-fn the_neighbour_does_the_same_whatever_we_send() {
+fn the_neighbour_does_not_depend_on_the_calls_that_arrive() {
     let spec = every_shape().pop().unwrap();
     let (mut busy, quiet) = (provider(&spec), provider(&spec));
     drive(&mut busy, 1);
@@ -446,15 +448,15 @@ fn a_finish_without_a_call_is_counted_and_changes_nothing() {
 }
 
 #[test]
-fn the_end_of_time_and_the_largest_calls_are_answered_without_a_panic() {
-    let wildest = ProviderSpec {
+fn the_latest_instant_and_the_largest_calls_do_not_panic() {
+    let extreme = ProviderSpec {
         capacity: Capacity::Drift { from: 0, to: 1_000_000, over: Duration::from_nanos(1), back_and_forth: true },
         overload: Overload::SlowDown { slope: 100.0 },
         neighbour: Some(Neighbour { low_share: 0.0, high_share: 1.0, period: Duration::from_nanos(1) }),
         tokens: Some(Rate::bursting(1, 1_000_000_000)),
         ..ProviderSpec::default()
     };
-    for spec in every_shape().into_iter().chain([wildest]) {
+    for spec in every_shape().into_iter().chain([extreme]) {
         let mut provider = provider(&spec);
         for now in [Instant::ZERO, at(1), Instant::MAX, Instant::ZERO, Instant::MAX] {
             for tokens in [0, 1, u32::MAX, u32::MAX] {
@@ -471,7 +473,7 @@ fn the_end_of_time_and_the_largest_calls_are_answered_without_a_panic() {
 }
 
 #[test]
-fn a_value_outside_its_range_is_refused_by_its_path() {
+fn a_value_out_of_range_is_rejected_with_its_path() {
     let base = ProviderSpec::default;
     let steps = |second| vec![Step { at: ms(5), slots: 1 }, second];
     let stepping = |second| with_capacity(Capacity::Steps { slots: 1, steps: steps(second) });

@@ -1,4 +1,4 @@
-//! Faults of single calls, and what a provider says is left of its rates.
+//! Tests of the faults of single calls, and of what is left of the rates.
 
 use alloc::vec::Vec;
 
@@ -22,7 +22,7 @@ fn faulty(faults: Faults) -> ProviderSpec {
     ProviderSpec { faults: Some(faults), latency, ..ProviderSpec::default() }
 }
 
-/// Calls one after another, each ended before the next.
+/// Makes calls one after another. Each ends before the next one starts.
 fn calls(provider: &mut MockProvider, count: u64) -> Vec<MockResponse> {
     let call = |nth| {
         let answer = provider.arrive(at(nth), 10);
@@ -35,7 +35,7 @@ fn calls(provider: &mut MockProvider, count: u64) -> Vec<MockResponse> {
 }
 
 #[test]
-fn each_fault_befalls_its_share_of_the_calls() {
+fn each_fault_affects_its_share_of_the_calls() {
     let faults =
         Faults { error_share: 0.1, hang_share: 0.2, cut_share: 0.3, malformed_share: 0.15, ..Faults::default() };
     let mut provider = provider(&faulty(faults));
@@ -51,7 +51,7 @@ fn each_fault_befalls_its_share_of_the_calls() {
 }
 
 #[test]
-fn a_fault_that_is_certain_befalls_every_call() {
+fn a_fault_with_a_share_of_one_affects_every_call() {
     let all = |faults: Faults| provider(&faulty(faults)).arrive(at(0), 1);
     let broken = all(Faults { error_share: 1.0, error_status: 502, ..Faults::default() });
     assert_eq!(broken, MockResponse::Fail { status: 502, at: at(20) });
@@ -63,20 +63,20 @@ fn a_fault_that_is_certain_befalls_every_call() {
 }
 
 #[test]
-fn a_cut_comes_half_way_and_a_senseless_answer_when_a_good_one_would() {
+fn a_cut_answer_ends_halfway_and_a_malformed_one_at_the_usual_time() {
     let of = |faults: Option<Faults>| {
         let spec = ProviderSpec { faults, ..ProviderSpec::default() };
         provider(&spec).arrive(at(0), 1)
     };
-    let (cut, malformed) = (Faults { cut_share: 1.0, ..Faults::default() }, Flaw::Malformed);
+    let cut = Faults { cut_share: 1.0, ..Faults::default() };
+    let malformed = Faults { malformed_share: 1.0, ..Faults::default() };
     assert_eq!(of(None), MockResponse::Accept { finish_at: at(100) });
     assert_eq!(of(Some(cut)), MockResponse::Spoil { flaw: Flaw::Cut, at: at(50) });
-    let senseless = Faults { malformed_share: 1.0, ..Faults::default() };
-    assert_eq!(of(Some(senseless)), MockResponse::Spoil { flaw: malformed, at: at(100) });
+    assert_eq!(of(Some(malformed)), MockResponse::Spoil { flaw: Flaw::Malformed, at: at(100) });
 }
 
 #[test]
-fn faults_move_no_latency() {
+fn faults_do_not_change_latencies() {
     let clean = ProviderSpec { faults: None, ..faulty(Faults::default()) };
     let never = faulty(Faults::default());
     assert_eq!(calls(&mut provider(&clean), 500), calls(&mut provider(&never), 500));
@@ -86,7 +86,7 @@ fn faults_move_no_latency() {
 }
 
 #[test]
-fn a_call_that_fails_or_hangs_costs_neither_slot_nor_rate() {
+fn a_call_that_fails_uses_up_neither_slot_nor_rate() {
     let requests = Some(Rate::bursting(1, 1));
     let faults = Faults { error_share: 1.0, ..Faults::default() };
     let mut provider = provider(&ProviderSpec { requests, ..faulty(faults) });
@@ -97,23 +97,23 @@ fn a_call_that_fails_or_hangs_costs_neither_slot_nor_rate() {
 }
 
 #[test]
-fn a_provider_tells_what_is_left_of_its_rates_and_asking_changes_nothing() {
+fn what_is_left_of_each_rate_is_reported_and_reading_it_changes_nothing() {
     let requests = Some(Rate::bursting(60, 3));
     let tokens = Some(Rate::per_minute(600));
     let mut provider = provider(&ProviderSpec { requests, tokens, ..ProviderSpec::default() });
-    let told = |left: Option<RateLeft>| left.map(|left| (left.per_minute, left.remaining, left.full_in));
-    assert_eq!(told(provider.requests_left(at(0))), Some((60, 3, Duration::ZERO)));
+    let rest = |left: Option<RateLeft>| left.map(|left| (left.per_minute, left.remaining, left.full_in));
+    assert_eq!(rest(provider.requests_left(at(0))), Some((60, 3, Duration::ZERO)));
     let _ = provider.arrive(at(0), 700);
-    assert_eq!(told(provider.requests_left(at(0))), Some((60, 2, ms(1_000))));
-    // In debt by 100 tokens, at 10 a second.
-    assert_eq!(told(provider.tokens_left(at(0))), Some((600, 0, ms(70_000))));
-    assert_eq!(told(provider.tokens_left(at(11_000))), Some((600, 10, ms(59_000))));
-    assert_eq!(told(provider.requests_left(at(999))), Some((60, 2, ms(1))));
+    assert_eq!(rest(provider.requests_left(at(0))), Some((60, 2, ms(1_000))));
+    // The debt is 100 tokens, and 10 tokens come back per second.
+    assert_eq!(rest(provider.tokens_left(at(0))), Some((600, 0, ms(70_000))));
+    assert_eq!(rest(provider.tokens_left(at(11_000))), Some((600, 10, ms(59_000))));
+    assert_eq!(rest(provider.requests_left(at(999))), Some((60, 2, ms(1))));
     assert_eq!(MockProvider::new(&ProviderSpec::default(), 1).unwrap().tokens_left(at(0)), None);
 }
 
 #[test]
-fn shares_that_are_none_or_too_many_are_refused_by_their_path() {
+fn faults_out_of_range_are_rejected_with_their_path() {
     for (faults, field) in [
         (Faults { error_share: 1.1, ..Faults::default() }, "faults.error_share"),
         (Faults { hang_share: f64::NAN, ..Faults::default() }, "faults.hang_share"),

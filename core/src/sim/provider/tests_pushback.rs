@@ -1,4 +1,4 @@
-//! Rates in windows, traffic that rises too fast, refusals at any load, and what refusals say.
+//! Tests of rates in windows, surge limits, refusals at any load, and Retry-After.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ fn at(millis: u64) -> Instant {
     Instant::ZERO + ms(millis)
 }
 
-/// A provider that has slots for everybody.
+/// A provider with more slots than any test needs.
 fn wide(spec: ProviderSpec) -> MockProvider {
     let capacity = Capacity::Constant { slots: 100_000 };
     MockProvider::new(&ProviderSpec { capacity, ..spec }, 7).unwrap()
@@ -22,7 +22,8 @@ fn counting(requests: Rate) -> MockProvider {
     wide(ProviderSpec { requests: Some(requests), ..ProviderSpec::default() })
 }
 
-/// How many calls at one instant are let through before the first that is not, and what that one is told.
+/// Sends calls at one instant until one is refused. Returns how many were let through, and the Retry-After of
+/// the refusal.
 fn burst(provider: &mut MockProvider, now: Instant) -> (u32, Option<Duration>) {
     let mut count = 0;
     loop {
@@ -35,19 +36,19 @@ fn burst(provider: &mut MockProvider, now: Instant) -> (u32, Option<Duration>) {
 }
 
 #[test]
-fn a_rate_in_windows_lets_its_part_through_at_any_time_of_each_and_no_more() {
+fn a_window_lets_its_quota_through_at_any_time_within_it_and_no_more() {
     let mut provider = counting(Rate::in_windows(600, ms(10_000)));
     assert_eq!(burst(&mut provider, at(9_999)), (100, Some(ms(1))));
     assert_eq!(burst(&mut provider, at(10_000)), (100, Some(ms(10_000))));
     assert_eq!(provider.opens_at(at(10_001), 1), Some(at(20_000)));
-    assert_eq!(burst(&mut provider, at(55_000)), (100, Some(ms(5_000))), "nothing is saved up");
+    assert_eq!(burst(&mut provider, at(55_000)), (100, Some(ms(5_000))), "unused quota is not carried over");
     let left = provider.requests_left(at(55_000)).unwrap();
     assert_eq!((left.per_minute, left.remaining, left.full_in), (600, 0, ms(5_000)));
     assert_eq!(provider.opens_at(at(60_000), 1), None);
 }
 
 #[test]
-fn a_call_dearer_than_a_window_has_one_to_itself() {
+fn a_call_that_costs_more_than_a_window_is_let_through_alone() {
     let tokens = Some(Rate::in_windows(60_000, ms(1_000)));
     let mut provider = wide(ProviderSpec { tokens, ..ProviderSpec::default() });
     assert!(matches!(provider.arrive(at(0), 1), MockResponse::Accept { .. }));
@@ -57,18 +58,18 @@ fn a_call_dearer_than_a_window_has_one_to_itself() {
 }
 
 #[test]
-fn a_refusal_by_a_rate_says_when_to_come_back_exactly_in_seconds_or_not_at_all() {
-    for (retry_after, correction) in
+fn the_retry_after_of_a_rate_is_exact_or_in_whole_seconds_or_absent() {
+    for (retry_after, expected) in
         [(RetryAfter::Exact, Some(ms(1_500))), (RetryAfter::Seconds, Some(ms(2_000))), (RetryAfter::Never, None)]
     {
         let mut provider = counting(Rate { retry_after, ..Rate::bursting(40, 1) });
-        assert_eq!(burst(&mut provider, at(0)), (1, correction));
-        assert_eq!(provider.opens_at(at(0), 1), Some(at(1_500)), "whatever it says");
+        assert_eq!(burst(&mut provider, at(0)), (1, expected));
+        assert_eq!(provider.opens_at(at(0), 1), Some(at(1_500)), "whatever the Retry-After");
     }
 }
 
 #[test]
-fn traffic_may_grow_by_its_factor_from_period_to_period_and_falls_back_to_the_least() {
+fn traffic_may_grow_by_the_factor_each_period_and_falls_back_to_the_least() {
     let surge = Surge { period: ms(1_000), growth: 2.0, least: 5, retry_after: Some(ms(70)) };
     let mut provider = wide(ProviderSpec { surge: Some(surge), ..ProviderSpec::default() });
     let counts: Vec<u32> = [100, 1_900, 2_000, 3_000, 9_000, 10_500].map(|now| burst(&mut provider, at(now)).0).into();
@@ -79,7 +80,7 @@ fn traffic_may_grow_by_its_factor_from_period_to_period_and_falls_back_to_the_le
 }
 
 #[test]
-fn a_share_of_calls_is_refused_however_few_there_are() {
+fn the_refused_share_applies_at_any_load() {
     let faults = Faults { refused_share: 0.3, retry_after: Some(ms(900)), ..Faults::default() };
     let mut provider = wide(ProviderSpec { faults: Some(faults), ..ProviderSpec::default() });
     for now in 0..10_000 {
@@ -93,7 +94,7 @@ fn a_share_of_calls_is_refused_however_few_there_are() {
 }
 
 #[test]
-fn a_value_outside_its_range_is_refused_by_its_path() {
+fn a_value_out_of_range_is_rejected_with_its_path() {
     let rate = |rate| ProviderSpec { requests: Some(rate), ..ProviderSpec::default() };
     let surge = |surge| ProviderSpec { surge: Some(surge), ..ProviderSpec::default() };
     let usual = Surge { period: ms(1_000), growth: 2.0, least: 5, retry_after: None };

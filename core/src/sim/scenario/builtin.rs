@@ -12,50 +12,50 @@ use crate::sim::provider::{Capacity, Neighbour, Outage, Overload, ProviderSpec, 
 use crate::task::BoundedBorrowConfig;
 use crate::time::Duration;
 
-/// The scenarios that come with the crate, in the order in which to show them.
+/// Returns the scenarios that come with the crate, in display order.
 #[must_use]
 pub fn builtin() -> Vec<Scenario> {
     [
         base("tide", "AIMD finds the tide")
-            .about("A provider bears 12 calls and the cap allows 32. Each refusal cuts the limit once, successes raise it.")
+            .about("The provider serves 12 calls at once and the cap allows 32. A burst of 429s cuts the limit once, successes raise it.")
             .model("tide", 32, constant(12, 300)),
         base("falling-tide", "The tide falls and rises")
-            .about("The provider's capacity drops from 24 to 6 and comes back. The limit follows without a storm.")
+            .about("The provider's capacity drops from 24 to 6 and comes back. The limit follows without a storm of 429s.")
             .rows(1_600)
             .model("tide", 32, steps(24, &[(4_000, 6), (12_000, 24)])),
         base("cold-storm", "A cold server, without a ramp")
-            .about("The server opens one slot after another over ten seconds. Starting at the full limit storms it.")
+            .about("The server opens one slot after another over ten seconds. Starting at the full limit causes a storm of 429s.")
             .model("cold", 24, warm_up(24, 10_000)),
         base("cold-ramp", "A cold server, with a matching ramp")
-            .about("The same server, and a start-up ramp of the same ten seconds: not a single refusal.")
+            .about("The same server with a start-up ramp of the same ten seconds: not a single call is refused.")
             .ramped("cold", 24, warm_up(24, 10_000), 10_000),
         base("cold-ramp-too-fast", "A cold server, with a ramp too fast")
-            .about("The ramp outruns the server; the first refusal ends it and AIMD takes over.")
+            .about("The ramp rises faster than the server warms up. The first 429 ends it and AIMD takes over.")
             .ramped("cold", 24, warm_up(24, 10_000), 2_500),
         base("two-harbours", "A cooled-down provider beside an open one")
-            .about("Each row goes to both. The narrow one pushes back and sets the pace; the wide one works whenever a row is ready.")
+            .about("Each row calls both providers. The narrow one answers 429 and sets the pace; the wide one works whenever a row is ready.")
             .model("narrow", 16, constant(4, 60))
             .model("wide", 16, constant(16, 60)),
         base("noisy-neighbour", "A noisy neighbour")
-            .about("Somebody else takes a varying share of the provider's 24 slots.")
+            .about("Another client takes a varying share of the provider's 24 slots.")
             .rows(1_200)
             .model("shared", 24, neighbour(24)),
         base("outage", "An outage and a recovery")
-            .about("The provider fails for two seconds, hangs for two, and recovers. What fails meanwhile is made again once it is back: no row is lost.")
+            .about("The provider fails for two seconds, hangs for two, and recovers. Calls that fail are retried once it is back: no row is lost.")
             .rows(1_200)
             .model("shaky", 16, outage(16)),
         base("storm", "A storm of 429s, without a limit")
-            .about("Forty calls at once against a provider that bears eight. Nothing adapts: after each pause that the provider asks for, all of them come again.")
+            .about("Forty calls at once against a provider that serves eight. Nothing adapts: after each Retry-After, all of them are sent again.")
             .rows(300)
             .model("stormy", 40, constant(8, 300))
             .without_a_limit(40),
         base("borrow-and-repay", "Borrow from a neighbour, and repay")
-            .about("Two groups share 16 workers. While the second has nothing to do, the first borrows up to six of its eight; once it comes, what ends is repaid before anything new is started.")
+            .about("Two groups share 16 workers. While the second has nothing to do, the first borrows up to six of its eight. Once the second has tasks, borrowed workers are repaid as they finish, before the first starts new ones.")
             .rows(600)
             .model("ample", 64, constant(64, 200))
             .in_two_groups(16, 6, 4_000),
         base("crowd", "Ten thousand calls at once")
-            .about("A provider that bears 10 000 calls at once, and as many workers: what the scheduler itself costs.")
+            .about("A provider that serves 10 000 calls at once, and 12 000 workers: the cost of the scheduler itself.")
             .rows(16_000)
             .model("crowded", 10_000, constant(10_000, 6_000))
             .crowded(12_000, 1_000, 16),
@@ -95,14 +95,14 @@ impl Draft {
         self.ramped(name, max_parallel, provider, 0)
     }
 
-    /// Lets its models have so many calls out, whatever they answer.
+    /// Gives all models a fixed limit.
     fn without_a_limit(mut self, limit: u32) -> Self {
         self.0.models.iter_mut().for_each(|model| model.algorithm = LimitChoice::Fixed { limit });
         self
     }
 
-    /// Makes two columns that do not need each other of those of its model, and lets the second one come
-    /// late. A group may borrow so much.
+    /// Makes the two columns of the model independent of each other, and lets the second one start `late_ms`
+    /// later. A group may borrow up to `borrows` workers.
     fn in_two_groups(mut self, workers: u32, borrows: u32, late_ms: u64) -> Self {
         let config = BoundedBorrowConfig { default_ceiling: Some(borrows), ..BoundedBorrowConfig::default() };
         self.0.policy = PolicyChoice::BoundedBorrow(config);
@@ -120,14 +120,14 @@ impl Draft {
         self
     }
 
-    /// Gives it so many workers, and larger row groups.
+    /// Sets the number of workers and the size and number of row groups.
     fn crowded(mut self, workers: u32, row_group_size: u32, row_groups: u32) -> Self {
         let run = &mut self.0;
         (run.submission_limit, run.row_group_size, run.row_groups) = (workers, row_group_size, row_groups);
         self
     }
 
-    /// Adds a model with two columns: one that drafts a cell, one that judges it.
+    /// Adds a model with a start-up ramp and two columns: one drafts a cell, one judges it.
     fn ramped(mut self, name: &str, max_parallel: u32, provider: ProviderSpec, ramp_ms: u64) -> Self {
         let request = AimdConfig { ramp: Duration::from_millis(ramp_ms), ..AimdConfig::default() };
         self.0.models.push(Model {

@@ -1,15 +1,15 @@
-//! Changes in the midst of a run: what a person does to a world, as data.
+//! Changes during a run, as data.
 //!
-//! A file writes them as `[[changes]]`, in order of time:
-//! `{ at_ms = 4000, set = "capacity", model = "m", slots = 0 }`. What is changed while a world runs becomes
-//! the same data, so that a run with it written in is the same run.
+//! In a file they are a list `[[changes]]` in order of time, such as
+//! `{ at_ms = 4000, set = "capacity", model = "m", slots = 0 }`. Changes made while a world runs are recorded
+//! in the same form. A scenario that contains them gives the same run again.
 
 use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
 use super::never::slots;
-use super::{KnownNames, MOST_PARALLEL};
+use super::{KnownNames, MAX_PARALLEL};
 use crate::error::{ConfigError, require};
 use crate::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
 use crate::limit::LimitChoice;
@@ -20,87 +20,89 @@ use crate::sim::latency::{in_millis, require_span};
 use crate::sim::provider::{inside, inside_item, require_slots, with_file_path};
 use crate::time::Duration;
 
-/// Something that is changed at an instant of a run. It comes before everything else of that instant.
+/// A change at an instant of a run. It happens before all other events of that instant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// When, counted from the start: in files `at_ms`.
+    /// When the change happens, counted from the start of the run. In files `at_ms`.
     #[serde(rename = "at_ms", with = "millis")]
     pub at: Duration,
-    /// What: in files the keys beside it.
+    /// What changes. In files its keys are beside `at_ms`.
     #[serde(flatten)]
     pub what: Intervention,
 }
 
-/// What is changed. In files and in JSON the key `set` names it, in snake case.
+/// What a [`Change`] changes. In files and in JSON the key `set` selects the variant, in snake case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "set", rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
 pub enum Intervention {
-    /// The provider bears `slots` calls from now on, whatever its schedule and its neighbour say. An outage
-    /// still stops everything, and calls that are out stay.
+    /// Overrides the capacity of the model's provider from now on. The schedule and the neighbour no longer
+    /// apply. Outages still stop all calls, and calls in flight continue.
     Capacity {
         /// The model.
         model: String,
-        /// 0 to 1000000; `None`, in files `"schedule"` or left out: as scheduled again.
+        /// The capacity, 0 to 1000000. `None` (in files `"schedule"`, or left out) ends the override.
         #[serde(default, with = "slots")]
         slots: Option<u32>,
     },
-    /// The provider refuses every call for a while, as it refuses those for which it has no slot.
+    /// Lets the model's provider refuse every call for some time, as if no slot were free.
     Refuse {
         /// The model.
         model: String,
-        /// For how long: in files `for_ms`. 0 ends what is left of an earlier one.
+        /// How long, up to 365 days. In files `for_ms`. 0 ends an earlier intervention of this kind.
         #[serde(rename = "for_ms", with = "millis")]
         span: Duration,
     },
-    /// The provider takes longer for a while: calls that begin in it take `factor` times as long.
+    /// Multiplies the latency of calls that arrive at the model's provider for some time.
     Slow {
         /// The model.
         model: String,
-        /// 0.001 to 1000.
+        /// The factor, 0.001 to 1000.
         factor: f64,
-        /// For how long: in files `for_ms`. 0 ends what is left of an earlier one.
+        /// How long, up to 365 days. In files `for_ms`. 0 ends an earlier intervention of this kind.
         #[serde(rename = "for_ms", with = "millis")]
         span: Duration,
     },
-    /// Another algorithm decides the model's limit from now on. It starts afresh.
+    /// Replaces the algorithm that decides the model's limit. The new algorithm starts without any history.
     Algorithm {
         /// The model.
         model: String,
-        /// Which.
+        /// The new algorithm.
         algorithm: LimitChoice,
     },
-    /// Other settings of the model's limit. As far as they allow, the limit stays where it is, whatever the
-    /// initial limit says; a ramp that changed begins anew, from 1.
+    /// Replaces the settings of the model's limit. The present limit is kept as far as the new settings
+    /// allow, and `initial_limit` is ignored. If `ramp` changed, a new ramp starts from 1.
     Request {
         /// The model.
         model: String,
-        /// All of them.
+        /// All settings.
         request: AimdConfig,
     },
-    /// Another task policy decides from now on. What groups owe stays, as far as they hold as much.
+    /// Replaces the task policy. Debts of groups are kept, but no group owes more than it holds.
     Policy {
-        /// Which.
+        /// The new policy.
         policy: PolicyChoice,
     },
-    /// The fairness group of a column weighs so much from its next turn on.
+    /// Changes the weight of a column's fairness group, from the group's next turn on.
     Weight {
         /// A column of the group.
         column: String,
-        /// 2^-20 to 2^20.
+        /// The weight, 2^-20 to 2^20.
         weight: f64,
     },
-    /// The model is registered with another cap. The limit falls with it at once, calls that are out stay,
-    /// and a limit that stood at the old cap follows it up.
+    /// Changes the cap of the model. A higher limit falls to a lower cap at once, and calls in flight
+    /// continue. A limit that equals the old cap follows a higher one.
     MaxParallel {
         /// The model.
         model: String,
-        /// 1 to 1000000.
+        /// The cap, 1 to 1000000.
         calls: u32,
     },
 }
 
 impl Change {
-    /// Refuses what is out of range or is not there. The error names the field as a file writes it.
+    /// Returns an error for a value that is out of range or a name that is unknown, with the field's path in
+    /// a file.
     pub(in crate::sim) fn validate(&self, known: &KnownNames<'_>) -> Result<(), ConfigError> {
         require_span("at_ms", self.at)?;
         self.what.validate(known)
@@ -130,12 +132,12 @@ impl Intervention {
                 require(in_range, "weight", *weight, "a number from 2^-20 to 2^20")
             }
             Self::MaxParallel { calls, .. } => {
-                require((1..=MOST_PARALLEL).contains(calls), "calls", calls, "1 to 1000000")
+                require((1..=MAX_PARALLEL).contains(calls), "calls", calls, "1 to 1000000")
             }
         }
     }
 
-    /// The model that it is about, if it is about one.
+    /// Returns the name of the model that this intervention changes, if any.
     #[must_use]
     pub fn model(&self) -> Option<&str> {
         match self {
@@ -150,7 +152,7 @@ impl Intervention {
     }
 }
 
-/// Refuses changes that are out of range or out of order.
+/// Returns an error for changes that are out of range or out of order.
 pub(super) fn validate_all(changes: &[Change], known: &KnownNames<'_>) -> Result<(), ConfigError> {
     let mut before = Duration::ZERO;
     for (nth, change) in changes.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a column of the simulated table does, and how its tasks end.
+//! The columns of the simulated table, and how their tasks end.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -14,92 +14,94 @@ use crate::sim::latency::require_span;
 use crate::task::{GroupKind, TaskGroup};
 use crate::time::Duration;
 
-/// The most calls of one task.
-const MOST_CALLS: u32 = 10_000;
+/// The highest number of calls of one task.
+const MAX_CALLS: u32 = 10_000;
 
 /// A column of the simulated table.
 ///
-/// Each share is the chance of one task, drawn from the run's seed, the row group, the row and the column,
-/// and (but for `skip_share`) the number of the try: the same in every run, whatever else happens before.
+/// Each share is a probability, drawn from the run's seed, the row group, the row and the column. The draws
+/// of `fail_share` and `lose_share` also depend on the number of the attempt. No draw depends on earlier
+/// events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioColumn {
-    /// Its name.
+    /// The column's name.
     pub name: String,
-    /// How it is filled.
+    /// How the column is filled.
     pub strategy: Strategy,
-    /// The columns it needs.
+    /// The columns that this one needs. Default none.
     #[serde(default)]
     pub after: Vec<String>,
-    /// Further columns that the same generator fills.
+    /// Further columns that the same generator fills. Default none.
     #[serde(default)]
     pub also_fills: Vec<String>,
-    /// The model it calls; `None` for local work.
+    /// The model that the tasks call. `None` (the default) means local work only.
     #[serde(default)]
     pub model: Option<String>,
-    /// The models that it calls instead while the ones before are down, unavailable, or have answered nothing
-    /// but rate limits for 30 s \[none\].
+    /// The models to call instead, in order, while all models before are down, unavailable, or have responded
+    /// only with rate limits for 30 s. Default none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallbacks: Vec<String>,
-    /// Calls that each task makes, one after another, 0 to 10000; without a model, nothing \[1\]. A try after
-    /// a call that failed goes on with that call.
+    /// The number of calls that each task makes, one after another, 0 to 10000. Ignored without a model. A
+    /// retry after a failed call continues with that call. Default 1.
     #[serde(default = "one_call")]
     pub calls: u32,
-    /// The tenant that its calls wait as, in one fairness group with the calls of every column that names the
-    /// same one, whatever model they call \[none: the group of its model\].
+    /// The tenant of the calls. All columns with the same tenant share one fairness group of calls, whatever
+    /// model they call. Default none, which is the group of the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// Tokens that a call costs at its provider.
+    /// The number of tokens that a call costs at its provider. Default 0.
     #[serde(default)]
     pub tokens: u32,
-    /// What each task holds while it runs, besides a place of its model:
-    /// [resources of the scenario](super::Scenario::resources) and how much of each \[nothing\].
+    /// The [resources of the scenario](super::Scenario::resources) that each task holds while it runs, and
+    /// how much of each, in addition to one unit of its model's task resource. Default none.
     #[serde(default)]
     pub holds: BTreeMap<String, u32>,
-    /// Its fairness group, which it shares with every column of the same kind that names the same one \[its
-    /// own\].
+    /// The fairness group. Columns of the same kind with the same name here share one group. Default a group
+    /// of its own.
     #[serde(default)]
     pub group: Option<String>,
-    /// What its tasks count as. The control loop over row groups keeps busy what model columns hold
-    /// \[`model` if it calls one, else `local`\].
+    /// The kind of the tasks. The control loop over row groups keeps the resources of model columns busy.
+    /// Default `model` if the column calls one, else `local`.
     #[serde(default)]
     pub kind: Option<GroupKind>,
-    /// Its group's weight. Where columns share a group, the last one's holds.
+    /// The weight of the group. If columns share a group, the last one's applies. Default 1.
     #[serde(default = "one")]
     pub weight: f64,
-    /// Leases its group may hold while others press, at least 1; of a shared group likewise the last one's
-    /// \[the task limit of its model; unbounded without one\].
+    /// The number of leases that the group may hold while other groups wait, at least 1. If columns share a
+    /// group, the last one's applies. Default the task limit of the model, or unbounded without a model.
     #[serde(default)]
     pub admitted_limit: Option<u32>,
-    /// How long local work takes. It comes after the calls; a call takes what its provider takes.
+    /// How long the local work of a task takes, after its calls. The duration of the calls is up to the
+    /// provider. Default 0.
     #[serde(default, rename = "local_ms", with = "millis")]
     pub local: Duration,
-    /// Whether its tasks run one at a time, in the order of the rows.
+    /// Whether the tasks run one at a time, in the order of the rows. Default no.
     #[serde(default)]
     pub ordered: bool,
-    /// Whether it is skipped where an upstream is.
+    /// Whether a cell is skipped if an upstream cell is skipped. Default no.
     #[serde(default)]
     pub skips_with_upstream: bool,
-    /// The share of tasks that its condition skips, in every try.
+    /// The share of tasks that are skipped by their condition, in every attempt. Default 0.
     #[serde(default)]
     pub skip_share: f64,
-    /// The share of tries that fail for good once their work is done.
+    /// The share of attempts that fail permanently after their work is done. Default 0.
     #[serde(default)]
     pub fail_share: f64,
-    /// The share of tries whose worker is lost once its work is done.
+    /// The share of attempts whose worker is lost after its work is done. Default 0.
     #[serde(default)]
     pub lose_share: f64,
-    /// The share of tasks one of whose calls fails whenever it is made, whatever the provider does: a poison
-    /// request.
-    #[serde(default, skip_serializing_if = "is_none")]
+    /// The share of tasks with a poison request: one of their calls always fails, whatever the provider does.
+    /// Default 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub poison_share: f64,
-    /// The row of the run, counted from 0, whose task meets a bug.
+    /// The row of the run, counted from 0, whose task fails with a fatal error. Default none.
     #[serde(default)]
     pub fatal_at: Option<u64>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that the derive calls")]
-fn is_none(share: &f64) -> bool {
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(share: &f64) -> bool {
     *share == 0.0
 }
 
@@ -112,7 +114,7 @@ fn one_call() -> u32 {
 }
 
 impl ScenarioColumn {
-    /// A column that needs nothing, takes no time and never fails.
+    /// Creates a column that needs nothing, takes no time and never fails.
     #[must_use]
     pub fn new(name: &str, strategy: Strategy) -> Self {
         Self {
@@ -141,7 +143,7 @@ impl ScenarioColumn {
         }
     }
 
-    /// Whether anything about its tasks is left to chance.
+    /// Returns whether the outcome of a task depends on random draws.
     pub(in crate::sim) fn is_by_chance(&self) -> bool {
         self.skip_share > 0.0 || self.fail_share > 0.0 || self.lose_share > 0.0 || self.poison_share > 0.0
     }
@@ -151,11 +153,11 @@ impl ScenarioColumn {
         require_share("fail_share", self.fail_share)?;
         require_share("lose_share", self.lose_share)?;
         require_share("poison_share", self.poison_share)?;
-        require(self.calls <= MOST_CALLS, "calls", self.calls, "0 to 10000")?;
+        require(self.calls <= MAX_CALLS, "calls", self.calls, "0 to 10000")?;
         require_span("local_ms", self.local)
     }
 
-    /// The column of the plan. `model` is the one it names.
+    /// Returns the column for the plan. `model` is the model that this column calls.
     pub(super) fn column(&self, model: Option<&Model>) -> Column {
         let mut column = Column::new(&self.name, self.strategy).skip_with_upstream(self.skips_with_upstream);
         column.ordered = self.ordered;

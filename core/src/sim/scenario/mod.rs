@@ -1,11 +1,13 @@
-//! Scenarios as data: providers, models, columns, rows, settings, and what happens around the run. A whole
-//! run is a function of (scenario, seed).
+//! Scenarios: the complete description of a simulated run, as data.
 //!
-//! Only the fields without a default have to be written; an unknown one is refused. Durations are in
-//! milliseconds, in fields that end in `_ms`. What is on by default is switched off with `"never"`.
+//! A [`Scenario`] has the models with their mock providers, the columns, the rows, the settings of the run,
+//! and its surroundings. A run is a function of its scenario and a seed.
 //!
-//! What is changed in the midst of a run is a list, in order of time. `set` names what, and the keys beside
-//! it say how:
+//! In a file, fields with a default may be left out, and unknown fields are an error. Durations are in
+//! milliseconds, in fields whose names end in `_ms`. `"never"` switches off a setting that is on by default.
+//!
+//! A scenario can also list changes that happen during the run, in order of time. `set` selects what changes,
+//! and the other keys give the new value:
 //!
 //! ```toml
 //! [[changes]]
@@ -27,19 +29,21 @@
 //! | `capacity` | `model`, `slots` |
 //! | `refuse` | `model`, `for_ms` |
 //! | `slow` | `model`, `factor`, `for_ms` |
-//! | `algorithm` | `model`, `algorithm`, as of a model |
-//! | `request` | `model`, `request`, as of a model |
+//! | `algorithm` | `model`, and `algorithm` as in [`Model::algorithm`] |
+//! | `request` | `model`, and `request` as in [`Model::request`] |
 //! | `max_parallel` | `model`, `calls` |
-//! | `policy` | `policy`, as of the scenario |
+//! | `policy` | `policy` as in [`Scenario::policy`] |
 //! | `weight` | `column`, `weight` |
 //!
-//! | file | what it describes |
+//! | item | describes |
 //! | --- | --- |
-//! | `mod` | the run: its rows, limits and settings |
-//! | `columns` | what each column does, and how its tasks end |
-//! | `surroundings` | hooks, checkpoints, and somebody else who calls the same models |
-//! | `change` | what is changed in its midst |
-//! | `builtin` | the scenarios that come with the crate |
+//! | [`Scenario`] | the run: its rows, limits and settings |
+//! | [`Model`] | a model and its provider |
+//! | [`ScenarioColumn`] | a column, and how its tasks end |
+//! | [`CallbackSpec`], [`PreBatch`] | hooks and checkpoints |
+//! | [`Holder`] | another client of the same models |
+//! | [`Change`], [`Intervention`] | a change during the run |
+//! | [`builtin()`] | the scenarios that come with the crate |
 
 mod builtin;
 mod change;
@@ -68,122 +72,125 @@ pub use change::{Change, Intervention};
 pub use columns::ScenarioColumn;
 pub use surroundings::{CallbackSpec, Holder, PreBatch};
 
-/// The greatest cap that a model can be given in the midst of a run.
-const MOST_PARALLEL: u32 = 1_000_000;
+/// The highest cap that a model can get during a run.
+const MAX_PARALLEL: u32 = 1_000_000;
 
-/// A run to simulate.
+/// The description of a run to simulate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Short name, as in a command line.
+    /// The short name, as on a command line.
     pub name: String,
-    /// A headline.
+    /// The title.
     pub title: String,
-    /// What it shows, in a sentence or two.
+    /// What the scenario shows, in one or two sentences.
     pub description: String,
-    /// Rows to make.
+    /// The number of rows to make.
     pub rows: u64,
-    /// Rows in a row group.
+    /// The number of rows in a row group.
     pub row_group_size: u32,
-    /// Row groups in work at once: so many, or at most so many if `adaptive`.
+    /// The number of row groups in progress at once, or its maximum if `adaptive`.
     pub row_groups: u32,
-    /// Workers at once.
+    /// The maximum number of workers at once.
     pub submission_limit: u32,
-    /// Models, each with the provider that serves it.
+    /// The models, each with the provider that serves it. Default none.
     #[serde(default)]
     pub models: Vec<Model>,
-    /// Further resources that [tasks hold](ScenarioColumn::holds) while they run, with their limits \[none\].
+    /// Further resources that [tasks hold](ScenarioColumn::holds) while they run, with their limits. Default
+    /// none.
     #[serde(default)]
     pub resources: BTreeMap<String, u32>,
-    /// Columns, in any order.
+    /// The columns, in any order.
     pub columns: Vec<ScenarioColumn>,
-    /// When a fairness group may start more workers than its share \[bounded borrowing\].
+    /// When a fairness group may start more workers than its share. Default bounded borrowing.
     #[serde(default)]
     pub policy: PolicyChoice,
-    /// Lets a control loop choose how many row groups are in work \[no\].
+    /// The control loop that chooses how many row groups are in progress. Default none.
     #[serde(default)]
     pub adaptive: Option<AdaptiveRowGroups>,
-    /// Whether tasks that would only wait for a model are passed over while others could call at once
-    /// \[yes\].
+    /// Whether tasks that would only wait for a model are skipped while other tasks could call at once.
+    /// Default yes.
     #[serde(default = "yes")]
     pub advisory: bool,
-    /// Whether a worker that waits for a model gives back meanwhile what it holds \[yes\].
+    /// Whether a worker that waits for a model returns its task resources meanwhile. Default yes.
     #[serde(default = "yes")]
     pub yields: bool,
-    /// How often a task that failed for now is tried again, after 1, 2, 4, ... s, 0 to 255 \[3\].
+    /// How often a task is retried after a temporary failure, after 1, 2, 4, ... s, 0 to 255. Default 3.
     #[serde(default = "retries")]
     pub retries: u32,
-    /// Final outcomes that are judged together, 1 to 65536 \[10\].
+    /// The number of final outcomes in a window of `shutdown_rate`, 1 to 65536. Default 10.
     #[serde(default = "shutdown_window")]
     pub shutdown_window: u32,
-    /// The share of failures in a full window at which the run stops, above 0 and at most 1; `None`, in files
-    /// `"never"`: never \[0.5\].
+    /// The share of failures in a full window at which the run stops, above 0 and at most 1. `None` (in files
+    /// `"never"`) never stops it. Default 0.5.
     #[serde(default = "shutdown_rate", with = "never")]
     pub shutdown_rate: Option<f64>,
-    /// How long a model may answer nothing but rate limits before the run stops without the rows that need
-    /// it; `None`, in files `"never"`: for ever \[10 min\].
+    /// How long a model may respond only with rate limits before the run ends without the rows that need it.
+    /// `None` (in files `"never"`) waits for ever. Default 10 min.
     #[serde(default = "rate_limit_patience", rename = "rate_limit_patience_ms", with = "never::millis")]
     pub rate_limit_patience: Option<Duration>,
-    /// How long a model may be down before the run stops without the rows that need it; `None`, in files
-    /// `"never"`: for ever \[10 min\].
+    /// How long a model may be down before the run ends without the rows that need it. `None` (in files
+    /// `"never"`) waits for ever. Default 10 min.
     #[serde(default = "outage_patience", rename = "outage_patience_ms", with = "never::millis")]
     pub outage_patience: Option<Duration>,
-    /// How long after it became unavailable a model is tried again, above 0 \[never\].
+    /// How long after it became unavailable a model is probed again, above 0. Default never.
     #[serde(default, rename = "recheck_ms", with = "millis::option", skip_serializing_if = "Option::is_none")]
     pub recheck: Option<Duration>,
-    /// Whether somebody makes the health calls that admission asks for \[no\].
+    /// Whether the health calls that admission requests are made. Default no.
     #[serde(default, skip_serializing_if = "is_off")]
     pub health_calls: bool,
-    /// Answers of one fairness group that are judged together for a warning, 1 to 65536 \[20\].
+    /// The number of responses in a window of `degraded_rate`, for each fairness group, 1 to 65536. Default
+    /// 20.
     #[serde(default = "degraded_window")]
     pub degraded_window: u32,
-    /// The share of failures that may pass at which a provider counts as degraded; `None`, in files
-    /// `"never"`: never \[0.5\].
+    /// The share of temporary failures in a window at which a warning reports the provider as degraded.
+    /// `None` (in files `"never"`) never warns. Default 0.5.
     #[serde(default = "degraded_rate", with = "never")]
     pub degraded_rate: Option<f64>,
-    /// The shortest pause between two such warnings about one fairness group \[60 s\].
+    /// The shortest time between two such warnings about one fairness group. Default 60 s.
     #[serde(default = "degraded_pause", rename = "degraded_pause_ms", with = "millis")]
     pub degraded_pause: Duration,
-    /// The shortest pause before a rate-limited task is tried again, above 0 \[50 ms\].
+    /// The shortest pause before a rate-limited task is retried, above 0. Default 50 ms.
     #[serde(default = "retry_floor", rename = "retry_floor_ms", with = "millis")]
     pub retry_floor: Duration,
-    /// The longest such pause, whatever the provider asked for \[10 min\].
+    /// The longest such pause, whatever the provider's Retry-After. Default 10 min.
     #[serde(default = "retry_ceiling", rename = "retry_ceiling_ms", with = "millis")]
     pub retry_ceiling: Duration,
-    /// Row groups that an earlier run has saved \[none\].
+    /// The row groups that an earlier run has saved. Default none.
     #[serde(default)]
     pub done_row_groups: Vec<u32>,
-    /// The rows to make of row groups that an earlier run has saved in part, as ascending ranges \[none\].
+    /// The missing rows of row groups that an earlier run has saved in part, as ascending ranges. Default
+    /// none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_rows: Vec<Range<u64>>,
-    /// What the hook after the seeds does \[there is none\].
+    /// The hook after the seed columns. Default none.
     #[serde(default)]
     pub pre_batch: Option<PreBatch>,
-    /// What the hook before the checkpoint does \[there is none\].
+    /// The hook before the checkpoint. Default none.
     #[serde(default)]
     pub post_batch: Option<CallbackSpec>,
-    /// How row groups are saved \[at once, and it works\].
+    /// How checkpoints behave. By default they succeed at once.
     #[serde(default)]
     pub checkpoint: CallbackSpec,
-    /// When the run is wound down: it finishes what it has admitted, and admits no more \[never\].
+    /// When the run is wound down: it finishes the admitted row groups and admits no more. Default never.
     #[serde(default, rename = "wind_down_at_ms", with = "millis::option")]
     pub wind_down_at: Option<Duration>,
-    /// When the run is drained: calls that are out end, and none begins \[never\].
+    /// When the run is drained: calls in flight end, and no call starts. Default never.
     #[serde(default, rename = "drain_at_ms", with = "millis::option")]
     pub drain_at: Option<Duration>,
-    /// When the run is cancelled \[never\].
+    /// When the run is cancelled. Default never.
     #[serde(default, rename = "cancel_at_ms", with = "millis::option")]
     pub cancel_at: Option<Duration>,
-    /// Other callers of the same models \[none\].
+    /// Other clients that hold request slots of the same models. Default none.
     #[serde(default)]
     pub holders: Vec<Holder>,
-    /// What is changed in the midst of the run, in order of time \[nothing\].
+    /// The changes during the run, in order of time. Default none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
 }
 
-/// A run without a row, a model or a column, with the settings of [`PipelineConfig::default`].
 impl Default for Scenario {
+    /// Returns a run without rows, models and columns, with the settings of [`PipelineConfig::default`].
     fn default() -> Self {
         let config = PipelineConfig::default();
         Self {
@@ -276,61 +283,66 @@ fn retry_ceiling() -> Duration {
     PipelineConfig::default().retry_ceiling
 }
 
-/// A model and the mock provider behind it.
+/// A model and its mock provider.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// The provider's name, unique within the scenario.
+    /// The model's name, unique within the scenario.
     pub name: String,
-    /// The model that this is another domain of: calls of both share the lower of their caps, and each has a
-    /// limit and a provider of its own. One that is no domain of another itself \[none: a model of its own\].
+    /// The model of which this one is another request domain. Default none: a separate model.
+    ///
+    /// The calls of both share the lower of their caps. Each has its own limit and its own provider. The
+    /// named model must not be a domain of another model itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain_of: Option<String>,
-    /// How the provider behaves.
+    /// The model's mock provider.
     pub provider: ProviderSpec,
-    /// The cap the model is registered with.
+    /// The cap that the model is registered with.
     pub max_parallel: u32,
-    /// Settings of the adaptive limit: all of them for AIMD, the ramp, cooldowns and `max_limit` for any.
+    /// The settings of the adaptive limit. AIMD uses all of them. Other algorithms use the ramp, the
+    /// cooldowns and `max_limit`.
     #[serde(default)]
     pub request: AimdConfig,
-    /// What decides the limit \[AIMD, by `request`\].
+    /// The algorithm that decides the limit. Default AIMD, with the settings in `request`.
     #[serde(default, skip_serializing_if = "LimitChoice::is_aimd")]
     pub algorithm: LimitChoice,
-    /// Workers at once whose columns call it, those that wait for it included, at least 1 \[twice
-    /// `max_parallel`\].
+    /// The maximum number of workers at once whose columns call the model, at least 1. Workers that wait for
+    /// the model count. Default twice `max_parallel`.
     #[serde(default)]
     pub task_limit: Option<u32>,
 }
 
 impl Model {
-    /// The most calls that may be out.
+    /// Returns the highest limit: the lower of `max_parallel` and the `max_limit` in `request`, at least 1.
     #[must_use]
     pub fn cap(&self) -> u32 {
         self.request.max_limit.map_or(self.max_parallel, |max| max.min(self.max_parallel)).max(1)
     }
 
-    /// The task resource that a worker of its columns holds one of: `request:` and the name.
+    /// Returns the name of the task resource that each worker of the model's columns holds one unit of:
+    /// `request:` and the model's name.
     #[must_use]
     pub fn task_resource(&self) -> String {
         alloc::format!("request:{}", self.name)
     }
 
-    /// The limit of that resource.
+    /// Returns the limit of the model's [task resource](Model::task_resource).
     #[must_use]
     pub fn task_limit(&self) -> u32 {
         self.task_limit.unwrap_or_else(|| self.max_parallel.saturating_mul(2).max(1))
     }
 }
 
-/// A scenario that cannot run.
+/// The error for a scenario that cannot run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ScenarioError {
-    /// A provider is described wrongly.
+    /// A provider's spec is invalid.
     #[error("model `{model}`: {error}")]
     Provider {
         /// The model's name.
         model: String,
-        /// What is wrong.
+        /// The invalid setting.
         error: SpecError,
     },
     /// A model's cap or limit settings are out of range.
@@ -338,44 +350,45 @@ pub enum ScenarioError {
     Model {
         /// The model's name.
         model: String,
-        /// What is wrong.
+        /// The invalid setting.
         error: ConfigError,
     },
     /// A column's settings are out of range.
     #[error("column `{column}`: {error}")]
     Column {
-        /// The column.
+        /// The column's name.
         column: String,
-        /// What is wrong.
+        /// The invalid setting.
         error: ConfigError,
     },
-    /// A column calls a model that is not there.
+    /// A column calls a model that the scenario does not have.
     #[error("column `{column}` calls the model `{model}`, which the scenario does not have")]
     UnknownModel {
-        /// The column.
+        /// The column's name.
         column: String,
-        /// The missing model.
+        /// The name of the missing model.
         model: String,
     },
-    /// Somebody holds slots of a model that is not there.
+    /// A holder holds slots of a model that the scenario does not have.
     #[error("a holder holds slots of the model `{model}`, which the scenario does not have")]
     UnknownHeldModel {
-        /// The missing model.
+        /// The name of the missing model.
         model: String,
     },
-    /// The columns make no plan.
+    /// The columns do not form a valid plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The run's settings are out of range.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
-    /// Something else is out of range.
+    /// Another setting is out of range.
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
 
 impl Scenario {
-    /// The plan of its columns.
+    /// Builds the plan of the columns. Returns an error if a column calls an unknown model or the columns do
+    /// not form a valid plan.
     pub fn plan(&self) -> Result<Plan, ScenarioError> {
         let mut builder = PlanBuilder::new();
         for spec in &self.columns {
@@ -384,14 +397,15 @@ impl Scenario {
         Ok(builder.build()?)
     }
 
-    /// The resources that its tasks hold, besides `submission`: those of the models first, then its own.
+    /// Returns the task resources other than `submission` with their limits: those of the models first, then
+    /// the scenario's own.
     #[must_use]
     pub fn task_resources(&self) -> Vec<(String, u32)> {
         let of_models = self.models.iter().map(|model| (model.task_resource(), model.task_limit()));
         of_models.chain(self.resources.clone()).collect()
     }
 
-    /// The settings of its run.
+    /// Returns the settings of the run's pipeline.
     #[must_use]
     pub fn pipeline_config(&self) -> PipelineConfig {
         PipelineConfig {
@@ -406,7 +420,7 @@ impl Scenario {
             retries: self.retries,
             shutdown_window: self.shutdown_window,
             shutdown_rate: self.shutdown_rate,
-            // The models have it.
+            // The patience is set on the models, in request admission.
             rate_limit_patience: None,
             degraded_window: self.degraded_window,
             degraded_rate: self.degraded_rate,
@@ -421,7 +435,8 @@ impl Scenario {
         }
     }
 
-    /// Refuses what neither the plan nor the machines check: shares, calls, spans and holders.
+    /// Checks the settings that neither the plan nor the state machines check: shares, calls, durations,
+    /// fallbacks, domains, holders and changes. Returns an error for the first invalid one.
     pub fn validate(&self) -> Result<(), ScenarioError> {
         for column in &self.columns {
             column.validate().map_err(|error| ScenarioError::Column { column: column.name.clone(), error })?;
@@ -463,7 +478,7 @@ impl Scenario {
         Ok(change::validate_all(&self.changes, &known)?)
     }
 
-    /// The model that a column calls, if it calls one.
+    /// Returns the model that a column calls, if any.
     fn model_of(&self, spec: &ScenarioColumn) -> Result<Option<&Model>, ScenarioError> {
         let Some(name) = &spec.model else { return Ok(None) };
         let found = self.models.iter().find(|model| model.name == *name);
@@ -471,14 +486,14 @@ impl Scenario {
     }
 }
 
-/// The names that a change may be about.
+/// The names that a change may refer to.
 pub(in crate::sim) struct KnownNames<'a> {
     pub(in crate::sim) models: &'a dyn Fn(&str) -> bool,
     pub(in crate::sim) columns: &'a dyn Fn(&str) -> bool,
     pub(in crate::sim) resources: &'a dyn Fn(&str) -> bool,
 }
 
-/// Refuses a share that is none.
+/// Returns an error for a share outside 0 to 1.
 fn require_share(field: &str, share: f64) -> Result<(), ConfigError> {
     require((0.0..=1.0).contains(&share), field, share, "a number from 0 to 1")
 }

@@ -1,7 +1,7 @@
-//! Settings that can be switched off, as files write them: a number, or a word such as `"never"`.
+//! Serde support for optional settings: a number, or a word such as `"never"` for `None`.
 //!
-//! They are on unless a file says otherwise, so leaving them out does not switch them off, and TOML has no
-//! null. JSON's null is read too.
+//! These settings have a default other than `None`, so a file cannot switch them off by leaving them out, and
+//! TOML has no null. JSON's null is accepted as well.
 
 use core::fmt;
 
@@ -9,11 +9,10 @@ use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::ser::Serializer;
 
 const NEVER: &str = "never";
-/// As the schedule says.
 const SCHEDULE: &str = "schedule";
 
-/// Writes a number, or that it is off.
-#[expect(clippy::ref_option, reason = "the signature that the derive calls")]
+/// Serializes a number, or `None` as `"never"`.
+#[expect(clippy::ref_option, reason = "serde's derive expects this signature")]
 pub(super) fn serialize<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
     match number {
         Some(number) => serializer.serialize_f64(*number),
@@ -21,18 +20,18 @@ pub(super) fn serialize<S: Serializer>(number: &Option<f64>, serializer: S) -> R
     }
 }
 
-/// Reads the same.
+/// Deserializes a number, or `"never"` as `None`.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     deserializer.deserialize_any(OrWord(NumberVisitor, NEVER))
 }
 
-/// The same for durations in milliseconds.
+/// Durations in milliseconds, or `"never"`.
 pub(super) mod millis {
     use super::{Deserializer, NEVER, OrWord, Serializer};
     use crate::millis;
     use crate::time::Duration;
 
-    #[expect(clippy::ref_option, reason = "the signature that the derive calls")]
+    #[expect(clippy::ref_option, reason = "serde's derive expects this signature")]
     pub(in super::super) fn serialize<S: Serializer>(
         span: &Option<Duration>,
         serializer: S,
@@ -50,11 +49,11 @@ pub(super) mod millis {
     }
 }
 
-/// Slots, or `"schedule"`: as many as are scheduled.
+/// A number of slots, or `"schedule"`.
 pub(super) mod slots {
     use super::{Deserializer, IntegerVisitor, OrWord, SCHEDULE, Serializer};
 
-    #[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "the signature that the derive calls")]
+    #[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "serde's derive expects this signature")]
     pub(in super::super) fn serialize<S: Serializer>(slots: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
         match slots {
             Some(slots) => serializer.serialize_u32(*slots),
@@ -67,7 +66,7 @@ pub(super) mod slots {
     }
 }
 
-/// What `V` reads, or nothing, which is this word.
+/// A visitor that accepts what `V` accepts as `Some`, and one word as `None`.
 struct OrWord<V>(V, &'static str);
 
 impl<'de, V: Visitor<'de>> Visitor<'de> for OrWord<V> {

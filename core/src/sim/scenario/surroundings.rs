@@ -1,4 +1,4 @@
-//! What happens around a run: hooks, checkpoints, and somebody else who calls the same models.
+//! The surroundings of a run: hooks, checkpoints, and other clients of the same models.
 
 use alloc::string::String;
 
@@ -10,14 +10,14 @@ use crate::millis;
 use crate::sim::latency::{in_millis, require_span};
 use crate::time::Duration;
 
-/// How a hook or a checkpoint answers.
+/// The behaviour of a hook or a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CallbackSpec {
-    /// How long it takes for each row group \[0\].
+    /// How long the callback takes for each row group, up to 365 days. Default 0.
     #[serde(rename = "takes_ms", with = "millis")]
     pub takes: Duration,
-    /// The row group for which it fails \[none\].
+    /// The row group for which the callback fails. Default none.
     pub fails_at: Option<u32>,
 }
 
@@ -27,16 +27,17 @@ impl CallbackSpec {
     }
 }
 
-/// How the hook after the seeds answers.
+/// The behaviour of the hook after the seed columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PreBatch {
-    /// How long it takes for each row group \[0\].
+    /// How long the hook takes for each row group, up to 365 days. Default 0.
     #[serde(rename = "takes_ms", with = "millis")]
     pub takes: Duration,
-    /// The row group for which it fails \[none\].
+    /// The row group for which the hook fails. Default none.
     pub fails_at: Option<u32>,
-    /// The share of rows that it leaves out, drawn from the run's seed, the row group and the row \[0\].
+    /// The share of rows that the hook drops, 0 to 1. Which rows is drawn from the run's seed, the row group
+    /// and the row. Default 0.
     pub leaves_out_share: f64,
 }
 
@@ -47,21 +48,21 @@ impl PreBatch {
     }
 }
 
-/// Somebody outside the run who holds request slots of a model for a while.
+/// A client outside the run that holds request slots of a model for some time.
 ///
-/// Each slot is a request like any other: it waits where there is none, and it is given back as a call that
-/// succeeded. The model's provider hears nothing of it.
+/// Each slot is a normal request to admission: it waits if no slot is free, and it is released as a
+/// successful call. No call is sent to the model's provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Holder {
     /// The model.
     pub model: String,
-    /// Slots it asks for, 1 to 10000.
+    /// The number of slots to request, 1 to 10000.
     pub slots: u32,
-    /// When it asks for them.
+    /// When the slots are requested, counted from the start of the run. Default 0.
     #[serde(default, rename = "from_ms", with = "millis")]
     pub from: Duration,
-    /// When it gives them back, and stops waiting for more; after `from`.
+    /// When the slots are released, and requests that still wait are cancelled. After `from`, up to 365 days.
     #[serde(rename = "until_ms", with = "millis")]
     pub until: Duration,
 }

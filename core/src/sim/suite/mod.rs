@@ -1,9 +1,9 @@
-//! Suites: fixed sets of runs whose figures are kept, so that a change that costs something is seen.
+//! Suites: fixed sets of simulated runs whose figures are recorded, so that a regression is visible.
 //!
-//! | suite | its question |
+//! | suite | question |
 //! | --- | --- |
-//! | [`idle`] | is capacity ever idle without need? |
-//! | [`control`] | how well does a limit find what its provider bears? |
+//! | [`idle`] | Is capacity ever idle although it could be used? |
+//! | [`control`] | How well does a limit algorithm find the capacity of its provider? |
 
 pub mod control;
 pub mod idle;
@@ -12,17 +12,18 @@ use alloc::vec::Vec;
 
 use super::scenario::{Scenario, builtin};
 
-/// A scenario, and where it belongs.
+/// A scenario, and the set that it belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed {
-    /// `playground` for those to begin with; `idle`.
+    /// `playground` for the built-in scenarios, `idle` for the cases of the idle suite.
     pub suite: &'static str,
     /// The scenario.
     pub scenario: Scenario,
 }
 
-/// Every scenario that comes with the crate, in the order in which to show them. The cases of the [`control`]
-/// suite are none: they are providers under a closed loop, without rows.
+/// Returns every scenario that comes with the crate, in display order.
+///
+/// The cases of the [`control`] suite are not included. They are providers under a closed loop, without rows.
 #[must_use]
 pub fn scenarios() -> Vec<Listed> {
     let playground = builtin().into_iter().map(|scenario| Listed { suite: "playground", scenario });

@@ -1,8 +1,8 @@
-//! What a worker does: its calls, one after another, then its local work.
+//! The work of a worker: its calls, one after another, then its local work.
 //!
-//! After a call that failed, the next try goes on from there: the answers of the calls before it are kept, as
-//! a host would. Tasks that began anew could refuse each other for ever, where a provider serves fewer calls
-//! in a row than a task makes.
+//! After a failed call, the next attempt continues from there: as in a real host, the responses of earlier
+//! calls are kept. If every attempt began with its first call, tasks could prevent each other from ever
+//! completing where a provider serves fewer calls in a row than a task makes.
 
 use alloc::format;
 use alloc::string::String;
@@ -23,18 +23,18 @@ use crate::sim::provider::MockResponse;
 use crate::sim::scenario::ScenarioColumn;
 use crate::time::{Duration, Instant};
 
-/// How long the answer to a refused call travels.
+/// The time until the response to a refused call arrives.
 const REFUSAL_LATENCY: Duration = Duration::from_millis(5);
-/// How long a call waits for a provider that does not answer.
+/// The time that a call waits for a provider that does not respond.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a column does.
+/// The work of a column's tasks.
 pub(super) struct Kind {
-    /// The place of the model it calls.
+    /// The index of the model that it calls.
     pub(super) provider: Option<usize>,
-    /// The models that it would call, in their order, if there are several.
+    /// The models that it may call, in their order, if there are several.
     fallback: Option<FallbackId>,
-    /// The fairness group that its calls wait in; `None` is that of the model.
+    /// The fairness group in which its calls wait, or `None` for the model's own.
     tenant: Option<GroupId>,
     calls: u32,
     tokens: u32,
@@ -44,7 +44,7 @@ pub(super) struct Kind {
     pub(super) at_work: ColumnWorkers,
 }
 
-/// The workers of a column, by what they do.
+/// The numbers of workers of a column, by their activity.
 #[derive(Default)]
 pub(super) struct ColumnWorkers {
     pub(super) calling: u32,
@@ -88,14 +88,14 @@ impl Kind {
     }
 }
 
-/// A task, and how far its worker is.
+/// A task and the progress of its worker.
 #[derive(Clone, Copy)]
 pub(super) struct Work {
     pub(super) task: Task,
     calls_made: u32,
-    /// How often its present call was made again because of an outage.
-    again: u32,
-    /// How that call failed, for its provider and for the task.
+    /// How often its present call was repeated because of an outage.
+    repetitions: u32,
+    /// How the failed call is retried, and the outcome of the task if it is not.
     retry: Option<Retry>,
     failed: Option<TaskOutcome>,
 }
@@ -106,16 +106,16 @@ impl Work {
     }
 }
 
-/// Something that is under way and ends at a scheduled instant.
+/// Work that ends at a scheduled instant.
 pub(super) struct Activity {
     work: Work,
-    /// How the worker ends, if it ends with this; `None`: it meets a bug.
+    /// The outcome of the task if the task ends with this activity. `None` means that the task panics.
     outcome: Option<TaskOutcome>,
     call: Option<Call>,
 }
 
 impl Activity {
-    /// For which column, and what.
+    /// Returns the column and the activity of the worker.
     pub(super) fn doing(&self) -> (ColumnId, WorkerActivity) {
         (self.work.column(), if self.call.is_some() { WorkerActivity::Calling } else { WorkerActivity::Local })
     }
@@ -126,11 +126,11 @@ struct Call {
     lease: RequestLease,
     completion: Completion,
     holds_slot: bool,
-    /// What the headers of its answer state.
+    /// The rates that the headers of its response state.
     stated: [Option<Correction>; 2],
 }
 
-/// Where a worker is.
+/// The state of a worker.
 #[derive(Clone, Copy)]
 pub(super) enum Worker {
     Waiting(WaiterId),
@@ -139,10 +139,10 @@ pub(super) enum Worker {
 
 impl World {
     pub(super) fn spawn(&mut self, task: &Task) {
-        self.record(1, task.worker.to_bits());
+        self.add_to_digest(1, task.worker.to_bits());
         let kind = &self.kinds[task.column.index()];
-        let kept = if kind.calls > 1 { self.kept.remove(&place_of(task)) } else { None };
-        let work = Work { task: *task, calls_made: kept.unwrap_or(0), again: 0, retry: None, failed: None };
+        let completed = if kind.calls > 1 { self.completed_calls.remove(&place_of(task)) } else { None };
+        let work = Work { task: *task, calls_made: completed.unwrap_or(0), repetitions: 0, retry: None, failed: None };
         match &kind.chances {
             Some(chances) if self.draws.is_skipped(task, chances.skip) => {
                 self.schedule(self.now, Activity { work, outcome: Some(TaskOutcome::Skipped), call: None });
@@ -151,18 +151,18 @@ impl World {
         }
     }
 
-    /// Makes a worker's next call, or does its local work.
+    /// Starts a worker's next call, or its local work.
     fn continue_work(&mut self, work: Work) {
         let kind = &self.kinds[work.task.column.index()];
         if kind.provider.is_some() && work.calls_made < kind.calls {
             return self.request_call(work);
         }
         let (at, outcome) = (self.now + kind.local, self.ending(&work.task));
-        self.moved(&work.task, WorkerActivity::Local);
+        self.record_activity(&work.task, WorkerActivity::Local);
         self.schedule(at, Activity { work, outcome, call: None });
     }
 
-    /// Asks for a worker's call, or asks for it again.
+    /// Requests a worker's call, or requests it again.
     fn request_call(&mut self, work: Work) {
         let kind = &self.kinds[work.task.column.index()];
         let Some(provider) = kind.provider else { return };
@@ -178,7 +178,7 @@ impl World {
         match answer {
             Acquire::Granted(lease) => self.call(work, lease),
             Acquire::Waiting(waiter) => {
-                self.moved(&work.task, WorkerActivity::Waiting);
+                self.record_activity(&work.task, WorkerActivity::Waiting);
                 self.workers.insert(work.task.worker.to_bits(), Worker::Waiting(waiter));
                 self.kinds[work.task.column.index()].at_work.waiting += 1;
                 self.waiting.insert(waiter.to_bits(), work);
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// Ends a worker whose call does not go out, unless it is to ask again.
+    /// Ends a worker whose call was denied, unless the call must be requested again.
     fn reject(&mut self, work: Work, reason: DenialReason) {
         let outcome = match reason {
             DenialReason::FallBack => return self.request_call(work),
@@ -196,7 +196,7 @@ impl World {
             DenialReason::FailureStands => work.failed.unwrap_or_else(not_admitted),
             _ => not_admitted(),
         };
-        self.end_try(&work, Some(outcome));
+        self.end_attempt(&work, Some(outcome));
     }
 
     pub(super) fn deliver(&mut self, effect: Effect) {
@@ -224,7 +224,7 @@ impl World {
         Some(work)
     }
 
-    /// Takes what is under way; `None` for what was aborted.
+    /// Removes an activity. Returns `None` if it was aborted.
     fn take_activity(&mut self, key: SlotKey) -> Option<Activity> {
         let activity = self.activities.remove(key)?;
         *self.kinds[activity.work.task.column.index()].at_work.busy(&activity) -= 1;
@@ -236,9 +236,9 @@ impl World {
         let resource = lease.resource();
         let Some(provider) = self.providers.iter().position(|provider| provider.resource == resource) else { return };
         let tokens = kind.tokens;
-        let mut draws = self.draws.call(&task, work.calls_made, work.again);
-        self.record(3, task.worker.to_bits());
-        self.moved(&task, WorkerActivity::Calling);
+        let mut draws = self.draws.call(&task, work.calls_made, work.repetitions);
+        self.add_to_digest(3, task.worker.to_bits());
+        self.record_activity(&task, WorkerActivity::Calling);
         let answer = self.providers[provider].machine.arrive_drawing(self.now, tokens, &mut draws);
         let stated = self.providers[provider].machine.stated_rates(self.now);
         let (at, holds_slot, mut completion, mut outcome) = self.consequence(answer);
@@ -250,14 +250,15 @@ impl World {
         self.schedule(at, Activity { work, outcome: Some(outcome), call });
     }
 
-    /// Whether a worker's present call fails whenever it is made: the last one of some tasks.
+    /// Returns whether a worker's present call fails in every attempt. This is the last call of some tasks.
     fn is_poison(&self, work: &Work) -> bool {
         let kind = &self.kinds[work.task.column.index()];
         let is_last = work.calls_made + 1 >= kind.calls;
         is_last && kind.chances.as_ref().is_some_and(|chances| self.draws.is_poison(&work.task, chances.poison))
     }
 
-    /// When a call ends, whether it holds one of the provider's slots, and what it comes to.
+    /// Returns when a call ends, whether it holds one of the provider's slots, and its outcome for admission
+    /// and for the task.
     pub(super) fn consequence(&self, answer: MockResponse) -> (Instant, bool, Completion, TaskOutcome) {
         match answer {
             MockResponse::Accept { finish_at } => (finish_at, true, Outcome::Success.into(), TaskOutcome::Success),
@@ -294,7 +295,7 @@ impl World {
     }
 
     pub(super) fn complete(&mut self, key: SlotKey) {
-        // An activity that was aborted is gone; its event is not.
+        // An aborted activity is gone, but its event is still on the heap.
         let Some(Activity { work, outcome, call }) = self.take_activity(key) else { return };
         let Some(call) = call else { return self.finish(work.task.worker, outcome) };
         self.end_provider_call(call.provider, call.holds_slot);
@@ -305,16 +306,22 @@ impl World {
         match self.admission.finish(self.now, call.lease, &call.completion) {
             AfterCall::Final => {}
             AfterCall::Retry(retry) => {
-                let (calls_made, again) = (work.calls_made - 1, work.again + 1);
-                return self.request_call(Work { calls_made, again, retry: Some(retry), failed: outcome, ..work });
+                let (calls_made, repetitions) = (work.calls_made - 1, work.repetitions + 1);
+                return self.request_call(Work {
+                    calls_made,
+                    repetitions,
+                    retry: Some(retry),
+                    failed: outcome,
+                    ..work
+                });
             }
             AfterCall::Unavailable if self.kinds[work.task.column.index()].fallback.is_some() => {
-                let (calls_made, again) = (work.calls_made - 1, work.again + 1);
-                return self.request_call(Work { calls_made, again, ..work });
+                let (calls_made, repetitions) = (work.calls_made - 1, work.repetitions + 1);
+                return self.request_call(Work { calls_made, repetitions, ..work });
             }
-            AfterCall::Unavailable => return self.end_try(&work, Some(TaskOutcome::Unavailable)),
+            AfterCall::Unavailable => return self.end_attempt(&work, Some(TaskOutcome::Unavailable)),
         }
-        let work = Work { again: 0, retry: None, failed: None, ..work };
+        let work = Work { repetitions: 0, retry: None, failed: None, ..work };
         let kind = &self.kinds[work.task.column.index()];
         let is_last = work.calls_made >= kind.calls && kind.local.is_zero();
         match outcome {
@@ -323,19 +330,19 @@ impl World {
                 self.finish(work.task.worker, outcome);
             }
             Some(TaskOutcome::Success) => self.continue_work(work),
-            failure => self.end_try(&Work { calls_made: work.calls_made - 1, ..work }, failure),
+            failure => self.end_attempt(&Work { calls_made: work.calls_made - 1, ..work }, failure),
         }
     }
 
-    /// Ends a worker before its last call has succeeded.
-    fn end_try(&mut self, work: &Work, outcome: Option<TaskOutcome>) {
+    /// Ends an attempt whose last call has not succeeded.
+    fn end_attempt(&mut self, work: &Work, outcome: Option<TaskOutcome>) {
         if self.kinds[work.task.column.index()].calls > 1 {
-            self.kept.insert(place_of(&work.task), work.calls_made);
+            self.completed_calls.insert(place_of(&work.task), work.calls_made);
         }
         self.finish(work.task.worker, outcome);
     }
 
-    /// How a try ends whose work is done; `None`: it meets a bug.
+    /// Returns the outcome of an attempt whose work is done. `None` means that the task panics.
     fn ending(&self, task: &Task) -> Option<TaskOutcome> {
         let kind = &self.kinds[task.column.index()];
         let rows = match task.row {
@@ -373,15 +380,15 @@ impl World {
         self.finish(worker, Some(TaskOutcome::Cancelled));
     }
 
-    /// The column of a worker that is busy, and with what.
-    pub(super) fn why_busy(&self, key: SlotKey) -> Option<(ColumnId, String)> {
+    /// Returns the column of a busy worker, and a description of what it does.
+    pub(super) fn describe_busy(&self, key: SlotKey) -> Option<(ColumnId, String)> {
         let activity = self.activities.get(key)?;
         let mut ends = self.events.iter().filter(|Reverse((_, _, due))| *due == Due::Activity(key));
         let until = At(ends.next().map_or(self.now, |Reverse((at, _, _))| *at));
         let why = match &activity.call {
-            Some(call) if call.holds_slot => format!("its call is out until {until}"),
-            Some(_) => format!("its call is refused or fails, and it hears of it at {until}"),
-            None => format!("it works here until {until}"),
+            Some(call) if call.holds_slot => format!("its call is in flight until {until}"),
+            Some(_) => format!("its call fails or is refused, and the response arrives at {until}"),
+            None => format!("it does local work until {until}"),
         };
         Some((activity.work.task.column, why))
     }
@@ -394,8 +401,8 @@ impl World {
 
     fn finish(&mut self, worker: WorkerId, outcome: Option<TaskOutcome>) {
         self.workers.remove(&worker.to_bits());
-        self.record(4, worker.to_bits());
-        self.moved_to(worker, None);
+        self.add_to_digest(4, worker.to_bits());
+        self.record_change(worker, None);
         self.forward_pressure();
         let _ = match outcome {
             Some(outcome) => self.pipeline.task_finished(self.now, worker, outcome),
@@ -404,7 +411,7 @@ impl World {
     }
 }
 
-/// Row group, column, row: the same for every try of a task.
+/// The row group, the column and the row. They are the same for every attempt of a task.
 pub(super) type TaskPosition = (u32, usize, Option<u32>);
 
 fn place_of(task: &Task) -> TaskPosition {

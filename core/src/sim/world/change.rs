@@ -1,8 +1,7 @@
-//! Changes in the midst of a run: those that the scenario brings, and those that a person makes while it
-//! runs.
+//! Changes during a run: those of the scenario, and those that a caller makes while the run goes on.
 //!
-//! Both are the same: a change that is made while the run goes on is scheduled for the nanosecond after now,
-//! and comes before everything else of that instant. A scenario with [all of them](World::changes) written in
+//! Both work in the same way. A change that is made during the run is scheduled for the next nanosecond, and
+//! comes before all other events of that instant. A scenario that includes [all changes](World::changes)
 //! gives the same run, decision for decision.
 
 use core::cmp::Reverse;
@@ -13,71 +12,73 @@ use crate::sim::scenario::{Change, Intervention, KnownNames, ScenarioError};
 use crate::time::{Duration, Instant};
 
 impl World {
-    /// Changes something from the nanosecond after now on.
+    /// Changes a setting of the run from the next nanosecond on.
     ///
     /// # Errors
-    /// What is out of range or not there; the error names the field as a file writes it. Nothing is changed
-    /// then.
+    /// Fails if a value is out of range or a name does not exist. The error names the field as in a file.
+    /// Nothing is changed then.
     pub fn change(&mut self, what: Intervention) -> Result<(), ScenarioError> {
         self.branch(what, self.now)
     }
 
-    /// The same in place of what was to be changed up to `until`: for a run that was taken back from there,
-    /// and now takes another way. Changes later than that were never reached, and stay.
+    /// Makes a change, and drops the changes that were scheduled from now up to `until`.
+    ///
+    /// It is for a run that was reset from `until` to an earlier instant, and now continues differently.
+    /// Changes after `until` were never reached, and stay.
     ///
     /// # Errors
-    /// As [`change`](Self::change).
+    /// Fails as [`change`](Self::change) does.
     pub fn branch(&mut self, what: Intervention, until: Instant) -> Result<(), ScenarioError> {
         let at = Duration::from_nanos(self.now.as_nanos().saturating_add(1));
         let change = Change { at, what };
         self.check(&change)?;
-        let (from, to) = (self.first_to_come(self.now), self.first_to_come(until));
+        let (from, to) = (self.first_pending(self.now), self.first_pending(until));
         self.changes.drain(from..to.max(from));
-        let place = self.changes.partition_point(|other| other.at <= at).max(self.changed);
+        let place = self.changes.partition_point(|other| other.at <= at).max(self.changes_applied);
         self.changes.insert(place, change);
         self.schedule_changes();
         Ok(())
     }
 
-    /// All changes of the run in order of time: those that have come, and those that are to come.
+    /// Returns all changes of the run in order of time, including those that are still to come.
     #[must_use]
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// The place of the first change later than `at` that has not come.
-    fn first_to_come(&self, at: Instant) -> usize {
-        self.changes.partition_point(|change| Instant::ZERO + change.at <= at).max(self.changed)
+    /// Returns the index of the first change after `at` that has not been applied.
+    fn first_pending(&self, at: Instant) -> usize {
+        self.changes.partition_point(|change| Instant::ZERO + change.at <= at).max(self.changes_applied)
     }
 
-    /// Carries out those of the beginning, and schedules the others.
+    /// Applies the changes at time zero, and schedules the others.
     pub(super) fn begin_changes(&mut self) {
-        while self.changes.get(self.changed).is_some_and(|change| change.at.is_zero()) {
-            self.carry_out_change();
+        while self.changes.get(self.changes_applied).is_some_and(|change| change.at.is_zero()) {
+            self.apply_next_change();
         }
         self.schedule_changes();
     }
 
-    /// Puts the next change on the heap, in place of what was there of them. No other event has a number as
+    /// Puts the next change on the heap and removes any other change from it. No other event has a number as
     /// low.
     fn schedule_changes(&mut self) {
         self.events.retain(|Reverse((_, _, due))| *due != Due::Change);
-        if let Some(next) = self.changes.get(self.changed) {
+        if let Some(next) = self.changes.get(self.changes_applied) {
             self.events.push(Reverse((Instant::ZERO + next.at, 0, Due::Change)));
         }
     }
 
-    pub(super) fn carry_out_change(&mut self) {
-        let Some(change) = self.changes.get(self.changed) else { return };
+    pub(super) fn apply_next_change(&mut self) {
+        let Some(change) = self.changes.get(self.changes_applied) else { return };
         let what = change.what.clone();
-        self.changed += 1;
-        // What was decided under the old settings is judged by them.
+        self.changes_applied += 1;
+        // Decisions under the old settings must be checked with the old settings.
         self.observe();
-        // It was checked, so that nothing is left to refuse.
-        let carried_out = self.carry_out_intervention(&what);
-        debug_assert_eq!(carried_out, Ok(()), "{what:?}");
+        // The change was checked before, so it cannot fail here.
+        let result = self.apply_intervention(&what);
+        debug_assert_eq!(result, Ok(()), "{what:?}");
         self.watch_calls_of(&what);
-        if let Some(next) = self.changes.get(self.changed) {
+        if let Some(next) = self.changes.get(self.changes_applied) {
             self.events.push(Reverse((Instant::ZERO + next.at, 0, Due::Change)));
         }
     }
@@ -90,7 +91,7 @@ impl World {
         })
     }
 
-    fn carry_out_intervention(&mut self, what: &Intervention) -> Result<(), ConfigError> {
+    fn apply_intervention(&mut self, what: &Intervention) -> Result<(), ConfigError> {
         let now = self.now;
         match what {
             Intervention::Policy { policy } => {
@@ -131,7 +132,7 @@ impl World {
         Ok(())
     }
 
-    /// Tells the checker and the account how many calls a model bears now.
+    /// Updates the checker and the account with the calls that a model's cap and settings allow now.
     fn watch_calls_of(&mut self, what: &Intervention) {
         let Self { providers, admission, watch: Some(watch), now, .. } = self else { return };
         let Some(provider) = what.model().and_then(|name| providers.iter().find(|known| known.name == name)) else {

@@ -1,28 +1,28 @@
-//! What is left to chance in a run, each draw in a stream of its own.
+//! The random draws of a run. Each draw has a stream of its own.
 //!
-//! A draw for a task depends on the run's seed, the task and its try; a draw for a row on the seed, the row
-//! group and the row. None depends on what happened before, so that two policies can be compared on the same
-//! draws.
+//! A draw for a task depends on the run's seed, the task and its attempt. A draw for a row depends on the
+//! seed, the row group and the row. No draw depends on what happened before, so two policies can be compared
+//! on the same draws.
 
 use alloc::vec::Vec;
 
 use super::Rng;
 use crate::pipeline::Task;
 
-/// The streams of a run's seed. Those of its providers are numbered from 0.
+/// The streams of a run's seed. The streams of its providers are numbered from 0.
 const TASKS: u64 = u64::MAX;
 const HOOKS: u64 = u64::MAX - 1;
 
 /// The streams of one task.
 const CONDITION: u64 = 0;
-const TRIES: u64 = 1;
+const ATTEMPTS: u64 = 1;
 const POISON: u64 = 2;
 
-/// The streams of one try.
+/// The streams of one attempt.
 const ENDING: u64 = 0;
 const CALLS: u64 = 1;
 
-/// The chances of one run.
+/// The random draws of one run.
 pub(super) struct Draws {
     tasks: Rng,
     hooks: Rng,
@@ -33,28 +33,28 @@ impl Draws {
         Self { tasks: run.fork(TASKS), hooks: run.fork(HOOKS) }
     }
 
-    /// Whether a task's condition skips it: the same in every try.
+    /// Returns whether a task's condition skips it. The result is the same in every attempt.
     pub(super) fn is_skipped(&self, task: &Task, share: f64) -> bool {
         self.of_task(task).fork(CONDITION).unit_f64() < share
     }
 
-    /// Whether a task makes a call that fails in every try.
+    /// Returns whether a task makes a call that fails in every attempt.
     pub(super) fn is_poison(&self, task: &Task, share: f64) -> bool {
         share > 0.0 && self.of_task(task).fork(POISON).unit_f64() < share
     }
 
-    /// A number in `[0, 1)` that decides how a try ends.
+    /// Returns a number in `[0, 1)` that decides how an attempt ends.
     pub(super) fn ending(&self, task: &Task) -> f64 {
-        self.of_try(task).fork(ENDING).unit_f64()
+        self.of_attempt(task).fork(ENDING).unit_f64()
     }
 
-    /// What a call is drawn from: calls are counted from 0, and so is how often one was made again.
-    pub(super) fn call(&self, task: &Task, call: u32, again: u32) -> Rng {
-        let first = self.of_try(task).fork(CALLS).fork(u64::from(call));
-        if again == 0 { first } else { first.fork(u64::from(again)) }
+    /// Returns the generator for a call. Calls and repetitions of a call are counted from 0.
+    pub(super) fn call(&self, task: &Task, call: u32, repetitions: u32) -> Rng {
+        let first = self.of_attempt(task).fork(CALLS).fork(u64::from(call));
+        if repetitions == 0 { first } else { first.fork(u64::from(repetitions)) }
     }
 
-    /// The rows that a pre-batch hook leaves out.
+    /// Returns the rows that a pre-batch hook leaves out.
     pub(super) fn left_out(&self, row_group: u32, rows: u32, share: f64) -> Vec<u32> {
         let of_group = self.hooks.fork(u64::from(row_group));
         (0..rows).filter(|row| of_group.fork(u64::from(*row)).unit_f64() < share).collect()
@@ -62,12 +62,12 @@ impl Draws {
 
     fn of_task(&self, task: &Task) -> Rng {
         let row = task.row.map_or(0, |row| u64::from(row) + 1);
-        // A column has at most 2^12 numbers, a row group at most 2^28.
+        // A plan has at most 2^12 columns, and a run has at most 2^28 row groups.
         let place = u64::from(task.row_group) << 12 | task.column.index() as u64;
         self.tasks.fork(place).fork(row)
     }
 
-    fn of_try(&self, task: &Task) -> Rng {
-        self.of_task(task).fork(TRIES).fork(u64::from(task.attempt))
+    fn of_attempt(&self, task: &Task) -> Rng {
+        self.of_task(task).fork(ATTEMPTS).fork(u64::from(task.attempt))
     }
 }

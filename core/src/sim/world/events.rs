@@ -1,4 +1,4 @@
-//! The events of a run, for whoever wants to hear them.
+//! The events of a run, for callers that observe it.
 
 use alloc::vec::Vec;
 
@@ -10,10 +10,10 @@ use crate::request::RequestAdmission;
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
 use crate::sim::scenario::{Scenario, ScenarioError};
 
-/// Listening to a run.
+/// Observing a run.
 impl World {
-    /// The same world with all its events made: [`World::take_events`] takes them. `prepare` is called before
-    /// anything begins, with the controller that the calls go through.
+    /// Creates the world of a scenario with all kinds of events on. [`World::take_events`] returns them.
+    /// `prepare` is called before anything starts, with the controller of the calls.
     pub fn with_events(
         scenario: &Scenario,
         seed: u64,
@@ -27,7 +27,7 @@ impl World {
         Ok(world)
     }
 
-    /// The request resource of each model, with the model's name, in the order of the scenario.
+    /// Returns the request resource of each model with the model's name, in the order of the scenario.
     pub fn resources(&self) -> impl Iterator<Item = TracedResource<'_>> {
         self.providers.iter().filter_map(|provider| {
             let model = self.admission.owner(provider.resource)?;
@@ -35,7 +35,8 @@ impl World {
         })
     }
 
-    /// Runs to the end and feeds all events to `sink`, up to its first error. It is not told to finish.
+    /// Runs to the end and feeds all events to `sink`, up to its first error. Does not call
+    /// [`Sink::finish`].
     pub fn run_feeding(&mut self, sink: &mut impl Sink) -> Result<(), SinkError> {
         self.feed(sink)?;
         while self.step() {
@@ -44,17 +45,17 @@ impl World {
         Ok(())
     }
 
-    /// Feeds the events since the last call to `sink`, up to its first error. Do so after every
-    /// [step](World::step): the two streams then go on together.
+    /// Feeds the events since the last call to `sink`, up to its first error. Call it after every
+    /// [step](World::step), so that the two streams stay in order.
     pub fn feed(&mut self, sink: &mut impl Sink) -> Result<(), SinkError> {
         let (requests, scheduler) = self.take_events();
         requests.iter().try_for_each(|event| sink.on_request(event))?;
         scheduler.iter().try_for_each(|event| sink.on_scheduler(event))
     }
 
-    /// The events since the last call, each stream in its order. Take them after every [step](World::step):
-    /// all of them are then of one instant. None in a world that nobody [listens](World::with_events) to or
-    /// [overhears](World::watched_with_events).
+    /// Returns the events since the last call, each stream in its order. Call it after every
+    /// [step](World::step), so that all of them are of one instant. Empty in a world that was not created
+    /// with [`World::with_events`] or [`World::watched_with_events`].
     pub fn take_events(&mut self) -> (Vec<RequestEvent>, Vec<SchedulerEvent>) {
         let Self { admission, pipeline, watch, .. } = self;
         if let Some(watch) = watch {

@@ -1,10 +1,10 @@
-//! The health calls that admission asks for.
+//! The health calls that admission requests.
 
 use super::{Due, World};
 use crate::id::SlotKey;
 use crate::request::{Completion, Outcome, RequestLease};
 
-/// A health call that is out.
+/// A health call in flight.
 pub(super) struct HealthCall {
     provider: usize,
     lease: RequestLease,
@@ -13,14 +13,14 @@ pub(super) struct HealthCall {
 }
 
 impl World {
-    /// Says of each model that its health calls are made, as calls of its first domain.
+    /// Announces to admission that health calls of each model are made, as calls of its first domain.
     pub(super) fn offer_health_calls(&mut self) {
         for provider in self.providers.iter().filter(|provider| provider.name == provider.owner) {
             self.admission.set_health_calls(self.now, provider.resource, true);
         }
     }
 
-    /// Makes one.
+    /// Starts a health call.
     pub(super) fn begin_health_call(&mut self, lease: RequestLease) {
         let Some(provider) = self.providers.iter().position(|provider| provider.resource == lease.resource()) else {
             return;
@@ -38,7 +38,7 @@ impl World {
         let _ = self.admission.release(self.now, call.lease, &call.completion);
     }
 
-    /// Gives up what is out, and makes no more: the run is over.
+    /// Gives up the health calls in flight and makes no more, because the run has ended.
     pub(super) fn abandon_health_calls(&mut self) {
         for provider in &self.providers {
             self.admission.set_health_calls(self.now, provider.resource, false);

@@ -1,4 +1,4 @@
-//! Somebody outside the run who holds request slots for a while.
+//! Holders: callers outside the run that hold request slots for a while.
 
 use alloc::vec::Vec;
 
@@ -7,10 +7,10 @@ use crate::map::Map;
 use crate::request::{Acquire, Outcome, Request, RequestLease, WaiterId};
 use crate::sim::scenario::Holder;
 
-/// Who holds slots, and who waits for one.
+/// The leases and waiters of all holders.
 #[derive(Default)]
 pub(super) struct Holders {
-    /// With the place of its model.
+    /// The holders, each with the index of its model.
     specs: Vec<(usize, Holder)>,
     leases: Vec<(usize, RequestLease)>,
     waiting: Vec<(usize, WaiterId)>,
@@ -27,7 +27,7 @@ impl Holders {
         self.specs.iter().map(|(_, spec)| spec)
     }
 
-    /// Takes a lease that was made for one of their waiters; gives back any other.
+    /// Takes a lease that was granted to a waiter of a holder. Returns any other lease.
     pub(super) fn take(&mut self, waiter: WaiterId, lease: RequestLease) -> Result<(), RequestLease> {
         let Some(holder) = self.by_waiter.remove(&waiter.to_bits()) else { return Err(lease) };
         self.waiting.retain(|(_, other)| *other != waiter);
@@ -37,7 +37,7 @@ impl Holders {
 }
 
 impl World {
-    /// A holder asks for its slots.
+    /// Requests the slots of a holder.
     pub(super) fn hold(&mut self, holder: usize) {
         let Some((provider, spec)) = self.holders.specs.get(holder) else { return };
         let (request, slots) = (Request::new(self.providers[*provider].resource), spec.slots);
@@ -53,22 +53,22 @@ impl World {
         }
     }
 
-    /// A holder lets go of what it holds and waits for.
+    /// Releases the leases of a holder and cancels its waiters.
     pub(super) fn release_holder(&mut self, holder: usize) {
         self.release_where(|other| other == holder);
     }
 
-    /// All holders let go: the run is over.
+    /// Releases the leases of all holders and cancels their waiters, because the run has ended.
     pub(super) fn release_all_holders(&mut self) {
         self.release_where(|_| true);
     }
 
-    fn release_where(&mut self, is_one: impl Fn(usize) -> bool) {
-        for (_, waiter) in self.holders.waiting.extract_if(.., |(holder, _)| is_one(*holder)) {
+    fn release_where(&mut self, is_released: impl Fn(usize) -> bool) {
+        for (_, waiter) in self.holders.waiting.extract_if(.., |(holder, _)| is_released(*holder)) {
             self.holders.by_waiter.remove(&waiter.to_bits());
             self.admission.cancel(self.now, waiter);
         }
-        for (_, lease) in self.holders.leases.extract_if(.., |(holder, _)| is_one(*holder)) {
+        for (_, lease) in self.holders.leases.extract_if(.., |(holder, _)| is_released(*holder)) {
             let _ = self.admission.release(self.now, lease, &Outcome::Success.into());
         }
     }

@@ -1,4 +1,4 @@
-//! Hooks and checkpoints: the answers to what the pipeline hands out.
+//! Hooks and checkpoints: when they end, and with which result.
 
 use alloc::vec::Vec;
 
@@ -8,9 +8,9 @@ use crate::sim::check::LifecycleStep;
 use crate::sim::scenario::{CallbackSpec, PreBatch};
 use crate::time::Duration;
 
-/// How hooks and checkpoints answer.
+/// The results of hooks and checkpoints.
 #[derive(Clone, Copy)]
-pub(super) struct Answers {
+pub(super) struct HookResults {
     pub(super) pre_batch: PreBatch,
     pub(super) post_batch: CallbackSpec,
     pub(super) checkpoint: CallbackSpec,
@@ -18,24 +18,24 @@ pub(super) struct Answers {
 
 impl World {
     pub(super) fn begin_pre_batch(&mut self, batch: &Batch) {
-        self.record(5, u64::from(batch.row_group));
+        self.add_to_digest(5, u64::from(batch.row_group));
         let Batch { row_group, rows, .. } = *batch;
-        self.soon(self.answers.pre_batch.takes, Due::PreBatch { row_group, rows });
+        self.process_after(self.hook_results.pre_batch.takes, Due::PreBatch { row_group, rows });
     }
 
     pub(super) fn begin_post_batch(&mut self, group: &FinishedRowGroup) {
-        self.record(6, u64::from(group.row_group));
-        self.soon(self.answers.post_batch.takes, Due::PostBatch(group.row_group));
+        self.add_to_digest(6, u64::from(group.row_group));
+        self.process_after(self.hook_results.post_batch.takes, Due::PostBatch(group.row_group));
     }
 
     pub(super) fn begin_checkpoint(&mut self, group: &FinishedRowGroup) {
-        self.record(2, u64::from(group.row_group));
-        self.soon(self.answers.checkpoint.takes, Due::Checkpoint(group.row_group));
+        self.add_to_digest(2, u64::from(group.row_group));
+        self.process_after(self.hook_results.checkpoint.takes, Due::Checkpoint(group.row_group));
     }
 
     pub(super) fn end_pre_batch(&mut self, row_group: u32, rows: u32) {
-        let PreBatch { fails_at, leaves_out_share, .. } = self.answers.pre_batch;
-        let answer = if fails_at == Some(row_group) {
+        let PreBatch { fails_at, leaves_out_share, .. } = self.hook_results.pre_batch;
+        let result = if fails_at == Some(row_group) {
             Err(HookError::from("the scenario lets it fail"))
         } else if leaves_out_share > 0.0 {
             Ok(self.draws.left_out(row_group, rows, leaves_out_share))
@@ -43,29 +43,29 @@ impl World {
             Ok(Vec::new())
         };
         self.forward_pressure();
-        let left_out = answer.as_deref().ok();
+        let left_out = result.as_deref().ok();
         self.report_step(&LifecycleStep::PreBatchAnswered { row_group, left_out });
-        self.pipeline.pre_batch_finished(self.now, row_group, answer);
+        self.pipeline.pre_batch_finished(self.now, row_group, result);
     }
 
     pub(super) fn end_post_batch(&mut self, row_group: u32) {
-        let fails = self.answers.post_batch.fails_at == Some(row_group);
-        let answer = if fails { Err(HookError::from("the scenario lets it fail")) } else { Ok(()) };
+        let fails = self.hook_results.post_batch.fails_at == Some(row_group);
+        let result = if fails { Err(HookError::from("the scenario lets it fail")) } else { Ok(()) };
         self.forward_pressure();
         self.report_step(&LifecycleStep::PostBatchAnswered { row_group, works: !fails });
-        self.pipeline.post_batch_finished(self.now, row_group, answer);
+        self.pipeline.post_batch_finished(self.now, row_group, result);
     }
 
     pub(super) fn end_checkpoint(&mut self, row_group: u32) {
-        let fails = self.answers.checkpoint.fails_at == Some(row_group);
-        let answer = if fails { Err(SaveError::from("the scenario lets it fail")) } else { Ok(()) };
+        let fails = self.hook_results.checkpoint.fails_at == Some(row_group);
+        let result = if fails { Err(SaveError::from("the scenario lets it fail")) } else { Ok(()) };
         self.forward_pressure();
         self.report_step(&LifecycleStep::CheckpointAnswered { row_group, works: !fails });
-        self.pipeline.checkpoint_finished(self.now, row_group, answer);
+        self.pipeline.checkpoint_finished(self.now, row_group, result);
     }
 
-    /// Answers at once, or when it is due.
-    fn soon(&mut self, takes: Duration, due: Due) {
-        if takes.is_zero() { self.happen(due) } else { self.schedule_at(self.now + takes, due) }
+    /// Processes `due` at once if `takes` is zero, and schedules it otherwise.
+    fn process_after(&mut self, takes: Duration, due: Due) {
+        if takes.is_zero() { self.process(due) } else { self.schedule_at(self.now + takes, due) }
     }
 }

@@ -1,25 +1,13 @@
-//! A whole run in virtual time: the machines, the mock providers, and an event heap between them.
+//! Runs a whole scenario in virtual time: the pipeline, request admission, mock providers, and an event
+//! heap.
 //!
-//! A [`World`] is what a host is, without any waiting: it carries out the effects of the
-//! [pipeline](crate::pipeline::Pipeline) and of [request admission](crate::request::RequestAdmission) and
-//! jumps to the next instant at which something happens. It makes no scheduling decision. Events of one
-//! instant are carried out in the order in which they were scheduled, so a run is a function of the scenario
-//! and the seed.
+//! A [`World`] does what a host does, without waiting. It performs the effects of the
+//! [pipeline](crate::pipeline::Pipeline) and of [request admission](crate::request::RequestAdmission), and
+//! jumps to the instant of the next event. It makes no scheduling decision. Events of one instant are
+//! processed in the order in which they were scheduled, so a run is a function of the scenario and the seed.
 //!
-//! | file | what it carries out |
-//! | --- | --- |
-//! | `mod` | virtual time, the event heap, the effects in their order |
-//! | `activity` | a worker's calls and local work |
-//! | `hooks` | hooks and checkpoints |
-//! | `change` | what is changed in the midst of it |
-//! | `holders` | somebody else's calls |
-//! | `health_calls` | the health calls that admission asks for |
-//! | `draws` | chance |
-//! | `worker_activity` | what each worker does, for drawings |
-//! | `events` | the events of a run, for callers that record them |
-//! | `sample` | the figures of one instant |
-//! | `why`, `words` | why something waits, in words |
-//! | `watch` | a checker beside it all, if it is wanted |
+//! [`Sample`] has the figures of one instant, [`Why`] explains why something waits, [`ActivityChange`] shows
+//! what the workers do, and [`Observation`] is what a checker has observed.
 
 mod activity;
 mod change;
@@ -49,13 +37,14 @@ use alloc::collections::BinaryHeap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
+use core::fmt;
 use core::hash::Hasher;
 
 use self::activity::{Activity, Kind, TaskPosition, Work, Worker};
 use self::draws::Draws;
 use self::health_calls::HealthCall;
 use self::holders::Holders;
-use self::hooks::Answers;
+use self::hooks::HookResults;
 use self::watch::Watch;
 use self::worker_activity::ActivityChanges;
 use super::check::LifecycleStep;
@@ -79,30 +68,31 @@ pub use watch::Observation;
 pub use why::{About, Why};
 pub use worker_activity::{ActivityChange, Level, WorkerActivity};
 
-/// The number of the first event that is no change: changes of an instant come before everything else of it.
+/// The number of the first event that is not a change. Changes of an instant come before all other events of
+/// it.
 const FIRST_EVENT: u64 = 1;
 
 struct Provider {
     name: String,
-    /// The model that it is another domain of, or its own name.
+    /// The model of which it is another domain, or its own name.
     owner: String,
     alias: String,
     machine: MockProvider,
     resource: ResourceId,
-    /// What decides its limit; `None`: an algorithm of the caller's own.
+    /// The algorithm of its limit, or `None` for a custom one.
     algorithm: Option<LimitChoice>,
     max_parallel: u32,
     idle: IdleAccount,
 }
 
 impl Provider {
-    /// The name of what decides its limit.
+    /// Returns the name of the algorithm of its limit.
     fn algorithm_name(&self) -> &'static str {
         self.algorithm.map_or("own", |choice| choice.name())
     }
 }
 
-/// What a scheduled instant is for.
+/// An event that is scheduled for an instant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Activity(SlotKey),
@@ -125,37 +115,44 @@ pub struct World {
     admission: Recorded<RequestAdmission>,
     providers: Vec<Provider>,
     kinds: Vec<Kind>,
-    answers: Answers,
+    hook_results: HookResults,
     holders: Holders,
     health_calls: Slots<HealthCall>,
     draws: Draws,
     activities: Slots<Activity>,
     workers: Map<u64, Worker>,
     waiting: Map<u64, Work>,
-    /// Calls of tasks of several calls that are answered already, for their next try.
-    kept: Map<TaskPosition, u32>,
+    /// By task with several calls: the number of its completed calls, for its next attempt.
+    completed_calls: Map<TaskPosition, u32>,
     events: BinaryHeap<Reverse<(Instant, u64, Due)>>,
     scheduled: u64,
-    /// In order of time.
+    /// All changes, in order of time.
     changes: Vec<Change>,
-    /// How many of them have come.
-    changed: usize,
+    /// The number of changes that have been applied.
+    changes_applied: usize,
     steps: u64,
     digest: PortableHasher,
     finished: Option<RunReport>,
     watch: Option<Box<Watch>>,
-    moves: Option<ActivityChanges>,
+    activity_changes: Option<ActivityChanges>,
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("now", &self.now).field("steps", &self.steps).finish_non_exhaustive()
+    }
 }
 
 impl World {
-    /// The world of a scenario at virtual time zero, with its first work under way.
+    /// Creates the world of a scenario at virtual time zero, with the first work started.
     pub fn new(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
         let mut world = Self::unstarted(scenario, seed, None, None)?;
         world.begin(scenario);
         Ok(world)
     }
 
-    /// The same world, with every command of both machines taken down: see [`replay`](crate::replay).
+    /// Creates the world of a scenario and records every command of the pipeline and of request admission.
+    /// See [`replay`](crate::replay).
     pub fn recorded(scenario: &Scenario, seed: u64) -> Result<(Header, Self), ScenarioError> {
         let header = Header::new(&scenario.plan()?, &scenario.pipeline_config(), &request_config(scenario));
         let mut world = Self::unstarted(scenario, seed, None, Some(&Sequence::default()))?;
@@ -163,13 +160,14 @@ impl World {
         Ok((header, world))
     }
 
-    /// The commands that were taken down since the last call. None in a world that is not
+    /// Returns the commands that were recorded since the last call. Empty in a world that is not
     /// [recorded](World::recorded).
     pub fn take_commands(&mut self) -> Vec<Stamped<Command>> {
         merge(self.pipeline.take_commands(), self.admission.take_commands())
     }
 
-    /// Hashes over the decisions of the pipeline and of request admission, as [`Replay::digest`] has them.
+    /// Returns hashes over the decisions of the pipeline and of request admission, equal to those of
+    /// [`Replay::digest`].
     ///
     /// [`Replay::digest`]: crate::replay::Replay::digest
     #[must_use]
@@ -177,8 +175,8 @@ impl World {
         (self.pipeline.decision_digest(), self.admission.decision_digest())
     }
 
-    /// The world before anything began: under the task policy of the scenario or another, taking down
-    /// commands or not.
+    /// Creates a world in which nothing has started. `policy` replaces the task policy of the scenario, and
+    /// `record` turns on the recording of commands.
     fn unstarted(
         scenario: &Scenario,
         seed: u64,
@@ -214,7 +212,7 @@ impl World {
             admission,
             providers,
             kinds,
-            answers: Answers {
+            hook_results: HookResults {
                 pre_batch: scenario.pre_batch.unwrap_or_default(),
                 post_batch: scenario.post_batch.unwrap_or_default(),
                 checkpoint: scenario.checkpoint,
@@ -225,16 +223,16 @@ impl World {
             activities: Slots::default(),
             workers: Map::default(),
             waiting: Map::default(),
-            kept: Map::default(),
+            completed_calls: Map::default(),
             events: BinaryHeap::new(),
             scheduled: FIRST_EVENT,
             changes: scenario.changes.clone(),
-            changed: 0,
+            changes_applied: 0,
             steps: 0,
             digest: PortableHasher::default(),
             finished: None,
             watch: None,
-            moves: None,
+            activity_changes: None,
         })
     }
 
@@ -242,7 +240,7 @@ impl World {
         self.begin_changes();
         let spans: Vec<[Duration; 2]> = self.holders.specs().map(|holder| [holder.from, holder.until]).collect();
         for (holder, [from, until]) in spans.into_iter().enumerate() {
-            // Whoever holds a slot from the beginning has it before the run asks.
+            // A holder that holds slots from the beginning gets them before the run starts.
             if from.is_zero() {
                 self.hold(holder);
             } else {
@@ -259,7 +257,7 @@ impl World {
         if let Some(at) = scenario.cancel_at {
             self.schedule_at(Instant::ZERO + at, Due::Cancel);
         }
-        self.call_through(scenario);
+        self.connect_admission(scenario);
         if scenario.health_calls {
             self.offer_health_calls();
         }
@@ -268,13 +266,13 @@ impl World {
         self.settle();
     }
 
-    /// Virtual time.
+    /// Returns the virtual time.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// When something happens next; `None` when nothing will.
+    /// Returns the instant of the next event, or `None` if there is none.
     #[must_use]
     pub fn next_event_at(&self) -> Option<Instant> {
         if self.finished.is_some() {
@@ -285,7 +283,7 @@ impl World {
         next.map(|at| at.max(self.now))
     }
 
-    /// Jumps to the next instant and carries out one event; answers whether there was one.
+    /// Jumps to the instant of the next event and processes one event. Returns `false` if there is none.
     pub fn step(&mut self) -> bool {
         let Some(at) = self.next_event_at() else { return false };
         if at > self.now {
@@ -297,7 +295,7 @@ impl World {
             Some(Reverse((due, _, event))) if *due <= at => {
                 let event = *event;
                 self.events.pop();
-                self.happen(event);
+                self.process(event);
             }
             _ if self.admission.poll_timeout().is_some_and(|due| due <= at) => self.admission.handle_timeout(at),
             _ => {
@@ -309,7 +307,7 @@ impl World {
         true
     }
 
-    /// Carries out every event up to and including `until`, and moves virtual time there.
+    /// Processes every event up to and including `until`, and moves virtual time there.
     pub fn advance_to(&mut self, until: Instant) {
         while self.next_event_at().is_some_and(|at| at <= until) {
             self.step();
@@ -319,14 +317,15 @@ impl World {
         }
     }
 
-    /// Steps carried out so far.
+    /// Returns the number of steps so far.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Puts a provider's true capacity at `slots` from now on; `None` gives it back to the scenario. At once,
-    /// and noted nowhere: [`World::change`] is what can be told again.
+    /// Sets the true capacity of a provider from now on. `None` restores the capacity of the scenario.
+    ///
+    /// It takes effect at once and is not recorded. Use [`World::change`] for a change that can be replayed.
     pub fn set_capacity(&mut self, provider: usize, slots: Option<u32>) {
         let Some(provider) = self.providers.get_mut(provider) else { return };
         match slots {
@@ -335,26 +334,26 @@ impl World {
         }
     }
 
-    /// Cancels the run: what is under way is given up and its leases come back.
+    /// Cancels the run. Work in progress is given up, and its leases are released.
     pub fn cancel(&mut self) {
         self.give_up();
         self.settle();
     }
 
-    /// A hash over every decision so far, with its instant. Equal on every target for equal scenario and
-    /// seed.
+    /// Returns a hash over every decision so far, with its instant. It is equal on every target for equal
+    /// scenario and seed.
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.digest.finish()
     }
 
-    /// How the run ended, once it has.
+    /// Returns the report of the run, once it has ended.
     #[must_use]
     pub fn finished(&self) -> Option<&RunReport> {
         self.finished.as_ref()
     }
 
-    /// Leases and waiters of both machines; all zero at the end of every run.
+    /// Returns the task leases, the call leases and the waiting calls. All are zero at the end of every run.
     #[must_use]
     pub fn outstanding(&self) -> [usize; 3] {
         [self.pipeline.active_leases(), self.admission.active_leases(), self.admission.waiting()]
@@ -397,21 +396,22 @@ fn providers(
     Ok(providers)
 }
 
-/// The alias under which a model is registered: each domain has its own, and so a cap of its own.
+/// Returns the alias under which a model is registered. Each domain has its own alias, and therefore its own
+/// cap.
 fn alias_of(model: &Model) -> String {
     model.domain_of.as_ref().map_or_else(|| "default".into(), |_| model.name.clone())
 }
 
-/// Carrying out what the machines decided.
+/// Effects and events.
 impl World {
-    /// Drains the effects of both machines until neither has any.
+    /// Performs the effects of the pipeline and of request admission until neither has any.
     fn settle(&mut self) {
         loop {
             self.pipeline.settle_with(self.now, &mut self.admission);
             self.observe();
             if let Some(effect) = self.pipeline.poll_effect() {
                 self.observe_effect(&effect);
-                self.carry_out(effect);
+                self.perform(effect);
             } else if let Some(effect) = self.admission.poll_effect() {
                 self.deliver(effect);
             } else {
@@ -427,14 +427,14 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, effect: RunEffect) {
+    fn perform(&mut self, effect: RunEffect) {
         match effect {
             RunEffect::Spawn(task) => self.spawn(&task),
             RunEffect::Checkpoint(group) => self.begin_checkpoint(&group),
             RunEffect::PreBatch(batch) => self.begin_pre_batch(&batch),
             RunEffect::PostBatch(group) => self.begin_post_batch(&group),
             RunEffect::Abort(worker) => self.abort(worker),
-            // The page and the tests read the figures instead.
+            // Pages and tests read the figures instead.
             RunEffect::Warn(_) => {}
             RunEffect::Finished => {
                 self.finished = self.pipeline.report().cloned();
@@ -444,8 +444,8 @@ impl World {
         }
     }
 
-    /// Carries out what a scheduled instant was for.
-    fn happen(&mut self, due: Due) {
+    /// Processes an event whose instant has come.
+    fn process(&mut self, due: Due) {
         match due {
             Due::Activity(key) => self.complete(key),
             Due::PreBatch { row_group, rows } => self.end_pre_batch(row_group, rows),
@@ -457,7 +457,7 @@ impl World {
             Due::WindDown => self.pipeline.wind_down(self.now),
             Due::Drain => self.pipeline.drain(self.now),
             Due::Cancel => self.give_up(),
-            Due::Change => self.carry_out_change(),
+            Due::Change => self.apply_next_change(),
         }
     }
 
@@ -471,8 +471,9 @@ impl World {
         self.scheduled += 1;
     }
 
-    /// Joins the two machines: workers yield to each other, and the run takes advice if it is to.
-    fn call_through(&mut self, scenario: &Scenario) {
+    /// Connects the pipeline to request admission: workers yield while their calls wait, and the pipeline
+    /// gets advice if the scenario has it on.
+    fn connect_admission(&mut self, scenario: &Scenario) {
         let models = scenario.models.iter().zip(&self.providers).filter(|_| scenario.advisory);
         let calls = models.map(|(model, provider)| (model.task_resource(), provider.resource));
         let calls: Vec<(String, ResourceId)> = calls.collect();
@@ -480,13 +481,13 @@ impl World {
         self.pipeline.call_through(SlotKey::from_bits(0), &calls);
     }
 
-    /// Shows the pipeline which models a call would have to wait for. To be called before every command that
-    /// may start workers.
+    /// Updates the pipeline with the models for which a call would have to wait. Must be called before every
+    /// command that may start workers.
     fn forward_pressure(&mut self) {
         self.pipeline.update_pressure(self.now, &self.admission);
     }
 
-    fn record(&mut self, kind: u64, what: u64) {
+    fn add_to_digest(&mut self, kind: u64, what: u64) {
         for word in [kind, self.now.as_nanos(), what] {
             self.digest.write_u64(word);
         }

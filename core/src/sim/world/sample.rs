@@ -13,33 +13,36 @@ use crate::sim::report::RunSoFar;
 use crate::task::GroupKind;
 use crate::time::Instant;
 
-/// The figures of one instant. Reading them costs O(models + columns + groups + resources x demands), however
-/// many workers there are.
+/// The figures of one instant.
+///
+/// Reading them costs O(models + columns + groups + resources x demands), independent of the number of
+/// workers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Sample {
-    /// Virtual time.
+    /// The virtual time.
     pub at: Instant,
-    /// Events carried out so far.
+    /// The number of events processed so far.
     pub steps: u64,
     /// By model, in the scenario's order.
     pub providers: Vec<ProviderSample>,
     /// By column, in the scenario's order.
     pub columns: Vec<ColumnSample>,
-    /// By fairness group, in the order in which columns mention them.
+    /// By fairness group, in the order of their first columns.
     pub groups: Vec<GroupSample>,
-    /// The resources of the task stage: `submission`, then those of the models, then the scenario's own.
+    /// The task resources: `submission`, then those of the models, then the scenario's own.
     pub slots: Vec<SlotSample>,
     /// The row groups.
     pub row_groups: RowGroupsSample,
-    /// Tasks that are ready and wait for a worker.
+    /// The number of tasks that are ready and wait for a worker.
     pub queue_depth: usize,
-    /// Workers.
+    /// The number of workers.
     pub running: usize,
     /// Rows in finished row groups.
     pub rows_done: u64,
-    /// Rows dropped.
+    /// Dropped rows.
     pub rows_dropped: u64,
-    /// Rows of the run.
+    /// Rows of the whole run.
     pub rows_total: u64,
     /// Whether the run has ended.
     pub finished: bool,
@@ -47,63 +50,65 @@ pub struct Sample {
 
 /// The figures of one provider.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct ProviderSample {
-    /// The model's name.
+    /// The name of the model.
     pub name: String,
-    /// What decides the limit: `aimd`, `vegas`, `tide` or `fixed`.
+    /// The algorithm of the limit: `aimd`, `vegas`, `tide`, `fixed`, or `own` for a custom one.
     pub algorithm: &'static str,
     /// The adaptive limit.
     pub limit: u32,
-    /// The most the limit can become.
+    /// The largest value that the limit can have.
     pub effective_max: u32,
-    /// The limit the first cut found too high; 0 before any.
+    /// The limit that was found too high by the first decrease, or 0 before any.
     pub rate_limit_ceiling: u32,
-    /// The start-up ramp that runs, if one does.
+    /// The start-up ramp that is in progress, if any.
     pub ramp: Option<RampState>,
-    /// Calls out.
+    /// Calls in flight.
     pub in_flight: u32,
     /// Calls that wait for admission.
     pub waiting: u32,
-    /// Those of them whose workers hold nothing meanwhile.
+    /// Waiting calls whose workers hold no task resources meanwhile.
     pub yielded: u32,
-    /// What the provider would truly bear.
+    /// The provider's true capacity.
     pub capacity: u32,
-    /// Whether a change has set that, in place of the scenario's schedule.
+    /// Whether a change has set the capacity, in place of the scenario's schedule.
     pub changed: bool,
-    /// The end of the burst of refusals that is on.
+    /// The end of the present burst of refusals.
     pub refusing_until: Option<Instant>,
-    /// The end of the slow patch that is on.
+    /// The end of the present slow patch.
     pub slow_until: Option<Instant>,
-    /// How many times as long calls take in it; 1 outside of one.
+    /// How many times as long calls take in the slow patch, or 1 outside of one.
     pub slow_factor: f64,
-    /// Calls it accepted so far.
+    /// The number of calls it accepted so far.
     pub accepted: u64,
-    /// Calls it refused so far.
+    /// The number of calls it refused so far.
     pub refused: u64,
     /// The end of the cooldown in force.
     pub cooldown_until: Option<Instant>,
-    /// Slot-time so far.
+    /// The busy and idle slot-time so far.
     pub idle: IdleFigures,
 }
 
 /// The tasks of one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct ColumnSample {
-    /// Ready, and without a worker.
+    /// Tasks that are ready and without a worker.
     pub ready: u32,
-    /// With a worker whose call is out.
+    /// Tasks whose call is in flight.
     pub calling: u32,
-    /// With a worker that waits for a call.
+    /// Tasks whose call waits for admission.
     pub waiting: u32,
-    /// Those of them whose workers hold nothing meanwhile.
+    /// Waiting tasks whose workers hold no task resources meanwhile.
     pub yielded: u32,
-    /// With a worker that does local work.
+    /// Tasks whose worker does local work.
     pub local: u32,
-    /// Made.
+    /// Tasks that succeeded.
     pub done: u64,
-    /// Failed for good, a bug included.
+    /// Tasks that failed for good, including those that panicked.
     pub failed: u64,
-    /// Skipped, with an upstream too.
+    /// Tasks that were skipped, including those skipped with an upstream.
     pub skipped: u64,
     /// Rows that were dropped because this column failed or was missing.
     pub dropped: u64,
@@ -111,53 +116,56 @@ pub struct ColumnSample {
 
 /// One fairness group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct GroupSample {
-    /// Who it is, such as model and column.
+    /// The identity, such as model and column.
     pub name: String,
-    /// What its tasks do.
+    /// The kind of work of its tasks.
     pub kind: GroupKind,
     /// Its weight.
     pub weight: f64,
-    /// Tasks that are ready, and without a worker.
+    /// Tasks that are ready and without a worker.
     pub queued: u32,
-    /// Tasks with a worker that holds something.
+    /// Workers that hold task resources.
     pub running: u32,
-    /// How many it may hold while others press; `None`: no bound.
+    /// The number of workers it may have while other groups compete, or `None` for no limit.
     pub limit: Option<u32>,
-    /// What it owes of the resource of which it owes most.
+    /// The debt in the resource in which it is largest.
     pub debt: u32,
 }
 
-/// One resource of the task stage.
+/// One task resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct SlotSample {
-    /// Its name.
+    /// The name of the resource.
     pub name: String,
-    /// What is held of it.
+    /// The leased amount.
     pub used: u32,
-    /// What there is of it.
+    /// The limit.
     pub limit: u32,
-    /// What queued tasks want of it.
+    /// The amount that queued tasks need.
     pub demand: u64,
 }
 
 /// The row groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct RowGroupsSample {
-    /// In work.
+    /// Row groups in progress.
     pub open: u32,
-    /// How many the run wants to have in work.
+    /// The target of row groups in progress.
     pub target: u32,
-    /// Saved.
+    /// Saved row groups.
     pub done: u32,
-    /// Of the whole run.
+    /// Row groups of the whole run.
     pub total: u32,
-    /// Why it does not want more, if a control loop chooses.
+    /// Why no further row group is started, if a control loop sets the target.
     pub block: Option<RowGroupBlock>,
 }
 
 impl World {
-    /// The figures of this instant. Changes nothing.
+    /// Returns the figures of this instant. Changes nothing.
     #[must_use]
     pub fn sample(&self) -> Sample {
         let progress = self.pipeline.progress();
@@ -191,7 +199,7 @@ impl World {
         }
     }
 
-    /// What the run has done: its report, or what that would be now.
+    /// Returns the counts of the run: its report, or the report that it would have if it ended now.
     pub(in crate::sim) fn run_so_far(&self) -> RunSoFar {
         match &self.finished {
             Some(report) => RunSoFar::of(report.clone(), true),

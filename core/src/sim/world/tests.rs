@@ -11,7 +11,7 @@ pub(super) fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A model of so many slots whose calls take 10 ms.
+/// A model with this many slots whose calls take 10 ms.
 pub(super) fn model(name: &str, slots: u32) -> Model {
     Model {
         name: name.to_string(),
@@ -41,11 +41,11 @@ fn run(scenario: &Scenario) -> RunReport {
     while world.step() {}
     assert_eq!(world.violation(), None);
     assert_eq!(world.outstanding(), [0; 3]);
-    world.finished().expect("a world that stands still has finished").clone()
+    world.finished().expect("a world without a next step has finished").clone()
 }
 
 #[test]
-fn what_is_drawn_for_a_task_does_not_depend_on_what_happened_before() {
+fn the_draws_of_a_task_do_not_depend_on_what_happened_before() {
     let chancy = ScenarioColumn { skip_share: 0.3, fail_share: 0.2, ..calling("a", "m") };
     let then = ScenarioColumn { after: ["a".to_string()].into(), ..calling("b", "m") };
     let wide = scenario(60, &[model("m", 8)], &[chancy, then]);
@@ -58,7 +58,7 @@ fn what_is_drawn_for_a_task_does_not_depend_on_what_happened_before() {
 }
 
 #[test]
-fn a_task_makes_as_many_calls_as_its_column_says_and_then_its_local_work() {
+fn a_task_makes_the_calls_of_its_column_and_then_does_its_local_work() {
     for (calls, expected) in [(0, 3), (1, 13), (4, 43)] {
         let column = ScenarioColumn { calls, local: millis(3), ..calling("a", "m") };
         assert_eq!(run(&scenario(1, &[model("m", 1)], &[column])).elapsed(), millis(expected), "{calls} calls");
@@ -66,16 +66,16 @@ fn a_task_makes_as_many_calls_as_its_column_says_and_then_its_local_work() {
 }
 
 #[test]
-fn whoever_holds_the_slots_of_a_model_keeps_the_run_waiting_until_he_lets_go() {
+fn the_run_waits_while_a_holder_holds_the_slots_of_its_model() {
     let holder = |from, until| Holder { model: "m".to_string(), slots: 2, from: millis(from), until: millis(until) };
     let held = |holder| Scenario { holders: [holder].into(), ..scenario(2, &[model("m", 2)], &[calling("a", "m")]) };
     assert_eq!(run(&held(holder(0, 50))).elapsed(), millis(60));
-    // He comes too late, waits behind the run, and is gone with it.
+    // The holder comes too late, waits behind the run, and ends with it.
     assert_eq!(run(&held(holder(5, 50))).elapsed(), millis(10));
 }
 
-/// How long two columns take whose models bear one call of 10 ms each, while somebody else holds the first
-/// for 50 ms and there is one worker slot.
+/// Returns how long a run of two columns takes with one worker slot. Each column's model serves one call of
+/// 10 ms at a time, and a holder occupies the first model for 50 ms.
 fn beside_a_held_model(advisory: bool, yields: bool) -> Duration {
     let base = scenario(2, &[model("held", 1), model("open", 1)], &[calling("a", "held"), calling("b", "open")]);
     let holder = Holder { model: "held".to_string(), slots: 1, from: millis(0), until: millis(50) };
@@ -89,13 +89,13 @@ fn with_advice_the_open_model_is_called_first() {
 }
 
 #[test]
-fn who_yields_while_waiting_lets_the_open_model_be_called_too() {
+fn a_worker_that_yields_while_it_waits_lets_the_open_model_be_called_too() {
     assert_eq!(beside_a_held_model(false, true), millis(70));
     assert_eq!(beside_a_held_model(true, true), millis(70));
 }
 
 #[test]
-fn hooks_and_checkpoints_take_their_time_and_fail_where_they_are_told_to() {
+fn hooks_and_checkpoints_take_the_configured_time_and_fail_where_the_scenario_says() {
     let hooks = PreBatch { takes: millis(5), leaves_out_share: 1.0, fails_at: None };
     let left_out = Scenario { pre_batch: Some(hooks), ..scenario(4, &[], &[ScenarioColumn::new("a", Strategy::Cell)]) };
     let report = run(&left_out);
@@ -112,7 +112,7 @@ fn hooks_and_checkpoints_take_their_time_and_fail_where_they_are_told_to() {
 }
 
 #[test]
-fn a_drained_run_keeps_parts_of_row_groups_and_one_of_missing_rows_makes_just_those() {
+fn a_drained_run_saves_row_groups_partly_and_a_run_of_missing_rows_makes_only_those() {
     let then = ScenarioColumn { after: ["a".to_string()].into(), ..calling("b", "m") };
     let base = scenario(40, &[model("m", 3)], &[calling("a", "m"), then]);
     let mut parts = (1..60).map(|ms| run(&Scenario { drain_at: Some(millis(ms)), ..base.clone() }));
@@ -133,7 +133,7 @@ fn a_run_is_wound_down_where_the_scenario_says() {
 }
 
 #[test]
-fn a_run_that_is_drained_ends_with_the_last_call_that_is_out() {
+fn a_drained_run_ends_with_its_last_call_in_flight() {
     let base = scenario(40, &[model("m", 2)], &[calling("a", "m")]);
     for yields in [true, false] {
         let report = run(&Scenario { drain_at: Some(millis(15)), yields, ..base.clone() });
@@ -142,7 +142,7 @@ fn a_run_that_is_drained_ends_with_the_last_call_that_is_out() {
 }
 
 #[test]
-fn a_run_is_cancelled_and_meets_its_bug_where_the_scenario_says() {
+fn a_run_is_cancelled_or_panics_where_the_scenario_says() {
     let base = scenario(8, &[model("m", 2)], &[calling("a", "m")]);
     let cancelled = run(&Scenario { cancel_at: Some(millis(15)), ..base.clone() });
     assert_eq!((cancelled.stop, cancelled.ended), (StopReason::Cancelled, Instant::ZERO + millis(15)));
@@ -152,16 +152,16 @@ fn a_run_is_cancelled_and_meets_its_bug_where_the_scenario_says() {
 }
 
 #[test]
-fn a_lost_worker_is_tried_again_and_then_given_up() {
+fn a_task_whose_worker_is_lost_is_retried_and_then_dropped() {
     let lost = ScenarioColumn { lose_share: 1.0, ..calling("a", "m") };
     let report = run(&scenario(1, &[model("m", 1)], &[lost]));
     assert_eq!((report.columns[0].tasks.cancelled, report.dropped[0].reason), (4, DropReason::WorkerLost));
 }
 
 #[test]
-fn settings_out_of_range_are_refused_by_name() {
+fn settings_out_of_range_are_rejected_with_the_field_name() {
     let base = || scenario(1, &[model("m", 1)], &[calling("a", "m")]);
-    let message = |scenario: Scenario| World::new(&scenario, 1).err().expect("it is refused").to_string();
+    let message = |scenario: Scenario| World::new(&scenario, 1).err().expect("the scenario is rejected").to_string();
     let holder =
         |model: &str, until| Holder { model: model.to_string(), slots: 1, from: millis(1), until: millis(until) };
     let unlikely = ScenarioColumn { fail_share: 1.5, ..calling("a", "m") };
@@ -188,7 +188,7 @@ fn tasks_hold_resources_of_the_scenario_while_they_work() {
     let base = scenario(4, &[], &[part("a", 2), part("b", 1)]);
     // 4 x 2 and 4 x 1 slots for 10 ms each, on 3 slots.
     assert_eq!(run(&Scenario { resources: [("gpu".to_string(), 3)].into(), ..base.clone() }).elapsed(), millis(40));
-    let error = World::new(&base, 1).err().expect("there is no such resource").to_string();
+    let error = World::new(&base, 1).expect_err("there is no such resource").to_string();
     assert!(error.contains("`gpu`") && error.contains("column `a`"), "{error}");
 }
 
@@ -199,7 +199,7 @@ fn columns_that_name_the_same_group_share_its_turns() {
         local: millis(10),
         ..ScenarioColumn::new(name, Strategy::Cell)
     };
-    // One row group of four rows, one worker: three columns take turns, or two of them share theirs.
+    // One row group of four rows and one worker: three columns take turns, or two of them share one turn.
     let ended_first = |group: Option<&str>| {
         let columns = [column("a", group), column("b", group), column("c", None)];
         let mut world = World::new(&Scenario { submission_limit: 1, ..scenario(4, &[], &columns) }, 1).unwrap();
@@ -225,10 +225,10 @@ fn a_model_may_have_another_limit_algorithm() {
 }
 
 #[test]
-fn a_policy_of_ones_own_is_judged_by_the_same_laws_and_accounted_for() {
+fn a_run_under_a_custom_policy_is_checked_and_accounted_for() {
     use crate::task::{Allowed, DenialReason, PolicyView, Refusal, TaskPolicy};
 
-    /// One worker of a group at a time.
+    /// A policy that allows each group one worker at a time.
     #[derive(Debug)]
     struct OneEach;
 
@@ -243,7 +243,7 @@ fn a_policy_of_ones_own_is_judged_by_the_same_laws_and_accounted_for() {
     while world.step() {}
     assert_eq!(world.violation(), None);
     assert_eq!(world.finished().map(RunReport::elapsed), Some(millis(80)));
-    let figures = world.figures().expect("it is accounted for");
+    let figures = world.figures().expect("the world has an account");
     assert_eq!((figures.maxima.workers, figures.dispatched, figures.hidden_waiters), (2, 16, 0));
     let plain = World::new(&base, 7).map(|mut world| {
         while world.step() {}
@@ -252,7 +252,7 @@ fn a_policy_of_ones_own_is_judged_by_the_same_laws_and_accounted_for() {
     assert_eq!(plain, Ok(Some(millis(40))));
 }
 
-/// A limit of one call more every 10 ms, which says so or not.
+/// A limit that rises by one call every 10 ms, and that may or may not announce it.
 struct RisingLimit {
     most: u32,
     is_announced: bool,
@@ -277,7 +277,7 @@ impl LimitAlgorithm for RisingLimit {
 }
 
 #[test]
-fn a_limit_of_ones_own_decides_for_its_model_alone_and_is_accounted_for() {
+fn a_custom_limit_applies_to_its_model_only_and_is_accounted_for() {
     let columns = [calling("a", "own"), calling("b", "named")];
     let base = scenario(32, &[model("own", 4), model("named", 4)], &columns);
     let base = Scenario { row_group_size: 32, ..base };
@@ -296,19 +296,19 @@ fn a_limit_of_ones_own_decides_for_its_model_alone_and_is_accounted_for() {
     assert_eq!(limits, [[1, 4], [2, 4], [3, 4], [4, 4], [4, 4]]);
     while world.step() {}
     assert_eq!(world.violation(), None);
-    // 1 + 2 + 3 calls in the first 30 ms, and four at a time after them.
+    // 1 + 2 + 3 calls in the first 30 ms, and four at a time afterwards.
     assert_eq!(world.finished().map(RunReport::elapsed), Some(millis(100)));
-    let figures = world.figures().expect("it is accounted for");
+    let figures = world.figures().expect("the world has an account");
     assert_eq!((figures.requests[0].max_leased, figures.requests[0].limit), (4, 4));
 }
 
 #[test]
-fn a_limit_that_opens_a_slot_without_saying_when_breaks_a_law() {
+fn a_limit_that_opens_a_slot_without_announcing_it_breaks_a_law() {
     let slow = Model {
         provider: ProviderSpec { latency: Latency::Constant { latency: millis(25) }, ..model("m", 4).provider },
         ..model("m", 4)
     };
-    // A waiter whose worker has yielded waits for its task resources too, and is not judged.
+    // A waiter whose worker has yielded also waits for its task resources, and is not checked.
     let base = Scenario { yields: false, ..scenario(16, &[slow], &[calling("a", "m")]) };
     let violation = |is_announced| {
         let mut world = World::with_limit(&base, 7, |_| Some(Box::new(RisingLimit { most: 0, is_announced }))).unwrap();

@@ -14,7 +14,7 @@ fn m() -> String {
     "m".to_string()
 }
 
-/// 400 rows that call a model with four slots, 10 ms each: a second in all.
+/// A scenario of 400 rows that call a model with four slots for 10 ms each: one second in total.
 fn four_slots() -> Scenario {
     let model = Model { task_limit: Some(64), ..model("m", 4) };
     let base = scenario(400, &[model], &[calling("a", "m")]);
@@ -25,7 +25,7 @@ fn world(scenario: &Scenario) -> World {
     World::watched(scenario, 3).unwrap()
 }
 
-/// Runs to an instant, and answers the first provider's figures then.
+/// Runs to an instant, and returns the first provider's figures at that instant.
 fn at(world: &mut World, instant: u64) -> ProviderSample {
     world.advance_to(Instant::ZERO + millis(instant));
     assert_eq!(world.violation(), None);
@@ -35,11 +35,11 @@ fn at(world: &mut World, instant: u64) -> ProviderSample {
 fn finish(mut world: World) -> RunReport {
     while world.step() {}
     assert_eq!(world.violation(), None);
-    world.finished().expect("a world that stands still has finished").clone()
+    world.finished().expect("a world without a next step has finished").clone()
 }
 
 #[test]
-fn a_capacity_that_was_set_holds_until_it_is_given_back() {
+fn a_capacity_that_was_set_applies_until_it_is_restored() {
     let mut world = world(&four_slots());
     at(&mut world, 15);
     world.change(Intervention::Capacity { model: m(), slots: Some(1) }).unwrap();
@@ -47,8 +47,8 @@ fn a_capacity_that_was_set_holds_until_it_is_given_back() {
     assert_eq!((set.capacity, set.changed), (1, true));
     assert!(at(&mut world, 60).refused > 0);
     world.change(Intervention::Capacity { model: m(), slots: None }).unwrap();
-    let given_back = at(&mut world, 61);
-    assert_eq!((given_back.capacity, given_back.changed), (4, false));
+    let restored = at(&mut world, 61);
+    assert_eq!((restored.capacity, restored.changed), (4, false));
 }
 
 #[test]
@@ -60,26 +60,26 @@ fn a_burst_of_refusals_refuses_every_call_with_the_retry_after_of_an_overload_an
     world.change(Intervention::Refuse { model: m(), span: millis(30) }).unwrap();
     let during = at(&mut world, 35);
     assert_eq!(during.refusing_until.map(Instant::as_nanos), Some(45_000_001));
-    assert_eq!((during.refused, during.accepted), (4, 8), "four were out, and the next four were refused");
-    assert_eq!(during.cooldown_until.map(Instant::as_nanos), Some(95_000_000), "as long as they asked for");
+    assert_eq!((during.refused, during.accepted), (4, 8), "four were in flight, and the next four were refused");
+    assert_eq!(during.cooldown_until.map(Instant::as_nanos), Some(95_000_000), "as long as their Retry-After");
     assert_eq!(at(&mut world, 46).refusing_until, None);
     let report = finish(world);
     assert_eq!((report.rows_out, report.stop.to_string()), (400, "completed".to_string()));
 }
 
 #[test]
-fn calls_that_come_in_a_slow_patch_take_longer_and_those_before_and_after_do_not() {
+fn calls_that_arrive_in_a_slow_patch_take_longer_and_other_calls_do_not() {
     let mut world = world(&four_slots());
     at(&mut world, 15);
     world.change(Intervention::Slow { model: m(), factor: 3.0, span: millis(10) }).unwrap();
     let patch = at(&mut world, 16);
     assert_eq!((patch.slow_factor, patch.slow_until.map(Instant::as_nanos)), (3.0, Some(25_000_001)));
-    // 100 rounds of four calls, one of which takes 30 ms instead of 10.
+    // 100 rounds of four calls, and one round takes 30 ms instead of 10.
     assert_eq!(finish(world).elapsed(), millis(1_020));
 }
 
 #[test]
-fn a_cap_that_is_changed_from_outside_holds_at_once_and_calls_that_are_out_stay() {
+fn a_changed_cap_applies_at_once_and_calls_in_flight_stay() {
     let mut world = world(&four_slots());
     at(&mut world, 15);
     world.change(Intervention::MaxParallel { model: m(), calls: 1 }).unwrap();
@@ -92,15 +92,15 @@ fn a_cap_that_is_changed_from_outside_holds_at_once_and_calls_that_are_out_stay(
 }
 
 #[test]
-fn other_settings_keep_the_limit_and_a_ramp_that_changed_begins_anew() {
+fn changed_settings_keep_the_limit_and_a_changed_ramp_restarts() {
     let mut scenario = four_slots();
     scenario.models[0].request.initial_limit = Some(2);
     let mut world = world(&scenario);
     at(&mut world, 15);
     let request = AimdConfig { successes_until_increase: 1, ..AimdConfig::default() };
     world.change(Intervention::Request { model: m(), request: request.clone() }).unwrap();
-    assert_eq!(at(&mut world, 16).limit, 2, "it stays, though the initial limit is another one");
-    assert_eq!(at(&mut world, 31).limit, 4, "and climbs by the new rule");
+    assert_eq!(at(&mut world, 16).limit, 2, "the limit stays although the initial limit changed");
+    assert_eq!(at(&mut world, 31).limit, 4, "and rises by the new rule");
     let request = AimdConfig { ramp: millis(90), ..request };
     world.change(Intervention::Request { model: m(), request: request.clone() }).unwrap();
     let ramped = at(&mut world, 32);
@@ -111,20 +111,20 @@ fn other_settings_keep_the_limit_and_a_ramp_that_changed_begins_anew() {
 }
 
 #[test]
-fn another_algorithm_decides_from_then_on() {
+fn a_changed_algorithm_sets_the_limit_from_then_on() {
     let mut world = world(&four_slots());
     assert_eq!(at(&mut world, 15).algorithm, "aimd");
     let algorithm = LimitChoice::Fixed { limit: 2 };
     world.change(Intervention::Algorithm { model: m(), algorithm }).unwrap();
     let other = at(&mut world, 35);
     assert_eq!((other.algorithm, other.limit, other.in_flight), ("fixed", 2, 2));
-    // Settings leave the algorithm as it is.
+    // Other settings do not change the algorithm.
     world.change(Intervention::Request { model: m(), request: AimdConfig::default() }).unwrap();
     assert_eq!(at(&mut world, 36).algorithm, "fixed");
     assert_eq!(at(&mut world, 36).limit, 2);
 }
 
-/// Two columns that work here for 10 ms each, for eight places in all.
+/// A scenario of two columns with local work of 10 ms per task and eight workers in total.
 fn two_groups() -> Scenario {
     let work = |name| ScenarioColumn {
         local: millis(10),
@@ -140,7 +140,7 @@ fn running(world: &World) -> Vec<u32> {
 }
 
 #[test]
-fn a_group_that_weighs_more_from_now_on_has_its_share_from_then_on() {
+fn a_group_with_a_raised_weight_gets_its_new_share_from_then_on() {
     let mut world = world(&two_groups());
     world.advance_to(Instant::ZERO + millis(15));
     assert_eq!(running(&world), [4, 4]);
@@ -152,8 +152,8 @@ fn a_group_that_weighs_more_from_now_on_has_its_share_from_then_on() {
 }
 
 #[test]
-fn another_policy_decides_from_then_on_about_what_was_borrowed_before() {
-    // `b` begins at 100 ms; until then `a` borrows what it likes.
+fn a_changed_policy_applies_to_earlier_debts_from_then_on() {
+    // `b` starts at 100 ms. Until then `a` may borrow without a ceiling.
     let mut scenario = two_groups();
     let late = ScenarioColumn { local: millis(100), ..ScenarioColumn::new("s", Strategy::FromScratch) };
     scenario.columns[1].after = ["s".to_string()].into();
@@ -175,45 +175,45 @@ fn another_policy_decides_from_then_on_about_what_was_borrowed_before() {
     assert_eq!(
         (running(&world), debts(&world)),
         ([7, 0, 1].into(), [0, 0, 0].into()),
-        "nobody owes where nobody lends"
+        "no group has debt under strict fairness"
     );
     finish(world);
 }
 
 #[test]
-fn changes_come_in_order_and_before_everything_else_of_their_instant() {
+fn changes_are_applied_in_order_and_before_all_other_events_of_their_instant() {
     let change = |at, slots| Change { at: millis(at), what: Intervention::Capacity { model: m(), slots: Some(slots) } };
     let changes = [change(0, 3), change(10, 1), change(10, 2)].into();
     let mut world = world(&Scenario { changes, ..four_slots() });
-    assert_eq!(world.sample().providers[0].capacity, 3, "what is changed at the beginning is changed before it");
+    assert_eq!(world.sample().providers[0].capacity, 3, "a change at time zero is applied before the run starts");
     assert_eq!(world.sample().providers[0].refused, 1);
     world.advance_to(Instant::ZERO + millis(9));
     for capacity in [1, 2] {
         assert!(world.step());
         let sample = world.sample();
         assert_eq!((sample.providers[0].capacity, sample.at.as_nanos()), (capacity, 10_000_000));
-        assert_eq!(sample.providers[0].accepted, 3, "and nothing else has happened");
+        assert_eq!(sample.providers[0].accepted, 3, "and no other event has happened");
     }
 }
 
 #[test]
-fn a_run_that_was_taken_back_takes_another_way_from_its_next_change() {
+fn a_branch_replaces_the_changes_up_to_its_end() {
     let capacity = |slots| Intervention::Capacity { model: m(), slots: Some(slots) };
     let change = |at, slots| Change { at: millis(at), what: capacity(slots) };
-    let taken_back = Scenario { changes: [change(10, 1), change(20, 2), change(90, 3)].into(), ..four_slots() };
-    let mut world = world(&taken_back);
+    let base = Scenario { changes: [change(10, 1), change(20, 2), change(90, 3)].into(), ..four_slots() };
+    let mut world = world(&base);
     world.advance_to(Instant::ZERO + millis(15));
-    let refused = Intervention::Capacity { model: "nobody".to_string(), slots: None };
-    world.branch(refused, Instant::ZERO + millis(50)).unwrap_err();
-    assert_eq!(world.changes(), taken_back.changes, "what is refused drops nothing");
+    let rejected = Intervention::Capacity { model: "unknown".to_string(), slots: None };
+    world.branch(rejected, Instant::ZERO + millis(50)).unwrap_err();
+    assert_eq!(world.changes(), base.changes, "a rejected change drops nothing");
     world.branch(capacity(4), Instant::ZERO + millis(50)).unwrap();
     let kept: Vec<_> = world.changes().iter().map(|change| change.at.as_nanos()).collect();
-    assert_eq!(kept, [10_000_000, 15_000_001, 90_000_000], "what was never reached stays");
+    assert_eq!(kept, [10_000_000, 15_000_001, 90_000_000], "a change after the branch stays");
     finish(world);
 }
 
 #[test]
-fn a_change_that_makes_no_sense_is_refused_by_its_field_and_changes_nothing() {
+fn an_invalid_change_is_rejected_with_its_field_name_and_changes_nothing() {
     let mut world = world(&four_slots());
     let ceiling = BorrowCeiling {
         kind: crate::task::GroupKind::Model,
@@ -235,21 +235,21 @@ fn a_change_that_makes_no_sense_is_refused_by_its_field_and_changes_nothing() {
         (Intervention::Weight { column: "a".to_string(), weight: 0.0 }, "weight"),
         (Intervention::MaxParallel { model: m(), calls: 0 }, "calls"),
     ] {
-        let told = world.change(what.clone()).unwrap_err().to_string();
-        assert!(told.starts_with(&format!("`{field}` is ")), "{told}");
+        let error = world.change(what.clone()).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("`{field}` is ")), "{error}");
         let changes = [Change { at: millis(1), what: Intervention::Refuse { model: m(), span: millis(1) } }];
         let changes = changes.into_iter().chain([Change { at: millis(1), what }]).collect();
-        let told = Scenario { changes, ..four_slots() }.validate().unwrap_err().to_string();
-        assert!(told.starts_with(&format!("`changes[1].{field}` is ")), "{told}");
+        let error = Scenario { changes, ..four_slots() }.validate().unwrap_err().to_string();
+        assert!(error.starts_with(&format!("`changes[1].{field}` is ")), "{error}");
     }
     assert!(world.changes().is_empty());
     let change = |at| Change { at: millis(at), what: Intervention::Capacity { model: m(), slots: None } };
-    let told = Scenario { changes: [change(2), change(1)].into(), ..four_slots() }.validate().unwrap_err().to_string();
-    assert!(told.starts_with("`changes[1].at_ms` is 1; expected a time not before"), "{told}");
+    let error = Scenario { changes: [change(2), change(1)].into(), ..four_slots() }.validate().unwrap_err().to_string();
+    assert!(error.starts_with("`changes[1].at_ms` is 1; expected a time not before"), "{error}");
 }
 
 #[test]
-fn the_decisions_of_a_run_that_was_changed_are_replayed_to_the_same_digests() {
+fn a_run_with_changes_is_replayed_to_the_same_digests() {
     let (header, mut world) = World::recorded(&two_groups(), 3).unwrap();
     let mut entries = Vec::new();
     for (instant, policy) in [(15, PolicyChoice::StrictFair), (35, PolicyChoice::default())] {

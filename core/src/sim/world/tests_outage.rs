@@ -1,4 +1,4 @@
-//! Outages as a user of a run sees them: how soon work is done again after one, and what another model does
+//! Outages from the view of a run's user: how soon work continues after one, and what another model does
 //! meanwhile.
 
 use super::tests::millis;
@@ -31,7 +31,7 @@ fn model(name: &str, slots: u32, latency: Duration) -> Model {
     }
 }
 
-/// One column of calls to the first model.
+/// A scenario with one column that calls the first model.
 fn one_column(models: impl Into<Vec<Model>>, rows: u64) -> Scenario {
     let models = models.into();
     let column =
@@ -39,8 +39,8 @@ fn one_column(models: impl Into<Vec<Model>>, rows: u64) -> Scenario {
     Scenario { rows, row_group_size: 100, row_groups: 8, models, columns: [column].into(), ..Scenario::default() }
 }
 
-/// Calls that the first model accepted from an instant on, in thousandths of those that it would bear: over
-/// ten calls or two seconds, whichever is longer.
+/// Returns the calls that the first model accepted from an instant on, in thousandths of its capacity. The
+/// window is ten calls or two seconds, whichever is longer.
 fn goodput(world: &mut World, from: Instant, slots: u64, latency: Duration) -> u64 {
     let mut accepted = |at| {
         world.advance_to(at);
@@ -52,7 +52,7 @@ fn goodput(world: &mut World, from: Instant, slots: u64, latency: Duration) -> u
     count * 1_000 * latency.as_nanos() / (slots * window.as_nanos())
 }
 
-/// When the first model was said to be back, if it was.
+/// Returns when the first model recovered last, if it did.
 fn recovered_at(scenario: &Scenario) -> Option<Instant> {
     let mut world = World::watched_with_events(scenario, 1).unwrap();
     world.advance_to(Instant::ZERO + secs(140));
@@ -63,7 +63,7 @@ fn recovered_at(scenario: &Scenario) -> Option<Instant> {
 }
 
 #[test]
-fn nine_tenths_of_the_goodput_are_back_within_two_seconds_or_two_calls_of_the_first_good_probe() {
+fn the_goodput_is_90_percent_two_seconds_or_two_calls_after_the_first_successful_probe() {
     let limits = [
         LimitChoice::Aimd,
         LimitChoice::Fixed { limit: 16 },
@@ -77,8 +77,8 @@ fn nine_tenths_of_the_goodput_are_back_within_two_seconds_or_two_calls_of_the_fi
             let mut scenario = one_column([model("m", 16, latency)], 16 * secs(160).as_nanos() / latency.as_nanos());
             scenario.models[0].algorithm = limit;
             scenario.models[0].provider.outages = [outage].into();
-            // Some are never said to be down: an answer to an earlier call comes again and again, or calls
-            // that hang end together and the next is answered.
+            // Some models never go down: a response to an earlier call arrives again and again, or calls
+            // that hang end together and the next one gets a response.
             let ends = Instant::ZERO + secs(60) + outage.errors + if hangs == outage { secs(3 + 5) } else { secs(0) };
             let back = recovered_at(&scenario).unwrap_or(ends);
             let mut world = World::new(&scenario, 1).unwrap();
@@ -89,7 +89,7 @@ fn nine_tenths_of_the_goodput_are_back_within_two_seconds_or_two_calls_of_the_fi
 }
 
 #[test]
-fn a_column_with_a_fallback_is_made_by_it_when_its_model_dies_for_good() {
+fn the_fallback_completes_a_column_whose_model_is_down_for_good() {
     let mut scenario = one_column([model("first", 8, millis(100)), model("second", 8, millis(100))], 2_000);
     scenario.models[0].provider.outages = [Outage::of_errors(secs(5), secs(86_400))].into();
     scenario.columns[0].fallbacks = ["second".into()].into();
@@ -101,12 +101,12 @@ fn a_column_with_a_fallback_is_made_by_it_when_its_model_dies_for_good() {
     let [first, second] = [0, 1].map(|place| end.providers[place].accepted);
     assert_eq!(first + second, 2_000, "each row once");
     assert!((360..=400).contains(&first), "for five seconds: {first}");
-    // The rest, at the same pace: with hardly a pause in between.
+    // The rest at the same pace, with hardly a pause in between.
     assert!(end.at < Instant::ZERO + secs(28), "{}", end.at);
 }
 
 #[test]
-fn a_run_whose_models_are_all_down_waits_and_goes_on_with_the_first_that_is_back() {
+fn a_run_whose_models_are_all_down_continues_with_the_first_model_that_recovers() {
     let mut scenario = one_column([model("first", 8, millis(100)), model("second", 8, millis(100))], 1_000);
     for (model, back) in scenario.models.iter_mut().zip([3_600, 30]) {
         model.provider.outages = [Outage::of_errors(secs(2), secs(back))].into();
@@ -120,7 +120,7 @@ fn a_run_whose_models_are_all_down_waits_and_goes_on_with_the_first_that_is_back
     assert!(end.at < Instant::ZERO + secs(90), "{}", end.at);
 }
 
-/// The end of a watched run, which keeps every law.
+/// Runs a watched world to its end and checks that it keeps every law.
 fn finished(scenario: &Scenario) -> (RunReport, Sample) {
     let mut world = World::watched(scenario, 1).unwrap();
     while world.steps() < 100_000 && world.step() {}
@@ -129,7 +129,7 @@ fn finished(scenario: &Scenario) -> (RunReport, Sample) {
 }
 
 #[test]
-fn whoever_makes_a_poison_request_is_dropped_and_nothing_else_waits_for_it() {
+fn rows_with_a_poison_request_are_dropped_and_nothing_else_waits_for_them() {
     for fallbacks in [Vec::new(), ["second".into()].into()] {
         let mut scenario = one_column([model("first", 4, millis(50)), model("second", 4, millis(50))], 400);
         (scenario.columns[0].poison_share, scenario.columns[0].fallbacks) = (0.02, fallbacks);
@@ -138,7 +138,7 @@ fn whoever_makes_a_poison_request_is_dropped_and_nothing_else_waits_for_it() {
         assert_eq!(report.stop, StopReason::Completed);
         assert!((4..=12).contains(&report.rows_dropped), "{}", report.rows_dropped);
         assert_eq!(report.rows_out + report.rows_dropped, 400);
-        // Four tries each and the pauses between them, of the last one too.
+        // Four attempts each, and the pauses between them, also for the last task.
         assert!(end.at < Instant::ZERO + secs(120), "{}", end.at);
     }
 }
@@ -157,11 +157,11 @@ fn a_model_that_refuses_every_call_for_good_stops_the_run_without_a_dropped_row(
 }
 
 #[test]
-fn a_model_that_is_tried_again_makes_the_rest_once_its_key_is_good() {
+fn a_model_that_is_rechecked_completes_the_rest_once_its_key_is_accepted() {
     let mut scenario = one_column([model("a", 8, millis(100)), model("b", 8, millis(100))], 400);
     scenario.models[0].provider.closures =
         [Closure { starts_at: secs(1), lasts: Some(secs(10)), because: Rejection::KeyRefused }].into();
-    // The fallback keeps the run alive meanwhile.
+    // The fallback keeps the run going meanwhile.
     (scenario.columns[0].fallbacks, scenario.recheck) = (["b".into()].into(), Some(secs(3)));
     let (report, end) = finished(&scenario);
     assert_eq!((&report.stop, report.rows_out), (&StopReason::Completed, 400));
@@ -170,7 +170,7 @@ fn a_model_that_is_tried_again_makes_the_rest_once_its_key_is_good() {
 }
 
 #[test]
-fn a_run_stops_when_its_patience_with_an_outage_is_over_and_drops_nothing() {
+fn a_run_stops_after_the_outage_patience_and_drops_nothing() {
     let mut scenario = one_column([model("m", 8, millis(100))], 1_000);
     scenario.models[0].provider.outages = [Outage::of_errors(secs(2), secs(3_600))].into();
     for patience in [20, 200] {
@@ -185,12 +185,12 @@ fn a_run_stops_when_its_patience_with_an_outage_is_over_and_drops_nothing() {
 }
 
 #[test]
-fn tasks_that_wait_for_a_model_that_is_down_hold_nothing() {
+fn tasks_that_wait_for_a_model_that_is_down_hold_no_resources() {
     let mut scenario = one_column([model("m", 1, millis(100))], 50);
     scenario.models[0].provider.outages = [Outage::of_errors(secs(0), secs(60))].into();
     (scenario.models[0].task_limit, scenario.submission_limit) = (Some(8), 8);
     let mut world = World::watched(&scenario, 1).unwrap();
-    // Only as many as twice the cap may yield while it is up.
+    // While the model is up, at most twice its cap of workers may yield.
     world.advance_to(Instant::ZERO + millis(10));
     let held = |world: &World| world.sample().slots.iter().map(|slot| slot.used).max();
     assert!(held(&world) > Some(1));
@@ -198,7 +198,7 @@ fn tasks_that_wait_for_a_model_that_is_down_hold_nothing() {
     while !matches!(health(&world), Some(HealthState::Down { .. })) {
         assert!(world.step());
     }
-    // Whoever waits gives it back, and so does whoever comes.
+    // Tasks that wait give their resources back, and so do those that start later.
     let next = world.next_event_at().expect("the probe");
     world.advance_to(next.min(world.now() + millis(10)));
     assert_eq!(held(&world), Some(0));

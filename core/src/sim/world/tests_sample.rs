@@ -8,7 +8,7 @@ use alloc::string::ToString;
 fn the_figures_of_every_instant_add_up() {
     for scenario in builtin() {
         let mut world = World::new(&scenario, 5).unwrap();
-        // The largest is looked at while it is at its fullest.
+        // A limit on the steps: the largest scenario is then checked while it has the most work.
         while world.steps() < 20_000 && world.step() {
             if !world.steps().is_multiple_of(37) {
                 continue;
@@ -25,13 +25,15 @@ fn the_figures_of_every_instant_add_up() {
             assert_eq!((sample.slots[0].name.as_str(), sample.slots[0].used), ("submission", holding));
             for (provider, slots) in sample.providers.iter().zip(&sample.slots[1..]) {
                 assert_eq!(slots.name, alloc::format!("request:{}", provider.name));
-                let its = || {
+                let columns_of_model = || {
                     let columns = scenario.columns.iter().zip(&sample.columns);
-                    columns.filter(|(column, _)| column.model.as_ref() == Some(&provider.name)).map(|(_, seen)| seen)
+                    columns
+                        .filter(|(column, _)| column.model.as_ref() == Some(&provider.name))
+                        .map(|(_, sample)| sample)
                 };
-                assert_eq!(its().map(|column| column.calling).sum::<u32>(), provider.in_flight, "{name}");
-                assert_eq!(its().map(|column| column.waiting).sum::<u32>(), provider.waiting, "{name}");
-                assert_eq!(its().map(|column| column.yielded).sum::<u32>(), provider.yielded, "{name}");
+                assert_eq!(columns_of_model().map(|column| column.calling).sum::<u32>(), provider.in_flight, "{name}");
+                assert_eq!(columns_of_model().map(|column| column.waiting).sum::<u32>(), provider.waiting, "{name}");
+                assert_eq!(columns_of_model().map(|column| column.yielded).sum::<u32>(), provider.yielded, "{name}");
             }
         }
         let end = world.sample();
@@ -44,14 +46,14 @@ fn the_figures_of_every_instant_add_up() {
     }
 }
 
-/// What is told of one thing, as `what: why`.
-fn told(world: &World, about: About) -> Vec<String> {
+/// Returns what is explained about one thing, as `what: why`.
+fn explain(world: &World, about: About) -> Vec<String> {
     let whys = world.why(&about);
     whys.iter().map(|why| alloc::format!("{}: {}", why.what, why.why)).collect()
 }
 
-/// A draft that calls a model of two slots and a check that waits for it; four workers at once, four rows in
-/// a row group.
+/// A column `draft` that calls a model of two slots, and a column `check` that depends on it. Three workers
+/// run at once, and a row group has four rows.
 fn draft_and_check() -> Scenario {
     let check = ScenarioColumn { after: ["draft".to_string()].into(), ..ScenarioColumn::new("check", Strategy::Cell) };
     let base = scenario(40, &[Model { task_limit: Some(8), ..model("m", 2) }], &[calling("draft", "m"), check]);
@@ -60,51 +62,54 @@ fn draft_and_check() -> Scenario {
 }
 
 #[test]
-fn whatever_waits_is_told_why_in_words() {
+fn why_explains_everything_that_waits() {
     let mut world = World::watched(&draft_and_check(), 1).unwrap();
     world.advance_to(Instant::ZERO + millis(5));
     assert_eq!(
-        told(&world, About::Column(0)),
+        explain(&world, About::Column(0)),
         [
-            "1 worker of `draft`, waiting for a call: all 2 calls that the model may have at once are out",
-            "5 tasks of `draft`: all workers are taken",
+            "1 worker of `draft`, waiting for a call: the limit of 2 concurrent calls is reached",
+            "5 tasks of `draft`: all workers are in use",
         ]
     );
-    assert_eq!(told(&world, About::Column(1)), ["8 tasks of `check`: waits for `draft`"]);
-    assert_eq!(told(&world, About::Group(0)), ["5 tasks of group `m/draft`, queued: all workers are taken"]);
-    assert_eq!(told(&world, About::Slots(0)), ["5 workers, wanted by queued tasks: all 3 are taken"]);
+    assert_eq!(explain(&world, About::Column(1)), ["8 tasks of `check`: waits for `draft`"]);
+    assert_eq!(explain(&world, About::Group(0)), ["5 tasks of group `m/draft`, queued: all workers are in use"]);
+    assert_eq!(explain(&world, About::Slots(0)), ["5 workers, needed by queued tasks: all 3 are in use"]);
     assert_eq!(
-        told(&world, About::Slots(1)),
-        ["5 of 8 worker slots of `m`, free: the next task may not start: all workers are taken"]
+        explain(&world, About::Slots(1)),
+        ["5 of 8 worker slots of `m`, free: the next task may not start: all workers are in use"]
     );
     assert_eq!(
-        told(&world, About::Provider(0)),
-        ["1 call to `m`, waiting: all 2 calls that the model may have at once are out"]
+        explain(&world, About::Provider(0)),
+        ["1 call to `m`, waiting: the limit of 2 concurrent calls is reached"]
     );
-    let block = "8 row groups, not begun: as many as there may be are in work";
-    assert_eq!(told(&world, About::RowGroups), [block]);
+    let block = "8 row groups, not started: the maximum of row groups is in progress";
+    assert_eq!(explain(&world, About::RowGroups), [block]);
     world.advance_to(Instant::ZERO + millis(100));
-    let saving = "2 row groups, handed out: their hook or their checkpoint has not answered";
-    assert_eq!(told(&world, About::RowGroups), [saving, block]);
-    assert_eq!(told(&world, About::Column(0)), [saving, block], "nothing of it waits but for that");
-    assert_eq!(told(&world, About::Slots(0)), ["3 of 3 workers, free: row group 0 is with its hook or its checkpoint"]);
-    assert_eq!(told(&world, About::Provider(0)), ["2 of 2 calls to `m`, not out: no worker asks for one"]);
+    let saving = "2 row groups, waiting: their hook or checkpoint has not ended";
+    assert_eq!(explain(&world, About::RowGroups), [saving, block]);
+    assert_eq!(explain(&world, About::Column(0)), [saving, block], "nothing else of it waits");
+    assert_eq!(
+        explain(&world, About::Slots(0)),
+        ["3 of 3 workers, free: row group 0 waits for its hook or checkpoint"]
+    );
+    assert_eq!(explain(&world, About::Provider(0)), ["2 of 2 calls to `m`, unused: no worker requests a call"]);
     for nothing in [About::Column(2), About::Group(9), About::Provider(1), About::Slots(9), About::Worker(7)] {
-        assert_eq!(told(&world, nothing), Vec::<String>::new());
+        assert_eq!(explain(&world, nothing), Vec::<String>::new());
     }
 }
 
 #[test]
-fn a_cooldown_a_cut_limit_a_burst_and_a_slow_patch_are_told_with_their_times() {
+fn why_explains_a_cooldown_a_cut_limit_a_burst_and_a_slow_patch_with_their_times() {
     let mut world = World::watched(&draft_and_check(), 1).unwrap();
     world.change(Intervention::Refuse { model: "m".to_string(), span: millis(1_000) }).unwrap();
     world.change(Intervention::Slow { model: "m".to_string(), factor: 3.0, span: millis(4_200) }).unwrap();
     world.advance_to(Instant::ZERO + millis(17));
     assert_eq!(
-        told(&world, About::Provider(0)),
+        explain(&world, About::Provider(0)),
         [
-            "3 calls to `m`, waiting: the provider asked to be left alone until 2.0 s",
-            "the limit of `m` is 1 of 2: calls were refused, the first at 2; successes raise it again",
+            "3 calls to `m`, waiting: a cooldown is in force until 2.0 s",
+            "the limit of `m` is 1 of 2: calls were refused, first at a limit of 2; successes raise it again",
             "`m` refuses every call: a burst of refusals, until 1.0 s",
             "calls to `m` take 3 times as long: a slow patch, until 4.2 s",
         ]
@@ -112,17 +117,17 @@ fn a_cooldown_a_cut_limit_a_burst_and_a_slow_patch_are_told_with_their_times() {
 }
 
 #[test]
-fn every_worker_is_told_what_it_waits_for_or_does() {
+fn why_explains_what_each_worker_waits_for_or_does() {
     let mut world = World::watched(&draft_and_check(), 1).unwrap();
     world.advance_to(Instant::ZERO + millis(5));
     let mut whys: Vec<String> = Vec::new();
-    #[expect(clippy::disallowed_methods, reason = "what is told of them is sorted below")]
+    #[expect(clippy::disallowed_methods, reason = "the explanations are sorted below")]
     let workers: Vec<u64> = world.workers.keys().copied().collect();
     for worker in workers {
-        whys.extend(told(&world, About::Worker(worker)));
+        whys.extend(explain(&world, About::Worker(worker)));
     }
     whys.sort();
-    let out = "a worker of `draft`: its call is out until 0.0 s";
-    let waits = "a worker of `draft`: it waits for a call: all 2 calls that the cap allows are out";
+    let out = "a worker of `draft`: its call is in flight until 0.0 s";
+    let waits = "a worker of `draft`: it waits for a call: the cap of 2 concurrent calls is reached";
     assert_eq!(whys, [waits, out, out]);
 }

@@ -1,5 +1,5 @@
-//! A checker beside the world, and an account of its capacity: they see both event streams and what is handed
-//! out, in the order in which they happen.
+//! The checker and the account of a world. Their input is both event streams and the steps between the
+//! pipeline and its host, in the order in which they happen.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -20,23 +20,24 @@ use crate::sim::scenario::{Model, Scenario, ScenarioError};
 use crate::task::BoxedPolicy;
 use crate::time::Instant;
 
-/// How many of the latest observations are kept for whoever wants to know what led to a violation.
-const KEPT: usize = 64;
+/// The number of latest observations that are kept, to show what led to a violation.
+const MAX_OBSERVATIONS: usize = 64;
 
-/// Something a [watched](World::watched) world has seen.
+/// An input of the checker of a [watched](World::watched) world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Observation {
-    /// An event of the pipeline.
+    /// An event of the scheduler.
     Scheduler(SchedulerEvent),
     /// An event of request admission.
     Request(RequestEvent),
-    /// A hook or a checkpoint was handed out or answered, or the run was cancelled.
+    /// A hook or a checkpoint was handed out or ended, or the run was cancelled.
     LifecycleStep {
-        /// When.
+        /// The instant of the step.
         at: Instant,
-        /// What.
+        /// A description of the step.
         what: &'static str,
-        /// For which row group.
+        /// The row group, if the step is about one.
         row_group: Option<u32>,
     },
 }
@@ -50,7 +51,7 @@ impl fmt::Display for Observation {
                     ("row group", correlation.row_group),
                     ("column", correlation.column.map(|column| column.index() as u32)),
                     ("row", correlation.row),
-                    ("try", correlation.attempt),
+                    ("attempt", correlation.attempt),
                 ] {
                     value.map_or(Ok(()), |value| write!(f, ", {name} {value}"))?;
                 }
@@ -66,8 +67,8 @@ impl fmt::Display for Observation {
     }
 }
 
-/// What sees a run go by and says what is wrong with it: a [`RunChecker`]. Known by its trait alone, so that
-/// a module that makes no world with a checker does not contain one.
+/// Observes a run and reports violations. The implementation is [`RunChecker`]. A trait object is used, so
+/// that a binary that never creates a world with a checker does not contain the checker.
 trait RunObserver: Send {
     fn cap_calls(&mut self, resource: ResourceId, cap: u32);
     fn on_event(&mut self, event: &SchedulerEvent) -> Result<(), Violation>;
@@ -103,28 +104,28 @@ impl RunObserver for RunChecker {
     }
 }
 
-/// What a world is accounted for.
+/// What a world accounts for.
 #[derive(Clone, Copy)]
 enum Accounts {
     None,
-    /// Where its capacity goes.
+    /// The use of the capacity.
     Capacity,
-    /// That, and what each fairness group gets.
+    /// The use of the capacity, and the service of each fairness group.
     Service,
 }
 
 /// The checker of a world.
 type Checker = Box<dyn RunObserver>;
 
-/// A checker, what it found, and where the capacity went.
+/// The checker and the account of a world, with their results.
 pub(super) struct Watch {
     checker: Option<Checker>,
     violation: Option<Violation>,
     latest: VecDeque<Observation>,
-    /// Ascending by kind.
+    /// The number of events of each kind, ascending by kind.
     kinds: Vec<(SchedulerEventKind, u64)>,
     account: Option<RunAccount>,
-    /// The events, for others to hear.
+    /// The events that [`World::take_events`] returns, if they are kept.
     take_events: Option<(Vec<RequestEvent>, Vec<SchedulerEvent>)>,
 }
 
@@ -135,11 +136,11 @@ impl Watch {
         check: impl FnOnce(&mut Checker) -> Result<(), Violation>,
     ) {
         let Some(checker) = &mut self.checker else { return };
-        // What comes after a violation is noise.
+        // Results after a violation are meaningless.
         if self.violation.is_some() {
             return;
         }
-        if self.latest.len() == KEPT {
+        if self.latest.len() == MAX_OBSERVATIONS {
             self.latest.pop_front();
         }
         if let Observation::Scheduler(event) = &observation {
@@ -153,7 +154,7 @@ impl Watch {
         self.violation = check(checker).err();
     }
 
-    /// A model bears at most `max_parallel` calls from now on, and its settings allow `clamp`.
+    /// Sets the cap of a model and the clamp of its settings from now on.
     pub(super) fn cap_calls(&mut self, now: Instant, resource: ResourceId, max_parallel: u32, clamp: Option<u32>) {
         if let Some(checker) = &mut self.checker {
             checker.cap_calls(resource, clamp.map_or(max_parallel, |clamp| clamp.min(max_parallel)).max(1));
@@ -163,7 +164,7 @@ impl Watch {
         }
     }
 
-    /// The fairness group of a column has another weight from now on.
+    /// Sets the weight of a column's fairness group from now on.
     pub(super) fn set_weight(&mut self, now: Instant, column: ColumnId, weight: f64) {
         if let Some(account) = &mut self.account {
             account.set_weight(now, column, weight);
@@ -195,8 +196,8 @@ impl Watch {
         }
     }
 
-    fn report_step(&mut self, at: Instant, handover: &LifecycleStep<'_>) {
-        let (what, row_group) = match *handover {
+    fn report_step(&mut self, at: Instant, step: &LifecycleStep<'_>) {
+        let (what, row_group) = match *step {
             LifecycleStep::PreBatch(batch) => ("pre-batch hook called", Some(batch.row_group)),
             LifecycleStep::PreBatchAnswered { row_group, left_out } => {
                 let what = if left_out.is_some() { "pre-batch hook passed" } else { "pre-batch hook failed" };
@@ -206,27 +207,29 @@ impl Watch {
             LifecycleStep::PostBatchAnswered { row_group, works } => {
                 (if works { "post-batch hook passed" } else { "post-batch hook failed" }, Some(row_group))
             }
-            LifecycleStep::Checkpoint(group) => ("checkpoint handed out", Some(group.row_group)),
+            LifecycleStep::Checkpoint(group) => ("checkpoint started", Some(group.row_group)),
             LifecycleStep::CheckpointAnswered { row_group, works } => {
                 (if works { "checkpoint saved" } else { "checkpoint failed" }, Some(row_group))
             }
             LifecycleStep::Cancel => ("cancelled", None),
         };
         self.check_observation(Observation::LifecycleStep { at, what, row_group }, |checker| {
-            checker.on_lifecycle_step(at, handover)
+            checker.on_lifecycle_step(at, step)
         });
     }
 }
 
-/// Watching a run.
+/// Checking and accounting.
 impl World {
-    /// The same world with a [checker](crate::sim::check) beside it. It decides nothing: digests are equal.
+    /// Creates the world of a scenario with a [checker](crate::sim::check). The checker decides nothing:
+    /// digests are equal to those without one.
     pub fn watched(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        Self::unstarted(scenario, seed, None, None)?.watched_from_the_start(scenario, Accounts::None)
+        Self::unstarted(scenario, seed, None, None)?.watched_and_started(scenario, Accounts::None)
     }
 
-    /// A world with an [account](RunAccount) of where its capacity goes, [`World::figures`], and no checker:
-    /// for whoever shows figures and has no use for a violation.
+    /// Creates the world of a scenario with an [account](RunAccount) of its capacity and no checker.
+    /// [`World::figures`] returns the account's figures. It is for callers that show figures and do not need
+    /// a checker.
     pub fn measured(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
         let mut world =
             Self::unstarted(scenario, seed, None, None)?.observed_unstarted(scenario, Accounts::Capacity)?;
@@ -234,14 +237,14 @@ impl World {
         Ok(world)
     }
 
-    /// A [watched](Self::watched) world with an [account](RunAccount) of where its capacity goes as well:
-    /// [`World::figures`]. It decides nothing either.
+    /// Creates a [watched](Self::watched) world that also has an [account](RunAccount) of its capacity.
+    /// [`World::figures`] returns the account's figures. The account decides nothing either.
     pub fn accounted(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        Self::unstarted(scenario, seed, None, None)?.watched_from_the_start(scenario, Accounts::Capacity)
+        Self::unstarted(scenario, seed, None, None)?.watched_and_started(scenario, Accounts::Capacity)
     }
 
-    /// An [accounted](Self::accounted) world whose events others can hear too, with [`World::feed`] or
-    /// [`World::take_events`]. They are kept until then.
+    /// Creates an [accounted](Self::accounted) world whose events can be observed too, with [`World::feed`]
+    /// or [`World::take_events`]. The events are kept until then.
     pub fn watched_with_events(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
         let world = Self::unstarted(scenario, seed, None, None)?;
         let mut world = world.watched_unstarted(scenario, Accounts::Capacity)?;
@@ -252,28 +255,29 @@ impl World {
         Ok(world)
     }
 
-    /// An [accounted](Self::accounted) world under a task policy of the caller's own, in place of the one
-    /// that the scenario names. The laws do not depend on the policy: a run that breaks one under yours has
-    /// found a bug. Whether the policy is a good one is judged by a
-    /// [`PolicyReport`](crate::sim::policy::PolicyReport).
-    pub fn with_policy(scenario: &Scenario, seed: u64, policy: BoxedPolicy) -> Result<Self, ScenarioError> {
-        Self::unstarted(scenario, seed, Some(policy), None)?.watched_from_the_start(scenario, Accounts::Service)
-    }
-
-    /// An [accounted](Self::accounted) world with an account of what each fairness group gets, for a
-    /// [`PolicyReport`](crate::sim::policy::PolicyReport) about the policy that the scenario names.
-    pub fn judged(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        Self::unstarted(scenario, seed, None, None)?.watched_from_the_start(scenario, Accounts::Service)
-    }
-
-    /// An [accounted](Self::accounted) world in which limit algorithms of the caller's own decide. `limit_of`
-    /// is called once for each model, in the order of the scenario, and returns its algorithm; `None` leaves
-    /// the model with the [one that the scenario names](crate::sim::scenario::Model::algorithm).
+    /// Creates an [accounted](Self::accounted) world with a custom task policy in place of the scenario's.
+    /// [`World::service`] returns the service of each fairness group.
     ///
-    /// The model's cap, cooldowns and start-up ramp stay in force. The checker tests the algorithm, too: one
-    /// that opens a slot at an instant that [`next_change`](LimitAlgorithm::next_change) does not name breaks
-    /// [`Law::Room`](crate::sim::check::Law::Room) once a call waits in spite of it, in a scenario whose
-    /// workers do not [yield](Scenario::yields).
+    /// The laws do not depend on the policy, so a violation under a custom policy is a bug. A
+    /// [`PolicyReport`](crate::sim::policy::PolicyReport) judges whether the policy is good.
+    pub fn with_policy(scenario: &Scenario, seed: u64, policy: BoxedPolicy) -> Result<Self, ScenarioError> {
+        Self::unstarted(scenario, seed, Some(policy), None)?.watched_and_started(scenario, Accounts::Service)
+    }
+
+    /// Creates an [accounted](Self::accounted) world that also accounts for the service of each fairness
+    /// group, for a [`PolicyReport`](crate::sim::policy::PolicyReport) about the scenario's policy.
+    pub fn judged(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
+        Self::unstarted(scenario, seed, None, None)?.watched_and_started(scenario, Accounts::Service)
+    }
+
+    /// Creates an [accounted](Self::accounted) world with custom limit algorithms. `limit_of` is called once
+    /// for each model, in the order of the scenario, and returns its algorithm. With `None` the model keeps
+    /// the [algorithm of the scenario](crate::sim::scenario::Model::algorithm).
+    ///
+    /// The model's cap, cooldowns and start-up ramp stay in force. The checker tests the algorithm too. An
+    /// algorithm may open a slot at an instant that [`next_change`](LimitAlgorithm::next_change) does not
+    /// return. It then breaks [`Law::Room`](crate::sim::check::Law::Room) as soon as a call waits although
+    /// the slot is open, in a scenario whose workers do not [yield](Scenario::yields).
     ///
     /// ```
     /// use tidegate_core::limit::Fixed;
@@ -283,7 +287,8 @@ impl World {
     /// let mut world = World::with_limit(&scenario, 7, |model| Some(Box::new(Fixed::new(model.cap() / 4))))?;
     /// while world.step() {}
     /// assert_eq!(world.violation(), None);
-    /// assert_eq!(world.sample().providers[0].refused, 0, "a quarter of the cap is below what the provider bears");
+    /// let provider = &world.sample().providers[0];
+    /// assert_eq!(provider.refused, 0, "a quarter of the cap is below the provider's capacity");
     /// # Ok::<(), tidegate_core::sim::scenario::ScenarioError>(())
     /// ```
     pub fn with_limit(
@@ -298,10 +303,10 @@ impl World {
             admission.set_algorithm(*now, provider.resource, algorithm)?;
             provider.algorithm = None;
         }
-        world.watched_from_the_start(scenario, Accounts::Capacity)
+        world.watched_and_started(scenario, Accounts::Capacity)
     }
 
-    fn watched_from_the_start(self, scenario: &Scenario, accounts: Accounts) -> Result<Self, ScenarioError> {
+    fn watched_and_started(self, scenario: &Scenario, accounts: Accounts) -> Result<Self, ScenarioError> {
         let mut world = self.watched_unstarted(scenario, accounts)?;
         world.begin(scenario);
         Ok(world)
@@ -351,38 +356,38 @@ impl World {
         Ok(self)
     }
 
-    /// The first law that was broken. `None` in a world that is not [watched](World::watched).
+    /// Returns the first violation. `None` in a world that is not [watched](World::watched).
     #[must_use]
     pub fn violation(&self) -> Option<&Violation> {
         self.watch.as_ref().and_then(|watch| watch.violation.as_ref())
     }
 
-    /// The latest observations, the oldest first: at most 64, and none in a world that is not
-    /// [watched](World::watched). Nothing is added after a violation.
+    /// Returns the latest observations, at most 64, the oldest first. Empty in a world that is not
+    /// [watched](World::watched). No observation is added after a violation.
     pub fn observations(&self) -> impl Iterator<Item = &Observation> {
         self.watch.iter().flat_map(|watch| &watch.latest)
     }
 
-    /// How many events of each kind the checker has seen of the pipeline: what the run came across. None in a
-    /// world that is not [watched](World::watched).
+    /// Returns the number of scheduler events of each kind that the checker has observed. Empty in a world
+    /// that is not [watched](World::watched).
     pub fn kinds_seen(&self) -> impl Iterator<Item = (SchedulerEventKind, u64)> {
         self.watch.iter().flat_map(|watch| &watch.kinds).map(|(kind, count)| (*kind, *count))
     }
 
-    /// Where the capacity went so far. `None` in a world that is not [accounted](World::accounted).
+    /// Returns where the capacity went so far. `None` in a world without an [account](World::accounted).
     #[must_use]
     pub fn figures(&self) -> Option<RunFigures> {
         self.watch.as_ref().and_then(|watch| watch.account.as_ref()).map(RunAccount::figures)
     }
 
-    /// What each fairness group got so far. `None` but in a world under a
-    /// [policy of the caller's own](World::with_policy) and one that is [judged](World::judged).
+    /// Returns the service of each fairness group so far. `None` except in a world with a [custom
+    /// policy](World::with_policy) and in a [judged](World::judged) one.
     #[must_use]
     pub fn service(&self) -> Option<ServiceFigures> {
         self.watch.as_ref().and_then(|watch| watch.account.as_ref()).and_then(RunAccount::service)
     }
 
-    /// Shows the checker the events that wait.
+    /// Feeds the pending events to the checker and the account.
     #[inline]
     pub(super) fn observe(&mut self) {
         if let Some(watch) = &mut self.watch {
@@ -390,8 +395,8 @@ impl World {
         }
     }
 
-    /// Shows the checker how all request resources stand at the last instant before `next`: nothing happens
-    /// until then.
+    /// Feeds the checker the state of all request resources at the last instant before `next`. Nothing
+    /// happens until then.
     #[inline]
     pub(super) fn observe_before(&mut self, next: Instant) {
         let Some(watch) = self.watch.as_mut().filter(|_| self.admission.waiting() > 0) else { return };
@@ -416,7 +421,7 @@ impl World {
         watch.violation = checker.on_quiescence(at, &all_limits.collect::<Vec<_>>()).err();
     }
 
-    /// Shows the checker what is handed out.
+    /// Feeds the checker an effect that hands out a row group.
     #[inline]
     pub(super) fn observe_effect(&mut self, effect: &Effect) {
         if self.watch.is_none() {
@@ -430,7 +435,7 @@ impl World {
         }
     }
 
-    /// Shows the checker what passes between the pipeline and its host.
+    /// Feeds the checker a step between the pipeline and its host.
     pub(super) fn report_step(&mut self, what: &LifecycleStep<'_>) {
         self.observe();
         if let Some(watch) = &mut self.watch {
@@ -438,7 +443,7 @@ impl World {
         }
     }
 
-    /// Lets the checker close its books.
+    /// Feeds the checker the end of the run.
     pub(super) fn finish_accounts(&mut self) {
         self.observe();
         if let (Some(watch), Some(report)) = (&mut self.watch, &self.finished)

@@ -1,4 +1,4 @@
-//! Why something waits, in words: the one thing that binds, read from the figures that decide.
+//! Explains why something waits: the one thing that limits it, from the same figures that the decisions use.
 
 use alloc::format;
 use alloc::string::String;
@@ -11,9 +11,10 @@ use super::words::{At, many, of_block, of_call, of_slots, of_task, slots_of};
 use super::{Provider, World};
 use crate::request::ResourceStats;
 
-/// What is asked about, by its place in a [`Sample`](super::Sample).
+/// The subject of a question, identified by its index in a [`Sample`](super::Sample).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum About {
     /// A column.
     Column(usize),
@@ -21,7 +22,7 @@ pub enum About {
     Group(usize),
     /// A provider.
     Provider(usize),
-    /// A resource of the task stage.
+    /// A task resource.
     Slots(usize),
     /// The row groups.
     RowGroups,
@@ -31,21 +32,23 @@ pub enum About {
     Task(u64),
 }
 
-/// Why something waits.
+/// The reason why something waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Why {
-    /// What waits, or stands empty.
+    /// What waits or is free.
     pub what: String,
-    /// The one thing that binds.
+    /// The one thing that limits it.
     pub why: String,
-    /// How many it keeps.
+    /// How many it keeps waiting or free.
     pub count: u32,
 }
 
-/// Why not now.
+/// Explanations.
 impl World {
-    /// Why it waits, one entry for each thing that binds, with how much it keeps. None where nothing waits,
-    /// and where there is no such thing. Changes nothing. O(rows in work), of a provider O(calls that wait).
+    /// Returns why `about` waits: one entry for each thing that limits it, with the number of what it keeps
+    /// waiting. Empty if nothing waits, or if there is no such thing. Changes nothing. O(rows in progress),
+    /// and O(waiting calls) for a provider.
     #[must_use]
     pub fn why(&self, about: &About) -> Vec<Why> {
         let mut lines = Vec::new();
@@ -113,8 +116,8 @@ impl World {
             lines.push(Why { what, why: self.why_call(provider), count: waiters });
         } else if in_flight < effective_max {
             let count = effective_max - in_flight;
-            let what = format!("{count} of {effective_max} calls to `{name}`, not out");
-            lines.push(Why { what, why: String::from("no worker asks for one"), count });
+            let what = format!("{count} of {effective_max} calls to `{name}`, unused");
+            lines.push(Why { what, why: String::from("no worker requests a call"), count });
         }
         if limit < effective_max {
             let why = match (state.ramp, state.rate_limit_ceiling) {
@@ -122,8 +125,10 @@ impl World {
                     Some(ends) => format!("a ramp climbs to {} until {}", ramp.target, At(ends)),
                     None => String::from("a ramp begins with the first call"),
                 },
-                (None, 0) => format!("`{}` decides so", provider.algorithm_name()),
-                (None, refused) => format!("calls were refused, the first at {refused}; successes raise it again"),
+                (None, 0) => format!("`{}` set it", provider.algorithm_name()),
+                (None, refused) => {
+                    format!("calls were refused, first at a limit of {refused}; successes raise it again")
+                }
             };
             let what = format!("the limit of `{name}` is {limit} of {effective_max}");
             lines.push(Why { what, why, count: effective_max - limit });
@@ -138,13 +143,13 @@ impl World {
         }
     }
 
-    /// What keeps the call to a provider that waits longest.
+    /// Describes why the call that waits longest for a provider does not start.
     fn why_call(&self, provider: &Provider) -> String {
         if let Some(wait) = self.admission.why_idle_now(self.now, provider.resource) {
             return of_call(&wait);
         }
         let most = self.admission.stats(self.now, provider.resource).map_or(0, |state| state.effective_max);
-        format!("all {most} calls that the model may have at once are out")
+        format!("the limit of {} is reached", many(most, "concurrent call"))
     }
 
     fn why_slots(&self, resource: usize, lines: &mut Vec<Why>) {
@@ -157,20 +162,20 @@ impl World {
         let demand = self.pipeline.demand().nth(resource).unwrap_or(0);
         if demand > 0 {
             let count = u32::try_from(demand).unwrap_or(u32::MAX);
-            let what = format!("{demand} {name}, wanted by queued tasks");
-            lines.push(Why { what, why: format!("all {limit} are taken"), count });
+            let what = format!("{demand} {name}, needed by queued tasks");
+            lines.push(Why { what, why: format!("all {limit} are in use"), count });
         }
     }
 
     fn why_row_groups(&self, lines: &mut Vec<Why>) {
         let (block, count, handed_out) = self.pipeline.why_row_groups();
         if handed_out > 0 {
-            let what = format!("{}, handed out", many(handed_out, "row group"));
-            let why = String::from("their hook or their checkpoint has not answered");
+            let what = format!("{}, waiting", many(handed_out, "row group"));
+            let why = String::from("their hook or checkpoint has not ended");
             lines.push(Why { what, why, count: handed_out });
         }
         if count > 0 {
-            let what = format!("{}, not begun", many(count, "row group"));
+            let what = format!("{}, not started", many(count, "row group"));
             lines.push(Why { what, why: String::from(of_block(block)), count });
         }
     }
@@ -182,7 +187,7 @@ impl World {
                 let why = self.admission.why_waiting(self.now, *waiter).map(|wait| of_call(&wait))?;
                 (place, format!("it waits for a call: {why}"))
             }
-            Worker::Busy(key) => self.why_busy(*key)?,
+            Worker::Busy(key) => self.describe_busy(*key)?,
         };
         let name = &self.pipeline.plan().column(place)?.name;
         Some(Why { what: format!("a worker of `{name}`"), why, count: 1 })

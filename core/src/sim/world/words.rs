@@ -1,4 +1,4 @@
-//! Waits in the words of people: no numbers of tasks or workers, and times as `4.2 s`.
+//! Descriptions of waits in plain text, without the ids of tasks or workers, and with times such as `4.2 s`.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -9,7 +9,7 @@ use crate::request::CallWait;
 use crate::task::{Denial, DenialReason, Figures};
 use crate::time::Instant;
 
-/// An instant as people read it: `4.2 s`.
+/// Formats an instant in seconds with one decimal: `4.2 s`.
 pub(super) struct At(pub(super) Instant);
 
 impl fmt::Display for At {
@@ -19,93 +19,97 @@ impl fmt::Display for At {
     }
 }
 
-/// So many of something.
+/// Returns a count with its noun, in the plural unless the count is 1.
 pub(super) fn many(count: u32, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What keeps a task.
+/// Describes why a task waits.
 pub(super) fn of_task(wait: &TaskWait) -> String {
     match wait {
         TaskWait::NotStarted => "the run has not begun".to_string(),
         TaskWait::Stopping => "the run is stopping".to_string(),
-        TaskWait::RowGroup { reason } => format!("the row group is not begun: {}", of_block(*reason)),
-        TaskWait::PreBatchHook => "the hook after the seeds has not answered".to_string(),
+        TaskWait::RowGroup { reason } => format!("the row group is not started: {}", of_block(*reason)),
+        TaskWait::PreBatchHook => "the pre-batch hook has not ended".to_string(),
         TaskWait::Upstream { column, .. } => format!("waits for `{column}`"),
-        TaskWait::Turn { row_group, row: None } => format!("made in order: it is the turn of row group {row_group}"),
-        TaskWait::Turn { row_group, row: Some(row) } => {
-            format!("made in order: it is the turn of row {row} of row group {row_group}")
+        TaskWait::Turn { row_group, row: None } => {
+            format!("the column is ordered: it is the turn of row group {row_group}")
         }
-        TaskWait::Round => "failed, and is tried again once nothing else is left of its row group".to_string(),
-        TaskWait::Pause { until } => format!("failed, and is tried again at {}", At(*until)),
+        TaskWait::Turn { row_group, row: Some(row) } => {
+            format!("the column is ordered: it is the turn of row {row} of row group {row_group}")
+        }
+        TaskWait::Round => "failed, and is retried when nothing else of its row group is left".to_string(),
+        TaskWait::Pause { until } => format!("failed, and is retried at {}", At(*until)),
         TaskWait::Denied { denial } => of_denial(denial),
-        TaskWait::Behind { .. } => "another task of its group is before it".to_string(),
-        TaskWait::Queue => "could start: others are first".to_string(),
-        TaskWait::ProviderUnavailable => "its provider cannot be used, and it is kept for another run".to_string(),
-        TaskWait::Yielded { .. } => "its worker waits for a call, and holds nothing meanwhile".to_string(),
+        TaskWait::Behind { .. } => "another task of its group is first".to_string(),
+        TaskWait::Queue => "could start, but other tasks are first".to_string(),
+        TaskWait::ProviderUnavailable => "its provider is unavailable, and the task is left to a later run".to_string(),
+        TaskWait::Yielded { .. } => "its worker waits for a call, and holds no slots meanwhile".to_string(),
     }
 }
 
-/// What keeps a call.
+/// Describes why a call waits.
 pub(super) fn of_call(wait: &CallWait) -> String {
     match wait {
         CallWait::Outage { since, probe_at: Some(at) } => {
             format!("the provider is down since {}; the next probe is due at {}", At(*since), At(*at))
         }
         CallWait::Outage { since, probe_at: None } => {
-            format!("the provider is down since {}; a probe is out", At(*since))
+            format!("the provider is down since {}; a probe is in flight", At(*since))
         }
         CallWait::Unavailable { since, cause, .. } => {
             format!("the provider is unavailable since {}: {cause}", At(*since))
         }
         CallWait::Undecided => "it failed, and other calls will show whether the provider is down".to_string(),
-        CallWait::Cooldown { until } => format!("the provider asked to be left alone until {}", At(*until)),
-        CallWait::ProviderCap { cap } => format!("all {cap} calls that the cap allows are out"),
+        CallWait::Cooldown { until } => format!("a cooldown is in force until {}", At(*until)),
+        CallWait::ProviderCap { cap } => format!("the cap of {} is reached", many(*cap, "concurrent call")),
         CallWait::Limit { limit, in_flight, changes_at } => {
-            let out = if in_flight > limit { format!(" ({in_flight} are)") } else { String::new() };
+            let out = if in_flight > limit { format!(" ({in_flight} are in flight)") } else { String::new() };
             let change = changes_at.map(|at| format!("; it changes at {}", At(at))).unwrap_or_default();
-            format!("all {limit} calls that the limit allows are out{out}{change}")
+            format!("the limit of {} is reached{out}{change}", many(*limit, "concurrent call"))
         }
-        CallWait::Paced { until } => format!("calls are spaced in time; the next goes out at {}", At(*until)),
+        CallWait::Paced { until } => format!("calls are spaced in time; the next one may start at {}", At(*until)),
         CallWait::Budget { until } => format!("a budget is spent until {}", At(*until)),
-        CallWait::StatedRate { rate, until } => format!("the provider's own limit of {rate}: next at {}", At(*until)),
-        CallWait::TaskSlots => "its worker gave its slot back, and waits for it".to_string(),
-        CallWait::Turn => "it is another's turn".to_string(),
-        CallWait::NobodyAsks => "no worker asks for one".to_string(),
+        CallWait::StatedRate { rate, until } => {
+            format!("the provider states a rate of {rate}; next call at {}", At(*until))
+        }
+        CallWait::TaskSlots => "its worker gave its slots back, and waits for them".to_string(),
+        CallWait::Turn => "another waiter is first".to_string(),
+        CallWait::NobodyAsks => "no worker requests a call".to_string(),
     }
 }
 
-/// What keeps slots of the task stage empty.
+/// Describes why slots of a task resource are free.
 pub(super) fn of_slots(wait: &SlotWait) -> String {
     match wait {
         SlotWait::NotRunning => "the run has nothing to start".to_string(),
         SlotWait::Denied { denial } => format!("the next task may not start: {}", of_denial(denial)),
-        SlotWait::Queue => "others are first".to_string(),
-        SlotWait::HandedOut { row_group } => format!("row group {row_group} is with its hook or its checkpoint"),
+        SlotWait::Queue => "other tasks are first".to_string(),
+        SlotWait::HandedOut { row_group } => format!("row group {row_group} waits for its hook or checkpoint"),
         SlotWait::Pause { until } => format!("failed tasks are paused until {}", At(*until)),
         SlotWait::RowGroups { reason } => {
-            format!("no queued task wants one, and no row group is begun: {}", of_block(*reason))
+            format!("no queued task needs one, and no row group is started: {}", of_block(*reason))
         }
-        SlotWait::Upstreams { running } => format!("the next tasks wait for {running} that run"),
+        SlotWait::Upstreams { running } => format!("the next tasks wait for {running} running ones"),
     }
 }
 
-/// Why no further row group is begun.
+/// Describes why no further row group is started.
 pub(super) fn of_block(block: RowGroupBlock) -> &'static str {
     match block {
         RowGroupBlock::NoPendingRowGroups => "none is left",
-        RowGroupBlock::MaxAdmittedRows => "it would be too many rows at once",
+        RowGroupBlock::MaxAdmittedRows => "too many rows would be in progress",
         RowGroupBlock::DeferredTasks => "failed tasks come first",
         RowGroupBlock::QueuedTasks => "enough tasks are queued",
         RowGroupBlock::NoModelResource => "no column calls a model",
-        RowGroupBlock::ModelSaturated => "the models have all they can do",
-        RowGroupBlock::QueuedModelDemand => "what is queued suffices for what is free",
-        RowGroupBlock::QueuedWork => "what is queued goes first",
-        RowGroupBlock::AtCap => "as many as there may be are in work",
+        RowGroupBlock::ModelSaturated => "the models are saturated",
+        RowGroupBlock::QueuedModelDemand => "queued tasks already need all free call slots",
+        RowGroupBlock::QueuedWork => "queued tasks come first",
+        RowGroupBlock::AtCap => "the maximum of row groups is in progress",
     }
 }
 
-/// Slots of a resource of the task stage.
+/// Returns the name of the slots of a task resource.
 pub(super) fn slots_of(resource: &str) -> String {
     match resource.strip_prefix("request:") {
         Some(model) => format!("worker slots of `{model}`"),
@@ -117,7 +121,7 @@ pub(super) fn slots_of(resource: &str) -> String {
 fn of_denial(denial: &Denial) -> String {
     let slots = denial.resource.as_deref().map_or_else(|| "slots".to_string(), slots_of);
     match (denial.reason, denial.figures) {
-        (DenialReason::NoCapacity, _) => format!("all {slots} are taken"),
+        (DenialReason::NoCapacity, _) => format!("all {slots} are in use"),
         (DenialReason::GroupCap, Some(Figures { held, share, .. })) => {
             format!("its group has {held} {slots}, its share is {share}, and another group could start")
         }
@@ -130,6 +134,6 @@ fn of_denial(denial: &Denial) -> String {
         }
         (DenialReason::BorrowDebt, None) => "its group has borrowed, and another group could start".to_string(),
         (DenialReason::Shutdown, _) => "the run is stopping".to_string(),
-        (DenialReason::Policy, _) => "the policy says no".to_string(),
+        (DenialReason::Policy, _) => "the policy refuses".to_string(),
     }
 }

@@ -1,4 +1,4 @@
-//! What each worker is doing and how each provider stands, as often as it changes: for whoever draws a run.
+//! The activity of each worker and the level of each provider, at every change, for callers that draw a run.
 
 use alloc::vec::Vec;
 
@@ -7,53 +7,56 @@ use super::activity::Worker;
 use crate::pipeline::{ColumnId, Task, WorkerId};
 use crate::time::Instant;
 
-/// What a worker is doing.
+/// The activity of a worker.
+///
+/// Exhaustive on purpose: a page must draw each in a way of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerActivity {
-    /// Its own work.
+    /// It does local work.
     Local,
-    /// It waits until its call may go out.
+    /// It waits until its call may start.
     Waiting,
-    /// Its call is out.
+    /// Its call is in flight.
     Calling,
 }
 
-/// A worker began to do something else.
+/// A change of a worker's activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActivityChange {
-    /// When.
+    /// The instant of the change.
     pub at: Instant,
-    /// The worker. Its slot is dense: one that is free is taken again.
+    /// The worker. Slots are reused, so their numbers stay small.
     pub worker: WorkerId,
-    /// The column it makes and what it does for it from now on; `None`: the worker is gone.
+    /// The column of its task and its activity from now on, or `None` if the worker has ended.
     pub now: Option<(ColumnId, WorkerActivity)>,
 }
 
-/// How a provider stands.
+/// The level of a provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Level {
-    /// Calls that admission allows at once.
+    /// The adaptive limit on concurrent calls.
     pub limit: u32,
-    /// Calls out.
+    /// Calls in flight.
     pub in_flight: u32,
-    /// What it would truly bear.
+    /// The provider's true capacity.
     pub capacity: u32,
-    /// Calls it refused so far.
+    /// The number of calls it refused so far.
     pub refused: u64,
     /// The end of the cooldown in force.
     pub cooldown_until: Option<Instant>,
 }
 
-/// The moves of the workers in the first slots, until they are taken.
+/// The changes of the workers in the first slots, until they are taken.
 pub(super) struct ActivityChanges {
     slots: u32,
     latest: Vec<ActivityChange>,
 }
 
-/// Following a run closely.
+/// Following a run.
 impl World {
-    /// Keeps the moves of the workers in the first `slots` slots from now on, until [`World::moves`] takes
-    /// them. What they are doing now counts as begun now. O(workers).
+    /// Starts to record the activity changes of the workers in the first `slots` slots, until
+    /// [`World::moves`] takes them. The present activities are recorded as changes at this instant.
+    /// O(workers).
     pub fn track(&mut self, slots: u32) {
         #[expect(clippy::disallowed_methods, reason = "sorted below")]
         let workers = self.workers.iter();
@@ -67,15 +70,16 @@ impl World {
         });
         let mut latest: Vec<ActivityChange> = present.collect();
         latest.sort_unstable_by_key(|at| at.worker);
-        self.moves = Some(ActivityChanges { slots, latest });
+        self.activity_changes = Some(ActivityChanges { slots, latest });
     }
 
-    /// The moves since the last call, in their order. None in a world that nobody [follows](World::track).
+    /// Returns the changes since the last call, in order. Empty in a world without [`World::track`].
     pub fn moves(&mut self) -> impl Iterator<Item = ActivityChange> {
-        self.moves.iter_mut().flat_map(|moves| moves.latest.drain(..))
+        self.activity_changes.iter_mut().flat_map(|changes| changes.latest.drain(..))
     }
 
-    /// How a provider stands, by its place in the scenario. Cheap: to be called after every step.
+    /// Returns the level of a provider, by its index in the scenario. It is cheap enough to be called after
+    /// every step.
     #[must_use]
     pub fn level(&self, provider: usize) -> Option<Level> {
         let provider = self.providers.get(provider)?;
@@ -89,18 +93,18 @@ impl World {
         })
     }
 
-    /// Takes down what a task's worker does from now on.
+    /// Records the activity of a task's worker from now on.
     #[inline]
-    pub(super) fn moved(&mut self, task: &Task, doing: WorkerActivity) {
-        self.moved_to(task.worker, Some((task.column, doing)));
+    pub(super) fn record_activity(&mut self, task: &Task, doing: WorkerActivity) {
+        self.record_change(task.worker, Some((task.column, doing)));
     }
 
-    /// The same; `None`: it is gone.
+    /// Records the activity of a worker from now on. `None` means that it has ended.
     #[inline]
-    pub(super) fn moved_to(&mut self, worker: WorkerId, now: Option<(ColumnId, WorkerActivity)>) {
-        let Some(moves) = &mut self.moves else { return };
-        if worker.key().slot < moves.slots {
-            moves.latest.push(ActivityChange { at: self.now, worker, now });
+    pub(super) fn record_change(&mut self, worker: WorkerId, now: Option<(ColumnId, WorkerActivity)>) {
+        let Some(changes) = &mut self.activity_changes else { return };
+        if worker.key().slot < changes.slots {
+            changes.latest.push(ActivityChange { at: self.now, worker, now });
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Bounded borrowing: beyond its share a group goes into debt, up to a ceiling, and steps back when others
-//! come.
+//! Bounded borrowing: a group may hold more than its share, as a debt up to a ceiling, while no other group
+//! competes.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -18,18 +18,19 @@ use crate::task::shares::ShareRounding;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct BoundedBorrowConfig {
-    /// The most that a group may owe of a resource, for some of them. Each pair at most once; none.
+    /// The ceilings of single groups and resources. Each pair at most once. Default: none.
     pub ceilings: Vec<BorrowCeiling>,
-    /// The most that any other group may owe of a resource; `None` for what the limit leaves above the share.
-    /// `None`.
+    /// The ceiling of every other group. `None` means the part of the limit above the reserve and the share.
+    /// Default: `None`.
     pub default_ceiling: Option<u32>,
-    /// The part of a limit that stays out of reach of borrowing, where no ceiling is given. From 0 to 1; 0.
+    /// The fraction of a limit that cannot be borrowed, for groups without a ceiling. From 0 to 1. Default:
+    /// 0.
     pub reserve_fraction: f64,
-    /// The most that this part comes to. At least 1; 8.
+    /// The most slots that are reserved in this way. At least 1. Default: 8.
     pub max_reserved: u32,
-    /// How a share that is no whole number is rounded. Up.
+    /// How a share that is not an integer is rounded. Default: up.
     pub share_rounding: ShareRounding,
-    /// Whether a release repays the group's debt. `true`.
+    /// Whether a release repays the group's debt. Default: `true`.
     pub repays_on_release: bool,
 }
 
@@ -47,7 +48,7 @@ impl Default for BoundedBorrowConfig {
 }
 
 impl BoundedBorrowConfig {
-    /// Refuses a value out of range, naming its field.
+    /// Checks the values. Fails with the name of the first field that is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let fraction = self.reserve_fraction;
         require((0.0..=1.0).contains(&fraction), "reserve_fraction", fraction, "a number from 0 to 1")?;
@@ -55,50 +56,52 @@ impl BoundedBorrowConfig {
     }
 }
 
-/// The most that one group may owe of one resource.
+/// The largest debt that one group may have in one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct BorrowCeiling {
-    /// The group's kind.
+    /// The kind of the group.
     pub kind: GroupKind,
-    /// The group's identity.
+    /// The identity of the group.
     pub identity: Vec<String>,
-    /// The resource's name.
+    /// The name of the resource.
     pub resource: String,
-    /// The most it may owe. 0 for no borrowing.
+    /// The largest debt. 0 means no borrowing.
     pub ceiling: u32,
 }
 
-/// Beyond its [strict share](PolicyView::strict_share) a group goes into debt, up to a ceiling, and steps
-/// back when others come.
+/// Lets a group borrow beyond its [strict share](PolicyView::strict_share), as a debt up to a ceiling, while
+/// no other group competes for the resource.
 ///
 /// ```text
 /// share     the strict share of the resource
 /// over      held + amount - share
 ///
-/// others press on the resource    debt > 0: refused, borrow debt      over > 0: refused, group cap
-/// nobody does, over <= 0          free
-/// nobody does, over > 0           new debt = min(amount, over); refused, borrow debt, if debt + new debt > ceiling
+/// another group competes        debt > 0: refused, borrow debt      over > 0: refused, group cap
+/// no other group, over <= 0     allowed
+/// no other group, over > 0      new debt = min(amount, over)
+///                               refused, borrow debt, if debt + new debt > ceiling
 ///
-/// ceiling   the one of the group and resource, else the default one, else max(0, limit - reserved - share)
+/// ceiling   that of the group and resource, else the default one, else max(0, limit - reserved - share)
 /// reserved  min(max reserved, ceil(limit x reserve fraction))
 /// ```
 ///
-/// Debt is kept for each group and resource. It belongs to the group, not to a lease: any release by the
-/// group repays what it released, down to nothing, whether or not that lease had borrowed. A group without an
-/// admitted limit is always allowed and never owes.
+/// A debt is counted for each group and resource. It belongs to the group, not to a lease. With
+/// [`repays_on_release`](BoundedBorrowConfig::repays_on_release), a release by the group reduces its debt by
+/// the released amount, at most to 0, whether or not that lease had borrowed. A group without an admitted
+/// limit is always allowed and never has debt.
 #[derive(Clone, Debug)]
 pub struct BoundedBorrow {
     config: BoundedBorrowConfig,
-    /// The ceilings of a group, by its name.
+    /// The ceilings of each group by resource name, for groups that have any.
     named: Map<GroupKey, Vec<(String, u32)>>,
-    /// The same by its number, for the groups that have any.
+    /// The ceilings of each registered group by resource id, for groups that have any.
     ceilings: Map<u32, Vec<(ResourceId, u32)>>,
 }
 
 impl BoundedBorrow {
-    /// The policy with these settings.
+    /// Creates the policy. Fails if a value is out of range or a ceiling is given twice.
     pub fn new(config: BoundedBorrowConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let mut named: Map<_, Vec<(String, u32)>> = Map::default();
@@ -111,8 +114,8 @@ impl BoundedBorrow {
         Ok(Self { config, named, ceilings: Map::default() })
     }
 
-    /// What the candidate borrows of one resource.
-    fn judge(&self, view: &PolicyView<'_>, resource: ResourceId, amount: u32) -> Result<u32, Refusal> {
+    /// Returns what the candidate would borrow of one resource, or the refusal.
+    fn evaluate_resource(&self, view: &PolicyView<'_>, resource: ResourceId, amount: u32) -> Result<u32, Refusal> {
         let share = view.strict_share(resource, self.config.share_rounding);
         let (held, debt) = (view.held(resource), view.debt(resource));
         let wanted = held.saturating_add(amount);
@@ -166,7 +169,7 @@ impl TaskPolicy for BoundedBorrow {
             return Ok(allowed);
         }
         for (resource, amount) in view.demands() {
-            let debt = self.judge(view, resource, amount)?;
+            let debt = self.evaluate_resource(view, resource, amount)?;
             if debt > 0 {
                 allowed = allowed.borrowing(resource, debt);
             }
@@ -198,11 +201,11 @@ impl TaskPolicy for BoundedBorrow {
     }
 }
 
-/// The most a group may owe.
+/// The largest debt that a group may have in one resource.
 #[derive(Clone, Copy, Debug)]
 enum Ceiling {
     Fixed(u32),
-    /// What is left of this above the share.
+    /// The part of this amount that is above the share.
     Above {
         share_and_debt: u32,
     },
@@ -216,21 +219,21 @@ impl Ceiling {
         }
     }
 
-    /// The shares at which a refusal without pressure holds: what is owed with `amount` added is
-    /// `owed_after`.
+    /// Returns the shares at which a refusal without competing groups holds. `debt_after` is the debt with
+    /// `amount` added.
     ///
-    /// Under a fixed ceiling a larger share helps: it makes the new debt smaller. A ceiling that is counted
-    /// from the share falls as the share grows, so there a smaller share helps, or one that covers all that
-    /// is wanted.
-    fn refused_shares(self, wanted: u32, owed_after: u32, debt: u32) -> RangeInclusive<u32> {
+    /// Under a fixed ceiling a larger share ends the refusal, because it makes the new debt smaller. A
+    /// ceiling that is computed from the share falls as the share grows. There, a smaller share ends the
+    /// refusal, or one that covers all that the group would hold.
+    fn refused_shares(self, wanted: u32, debt_after: u32, debt: u32) -> RangeInclusive<u32> {
         match self {
             Self::Fixed(ceiling) => 0..=(wanted - 1).saturating_sub(ceiling.saturating_sub(debt)),
-            Self::Above { share_and_debt } => share_and_debt.saturating_add(1).saturating_sub(owed_after)..=wanted - 1,
+            Self::Above { share_and_debt } => share_and_debt.saturating_add(1).saturating_sub(debt_after)..=wanted - 1,
         }
     }
 }
 
-/// The smallest whole number that is not below `value`, which is not negative.
+/// Returns the smallest integer that is not below `value`. `value` is not negative.
 fn rounded_up(value: f64) -> u32 {
     let whole = value as u32;
     whole.saturating_add(u32::from(value > f64::from(whole)))

@@ -1,8 +1,8 @@
-//! When a group may take more than its share.
+//! Policies decide when a group may take more than its share.
 //!
-//! A policy is asked only about a task whose whole demand is available. It is a pure function of what it is
-//! shown; what groups owe is kept by the dispatcher, which adds and takes away what the policy says in the
-//! same step in which it leases and takes back.
+//! A policy is evaluated only for a task whose whole demand is available. It is a pure function of its view.
+//! The dispatcher stores the debts of groups, and applies the changes that the policy returns in the same
+//! step as the lease or release.
 
 pub(super) mod bounded_borrow;
 pub(super) mod strict_fair;
@@ -21,27 +21,29 @@ use crate::error::ConfigError;
 
 /// Decides whether a group may start one more worker.
 ///
-/// A policy that panics while it decides for a pipeline stops the run: the report's reason is
+/// A policy that panics while it decides for a pipeline stops the run. The report's reason is
 /// [`PolicyPanicked`](crate::pipeline::StopReason::PolicyPanicked), with the message of the panic. Without
-/// the feature `std`, and in a [`Dispatcher`](super::Dispatcher) of one's own, the panic unwinds to the
+/// the feature `std`, and in a stand-alone [`Dispatcher`](super::Dispatcher), the panic unwinds to the
 /// caller.
 pub trait TaskPolicy {
-    /// Whether the candidate may start, and what it borrows; or why not, and until when. MUST depend on
-    /// `view` and on settings alone.
+    /// Decides whether the candidate may start. Returns what it borrows, or why it may not start and until
+    /// when.
+    ///
+    /// The result must depend on `view` and on the policy's settings alone.
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal>;
 
-    /// How much of a group's debt a release of `amount` repays. Never more is taken than is owed. Nothing by
-    /// default.
+    /// Returns how much of a group's debt a release of `amount` repays. The debt never falls below 0. The
+    /// default is 0.
     fn repaid(&self, resource: ResourceId, amount: u32) -> u32 {
         let _ = (resource, amount);
         0
     }
 
-    /// Told of each group when it is registered, and again when it is changed, so that settings by name can
-    /// be kept by number. `find` knows the resources by name.
+    /// Called when a group is registered, and again when it is changed, so that settings by name can be
+    /// stored by id. `find` returns a resource by its name.
     ///
     /// # Errors
-    /// Settings for this group that make no sense; it is then not registered.
+    /// Fails if the settings for this group are invalid. The group is then not registered.
     fn group_registered(
         &mut self,
         id: TaskGroupId,
@@ -53,11 +55,11 @@ pub trait TaskPolicy {
     }
 }
 
-/// A policy chosen at run time.
+/// A boxed policy, chosen at run time.
 pub type BoxedPolicy = Box<dyn TaskPolicy + Send>;
 
-/// Not by a supertrait: what every policy says of itself would be part of a module for browsers, where nobody
-/// reads it.
+// Not a supertrait: the `Debug` output of every policy would then be part of the WebAssembly module, where
+// it is not used.
 impl fmt::Debug for dyn TaskPolicy + Send {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("TaskPolicy")
@@ -83,20 +85,20 @@ impl TaskPolicy for BoxedPolicy {
     }
 }
 
-/// A policy's yes, with what the group borrows by it.
+/// The decision that the candidate may start, with what its group borrows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
     pub(super) debts: SmallVec<[(ResourceId, u32); 3]>,
 }
 
 impl Allowed {
-    /// Nothing is borrowed.
+    /// Returns a decision that borrows nothing.
     #[must_use]
     pub fn unlimited() -> Self {
         Self::default()
     }
 
-    /// Adds to what the group will owe.
+    /// Adds to the debt of the group in one resource.
     #[must_use]
     pub fn borrowing(mut self, resource: ResourceId, amount: u32) -> Self {
         self.debts.push((resource, amount));
@@ -104,20 +106,20 @@ impl Allowed {
     }
 }
 
-/// A policy's no.
+/// The decision that the candidate may not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why.
+    /// The reason.
     pub reason: DenialReason,
-    /// The resource that it is about, if it is about one.
+    /// The resource that the refusal is about, if it is about one.
     pub resource: Option<ResourceId>,
-    /// The figures that decided, for people to read.
+    /// The compared figures, for messages.
     pub figures: Option<Figures>,
-    /// What has to change before it can be another answer.
+    /// The change that may end the refusal.
     pub until: Until,
 }
 
-/// A refusal for that reason, to be asked again after every change.
+/// Creates a refusal that is evaluated again after every change.
 impl From<DenialReason> for Refusal {
     fn from(reason: DenialReason) -> Self {
         Self { reason, resource: None, figures: None, until: Until::AnyChange }
@@ -126,30 +128,32 @@ impl From<DenialReason> for Refusal {
 
 /// How long a refusal holds.
 ///
-/// Whatever it says, the group is asked again when it gives a lease back, gets another head, or is registered
-/// anew. A policy that promises more than is so starves its groups; [`Until::AnyChange`] is always right.
+/// In every case the group is evaluated again when it gives back a lease, gets another first task, or is
+/// registered again. A policy that states a longer time than is true starves its groups.
+/// [`Until::AnyChange`] is always correct.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Until {
-    /// Until anything changes. Each change then costs one evaluation for every such group.
+    /// Until anything changes. Each change then costs one evaluation for every group with such a refusal.
     AnyChange,
-    /// Until no other group presses on the resource.
+    /// Until no other group competes for the resource.
     NoPressure(ResourceId),
-    /// Until no other group presses on the resource, or the group's [strict share](PolicyView::strict_share)
-    /// of it leaves this range.
+    /// Until no other group competes for the resource, or the group's [strict
+    /// share](PolicyView::strict_share) of it leaves this range.
     ShareLeaves {
         /// The resource.
         resource: ResourceId,
-        /// The shares that are refused; the present one is among them.
+        /// The shares at which the refusal holds. The present share is among them.
         shares: RangeInclusive<u32>,
-        /// How they are rounded.
+        /// How the shares are rounded.
         rounding: ShareRounding,
     },
 }
 
-/// What a policy sees: a candidate whose whole demand is available, its group, and who else could start now.
+/// The input of a policy: a candidate whose whole demand is available, its group, and the competing groups.
 ///
-/// Every answer is read from a figure that is kept up to date: O(1), but for the few resources of one demand.
+/// Another group *competes* for a resource if its first task needs the resource and could start now. All
+/// figures are kept up to date, so each method is O(1), apart from the few resources of one demand.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyView<'a> {
     accounts: &'a Accounts,
@@ -166,90 +170,91 @@ impl<'a> PolicyView<'a> {
         self.accounts.group(self.group)
     }
 
-    /// The candidate's group.
+    /// Returns the candidate's group.
     #[must_use]
     pub fn group(&self) -> TaskGroupId {
         TaskGroupId(crate::fair_queue::GroupId(self.group))
     }
 
-    /// The group's bound on leases, if it has one.
+    /// Returns the group's limit on leases, if it has one.
     #[must_use]
     pub fn admitted_limit(&self) -> Option<u32> {
         self.account().admitted_limit
     }
 
-    /// The group's weight.
+    /// Returns the group's weight.
     #[must_use]
     pub fn weight(&self) -> f64 {
         self.account().weight
     }
 
-    /// Leases the group has.
+    /// Returns the number of leases of the group, without suspended ones.
     #[must_use]
     pub fn running(&self) -> u32 {
         self.account().running
     }
 
-    /// What the candidate asks for: resources, `submission` first, and amounts.
+    /// Returns the resources and amounts that the candidate needs, `submission` first.
     pub fn demands(&self) -> impl Iterator<Item = (ResourceId, u32)> + use<'a> {
         let amounts = self.accounts.resources.amounts(self.demand);
         amounts.iter().map(|(resource, amount)| (ResourceId(*resource), *amount))
     }
 
-    /// How much of a resource the group holds.
+    /// Returns how much of a resource the group holds.
     #[must_use]
     pub fn held(&self, resource: ResourceId) -> u32 {
         self.account().held(resource.0)
     }
 
-    /// How much of a resource the group owes.
+    /// Returns the group's debt in a resource.
     #[must_use]
     pub fn debt(&self, resource: ResourceId) -> u32 {
         self.account().debt(resource.0)
     }
 
-    /// How much of a resource there is.
+    /// Returns the limit of a resource.
     #[must_use]
     pub fn limit(&self, resource: ResourceId) -> u32 {
         self.accounts.resources.limit(resource.0)
     }
 
-    /// How much of a resource all groups hold.
+    /// Returns how much of a resource all groups hold.
     #[must_use]
     pub fn leased(&self, resource: ResourceId) -> u32 {
         self.accounts.resources.leased(resource.0)
     }
 
-    /// The name of a resource.
+    /// Returns the name of a resource.
     #[must_use]
     pub fn resource_name(&self, resource: ResourceId) -> &'a str {
         self.accounts.resources.name(resource.0)
     }
 
-    /// Other groups whose head wants the resource and could start now.
+    /// Returns the number of other groups that compete for a resource.
     #[must_use]
     pub fn competing_groups(&self, resource: ResourceId) -> u32 {
         self.accounts.peers(self.group, resource.0).count
     }
 
-    /// Whether another group presses on the resource: its head wants it and could start now. `submission` is
-    /// pressed on only for a candidate that asks for nothing else.
+    /// Returns whether another group competes for a resource. For `submission` this is always `false` if the
+    /// candidate needs any other resource.
     #[must_use]
     pub fn has_pressure_on(&self, resource: ResourceId) -> bool {
         let counts = resource.0 != 0 || self.accounts.resources.amounts(self.demand).len() == 1;
         counts && self.competing_groups(resource) > 0
     }
 
-    /// The first of the candidate's resources that another group presses on.
+    /// Returns the first of the candidate's resources for which another group competes.
     #[must_use]
     pub fn pressed_resource(&self) -> Option<ResourceId> {
         self.demands().map(|(resource, _)| resource).find(|resource| self.has_pressure_on(*resource))
     }
 
-    /// The group's part of a resource by weight, among the groups whose head wants it and could start now:
-    /// `limit x weight / sum of weights`, rounded, at least 1, at most the admitted limit and the limit.
+    /// Returns the group's share of a resource by weight: `limit x weight / (weight + sum of the competing
+    /// groups' weights)`, rounded, at least 1, and at most the admitted limit and the resource's limit.
     ///
-    /// A group that is alone is measured against one of equal weight that may yet come. A limit of 1 gives 1.
+    /// Without competing groups, the share is computed as if one other group of equal weight competed. With
+    /// a limit of 1 the share is 1.
     #[must_use]
     pub fn strict_share(&self, resource: ResourceId, rounding: ShareRounding) -> u32 {
         let GroupAccount { units, admitted_limit, .. } = *self.account();

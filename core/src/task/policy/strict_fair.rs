@@ -1,12 +1,14 @@
-//! Strict fairness: at or above its limit, a group starts a worker only while nobody else could.
+//! Strict fairness: at or above its limit, a group starts a worker only while no other group competes.
 
 use super::{Allowed, PolicyView, Refusal, TaskPolicy, Until};
 use crate::task::admission::{DenialReason, Figures};
 use crate::task::resources::ResourceId;
 
-/// No admitted limit: allowed. Running below the limit: allowed. At or above it: allowed while no *peer
-/// pressure* exists, that is while no other group's head wants one of the same resources and could be
-/// admitted now.
+/// Limits each group to its admitted limit while another group competes for the same resources.
+///
+/// A group without an admitted limit, and a group that runs fewer workers than its limit, is allowed. At or
+/// above its limit, a group is allowed while no other group competes: no first task of another group needs
+/// one of the candidate's resources and could start now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StrictFair;
 
@@ -25,7 +27,7 @@ impl TaskPolicy for StrictFair {
         })
     }
 
-    /// What was lent under another policy comes back.
+    /// Repays the whole amount. Debts from another policy are thus repaid.
     fn repaid(&self, _resource: ResourceId, amount: u32) -> u32 {
         amount
     }

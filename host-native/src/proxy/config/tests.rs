@@ -143,6 +143,6 @@ fn the_documented_files_are_well_formed() {
     let defaults = ProxyConfig::upstream(reference.providers[0].base_url.clone());
     assert_eq!((reference.queue, reference.drain), (defaults.queue, defaults.drain));
     assert_eq!((reference.priority, reference.providers[0].models.len()), (defaults.priority, 1));
-    let guide = parse(&example(include_str!("../../../../docs/proxy.md"), "")).unwrap();
+    let guide = parse(&example(include_str!("../../../docs/proxy.md"), "")).unwrap();
     assert_eq!((guide.providers.len(), guide.tenants.known.len()), (2, 1));
 }

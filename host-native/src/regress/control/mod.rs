@@ -87,7 +87,7 @@ fn scores(example: &Example) -> Result<Vec<Score>, ConfigError> {
 }
 
 impl Picture {
-    fn of(Example { case, seed }: &Example, is_drawn: bool, recorded: &[Recorded]) -> Result<Self, ConfigError> {
+    fn of(Example { case, seed, .. }: &Example, is_drawn: bool, recorded: &[Recorded]) -> Result<Self, ConfigError> {
         let oracle = Oracle::of(case, *seed)?;
         let ours = DRAWN.iter().map(|contender| trace(case, &contender(), &oracle));
         let mut traces: Vec<Trace> = ours.collect::<Result<_, _>>()?;
@@ -163,7 +163,7 @@ const SPREAD_TITLES: [&str; 7] = ["contender", "least", "p5", "p25", "median", "
 
 /// The cells of a line under [`SPREAD_TITLES`].
 fn spread_cells(spread: &Spread) -> Vec<String> {
-    let Spread { contender, least, p5, p25, median, mean, in_time } = spread;
+    let Spread { contender, least, p5, p25, median, mean, in_time, .. } = spread;
     let figures = [least, p5, p25, median, mean].map(|permille| tenths(*permille));
     std::iter::once(contender.clone()).chain(figures).chain([in_time.to_string()]).collect()
 }

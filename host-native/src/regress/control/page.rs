@@ -145,7 +145,7 @@ fn of_kind(kind: &OfKind, order: &[usize]) -> Markup {
             th scope="row" { (kind.kind) }
             td { (kind.providers) }
             @for place in order {
-                @let KindFigures { goodput_p10_permille, goodput_median_permille, refused_median_permille, in_time } = kind.figures[*place];
+                @let KindFigures { goodput_p10_permille, goodput_median_permille, refused_median_permille, in_time, .. } = kind.figures[*place];
                 td.first { b { (tenths(goodput_median_permille)) } }
                 td { (tenths(goodput_p10_permille)) }
                 td { (tenths(refused_median_permille)) }

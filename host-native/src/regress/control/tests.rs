@@ -27,7 +27,7 @@ fn every_example_has_a_record_of_each_peer_that_is_of_the_case_as_it_is_now() {
     examples.extend(Example::drawn());
     let peers: BTreeSet<&str> = recorded.iter().map(|it| it.trace.contender.as_str()).collect();
     assert_eq!((peers.len(), recorded.len()), (5, 5 * examples.len()));
-    for Example { case, seed } in &examples {
+    for Example { case, seed, .. } in &examples {
         let oracle = Oracle::of(case, *seed).unwrap();
         let of_case = recorded.iter().filter(|it| it.is_of(case, &oracle));
         let is_as_long = |it: &&Recorded| it.trace.series.answered.len() == oracle.trace(case).series.answered.len();

@@ -15,7 +15,7 @@ fn path() -> PathBuf {
 }
 
 /// All runs of the peers on an example, a line each.
-fn lines_of(Example { case, seed }: &Example) -> String {
+fn lines_of(Example { case, seed, .. }: &Example) -> String {
     let oracle = Oracle::of(case, *seed).expect("a valid case");
     let line = |peer| {
         let trace = trace(case, &peer, &oracle).expect("valid settings");

@@ -1,4 +1,4 @@
-//! The providers that a contender has to find out about.
+//! The cases: the providers whose capacity a contender has to find.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -8,42 +8,45 @@ use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, Neighbour, Outage, Overload, ProviderSpec, Rate, Step};
 use crate::time::Duration;
 
-/// How long a case lasts unless it says otherwise.
+/// The default duration of a case.
 const SPAN: Duration = Duration::from_secs(120);
 
-/// A provider and how it is called.
+/// A provider, and how it is called.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// Short name.
+    /// The short name. It starts with the kind of the case.
     pub name: String,
     /// The provider's behaviour.
     pub provider: ProviderSpec,
-    /// The cap it is registered with: more than it bears.
+    /// The cap that the provider is registered with. In the fixed and the drawn cases it exceeds the
+    /// capacity.
     pub cap: u32,
-    /// How long the case lasts.
+    /// The duration of the case.
     pub span: Duration,
-    /// What a call costs in tokens.
+    /// The cost of a call in tokens.
     pub tokens: Tokens,
-    /// Whether what it bears stays as it is.
+    /// Whether the provider's capacity and rates never change.
     pub is_stationary: bool,
 }
 
-/// What calls cost in tokens.
+/// The distribution of the costs of calls in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Tokens {
-    /// At least the first, at most the second, each as likely.
+    /// A uniform distribution from the first to the second value, both included.
     Between(u32, u32),
-    /// Most cost little more than `usual`, and a few up to `most`: a Pareto law of index 1.5.
+    /// A Pareto distribution of index 1.5: most calls cost little more than `usual`, and a few cost up to
+    /// `most`.
     HeavyTailed {
-        /// What the cheapest cost.
+        /// The lowest cost.
         usual: u32,
-        /// What the dearest cost.
+        /// The highest cost.
         most: u32,
     },
 }
 
 impl Case {
-    /// The cases of the table, in its order.
+    /// Returns the fixed cases, in the order of the [`Table`](super::Table).
     #[must_use]
     pub fn all() -> Vec<Self> {
         let [fixed, steps, drift] = [constant(12), stepping(), drifting()];
@@ -52,9 +55,9 @@ impl Case {
         let shared = |case: Self| case.with(|provider| provider.neighbour = Some(neighbour()));
         [
             Self::new("fixed", fixed.clone(), 300).stationary(),
-            Self::new("fixed, asks for 500 ms", fixed.clone(), 300).stationary().asking(500),
+            Self::new("fixed, asks for 500 ms", fixed.clone(), 300).stationary().retrying_after(500),
             Self::new("cold", warming(24, 20), 120),
-            Self::new("cold, asks for 500 ms", warming(24, 20), 120).asking(500),
+            Self::new("cold, asks for 500 ms", warming(24, 20), 120).retrying_after(500),
             Self::new("requests per minute", constant(24), 120)
                 .stationary()
                 .with(|provider| provider.requests = rate(600, 20)),
@@ -68,30 +71,32 @@ impl Case {
                 .stationary()
                 .with(|provider| provider.overload = Overload::SlowDown { slope: 1.0 }),
             Self::new("steps", steps.clone(), 120),
-            Self::new("steps, asks for 500 ms", steps, 120).asking(500),
+            Self::new("steps, asks for 500 ms", steps, 120).retrying_after(500),
             shared(Self::new("neighbour", constant(24), 120)),
-            shared(Self::new("neighbour, asks for 500 ms", constant(24), 120)).asking(500),
+            shared(Self::new("neighbour, asks for 500 ms", constant(24), 120)).retrying_after(500),
             Self::new("outage", constant(24), 120).with(|provider| provider.outages = [outage()].into()),
             Self::new("drift", drift.clone(), 120),
-            Self::new("drift, asks for 500 ms", drift, 120).asking(500),
+            Self::new("drift, asks for 500 ms", drift, 120).retrying_after(500),
         ]
         .into()
     }
 
-    /// A case drawn from a seed: any kind of provider, from one slot to five hundred, from calls of 20 ms to
-    /// calls of 30 s. Its name begins with the kind.
+    /// Draws a case from a seed.
+    ///
+    /// It is a provider of any kind, with 1 to about 500 slots and calls of 20 ms to 30 s. Its name starts
+    /// with the kind.
     #[must_use]
     pub fn drawn(seed: u64) -> Self {
         drawn::case(seed)
     }
 
-    /// The same for so many seconds.
+    /// Returns the case with a duration of `secs` seconds.
     #[must_use]
     pub fn lasting_secs(self, secs: u64) -> Self {
         Self { span: Duration::from_secs(secs), ..self }
     }
 
-    /// A provider of this capacity whose calls take about `median_ms`, behind a cap of 32.
+    /// Creates a case of this capacity, with a median latency of `median_ms` and a cap of 32.
     fn new(name: &str, capacity: Capacity, median_ms: u64) -> Self {
         let latency = Latency::LogNormal { median: Duration::from_millis(median_ms), sigma: 0.3, tail: None };
         let (provider, tokens) =
@@ -103,8 +108,8 @@ impl Case {
         Self { is_stationary: true, ..self }
     }
 
-    /// The same, with a Retry-After on what is refused for want of a slot.
-    fn asking(self, millis: u64) -> Self {
+    /// Adds a Retry-After to the refusals for lack of a slot.
+    fn retrying_after(self, millis: u64) -> Self {
         let retry_after = Some(Duration::from_millis(millis));
         self.with(|provider| provider.overload = Overload::Refuse { retry_after })
     }
@@ -114,7 +119,7 @@ impl Case {
         self
     }
 
-    /// What half of its calls take at most.
+    /// Returns the median latency of the provider's calls.
     pub(super) fn median(&self) -> Duration {
         match self.provider.latency {
             Latency::Constant { latency } => latency,
@@ -123,7 +128,7 @@ impl Case {
         }
     }
 
-    /// The sudden changes of its capacity.
+    /// Returns the times of the sudden changes of the provider's capacity.
     pub(super) fn steps(&self) -> impl Iterator<Item = Duration> + '_ {
         let steps = match &self.provider.capacity {
             Capacity::Steps { steps, .. } => &steps[..],

@@ -1,4 +1,4 @@
-//! Who competes.
+//! The contenders: the limit algorithms that the suite compares.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -13,12 +13,12 @@ use crate::time::Duration;
 /// Makes a limit algorithm for a cap.
 type MakeAlgorithm = Box<dyn Fn(u32) -> Result<Box<dyn LimitAlgorithm>, ConfigError>>;
 
-/// A limit algorithm, with the settings of the resource it decides for.
+/// A limit algorithm, with the settings of its resource.
 pub struct Contender {
-    /// Short name.
+    /// The short name.
     pub name: String,
     pub(super) settings: AimdConfig,
-    /// `None`: the settings' own.
+    /// Creates the algorithm. `None` is AIMD, by `settings`.
     pub(super) make: Option<MakeAlgorithm>,
 }
 
@@ -29,44 +29,44 @@ impl fmt::Debug for Contender {
 }
 
 impl Contender {
-    /// The contenders of the table, in its order.
+    /// Returns the contenders of the suite, in the order of the [`Table`](super::Table).
     #[must_use]
     pub fn all() -> Vec<Self> {
         [Self::aimd(), Self::ramped(), Self::vegas(), Self::tide(), Self::fixed()].into()
     }
 
-    /// AIMD as it is by default.
+    /// Returns [`Aimd`](crate::limit::Aimd) with the default settings.
     #[must_use]
     pub fn aimd() -> Self {
         Self { name: "aimd".to_string(), settings: AimdConfig::default(), make: None }
     }
 
-    /// AIMD that climbs for ten seconds first.
+    /// Returns [`Aimd`](crate::limit::Aimd) with a start-up ramp of ten seconds.
     #[must_use]
     pub fn ramped() -> Self {
         let settings = AimdConfig { ramp: Duration::from_secs(10), ..AimdConfig::default() };
         Self { name: "aimd, ramp".to_string(), settings, make: None }
     }
 
-    /// The one that watches latency.
+    /// Returns [`Vegas`] with the default settings.
     #[must_use]
     pub fn vegas() -> Self {
         Self::new("vegas", |_| Ok(Box::new(Vegas::new(VegasConfig::default())?)))
     }
 
-    /// The one that remembers the ceiling.
+    /// Returns [`Tide`] with the default settings.
     #[must_use]
     pub fn tide() -> Self {
         Self::new("tide", |_| Ok(Box::new(Tide::new(TideConfig::default())?)))
     }
 
-    /// The cap and nothing less.
+    /// Returns [`Fixed`], with the cap as its limit.
     #[must_use]
     pub fn fixed() -> Self {
         Self::new("fixed", |cap| Ok(Box::new(Fixed::new(cap))))
     }
 
-    /// Any other: `make` is given the cap.
+    /// Creates a contender from any algorithm. `make` gets the cap.
     pub fn new(name: &str, make: impl Fn(u32) -> Result<Box<dyn LimitAlgorithm>, ConfigError> + 'static) -> Self {
         Self { name: name.to_string(), settings: AimdConfig::default(), make: Some(Box::new(make)) }
     }

@@ -1,4 +1,4 @@
-//! A case in words.
+//! The description of a case in words.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -9,11 +9,11 @@ use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, Outage, Overload, ProviderSpec, Rate, RetryAfter, Step};
 use crate::time::Duration;
 
-/// Steps that are told one by one, at most.
+/// The highest number of steps that are listed one by one.
 const FEW_STEPS: usize = 3;
 
 impl Case {
-    /// What the provider does, in a few English sentences.
+    /// Returns a description of the provider in a few English sentences.
     #[must_use]
     pub fn description(&self) -> String {
         let provider = &self.provider;
@@ -31,11 +31,11 @@ impl Case {
         }));
         sentences.extend(provider.neighbour.map(|neighbour| {
             let [low, high] = [neighbour.low_share, neighbour.high_share].map(percent);
-            format!("Another client takes {low} to {high} of it, drawn anew every {}.", span(neighbour.period))
+            format!("Another client takes {low} to {high} of it, drawn again every {}.", span(neighbour.period))
         }));
         sentences.extend(provider.outages.iter().map(outage));
         sentences.extend(faults(provider));
-        sentences.extend(asked(provider));
+        sentences.extend(retry_after(provider));
         sentences.join(" ")
     }
 
@@ -54,7 +54,7 @@ fn capacity(provider: &ProviderSpec) -> String {
     let calls = |slots: u32| if slots == 1 { "1 call".to_string() } else { format!("{slots} calls") };
     match (&provider.capacity, provider.overload) {
         (Capacity::Constant { slots }, Overload::SlowDown { .. }) => {
-            format!("It refuses nothing; past {} at once all take longer.", calls(*slots))
+            format!("It refuses no call. Beyond {} at once, all calls take longer.", calls(*slots))
         }
         (Capacity::Constant { slots }, _) => format!("It serves {} at once.", calls(*slots)),
         (Capacity::WarmUp { slots, warm_up }, _) => {
@@ -67,23 +67,24 @@ fn capacity(provider: &ProviderSpec) -> String {
         }
         (Capacity::Steps { slots, steps }, _) => many_steps(*slots, steps),
         (Capacity::Drift { from, to, over, .. }, _) => {
-            format!("What it serves drifts from {} at once to {to} and back, {} each way.", calls(*from), span(*over))
+            format!("Its capacity drifts from {} at once to {to} and back, {} each way.", calls(*from), span(*over))
         }
     }
 }
 
-/// A wave, in turns or smooth.
+/// Describes a square or a smooth wave.
 fn many_steps(slots: u32, steps: &[Step]) -> String {
     let all = || steps.iter().map(|step| step.slots);
     let (low, high) = (all().fold(slots, u32::min), all().fold(slots, u32::max));
     let (is_smooth, period) = match steps {
-        // Equal to the first again: a whole wave later.
+        // A square wave is back at its first value at the second step. Its half period is the first step's
+        // time.
         [first, second, ..] if first.slots != slots && second.slots == slots => (false, first.at),
         _ => (true, steps.iter().find(|step| step.slots == low).map_or(Duration::ZERO, |step| step.at)),
     };
     let way = if is_smooth { "in waves of" } else { "in turns of" };
     let period = if is_smooth { Duration::from_nanos(period.as_nanos() * 2) } else { period };
-    format!("What it serves at once goes between {low} and {high} calls, {way} {}.", span(period))
+    format!("Its capacity changes between {low} and {high} calls at once, {way} {}.", span(period))
 }
 
 fn scatter(latency: &Latency) -> String {
@@ -95,9 +96,9 @@ fn scatter(latency: &Latency) -> String {
 
 fn counted(rate: Rate) -> String {
     let retry_after = match rate.retry_after {
-        RetryAfter::Exact => "says when to come back",
-        RetryAfter::Seconds => "says when to come back, in whole seconds",
-        RetryAfter::Never => "does not say when to come back",
+        RetryAfter::Exact => "has an exact Retry-After",
+        RetryAfter::Seconds => "has a Retry-After in whole seconds",
+        RetryAfter::Never => "has no Retry-After",
     };
     let how = match (rate.window, rate.burst) {
         (Some(window), _) => format!("in windows of {}", span(window)),
@@ -131,8 +132,8 @@ fn faults(provider: &ProviderSpec) -> Option<String> {
     (!parts.is_empty()).then(|| format!("Of all calls {}.", parts.join(", ")))
 }
 
-/// What the Retry-After of a refusal for want of a slot, or at any load, asks for.
-fn asked(provider: &ProviderSpec) -> Option<String> {
+/// Describes the Retry-After of refusals for lack of a slot, at any load, or by the surge limit.
+fn retry_after(provider: &ProviderSpec) -> Option<String> {
     let for_slots = match provider.overload {
         Overload::Refuse { retry_after } => retry_after,
         Overload::SlowDown { .. } => return None,
@@ -140,12 +141,12 @@ fn asked(provider: &ProviderSpec) -> Option<String> {
     let at_any_load = provider.faults.and_then(|faults| faults.retry_after);
     let for_surge = provider.surge.and_then(|surge| surge.retry_after);
     Some(match for_slots.or(at_any_load).or(for_surge) {
-        Some(asked) if provider.requests.or(provider.tokens).is_some() => {
-            format!("A refusal for want of a slot asks for {}.", span(asked))
+        Some(pause) if provider.requests.or(provider.tokens).is_some() => {
+            format!("A refusal for lack of a slot has a Retry-After of {}.", span(pause))
         }
-        Some(asked) => format!("A refusal asks for {}.", span(asked)),
+        Some(pause) => format!("A refusal has a Retry-After of {}.", span(pause)),
         None if provider.requests.or(provider.tokens).is_some() => return None,
-        None => "A refusal does not say when to come back.".to_string(),
+        None => "A refusal has no Retry-After.".to_string(),
     })
 }
 
@@ -154,7 +155,7 @@ fn percent(share: f64) -> String {
     if tenths.is_multiple_of(10) { format!("{} %", tenths / 10) } else { format!("{}.{} %", tenths / 10, tenths % 10) }
 }
 
-/// A span in milliseconds or, from a second on, in seconds with at most one place.
+/// Formats a span in milliseconds, or in seconds with at most one decimal place from one second on.
 fn span(span: Duration) -> String {
     let millis = span.as_nanos() / 1_000_000;
     let tenths = (millis + 50) / 100;

@@ -1,21 +1,24 @@
-//! Providers drawn from seeds, of every kind.
+//! Random cases: providers of every kind, drawn from seeds.
 //!
 //! | kind | the provider |
 //! | --- | --- |
-//! | fixed | bears so many calls at once |
-//! | cold | opens its slots one by one |
-//! | steps, square, sine, drift | bears now more and now less: once less and once more, in turns, in waves, slowly |
-//! | neighbour | somebody else takes a varying share |
-//! | knee | refuses nothing, and gets slower |
-//! | requests | counts calls per minute, and lets some come at once |
-//! | bursts | the same, with few at once, under calls that last |
-//! | windows | counts calls in windows of 1 or 10 s, under calls that last |
+//! | fixed | has a fixed capacity |
+//! | cold | starts with one slot and opens the others one by one |
+//! | steps | loses slots once, and gets them back later |
+//! | square | alternates between two capacities |
+//! | sine | has a capacity that follows a sine wave |
+//! | drift | has a capacity that slowly falls and rises |
+//! | neighbour | is shared with another client that takes a varying share |
+//! | knee | refuses no call, and gets slower |
+//! | requests | limits calls per minute, with a burst |
+//! | bursts | limits calls per minute, with a burst of 1 to 5. Calls are long |
+//! | windows | limits calls in windows of 1 or 10 s. Calls are long |
 //! | pool | refuses a share of all calls at any load |
-//! | surge | refuses traffic that rises too fast |
-//! | joint | has slots, calls per minute and tokens per minute |
-//! | tokens | counts tokens per minute, of which a few calls cost very many |
-//! | outage | fails, is silent, recovers |
-//! | faults | fails single calls, breaks them off, leaves them unanswered |
+//! | surge | refuses traffic that grows too fast |
+//! | joint | limits slots, calls per minute and tokens per minute |
+//! | tokens | limits tokens per minute. A few calls cost very many |
+//! | outage | fails, does not answer, recovers |
+//! | faults | fails single calls, cuts off their answers, or leaves them unanswered |
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -28,10 +31,10 @@ use crate::sim::provider::{
 use crate::sim::rng::Rng;
 use crate::time::Duration;
 
-/// Makes a provider of one kind.
+/// Draws a provider of one kind.
 type DrawProvider = fn(&mut Draw) -> ProviderSpec;
 
-/// The kinds, by name, and whether what such a provider bears stays as it is.
+/// The kinds: the name, whether such a provider is stationary, and the function that draws it.
 const KINDS: [(&str, bool, DrawProvider); 17] = [
     ("fixed", true, fixed),
     ("cold", false, cold),
@@ -52,20 +55,20 @@ const KINDS: [(&str, bool, DrawProvider); 17] = [
     ("faults", true, faults),
 ];
 
-/// The most calls that a rate lets be out at once where calls last.
-const MOST_OUT: u64 = 400;
-/// Steps in one period of a sine.
+/// The highest number of calls in flight that a rate allows if calls are long.
+const MAX_IN_FLIGHT: u64 = 400;
+/// The number of steps in one period of a sine wave.
 const SAMPLES: u64 = 48;
 
-/// What is drawn of every case, before its kind is made.
+/// The properties drawn for every case, before those of its kind.
 struct Draw {
     rng: Rng,
     slots: u32,
-    /// What half of the calls take at most, in milliseconds.
+    /// The median latency in milliseconds.
     median: u64,
     span: Duration,
     tokens: Tokens,
-    /// What refusals ask for, if anything.
+    /// The Retry-After of refusals.
     retry_after: Option<Duration>,
 }
 
@@ -78,18 +81,18 @@ impl Draw {
         self.from(low, high) as f64 / 1_000.0
     }
 
-    /// A part of the case's time, in hundredths.
+    /// Draws a part of the case's duration, from `low` to `high` hundredths.
     fn part(&mut self, low: u64, high: u64) -> Duration {
         let part = self.from(low, high);
         Duration::from_nanos(self.span.as_nanos() * part / 100)
     }
 
-    /// Calls that are answered in a minute where all slots are taken.
+    /// Returns the number of calls answered per minute if all slots are in use.
     fn most_per_minute(&self) -> u64 {
         u64::from(self.slots) * 60_000 / self.median
     }
 
-    /// Fewer slots, and one at least.
+    /// Draws a lower capacity: at least 1, and at most half of the slots plus 1.
     fn low(&mut self) -> u32 {
         1 + self.from(0, u64::from(self.slots) / 2) as u32
     }
@@ -98,10 +101,10 @@ impl Draw {
         [RetryAfter::Exact, RetryAfter::Seconds, RetryAfter::Never][self.from(0, 2) as usize]
     }
 
-    /// Calls that last, at a rate that lets fewer be out than there are slots.
-    fn lasting(&mut self) -> u32 {
+    /// Draws a rate per minute and long calls, of which the rate allows fewer in flight than there are slots.
+    fn long_calls(&mut self) -> u32 {
         let per_minute = [60, 120, 300, 600, 1_200, 3_000][self.from(0, 5) as usize];
-        self.median = self.from(1_000, 30_000).min(MOST_OUT * 60_000 / per_minute);
+        self.median = self.from(1_000, 30_000).min(MAX_IN_FLIGHT * 60_000 / per_minute);
         self.span = span_of(self.median);
         let needed = (per_minute * self.median / 60_000) as u32;
         self.slots = (self.from(64, 512) as u32).max(needed + needed / 4);
@@ -121,38 +124,39 @@ pub(super) fn case(seed: u64) -> Case {
     let room = [from(130, 400), from(130, 400), from(400, 2_000)][from(0, 2) as usize];
     let median = [from(20, 100), from(80, 600), from(400, 2_500)][from(0, 2) as usize];
     let sigma = from(0, 50) as f64 / 100.0;
-    let asked = [0, 0, 0, from(100, 1_000), from(1_000, 5_000), from(5_000, 30_000)][from(0, 5) as usize];
-    let retry_after = (asked > 0).then(|| Duration::from_millis(asked));
+    let retry_after_ms = [0, 0, 0, from(100, 1_000), from(1_000, 5_000), from(5_000, 30_000)][from(0, 5) as usize];
+    let retry_after = (retry_after_ms > 0).then(|| Duration::from_millis(retry_after_ms));
     let mut draw = Draw { rng, slots, median, span: span_of(median), tokens: Tokens::Between(300, 300), retry_after };
     let mut provider = make(&mut draw);
     let Draw { slots, median, span, tokens, .. } = draw;
     provider.latency = Latency::LogNormal { median: Duration::from_millis(median), sigma, tail: None };
-    if let Overload::Refuse { retry_after: asks } = &mut provider.overload {
-        *asks = retry_after;
+    if let Overload::Refuse { retry_after: of_slots } = &mut provider.overload {
+        *of_slots = retry_after;
     }
-    let name = format!("{name}, {slots} slots, {median} ms, sigma {sigma}, Retry-After {asked} ms, seed {seed}");
+    let name =
+        format!("{name}, {slots} slots, {median} ms, sigma {sigma}, Retry-After {retry_after_ms} ms, seed {seed}");
     let cap = (u64::from(slots) * room / 100 + 1).min(2_000) as u32;
     Case { name, provider, cap, span, tokens, is_stationary }
 }
 
-fn bearing(capacity: Capacity) -> ProviderSpec {
+fn of_capacity(capacity: Capacity) -> ProviderSpec {
     ProviderSpec { capacity, ..ProviderSpec::default() }
 }
 
 fn fixed(draw: &mut Draw) -> ProviderSpec {
-    bearing(Capacity::Constant { slots: draw.slots })
+    of_capacity(Capacity::Constant { slots: draw.slots })
 }
 
 fn cold(draw: &mut Draw) -> ProviderSpec {
     let warm_up = draw.part(5, 50);
-    bearing(Capacity::WarmUp { slots: draw.slots, warm_up })
+    of_capacity(Capacity::WarmUp { slots: draw.slots, warm_up })
 }
 
 fn steps(draw: &mut Draw) -> ProviderSpec {
     let slots = draw.slots;
     let down = Step { at: draw.part(20, 40), slots: draw.low() };
     let up = Step { at: draw.part(50, 75), slots };
-    bearing(Capacity::Steps { slots, steps: [down, up].into() })
+    of_capacity(Capacity::Steps { slots, steps: [down, up].into() })
 }
 
 fn square(draw: &mut Draw) -> ProviderSpec {
@@ -162,7 +166,7 @@ fn square(draw: &mut Draw) -> ProviderSpec {
         slots: if nth.is_multiple_of(2) { slots } else { low },
     };
     let steps: Vec<Step> = (1..=draw.span.as_nanos() / 1_000_000 / half).map(step).collect();
-    bearing(Capacity::Steps { slots, steps })
+    of_capacity(Capacity::Steps { slots, steps })
 }
 
 fn sine(draw: &mut Draw) -> ProviderSpec {
@@ -174,12 +178,12 @@ fn sine(draw: &mut Draw) -> ProviderSpec {
         Step { at, slots: libm::round(middle + swing * libm::cos(angle)) as u32 }
     };
     let steps: Vec<Step> = (1..=draw.span.as_nanos() / 1_000_000 * SAMPLES / period).map(sample).collect();
-    bearing(Capacity::Steps { slots, steps })
+    of_capacity(Capacity::Steps { slots, steps })
 }
 
 fn drift(draw: &mut Draw) -> ProviderSpec {
     let (from, to, over) = (draw.slots, draw.low(), draw.part(20, 100));
-    bearing(Capacity::Drift { from, to, over, back_and_forth: true })
+    of_capacity(Capacity::Drift { from, to, over, back_and_forth: true })
 }
 
 fn neighbour(draw: &mut Draw) -> ProviderSpec {
@@ -194,7 +198,7 @@ fn knee(draw: &mut Draw) -> ProviderSpec {
     ProviderSpec { overload: Overload::SlowDown { slope }, ..fixed(draw) }
 }
 
-/// From a fortieth to all of what the slots alone would let through.
+/// The rate is from a fortieth to all of the throughput of the slots, but at least 10 per minute.
 fn requests(draw: &mut Draw) -> ProviderSpec {
     let per_minute = (draw.most_per_minute() * draw.from(25, 1_000) / 1_000).max(10) as u32;
     let burst = (u64::from(per_minute) / draw.from(10, 60)).max(1) as u32;
@@ -203,13 +207,13 @@ fn requests(draw: &mut Draw) -> ProviderSpec {
 }
 
 fn bursts(draw: &mut Draw) -> ProviderSpec {
-    let per_minute = draw.lasting();
+    let per_minute = draw.long_calls();
     let (burst, retry_after) = (draw.from(1, 5) as u32, draw.draw_retry_after());
     ProviderSpec { requests: Some(Rate { retry_after, ..Rate::bursting(per_minute, burst) }), ..fixed(draw) }
 }
 
 fn windows(draw: &mut Draw) -> ProviderSpec {
-    let per_minute = draw.lasting();
+    let per_minute = draw.long_calls();
     let window = Duration::from_secs([1, 10][draw.from(0, 1) as usize]);
     let retry_after = draw.draw_retry_after();
     ProviderSpec { requests: Some(Rate { retry_after, ..Rate::in_windows(per_minute, window) }), ..fixed(draw) }
@@ -230,7 +234,7 @@ fn surge(draw: &mut Draw) -> ProviderSpec {
     ProviderSpec { surge: Some(surge), ..fixed(draw) }
 }
 
-/// The usual contract: any of the three may be what binds.
+/// A usual combination of limits, any of which may be the bottleneck.
 fn joint(draw: &mut Draw) -> ProviderSpec {
     let usual = draw.from(100, 1_000) as u32;
     draw.tokens = Tokens::Between(usual / 2, usual + usual / 2);

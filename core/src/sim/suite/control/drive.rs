@@ -1,4 +1,4 @@
-//! The closed loop: tenants who always have another call, a controller, and a provider.
+//! The closed loop: tenants that always have another call, request admission, and a provider.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
@@ -18,15 +18,16 @@ use crate::sim::provider::{MockProvider, MockResponse};
 use crate::sim::rng::Rng;
 use crate::time::{Duration, Instant};
 
-/// How long the answer to a refused call travels.
+/// The latency of the response to a refused or rejected call.
 const REFUSAL_LATENCY: Duration = Duration::from_millis(5);
-/// How long a call waits for a provider that does not answer, at least; and in times what calls take.
-const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-const PATIENCE: u64 = 10;
-/// The stream of a seed that the calls' costs come from.
-const COSTS: u64 = 11;
+/// The shortest timeout of a call.
+const MIN_CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The timeout of a call, in median latencies of the case.
+const TIMEOUT_IN_MEDIANS: u64 = 10;
+/// The random stream of the costs of calls.
+const COST_STREAM: u64 = 11;
 
-/// What calls cost in tokens. The nth accepted call costs the same whoever sends it.
+/// The costs of calls in tokens. The nth accepted call costs the same for every contender and the oracle.
 pub(super) struct Costs {
     rng: Rng,
     law: Tokens,
@@ -35,7 +36,7 @@ pub(super) struct Costs {
 
 impl Costs {
     pub(super) fn new(case: &Case, seed: u64) -> Self {
-        Self { rng: Rng::new(seed).fork(COSTS), law: case.tokens, accepted: 0 }
+        Self { rng: Rng::new(seed).fork(COST_STREAM), law: case.tokens, accepted: 0 }
     }
 
     pub(super) fn next(&self) -> u32 {
@@ -43,7 +44,7 @@ impl Costs {
         match self.law {
             Tokens::Between(low, high) => low + rng.below(u64::from(high - low) + 1) as u32,
             Tokens::HeavyTailed { usual, most } => {
-                // A Pareto law of index 1.5, whose mean is three times its least.
+                // A Pareto distribution of index 1.5, whose mean is three times its minimum.
                 let share = 1.0 - rng.unit_f64();
                 ((f64::from(usual) * libm::pow(share, -2.0 / 3.0)) as u32).min(most)
             }
@@ -55,13 +56,13 @@ impl Costs {
     }
 }
 
-/// A call that is out.
+/// A call in flight.
 struct Call {
     tenant: usize,
     lease: RequestLease,
     completion: Completion,
     holds_slot: bool,
-    /// What the headers of its answer state.
+    /// The rate-limit headers of its response.
     stated: [Option<Correction>; 2],
     since: Instant,
 }
@@ -77,16 +78,16 @@ struct Loop {
     ends: BinaryHeap<Reverse<(Instant, u64, SlotKey)>>,
     waiting: Map<u64, usize>,
     run: Run,
-    /// Every call, if that is asked for.
+    /// The times of every call, if the caller needs them.
     times: Option<Vec<CallTimes>>,
 }
 
-/// When a call of this case is given up.
+/// Returns the timeout of a call of this case.
 pub(super) fn call_timeout(case: &Case) -> Duration {
-    CALL_TIMEOUT.max(Duration::from_nanos(case.median().as_nanos().saturating_mul(PATIENCE)))
+    MIN_CALL_TIMEOUT.max(Duration::from_nanos(case.median().as_nanos().saturating_mul(TIMEOUT_IN_MEDIANS)))
 }
 
-/// One run of a contender, with so many equal tenants.
+/// Runs a contender on a case with `tenants` equal tenants.
 pub(super) fn run(case: &Case, contender: &Contender, seed: u64, tenants: usize) -> Result<Run, ConfigError> {
     let mut this = Loop::new(case, contender, seed, tenants)?;
     this.finish(case, tenants);
@@ -94,7 +95,7 @@ pub(super) fn run(case: &Case, contender: &Contender, seed: u64, tenants: usize)
     Ok(this.run)
 }
 
-/// The calls of one run of a contender with one tenant, in the order in which they went out.
+/// Runs a contender on a case with one tenant. Returns the calls in the order in which they were sent.
 pub(super) fn times(case: &Case, contender: &Contender, seed: u64) -> Result<Vec<CallTimes>, ConfigError> {
     let mut this = Loop::new(case, contender, seed, 1)?;
     this.times = Some(Vec::new());
@@ -105,7 +106,7 @@ pub(super) fn times(case: &Case, contender: &Contender, seed: u64) -> Result<Vec
 impl Loop {
     fn new(case: &Case, contender: &Contender, seed: u64, tenants: usize) -> Result<Self, ConfigError> {
         let now = Instant::ZERO;
-        // The limit by itself: what an outage does to it shows where nothing else holds calls back.
+        // Health tracking is off, so that only the limit holds calls back during an outage.
         let config = RequestConfig { aimd: contender.settings.clone(), health: None, ..RequestConfig::default() };
         let mut admission = RequestAdmission::new(config)?;
         let model = admission.register(now, "provider", "model", "default", case.cap)?;
@@ -132,7 +133,7 @@ impl Loop {
     }
 
     fn finish(&mut self, case: &Case, tenants: usize) {
-        // Twice the cap always leaves somebody waiting.
+        // With twice the cap, some call always waits.
         for worker in 0..2 * case.cap as usize {
             self.start_call(worker % tenants);
         }

@@ -1,4 +1,4 @@
-//! What is read off a run.
+//! The figures of a run.
 
 use alloc::vec::Vec;
 
@@ -8,38 +8,40 @@ use super::case::Case;
 use super::series::Series;
 use crate::time::{Duration, Instant};
 
-/// The least time in which goodput is compared with the oracle's.
-const LEAST_WINDOW: Duration = Duration::from_secs(1);
-/// The least answers of the oracle with which goodput is compared: with fewer, one call more or less decides.
-const ENOUGH: u64 = 10;
-/// When nine tenths of the oracle's goodput are due: the later of a time and so many durations of a call.
-/// After the start where nothing moves.
+/// The shortest window in which goodput is compared with the oracle's.
+const MIN_WINDOW: Duration = Duration::from_secs(1);
+/// The lowest number of oracle answers with which goodput is compared. With fewer, a single call would
+/// decide.
+const MIN_ANSWERS: u64 = 10;
+/// When nine tenths of the oracle's goodput are due after the start of a stationary case: the later of a time
+/// and a number of median latencies.
 const START_GOAL: (Duration, usize) = (Duration::from_secs(2), 3);
-/// The same after a step.
+/// When nine tenths of the oracle's goodput are due after a step: the later of a time and a number of median
+/// latencies.
 const STEP_GOAL: (Duration, usize) = (Duration::from_secs(5), 5);
 
-/// When a call went out and when it ended.
+/// The start and the end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallTimes {
-    /// When it went out.
+    /// When the call was sent.
     pub sent: Instant,
-    /// When it ended, which may be after the run.
+    /// When the call ended, which may be after the end of the run.
     pub ended: Instant,
-    /// Whether it was refused with a 429.
+    /// Whether the call was refused with a 429.
     pub is_refused: bool,
 }
 
-/// What happened in one run.
+/// The counts of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) sent: u64,
     pub(super) refused: u64,
-    /// The part of them that a rate caused.
+    /// The part of `refused` that a rate or the surge limit caused.
     pub(super) refused_by_rate: u64,
     pub(super) failed: u64,
-    /// Answers by tenant.
+    /// The number of answers per tenant.
     pub(super) by_tenant: [u64; 2],
-    /// Answers and refusals by tick.
+    /// The answers and refusals per tick.
     pub(super) ticks: Series,
     latencies: Vec<u64>,
 }
@@ -80,17 +82,19 @@ impl Run {
         sorted.get(sorted.len() * 95 / 100).copied().unwrap_or(0)
     }
 
-    /// How many ticks after `event` the goodput is nine tenths of the oracle's for the first time.
+    /// Returns after how many ticks from `event` the goodput first reaches nine tenths of the oracle's, or
+    /// `None` if it never does.
     ///
-    /// Time since the event is cut into windows of one call's duration, a second at least: sooner, the oracle
-    /// has no answers either. A window counts if from its start on nine tenths of the oracle's answers come,
-    /// in the window itself or, where the oracle has fewer than [`ENOUGH`] in it, in as many windows as those
-    /// take. The figure is the end of that window.
+    /// The time since the event is divided into windows of the median latency, but at least a second.
+    /// Earlier, the oracle has no answers either. In each window, the answers of the run are compared with
+    /// those of the oracle. If the oracle has fewer than [`MIN_ANSWERS`] answers in the window, the following
+    /// windows are added until it has that many. The result is the end of the first window that reaches nine
+    /// tenths.
     fn reached(&self, case: &Case, oracle: &Self, event: Duration) -> Option<usize> {
         let (first, end, window) = (Series::ticks(event), Series::ticks(case.span), window(case));
         let is_reached = |from: usize| {
             let mut until = from + window;
-            while oracle.ticks.answered_in(from, until) < ENOUGH && until + window <= end {
+            while oracle.ticks.answered_in(from, until) < MIN_ANSWERS && until + window <= end {
                 until += window;
             }
             let least = oracle.ticks.answered_in(from, until) * 9;
@@ -100,8 +104,9 @@ impl Run {
         windows.find(|ticks| is_reached(first + ticks - window))
     }
 
-    /// Whether nine tenths of the oracle's goodput came in time: after the start where nothing moves, and
-    /// after each step that lasts. `None` where the case has neither.
+    /// Returns whether the goodput reached nine tenths of the oracle's in time. A stationary case is checked
+    /// from its start, any other case from each step that lasts until the goal is due. Returns `None` if
+    /// there is no such step.
     fn is_in_time(&self, case: &Case, oracle: &Self) -> Option<bool> {
         let is_met = |event: Duration, goal: usize| self.reached(case, oracle, event).is_some_and(|at| at <= goal);
         if case.is_stationary {
@@ -115,30 +120,34 @@ impl Run {
     }
 }
 
-/// The ticks of a window in which goodput is compared.
+/// Returns the number of ticks in a window in which goodput is compared.
 fn window(case: &Case) -> usize {
-    Series::ticks(case.median().max(LEAST_WINDOW))
+    Series::ticks(case.median().max(MIN_WINDOW))
 }
 
-/// The ticks after which a goal is due.
-fn due(case: &Case, (time, durations): (Duration, usize)) -> usize {
-    Series::ticks(time).max(durations * Series::ticks(case.median()))
+/// Returns the number of ticks after which a goal is due.
+fn due(case: &Case, (time, medians): (Duration, usize)) -> usize {
+    Series::ticks(time).max(medians * Series::ticks(case.median()))
 }
 
 fn millis(ticks: usize) -> u64 {
     ticks as u64 * (Series::TICK.as_nanos() / 1_000_000)
 }
 
-/// The short form of [`Figures`], from one run: for many cases.
+/// The short form of [`Figures`], from a single run with one tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Score {
-    /// Answers, in permille of the oracle's.
+    /// The number of answers, in permille of the oracle's.
     pub goodput_permille: u64,
-    /// Refusals, in permille of the calls sent.
+    /// The number of refusals, in permille of the calls sent.
     pub refused_permille: u64,
-    /// Whether nine tenths of the oracle's goodput came in time: where nothing moves, within the later of 2 s
-    /// and three durations of a call from the start; where capacity makes steps, within the later of 5 s and
-    /// five durations from each that lasts so long. `None` elsewhere.
+    /// Whether the goodput reached nine tenths of the oracle's in time.
+    ///
+    /// For a stationary provider, this means within 2 s or three median latencies of the start, whichever is
+    /// later. For a provider whose capacity changes in steps, it means within 5 s or five median latencies of
+    /// each step, whichever is later. Steps that do not last that long are ignored. `None` if there is no
+    /// such goal.
     pub is_in_time: Option<bool>,
 }
 
@@ -152,22 +161,25 @@ impl Score {
     }
 }
 
-/// How a contender did on a case. See the [module](super) for what each figure says.
+/// The results of a contender on a case. The [module documentation](super) explains each figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Figures {
-    /// Answers, in permille of the oracle's.
+    /// The number of answers, in permille of the oracle's.
     pub goodput_permille: u64,
-    /// Refusals, in permille of the calls sent.
+    /// The number of refusals, in permille of the calls sent.
     pub refused_permille: u64,
-    /// Failures, in permille of the calls sent.
+    /// The number of failures, in permille of the calls sent.
     pub failed_permille: u64,
-    /// From the start to nine tenths of the oracle's goodput; `None`: never.
+    /// The time from the start until nine tenths of the oracle's goodput are reached. `None` if they never
+    /// are.
     pub start_ms: Option<u64>,
-    /// From the worst step to nine tenths of it; `None`: never, or there is no step.
+    /// The longest time from a step until nine tenths of the oracle's goodput are reached. `None` if they are
+    /// not reached after some step, or if there is no step.
     pub step_ms: Option<u64>,
-    /// The 95th percentile of latencies, in permille of the oracle's.
+    /// The 95th percentile of the latencies of answered calls, in permille of the oracle's.
     pub p95_permille: u64,
-    /// Jain's index of two tenants, in permille.
+    /// Jain's index of the goodput of two equal tenants, in permille.
     pub jain_permille: u64,
 }
 
@@ -189,7 +201,7 @@ impl Figures {
     }
 }
 
-/// `part / whole` in permille, to the nearest.
+/// Returns `part / whole` in permille, rounded to the nearest integer, or 0 if `whole` is 0.
 pub(super) fn permille(part: u64, whole: u64) -> u64 {
     (part * 1_000 + whole / 2).checked_div(whole).unwrap_or(0)
 }

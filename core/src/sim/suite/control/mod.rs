@@ -1,4 +1,4 @@
-//! How well a limit algorithm finds what a provider bears.
+//! The control suite: how well a limit algorithm finds the capacity of a provider.
 //!
 //! ```
 //! use tidegate_core::sim::suite::control::{Case, Contender, Oracle, measure};
@@ -6,43 +6,42 @@
 //! let case = Case::all().remove(0).lasting_secs(5);
 //! let oracle = Oracle::of(&case, 1)?;
 //! let figures = measure(&case, &Contender::aimd(), &oracle)?;
-//! assert!(figures.goodput_permille < 1_000, "it had to find out what the oracle knows");
+//! assert!(figures.goodput_permille < 1_000, "the limit has to be learned, which costs goodput");
 //! # Ok::<(), tidegate_core::error::ConfigError>(())
 //! ```
 //!
-//! A [`Case`] is a [mock provider](crate::sim::provider) under a closed loop: there are always more calls
-//! than could go out. A [`Contender`] is a limit algorithm, at work inside a real
-//! [`RequestAdmission`](crate::request::RequestAdmission). The [`Oracle`] knows the provider's whole
-//! schedule: it sends a call whenever there is a slot and the rates allow it, and never another. All of it is
-//! virtual time, and a function of case, contender and seed.
+//! - A [`Case`] is a [mock provider](crate::sim::provider) under a closed loop: there are always more calls
+//!   than the limit lets through.
+//! - A [`Contender`] is a limit algorithm, inside a real
+//!   [`RequestAdmission`](crate::request::RequestAdmission).
+//! - The [`Oracle`] is the reference. It knows the provider's whole schedule, and sends a call exactly when a
+//!   slot is free and the rates allow the call.
 //!
-//! | figure | what it says |
+//! Runs are in virtual time. Their results are a function of case, contender and seed.
+//!
+//! | figure | meaning |
 //! | --- | --- |
-//! | goodput | answered calls, of those of the oracle |
-//! | refused | calls the provider answered with 429, of all that were sent |
-//! | failed | calls it answered with 5xx or not at all, of all that were sent |
-//! | start | until nine tenths of the oracle's answers come, from the first call |
-//! | step | the same from a sudden change; the slowest of them |
-//! | in time | whether start or step are soon enough: see [`Score::is_in_time`] |
-//! | p95 | the 95th percentile of the latencies of answered calls, against the oracle's |
-//! | Jain | Jain's index of the goodput of two equal tenants in two fairness groups: 1 is equal, 1/2 is all to one |
+//! | goodput | answered calls, relative to those of the oracle |
+//! | refused | calls answered with 429, relative to all calls sent |
+//! | failed | calls with any other end (5xx, no answer, unusable answer), relative to all calls sent |
+//! | start | time from the first call until nine tenths of the oracle's goodput is reached |
+//! | step | the same time from a sudden change of capacity. The slowest of all changes counts |
+//! | in time | whether start and step meet their goals: see [`Score::is_in_time`] |
+//! | p95 | the 95th percentile of the latencies of answered calls, relative to the oracle's |
+//! | Jain | Jain's index of the goodput of two equal tenants in two groups: 1 is equal, 1/2 is all to one |
 //!
-//! Every figure is an integer, in permille or milliseconds. Start and step count windows of a second, or of
-//! one call's duration where that is longer, and of more of them where the oracle has fewer than ten answers.
+//! Every figure is an integer, in permille or milliseconds. Start and step are measured in windows of a
+//! second, or of one call's duration if that is longer. Several windows count as one if the oracle has fewer
+//! than ten answers in a window.
 //!
-//! | file | what it is |
+//! | item | what it is |
 //! | --- | --- |
-//! | `case` | the providers |
-//! | `drawn` | random ones |
-//! | `contender` | who competes |
-//! | `drive` | the closed loop |
-//! | `oracle` | the same with foresight |
-//! | `figures` | what is read off a run |
-//! | `series` | answers and refusals over time |
-//! | `table` | the figures as a page |
-//! | `trace` | one run over time, and the cases to show |
-//! | `describe` | a case in words |
-//! | `survey` | the scores on many drawn cases |
+//! | [`Case`] | a provider, from the fixed list or drawn at random |
+//! | [`Contender`], [`Oracle`] | a limit algorithm, and the reference that knows the schedule |
+//! | [`Figures`], [`Score`], [`CallTimes`] | the results of a run |
+//! | [`Table`] | all contenders on all cases, as Markdown |
+//! | [`Trace`], [`Series`], [`Example`] | a run over time, and the cases to show |
+//! | [`Survey`] | the scores on many drawn cases |
 
 mod case;
 mod contender;
@@ -75,7 +74,7 @@ use alloc::vec::Vec;
 
 use crate::error::ConfigError;
 
-/// Runs a contender on a case, once alone and once as two tenants, and compares it with the oracle of the
+/// Runs a contender on a case, once with one tenant and once with two, and compares it with the oracle of the
 /// same case.
 pub fn measure(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<Figures, ConfigError> {
     let alone = drive::run(case, contender, oracle.seed(), 1)?;
@@ -83,13 +82,14 @@ pub fn measure(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<Fi
     Ok(Figures::of(case, &alone, &shared, oracle.run()))
 }
 
-/// The calls of a contender alone on a case, in the order in which they went out.
+/// Returns the calls of a contender on a case with one tenant, in the order in which they were sent.
 pub fn call_times(case: &Case, contender: &Contender, seed: u64) -> Result<Vec<CallTimes>, ConfigError> {
     drive::times(case, contender, seed)
 }
 
-/// Runs a contender on a case alone, and compares the run with the oracle's: a part of the work of
-/// [`measure`].
+/// Runs a contender on a case with one tenant, and compares the run with the oracle's.
+///
+/// This is cheaper than [`measure`], which makes a second run with two tenants.
 pub fn score(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<Score, ConfigError> {
     let run = drive::run(case, contender, oracle.seed(), 1)?;
     Ok(Score::of(case, &run, oracle.run()))

@@ -1,4 +1,4 @@
-//! The contender with foresight.
+//! The oracle: the reference that knows the provider's schedule.
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
@@ -10,12 +10,14 @@ use crate::error::ConfigError;
 use crate::sim::provider::{MockProvider, MockResponse};
 use crate::time::{Duration, Instant};
 
-/// Calls in a row that are refused whatever the load, after which it waits for the next change.
-const MOST_REFUSED: u32 = 1_000;
+/// The number of consecutive calls refused at any load after which the oracle waits for the next event.
+const MAX_REFUSED: u32 = 1_000;
 
-/// What could be had from a case, by one who knows the provider's whole schedule and its rates. A call that
-/// fails or hangs for a fault of its own takes no slot of the provider, but one of the cap, until it fails or
-/// is given up: nobody can know that beforehand.
+/// The run of a client that knows the provider's whole schedule and its rates.
+///
+/// It is the reference for goodput. The oracle does not know the faults of single calls in advance. A call
+/// that fails or hangs takes no slot of the provider, but it counts against the cap until it fails or times
+/// out.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     seed: u64,
@@ -23,7 +25,7 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// Runs it.
+    /// Runs the oracle on a case. Returns an error if the provider's spec is invalid.
     pub fn of(case: &Case, seed: u64) -> Result<Self, ConfigError> {
         let mut provider = MockProvider::new(&case.provider, seed)?;
         let mut costs = Costs::new(case, seed);
@@ -60,14 +62,14 @@ impl Oracle {
         &self.run
     }
 
-    /// Answers, in calls.
+    /// Returns the number of answered calls.
     #[must_use]
     pub fn answered(&self) -> u64 {
         self.run.answered()
     }
 }
 
-/// A call that is out.
+/// A call in flight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Sent {
     latency: Duration,
@@ -75,7 +77,8 @@ struct Sent {
     is_answered: bool,
 }
 
-/// Sends what would be accepted; answers when a rate allows the next call, if that is what it waits for.
+/// Sends all calls that the provider accepts at `now`. If a rate delays the next call, returns when the rate
+/// lets it through.
 fn send(
     provider: &mut MockProvider,
     now: Instant,
@@ -85,7 +88,7 @@ fn send(
     ends: &mut BinaryHeap<Reverse<(Instant, Sent)>>,
 ) -> Option<Instant> {
     let mut refused = 0;
-    while provider.in_flight() < provider.capacity(now) && ends.len() < cap && refused < MOST_REFUSED {
+    while provider.in_flight() < provider.capacity(now) && ends.len() < cap && refused < MAX_REFUSED {
         let tokens = costs.next();
         if let Some(at) = provider.opens_at(now, tokens) {
             return Some(at);

@@ -6,27 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::{Duration, Instant};
 
-/// Answers and refusals by window, from the start of the case. All windows are equally long.
+/// The number of answers and refusals per window, from the start of the case. All windows are equally long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Series {
-    /// How long a window is, in milliseconds.
+    /// The length of a window, in milliseconds.
     pub window_ms: u64,
-    /// Calls that were answered, by window.
+    /// The number of calls answered, per window.
     pub answered: Vec<u64>,
-    /// Calls that were refused, by window.
+    /// The number of calls refused, per window.
     pub refused: Vec<u64>,
 }
 
 impl Series {
-    /// The window in which a run counts: everything else is a multiple of it.
+    /// The window length during a run. All other windows are multiples of it.
     pub(super) const TICK: Duration = Duration::from_millis(100);
 
-    /// How many ticks `span` is, rounded up.
+    /// Returns the number of ticks in `span`, rounded up.
     pub(super) fn ticks(span: Duration) -> usize {
         span.as_nanos().div_ceil(Self::TICK.as_nanos()) as usize
     }
 
-    /// A series of ticks in which nothing has happened yet.
+    /// Creates an empty series of ticks.
     pub(super) fn new() -> Self {
         Self { window_ms: Self::TICK.as_nanos() / 1_000_000, answered: Vec::new(), refused: Vec::new() }
     }
@@ -43,7 +44,8 @@ impl Series {
         count(&mut self.refused, window);
     }
 
-    /// The same in windows of `window` up to `span`. A last window that would be cut short is left out.
+    /// Returns this series in windows of `window`, rounded up to ticks, up to `span`. An incomplete last
+    /// window is left out.
     pub(super) fn coarser(&self, window: Duration, span: Duration) -> Self {
         let ticks = Self::ticks(window);
         let windows = (span.as_nanos() / Self::TICK.as_nanos()) as usize / ticks;
@@ -51,7 +53,7 @@ impl Series {
         Self { window_ms: ticks as u64 * self.window_ms, answered: sums(&self.answered), refused: sums(&self.refused) }
     }
 
-    /// Answers in the windows from `from` up to `until`.
+    /// Returns the number of answers in the windows `from..until`.
     pub(super) fn answered_in(&self, from: usize, until: usize) -> u64 {
         sum(&self.answered, from, until)
     }
@@ -68,7 +70,7 @@ fn count(counts: &mut Vec<u64>, window: usize) {
     counts[window] += 1;
 }
 
-/// The sum of `counts[from..until]`; what is past the end is zero.
+/// Returns the sum of `counts[from..until]`. Counts past the end are zero.
 fn sum(counts: &[u64], from: usize, until: usize) -> u64 {
     let until = until.min(counts.len());
     counts.get(from..until).map_or(0, |counts| counts.iter().sum())

@@ -1,4 +1,4 @@
-//! Many providers drawn from seeds, and what became of the contenders on them.
+//! The survey: the scores of contenders on many providers drawn from seeds.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -12,6 +12,7 @@ use crate::error::ConfigError;
 
 /// The scores of contenders on providers drawn from seeds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Survey {
     /// The contenders' names, in the order of the scores.
     pub contenders: Vec<String>,
@@ -19,68 +20,74 @@ pub struct Survey {
     pub providers: Vec<Surveyed>,
 }
 
-/// One drawn provider.
+/// The scores on one drawn provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Surveyed {
-    /// Its seed.
+    /// The seed of the provider.
     pub seed: u64,
-    /// What kind of provider it is.
+    /// The kind of the provider.
     pub kind: String,
-    /// Its name, which begins with the kind.
+    /// The name of the provider, which starts with the kind.
     pub name: String,
-    /// A score for each contender.
+    /// The score of each contender.
     pub scores: Vec<Score>,
 }
 
-/// How the goodput of a contender is distributed over all providers, in permille of the oracle's.
+/// The distribution of a contender's goodput over all providers, in permille of the oracle's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Spread {
-    /// The contender.
+    /// The contender's name.
     pub contender: String,
-    /// The least.
+    /// The lowest goodput.
     pub least: u64,
-    /// A twentieth of the providers have less.
+    /// The 5th percentile of the goodput.
     pub p5: u64,
-    /// A quarter have less.
+    /// The 25th percentile of the goodput.
     pub p25: u64,
-    /// Half have less.
+    /// The median goodput.
     pub median: u64,
-    /// The mean.
+    /// The mean goodput.
     pub mean: u64,
-    /// On how many providers it had nine tenths of the oracle's goodput in time.
+    /// The number of providers on which the contender met the goal in time.
     pub in_time: Share,
 }
 
 /// The scores on the providers of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct OfKind {
     /// The kind.
     pub kind: String,
-    /// How many providers are of it.
+    /// The number of providers of this kind.
     pub providers: usize,
-    /// One for each contender.
+    /// The figures of each contender.
     pub figures: Vec<KindFigures>,
 }
 
-/// How one contender did on the providers of one kind.
+/// The figures of one contender on the providers of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct KindFigures {
-    /// A tenth of the providers have less goodput; in permille of the oracle's.
+    /// The 10th percentile of the goodput, in permille of the oracle's.
     pub goodput_p10_permille: u64,
-    /// Half have less.
+    /// The median goodput, in permille of the oracle's.
     pub goodput_median_permille: u64,
-    /// Half have fewer refusals; in permille of the calls sent.
+    /// The median of the refusals, in permille of the calls sent.
     pub refused_median_permille: u64,
-    /// On how many it had nine tenths of the oracle's goodput in time.
+    /// The number of providers on which the contender met the goal in time.
     pub in_time: Share,
 }
 
-/// So many of so many. `of` counts only providers that the goal is for; see [`Score::is_in_time`].
+/// The number of providers on which a goal was met, of all providers that have the goal. See
+/// [`Score::is_in_time`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Share {
-    /// Those that meet the goal.
+    /// The number of providers on which the goal was met.
     pub met: usize,
-    /// All that it is for.
+    /// The number of providers that have the goal.
     pub of: usize,
 }
 
@@ -101,38 +108,38 @@ impl Surveyed {
 }
 
 impl Survey {
-    /// The survey of these providers, measured with these contenders and in any order.
+    /// Creates a survey of these providers, in any order, each measured with these contenders.
     #[must_use]
     pub fn new(contenders: &[Contender], mut providers: Vec<Surveyed>) -> Self {
         providers.sort_by(|one, other| (&one.kind, one.seed).cmp(&(&other.kind, other.seed)));
         Self { contenders: contenders.iter().map(|contender| contender.name.clone()).collect(), providers }
     }
 
-    /// The distribution over all providers, for each contender.
+    /// Returns the distribution of each contender's goodput over all providers.
     #[must_use]
     pub fn spreads(&self) -> Vec<Spread> {
-        let spread = |(place, name): (usize, &String)| {
-            let goodput = sorted(&self.providers, place, |score| score.goodput_permille);
+        let spread = |(index, name): (usize, &String)| {
+            let goodput = sorted(&self.providers, index, |score| score.goodput_permille);
             let [least, p5, p25, median] = [0, 5, 25, 50].map(|percent| rank(&goodput, percent));
             let mean = goodput.iter().sum::<u64>().checked_div(goodput.len() as u64).unwrap_or(0);
-            let in_time = in_time(&self.providers, place);
+            let in_time = in_time(&self.providers, index);
             Spread { contender: name.clone(), least, p5, p25, median, mean, in_time }
         };
         self.contenders.iter().enumerate().map(spread).collect()
     }
 
-    /// The figures by kind, in the order of their names.
+    /// Returns the figures of each kind, sorted by the kind's name.
     #[must_use]
     pub fn kinds(&self) -> Vec<OfKind> {
         let of_kind = |providers: &[Surveyed]| OfKind {
             kind: providers[0].kind.clone(),
             providers: providers.len(),
-            figures: (0..self.contenders.len()).map(|place| KindFigures::of(providers, place)).collect(),
+            figures: (0..self.contenders.len()).map(|index| KindFigures::of(providers, index)).collect(),
         };
         self.providers.chunk_by(|one, other| one.kind == other.kind).map(of_kind).collect()
     }
 
-    /// Both as tables in Markdown.
+    /// Returns [`Survey::spreads`] and [`Survey::kinds`] as Markdown tables.
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut page = String::from(
@@ -157,21 +164,21 @@ impl Survey {
 }
 
 impl KindFigures {
-    fn of(providers: &[Surveyed], place: usize) -> Self {
-        let goodput = sorted(providers, place, |score| score.goodput_permille);
-        let refused = sorted(providers, place, |score| score.refused_permille);
+    fn of(providers: &[Surveyed], index: usize) -> Self {
+        let goodput = sorted(providers, index, |score| score.goodput_permille);
+        let refused = sorted(providers, index, |score| score.refused_permille);
         Self {
             goodput_p10_permille: rank(&goodput, 10),
             goodput_median_permille: rank(&goodput, 50),
             refused_median_permille: rank(&refused, 50),
-            in_time: in_time(providers, place),
+            in_time: in_time(providers, index),
         }
     }
 }
 
-/// A figure of the contender at `place` on each provider, in ascending order.
-fn sorted(providers: &[Surveyed], place: usize, figure: impl Fn(&Score) -> u64) -> Vec<u64> {
-    let mut sorted: Vec<u64> = providers.iter().map(|provider| figure(&provider.scores[place])).collect();
+/// Returns a figure of the contender at `index` on each provider, in ascending order.
+fn sorted(providers: &[Surveyed], index: usize, figure: impl Fn(&Score) -> u64) -> Vec<u64> {
+    let mut sorted: Vec<u64> = providers.iter().map(|provider| figure(&provider.scores[index])).collect();
     sorted.sort_unstable();
     sorted
 }
@@ -180,7 +187,7 @@ fn rank(sorted: &[u64], percent: usize) -> u64 {
     sorted.get(sorted.len().saturating_sub(1) * percent / 100).copied().unwrap_or(0)
 }
 
-fn in_time(providers: &[Surveyed], place: usize) -> Share {
-    let judged = providers.iter().filter_map(|provider| provider.scores[place].is_in_time);
+fn in_time(providers: &[Surveyed], index: usize) -> Share {
+    let judged = providers.iter().filter_map(|provider| provider.scores[index].is_in_time);
     judged.fold(Share::default(), |Share { met, of }, is_met| Share { met: met + usize::from(is_met), of: of + 1 })
 }

@@ -1,4 +1,4 @@
-//! The figures as a page.
+//! The table: the figures of all contenders on all cases.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -9,16 +9,16 @@ use serde::Serialize;
 use super::{Case, Contender, Figures, Oracle, measure};
 use crate::error::ConfigError;
 
-/// Every contender on every case.
+/// The figures of every contender on every case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Table {
-    /// The contenders' names: the columns.
+    /// The contenders' names, in the order of the figures.
     pub contenders: Vec<String>,
-    /// The cases, each with the oracle's answers and a figure for each contender.
+    /// The name of each case, the number of the oracle's answers, and the figures of each contender.
     pub rows: Vec<(String, u64, Vec<Figures>)>,
 }
 
-/// A figure as a page shows it.
+/// A figure's title, its unit, and its formatter.
 type Shown = (&'static str, &'static str, fn(&Figures) -> String);
 
 const SHOWN: [Shown; 6] = [
@@ -35,7 +35,7 @@ fn millis(span: Option<u64>) -> String {
 }
 
 impl Table {
-    /// Runs them all.
+    /// Runs all contenders on all cases. Returns an error if a case or a contender's settings are invalid.
     pub fn of(cases: &[Case], contenders: &[Contender], seed: u64) -> Result<Self, ConfigError> {
         let mut rows = Vec::new();
         for case in cases {
@@ -46,7 +46,8 @@ impl Table {
         Ok(Self { contenders: contenders.iter().map(|contender| contender.name.clone()).collect(), rows })
     }
 
-    /// One table for each figure, in Markdown. A figure that no row has is left out.
+    /// Returns one Markdown table per figure. Rows without any value are left out, and so are figures without
+    /// rows.
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut page = String::new();

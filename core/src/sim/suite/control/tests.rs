@@ -23,21 +23,22 @@ fn two_equal_tenants_are_answered_equally_where_most_calls_are_refused() {
 }
 
 #[test]
-fn the_oracle_is_never_refused_and_nobody_has_more_answers() {
+fn the_oracle_is_never_refused_and_no_contender_has_many_more_answers() {
     for seed in 0..60 {
         let case = Case::drawn(seed).lasting_secs(10);
         let oracle = Oracle::of(&case, seed).unwrap();
         assert_eq!((oracle.run().refused, oracle.run().failed), (0, 0), "{}", case.name);
         for contender in Contender::all() {
             let goodput = score(&case, &contender, &oracle).unwrap().goodput_permille;
-            // A flat knee lets more calls through past it; so does luck in the order of latencies.
+            // A contender can have slightly more answers because its latencies come in another order, and
+            // many more past a knee whose slope is below 1.
             assert!(goodput <= 1_080 || case.name.starts_with("knee"), "{}: {} {goodput}", case.name, contender.name);
         }
     }
 }
 
 #[test]
-fn a_trace_has_every_answer_and_refusal_of_its_run_in_windows_of_equal_length() {
+fn a_trace_counts_every_answer_and_refusal_of_its_run_in_equal_windows() {
     let case = Case::all().remove(0).lasting_secs(10);
     let oracle = Oracle::of(&case, 3).unwrap();
     let [trace, again] = [(); 2].map(|()| trace(&case, &Contender::fixed(), &oracle).unwrap());
@@ -53,7 +54,7 @@ fn a_trace_has_every_answer_and_refusal_of_its_run_in_windows_of_equal_length() 
 }
 
 #[test]
-fn windows_of_a_trace_are_whole_seconds_no_shorter_than_most_calls_and_a_last_one_that_is_cut_short_is_left_out() {
+fn trace_windows_are_whole_seconds_at_least_the_median_latency_and_an_incomplete_one_is_left_out() {
     let mut case = Case::all().remove(0).lasting_secs(450);
     assert_eq!(case.window(), Duration::from_secs(5));
     case.provider.latency = Latency::Constant { latency: Duration::from_millis(7_001) };
@@ -62,8 +63,8 @@ fn windows_of_a_trace_are_whole_seconds_no_shorter_than_most_calls_and_a_last_on
     assert_eq!(trace.series.answered.len(), 56);
 }
 
-/// A run that has so many answers at these times, and nothing else.
-fn answering(times: &[(u64, u64)]) -> Run {
+/// Creates a run that consists of answers: pairs of a time in milliseconds and a number of answers.
+fn run_of(times: &[(u64, u64)]) -> Run {
     let mut run = Run::default();
     for &(millis, answers) in times {
         let at = Instant::ZERO + Duration::from_millis(millis);
@@ -72,8 +73,8 @@ fn answering(times: &[(u64, u64)]) -> Run {
     run
 }
 
-/// A case whose calls take so long.
-fn lasting_calls(millis: u64, is_stationary: bool, steps: &[u64]) -> Case {
+/// Creates a case of 300 s with calls of `millis` ms and capacity steps at `steps` seconds.
+fn case_of(millis: u64, is_stationary: bool, steps: &[u64]) -> Case {
     let mut case = Case::all().remove(0).lasting_secs(300);
     case.is_stationary = is_stationary;
     case.provider.latency = Latency::Constant { latency: Duration::from_millis(millis) };
@@ -83,49 +84,49 @@ fn lasting_calls(millis: u64, is_stationary: bool, steps: &[u64]) -> Case {
 }
 
 #[test]
-fn a_start_is_in_time_when_nine_tenths_of_the_oracles_answers_come_within_two_seconds_or_three_calls() {
+fn a_start_is_in_time_if_nine_tenths_of_the_goodput_come_within_two_seconds_or_three_calls() {
     let is_in_time = |case: &Case, run: &[(u64, u64)], oracle: &[(u64, u64)]| {
-        Score::of(case, &answering(run), &answering(oracle)).is_in_time
+        Score::of(case, &run_of(run), &run_of(oracle)).is_in_time
     };
-    let short = lasting_calls(100, true, &[]);
+    let short = case_of(100, true, &[]);
     let oracle = [(500, 20), (1_500, 20), (2_500, 20)];
     assert_eq!(is_in_time(&short, &[(500, 1), (1_500, 18), (2_500, 20)], &oracle), Some(true));
     assert_eq!(is_in_time(&short, &[(500, 1), (1_500, 17), (2_500, 20)], &oracle), Some(false));
-    let long = lasting_calls(30_000, true, &[]);
+    let long = case_of(30_000, true, &[]);
     let oracle = [(31_000, 20), (61_000, 20), (91_000, 20), (121_000, 20)];
     assert_eq!(is_in_time(&long, &[(31_000, 4), (61_000, 18)], &oracle), Some(true), "in the third duration of a call");
     assert_eq!(is_in_time(&long, &[(31_000, 4), (61_000, 8), (91_000, 18)], &oracle), Some(false));
 }
 
 #[test]
-fn where_the_oracle_has_few_answers_in_a_window_as_many_windows_count_as_ten_of_them_take() {
-    let slow = lasting_calls(2_000, true, &[]);
+fn windows_are_extended_until_the_oracle_has_ten_answers() {
+    let slow = case_of(2_000, true, &[]);
     let each = |first: u64| (first..60).map(|nth| (nth * 2_000 + 1_000, 1)).collect::<Vec<_>>();
-    let oracle = answering(&each(0));
+    let oracle = run_of(&each(0));
     let is_in_time = |run: &Run| Score::of(&slow, run, &oracle).is_in_time;
-    assert_eq!(is_in_time(&answering(&each(3))), Some(true), "nine of the ten from the third call on");
-    assert_eq!(is_in_time(&answering(&each(4))), Some(false));
+    assert_eq!(is_in_time(&run_of(&each(3))), Some(true), "nine of the ten from the third call on");
+    assert_eq!(is_in_time(&run_of(&each(4))), Some(false));
 }
 
 #[test]
-fn every_step_that_lasts_has_to_be_followed_in_time_and_where_nothing_stays_there_is_no_goal() {
+fn every_lasting_step_has_a_goal_and_without_a_step_there_is_none() {
     let oracle: Vec<_> = (0..300).map(|sec| (sec * 1_000 + 500, 20)).collect();
     let without = |gap: core::ops::Range<u64>| {
         let run: Vec<_> = oracle.iter().filter(|(at, _)| !gap.contains(&(at / 1_000))).copied().collect();
-        answering(&run)
+        run_of(&run)
     };
-    let is_in_time = |case: &Case, run: &Run| Score::of(case, run, &answering(&oracle)).is_in_time;
-    let stepping = lasting_calls(100, false, &[40, 80]);
+    let is_in_time = |case: &Case, run: &Run| Score::of(case, run, &run_of(&oracle)).is_in_time;
+    let stepping = case_of(100, false, &[40, 80]);
     assert_eq!(is_in_time(&stepping, &without(80..84)), Some(true));
     assert_eq!(is_in_time(&stepping, &without(80..85)), Some(false));
-    let restless = lasting_calls(100, false, &[40, 44, 298]);
-    assert_eq!(is_in_time(&restless, &without(40..46)), Some(true), "it changes sooner than the goal is due");
-    assert_eq!(is_in_time(&restless, &without(44..49)), Some(false));
-    assert_eq!(is_in_time(&lasting_calls(100, false, &[]), &without(0..300)), None);
+    let frequent = case_of(100, false, &[40, 44, 298]);
+    assert_eq!(is_in_time(&frequent, &without(40..46)), Some(true), "it changes sooner than the goal is due");
+    assert_eq!(is_in_time(&frequent, &without(44..49)), Some(false));
+    assert_eq!(is_in_time(&case_of(100, false, &[]), &without(0..300)), None);
 }
 
 #[test]
-fn each_kind_of_drawn_provider_has_one_example_and_every_example_says_what_it_does() {
+fn each_kind_of_drawn_provider_has_one_example_and_a_description() {
     let drawn = Example::drawn();
     let kinds: Vec<&str> = drawn.iter().map(|example| example.case.kind()).collect();
     assert_eq!(kinds.len(), 17, "{kinds:?}");
@@ -137,12 +138,12 @@ fn each_kind_of_drawn_provider_has_one_example_and_every_example_says_what_it_do
     };
     assert_eq!(
         about("fixed, asks"),
-        "It serves 12 calls at once. Half of the calls take at most 300 ms (log-normal, sigma 0.3). A refusal asks for 500 ms."
+        "It serves 12 calls at once. Half of the calls take at most 300 ms (log-normal, sigma 0.3). A refusal has a Retry-After of 500 ms."
     );
     for (name, what) in [
         ("steps, asks", "24 calls at once, 6 from 40 s on, 24 from 80 s on."),
-        ("few requests", "120 a minute, 10 at once, and a refusal says when to come back."),
-        ("neighbour, asks", "Another client takes 10 % to 60 % of it, drawn anew every 3 s."),
+        ("few requests", "120 a minute, 10 at once, and a refusal has an exact Retry-After."),
+        ("neighbour, asks", "Another client takes 10 % to 60 % of it, drawn again every 3 s."),
         ("square", "at once, 2 from"),
         ("sine", "in waves of"),
         ("windows", "in windows of"),
@@ -156,13 +157,13 @@ fn each_kind_of_drawn_provider_has_one_example_and_every_example_says_what_it_do
     let squares = (0..200).map(Case::drawn).filter(|case| case.kind() == "square");
     let descriptions: Vec<_> = squares.map(|case| case.description()).collect();
     assert!(
-        descriptions.iter().any(|it| it.contains("goes between") && it.contains("in turns of")),
+        descriptions.iter().any(|it| it.contains("changes between") && it.contains("in turns of")),
         "{descriptions:?}"
     );
 }
 
 #[test]
-fn a_survey_ranks_goodput_and_counts_who_was_in_time_only_where_there_is_a_goal() {
+fn a_survey_ranks_goodput_and_counts_goals_only_for_providers_that_have_one() {
     let surveyed = |seed: u64, kind: &str, goodput_permille: u64, is_in_time: Option<bool>| Surveyed {
         seed,
         kind: kind.into(),

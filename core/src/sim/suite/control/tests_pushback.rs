@@ -1,5 +1,5 @@
-//! Providers whose refusals do not say that too many calls are out: a rate that is enforced call by call, and
-//! a share that is refused at any load. Slots are never what binds here.
+//! Tests with providers whose refusals do not mean that too many calls are in flight: a rate that is enforced
+//! call by call, and a share of calls refused at any load. Slots are never the bottleneck here.
 
 use alloc::string::ToString;
 use std::println;
@@ -11,7 +11,7 @@ use crate::time::Duration;
 
 const SEED: u64 = 5;
 
-/// A provider of so many slots that answers after `latency_ms`. The cap is what it has slots for.
+/// Creates a provider with `slots` slots and a latency of `latency_ms`. The cap equals the slots.
 fn case(slots: u32, latency_ms: u64, span: Duration, push_back: impl FnOnce(&mut ProviderSpec)) -> Case {
     let mut provider = ProviderSpec {
         capacity: Capacity::Constant { slots },
@@ -23,20 +23,20 @@ fn case(slots: u32, latency_ms: u64, span: Duration, push_back: impl FnOnce(&mut
     Case { name: "pushes back".to_string(), provider, cap: slots, span, tokens, is_stationary: true }
 }
 
-/// A rate whose refusals say exactly when the next call is let through.
+/// A rate whose refusals have an exact Retry-After.
 #[derive(Clone, Copy, Debug)]
 struct RateCase {
     per_minute: u32,
     burst: u32,
     call_secs: u64,
-    /// Goodput that tide reaches at least, in permille of the oracle's.
+    /// The lowest goodput allowed for tide, in permille of the oracle's.
     least: u64,
 }
 
-/// What tide is to reach of the oracle's answers under a rate, in permille.
+/// The goal for tide's goodput under a rate, in permille of the oracle's.
 const GOAL: u64 = 950;
-/// What it reaches where it misses that: the figure of today, rounded down to ten. Only ever to be raised,
-/// until it is gone.
+/// The lowest goodput where tide misses the goal at present: the measured value, rounded down to ten. It may
+/// only be raised.
 const SHORT_OF_THE_GOAL: u64 = 930;
 
 const RATES: [RateCase; 6] = [
@@ -48,16 +48,16 @@ const RATES: [RateCase; 6] = [
     RateCase { per_minute: 600, burst: 10, call_secs: 30, least: GOAL },
 ];
 
-/// Slots of the providers. A provider is left out that has too few for its rate.
+/// The slots of the providers. Combinations with too few slots for the rate are left out.
 const SLOTS: [u32; 2] = [64, 512];
 
 #[test]
-fn a_rate_that_is_enforced_call_by_call_is_served_nearly_to_the_full() {
+fn tide_uses_nearly_all_of_a_rate_that_is_enforced_call_by_call() {
     let mut short = Vec::new();
     for rate in RATES {
         let RateCase { per_minute, burst, call_secs, least } = rate;
-        let most_out = u64::from(per_minute) * call_secs / 60;
-        for slots in SLOTS.into_iter().filter(|slots| u64::from(*slots) > most_out) {
+        let most_in_flight = u64::from(per_minute) * call_secs / 60;
+        for slots in SLOTS.into_iter().filter(|slots| u64::from(*slots) > most_in_flight) {
             let latency_ms = call_secs * 1_000;
             let case = case(slots, latency_ms, drawn::span_of(latency_ms), |provider| {
                 provider.requests = Some(Rate::bursting(per_minute, burst));
@@ -73,7 +73,7 @@ fn a_rate_that_is_enforced_call_by_call_is_served_nearly_to_the_full() {
     assert!(short.is_empty(), "{short:#?}");
 }
 
-/// Answers of tide, AIMD and a fixed cap.
+/// Returns the number of answers of tide, AIMD and a fixed limit.
 fn answers(case: &Case) -> [u64; 3] {
     let found = [Contender::tide(), Contender::aimd(), Contender::fixed()]
         .map(|contender| drive::run(case, &contender, SEED, 1).expect("valid settings").answered());
@@ -83,16 +83,16 @@ fn answers(case: &Case) -> [u64; 3] {
 }
 
 #[test]
-fn where_a_rate_is_enforced_call_by_call_tide_has_most_of_what_a_fixed_cap_has_and_many_times_what_aimd_has() {
+fn under_a_rate_enforced_call_by_call_tide_nearly_matches_a_fixed_limit_and_far_exceeds_aimd() {
     let case = case(64, 2_000, Duration::from_secs(20), |provider| provider.requests = Some(Rate::bursting(1_200, 1)));
     let [tide, aimd, fixed] = answers(&case);
-    // A fixed cap comes back when each refusal says so: it has most of the answers, and is refused 30 times
-    // for each.
+    // A fixed limit retries each call after its Retry-After. It gets most of the answers, but 30 refusals for
+    // each of them.
     assert!(tide * 10 >= fixed * 9 && tide >= aimd * 4, "tide {tide}, aimd {aimd}, fixed {fixed}");
 }
 
 #[test]
-fn where_three_calls_of_ten_are_refused_at_any_load_tide_has_many_times_what_those_have_that_pause_for_each() {
+fn with_three_of_ten_calls_refused_at_any_load_tide_far_exceeds_limits_that_pause_for_each() {
     let case = case(64, 50, Duration::from_secs(20), |provider| {
         provider.faults =
             Some(Faults { refused_share: 0.3, retry_after: Some(Duration::from_secs(1)), ..Faults::default() });

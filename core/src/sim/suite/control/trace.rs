@@ -1,4 +1,4 @@
-//! Runs to look at: what a contender did over time, and the cases that show it best.
+//! Traces: a contender's run over time, and the example cases to show.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -11,22 +11,23 @@ use super::{Case, Contender, Oracle, drive};
 use crate::error::ConfigError;
 use crate::time::Duration;
 
-/// The least windows of a trace, unless calls last longer.
-const LEAST_WINDOWS: u64 = 100;
-/// The cap of an example drawn from a seed, at least: with less there is nothing to find.
-const LEAST_CAP: u32 = 16;
-/// The same at most: an algorithm that never pauses is refused 200 times a second for each call above the
-/// capacity.
-const MOST_CAP: u32 = 256;
+/// The number of windows in a trace, unless windows would be shorter than calls or than a second.
+const TRACE_WINDOWS: u64 = 100;
+/// The lowest cap of an example drawn from a seed. A lower cap leaves little to find.
+const MIN_CAP: u32 = 16;
+/// The highest cap of an example drawn from a seed. It bounds the number of refusals, since an algorithm that
+/// never pauses is refused 200 times a second for each call above the capacity.
+const MAX_CAP: u32 = 256;
 
-/// One run of a contender on a case.
+/// A run of a contender on a case, over time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Trace {
     /// The contender's name, or `oracle`.
     pub contender: String,
-    /// What it came to.
+    /// The result of the run.
     pub score: Score,
-    /// What happened when.
+    /// The answers and refusals over time.
     pub series: Series,
 }
 
@@ -37,14 +38,14 @@ impl Trace {
     }
 }
 
-/// Runs a contender on a case and returns what happened over time, in windows of [`Case::window`].
+/// Runs a contender on a case, and returns the run over time in windows of [`Case::window`].
 pub fn trace(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<Trace, ConfigError> {
     let run = drive::run(case, contender, oracle.seed(), 1)?;
     Ok(Trace::of(&contender.name, case, &run, oracle.run()))
 }
 
 impl Oracle {
-    /// The oracle's own run over time. `case` is the one that the oracle was made of.
+    /// Returns the oracle's own run over time. `case` must be the case that the oracle was created from.
     #[must_use]
     pub fn trace(&self, case: &Case) -> Trace {
         Trace::of("oracle", case, self.run(), self.run())
@@ -52,23 +53,24 @@ impl Oracle {
 }
 
 impl Case {
-    /// How long the windows of its [traces](Trace) are, in whole seconds: a hundredth of the case, and no
-    /// shorter than most of its calls.
+    /// Returns the window length of the case's [traces](Trace), in whole seconds. It is a hundredth of the
+    /// case's duration, but at least the median latency of its calls, rounded up.
     #[must_use]
     pub fn window(&self) -> Duration {
-        let share = Duration::from_nanos(self.span.as_nanos() / LEAST_WINDOWS);
+        let share = Duration::from_nanos(self.span.as_nanos() / TRACE_WINDOWS);
         Duration::from_secs(share.max(self.median()).as_nanos().div_ceil(1_000_000_000).max(1))
     }
 
-    /// What kind of case it is: its name up to the first comma.
+    /// Returns the kind of the case, which is its name up to the first comma.
     #[must_use]
     pub fn kind(&self) -> &str {
         self.name.split(',').next().unwrap_or_default()
     }
 }
 
-/// A case worth a picture, and the seed to run it with.
+/// A case to show as a chart, and the seed to run it with.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Example {
     /// The case.
     pub case: Case,
@@ -77,21 +79,21 @@ pub struct Example {
 }
 
 impl Example {
-    /// The cases of the table, in its order.
+    /// Returns the fixed cases, in the order of the [`Table`](super::Table), each with seed 1.
     #[must_use]
     pub fn named() -> Vec<Self> {
         Case::all().into_iter().map(|case| Self { case, seed: 1 }).collect()
     }
 
-    /// One drawn case of each kind, by kind: of the seeds from 0 to 999, the first whose cap is at least 16
-    /// and at most 256.
+    /// Returns one drawn case of each kind, sorted by kind. It is the first one whose cap is from 16 to 256,
+    /// of the seeds from 0 to 999.
     #[must_use]
     pub fn drawn() -> Vec<Self> {
         let mut found: Vec<Self> = Vec::new();
         for seed in 0..1_000 {
             let case = Case::drawn(seed);
             let is_new = || found.iter().all(|known| known.case.kind() != case.kind());
-            if (LEAST_CAP..=MOST_CAP).contains(&case.cap) && is_new() {
+            if (MIN_CAP..=MAX_CAP).contains(&case.cap) && is_new() {
                 found.push(Self { case, seed });
             }
         }

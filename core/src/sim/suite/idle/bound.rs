@@ -1,15 +1,17 @@
-//! The least time that any scheduler needs for a scenario, reckoned from the scenario alone.
+//! The least time that any scheduler needs for a scenario, computed from the scenario alone.
+//!
+//! The lower bound is the highest of these:
 //!
 //! ```text
-//! work       for each resource: sum over its tasks of amount x time held / limit
-//! held       a model's calls fit into what others leave of its slots
-//! row groups so many at once, each of which takes the longest path through the columns
-//! path       the longest path through the columns
-//! order      the tasks of an ordered column, one after another
+//! work        for each resource: sum over its tasks of (amount x time held) / limit
+//! calls       for each model: its calls on the slots that holders leave free
+//! row groups  all row groups in turn, `row_groups` at once, each for the longest path
+//! path        the longest path through the columns
+//! order       for each ordered column: its tasks one after another
 //! ```
 //!
-//! None of it knows of queues, policies or leases, so a run can be judged by it: no wall time is below the
-//! bound, and one at the bound cannot be bettered.
+//! The bound does not depend on queues, policies or leases. No wall time is below it, and a run at the bound
+//! cannot be improved.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -21,33 +23,37 @@ use crate::sim::provider::{Capacity, Overload};
 use crate::sim::scenario::{Change, Holder, Intervention, Model, Scenario, ScenarioColumn, ScenarioError};
 use crate::time::Duration;
 
-/// What no wall time of a scenario can be below, and why.
+/// A lower bound of the wall time of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LowerBound {
-    /// The least wall time.
+    /// The bound.
     pub at_least: Duration,
-    /// What it is set by, in words, such as ``work of `model` ``.
+    /// The constraint that sets the bound, in words, such as ``work of `model` ``.
     pub set_by: String,
-    /// The longest path through the columns: what one row takes if it waits for nothing.
+    /// The longest path through the columns, which is the time of one row that never waits.
     pub path: Duration,
 }
 
-/// A column with what it costs.
+/// The cost of a column, in nanoseconds per task.
 struct Cost<'a> {
     column: &'a ScenarioColumn,
+    /// The number of tasks.
     tasks: u64,
-    /// All calls of one task.
+    /// The duration of all calls of a task.
     calling: u64,
-    /// From start to end of one task.
+    /// The duration of a task.
     whole: u64,
 }
 
 impl LowerBound {
-    /// The bound of a scenario in which nothing is left to chance but latencies: of each law, the shortest
-    /// counts. Of what changes in its midst, the best counts throughout. O(columns + edges + changes x
-    /// models).
+    /// Computes the bound of a scenario in which only latencies are random.
+    ///
+    /// Of each latency distribution, the shortest latency counts. Of the changes during the run, the best
+    /// setting of each counts for the whole run. Returns an error if the columns do not form a valid plan.
+    /// O(columns + edges + changes x models).
     pub fn of(scenario: &Scenario) -> Result<Self, ScenarioError> {
-        let best = Best::of(scenario);
+        let best = BestCase::of(scenario);
         let costs: Vec<Cost<'_>> = scenario.columns.iter().map(|column| best.cost(column)).collect();
         let mut bounds = Vec::new();
         let path = longest_path(scenario, &costs)?;
@@ -65,21 +71,21 @@ impl LowerBound {
         for cost in costs.iter().filter(|cost| cost.column.ordered) {
             bounds.push((format!("order of `{}`", cost.column.name), cost.tasks.saturating_mul(cost.whole)));
         }
-        // The first of equal bounds is told.
+        // The first of equal bounds names the constraint.
         let most = bounds.into_iter().reduce(|most, next| if next.1 > most.1 { next } else { most });
         let (set_by, nanos) = most.unwrap_or_default();
         Ok(Self { at_least: Duration::from_nanos(nanos), set_by, path: Duration::from_nanos(path) })
     }
 }
 
-/// A scenario with everything that is changed in its midst as good as it ever gets, from the beginning.
-struct Best<'a> {
+/// A scenario with the best setting that any change during the run gives, from the start.
+struct BestCase<'a> {
     scenario: &'a Scenario,
     models: Vec<Model>,
     holders: Vec<&'a Holder>,
 }
 
-impl<'a> Best<'a> {
+impl<'a> BestCase<'a> {
     fn of(scenario: &'a Scenario) -> Self {
         let mut best = Self { scenario, models: scenario.models.clone(), holders: scenario.holders.iter().collect() };
         for Change { what, .. } in &scenario.changes {
@@ -95,10 +101,10 @@ impl<'a> Best<'a> {
                 model.provider.capacity = Capacity::Constant { slots: *slots };
             }
             Intervention::Slow { factor, .. } if *factor < 1.0 => {
-                // Slow patches follow one another and never add up.
-                let (of, latency) = (self.scenario.models.iter(), &mut model.provider.latency);
+                // Slow phases replace each other, so their factors do not multiply.
+                let (models, latency) = (self.scenario.models.iter(), &mut model.provider.latency);
                 let original =
-                    of.filter(|other| other.name == model.name).map(|other| shortest(&other.provider.latency));
+                    models.filter(|other| other.name == model.name).map(|other| shortest(&other.provider.latency));
                 let least = original.map(|latency| scaled(latency, *factor)).min().unwrap_or(Duration::ZERO);
                 *latency = Latency::Constant { latency: least.min(shortest(latency)) };
             }
@@ -109,7 +115,7 @@ impl<'a> Best<'a> {
             Intervention::MaxParallel { calls, .. } => model.max_parallel = model.max_parallel.max(*calls),
             _ => {}
         }
-        // Who has how many slots is then up to admission.
+        // After a change of the model, admission decides how many slots its holders get.
         self.holders.retain(|holder| what.model() != Some(&holder.model));
     }
 
@@ -121,12 +127,12 @@ impl<'a> Best<'a> {
         Cost { column, tasks, calling, whole: calling.saturating_add(column.local.as_nanos()) }
     }
 
-    /// Its task resource, and its provider's slots.
+    /// Returns the bounds by a model's task resource and by its provider's slots.
     fn of_model(&self, costs: &[Cost<'_>], model: &Model) -> [(String, u64); 2] {
         let its = || costs.iter().filter(|cost| cost.column.model.as_ref() == Some(&model.name));
         let tasks = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.whole)).sum();
         let calls: u128 = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.calling)).sum();
-        // One that slows down rather than refuse bears as many as it is sent.
+        // A provider that slows down serves all calls that it gets.
         let served = match model.provider.overload {
             Overload::Refuse { .. } => most_slots(&model.provider.capacity),
             Overload::SlowDown { .. } => model.cap(),
@@ -134,15 +140,16 @@ impl<'a> Best<'a> {
         let holders = self.certain_holders(model);
         [
             (format!("workers of `{}`", model.name), divided(tasks, model.task_limit())),
-            (format!("calls of `{}`", model.name), beside(&holders, calls, model.cap(), served)),
+            (format!("calls of `{}`", model.name), time_beside(&holders, calls, model.cap(), served)),
         ]
     }
 
-    /// Who has slots of a model from the beginning, before the run asks: until when, and how many. None where
-    /// the limit does not begin at the cap, since who then has how many is up to admission.
+    /// Returns the holders that certainly get slots of a model at the start, before the run: until when, and
+    /// how many. Returns none if the limit does not start at the cap, because admission then decides who gets
+    /// slots.
     fn certain_holders(&self, model: &Model) -> Vec<(u64, u32)> {
-        let begins_low = model.request.initial_limit.is_some_and(|limit| limit < model.cap());
-        if begins_low || !model.request.ramp.is_zero() || !model.algorithm.is_aimd() {
+        let starts_low = model.request.initial_limit.is_some_and(|limit| limit < model.cap());
+        if starts_low || !model.request.ramp.is_zero() || !model.algorithm.is_aimd() {
             return Vec::new();
         }
         let mut free = model.cap();
@@ -168,7 +175,7 @@ fn shortest(law: &Latency) -> Duration {
     }
 }
 
-/// What the tasks hold of a resource of the scenario, in slot-nanoseconds.
+/// Returns how much of a scenario resource all tasks hold, in slot-nanoseconds.
 fn held(costs: &[Cost<'_>], name: &str) -> u128 {
     let of_one = |cost: &Cost<'_>| {
         let amount = cost.column.holds.get(name).copied().unwrap_or(0);
@@ -185,9 +192,9 @@ fn most_slots(capacity: &Capacity) -> u32 {
     }
 }
 
-/// When `work` slot-nanoseconds are done on the slots under `cap` that no holder keeps, at most `served` at
-/// once.
-fn beside(holders: &[(u64, u32)], work: u128, cap: u32, served: u32) -> u64 {
+/// Returns when `work` slot-nanoseconds are done on the slots of `cap` that are not held, with at most
+/// `served` in use at once. `holders` are the ends and the numbers of held slots.
+fn time_beside(holders: &[(u64, u32)], work: u128, cap: u32, served: u32) -> u64 {
     if work == 0 {
         return 0;
     }
@@ -212,8 +219,8 @@ fn longest_path(scenario: &Scenario, costs: &[Cost<'_>]) -> Result<u64, Scenario
     let plan = scenario.plan()?;
     let mut ends = alloc::vec![0_u64; scenario.columns.len()];
     for id in plan.order() {
-        let begins = plan.upstreams(*id).iter().map(|upstream| ends[upstream.index()]).max();
-        ends[id.index()] = begins.unwrap_or(0).saturating_add(costs[id.index()].whole);
+        let starts = plan.upstreams(*id).iter().map(|upstream| ends[upstream.index()]).max();
+        ends[id.index()] = starts.unwrap_or(0).saturating_add(costs[id.index()].whole);
     }
     Ok(if scenario.rows == 0 { 0 } else { ends.into_iter().max().unwrap_or(0) })
 }
@@ -241,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn with_room_for_all_the_longest_path_binds_and_else_the_work() {
+    fn the_longest_path_sets_the_bound_with_enough_workers_and_the_work_otherwise() {
         let diamond = columns(&[("a", &[], 3), ("b", &["a"], 5), ("c", &["a"], 7), ("d", &["b", "c"], 1)]);
         assert_eq!(bound(&diamond), (11, "the longest path".to_string()));
         let narrow = Scenario { submission_limit: 4, ..diamond.clone() };
@@ -254,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_counts_by_what_each_task_holds_of_it() {
+    fn a_resource_counts_the_amount_that_each_task_holds() {
         let mut scenario = columns(&[("a", &[], 3), ("b", &[], 3)]);
         scenario.resources.insert("gpu".to_string(), 4);
         scenario.columns[0].holds.insert("gpu".to_string(), 3);
@@ -262,14 +269,14 @@ mod tests {
     }
 
     #[test]
-    fn calls_go_beside_whoever_holds_slots_and_after_him() {
-        assert_eq!(beside(&[], 12, 4, 9), 3);
-        assert_eq!(beside(&[(50, 4)], 12, 4, 9), 53);
-        assert_eq!(beside(&[(50, 3)], 12, 4, 9), 12);
-        assert_eq!(beside(&[(50, 3), (20, 1)], 34, 4, 9), 51);
-        assert_eq!(beside(&[(50, 4)], 0, 4, 9), 0);
-        // The provider serves one at a time, and does not mind who else is let through to it.
-        assert_eq!(beside(&[(50, 3)], 12, 4, 1), 12);
-        assert_eq!(beside(&[], 12, 4, 1), 12);
+    fn calls_use_the_slots_that_holders_leave_and_all_slots_after_them() {
+        assert_eq!(time_beside(&[], 12, 4, 9), 3);
+        assert_eq!(time_beside(&[(50, 4)], 12, 4, 9), 53);
+        assert_eq!(time_beside(&[(50, 3)], 12, 4, 9), 12);
+        assert_eq!(time_beside(&[(50, 3), (20, 1)], 34, 4, 9), 51);
+        assert_eq!(time_beside(&[(50, 4)], 0, 4, 9), 0);
+        // The provider serves one call at a time. Held slots do not count against that.
+        assert_eq!(time_beside(&[(50, 3)], 12, 4, 1), 12);
+        assert_eq!(time_beside(&[], 12, 4, 1), 12);
     }
 }

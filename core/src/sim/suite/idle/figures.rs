@@ -1,4 +1,4 @@
-//! A run of a case, and what it came to.
+//! The run of a case, and its figures.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -11,101 +11,104 @@ use crate::observe::{ResourceFigures, RunFigures};
 use crate::sim::scenario::ScenarioError;
 use crate::sim::world::World;
 
-/// The seed of every run of the suite. No case leaves anything to chance.
+/// The seed of every run of the suite. No case depends on it.
 const SEED: u64 = 1;
-/// Steps between two calls of a watcher.
-const WATCHED_EVERY: u32 = 1 << 14;
+/// The number of steps between two calls of a watcher.
+const STEPS_PER_WATCH: u32 = 1 << 14;
 
-/// What the run of a case came to. Integers, and a function of the scenario alone.
+/// The figures of a case's run. All are integers and a function of the scenario alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaseFigures {
-    /// The case.
+    /// The name of the case.
     pub name: String,
-    /// From the start of the run to its end, in virtual time.
+    /// The virtual time from the start of the run to its end.
     pub wall_ns: u64,
-    /// The [lower bound](LowerBound) of that.
+    /// The [lower bound](LowerBound) of the wall time.
     pub bound_ns: u64,
-    /// What the bound is set by.
+    /// The constraint that sets the bound.
     pub bound_set_by: String,
-    /// What one row takes if it waits for nothing.
+    /// The time of one row that never waits.
     pub path_ns: u64,
-    /// Rows saved.
+    /// The number of rows saved.
     pub rows_out: u64,
-    /// Rows given up.
+    /// The number of rows dropped.
     pub rows_dropped: u64,
-    /// Tasks started, each try by itself.
+    /// The number of tasks started. Each attempt counts.
     pub dispatched: u64,
-    /// Every resource: those of the task stage first, then the models.
+    /// All resources: first the task resources, then the models.
     pub resources: Vec<ResourceUse>,
-    /// The resource that the case is about, by its place among them; `None`: it is not there.
+    /// The index in `resources` of the resource that the case measures. `None` if the run does not have it.
     pub about: Option<usize>,
-    /// From the queue to a lease: the median.
+    /// The median time of a task in the queue until it gets its leases.
     pub queue_age_p50_ns: u64,
-    /// The same: 95 of 100 are not older.
+    /// The 95th percentile of the time of a task in the queue until it gets its leases.
     pub queue_age_p95_ns: u64,
-    /// The same: the oldest.
+    /// The longest time of a task in the queue until it gets its leases.
     pub queue_age_max_ns: u64,
-    /// From the end of a task's last upstream to its own start: 95 of 100 are not longer.
+    /// The 95th percentile of the time from the end of a task's last upstream to its own start.
     pub gap_p95_ns: u64,
-    /// How long workers waited for a call while they held what their task demands, summed over them.
+    /// The time that workers waited for a call while they held task resources, summed over all workers.
     pub request_wait_while_leased_ns: u64,
-    /// From the start of the run to the first worker of a model column.
+    /// The time from the start of the run to the first worker of a model column.
     pub first_model_dispatch_ns: Option<u64>,
-    /// That column.
+    /// The column of that worker.
     pub first_model_column: Option<String>,
-    /// Tasks passed over because their call would only wait.
+    /// The number of times that a task was skipped because its call would only wait.
     pub advisory_skips: u64,
-    /// Workers that gave back what they held while they waited for a call.
+    /// The number of times that a worker returned its task resources while it waited for a call.
     pub yields: u64,
-    /// The most row groups that were in work at once.
+    /// The highest number of row groups in progress at once.
     pub max_row_groups: u32,
-    /// Workers that were started without a lease. Always 0.
+    /// The number of workers started without a lease. Always 0.
     pub hidden_waiters: u64,
-    /// Leases of both stages and waiters that were left at the end. Always 0.
+    /// The number of task leases, request leases and waiters left at the end. Always 0.
     pub left_over: u64,
-    /// A hash over every decision, in 16 hexadecimal digits.
+    /// A hash of every decision, as 16 hexadecimal digits.
     pub digest: String,
-    /// The first law that was broken, in words.
+    /// The first violated invariant, in words.
     pub violation: Option<String>,
-    /// Whether starved and frontier idle time make up all idle time, cause by cause, of every resource.
+    /// Whether the idle time of every resource is the sum of starved and frontier idle time, and the sum of
+    /// its causes.
     pub is_partitioned: bool,
 }
 
-/// What became of a resource's slots.
+/// How the slots of a resource were used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct ResourceUse {
-    /// Its name; of a model, with `calls of ` before it.
+    /// The name of the resource. For the calls of a model, `calls of ` and the model's name.
     pub name: String,
-    /// Slot-nanoseconds in use.
+    /// The slot-nanoseconds in use.
     pub busy_slot_ns: u64,
-    /// Slot-nanoseconds free while something queued wanted the resource.
+    /// The slot-nanoseconds free while a queued task or waiter needed the resource.
     pub starved_slot_ns: u64,
-    /// Slot-nanoseconds free while nothing did.
+    /// The slot-nanoseconds free while nothing queued needed the resource.
     pub frontier_slot_ns: u64,
-    /// Slot-nanoseconds in use above the limit.
+    /// The slot-nanoseconds in use above the limit.
     pub overhang_slot_ns: u64,
-    /// The most slots in use at once.
+    /// The highest number of slots in use at once.
     pub max_leased: u32,
-    /// The slots there are.
+    /// The number of slots.
     pub limit: u32,
 }
 
 impl ResourceUse {
-    /// `busy / (busy + starved + frontier)` in millionths, rounded down; 0 where there never was a slot.
+    /// Returns `busy / (busy + starved + frontier)` in parts per million, rounded down. Returns 0 if all
+    /// three are 0.
     #[must_use]
     pub fn utilisation_ppm(&self) -> u32 {
         self.ppm(self.busy_slot_ns)
     }
 
-    /// The part that was idle while something wanted the resource, in millionths, rounded down.
+    /// Returns the starved share of all slot time in parts per million, rounded down.
     #[must_use]
     pub fn starved_ppm(&self) -> u32 {
         self.ppm(self.starved_slot_ns)
     }
 
-    /// The part that was idle while nothing wanted the resource, in millionths, rounded down.
+    /// Returns the frontier share of all slot time in parts per million, rounded down.
     #[must_use]
     pub fn frontier_ppm(&self) -> u32 {
         self.ppm(self.frontier_slot_ns)
@@ -131,13 +134,13 @@ impl ResourceUse {
 }
 
 impl CaseFigures {
-    /// The resource that the case is about.
+    /// Returns the use of the resource that the case measures, or an empty value if the run does not have it.
     #[must_use]
     pub fn main(&self) -> ResourceUse {
-        self.about.and_then(|place| self.resources.get(place)).cloned().unwrap_or_default()
+        self.about.and_then(|index| self.resources.get(index)).cloned().unwrap_or_default()
     }
 
-    /// `wall / bound` in millionths, rounded down; 0 where the bound is 0.
+    /// Returns `wall / bound` in parts per million, rounded down, or 0 if the bound is 0.
     #[must_use]
     pub fn ratio_ppm(&self) -> u64 {
         let ratio = (u128::from(self.wall_ns) * 1_000_000).checked_div(u128::from(self.bound_ns));
@@ -145,19 +148,19 @@ impl CaseFigures {
     }
 }
 
-/// Runs a case to its end.
+/// Runs a case to its end and returns its figures.
 pub fn measure(case: &Case) -> Result<CaseFigures, ScenarioError> {
     measure_with(case, |_| {})
 }
 
-/// The same, calling `watcher` now and then.
+/// Runs a case like [`measure`], and calls `watcher` every 16384 steps.
 pub fn measure_with(case: &Case, mut watcher: impl FnMut(&World)) -> Result<CaseFigures, ScenarioError> {
     let bound = LowerBound::of(&case.scenario)?;
     let mut world = World::accounted(&case.scenario, SEED)?;
     let mut steps = 0_u32;
     while world.step() {
         steps = steps.wrapping_add(1);
-        if steps.is_multiple_of(WATCHED_EVERY) {
+        if steps.is_multiple_of(STEPS_PER_WATCH) {
             watcher(&world);
         }
     }
@@ -165,43 +168,43 @@ pub fn measure_with(case: &Case, mut watcher: impl FnMut(&World)) -> Result<Case
 }
 
 fn figures(case: &Case, world: &World, bound: LowerBound) -> CaseFigures {
-    let told = world.figures().unwrap_or_default();
+    let run = world.figures().unwrap_or_default();
     let report = world.finished();
-    let tasks = told.tasks.iter().map(|resource| ResourceUse::of(resource, resource.name.clone()));
-    // Each model has one request resource, and they were registered in the order of the models.
-    let calls = told.requests.iter().zip(&case.scenario.models);
+    let tasks = run.tasks.iter().map(|resource| ResourceUse::of(resource, resource.name.clone()));
+    // Each model has one request resource. They are registered in the order of the models.
+    let calls = run.requests.iter().zip(&case.scenario.models);
     let calls = calls.map(|(resource, model)| ResourceUse::of(resource, calls_of(&model.name)));
     let resources: Vec<ResourceUse> = tasks.chain(calls).collect();
     let is_about = |resource: &ResourceUse| resource.name == case.about || resource.name == calls_of(&case.about);
     CaseFigures {
         name: case.name().to_string(),
-        wall_ns: told.span_ns,
+        wall_ns: run.span_ns,
         bound_ns: bound.at_least.as_nanos(),
         bound_set_by: bound.set_by,
         path_ns: bound.path.as_nanos(),
         rows_out: report.map_or(0, |report| report.rows_out),
         rows_dropped: report.map_or(0, |report| report.dropped.iter().map(|dropped| dropped.rows).sum()),
-        dispatched: told.dispatched,
+        dispatched: run.dispatched,
         about: resources.iter().position(is_about),
         resources,
-        queue_age_p50_ns: told.queue_age.p50_ns,
-        queue_age_p95_ns: told.queue_age.p95_ns,
-        queue_age_max_ns: told.queue_age.max_ns,
-        gap_p95_ns: told.downstream_ready_gap.p95_ns,
-        request_wait_while_leased_ns: narrow(told.request_wait_while_leased_ns),
-        first_model_dispatch_ns: told.first_model_dispatch_ns,
-        first_model_column: told
+        queue_age_p50_ns: run.queue_age.p50_ns,
+        queue_age_p95_ns: run.queue_age.p95_ns,
+        queue_age_max_ns: run.queue_age.max_ns,
+        gap_p95_ns: run.downstream_ready_gap.p95_ns,
+        request_wait_while_leased_ns: narrow(run.request_wait_while_leased_ns),
+        first_model_dispatch_ns: run.first_model_dispatch_ns,
+        first_model_column: run
             .first_model_column
             .and_then(|column| case.scenario.columns.get(column.index()))
             .map(|column| column.name.clone()),
-        advisory_skips: told.advisory_skips,
-        yields: told.yields,
-        max_row_groups: told.maxima.row_groups,
-        hidden_waiters: told.hidden_waiters,
+        advisory_skips: run.advisory_skips,
+        yields: run.yields,
+        max_row_groups: run.maxima.row_groups,
+        hidden_waiters: run.hidden_waiters,
         left_over: world.outstanding().iter().map(|count| *count as u64).sum(),
         digest: alloc::format!("{:016x}", world.digest()),
         violation: world.violation().map(ToString::to_string),
-        is_partitioned: is_partitioned(&told),
+        is_partitioned: is_partitioned(&run),
     }
 }
 
@@ -209,7 +212,8 @@ fn calls_of(model: &str) -> String {
     alloc::format!("calls of {model}")
 }
 
-/// Whether each resource's idle time is starved and frontier idle time, and the sum over its causes.
+/// Returns whether the idle time of each resource is the sum of starved and frontier idle time, and the sum
+/// over its causes.
 pub(crate) fn is_partitioned(figures: &RunFigures) -> bool {
     let is_whole = |resource: &ResourceFigures| {
         let by_cause: u128 = resource.why_idle.iter().map(|share| share.slot_ns).sum();

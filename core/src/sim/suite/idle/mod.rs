@@ -1,30 +1,32 @@
-//! The idle suite: is capacity ever idle without need?
+//! The idle suite: is capacity ever idle although it could be used?
 //!
-//! Each [`Case`] is a scenario, the resource to look at, and the [targets](Target) that its run has to meet.
-//! [`cases`] are all of them; [`measure`] runs one in virtual time, beside a checker of every law and an
-//! [account](crate::observe::RunAccount) of all idle time, and answers its [figures](CaseFigures), which are
-//! integers and a function of the scenario alone; [`judge`] holds the figures of a set of cases against their
-//! targets.
+//! Each [`Case`] is a scenario, the resource whose use is measured, and the [targets](Target) that its run
+//! must meet.
 //!
-//! Beside each wall time stands a [lower bound](LowerBound) that no scheduler could beat.
+//! - [`cases`] returns all cases.
+//! - [`measure`] runs a case in virtual time, with a [checker](crate::sim::check) of all invariants and an
+//!   [account](crate::observe::RunAccount) of all idle time. It returns the [figures](CaseFigures), which are
+//!   integers and a function of the scenario alone.
+//! - [`judge`] compares the figures of a set of cases with their targets.
+//!
+//! The figures include a [lower bound](LowerBound) of the wall time that no scheduler can beat.
 //!
 //! ```
 //! use tidegate_core::sim::suite::idle;
 //!
-//! let adaptive: Vec<_> = idle::cases().into_iter().filter(|case| case.sweep == "adaptive-row-groups").collect();
+//! let is_adaptive = |case: &idle::Case| case.sweep == "adaptive-row-groups";
+//! let adaptive: Vec<_> = idle::cases().into_iter().filter(is_adaptive).collect();
 //! let figures: Vec<_> = adaptive.iter().map(|case| idle::measure(case)).collect::<Result<_, _>>()?;
 //! assert!(idle::judge(&adaptive, &figures).iter().all(|check| check.holds));
 //! # Ok::<(), tidegate_core::sim::scenario::ScenarioError>(())
 //! ```
 //!
-//! | file | what it holds |
+//! | item | what it is |
 //! | --- | --- |
-//! | `sweeps` | one shape of pipeline, varied in one respect at a time |
-//! | `pressure` | a provider that somebody else holds |
-//! | `more` | late peers, cooldowns, dynamic calls, fan-in and fan-out, bottlenecks, and very many groups |
-//! | `bound` | the least time that a scenario can take |
-//! | `figures` | a run, and what it came to |
-//! | `verdict` | what must hold |
+//! | [`Case`], [`Target`] | a scenario, and what its run must meet |
+//! | [`CaseFigures`], [`ResourceUse`] | the result of a run |
+//! | [`LowerBound`] | the least time that a scenario can take |
+//! | [`TargetCheck`] | a requirement, and whether a run meets it |
 
 mod bound;
 mod figures;
@@ -45,18 +47,18 @@ pub use bound::LowerBound;
 pub use figures::{CaseFigures, ResourceUse, measure, measure_with};
 pub use target_check::{TargetCheck, judge};
 
-/// A scenario of the suite, and what has to come of it.
+/// A scenario of the suite, and the requirements on its run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// The sweep it belongs to.
+    /// The sweep that the case belongs to.
     pub sweep: &'static str,
-    /// Its scenario. The name is `sweep/case`.
+    /// The scenario. Its name is `sweep/case`.
     pub scenario: Scenario,
-    /// The resource whose use is looked at: a task resource, or a model by its name.
+    /// The resource whose use is measured: a task resource, or the name of a model for its calls.
     pub about: String,
-    /// What has to come of it, besides what every case must keep.
+    /// The targets of this case. [`judge`] also checks requirements that are common to all cases.
     pub targets: Vec<Target>,
-    /// Whether it belongs to the quick set.
+    /// Whether the case belongs to the quick set.
     pub is_quick: bool,
 }
 
@@ -73,69 +75,71 @@ impl Case {
         Self { about: resource.to_string(), ..self }
     }
 
-    /// What its figures show, in a sentence or two.
-    fn showing(mut self, what: &str) -> Self {
-        self.scenario.description = what.to_string();
+    fn described(mut self, description: &str) -> Self {
+        self.scenario.description = description.to_string();
         self
     }
 
-    /// Its name: `sweep/case`.
+    /// Returns the name of the case: `sweep/case`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.scenario.name
     }
 }
 
-/// What has to come of a case. Shares are in millionths.
+/// A requirement on the run of a case. Shares are in parts per million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Target {
-    /// The resource is used at least so much.
+    /// The utilisation of the resource is at least `at_least_ppm`.
     Utilisation {
-        /// The least utilisation.
+        /// The lowest utilisation.
         at_least_ppm: u32,
     },
-    /// The resource is used as much as in another case.
+    /// The utilisation of the resource is at least that of another case, less a tolerance.
     AsBusyAs {
         /// The other case.
         case: &'static str,
-        /// How far below it may be.
+        /// The tolerance.
         within_ppm: u32,
     },
-    /// The run is over before that of another case.
+    /// The wall time is shorter than that of another case.
     FasterThan {
         /// The other case.
         case: &'static str,
     },
-    /// The run is over no later than that of another case.
+    /// The wall time is at most that of another case.
     NoSlowerThan {
         /// The other case.
         case: &'static str,
     },
     /// The wall time is close to the lower bound.
     NearBound {
-        /// How far above it, relative to it.
+        /// How far it may exceed the lower bound, relative to the bound.
         within_ppm: u32,
     },
-    /// The wall time is at most the lower bound and what one row takes: where one resource binds, every
-    /// schedule that never leaves a slot idle while a task could use it keeps that (Graham, 1969), and only
-    /// one that knows how long tasks take could do better.
+    /// The wall time is at most the lower bound plus the time of one row.
+    ///
+    /// If one resource is the bottleneck, every schedule that never leaves a slot idle while a task could use
+    /// it meets this (Graham, 1969). Only a schedule that knows the durations of tasks in advance can do
+    /// better.
     Greedy,
-    /// Tasks whose upstreams are complete start sooner than in another case: 95 of 100 of them.
+    /// The 95th percentile of the time from the end of a task's last upstream to its own start is shorter
+    /// than in another case.
     ShorterGap {
         /// The other case.
         case: &'static str,
     },
 }
 
-/// All cases, in the order in which to show them.
+/// Returns all cases, in display order.
 #[must_use]
 pub fn cases() -> Vec<Case> {
     sweeps::cases().into_iter().chain(pressure::cases()).chain(more::cases()).collect()
 }
 
-/// The cases of the quick set, in the same order: every case that another one's target refers to is among
-/// them.
+/// Returns the cases of the quick set, in display order. Every case that a target of the set refers to is in
+/// the set.
 #[must_use]
 pub fn quick_cases() -> Vec<Case> {
     cases().into_iter().filter(|case| case.is_quick).collect()

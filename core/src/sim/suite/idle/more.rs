@@ -1,4 +1,4 @@
-//! Further cases: what a table of one shape does not show.
+//! Further cases: pipelines of other shapes than in the sweeps.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -34,7 +34,7 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
-/// A cell column of local work that holds one of the task resource `model`.
+/// Creates a cell column of local work that holds one unit of the task resource `model`.
 fn working(name: &str, after: &[&str], local: Duration) -> ScenarioColumn {
     ScenarioColumn {
         after: names(after),
@@ -65,10 +65,10 @@ fn sized(columns: Vec<ScenarioColumn>, model_limit: u32) -> Scenario {
     }
 }
 
-/// 512 hot tasks of 0.5 s that fill the model at once, and 256 peers of 50 ms that come 50 ms later.
+/// 512 hot tasks of 0.5 s fill the model at once, and 256 peer tasks of 50 ms are ready 50 ms later.
 ///
-/// A peer needs the one task of `late`, which takes no place of the model's. Two columns of 256 rows make the
-/// 512 hot tasks of one fairness group.
+/// Each peer task needs the single task of `late`, which holds no slot of the model. The 512 hot tasks are
+/// two columns of 256 rows in one fairness group.
 fn late_peer() -> [Case; 2] {
     let hot = |name: &str| ScenarioColumn {
         group: Some("hot".to_string()),
@@ -82,7 +82,7 @@ fn late_peer() -> [Case; 2] {
         Scenario { row_group_size: 256, row_groups: 1, ..sized([hot("hot_a"), hot("hot_b"), late, peer].into(), 8) };
     let case = |name: &str, policy, targets: &[Target]| {
         let scenario = Scenario { policy, ..base.clone() };
-        let title = "Peers come when a heavy root has all slots";
+        let title = "Peers become ready while a heavy root column has all slots";
         Case { targets: targets.into(), is_quick: true, ..Case::new("late-peer", name, title, scenario).about(MODEL) }
     };
     let sooner = Target::ShorterGap { case: "late-peer/strict" };
@@ -92,8 +92,8 @@ fn late_peer() -> [Case; 2] {
     ]
 }
 
-/// Provider `a` refuses all for two seconds and says so; `b` is open, and has work for longer than `a` needs
-/// to catch up.
+/// Provider `a` refuses all calls for two seconds, with a matching Retry-After. Provider `b` is free, and has
+/// more work than `a` needs time to catch up.
 fn cooldown() -> [Case; 2] {
     let blocked = ProviderSpec {
         capacity: Capacity::Steps { slots: 0, steps: [Step { at: millis(2_000), slots: 4 }].into() },
@@ -106,14 +106,14 @@ fn cooldown() -> [Case; 2] {
     let base = Scenario { resources: BTreeMap::new(), models, ..sized(columns.into(), 4) };
     let case = |name: &str, on: bool, targets: &[Target]| {
         let scenario = Scenario { advisory: on, yields: on, ..base.clone() };
-        let title = "One provider cools down for 2 s, the other is open";
+        let title = "One provider cools down for 2 s, the other is free";
         Case { targets: targets.into(), is_quick: true, ..Case::new("cooldown", name, title, scenario).about("b") }
     };
     let targets = [Target::Utilisation { at_least_ppm: 980_000 }, Target::FasterThan { case: "cooldown/control" }];
     [case("control", false, &[]), case("both", true, &targets)]
 }
 
-/// Tasks that make no call, one, and five.
+/// Columns whose tasks make no call, one call, and five calls.
 fn dynamic_calls() -> Case {
     let column = |name: &str, calls| ScenarioColumn { calls, ..calling(name, &["seed"], "api") };
     let columns = [seed(), column("none", 0), column("one", 1), column("five", 5)];
@@ -125,11 +125,11 @@ fn dynamic_calls() -> Case {
     let targets = [Target::Greedy].into();
     Case {
         targets,
-        ..Case::new("dynamic-calls", "none-one-five", "Tasks of no call, one, and five", scenario).about("api")
+        ..Case::new("dynamic-calls", "none-one-five", "Tasks with no call, one, and five", scenario).about("api")
     }
 }
 
-/// Eight columns into one, and one into eight.
+/// Eight columns feed one, and one column feeds eight.
 fn fans() -> [Case; 2] {
     let many: Vec<String> = (0..8).map(|i| format!("wide_{i}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -144,7 +144,7 @@ fn fans() -> [Case; 2] {
     [case("in", "Eight columns into one", fan_in.collect()), case("out", "One column into eight", fan_out.collect())]
 }
 
-/// A column that one at a time can make, between two that eight can.
+/// A column whose tasks run one at a time, between two columns whose tasks run eight at a time.
 fn bottleneck() -> Case {
     let neck =
         ScenarioColumn { holds: BTreeMap::from([("neck".to_string(), 1)]), ..working("neck", &["before"], millis(2)) };
@@ -156,7 +156,7 @@ fn bottleneck() -> Case {
     Case { targets, ..Case::new("bottleneck", "neck", title, scenario).about("neck") }
 }
 
-/// A slow model writes, a fast one judges.
+/// A slow model writes, and a fast one judges.
 fn generate_then_judge() -> Case {
     let columns = [seed(), calling("draft", &["seed"], "writer"), calling("score", &["draft"], "judge")];
     let models = [model("writer", 8, millis(40)), model("judge", 2, millis(8))];
@@ -166,8 +166,8 @@ fn generate_then_judge() -> Case {
     Case { targets, ..Case::new("generate-judge", "two-models", title, scenario).about("writer") }
 }
 
-/// A million row groups; and as many fairness groups as a pipeline may have, which is one for each column.
-/// The queue and the dispatcher alone are measured with 10^4 in the benches.
+/// A million row groups, and the highest number of fairness groups in a pipeline, which is one per column.
+/// The benches measure the queue and the dispatcher alone with 10^4 groups.
 fn very_many() -> [Case; 2] {
     let one = working("only", &[], millis(1));
     let row_groups = Scenario { rows: 1_000_000, row_group_size: 1, row_groups: 16, ..sized([one].into(), 8) };
@@ -181,9 +181,9 @@ fn very_many() -> [Case; 2] {
     };
     [
         case("row-groups", "A million row groups of one row", row_groups)
-            .showing("A row group costs nothing before it is admitted: memory is that of the few in work."),
-        case("fairness-groups", "4096 fairness groups, as many as a pipeline may have", groups).showing(
-            "A column is in one fairness group, and a plan has 4096 columns at most. Each has another weight.",
+            .described("A row group costs nothing before it is admitted: only those in progress use memory."),
+        case("fairness-groups", "4096 fairness groups, as many as a pipeline may have", groups).described(
+            "A column is in one fairness group, and a plan has at most 4096 columns. Their weights range from 1 to 7.",
         ),
     ]
 }

@@ -1,26 +1,27 @@
-//! The pressure cases: one provider is held by somebody outside for a while, and one is open.
+//! The pressure cases: another client holds one provider for some time, and a second provider is free.
 //!
 //! ```text
-//! seed --+--> a_pressured   calls `held`, whose only slot somebody has for the first 50 ms
+//! seed --+--> a_pressured   calls `held`, whose only slot is held from outside for the first 50 ms
 //!        '--> z_open        calls `open`
 //! ```
 //!
-//! Calls take 1 ms, each provider bears one, and the task resource of each model is as large as the capacity,
-//! so that workers who only wait for `held` can take every worker slot from those who could call `open`.
+//! Calls take 1 ms, and each provider serves one at a time. The task resource of each model is as large as
+//! the number of workers. Workers that only wait for `held` can therefore occupy every worker slot that could
+//! be used to call `open`.
 //!
-//! With one worker slot, 32 rows and the two columns in turn:
+//! With one worker slot, 32 rows and both columns:
 //!
-//! | case | wall time | the slot is |
+//! | case | wall time | the worker slot |
 //! | --- | --- | --- |
-//! | control | 50 + 64 ms | with the first `a_pressured` until `held` is free; then with one call after another |
-//! | advisory | 50 + 32 ms | with `z_open` for 32 ms, since its calls go out at once; 18 ms later `held` is free |
-//! | yield | 50 + 62 ms | given back by two workers in turn, each of which lets one `z_open` by; the third keeps it |
-//! | both | 50 + 32 ms | as with the advisory, which leaves nothing to gain by yielding here |
+//! | control | 50 + 64 ms | waits with `a_pressured` until `held` is free, then runs all calls in turn |
+//! | advisory | 50 + 32 ms | runs `z_open` for 32 ms without waiting. `held` is free 18 ms later |
+//! | yield | 50 + 62 ms | is returned by two workers, which lets two `z_open` run. The third keeps it |
+//! | both | 50 + 32 ms | is used as with the advisory alone. Yielding gains nothing more here |
 //!
-//! Yielding alone gains so little because no more workers may hold nothing than
-//! [`YIELD_FACTOR`](crate::yielding::YIELD_FACTOR) for each call that `held` bears, two in all: a worker that
-//! was started has its task's data, and the queue in front of a provider is to stand in the scheduler. Which
-//! tasks are started in the first place is the advisory's business.
+//! Yielding alone gains so little because the number of workers without task resources is limited to
+//! [`YIELD_FACTOR`](crate::yielding::YIELD_FACTOR) per call that `held` can serve, which is two in all. A
+//! started worker keeps the data of its task in memory, so the queue for a provider should be in the
+//! scheduler. The advisory decides which tasks are started in the first place.
 
 use alloc::string::ToString;
 
@@ -36,7 +37,7 @@ use crate::time::Duration;
 const HELD: &str = "held";
 const OPEN: &str = "open";
 
-/// A model that bears so many calls, each of which takes so long.
+/// Creates a model that serves `slots` calls at once, each of which takes `latency`.
 pub(super) fn model(name: &str, slots: u32, latency: Duration) -> Model {
     Model {
         name: name.to_string(),
@@ -77,15 +78,15 @@ fn scenario(rows: u64, buffer: u32, row_groups: u32, capacity: u32) -> Scenario 
 
 pub(super) fn cases() -> [Case; 6] {
     let near = Target::NearBound { within_ppm: 10_000 };
-    let lone = |name, advisory, yields, targets: &[Target], what| {
+    let lone = |name, advisory, yields, targets: &[Target], description| {
         let scenario = Scenario { advisory, yields, ..scenario(32, 64, 1, 1) };
-        let case = Case::new("request-pressure", name, "One provider is held by somebody else for 50 ms", scenario);
-        Case { targets: targets.into(), is_quick: true, ..case.about(HELD).showing(what) }
+        let case = Case::new("request-pressure", name, "Another client holds one provider for 50 ms", scenario);
+        Case { targets: targets.into(), is_quick: true, ..case.about(HELD).described(description) }
     };
     let combined = |name, on: bool| {
         let adaptive = Some(AdaptiveRowGroups::default());
         let scenario = Scenario { advisory: on, yields: on, adaptive, ..scenario(512, 1, 8, 4) };
-        let title = "The same, with many small row groups";
+        let title = "Another client holds one provider for 50 ms, with many small row groups";
         let case = Case::new("adaptive-request-pressure", name, title, scenario).about(HELD);
         let targets = [Target::NoSlowerThan { case: "adaptive-request-pressure/control" }, near];
         Case { targets: targets.into_iter().filter(|_| on).collect(), is_quick: true, ..case }
@@ -93,16 +94,16 @@ pub(super) fn cases() -> [Case; 6] {
     let faster = Target::FasterThan { case: "request-pressure/control" };
     [
         lone("control", false, false, &[], "The only worker slot is kept by a task that waits for the held provider."),
-        lone("advisory", true, false, &[faster, near], "Tasks that would only wait are passed over: nothing is lost."),
+        lone("advisory", true, false, &[faster, near], "Tasks that would only wait are skipped: no time is lost."),
         lone(
             "yield",
             false,
             true,
             &[faster],
-            "Two workers per call that the held provider bears may wait without the slot. The third keeps it, so that only \
-             two calls of the open provider get by: yielding is no substitute for the advisory.",
+            "Two workers per call that the held provider can serve may wait without the slot. The third keeps it, so only \
+             two calls of the open provider get through: yielding is no substitute for the advisory.",
         ),
-        lone("both", true, true, &[faster, near], "As with the advisory alone: it leaves nothing to gain by yielding."),
+        lone("both", true, true, &[faster, near], "The same as with the advisory alone: yielding gains nothing more."),
         combined("control", false),
         combined("combined", true),
     ]

@@ -1,11 +1,11 @@
-//! The sweeps: one table of shapes, each varied in one respect.
+//! The sweeps: one pipeline, of which each sweep varies one property.
 //!
 //! ```text
 //! seed (from scratch, no time) --> heavy_i (3 ms) --> fast_i (0.3 ms)      i in 0..fanout, cell by cell
 //! ```
 //!
-//! Heavy and fast work is local time that holds one of the model's task resource, `model`: half of the
-//! workers at most.
+//! Heavy and fast tasks are local work. Each holds one unit of the task resource `model`, whose limit is half
+//! of the workers.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -21,16 +21,19 @@ use crate::time::Duration;
 /// The task resource of the model in the sweeps.
 pub(super) const MODEL: &str = "model";
 
-/// One shape of the table.
+/// A variation of the pipeline.
 #[derive(Clone, Debug)]
 struct Shape {
     rows: u64,
+    /// The number of rows in a row group.
     buffer: u32,
     row_groups: u32,
+    /// The number of workers.
     capacity: u32,
+    /// The number of pairs of columns.
     fanout: u32,
     heavy: Duration,
-    /// Of the model's fairness group; `None`: the model's limit.
+    /// The weight of the model's fairness group. `None` is the model's limit.
     weight: Option<u32>,
     adaptive: bool,
 }
@@ -51,8 +54,9 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// Buffers of one row and one pair of columns: only row groups make work for the model.
-    fn lone() -> Self {
+    /// Row groups of one row, and one pair of columns. The work for the model then depends only on the number
+    /// of row groups in progress.
+    fn one_row_one_pair() -> Self {
         Self { buffer: 1, fanout: 1, ..Self::default() }
     }
 
@@ -88,7 +92,7 @@ impl Shape {
     }
 }
 
-/// Every case of the sweeps, in the order in which to show them.
+/// Returns the cases of the sweeps, in display order.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut sweep = |sweep: &'static str, quick: bool, title: &str, shapes: Vec<(String, Shape, Vec<Target>)>| {
@@ -118,7 +122,7 @@ fn row_scale() -> Shapes {
 }
 
 fn row_group_concurrency() -> Shapes {
-    named("row-groups", &[1, 2, 4, 8], |row_groups| Shape { row_groups: *row_groups, ..Shape::lone() })
+    named("row-groups", &[1, 2, 4, 8], |row_groups| Shape { row_groups: *row_groups, ..Shape::one_row_one_pair() })
 }
 
 fn buffer_size() -> Shapes {
@@ -128,11 +132,11 @@ fn buffer_size() -> Shapes {
 }
 
 fn llm_capacity() -> Shapes {
-    named("capacity", &[4, 8, 16], |capacity| Shape { capacity: *capacity, ..Shape::lone() })
+    named("capacity", &[4, 8, 16], |capacity| Shape { capacity: *capacity, ..Shape::one_row_one_pair() })
 }
 
 fn custom_model_weight() -> Shapes {
-    // The second is the model's capacity.
+    // 4 is the model's limit.
     named("weight", &[1, 4], |weight| Shape { weight: Some(*weight), ..Shape::default() })
 }
 
@@ -145,7 +149,7 @@ fn stress_shape() -> Shapes {
 }
 
 fn adaptive_row_groups() -> Shapes {
-    let base = Shape { rows: 1_024, heavy: Duration::from_millis(6), capacity: 16, ..Shape::lone() };
+    let base = Shape { rows: 1_024, heavy: Duration::from_millis(6), capacity: 16, ..Shape::one_row_one_pair() };
     let fixed = |row_groups| Shape { row_groups, ..base.clone() };
     let adaptive = Shape { row_groups: 8, adaptive: true, ..base.clone() };
     let targets = [

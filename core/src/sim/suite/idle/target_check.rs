@@ -1,4 +1,4 @@
-//! What must hold: of every case, and by its targets.
+//! The checks of a case: the requirements common to all cases, and its targets.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -10,22 +10,23 @@ use super::figures::CaseFigures;
 use super::{Case, Target};
 use crate::time::Duration;
 
-/// Something that must hold of a case, and whether it does.
+/// The check of one requirement on a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TargetCheck {
-    /// The case.
+    /// The name of the case.
     pub case: String,
-    /// What must hold, in words.
+    /// The requirement, in words.
     pub what: String,
-    /// What was found instead, or beside it.
+    /// The measured value, in words.
     pub found: String,
-    /// Whether it holds.
+    /// Whether the requirement is met.
     pub holds: bool,
 }
 
-/// Holds the figures of a set of cases against what must hold of them, in the order of the cases. `figures`
-/// are those of `cases`, each in its place; a case that another one's target refers to has to be among them,
-/// or the check fails.
+/// Checks the figures of a set of cases against the requirements, in the order of the cases.
+///
+/// `figures` are those of `cases`, in the same order. The check of a target that refers to a case outside the
+/// set fails.
 #[must_use]
 pub fn judge(cases: &[Case], figures: &[CaseFigures]) -> Vec<TargetCheck> {
     let mut checks = Vec::new();
@@ -33,7 +34,7 @@ pub fn judge(cases: &[Case], figures: &[CaseFigures]) -> Vec<TargetCheck> {
         let mut check = |what: String, found: String, holds: bool| {
             checks.push(TargetCheck { case: own.name.clone(), what, found, holds });
         };
-        for (what, found, holds) in laws(case, own) {
+        for (what, found, holds) in common_checks(case, own) {
             check(what.to_string(), found, holds);
         }
         for target in &case.targets {
@@ -44,28 +45,28 @@ pub fn judge(cases: &[Case], figures: &[CaseFigures]) -> Vec<TargetCheck> {
     checks
 }
 
-/// What must hold of every case.
-fn laws(case: &Case, own: &CaseFigures) -> [(&'static str, String, bool); 7] {
+/// Checks the requirements common to all cases.
+fn common_checks(case: &Case, own: &CaseFigures) -> [(&'static str, String, bool); 7] {
     let none = || "none".to_string();
     let above =
         own.resources.iter().find(|resource| resource.overhang_slot_ns > 0 || resource.max_leased > resource.limit);
     [
-        ("the resource that it is about is there", case.about.clone(), own.about.is_some()),
-        ("no law is broken", own.violation.clone().unwrap_or_else(none), own.violation.is_none()),
+        ("the measured resource exists", case.about.clone(), own.about.is_some()),
+        ("no invariant is violated", own.violation.clone().unwrap_or_else(none), own.violation.is_none()),
         (
             "all rows are made",
             format!("{} out, {} dropped", own.rows_out, own.rows_dropped),
             own.rows_out == case.scenario.rows && own.rows_dropped == 0,
         ),
-        ("starved and frontier idle time are all idle time", own.is_partitioned.to_string(), own.is_partitioned),
-        ("no limit is passed", above.map_or_else(none, |resource| resource.name.clone()), above.is_none()),
+        ("all idle time is starved or frontier idle time", own.is_partitioned.to_string(), own.is_partitioned),
+        ("no limit is exceeded", above.map_or_else(none, |resource| resource.name.clone()), above.is_none()),
         (
-            "nothing is left over, and nobody waited hidden",
-            format!("{} leases and waiters, {} hidden", own.left_over, own.hidden_waiters),
+            "no lease or waiter is left over, and no worker waited without a lease",
+            format!("{} leases and waiters, {} hidden waiters", own.left_over, own.hidden_waiters),
             own.left_over == 0 && own.hidden_waiters == 0,
         ),
         (
-            "the lower bound is one",
+            "the wall time is not below the lower bound",
             format!("{} against {}", nanos(own.wall_ns), nanos(own.bound_ns)),
             own.wall_ns >= own.bound_ns,
         ),
@@ -108,7 +109,7 @@ fn against(target: Target, own: &CaseFigures, all: &[CaseFigures]) -> (String, S
         Target::Greedy => {
             let most = own.bound_ns.saturating_add(own.path_ns);
             let found = format!("{} against {}", nanos(own.wall_ns), nanos(most));
-            ("its wall time is at most the lower bound and one longest path".to_string(), found, own.wall_ns <= most)
+            ("its wall time is at most the lower bound plus one longest path".to_string(), found, own.wall_ns <= most)
         }
         Target::ShorterGap { case } => {
             let theirs = other(case).map(|other| other.gap_p95_ns);

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn every_case_has_a_name_of_its_own_and_targets_that_refer_to_cases_of_its_set() {
+fn case_names_are_unique_and_targets_refer_to_cases_of_the_same_set() {
     for cases in [cases(), quick_cases()] {
         let names: alloc::collections::BTreeSet<&str> = cases.iter().map(Case::name).collect();
         assert_eq!(names.len(), cases.len());
