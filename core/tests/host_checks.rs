@@ -1,4 +1,4 @@
-//! The checks of hosts: they pass for a host that keeps the rules, and name the rule that another breaks.
+//! Tests of the host checks: they pass for a correct host, and report the rule that a faulty host violates.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -13,7 +13,7 @@ use tidegate_core::runtime::{
 use tidegate_core::sim::executor::{Executor, SimHost, Sleep};
 use tidegate_core::time::{Clock, Duration, Instant};
 
-/// What a host does wrong.
+/// The fault of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     ClockGoesBack,
@@ -39,9 +39,9 @@ struct FaultyHost {
     inner: SimHost,
     fault: Fault,
     reads: Rc<Cell<u64>>,
-    /// Counts up when all sleeps are cancelled.
+    /// The number of times that all sleeps were cancelled.
     cancelled: Rc<Cell<usize>>,
-    /// What one task runs, one after another.
+    /// The futures that one task runs, one after another.
     queue: Rc<RefCell<Vec<Job>>>,
 }
 
@@ -63,9 +63,9 @@ impl Clock for FaultyHost {
     fn now(&self) -> Instant {
         let reads = self.reads.get() + 1;
         self.reads.set(reads);
-        let is_back = self.is(Fault::ClockGoesBack) && reads.is_multiple_of(3);
+        let goes_back = self.is(Fault::ClockGoesBack) && reads.is_multiple_of(3);
         let base = self.inner.now() + Duration::from_nanos(if self.is(Fault::ClockGoesBack) { 5 } else { 0 });
-        Instant::from_nanos(base.as_nanos() - u64::from(is_back))
+        Instant::from_nanos(base.as_nanos() - u64::from(goes_back))
     }
 }
 
@@ -152,35 +152,35 @@ fn with_host(fault: Fault, check: impl AsyncFn(FaultyHost, Sleep) -> Result<(), 
     let inner = executor.host();
     let limit = inner.sleep_until(Instant::ZERO + Duration::from_secs(3_600));
     let host = FaultyHost { inner, fault, reads: Rc::default(), cancelled: Rc::default(), queue: Rc::default() };
-    let checked = executor.block_on(check(host, limit)).expect("the limit ends what hangs");
+    let checked = executor.block_on(check(host, limit)).expect("the time limit ends the check");
     checked.expect_err("the fault is found")
 }
 
-/// What is said of the clock, the timer and the lock of a host with this fault.
-fn found(fault: Fault) -> HostError {
+/// Returns the error that the check of clock, timer and lock finds in a host with this fault.
+fn check_faulty(fault: Fault) -> HostError {
     with_host(fault, async |host, limit| check_host_within(host, limit).await)
 }
 
-/// What is said of the spawner of a host with this fault.
-fn found_in_spawn(fault: Fault) -> HostError {
+/// Returns the error that the check of the spawner finds in a host with this fault.
+fn check_faulty_spawn(fault: Fault) -> HostError {
     with_host(fault, async |host, limit| check_spawn_within(host, limit).await)
 }
 
 #[test]
-fn a_host_that_keeps_the_rules_passes() {
+fn a_correct_host_passes() {
     let executor = Executor::new();
     assert_eq!(executor.block_on(check_host(executor.host())), Ok(Ok(())));
     assert_eq!(executor.block_on(check_spawn(executor.host())), Ok(Ok(())));
 }
 
 #[test]
-fn a_clock_that_goes_back_is_found() {
-    assert_eq!(found(Fault::ClockGoesBack).rule, HostRule::ClockNeverGoesBack);
+fn a_clock_that_goes_backwards_is_found() {
+    assert_eq!(check_faulty(Fault::ClockGoesBack).rule, HostRule::ClockNeverGoesBack);
 }
 
 #[test]
 fn a_timer_that_fires_early_is_found() {
-    let error = found(Fault::RoundsDown);
+    let error = check_faulty(Fault::RoundsDown);
     assert_eq!(error.rule, HostRule::SleepNeverEndsEarly);
     let text =
         "a sleep of 1ns: it ended at 0ns, expected no end before 1ns (the rule: a sleep never ends before its instant)";
@@ -188,65 +188,65 @@ fn a_timer_that_fires_early_is_found() {
 }
 
 #[test]
-fn a_timer_that_wraps_is_found() {
-    let error = found(Fault::CountsMillisIn32Bits);
+fn a_timer_that_overflows_is_found() {
+    let error = check_faulty(Fault::CountsMillisIn32Bits);
     assert_eq!(error.rule, HostRule::FarSleepStaysPending, "{error}");
 }
 
 #[test]
 fn a_timer_that_panics_on_a_far_instant_is_found_with_its_message() {
-    let error = found(Fault::PanicsWhenFar);
+    let error = check_faulty(Fault::PanicsWhenFar);
     assert_eq!((error.rule, error.found.as_str()), (HostRule::HostNeverPanics, "it panicked: overflow in the timer"));
     assert_eq!(error.place, "a sleep until 9223372036854775807ns");
 }
 
 #[test]
-fn a_timer_that_never_fires_is_found_when_the_limit_is_over() {
-    assert_eq!(found(Fault::NeverFires).rule, HostRule::PastSleepEndsAtOnce);
+fn a_timer_that_never_fires_is_found_at_the_time_limit() {
+    assert_eq!(check_faulty(Fault::NeverFires).rule, HostRule::PastSleepEndsAtOnce);
 }
 
 #[test]
-fn a_sleep_that_is_pending_for_a_minute_when_its_instant_is_past_is_found() {
-    let error = found(Fault::PendingWhenPast);
+fn a_sleep_that_stays_pending_after_its_instant_is_found() {
+    let error = check_faulty(Fault::PendingWhenPast);
     assert_eq!(error.rule, HostRule::PastSleepEndsAtOnce, "{error}");
 }
 
 #[test]
 fn a_sleep_that_wakes_nothing_or_only_its_first_waker_is_found() {
-    let error = found(Fault::WakesNoWaker);
+    let error = check_faulty(Fault::WakesNoWaker);
     assert_eq!((error.rule, error.place.as_str()), (HostRule::SleepEnds, "a sleep of 1ns"));
-    let error = found(Fault::WakesTheFirstWaker);
+    let error = check_faulty(Fault::WakesTheFirstWaker);
     assert_eq!(error.rule, HostRule::SleepEnds);
     assert_eq!(error.place, "a sleep of 2ms that is polled with one waker, then with another");
 }
 
 #[test]
 fn a_drop_that_panics_or_cancels_other_sleeps_is_found() {
-    assert_eq!(found(Fault::PanicsWhenDropped).rule, HostRule::HostNeverPanics);
-    assert_eq!(found(Fault::DropCancelsAll).rule, HostRule::DroppedSleepIsHarmless);
+    assert_eq!(check_faulty(Fault::PanicsWhenDropped).rule, HostRule::HostNeverPanics);
+    assert_eq!(check_faulty(Fault::DropCancelsAll).rule, HostRule::DroppedSleepIsHarmless);
 }
 
 #[test]
 fn a_spawner_that_drops_a_future_unrun_is_found() {
-    let error = found_in_spawn(Fault::DropsWhatItSpawns);
+    let error = check_faulty_spawn(Fault::DropsWhatItSpawns);
     assert_eq!(error.rule, HostRule::SpawnedFutureIsKept);
     assert_eq!(error.found, "one was dropped after 0 polls, 0 polls in all");
 }
 
 #[test]
-fn a_spawner_that_does_not_run_all_to_their_end_is_found() {
+fn a_spawner_that_does_not_complete_its_futures_is_found() {
     for (fault, found) in [
         (Fault::NeverPolls, "0 had begun and 0 had ended, 0 polls in all, when the limit was over"),
         (Fault::PollsOnce, "3 had begun and 0 had ended, 3 polls in all, when the limit was over"),
         (Fault::RunsOneAfterAnother, "1 had begun and 0 had ended, 1 polls in all, when the limit was over"),
     ] {
-        let error = found_in_spawn(fault);
+        let error = check_faulty_spawn(fault);
         assert_eq!((error.rule, error.found.as_str()), (HostRule::SpawnedFutureRuns, found), "{fault:?}");
     }
 }
 
 #[test]
-fn a_runtime_that_keeps_what_it_was_given_when_it_shuts_down_is_found() {
+fn a_runtime_that_keeps_its_futures_after_shutdown_is_found() {
     let executor = Executor::new();
     let watch = watch_shutdown(&executor.host()).expect("nothing panics");
     assert_eq!(watch.check().map_err(|error| error.rule), Err(HostRule::ShutdownDropsFutures));

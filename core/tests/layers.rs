@@ -1,10 +1,10 @@
-//! The modules of the core are layers: a module imports only modules that stand before it in [`LAYERS`].
+//! Tests that the modules of the core form layers: a module imports only modules before it in [`LAYERS`].
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the ground up.
+/// The layers, from bottom to top.
 const LAYERS: &[&str] = &[
     "time",
     "error",
@@ -36,25 +36,26 @@ const LAYERS: &[&str] = &[
 ];
 
 #[test]
-fn no_module_imports_one_that_stands_above_it() {
-    let upwards: Vec<String> = modules().iter().flat_map(|module| imports(module)).filter_map(judge).collect();
-    assert!(upwards.is_empty(), "imports that point upwards:\n{}\nthe layers: {LAYERS:?}", upwards.join("\n"));
+fn no_module_imports_a_module_above_it() {
+    let upwards: Vec<String> = modules().iter().flat_map(|module| imports(module)).filter_map(upward_import).collect();
+    assert!(upwards.is_empty(), "upward imports:\n{}\nthe layers: {LAYERS:?}", upwards.join("\n"));
 }
 
 #[test]
-fn every_module_has_its_layer_and_every_layer_its_module() {
+fn every_module_is_a_layer_and_every_layer_is_a_module() {
     let modules: BTreeSet<String> = modules().into_iter().collect();
     let layers: BTreeSet<String> = LAYERS.iter().map(ToString::to_string).collect();
     assert_eq!(modules, layers);
 }
 
 #[test]
-fn an_import_that_points_upwards_is_noticed() {
+fn an_upward_import_is_found() {
     let found = |text: &str| imports_of(text).into_iter().map(|(_, name)| name).collect::<Vec<_>>();
     assert_eq!(found("use crate::{driver::Run, time};\n"), ["driver", "time"]);
     assert_eq!(found("let gate = crate::gate::Gate::new(); // crate::sim\n/// [`crate::sim`]\n"), ["gate"]);
     assert_eq!(found("use crate::{\n    driver::{Run, crate_of},\n    time::Instant,\n};\n"), ["driver", "time"]);
-    let import = |to: &str| judge(Import { module: "gate".into(), file: "gate/mod.rs".into(), line: 1, to: to.into() });
+    let import =
+        |to: &str| upward_import(Import { module: "gate".into(), file: "gate/mod.rs".into(), line: 1, to: to.into() });
     assert!(import("driver").is_some() && import("request").is_none() && import("gate").is_none());
 }
 
@@ -65,8 +66,8 @@ struct Import {
     to: String,
 }
 
-/// What is wrong with an import, if anything is.
-fn judge(import: Import) -> Option<String> {
+/// Returns the error message for an import of a module above.
+fn upward_import(import: Import) -> Option<String> {
     let Import { module, file, line, to } = import;
     let layer_of = |name: &str| LAYERS.iter().position(|layer| *layer == name);
     let points_up = to != module && layer_of(&to) >= layer_of(&module);
@@ -77,7 +78,7 @@ fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// The top modules: the files and folders of `src`.
+/// Returns the top-level modules: the files and folders of `src`.
 fn modules() -> Vec<String> {
     let entries = fs::read_dir(source()).expect("the sources are there").map(|entry| entry.expect("readable").path());
     let name = |path: PathBuf| path.file_stem().and_then(|stem| stem.to_str()).expect("a plain name").to_string();
@@ -88,7 +89,7 @@ fn modules() -> Vec<String> {
     names
 }
 
-/// What the code of a module imports. Test code may look at whatever it tests with.
+/// Returns the imports of a module. Test code is excluded, because tests may use any module.
 fn imports(module: &str) -> Vec<Import> {
     let mut files = Vec::new();
     collect(&source().join(module), &mut files);
@@ -103,10 +104,10 @@ fn imports(module: &str) -> Vec<Import> {
     all
 }
 
-/// Test code: a file or a folder whose name begins with `test`.
+/// Returns whether a file is test code: its name or that of a parent folder begins with `test`.
 fn is_test(file: &Path) -> bool {
-    let below = file.strip_prefix(source()).unwrap_or(file);
-    below.components().any(|part| part.as_os_str().to_str().is_some_and(|name| name.starts_with("test")))
+    let relative = file.strip_prefix(source()).unwrap_or(file);
+    relative.components().any(|part| part.as_os_str().to_str().is_some_and(|name| name.starts_with("test")))
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
@@ -122,7 +123,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The modules that follow `crate::` in code, each with its line. Comments do not count.
+/// Returns the modules that follow `crate::` in code, each with its line. Comments are ignored.
 fn imports_of(text: &str) -> Vec<(usize, String)> {
     let code: Vec<&str> = text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
     let code = code.join("\n");
@@ -139,7 +140,7 @@ fn imports_of(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The first word of each entry of `a::B, c::{D, E}, f}`.
+/// Returns the first word of each entry of a list such as `a::B, c::{D, E}, f}`.
 fn listed(list: &str) -> Vec<String> {
     let (mut depth, mut names, mut is_start) = (0, Vec::new(), true);
     for (at, letter) in list.char_indices() {

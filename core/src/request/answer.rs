@@ -1,4 +1,4 @@
-//! The answers of request admission: grants, waiters and denials.
+//! The results of request admission commands: grants, waiters, denials and effects.
 
 use core::fmt;
 
@@ -7,7 +7,7 @@ use crate::id::SlotKey;
 use crate::lease::LeaseId;
 use crate::time::Instant;
 
-/// Why a call may not go out.
+/// The reason why a call cannot start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -15,42 +15,43 @@ use crate::time::Instant;
 pub enum DenialReason {
     /// The limit or the provider's cap is reached.
     NoCapacity,
-    /// The provider asked for a pause.
+    /// A cooldown after a rate limit is in force.
     Cooldown,
-    /// A rate budget of the resource is spent.
+    /// A rate budget of the resource is exhausted.
     BudgetExhausted,
-    /// An earlier waiter of the same provider and model goes first.
+    /// An earlier waiter of the same provider and model has priority.
     QueuedWaitersAhead,
-    /// The deadline passed.
+    /// The deadline of the request passed.
     QueueTimeout,
-    /// The caller withdrew, or its run stops.
+    /// The caller cancelled the request, or its run is stopping.
     Cancelled,
-    /// The gate is shut.
+    /// The controller is shut down.
     Shutdown,
-    /// The resource, or the group, was never registered here.
+    /// The resource, the group or the list of fallbacks is not registered with this controller.
     Unregistered,
-    /// The provider is down: nothing goes out but a probe now and then.
+    /// The provider is down or suspected to be. Calls are sent to it one at a time until it responds.
     Outage,
-    /// Calls are rejected, most often until a person changes something: see
+    /// The provider or model is unavailable. Most causes need an operator to fix something: see
     /// [`UnavailableCause`](super::UnavailableCause).
     Unavailable,
-    /// The call was to be made again, and is not: the provider answers other calls, so the failure was its
-    /// own.
+    /// The retry of a failed call is rejected: the provider responds to other calls, so the call itself
+    /// caused the failure.
     FailureStands,
-    /// The limit algorithm spaces calls in time. Fewer are out than its limit allows; [`Denial::changes_at`]
-    /// is when the next may go out.
+    /// The limit algorithm spaces calls in time. Fewer calls are in flight than the limit allows;
+    /// [`Denial::changes_at`] is the instant at which the next call may start.
     Paced,
-    /// Of its [fallbacks](super::RequestAdmission::fallbacks) another is to be called now: ask again.
+    /// The request should now use another of its [fallbacks](super::RequestAdmission::fallbacks). Make the
+    /// same request again.
     FallBack,
 }
 
-/// A refusal, with the instant from which asking again is known to make sense.
+/// The rejection of a request, with the instant from which a new attempt makes sense, if it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Denial {
-    /// Why.
+    /// The reason.
     pub reason: DenialReason,
-    /// When capacity next changes by time alone, if that is known; for [`DenialReason::FallBack`] the
-    /// deadline of the request.
+    /// The next instant at which capacity changes by time alone, if it is known. For
+    /// [`DenialReason::FallBack`] it is the deadline of the request.
     pub changes_at: Option<Instant>,
 }
 
@@ -78,34 +79,35 @@ impl fmt::Display for Denial {
     }
 }
 
-/// The right to have one call in flight. Give it back through
-/// [`RequestAdmission::release`](super::RequestAdmission::release), exactly once.
+/// The right to have one call in flight. Release it exactly once, with
+/// [`RequestAdmission::release`](super::RequestAdmission::release) or
+/// [`RequestAdmission::finish`](super::RequestAdmission::finish).
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "a lease that is dropped is capacity lost for ever: release it"]
+#[must_use = "the capacity of a dropped lease is lost: release the lease"]
 pub struct RequestLease {
     pub(super) id: LeaseId,
 }
 
 impl RequestLease {
-    /// The lease as a plain value, to cross a language boundary with.
+    /// Returns the lease as a plain value that can cross a language boundary.
     #[must_use]
     pub const fn id(&self) -> LeaseId {
         self.id
     }
 
-    /// The resource that may be called with it.
+    /// Returns the resource that this lease permits to call.
     #[must_use]
     pub const fn resource(&self) -> ResourceId {
         ResourceId::new(self.id.controller, self.id.item)
     }
 
-    /// The lease that `id` names; whether it is live is checked when it is released.
+    /// Creates a lease from its id. Whether the lease is active is checked when it is released.
     pub const fn from_id(id: LeaseId) -> Self {
         Self { id }
     }
 }
 
-/// Names a waiter: its controller, and slot and generation there.
+/// The id of a waiter: its controller, and its slot and generation in that controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct WaiterId {
@@ -123,7 +125,7 @@ impl WaiterId {
         SlotKey { slot: self.slot, generation: self.generation }
     }
 
-    /// Slot and generation as one number, unique among the waiters of one controller.
+    /// Returns slot and generation as one number, which is unique among the waiters of one controller.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.key().to_bits()
@@ -135,103 +137,105 @@ impl WaiterId {
     }
 }
 
-/// The answer to [`RequestAdmission::acquire`](super::RequestAdmission::acquire).
+/// The result of [`RequestAdmission::acquire`](super::RequestAdmission::acquire).
 ///
-/// Exhaustive on purpose: a caller must handle every answer.
+/// The enum is exhaustive: a caller must handle every result.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Acquire {
-    /// The call may go out now.
+    /// The call may start now.
     Granted(RequestLease),
-    /// An [`Effect`] will tell.
+    /// The request waits. An [`Effect`] grants or rejects it later.
     Waiting(WaiterId),
-    /// The call may not go out.
+    /// The request is rejected.
     Denied(Denial),
 }
 
-/// What becomes of a call that has ended: the answer to
+/// What the caller must do after a call has ended: the result of
 /// [`RequestAdmission::finish`](super::RequestAdmission::finish).
 ///
-/// Exhaustive on purpose: a caller must handle every answer.
+/// The enum is exhaustive: a caller must handle every result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum AfterCall {
-    /// Its outcome is final.
+    /// The outcome is final.
     Final,
-    /// It failed in an outage, or in what may become one, and is made again:
+    /// The call failed in an outage, or in a streak of failures that may become one. Pass the value to
     /// [`RequestAdmission::retry`](super::RequestAdmission::retry).
     Retry(Retry),
-    /// Its provider or model cannot be used any more. The work is kept for another time, unless the request
-    /// has fallbacks: then it is made once more, for one of them.
+    /// The provider or model is unavailable. A request with fallbacks is made once more, for one of them.
+    /// Without fallbacks, the caller keeps the work for later.
     Unavailable,
 }
 
-/// How a call failed that is made again.
+/// The failure of a call that is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Retry {
-    /// The index of the provider and model that it was made for.
+    /// The index of the provider and model that was called.
     pub(super) provider: u32,
-    /// The health epoch of its grant.
+    /// The health epoch in which the call was granted.
     pub(super) epoch: u32,
-    /// The streak of failures that it belongs to.
+    /// The streak of failures to which the call belongs.
     pub(super) streak: u32,
     pub(super) failed_probes: FailedProbes,
 }
 
-/// How often a call has failed as a probe or in an outage of less than a second, and where.
+/// Counts how often one call has failed as a probe or in a short outage, and at which providers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct FailedProbes {
     count: u8,
-    /// A bit for each provider and model, by its index; those of far indices are shared.
-    places: u32,
+    /// One bit for each provider and model: bit `index % 32`. Indices from 32 up share bits with lower ones.
+    providers: u32,
 }
 
 impl FailedProbes {
-    /// After so many a call may be a poison request.
-    const MANY: u8 = 3;
+    /// The count from which a call may be a poison request: one that fails whenever it is made.
+    const POISON_COUNT: u8 = 3;
 
-    pub(super) fn and_one(self, provider: u32) -> Self {
-        Self { count: self.count.saturating_add(1), places: self.places | bit_of(provider) }
+    pub(super) fn plus_one(self, provider: u32) -> Self {
+        Self { count: self.count.saturating_add(1), providers: self.providers | provider_bit(provider) }
     }
 
-    pub(super) fn are_many(self) -> bool {
-        self.count >= Self::MANY
+    pub(super) fn reach_poison_count(self) -> bool {
+        self.count >= Self::POISON_COUNT
     }
 
-    pub(super) fn include(self, provider: u32) -> bool {
-        self.places & bit_of(provider) != 0
+    pub(super) fn includes(self, provider: u32) -> bool {
+        self.providers & provider_bit(provider) != 0
     }
 }
 
-fn bit_of(provider: u32) -> u32 {
+fn provider_bit(provider: u32) -> u32 {
     1 << (provider % u32::BITS)
 }
 
-/// A decision that the host carries out: the answer to a waiter, or a call to make.
+/// A decision that the host carries out: the result for a waiter, or a call to make.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
 pub enum Effect {
-    /// Its call may go out.
+    /// The call of a waiter may start.
     Granted {
-        /// Whose.
+        /// The waiter.
         waiter: WaiterId,
-        /// With this lease.
+        /// The lease of its call.
         lease: RequestLease,
     },
-    /// It waited in vain.
+    /// A waiter is rejected.
     Refused {
-        /// Who.
+        /// The waiter.
         waiter: WaiterId,
-        /// Why.
+        /// The reason, and when capacity next changes.
         denial: Denial,
     },
-    /// The host makes a health call: the smallest one that shows whether the provider and model answers. Only
-    /// a host that [said so](super::RequestAdmission::set_health_calls) gets this.
+    /// The host must make a health call: the smallest call that shows whether the provider and model
+    /// responds. It is sent only to a host that enabled health calls with
+    /// [`RequestAdmission::set_health_calls`](super::RequestAdmission::set_health_calls).
     HealthCall {
-        /// With this lease, of the resource that it named.
+        /// The lease of the call, for the resource that was passed to
+        /// [`RequestAdmission::set_health_calls`](super::RequestAdmission::set_health_calls).
         lease: RequestLease,
     },
 }

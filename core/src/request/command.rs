@@ -1,4 +1,4 @@
-//! The commands of request admission, as values.
+//! The commands of request admission as values, for recording and replay.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,7 +12,8 @@ use crate::limit::{AimdConfig, LimitChoice};
 use crate::time::Instant;
 use crate::yielding::TaskToken;
 
-/// A command of a [`RequestAdmission`](super::RequestAdmission): its methods by name.
+/// A command of a [`RequestAdmission`](super::RequestAdmission): one variant for each method, with the
+/// method's arguments.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", tag = "do"))]
@@ -45,7 +46,7 @@ pub enum RequestCommand {
         resource: ResourceId,
         choice: LimitChoice,
     },
-    /// Code cannot be taken down: replaying this is an error.
+    /// A custom algorithm cannot be recorded, so replaying this command is an error.
     SetAlgorithm {
         now: Instant,
         resource: ResourceId,

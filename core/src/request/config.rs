@@ -9,24 +9,26 @@ use crate::time::Duration;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct RequestConfig {
-    /// The limit settings of resources that have none of their own.
+    /// The limit settings of resources that have no settings of their own.
     pub aimd: AimdConfig,
-    /// When a provider counts as down, and how it is probed then; `None`: never. The defaults of
-    /// [`HealthConfig`].
+    /// When a provider counts as down, and how it is probed. `None` disables health tracking: a provider
+    /// never counts as down. The default is [`HealthConfig::default`].
     ///
-    /// A refused key closes every model of the same provider name, so callers with different keys need
-    /// different provider names, or none of this.
+    /// A rejected API key makes every model of the same provider name unavailable. Callers with different
+    /// keys therefore need different provider names, or must disable health tracking.
     pub health: Option<HealthConfig>,
-    /// How long a request without a timeout of its own may wait; `None` is for ever.
+    /// How long a request without a timeout of its own may wait. `None`, the default, means without limit.
     pub default_timeout: Option<Duration>,
-    /// Number of this controller, so that a lease of another one is recognised.
+    /// The number of this controller, by which leases and ids of other controllers are recognised. The
+    /// default is 0.
     pub controller: u32,
-    /// Whether calls are paced to the rates that a provider states in the headers of its answers, in
-    /// dimensions for which the resource has no budget; on. Off as well in compatibility mode.
+    /// Whether calls are paced to the rates that a provider states in its response headers, in dimensions for
+    /// which the resource has no budget. The default is `true`. It is always off in compatibility mode.
     pub rate_limit_headers: bool,
-    /// As in the recorded traces, a raised cap never lifts a current limit and a timeout of zero is always
-    /// refused. Off: a raised cap lifts a limit that stood at its old maximum and was never cut, and a
-    /// timeout of zero is granted what is free.
+    /// Whether admission behaves as in the recorded traces: a raised cap never raises a current limit, and a
+    /// request with a timeout of zero is always rejected. By default it is `false`: a raised cap raises a
+    /// limit that was at its old maximum and was never cut, and a request with a timeout of zero is granted
+    /// if there is capacity.
     pub compatibility: bool,
 }
 
@@ -43,47 +45,51 @@ impl Default for RequestConfig {
     }
 }
 
-/// When a provider and model counts as down, and how it is probed then: see
-/// [`HealthState`](super::HealthState).
+/// When a provider and model counts as down, and how it is probed. See [`HealthState`](super::HealthState).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct HealthConfig {
-    /// Counted failures in a row that take a provider down. At least 1; 5.
+    /// The number of counted failures in a row after which a provider counts as down. At least 1; the default
+    /// is 5.
     pub failures: u32,
-    /// For so long nothing must have succeeded, too. 1 s.
+    /// How long no call must have succeeded before a provider counts as down. The default is 1 s.
     #[cfg_attr(feature = "serde", serde(rename = "quiet_ms", with = "crate::millis"))]
     pub quiet: Duration,
-    /// The first pause of an outage; each further one is twice as long. Above zero; 0.5 s.
+    /// The first pause of an outage. Each further pause is twice as long. Above zero; the default is 0.5 s.
     #[cfg_attr(feature = "serde", serde(rename = "first_pause_ms", with = "crate::millis"))]
     pub first_pause: Duration,
-    /// The longest pause. At least the first; 30 s.
+    /// The longest pause of an outage. At least `first_pause`; the default is 30 s.
     #[cfg_attr(feature = "serde", serde(rename = "longest_pause_ms", with = "crate::millis"))]
     pub longest_pause: Duration,
-    /// How long a limit takes from 1 to what it was, once the provider is back. 1 s.
+    /// How long a limit takes to climb from 1 to its previous value after an outage. The default is 1 s.
     #[cfg_attr(feature = "serde", serde(rename = "recovery_ms", with = "crate::millis"))]
     pub recovery: Duration,
-    /// Successes after which the next outage begins with the first pause again, and its patience anew. So
-    /// does one that comes more than ten longest pauses after the last failure. At least 1; 20.
+    /// The number of successes after which the next outage starts again with the first pause and its full
+    /// patience. The same applies to an outage that begins at least ten longest pauses after the last
+    /// failure. At least 1; the default is 20.
     pub calm: u32,
-    /// How long an outage may last, from its first failure, before the provider counts as unavailable and
-    /// everything that waits for it is rejected; `None`: for ever. 10 min.
+    /// How long an outage may last, from its first failure, before the provider becomes unavailable and all
+    /// its waiters are rejected. `None` means without limit. The default is 10 min.
     #[cfg_attr(feature = "serde", serde(rename = "patience_ms", with = "crate::millis::option"))]
     pub patience: Option<Duration>,
-    /// How long a provider may answer nothing but rate limits, before it counts as unavailable, as it does at
-    /// once if it asks to be left alone for as long; `None`: for ever. `None`.
+    /// How long a provider may respond only with rate limits before it becomes unavailable. It becomes
+    /// unavailable at once if it asks for a pause of at least this length. `None`, the default, means without
+    /// limit.
     #[cfg_attr(feature = "serde", serde(rename = "rate_limit_patience_ms", with = "crate::millis::option"))]
     pub rate_limit_patience: Option<Duration>,
-    /// How long a provider may answer nothing but rate limits, before calls that have
-    /// [fallbacks](super::RequestAdmission::fallbacks) go elsewhere. 30 s.
+    /// How long a provider may respond only with rate limits before requests with
+    /// [fallbacks](super::RequestAdmission::fallbacks) use the next resource in their list. The default is
+    /// 30 s.
     #[cfg_attr(feature = "serde", serde(rename = "fallback_after_ms", with = "crate::millis"))]
     pub fallback_after: Duration,
-    /// How long an unavailable provider rejects every call, unless it asked for a pause, before one call goes
-    /// out to find out whether it can be used again; `None`: until
-    /// [`reopen`](super::RequestAdmission::reopen). Above zero; 1 min.
+    /// How long all calls to an unavailable provider are rejected before one call is sent as a probe. A pause
+    /// that the provider asked for replaces it. `None` means until
+    /// [`reopen`](super::RequestAdmission::reopen). Above zero; the default is 1 min.
     #[cfg_attr(feature = "serde", serde(rename = "recheck_ms", with = "crate::millis::option"))]
     pub recheck: Option<Duration>,
-    /// Makes the jitter of one process differ from that of another. Any number; 0.
+    /// The seed of the jitter, which makes the pauses of one process differ from those of another. Any
+    /// number; the default is 0.
     pub seed: u64,
 }
 
@@ -106,7 +112,7 @@ impl Default for HealthConfig {
 }
 
 impl HealthConfig {
-    /// Refuses a value out of range, naming its field.
+    /// Returns an error that names the field if a value is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         require(self.failures > 0, "failures", 0, "at least 1")?;
         require(!self.first_pause.is_zero(), "first_pause", self.first_pause, "longer than zero")?;

@@ -1,10 +1,10 @@
-//! What happened at a controller, for whoever wants to know.
+//! The events of a controller: a log of what it decided and observed.
 //!
-//! A controller makes only the events that
-//! [`RequestAdmission::set_interest`](super::RequestAdmission::set_interest) asked for; any other costs one
-//! branch. They are drained with [`RequestAdmission::poll_event`](super::RequestAdmission::poll_event), apart
-//! from the effects, which must be: at most [`MAX_PENDING`] are kept for a host that does not drain them, and
-//! those beyond are counted as dropped.
+//! A controller emits only the kinds of events that were enabled with
+//! [`RequestAdmission::set_interest`](super::RequestAdmission::set_interest). Every other kind costs one
+//! branch. The host reads events with [`RequestAdmission::poll_event`](super::RequestAdmission::poll_event).
+//! Reading events is optional, unlike polling effects: at most [`MAX_PENDING`] events are kept, and further
+//! ones are dropped and counted.
 
 use super::answer::{Denial, DenialReason, WaiterId};
 use super::keys::{ProviderModelId, ResourceId};
@@ -21,25 +21,25 @@ pub use crate::event::MAX_PENDING;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RequestEvent {
-    /// Its number among the controller's events, from 0; a gap is an event that was dropped.
+    /// The number of the event in this controller, counted from 0. A gap means that events were dropped.
     pub sequence: u64,
-    /// When it happened.
+    /// When the event happened.
     pub at: Instant,
-    /// Where: a resource, or a provider and model as a whole.
+    /// The scope of the event: a resource, a provider and model, or the controller.
     pub place: EventPlace,
-    /// The task whose call it is about, as in the events of its run; `None`, and left out of JSON, for a call
-    /// that was made without the [token](crate::pipeline::Task::token) of a task, and for what concerns no
-    /// single call.
+    /// The task whose call the event concerns, as in the events of its run. It is `None`, and absent from
+    /// JSON, for a call that was made without the [token](crate::pipeline::Task::token) of a task, and for
+    /// events that concern no single call.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub correlation: Option<Correlation>,
-    /// What happened.
+    /// The kind and the details of the event.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub payload: RequestEventPayload,
 }
 
-/// What an event is about.
+/// The scope of an event.
 ///
-/// Exhaustive on purpose: a host must know of what each event tells.
+/// The enum is exhaustive: a host must know the scope of every event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -52,7 +52,7 @@ pub enum EventPlace {
     Resource(ResourceId),
 }
 
-/// What happened.
+/// The kind of an event, with its details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "kind", rename_all = "snake_case"))]
@@ -60,7 +60,7 @@ pub enum EventPlace {
 pub enum RequestEventPayload {
     /// An alias was registered.
     ResourceRegistered {
-        /// The cap it asked for.
+        /// The cap of the alias.
         cap: u32,
     },
     /// The lowest cap of all aliases changed.
@@ -70,117 +70,122 @@ pub enum RequestEventPayload {
         /// The cap in force.
         to: u32,
     },
-    /// The first waiter came into an empty queue.
+    /// A waiter joined an empty queue.
     QueueFormed,
     /// The last waiter left the queue.
     QueueDrained,
-    /// A request asked. An immediate answer follows at the same instant.
+    /// A request was made. For a request that does not wait, its result follows at the same instant.
     WaitStarted {
-        /// The waiter, if it had to queue.
+        /// The waiter, if the request had to wait.
         waiter: Option<WaiterId>,
     },
-    /// A request was granted.
+    /// A request was granted, at once or after a wait.
     WaitCompleted {
-        /// The waiter, if it had to queue.
+        /// The waiter, if the request had to wait.
         waiter: Option<WaiterId>,
-        /// How long it waited; zero if it came without a timeout while nobody wanted events.
+        /// How long it waited. It is zero for a request without a timeout that was made while events were
+        /// disabled.
         waited: Duration,
     },
     /// A waiter's deadline passed.
     WaitTimeout {
-        /// The waiter, if it had queued.
+        /// The waiter, if the request had to wait.
         waiter: Option<WaiterId>,
         /// How long it waited.
         waited: Duration,
     },
-    /// A waiter withdrew, or was refused by shutdown.
+    /// A waiter was cancelled, or was rejected for another reason than its deadline.
     WaitCancelled {
         /// The waiter.
         waiter: WaiterId,
-        /// How long it waited; zero if it came without a timeout while nobody wanted events.
+        /// How long it waited. It is zero for a request without a timeout that was made while events were
+        /// disabled.
         waited: Duration,
-        /// Why.
+        /// The reason.
         reason: DenialReason,
     },
-    /// A request was refused at once.
+    /// A request was rejected at once.
     AcquireDenied {
-        /// Why.
+        /// The reason.
         reason: DenialReason,
-        /// When capacity next changes by time alone, if that is known; left out of JSON where it is not.
+        /// The next instant at which capacity changes by time alone. It is `None`, and absent from JSON, if
+        /// it is not known.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         changes_at: Option<Instant>,
     },
-    /// A call may go out.
+    /// A lease was granted, so its call may start.
     LeaseAcquired {
         /// The lease.
         lease: LeaseId,
-        /// The limit it was admitted under.
+        /// The limit at the grant.
         limit: u32,
-        /// Calls of the resource that are out, this one included.
+        /// The calls of the resource in flight, including this one.
         in_flight: u32,
     },
-    /// A call goes out: its lease is there. Told with the lease, since what the host does with it is not seen
-    /// here.
+    /// A call started. It is emitted together with the grant of the lease, because the controller does not
+    /// observe when the host sends the call.
     CallStarted {
         /// The lease.
         lease: LeaseId,
     },
-    /// A call came back, or was given up.
+    /// A call ended, or the host gave it up.
     CallCompleted {
         /// The lease.
         lease: LeaseId,
-        /// How it ended.
+        /// How the call ended.
         outcome: Outcome,
-        /// How long it took; zero if nobody wanted events when it began.
+        /// How long the call took. It is zero if events were disabled when it started.
         took: Duration,
     },
-    /// A lease is free again.
+    /// A lease was released.
     LeaseReleased {
         /// The lease.
         lease: LeaseId,
-        /// How it ended.
+        /// How the call ended.
         outcome: Outcome,
-        /// How long it was held; zero if nobody wanted events when it was granted.
+        /// How long the lease was held. It is zero if events were disabled when it was granted.
         held: Duration,
-        /// Calls of the resource that are still out.
+        /// The calls of the resource that are still in flight.
         in_flight: u32,
     },
-    /// A release that released nothing.
+    /// A release was rejected: the lease was not active.
     ReleaseDiagnostic {
-        /// The lease that was named.
+        /// The lease that was passed to the release.
         lease: LeaseId,
-        /// What it was instead.
+        /// Why nothing was released.
         answer: ReleaseAnswer,
     },
-    /// The provider refused.
+    /// The provider rejected a call with a rate limit.
     RateLimited {
-        /// When the resource may be called again.
+        /// The end of the cooldown, if one is in force.
         blocked_until: Option<Instant>,
-        /// Refusals since the last good news.
+        /// The number of rate limits since
+        /// [`ResourceSnapshot::consecutive_rate_limits`](super::ResourceSnapshot::consecutive_rate_limits)
+        /// was last reset.
         consecutive: u32,
     },
-    /// A cooldown that the provider asked for was cut to the longest allowed.
+    /// A cooldown that the provider asked for was shortened to the longest that the settings allow.
     CooldownCapped {
         /// The pause that the provider asked for.
         requested: Duration,
         /// The pause that applies.
         applied: Duration,
     },
-    /// The limit fell after a refusal, or with the cap.
+    /// The limit decreased, because of the end of a call, a lower cap or changed settings.
     LimitDecreased {
         /// The limit before.
         from: u32,
         /// The limit in force.
         to: u32,
     },
-    /// The limit rose after a success, or with the cap.
+    /// The limit increased, because of the end of a call, a higher cap or changed settings.
     LimitIncreased {
         /// The limit before.
         from: u32,
         /// The limit in force.
         to: u32,
     },
-    /// The limit passed the one that the first cut had found too high.
+    /// The limit rose above the rate-limit ceiling: the limit that the first cut found too high.
     SoftCeilingRecovered {
         /// The limit in force.
         limit: u32,
@@ -190,59 +195,59 @@ pub enum RequestEventPayload {
         /// The limit in force.
         limit: u32,
     },
-    /// A ramp opened slots. Told by the first command that sees them, which is the instant itself where
-    /// anybody waits.
+    /// A ramp raised the limit. The event is emitted by the first command after the step; while requests
+    /// wait, that is at the instant of the step.
     RampStep {
         /// The limit before.
         from: u32,
         /// The limit in force.
         to: u32,
     },
-    /// A refusal ended a ramp.
+    /// A rate limit ended a ramp.
     RampAborted {
-        /// The limit it had reached.
+        /// The limit that the ramp had reached.
         limit: u32,
     },
-    /// What the provider said about a budget changed it.
+    /// A correction from the provider changed a budget.
     BudgetCorrected {
-        /// What the budget counts.
+        /// The dimension of the budget.
         dimension: Dimension,
-        /// What could be spent before.
+        /// The amount that was available before.
         before: i64,
-        /// What may be spent now.
+        /// The amount that is available now.
         after: i64,
     },
-    /// An answer stated a rate of the provider that was not known before. Calls are paced to it from now on.
+    /// A response stated a rate of the provider that was not known before. Calls are paced to it from now on.
     RateLearned {
-        /// The rate.
+        /// The stated rate.
         rate: StatedRate,
     },
-    /// The provider is down, or still: a probe has failed.
+    /// The provider went down, or a probe failed and it stays down.
     ProviderDown {
         /// The first failure of the outage.
         since: Instant,
         /// When the next probe is due.
         probe_at: Instant,
     },
-    /// The one call goes out that finds out whether the provider is back.
+    /// A probe was granted: the single call that tests whether the provider is back.
     ProviderProbed {
-        /// Its lease.
+        /// The lease of the probe.
         lease: LeaseId,
     },
     /// The provider is back.
     ProviderRecovered {
         /// The first failure of the outage.
         since: Instant,
-        /// When limits have climbed to what they were, unless a failure or a rate limit ends the climb
-        /// before.
+        /// When limits have climbed to their previous values, unless a failure or a rate limit ends the climb
+        /// earlier.
         full_at: Instant,
     },
-    /// Calls to the provider are rejected.
+    /// The provider became unavailable: calls to it are rejected.
     ProviderUnavailable {
-        /// Why.
+        /// The reason.
         cause: UnavailableCause,
-        /// When one call goes out to find out whether it can be used again; `None`: not before it is
-        /// reopened.
+        /// When the next probe is due. `None` means that no probe is sent until the provider is
+        /// [reopened](super::RequestAdmission::reopen).
         probe_at: Option<Instant>,
     },
 }
@@ -285,30 +290,31 @@ event_kinds!(
     ProviderUnavailable,
 );
 
-/// A set of these kinds.
+/// A set of event kinds to emit.
 pub type Interest = crate::event::Interest<RequestEventKind>;
 
-/// The events that wait to be drained.
+/// The events that were emitted and not polled yet.
 pub(super) type EventLog = crate::event::EventLog<RequestEventKind, RequestEvent>;
 
 impl EventLog {
-    /// Records what concerns no single call.
+    /// Records an event that concerns no single call.
     #[inline]
     pub(super) fn push(&mut self, at: Instant, place: EventPlace, payload: RequestEventPayload) {
         if self.is_on() {
-            self.push_wanted(at, place, payload);
+            self.push_enabled(at, place, payload);
         }
     }
 
-    /// Keeps the correlation out of the hot paths that call [`Self::push`].
+    /// The slow path of [`Self::push`]. A separate function keeps the correlation argument out of the hot
+    /// paths.
     #[cold]
-    fn push_wanted(&mut self, at: Instant, place: EventPlace, payload: RequestEventPayload) {
-        self.push_about(at, place, None, payload);
+    fn push_enabled(&mut self, at: Instant, place: EventPlace, payload: RequestEventPayload) {
+        self.push_correlated(at, place, None, payload);
     }
 
-    /// Records what concerns a call of a task, if one is known.
+    /// Records an event that may concern a call of a task.
     #[cold]
-    pub(super) fn push_about(
+    pub(super) fn push_correlated(
         &mut self,
         at: Instant,
         place: EventPlace,

@@ -1,5 +1,5 @@
-//! Ordered lists of resources, and how many requests wait for each because of its list. Who uses what is
-//! decided in `admission/fallback.rs`.
+//! Ordered lists of fallback resources, and how many requests of each list wait for each resource.
+//! `admission/fallback.rs` decides which resource a request uses.
 
 use alloc::vec::Vec;
 
@@ -7,34 +7,35 @@ use super::keys::ResourceId;
 use super::shared::Waiter;
 use crate::time::Instant;
 
-/// The lists of a controller.
+/// The fallback lists of a controller.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fallbacks {
     lists: Vec<FallbackList>,
-    /// Requests with fallbacks that wait.
+    /// The number of requests with fallbacks that wait.
     waiting: u32,
-    /// The instant that is armed for them, if any.
+    /// The instant of the current [`Timer::Fallback`](super::timers::Timer::Fallback), if one is armed.
     pub(super) wake_at: Option<Instant>,
 }
 
-/// One list.
+/// One list of fallbacks.
 #[derive(Clone, Debug)]
 pub(super) struct FallbackList {
-    /// The first comes first.
+    /// The resources, in order of preference.
     pub(super) resources: Vec<ResourceId>,
-    /// Requests that wait, by place in the list.
+    /// The number of requests that wait for each of `resources`.
     pub(super) waiting: Vec<u32>,
-    /// Whether one of them was told to ask again for the one call that finds out how a provider is.
+    /// Whether one waiter of the list was rejected so that it can make the single trial call of a provider
+    /// that is not usable. No further waiter is moved for that call until a request of the list is made.
     pub(super) is_trial_offered: bool,
 }
 
 impl Fallbacks {
-    /// The index of a list, if it is known.
+    /// Returns the index of the list with these resources.
     pub(super) fn find(&self, resources: &[ResourceId]) -> Option<usize> {
         self.lists.iter().position(|list| list.resources == resources)
     }
 
-    /// Adds a list after the [others](Self::len).
+    /// Appends a list. Its index is the previous [`Self::len`].
     pub(super) fn add(&mut self, resources: &[ResourceId]) {
         let waiting = alloc::vec![0; resources.len()];
         self.lists.push(FallbackList { resources: resources.to_vec(), waiting, is_trial_offered: false });
@@ -52,12 +53,12 @@ impl Fallbacks {
         self.lists.get_mut(index)
     }
 
-    /// Whether any request with fallbacks waits.
+    /// Returns whether any request with fallbacks waits.
     pub(super) fn has_waiters(&self) -> bool {
         self.waiting > 0
     }
 
-    /// Counts a request that begins to wait.
+    /// Counts a request that starts to wait.
     pub(super) fn join(&mut self, waiter: &Waiter) {
         if let Some(waiting) = self.waiting_of(waiter) {
             *waiting += 1;
@@ -65,7 +66,7 @@ impl Fallbacks {
         }
     }
 
-    /// Counts out a request that waits no more.
+    /// Removes a request that no longer waits from the counts.
     pub(super) fn leave(&mut self, waiter: &Waiter) {
         if let Some(waiting) = self.waiting_of(waiter) {
             *waiting -= 1;

@@ -1,4 +1,4 @@
-//! What a request asks for: provider, model, domain, and the fairness group it waits in.
+//! The ids of provider models, resources and fairness groups, and the description of a request.
 
 use alloc::string::String;
 use core::fmt;
@@ -7,18 +7,20 @@ use core::num::NonZeroU16;
 use crate::budget::Usage;
 use crate::time::Duration;
 
-/// The most resources, provider models or groups of one controller: 2^20 of each.
+/// The largest number of resources, of provider models and of groups that one controller can have: 2^20 of
+/// each.
 pub const MAX_IDS: u32 = 1 << INDEX_BITS;
 
-/// An id as one number has the controller's number above this many bits.
+/// In the numeric form of an id, the index uses this many low bits; the controller's number is above them.
 const INDEX_BITS: u32 = 20;
 
 macro_rules! controller_id {
     ($(#[$doc:meta])* $Name:ident, $of:literal) => {
         $(#[$doc])*
         ///
-        /// It names its controller, so another controller refuses it. Serialised as one number, which
-        /// JavaScript holds exactly: the controller's number times 2^20, plus the index.
+        /// The id contains the number of its controller; every other controller rejects it. It is serialised
+        /// as one number that JavaScript represents exactly: the controller's number times 2^20, plus the
+        /// index.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         #[cfg_attr(feature = "serde", serde(from = "u64", into = "u64"))]
@@ -28,19 +30,19 @@ macro_rules! controller_id {
         }
 
         impl $Name {
-            #[doc = concat!("The id of ", $of, " of a controller. The controller checks it with every use.")]
+            #[doc = concat!("Creates the id of ", $of, " of a controller. The controller checks the id at each use.")]
             #[must_use]
             pub const fn new(controller: u32, index: u32) -> Self {
                 Self { controller, index }
             }
 
-            /// The number of its controller.
+            /// Returns the number of its controller.
             #[must_use]
             pub const fn controller(self) -> u32 {
                 self.controller
             }
 
-            /// Its number in the controller, in order of first mention from 0.
+            /// Returns its index in the controller, counted from 0 in order of registration.
             #[must_use]
             pub const fn index(self) -> usize {
                 self.index as usize
@@ -62,30 +64,30 @@ macro_rules! controller_id {
 }
 
 controller_id! {
-    /// A registered provider and model. Its cap bounds the in-flight calls of all its domains together.
+    /// The id of a registered provider and model. Its cap bounds the calls in flight over all its domains.
     ProviderModelId, "a provider and model"
 }
 
 controller_id! {
-    /// One domain of a provider's model: the unit that has an adaptive limit.
+    /// The id of a resource: one domain of a provider's model. Each resource has an adaptive limit.
     ResourceId, "a resource"
 }
 
 controller_id! {
-    /// A fairness group of request waiters. It has one weight, and a share of its own at each provider and
-    /// model.
+    /// The id of a fairness group of waiters. A group has one weight, and a separate share at each provider
+    /// and model.
     GroupId, "a group"
 }
 
-/// An ordered list of resources, of which a call uses the first that is of use: see
-/// [`RequestAdmission::fallbacks`](super::RequestAdmission::fallbacks). For requests of the first of them
-/// only.
+/// The id of an ordered list of resources, of which a call uses the first that is usable: see
+/// [`RequestAdmission::fallbacks`](super::RequestAdmission::fallbacks). Only requests for the first resource
+/// of the list may name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FallbackId(NonZeroU16);
 
 impl FallbackId {
-    /// The id of the list with this index; `None` beyond 65,534.
+    /// Creates the id of the list with this index. Returns `None` above 65,534.
     pub(super) fn new(index: usize) -> Option<Self> {
         u16::try_from(index + 1).ok().and_then(NonZeroU16::new).map(Self)
     }
@@ -95,7 +97,7 @@ impl FallbackId {
     }
 }
 
-/// The kind of call. Domains of one model have limits of their own and share the model's cap.
+/// The kind of a call. Each domain of a model has its own limit, and all domains share the model's cap.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -109,12 +111,12 @@ pub enum Domain {
     Image,
     /// Health checks.
     Healthcheck,
-    /// Any other, by name.
+    /// Any other kind, by name.
     Other(String),
 }
 
 impl Domain {
-    /// The domain's name in files and labels.
+    /// Returns the name of the domain that is used in files and labels.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -145,52 +147,54 @@ impl fmt::Display for Domain {
     }
 }
 
-/// One concrete outbound call that wants to go out.
+/// A request to make one outbound call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Request {
-    /// What it calls.
+    /// The resource to call.
     pub resource: ResourceId,
-    /// The fairness group it waits in; `None` is the resource's own group, of weight 1.
+    /// The fairness group to wait in. `None` means the resource's own group, of weight 1 unless
+    /// [`set_resource_weight`](super::RequestAdmission::set_resource_weight) changes it.
     #[cfg_attr(feature = "serde", serde(default))]
     pub group: Option<GroupId>,
-    /// How long it may wait: zero is "now or not at all", `None` the configured default.
+    /// How long the request may wait. Zero means that it never waits; `None` means the configured default.
     #[cfg_attr(feature = "serde", serde(default))]
     pub timeout: Option<Duration>,
-    /// What it is expected to use, to be reserved in the resource's budgets. Nothing, if nothing is said.
+    /// The expected usage, which is reserved in the resource's budgets. The default of [`Request::new`] is
+    /// zero tokens.
     pub estimate: Usage,
-    /// What it calls while `resource`, which is first in this list, is of no use.
+    /// The list of resources to use while `resource` is not usable. The first resource of the list must be
+    /// `resource`.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub fallback: Option<FallbackId>,
 }
 
 impl Request {
-    /// A call of `resource`, in the resource's own group, with the default timeout.
+    /// Creates a request for `resource`, in the resource's own group, with the default timeout.
     #[must_use]
     pub const fn new(resource: ResourceId) -> Self {
         Self { resource, group: None, timeout: None, estimate: Usage::tokens(0, 0), fallback: None }
     }
 
-    /// The same call, waiting in `group`.
+    /// Returns the request with its fairness group set to `group`.
     #[must_use]
     pub const fn in_group(self, group: GroupId) -> Self {
         Self { group: Some(group), ..self }
     }
 
-    /// The same call, waiting at most `timeout`.
+    /// Returns the request with its timeout set to `timeout`.
     #[must_use]
     pub const fn within(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
 
-    /// The same call, expected to use this much.
+    /// Returns the request with its expected usage set to `estimate`.
     #[must_use]
     pub const fn estimated(self, estimate: Usage) -> Self {
         Self { estimate, ..self }
     }
 
-    /// The same call, of the next in a list that begins with its resource while the ones before are of no
-    /// use.
+    /// Returns the request with a list of fallbacks, which must begin with the request's resource.
     #[must_use]
     pub const fn with_fallbacks(self, fallback: FallbackId) -> Self {
         Self { fallback: Some(fallback), ..self }

@@ -1,8 +1,9 @@
-//! Request admission: may this concrete call go out now?
+//! Request admission: decides when each call to a provider may start.
 //!
-//! One [`RequestAdmission`] controls every outbound call at the moment it is made. A *resource* is a
-//! provider, a model and a [`Domain`]; each has an adaptive limit, and all domains of one model share the
-//! model's cap. Calls that may not go out wait in the [fair queue](crate::fair_queue), by group and weight.
+//! One [`RequestAdmission`] controls every outbound call when it is made. A *resource* is the combination of
+//! a provider, a model and a [`Domain`]. Each resource has an adaptive limit, and all domains of one model
+//! share the model's cap. A call that cannot start yet waits in the [fair queue](crate::fair_queue), by group
+//! and weight.
 //!
 //! ```
 //! use tidegate_core::request::{Acquire, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig};
@@ -13,20 +14,21 @@
 //! let model = gate.register(now, "provider", "model", "default", 1)?;
 //! let chat = Request::new(gate.resource(model, Domain::Chat)?);
 //!
-//! let Acquire::Granted(first) = gate.acquire(now, &chat) else { panic!("one call may go out") };
-//! let Acquire::Waiting(second) = gate.acquire(now, &chat) else { panic!("and no more") };
+//! let Acquire::Granted(first) = gate.acquire(now, &chat) else { panic!("the first call starts") };
+//! let Acquire::Waiting(second) = gate.acquire(now, &chat) else { panic!("the limit is 1") };
 //!
 //! now += Duration::from_millis(30);
 //! let _ = gate.release(now, first, &Outcome::Success.into());
-//! let Some(Effect::Granted { waiter, lease }) = gate.poll_effect() else { panic!("a waiter was woken") };
+//! let Some(Effect::Granted { waiter, lease }) = gate.poll_effect() else { panic!("the waiter is granted") };
 //! assert_eq!(waiter, second);
 //! let _ = gate.release(now, lease, &Outcome::Success.into());
 //! # Ok::<(), tidegate_core::error::ConfigError>(())
 //! ```
 //!
-//! No waiter polls. One wakes because a lease came back, a limit or cap rose, a cooldown or ramp step fell
-//! due, its deadline passed, or shutdown came; [`RequestAdmission::poll_timeout`] tells the host the one next
-//! instant.
+//! Waiters do not poll. A waiter is granted or rejected when a lease is released, when a limit or cap rises,
+//! when a cooldown ends or a ramp step is due, when its deadline passes, or on shutdown.
+//! [`RequestAdmission::poll_timeout`] returns the next instant at which the host must call
+//! [`RequestAdmission::handle_timeout`].
 
 mod admission;
 mod answer;
@@ -51,6 +53,8 @@ mod tests;
 #[cfg(test)]
 mod tests_event;
 #[cfg(test)]
+mod tests_explain;
+#[cfg(test)]
 mod tests_fallback;
 #[cfg(test)]
 mod tests_health;
@@ -58,8 +62,6 @@ mod tests_health;
 mod tests_health_calls;
 #[cfg(test)]
 mod tests_ramp;
-#[cfg(test)]
-mod tests_why;
 
 pub use crate::call::{Completion, Outcome};
 pub use crate::limit::{AimdConfig, CooldownRule, CutRule};

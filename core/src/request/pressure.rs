@@ -1,6 +1,6 @@
-//! Whether a call could go out at once, for those who could do something else instead.
+//! Whether a call could start at once, for a host that can do other work instead.
 
-/// Why a call of a request resource would wait.
+/// The reason why a call of a resource would have to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -8,16 +8,16 @@
 pub enum RequestPressure {
     /// The cap of the provider and model is reached, over all domains.
     CapReached,
-    /// The provider asked for a pause.
+    /// A cooldown after a rate limit is in force.
     CoolingDown,
-    /// Others wait already.
+    /// Other requests already wait.
     Waiters,
-    /// As many calls are out as the limit allows.
+    /// As many calls are in flight as the limit allows.
     LimitReached,
-    /// The limit algorithm spaces calls in time, and fewer are out than its limit allows. When the next may
-    /// go out is no part of it: one call after the other would be another pressure.
-    /// [`RequestAdmission::why_next`](super::RequestAdmission::why_next) says it.
+    /// The limit algorithm spaces calls in time, and fewer calls are in flight than the limit allows. The
+    /// instant of the next call is not part of this variant, so that the pressure does not change with each
+    /// call. [`RequestAdmission::why_next`](super::RequestAdmission::why_next) returns it.
     Paced,
-    /// The provider is down.
+    /// The health of the provider blocks all calls: it is down, unavailable, or suspected to be down.
     Outage,
 }

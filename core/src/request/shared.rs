@@ -1,4 +1,4 @@
-//! What the providers of one controller share: leases, waiters, timers, effects and events.
+//! The state that all providers of one controller share: leases, waiters, timers, effects and events.
 
 use alloc::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::correlations::Correlations;
 use super::event::{EventLog, EventPlace, RequestEventPayload};
 use super::fallbacks::Fallbacks;
 use super::keys::{FallbackId, ResourceId};
-use super::provider::{Attempt, CallRecord, Since};
+use super::provider::{Attempt, CallRecord, RecordedInstant};
 use super::timers::Timer;
 use super::yielding::YieldingWaiters;
 use crate::budget::Usage;
@@ -21,22 +21,22 @@ use crate::timer_queue::TimerQueue;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiter {
     pub(super) resource: ResourceId,
-    /// The resource's slot at its provider and model.
+    /// The slot of the resource at its provider and model.
     pub(super) slot: u32,
-    /// The number of the command that it came with.
+    /// The number of the command that queued it. Lower numbers arrived earlier.
     pub(super) number: u64,
-    /// Known where it has a deadline, and where events were on when it came.
-    pub(super) since: Since,
+    /// When it was queued. Known if it has a deadline, or if events were enabled then.
+    pub(super) since: RecordedInstant,
     pub(super) deadline: Option<Instant>,
     pub(super) estimate: Usage,
-    /// The run whose worker asks, if it is known.
+    /// The run whose worker makes the request, if it is known.
     pub(super) run: Option<SlotKey>,
     pub(super) failed_probes: FailedProbes,
-    /// Whether it is made again and its last failure is not decided yet: see `provider/health.rs`.
+    /// Whether it is a retry whose last failure is undecided: see `provider/health.rs`.
     pub(super) is_undecided: bool,
     /// Whether [`YieldingWaiters`] has an entry for it.
     pub(super) is_yielding: bool,
-    /// The list of its fallbacks, if it has any.
+    /// Its list of fallbacks, if it has one.
     pub(super) fallback: Option<FallbackId>,
     /// Its node in the queue of its provider and model.
     pub(super) node: u32,
@@ -55,7 +55,7 @@ impl Waiter {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) config: RequestConfig,
-    /// Commands that were carried out.
+    /// The number of commands carried out.
     pub(super) sequence: u64,
     pub(super) ledger: Ledger<CallRecord>,
     pub(super) waiters: Slots<Waiter>,
@@ -92,12 +92,12 @@ impl Shared {
         self.events.push(now, EventPlace::Resource(resource), payload);
     }
 
-    /// Emits that the request which the current command makes was refused at once.
+    /// Emits that the request of the current command was rejected at once.
     #[cold]
     pub(super) fn emit_denied(&mut self, now: Instant, resource: ResourceId, denial: Denial) {
         if self.events.is_on() {
             let (place, about) = (EventPlace::Resource(resource), self.correlations.current());
-            self.events.push_about(now, place, about, RequestEventPayload::from(denial));
+            self.events.push_correlated(now, place, about, RequestEventPayload::from(denial));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a controller shows of itself. Reading changes nothing.
+//! Snapshots of the state of a controller. Reading them changes nothing.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,72 +11,77 @@ use crate::lease::ReleaseDiagnostics;
 use crate::limit::RampState;
 use crate::time::{Duration, Instant};
 
-/// Whether a provider and model answers at all.
+/// The health of a provider and model: whether it responds to calls.
 ///
-/// An outage is a state of the provider, and no fault of the calls that meet it. So many counted failures in
-/// a row (no connection, 5xx, no answer in time, an answer that breaks off) while nothing succeeds take it
-/// down. Then nothing goes out for a pause, and after that one call, the probe: any answer to it, a refusal
-/// included, means that the provider is back, and limits climb from 1 to what they were. The pause doubles
-/// with each probe that fails.
+/// An outage is a state of the provider, not of the calls that fail in it. A provider goes down after
+/// [`failures`](super::HealthConfig::failures) counted failures in a row while no call succeeds. Counted
+/// failures are: no connection, a 5xx status, a timeout, and a response that breaks off. While the provider
+/// is down, no call is sent during a pause; then one call is sent as the probe. Any response to the probe,
+/// also a rejection, means that the provider is back, and limits climb from 1 to their previous values. The
+/// pause doubles with each failed probe.
 ///
-/// Exhaustive on purpose: a host that shows the state must have words for every state.
+/// The enum is exhaustive: a host that displays the state must handle every state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "state", rename_all = "snake_case"))]
 pub enum HealthState {
-    /// It is not known to fail.
+    /// The provider is not known to fail.
     #[default]
     Healthy,
-    /// Its latest calls failed, and others succeeded a moment before: calls go out one by one.
+    /// The latest calls failed, but others succeeded shortly before. Calls are sent one at a time, spaced
+    /// apart.
     Suspected {
-        /// The first failure.
+        /// The first of these failures.
         since: Instant,
     },
-    /// It does not.
+    /// The provider does not respond.
     Down {
         /// The first failure of the outage.
         since: Instant,
         /// When the next probe is due.
         probe_at: Instant,
     },
-    /// A probe is out.
+    /// A probe is in flight.
     Probing {
         /// The first failure of the outage.
         since: Instant,
     },
-    /// Calls are rejected.
+    /// The provider is unavailable: calls are rejected.
     Unavailable {
-        /// Since when.
+        /// When it became unavailable.
         since: Instant,
-        /// Why.
+        /// The cause.
         cause: UnavailableCause,
-        /// When one call goes out to find out whether it can be used again; `None`: not before it is
+        /// When the next probe is due. `None` means that no probe is sent until it is
         /// [reopened](super::RequestAdmission::reopen).
         probe_at: Option<Instant>,
     },
 }
 
-/// Why calls to a provider and model are rejected. Most causes last until a person changes something.
+/// The cause for which all calls to a provider and model are rejected. Most causes last until an operator
+/// fixes something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum UnavailableCause {
-    /// It was down for longer than the patience lasts.
+    /// It was down for longer than [`patience`](super::HealthConfig::patience).
     Outage,
-    /// The key is refused. This concerns every model of the provider.
+    /// The API key was rejected. This applies to every model of the provider.
     KeyRefused,
-    /// The account is out of funds or of quota. This concerns every model of the provider.
+    /// The account has no funds or no quota left. This applies to every model of the provider.
     QuotaExhausted,
     /// The provider has no such model.
     ModelNotFound,
-    /// It answered nothing but rate limits for longer than the patience lasts, or asked to be left alone for
-    /// longer.
+    /// It responded only with rate limits for
+    /// [`rate_limit_patience`](super::HealthConfig::rate_limit_patience), or asked for a pause of at least
+    /// that length.
     RateLimited,
 }
 
 impl UnavailableCause {
-    /// What an outcome makes of a provider, if it closes it.
+    /// Returns the cause for an outcome that makes the provider or model unavailable, and `None` for any
+    /// other.
     pub(super) const fn of(outcome: Outcome) -> Option<Self> {
         match outcome {
             Outcome::KeyRefused => Some(Self::KeyRefused),
@@ -86,7 +91,7 @@ impl UnavailableCause {
         }
     }
 
-    /// Whether it concerns all models that the key is used for.
+    /// Returns whether the cause applies to every model of the provider.
     pub(super) const fn is_of_account(self) -> bool {
         matches!(self, Self::KeyRefused | Self::QuotaExhausted)
     }
@@ -109,9 +114,9 @@ impl fmt::Display for UnavailableCause {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ResourceSnapshot {
-    /// When it was read.
+    /// The instant of the snapshot.
     pub at: Instant,
-    /// Commands the controller had carried out.
+    /// The number of commands that the controller has carried out.
     pub sequence: u64,
     /// The provider.
     pub provider: String,
@@ -119,44 +124,45 @@ pub struct ResourceSnapshot {
     pub model: String,
     /// The domain.
     pub domain: Domain,
-    /// The most the limit can become: the lower of the provider's cap and the resource's own maximum.
+    /// The maximum of the limit: the lower of the provider's cap and the resource's own maximum.
     pub effective_max: u32,
     /// The adaptive limit in force.
     pub current_limit: u32,
-    /// Calls out.
+    /// The calls in flight.
     pub in_flight: u32,
-    /// Leases that are out, as the ledger has them: always `in_flight`, or something leaks.
+    /// The active leases according to the ledger. A value other than `in_flight` is a defect.
     pub active_leases: u32,
-    /// When the oldest of them was granted, if instants were needed then: one that is far back was probably
-    /// lost.
+    /// When the oldest active lease was granted, among those whose instant was recorded. A lease that is much
+    /// older than a call can take was probably lost.
     pub oldest_lease: Option<Instant>,
-    /// Releases in this resource's name that released nothing.
+    /// Counts of rejected releases of this resource.
     pub irregular_releases: ReleaseDiagnostics,
-    /// Calls that wait.
+    /// The requests that wait.
     pub waiters: u32,
-    /// Those of them whose workers have given their task resources back while they wait.
+    /// The waiters whose workers have returned their task resources while they wait.
     pub suspended: u32,
-    /// Whether the provider and model answers, in any domain.
+    /// The health of the provider and model, over all domains.
     pub health: HealthState,
     /// The end of the cooldown in force.
     pub blocked_until: Option<Instant>,
-    /// What is left of it.
+    /// The time that is left of the cooldown.
     pub cooldown_remaining: Duration,
-    /// The limit the first cut found too high; 0 before any.
+    /// The limit that the first cut found too high; 0 before any cut.
     pub rate_limit_ceiling: u32,
-    /// Rate limits since the last good news.
+    /// The number of rate limits in a row. It is reset by a success outside a cooldown, and by the end of the
+    /// last call in flight unless that call was rate limited, cancelled or timed out locally.
     pub consecutive_rate_limits: u32,
-    /// Successes since the last change of limit.
+    /// The number of successes since the last change of the limit.
     pub success_streak: u32,
     /// How the last call ended.
     pub last_outcome: Option<Outcome>,
-    /// The start-up ramp that runs, if one does.
+    /// The start-up ramp, if one is running.
     pub ramp: Option<RampState>,
     /// The provider's cap over all domains.
     pub provider_cap: u32,
-    /// Calls out over all domains.
+    /// The calls in flight over all domains.
     pub provider_in_flight: u32,
-    /// The resource's budgets, in the order they were given.
+    /// The resource's budgets, in the order in which they were set.
     pub budgets: Vec<BudgetSnapshot>,
 }
 
@@ -171,48 +177,48 @@ pub struct ProviderModelSnapshot {
     pub model: String,
     /// The lowest cap of all aliases.
     pub static_cap: u32,
-    /// Calls out over all domains.
+    /// The calls in flight over all domains.
     pub in_flight: u32,
-    /// Leases that are out, as the ledger has them.
+    /// The active leases according to the ledger.
     pub active_leases: u32,
-    /// Whether it answers.
+    /// The health of the provider and model.
     pub health: HealthState,
-    /// Every alias with the cap it asked for, in order of registration.
+    /// Every alias with its cap, in order of registration.
     pub aliases: Vec<(String, u32)>,
-    /// The limit of each domain that was mentioned.
+    /// The limit of each domain that has a resource.
     pub limits: Vec<(Domain, u32)>,
 }
 
-/// The figures of a resource that change with each call, as of one instant. Unlike a [`ResourceSnapshot`],
-/// they cost O(1) to read and allocate nothing.
+/// The figures of a resource that change with each call, at one instant. Unlike a [`ResourceSnapshot`], they
+/// cost O(1) to read and allocate nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ResourceStats {
-    /// Whether the provider and model answers, in any domain.
+    /// The health of the provider and model, over all domains.
     pub health: HealthState,
-    /// Calls of the provider and model, in any domain, that failed and wait until it shows whether it is
-    /// down.
+    /// The calls of the provider and model, over all domains, that failed and wait until it is decided
+    /// whether the provider is down.
     pub undecided: u32,
-    /// The most the limit can become: the lower of the provider's cap and the resource's own maximum.
+    /// The maximum of the limit: the lower of the provider's cap and the resource's own maximum.
     pub effective_max: u32,
     /// The limit in force.
     pub limit: u32,
-    /// Calls out.
+    /// The calls in flight.
     pub in_flight: u32,
-    /// Calls that wait.
+    /// The requests that wait.
     pub waiters: u32,
-    /// Those of them whose workers have given their task resources back while they wait.
+    /// The waiters whose workers have returned their task resources while they wait.
     pub suspended: u32,
     /// The end of the cooldown in force.
     pub blocked_until: Option<Instant>,
-    /// The limit the first cut found too high; 0 before any.
+    /// The limit that the first cut found too high; 0 before any cut.
     pub rate_limit_ceiling: u32,
-    /// The start-up ramp that runs, if one does.
+    /// The start-up ramp, if one is running.
     pub ramp: Option<RampState>,
 }
 
-/// The state of a request resource at which an account of its events begins.
-/// [`RequestAdmission::baseline`](super::RequestAdmission::baseline) makes it.
+/// The state of a resource from which an account of its events starts.
+/// [`RequestAdmission::baseline`](super::RequestAdmission::baseline) returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -221,20 +227,20 @@ pub struct ResourceBaseline {
     pub resource: ResourceId,
     /// Its provider and model.
     pub model: ProviderModelId,
-    /// What to call it: provider, model and domain.
+    /// The display name: `provider/model/domain`.
     pub name: String,
     /// The cap of the provider and model over all domains.
     pub cap: u32,
-    /// The most that the resource's own settings allow; `None`: as many as the cap.
+    /// The maximum limit of the resource's own settings. `None` means that only the cap applies.
     pub clamp: Option<u32>,
     /// The limit in force.
     pub limit: u32,
-    /// Calls out.
+    /// The calls in flight.
     pub in_flight: u32,
-    /// Calls waiting.
+    /// The requests that wait.
     pub waiters: u32,
     /// The end of the cooldown in force.
     pub blocked_until: Option<Instant>,
-    /// Whether the provider and model is down, or cannot be used any more.
+    /// Whether the provider and model is down, probed or unavailable.
     pub is_down: bool,
 }

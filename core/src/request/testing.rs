@@ -1,4 +1,4 @@
-//! A controller with one resource and a hand-driven clock, for the unit tests.
+//! A controller with one resource and a manual clock, for the unit tests.
 
 use std::vec::Vec;
 
@@ -15,7 +15,8 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new(cap: u32, aimd: AimdConfig) -> Self {
-        // Limits and budgets by themselves: whatever ends a call, the next may go out.
+        // Without health tracking, no outcome of a call prevents the next one. These tests are about limits
+        // and budgets.
         Self::of(RequestConfig { aimd, health: None, ..RequestConfig::default() }, cap)
     }
 
@@ -44,7 +45,7 @@ impl Bench {
     pub(crate) fn granted(&mut self) -> Vec<(WaiterId, RequestLease)> {
         core::iter::from_fn(|| match self.machine.poll_effect()? {
             Effect::Granted { waiter, lease } => Some((waiter, lease)),
-            other => panic!("it is no grant: {other:?}"),
+            other => panic!("expected a grant, got {other:?}"),
         })
         .collect()
     }
@@ -57,7 +58,7 @@ impl Bench {
         self.state().current_limit
     }
 
-    /// Succeeds `times` in a row.
+    /// Makes `times` calls one after another, each of which succeeds.
     pub(crate) fn succeed(&mut self, times: u32) {
         for _ in 0..times {
             let lease = self.take(1).remove(0);

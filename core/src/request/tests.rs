@@ -14,7 +14,7 @@ fn rate_limited(retry_after: Duration) -> Completion {
 }
 
 #[test]
-fn a_burst_of_refusals_cuts_the_limit_once() {
+fn a_burst_of_rate_limits_cuts_the_limit_once() {
     let mut bench = Bench::new(8, AimdConfig::default());
     for lease in bench.take(8) {
         bench.end(lease, Outcome::RateLimited);
@@ -24,7 +24,7 @@ fn a_burst_of_refusals_cuts_the_limit_once() {
 }
 
 #[test]
-fn a_straggler_of_an_old_burst_does_not_cut_again_after_recovery() {
+fn a_late_rate_limit_of_an_old_burst_does_not_cut_the_limit_again_after_recovery() {
     let aimd = AimdConfig { successes_until_increase: 1, ..AimdConfig::default() };
     let mut bench = Bench::new(4, aimd);
     let mut leases = bench.take(2);
@@ -34,11 +34,11 @@ fn a_straggler_of_an_old_burst_does_not_cut_again_after_recovery() {
     bench.succeed(1);
     assert_eq!(bench.limit(), 4);
     bench.end(leases.remove(0), Outcome::RateLimited);
-    assert_eq!(bench.limit(), 4, "its news is as old as the cut it already caused");
+    assert_eq!(bench.limit(), 4, "it was granted before the cut");
 }
 
 #[test]
-fn a_long_cooldown_is_not_shortened_by_a_later_answer() {
+fn a_long_cooldown_is_not_shortened_by_a_later_rate_limit() {
     let mut bench = Bench::new(4, AimdConfig::default());
     let mut leases = bench.take(2);
     bench.end(leases.remove(0), rate_limited(Duration::from_secs(30)));
@@ -50,7 +50,7 @@ fn a_long_cooldown_is_not_shortened_by_a_later_answer() {
 }
 
 #[test]
-fn no_answer_blocks_for_longer_than_the_configured_most() {
+fn no_cooldown_is_longer_than_the_configured_maximum() {
     let mut bench = Bench::new(4, AimdConfig::default());
     let lease = bench.take(1).remove(0);
     bench.end(lease, rate_limited(Duration::from_secs(86_400)));
@@ -59,7 +59,7 @@ fn no_answer_blocks_for_longer_than_the_configured_most() {
 }
 
 #[test]
-fn the_end_of_a_cooldown_wakes_a_waiter_at_its_instant_without_polling() {
+fn a_waiter_is_granted_at_the_exact_end_of_a_cooldown() {
     let mut bench = Bench::new(2, AimdConfig::default());
     let lease = bench.take(1).remove(0);
     bench.end(lease, rate_limited(Duration::from_secs(5)));
@@ -68,7 +68,7 @@ fn the_end_of_a_cooldown_wakes_a_waiter_at_its_instant_without_polling() {
     assert_eq!(bench.machine.poll_timeout(), Some(end));
     bench.now = Instant::from_nanos(end.as_nanos() - 1);
     bench.machine.handle_timeout(bench.now);
-    assert!(bench.granted().is_empty(), "calling early is harmless");
+    assert!(bench.granted().is_empty(), "an early call is harmless");
     bench.now = end;
     bench.machine.handle_timeout(bench.now);
     assert_eq!(bench.granted().remove(0).0, waiter);
@@ -76,7 +76,7 @@ fn the_end_of_a_cooldown_wakes_a_waiter_at_its_instant_without_polling() {
 }
 
 #[test]
-fn the_slots_a_ramp_opens_wake_waiters_at_the_instant_they_open() {
+fn waiters_are_granted_at_the_exact_instants_of_ramp_steps() {
     let mut bench = Bench::new(5, AimdConfig { ramp: Duration::from_secs(8), ..AimdConfig::default() });
     bench.after(Duration::from_secs(100));
     let first = bench.take(1).remove(0);
@@ -92,7 +92,7 @@ fn the_slots_a_ramp_opens_wake_waiters_at_the_instant_they_open() {
 }
 
 #[test]
-fn an_early_refusal_in_a_ramp_does_not_pin_recovery_low() {
+fn a_rate_limit_early_in_a_ramp_does_not_keep_the_limit_low() {
     let aimd = AimdConfig { ramp: Duration::from_secs(10), successes_until_increase: 1, ..AimdConfig::default() };
     let mut bench = Bench::new(8, aimd);
     let lease = bench.take(1).remove(0);
@@ -104,7 +104,7 @@ fn an_early_refusal_in_a_ramp_does_not_pin_recovery_low() {
 }
 
 #[test]
-fn a_failure_that_is_no_refusal_leaves_the_ramp_and_its_progress_alone() {
+fn a_provider_failure_does_not_affect_a_ramp() {
     let mut bench = Bench::new(5, AimdConfig { ramp: Duration::from_secs(8), ..AimdConfig::default() });
     let lease = bench.take(1).remove(0);
     bench.after(Duration::from_secs(4));
@@ -115,7 +115,7 @@ fn a_failure_that_is_no_refusal_leaves_the_ramp_and_its_progress_alone() {
 }
 
 #[test]
-fn successes_inside_a_cooldown_change_no_limit() {
+fn successes_during_a_cooldown_do_not_raise_the_limit() {
     let aimd = AimdConfig { successes_until_increase: 1, ..AimdConfig::default() };
     let mut bench = Bench::new(8, aimd);
     let mut leases = bench.take(3);
@@ -127,19 +127,19 @@ fn successes_inside_a_cooldown_change_no_limit() {
 }
 
 #[test]
-fn a_waiter_past_its_deadline_is_refused_even_when_room_comes_in_the_same_turn() {
+fn a_waiter_at_its_deadline_is_rejected_even_if_a_slot_is_released_at_that_instant() {
     let mut bench = Bench::new(1, AimdConfig::default());
     let lease = bench.take(1).remove(0);
     let late = bench.wait(Request::new(CHAT).within(Duration::from_secs(1)));
     bench.after(Duration::from_secs(1));
     bench.end(lease, Outcome::Success);
-    let Some(Effect::Refused { waiter, denial }) = bench.machine.poll_effect() else { panic!("refused") };
+    let Some(Effect::Refused { waiter, denial }) = bench.machine.poll_effect() else { panic!("expected a rejection") };
     assert_eq!((waiter, denial.reason), (late, DenialReason::QueueTimeout));
     assert_eq!(bench.machine.poll_effect(), None);
 }
 
 #[test]
-fn a_deadline_of_zero_means_now_or_not_at_all() {
+fn a_request_with_a_timeout_of_zero_is_granted_at_once_or_rejected() {
     let mut bench = Bench::new(1, AimdConfig::default());
     let now_or_never = Request::new(CHAT).within(Duration::ZERO);
     let Acquire::Granted(lease) = bench.machine.acquire(bench.now, &now_or_never) else { panic!("there is room") };
@@ -150,7 +150,7 @@ fn a_deadline_of_zero_means_now_or_not_at_all() {
 }
 
 #[test]
-fn a_cancelled_waiter_is_gone_and_leaks_nothing() {
+fn a_cancelled_waiter_leaves_the_queue_and_leaks_nothing() {
     let mut bench = Bench::new(1, AimdConfig::default());
     let lease = bench.take(1).remove(0);
     let first = bench.wait(Request::new(CHAT));
@@ -166,46 +166,49 @@ fn a_cancelled_waiter_is_gone_and_leaks_nothing() {
 }
 
 #[test]
-fn shutdown_refuses_waiters_and_leaves_leases_valid() {
+fn shutdown_rejects_waiters_and_leaves_leases_valid() {
     let mut bench = Bench::new(1, AimdConfig::default());
     let lease = bench.take(1).remove(0);
     bench.wait(Request::new(CHAT).within(Duration::from_secs(9)));
     bench.machine.shutdown(bench.now);
-    let Some(Effect::Refused { denial, .. }) = bench.machine.poll_effect() else { panic!("refused") };
+    let Some(Effect::Refused { denial, .. }) = bench.machine.poll_effect() else { panic!("expected a rejection") };
     assert_eq!(denial.reason, DenialReason::Shutdown);
-    let later = bench.machine.try_acquire(bench.now, &Request::new(CHAT)).expect_err("shut");
+    let later = bench.machine.try_acquire(bench.now, &Request::new(CHAT)).expect_err("shut down");
     assert_eq!((later.reason, bench.machine.poll_timeout()), (DenialReason::Shutdown, None));
     bench.end(lease, Outcome::Success);
 }
 
 #[test]
-fn a_call_to_something_never_registered_is_denied_at_once() {
+fn a_request_for_an_unregistered_resource_is_rejected_at_once() {
     let mut bench = Bench::new(1, AimdConfig::default());
-    let nowhere = Request::new(ResourceId::new(0, 9));
-    assert_eq!(bench.machine.try_acquire(bench.now, &nowhere).expect_err("denied").reason, DenialReason::Unregistered);
-    assert!(matches!(bench.machine.acquire(bench.now, &nowhere), Acquire::Denied(_)));
+    let unregistered = Request::new(ResourceId::new(0, 9));
+    assert_eq!(
+        bench.machine.try_acquire(bench.now, &unregistered).expect_err("denied").reason,
+        DenialReason::Unregistered
+    );
+    assert!(matches!(bench.machine.acquire(bench.now, &unregistered), Acquire::Denied(_)));
 }
 
 #[test]
-fn the_lowest_cap_of_all_aliases_holds_and_a_raised_one_lifts_an_uncut_limit() {
+fn the_lowest_cap_of_all_aliases_applies_and_a_raised_cap_raises_an_uncut_limit() {
     let mut bench = Bench::new(4, AimdConfig::default());
-    let lower = |bench: &mut Bench, alias, cap| {
+    let set_cap = |bench: &mut Bench, alias, cap| {
         bench.machine.register(bench.now, "provider", "model", alias, cap).expect("a valid cap")
     };
-    let id = lower(&mut bench, "second", 2);
+    let id = set_cap(&mut bench, "second", 2);
     assert_eq!(bench.limit(), 2);
-    lower(&mut bench, "second", 6);
-    assert_eq!(bench.limit(), 4, "the first alias still asks for four");
-    lower(&mut bench, "default", 6);
+    set_cap(&mut bench, "second", 6);
+    assert_eq!(bench.limit(), 4, "the cap of the first alias is still 4");
+    set_cap(&mut bench, "default", 6);
     assert_eq!(
         (bench.limit(), bench.machine.provider_model(bench.now, id).expect("it was registered").static_cap),
         (6, 6)
     );
     let lease = bench.take(1).remove(0);
     bench.end(lease, Outcome::RateLimited);
-    lower(&mut bench, "default", 9);
-    lower(&mut bench, "second", 9);
-    assert_eq!(bench.limit(), 4, "a limit that was cut climbs on evidence alone");
+    set_cap(&mut bench, "default", 9);
+    set_cap(&mut bench, "second", 9);
+    assert_eq!(bench.limit(), 4, "a limit that was cut only rises with successes");
 }
 
 #[test]
@@ -223,7 +226,7 @@ fn domains_share_the_cap_and_a_blocked_one_does_not_block_another() {
 }
 
 #[test]
-fn a_try_does_not_overtake_a_waiter_that_could_go() {
+fn try_acquire_does_not_overtake_a_waiter_that_could_be_granted() {
     let mut bench = Bench::new(2, AimdConfig::default());
     let lease = bench.take(1).remove(0);
     bench.end(lease, rate_limited(Duration::from_secs(1)));
@@ -238,7 +241,7 @@ fn a_try_does_not_overtake_a_waiter_that_could_go() {
 }
 
 #[test]
-fn irregular_releases_are_told_apart_counted_and_change_nothing_else() {
+fn rejected_releases_are_distinguished_and_counted_and_change_nothing_else() {
     let mut bench = Bench::new(2, AimdConfig::default());
     let lease = bench.take(1).remove(0);
     let id = lease.id();
@@ -249,7 +252,7 @@ fn irregular_releases_are_told_apart_counted_and_change_nothing_else() {
     assert_eq!(answer(id), ReleaseAnswer::Duplicate);
     let counted = bench.machine.release_diagnostics();
     assert_eq!((counted.duplicate, counted.stale, counted.wrong_controller), (1, 1, 1));
-    // The stale lease names a resource that there is not, and the strange one a resource of another
+    // The stale lease has the index of a resource that does not exist. The third has that of another
     // controller.
     let of_resource = bench.state().irregular_releases;
     assert_eq!((of_resource.duplicate, of_resource.stale, of_resource.wrong_controller), (1, 0, 0));
@@ -271,7 +274,7 @@ fn reading_a_snapshot_changes_nothing() {
 }
 
 #[test]
-fn a_resource_that_slept_ramps_again_from_half_its_limit_when_asked_to() {
+fn an_idle_resource_ramps_again_from_half_its_limit_if_configured() {
     let aimd = AimdConfig {
         ramp: Duration::from_secs(4),
         ramp_after_idle: Some(Duration::from_secs(60)),
@@ -290,14 +293,14 @@ fn a_resource_that_slept_ramps_again_from_half_its_limit_when_asked_to() {
 }
 
 #[test]
-fn settings_out_of_range_are_refused_by_name() {
+fn settings_out_of_range_are_rejected_with_the_name_of_the_field() {
     let aimd = AimdConfig { decrease_factor: 1.0, ..AimdConfig::default() };
     let error = RequestAdmission::new(RequestConfig { aimd, ..RequestConfig::default() }).expect_err("out of range");
     assert_eq!(error.field, "decrease_factor");
 }
 
 #[test]
-fn machines_may_move_between_threads() {
+fn state_machines_are_send() {
     fn assert_send<T: Send>() {}
     assert_send::<RequestAdmission>();
     assert_send::<crate::task::Dispatcher>();
@@ -305,7 +308,7 @@ fn machines_may_move_between_threads() {
 }
 
 #[test]
-fn a_wake_up_that_lost_its_only_waiter_is_armed_again_for_the_next() {
+fn a_wake_up_is_armed_again_for_a_new_waiter_after_its_only_waiter_left() {
     let mut bench = Bench::new(2, AimdConfig::default());
     let lease = bench.take(1).remove(0);
     bench.end(lease, rate_limited(Duration::from_secs(5)));
@@ -319,7 +322,7 @@ fn a_wake_up_that_lost_its_only_waiter_is_armed_again_for_the_next() {
 }
 
 #[test]
-fn an_unused_limit_does_not_grow_when_growth_wants_evidence() {
+fn a_limit_that_is_not_fully_used_does_not_grow_with_grow_on_evidence() {
     let aimd = AimdConfig {
         initial_limit: Some(4),
         successes_until_increase: 2,
@@ -328,7 +331,7 @@ fn an_unused_limit_does_not_grow_when_growth_wants_evidence() {
     };
     let mut bench = Bench::new(8, aimd);
     bench.succeed(10);
-    assert_eq!(bench.limit(), 4, "one call at a time says nothing about five");
+    assert_eq!(bench.limit(), 4, "one call at a time is no evidence for a limit of 5");
     for lease in bench.take(4) {
         bench.end(lease, Outcome::Success);
     }
@@ -336,7 +339,7 @@ fn an_unused_limit_does_not_grow_when_growth_wants_evidence() {
 }
 
 #[test]
-fn a_fixed_limit_stays_and_a_cooldown_is_obeyed_all_the_same() {
+fn a_fixed_limit_does_not_change_but_cooldowns_still_apply() {
     let mut bench = Bench::new(8, AimdConfig::default());
     bench.machine.set_algorithm(bench.now, CHAT, Box::new(limit::Fixed::new(3))).expect("a known resource");
     let mut leases = bench.take(3);
@@ -349,8 +352,9 @@ fn a_fixed_limit_stays_and_a_cooldown_is_obeyed_all_the_same() {
     }
 }
 
-/// Keeps a provider busy whose calls take `base x max(1, in flight / knee)`, and answers the highest limit of
-/// the last tenth of `calls`: at any one moment the limit may be halved, to learn what a call takes alone.
+/// Keeps a provider busy whose calls take `base x max(1, in flight / knee)`. Returns the highest limit during
+/// the last tenth of `calls`, because the algorithm may halve the limit for a moment to measure the latency
+/// without queueing.
 fn limit_behind_a_knee(bench: &mut Bench, knee: u32, calls: u32) -> u32 {
     let base = 20_000_000_u64;
     let mut out: Vec<(Instant, RequestLease)> = vec![];
@@ -375,7 +379,7 @@ fn limit_behind_a_knee(bench: &mut Bench, knee: u32, calls: u32) -> u32 {
 }
 
 #[test]
-fn vegas_settles_a_little_past_the_knee_of_a_provider_that_queues_and_follows_it() {
+fn vegas_settles_slightly_above_the_knee_of_a_queueing_provider_and_follows_it() {
     let mut bench = Bench::new(256, AimdConfig::default());
     let vegas = limit::Vegas::new(limit::VegasConfig::default()).expect("valid settings");
     bench.machine.set_algorithm(bench.now, CHAT, Box::new(vegas)).expect("a known resource");
@@ -386,7 +390,7 @@ fn vegas_settles_a_little_past_the_knee_of_a_provider_that_queues_and_follows_it
 }
 
 #[test]
-fn vegas_cuts_once_for_a_burst_of_refusals() {
+fn vegas_cuts_once_for_a_burst_of_rate_limits() {
     let mut bench = Bench::new(64, AimdConfig::default());
     let config = limit::VegasConfig { initial_limit: 16, ..limit::VegasConfig::default() };
     bench
@@ -400,52 +404,52 @@ fn vegas_cuts_once_for_a_burst_of_refusals() {
 }
 
 #[test]
-fn a_try_after_the_clock_jumped_leaves_the_waiters_wake_up_due() {
+fn try_acquire_after_a_clock_jump_leaves_the_wake_up_of_the_waiter_due() {
     let mut bench = Bench::new(2, AimdConfig::default());
     let lease = bench.take(1).remove(0);
     bench.end(lease, rate_limited(Duration::from_secs(5)));
     let waiter = bench.wait(Request::new(CHAT));
     bench.after(Duration::from_secs(9));
     assert!(bench.machine.try_acquire(bench.now, &Request::new(CHAT)).is_err());
-    assert!(bench.machine.poll_timeout().is_some_and(|at| at <= bench.now), "the host is told to come back at once");
+    assert!(bench.machine.poll_timeout().is_some_and(|at| at <= bench.now), "the timeout is due at once");
     bench.machine.handle_timeout(bench.now);
     assert_eq!(bench.granted().remove(0).0, waiter);
 }
 
 #[test]
-fn ids_of_another_controller_are_refused_and_nothing_panics() {
+fn ids_of_another_controller_are_rejected_without_a_panic() {
     let mut bench = Bench::new(1, AimdConfig::default());
     let config = RequestConfig { controller: 1, ..RequestConfig::default() };
     let mut other = RequestAdmission::new(config).expect("valid settings");
-    let strange_model = other.register(bench.now, "provider", "model", "default", 1).expect("a valid cap");
-    let strange = other.resource(strange_model, Domain::Chat).expect("a known model");
-    assert_eq!(strange.index(), CHAT.index(), "it differs by its controller alone");
-    let error = bench.machine.resource(strange_model, Domain::Chat).expect_err("another controller made it");
+    let foreign_model = other.register(bench.now, "provider", "model", "default", 1).expect("a valid cap");
+    let foreign = other.resource(foreign_model, Domain::Chat).expect("a known model");
+    assert_eq!(foreign.index(), CHAT.index(), "only the controller differs");
+    let error = bench.machine.resource(foreign_model, Domain::Chat).expect_err("another controller made it");
     assert_eq!(error.field, "owner");
     let unregistered = Denial { reason: DenialReason::Unregistered, changes_at: None };
-    assert_eq!(bench.machine.try_acquire(bench.now, &Request::new(strange)), Err(unregistered));
-    assert_eq!(bench.machine.acquire(bench.now, &Request::new(strange)), Acquire::Denied(unregistered));
+    assert_eq!(bench.machine.try_acquire(bench.now, &Request::new(foreign)), Err(unregistered));
+    assert_eq!(bench.machine.acquire(bench.now, &Request::new(foreign)), Acquire::Denied(unregistered));
     let _ = bench.machine.group("group", 1.0).expect("a valid weight");
-    let in_strange_group = Request::new(CHAT).in_group(other.group("group", 1.0).expect("a valid weight"));
-    let Acquire::Granted(held) = other.acquire(bench.now, &Request::new(strange)) else { panic!("there is room") };
-    let Acquire::Waiting(waiter) = other.acquire(bench.now, &Request::new(strange)) else { panic!("and no more") };
+    let in_foreign_group = Request::new(CHAT).in_group(other.group("group", 1.0).expect("a valid weight"));
+    let Acquire::Granted(held) = other.acquire(bench.now, &Request::new(foreign)) else { panic!("there is room") };
+    let Acquire::Waiting(waiter) = other.acquire(bench.now, &Request::new(foreign)) else { panic!("the limit is 1") };
     assert!(!bench.machine.cancel(bench.now, waiter));
     assert_eq!(bench.machine.release(bench.now, held, &Outcome::Success.into()), ReleaseAnswer::WrongController);
-    assert_eq!(bench.machine.acquire(bench.now, &in_strange_group), Acquire::Denied(unregistered));
-    assert!(bench.machine.snapshot(bench.now, strange).is_none() && bench.machine.stats(bench.now, strange).is_none());
-    assert!(bench.machine.provider_model(bench.now, strange_model).is_none());
-    assert!(bench.machine.settings(strange).is_none());
-    let error = bench.machine.configure(bench.now, strange, AimdConfig::default()).expect_err("unknown");
+    assert_eq!(bench.machine.acquire(bench.now, &in_foreign_group), Acquire::Denied(unregistered));
+    assert!(bench.machine.snapshot(bench.now, foreign).is_none() && bench.machine.stats(bench.now, foreign).is_none());
+    assert!(bench.machine.provider_model(bench.now, foreign_model).is_none());
+    assert!(bench.machine.settings(foreign).is_none());
+    let error = bench.machine.configure(bench.now, foreign, AimdConfig::default()).expect_err("unknown");
     assert_eq!(error.field, "resource");
-    assert!(bench.machine.set_algorithm(bench.now, strange, Box::new(limit::Fixed::new(3))).is_err());
-    assert!(bench.machine.set_budgets(bench.now, strange, &[]).is_err());
-    assert!(bench.machine.set_resource_weight(strange, 1.0).is_err());
+    assert!(bench.machine.set_algorithm(bench.now, foreign, Box::new(limit::Fixed::new(3))).is_err());
+    assert!(bench.machine.set_budgets(bench.now, foreign, &[]).is_err());
+    assert!(bench.machine.set_resource_weight(foreign, 1.0).is_err());
     let correction = budget::Correction::of(budget::Dimension::Requests);
-    assert!(!bench.machine.correct_budget(bench.now, strange, &correction));
+    assert!(!bench.machine.correct_budget(bench.now, foreign, &correction));
 }
 
 #[test]
-fn a_snapshot_shows_what_may_be_leaking() {
+fn a_snapshot_shows_leases_that_may_have_leaked() {
     let ramp = Duration::from_secs(1);
     let mut bench = Bench::new(4, AimdConfig { ramp, initial_limit: Some(4), ..AimdConfig::default() });
     let lost = bench.take(1).remove(0);
@@ -462,7 +466,7 @@ fn a_snapshot_shows_what_may_be_leaking() {
 }
 
 #[test]
-fn tenants_that_nobody_named_have_a_group_each_until_there_are_too_many() {
+fn unregistered_tenants_have_a_group_each_up_to_a_limit_and_then_share_one() {
     let mut admission = RequestAdmission::new(RequestConfig::default()).unwrap();
     let named = admission.group("named", 4.0).unwrap();
     let first = admission.group_of_tenant("0").unwrap();
@@ -474,7 +478,7 @@ fn tenants_that_nobody_named_have_a_group_each_until_there_are_too_many() {
     assert_eq!(admission.group_of_tenant("and another").unwrap(), last);
     assert_eq!(admission.group_of_tenant("0").unwrap(), first);
     assert_eq!(admission.group_of_tenant("named").unwrap(), named);
-    // Whoever is given a weight is no stranger.
+    // A group that is registered with a weight is never the overflow group.
     assert_ne!(admission.group("late", 2.0).unwrap(), last);
     groups.extend([named, first, last]);
     let count = groups.len();

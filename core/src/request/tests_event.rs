@@ -8,7 +8,7 @@ use crate::lease::ReleaseAnswer;
 use crate::time::{Duration, Instant};
 use RequestEventKind::*;
 
-fn watched(cap: u32, aimd: AimdConfig) -> Bench {
+fn with_events(cap: u32, aimd: AimdConfig) -> Bench {
     let mut bench = Bench::new(cap, aimd);
     bench.machine.set_interest(bench.now, Interest::ALL);
     bench
@@ -23,8 +23,8 @@ fn kinds(bench: &mut Bench) -> Vec<RequestEventKind> {
 }
 
 #[test]
-fn an_immediate_grant_still_tells_its_wait() {
-    let mut bench = watched(2, AimdConfig::default());
+fn an_immediate_grant_emits_a_wait_of_zero() {
+    let mut bench = with_events(2, AimdConfig::default());
     let lease = bench.take(1).remove(0);
     assert_eq!(kinds(&mut bench), [WaitStarted, WaitCompleted, LeaseAcquired, CallStarted]);
     bench.end(lease, Outcome::Success);
@@ -34,8 +34,8 @@ fn an_immediate_grant_still_tells_its_wait() {
 }
 
 #[test]
-fn a_wait_is_told_from_its_beginning_to_its_end() {
-    let mut bench = watched(1, AimdConfig::default());
+fn a_wait_emits_events_from_its_start_to_its_grant() {
+    let mut bench = with_events(1, AimdConfig::default());
     let lease = bench.take(1).remove(0);
     drain(&mut bench);
     let waiter = bench.wait(Request::new(CHAT));
@@ -54,8 +54,8 @@ fn a_wait_is_told_from_its_beginning_to_its_end() {
 }
 
 #[test]
-fn a_wait_that_ends_without_a_grant_says_how() {
-    let mut bench = watched(1, AimdConfig::default());
+fn a_wait_that_ends_without_a_grant_emits_the_reason() {
+    let mut bench = with_events(1, AimdConfig::default());
     let _lease = bench.take(1);
     let cancelled = bench.wait(Request::new(CHAT));
     bench.wait(Request::new(CHAT).within(Duration::from_secs(1)));
@@ -73,9 +73,9 @@ fn a_wait_that_ends_without_a_grant_says_how() {
 }
 
 #[test]
-fn a_refusal_tells_the_cut_the_cooldown_its_cap_and_the_end_of_a_ramp() {
+fn a_rate_limit_emits_the_cut_the_cooldown_its_cap_and_the_end_of_a_ramp() {
     let ramp = Duration::from_secs(10);
-    let mut bench = watched(11, AimdConfig { ramp, ..AimdConfig::default() });
+    let mut bench = with_events(11, AimdConfig { ramp, ..AimdConfig::default() });
     let lease = bench.take(1).remove(0);
     bench.after(Duration::from_secs(4));
     drain(&mut bench);
@@ -96,15 +96,15 @@ fn a_refusal_tells_the_cut_the_cooldown_its_cap_and_the_end_of_a_ramp() {
 }
 
 #[test]
-fn the_way_back_tells_the_soft_ceiling_and_the_full_recovery() {
+fn recovery_emits_the_soft_ceiling_and_the_full_recovery() {
     let aimd = AimdConfig { successes_until_increase: 1, initial_limit: Some(4), ..AimdConfig::default() };
-    let mut bench = watched(6, aimd);
+    let mut bench = with_events(6, aimd);
     let lease = bench.take(1).remove(0);
     bench.end(lease, Outcome::RateLimited);
     bench.after(Duration::from_secs(2));
     drain(&mut bench);
     bench.succeed(3);
-    let moves: Vec<_> = drain(&mut bench).iter().map(|event| event.payload).filter(is_move).collect();
+    let increases: Vec<_> = drain(&mut bench).iter().map(|event| event.payload).filter(is_limit_increase).collect();
     let expected = [
         RequestEventPayload::LimitIncreased { from: 3, to: 4 },
         RequestEventPayload::LimitIncreased { from: 4, to: 5 },
@@ -112,17 +112,17 @@ fn the_way_back_tells_the_soft_ceiling_and_the_full_recovery() {
         RequestEventPayload::LimitIncreased { from: 5, to: 6 },
         RequestEventPayload::FullyRecovered { limit: 6 },
     ];
-    assert_eq!(moves, expected);
+    assert_eq!(increases, expected);
 }
 
-fn is_move(payload: &RequestEventPayload) -> bool {
+fn is_limit_increase(payload: &RequestEventPayload) -> bool {
     matches!(payload.kind(), LimitIncreased | SoftCeilingRecovered | FullyRecovered)
 }
 
 #[test]
-fn the_steps_of_a_ramp_are_told_at_the_instants_at_which_they_wake_somebody() {
+fn ramp_steps_are_emitted_at_the_instants_at_which_they_serve_waiters() {
     let ramp = Duration::from_secs(4);
-    let mut bench = watched(5, AimdConfig { ramp, ..AimdConfig::default() });
+    let mut bench = with_events(5, AimdConfig { ramp, ..AimdConfig::default() });
     let _lease = bench.take(1);
     let _waiters: Vec<_> = (0..4).map(|_| bench.wait(Request::new(CHAT))).collect();
     drain(&mut bench);
@@ -130,15 +130,15 @@ fn the_steps_of_a_ramp_are_told_at_the_instants_at_which_they_wake_somebody() {
     while let Some(at) = bench.machine.poll_timeout() {
         bench.now = at;
         bench.machine.handle_timeout(at);
-        let told = drain(&mut bench);
-        steps.extend(told.iter().filter(|event| event.payload.kind() == RampStep).map(|event| event.at));
+        let events = drain(&mut bench);
+        steps.extend(events.iter().filter(|event| event.payload.kind() == RampStep).map(|event| event.at));
     }
     assert_eq!(steps, [1, 2, 3, 4].map(|at| Instant::ZERO + Duration::from_secs(at)));
 }
 
 #[test]
-fn registration_caps_and_corrections_are_told() {
-    let mut bench = watched(8, AimdConfig::default());
+fn registrations_cap_changes_and_corrections_are_emitted() {
+    let mut bench = with_events(8, AimdConfig::default());
     let model = bench.machine.register(bench.now, "provider", "model", "second", 5).expect("a valid cap");
     let payloads: Vec<_> = drain(&mut bench).iter().map(|event| (event.place, event.payload)).collect();
     let whole = EventPlace::Model(model);
@@ -154,19 +154,19 @@ fn registration_caps_and_corrections_are_told() {
 }
 
 #[test]
-fn an_irregular_release_is_told_with_what_it_was() {
-    let mut bench = watched(1, AimdConfig::default());
+fn a_rejected_release_is_emitted_with_its_cause() {
+    let mut bench = with_events(1, AimdConfig::default());
     let lease = bench.take(1).remove(0);
     let id = lease.id();
     bench.end(lease, Outcome::Success);
     drain(&mut bench);
     let _ = bench.machine.release(bench.now, RequestLease::from_id(id), &Outcome::Success.into());
-    let told = RequestEventPayload::ReleaseDiagnostic { lease: id, answer: ReleaseAnswer::Duplicate };
-    assert_eq!(drain(&mut bench)[0].payload, told);
+    let expected = RequestEventPayload::ReleaseDiagnostic { lease: id, answer: ReleaseAnswer::Duplicate };
+    assert_eq!(drain(&mut bench)[0].payload, expected);
 }
 
 #[test]
-fn only_the_kinds_that_were_asked_for_are_made() {
+fn only_enabled_kinds_of_events_are_emitted() {
     let mut bench = Bench::new(1, AimdConfig::default());
     bench.succeed(1);
     assert_eq!(drain(&mut bench), []);
@@ -177,7 +177,7 @@ fn only_the_kinds_that_were_asked_for_are_made() {
 }
 
 #[test]
-fn events_that_nobody_drains_are_bounded_and_the_lost_ones_are_counted() {
+fn events_that_are_not_polled_are_bounded_and_dropped_events_are_counted() {
     let mut bench = Bench::new(1, AimdConfig::default());
     bench.machine.set_interest(bench.now, Interest::of(&[LeaseReleased]));
     for _ in 0..MAX_PENDING + 3 {
@@ -188,7 +188,7 @@ fn events_that_nobody_drains_are_bounded_and_the_lost_ones_are_counted() {
 }
 
 #[test]
-fn every_kind_has_a_bit_of_its_own() {
+fn every_kind_has_its_own_bit() {
     for (at, kind) in RequestEventKind::ALL.iter().enumerate() {
         let only = Interest::of(&[*kind]);
         let held = RequestEventKind::ALL.iter().filter(|other| only.contains(**other)).count();

@@ -1,4 +1,4 @@
-//! Outages: what goes out while a provider is down, and what happens when it is back.
+//! Tests of outages: which calls are sent while a provider is down, and what happens when it is back.
 
 use alloc::vec::Vec;
 
@@ -9,8 +9,8 @@ use crate::time::{Duration, Instant};
 
 pub(super) const CAP: u32 = 8;
 
-/// A machine with two models of one provider, the first with two domains, and a model of another provider,
-/// that looks after their health.
+/// A controller with health tracking. It has two models of one provider, the first of them with two domains,
+/// and a model of another provider.
 pub(super) struct Bench {
     pub(super) machine: RequestAdmission,
     pub(super) now: Instant,
@@ -50,12 +50,12 @@ impl Bench {
     pub(super) fn wait(&mut self, resource: ResourceId) -> WaiterId {
         match self.machine.acquire(self.now, &Request::new(resource)) {
             Acquire::Waiting(waiter) => waiter,
-            answer => panic!("it waits: {answer:?}"),
+            answer => panic!("expected to wait, got {answer:?}"),
         }
     }
 
-    /// Ends a call, and asks for another that has to wait.
-    pub(super) fn queue_behind(&mut self, lease: RequestLease, done: &Completion) -> WaiterId {
+    /// Ends a call, and makes another request, which must wait.
+    pub(super) fn release_and_wait(&mut self, lease: RequestLease, done: &Completion) -> WaiterId {
         assert_eq!(self.machine.release(self.now, lease, done), ReleaseAnswer::Released);
         self.wait(self.chat)
     }
@@ -64,34 +64,34 @@ impl Bench {
         assert_eq!(self.machine.release(self.now, lease, &outcome.into()), ReleaseAnswer::Released);
     }
 
-    /// Ends a call as one that is made again if it failed in an outage.
+    /// Ends a call that is retried if it failed in an outage.
     pub(super) fn finish(&mut self, lease: RequestLease, outcome: Outcome) -> AfterCall {
         self.machine.finish(self.now, lease, &outcome.into())
     }
 
-    /// Lets a call fail that is made again, and asks for it again.
+    /// Lets a call fail and retries it.
     pub(super) fn fail(&mut self, lease: RequestLease) -> Acquire {
         let resource = lease.resource();
         match self.finish(lease, Outcome::ConnectionFailed) {
             AfterCall::Retry(retry) => self.machine.retry(self.now, &Request::new(resource), retry),
-            other => panic!("it is made again: {other:?}"),
+            other => panic!("expected a retry, got {other:?}"),
         }
     }
 
     pub(super) fn fail_and_wait(&mut self, lease: RequestLease) -> WaiterId {
         match self.fail(lease) {
             Acquire::Waiting(waiter) => waiter,
-            answer => panic!("it waits: {answer:?}"),
+            answer => panic!("expected to wait, got {answer:?}"),
         }
     }
 
-    /// The waiters that were rejected, and why.
+    /// Returns the waiters that were rejected, with the reasons.
     pub(super) fn rejected(&mut self) -> Vec<(WaiterId, DenialReason)> {
         let effects = core::iter::from_fn(|| self.machine.poll_effect());
         effects
             .map(|effect| match effect {
                 Effect::Refused { waiter, denial } => (waiter, denial.reason),
-                other => panic!("none is granted: {other:?}"),
+                other => panic!("expected a rejection, got {other:?}"),
             })
             .collect()
     }
@@ -103,12 +103,12 @@ impl Bench {
             .collect()
     }
 
-    pub(super) fn at(&mut self, now: Instant) {
+    pub(super) fn advance_to(&mut self, now: Instant) {
         self.now = now;
         self.machine.handle_timeout(now);
     }
 
-    /// Takes the model down, and answers when its probe is due.
+    /// Takes the model down, and returns when its probe is due.
     pub(super) fn take_down(&mut self) -> Instant {
         for _ in 0..5 {
             let lease = self.try_one(self.chat).expect("it is healthy");
@@ -128,7 +128,7 @@ impl Bench {
 }
 
 #[test]
-fn while_a_provider_is_down_nothing_goes_out_in_any_domain_and_other_models_go_on() {
+fn while_a_provider_is_down_no_domain_is_called_and_other_models_are_unaffected() {
     let mut bench = Bench::new();
     let probe_at = bench.take_down();
     for resource in [bench.chat, bench.embedding] {
@@ -136,13 +136,13 @@ fn while_a_provider_is_down_nothing_goes_out_in_any_domain_and_other_models_go_o
         assert_eq!(denial, Denial { reason: DenialReason::Outage, changes_at: Some(probe_at) });
         bench.wait(resource);
     }
-    bench.at(Instant::from_nanos(probe_at.as_nanos() - 1));
+    bench.advance_to(Instant::from_nanos(probe_at.as_nanos() - 1));
     assert!(bench.granted().is_empty());
     assert!(bench.try_one(bench.other).is_ok());
 }
 
 #[test]
-fn when_the_pause_is_over_exactly_one_waiter_goes_out_as_the_probe() {
+fn when_the_pause_is_over_exactly_one_waiter_is_granted_as_the_probe() {
     let mut bench = Bench::new();
     let probe_at = bench.take_down();
     for _ in 0..6 {
@@ -150,24 +150,24 @@ fn when_the_pause_is_over_exactly_one_waiter_goes_out_as_the_probe() {
         bench.wait(bench.embedding);
     }
     assert_eq!(bench.machine.poll_timeout(), Some(probe_at));
-    bench.at(probe_at);
+    bench.advance_to(probe_at);
     let probe = bench.granted();
     assert_eq!(probe.len(), 1);
-    bench.at(probe_at + secs(3_600));
+    bench.advance_to(probe_at + secs(3_600));
     assert!(bench.granted().is_empty());
-    assert_eq!(bench.try_one(bench.chat).expect_err("a probe is out").reason, DenialReason::Outage);
+    assert_eq!(bench.try_one(bench.chat).expect_err("a probe is in flight").reason, DenialReason::Outage);
     let why = bench.machine.why_next(bench.now, bench.chat);
     assert!(matches!(why, Some(CallWait::Outage { probe_at: None, .. })), "{why:?}");
 }
 
 #[test]
-fn a_probe_that_fails_keeps_the_provider_down_and_the_next_goes_to_another_waiter() {
+fn a_failed_probe_keeps_the_provider_down_and_the_next_waiter_is_the_next_probe() {
     let mut bench = Bench::new();
     let mut due = bench.take_down();
     let waiters: Vec<_> = (0..3).map(|_| bench.wait(bench.chat)).collect();
     let mut probed = Vec::new();
     for _ in 0..3 {
-        bench.at(due);
+        bench.advance_to(due);
         let Some(Effect::Granted { waiter, lease }) = bench.machine.poll_effect() else { panic!("a probe is due") };
         probed.push(waiter);
         bench.end(lease, Outcome::ProviderTimeout);
@@ -179,11 +179,11 @@ fn a_probe_that_fails_keeps_the_provider_down_and_the_next_goes_to_another_waite
 }
 
 #[test]
-fn with_nobody_waiting_the_first_who_asks_once_the_pause_is_over_is_the_probe() {
+fn without_waiters_the_first_request_after_the_pause_is_the_probe() {
     let mut bench = Bench::new();
     let probe_at = bench.take_down();
     assert_eq!(bench.machine.poll_timeout(), None, "no call waits for the end of the pause");
-    bench.at(probe_at);
+    bench.advance_to(probe_at);
     let probe = bench.try_one(bench.embedding).expect("it is due");
     assert!(matches!(bench.health(), HealthState::Probing { .. }));
     bench.end(probe, Outcome::Success);
@@ -191,33 +191,33 @@ fn with_nobody_waiting_the_first_who_asks_once_the_pause_is_over_is_the_probe() 
 }
 
 #[test]
-fn after_an_outage_calls_come_back_one_by_one_and_not_all_at_once() {
+fn after_an_outage_the_limit_climbs_step_by_step() {
     let mut bench = Bench::new();
     let probe_at = bench.take_down();
     for _ in 0..20 {
         bench.wait(bench.chat);
     }
-    bench.at(probe_at);
+    bench.advance_to(probe_at);
     let probe = bench.granted().remove(0);
     bench.end(probe, Outcome::Success);
     let mut out = bench.granted().len();
     assert_eq!(out, 1);
-    let mut seen = Vec::new();
+    let mut steps = Vec::new();
     while let Some(next) = bench.machine.poll_timeout().filter(|next| *next <= probe_at + secs(1)) {
-        bench.at(next);
+        bench.advance_to(next);
         out += bench.granted().len();
-        seen.push((next - probe_at, out));
+        steps.push((next - probe_at, out));
     }
     // Seven steps from 1 to 8, evenly over one second.
-    assert_eq!(seen.len(), 7);
-    for (step, (after, out)) in seen.into_iter().enumerate() {
+    assert_eq!(steps.len(), 7);
+    for (step, (after, out)) in steps.into_iter().enumerate() {
         assert_eq!(out, step + 2);
         assert_eq!(after, Duration::from_nanos(((step as u64 + 1) * 1_000_000_000).div_ceil(7)));
     }
 }
 
 #[test]
-fn the_limit_sees_nothing_of_an_outage() {
+fn an_outage_does_not_affect_the_limit() {
     let mut bench = Bench::new();
     let aimd = AimdConfig { initial_limit: Some(5), ..AimdConfig::default() };
     bench.machine.configure(bench.now, bench.chat, aimd).expect("valid settings");
@@ -226,35 +226,35 @@ fn the_limit_sees_nothing_of_an_outage() {
     bench.machine.set_algorithm(bench.now, bench.embedding, vegas).expect("a known resource");
     let before = (bench.limit(bench.chat), bench.limit(bench.embedding));
     let probe_at = bench.take_down();
-    bench.at(probe_at);
+    bench.advance_to(probe_at);
     let probe = bench.try_one(bench.embedding).expect("it is due");
     bench.end(probe, Outcome::ProviderTimeout);
     let HealthState::Down { probe_at, .. } = bench.health() else { panic!("it is down") };
-    bench.at(probe_at);
+    bench.advance_to(probe_at);
     let probe = bench.try_one(bench.chat).expect("it is due");
     bench.end(probe, Outcome::RequestRefused);
     assert_eq!((bench.limit(bench.chat), bench.limit(bench.embedding)), (1, 1));
-    bench.at(probe_at + secs(1));
+    bench.advance_to(probe_at + secs(1));
     assert_eq!((bench.limit(bench.chat), bench.limit(bench.embedding)), before);
 }
 
 #[test]
-fn a_refusal_while_limits_climb_ends_the_climb_where_it_is() {
+fn a_failure_while_limits_climb_ends_the_climb_at_the_current_limit() {
     let mut bench = Bench::new();
     let probe_at = bench.take_down();
-    bench.at(probe_at);
+    bench.advance_to(probe_at);
     let probe = bench.try_one(bench.chat).expect("it is due");
     bench.end(probe, Outcome::Success);
-    bench.at(probe_at + Duration::from_millis(600));
+    bench.advance_to(probe_at + Duration::from_millis(600));
     assert_eq!(bench.limit(bench.chat), 5);
     let lease = bench.try_one(bench.chat).expect("there is room");
     bench.end(lease, Outcome::ProviderFailure);
-    bench.at(probe_at + secs(60));
-    assert_eq!(bench.limit(bench.chat), 5, "from there it grows as its algorithm lets it");
+    bench.advance_to(probe_at + secs(60));
+    assert_eq!(bench.limit(bench.chat), 5, "from there its algorithm decides");
 }
 
 #[test]
-fn a_waiters_deadline_holds_during_an_outage() {
+fn the_deadline_of_a_waiter_applies_during_an_outage() {
     let mut bench = Bench::new();
     bench.take_down();
     let timeout = Some(Duration::from_millis(50));
@@ -262,13 +262,13 @@ fn a_waiters_deadline_holds_during_an_outage() {
     assert!(matches!(answer, Acquire::Waiting(_)));
     let end = bench.now + Duration::from_millis(50);
     assert_eq!(bench.machine.poll_timeout(), Some(end));
-    bench.at(end);
-    let Some(Effect::Refused { denial, .. }) = bench.machine.poll_effect() else { panic!("its time is up") };
+    bench.advance_to(end);
+    let Some(Effect::Refused { denial, .. }) = bench.machine.poll_effect() else { panic!("the deadline has passed") };
     assert_eq!(denial.reason, DenialReason::QueueTimeout);
 }
 
 #[test]
-fn a_success_of_a_call_from_before_the_outage_lets_the_probe_go_at_once() {
+fn a_success_of_a_call_from_before_the_outage_makes_the_probe_due_at_once() {
     let mut bench = Bench::new();
     let early = bench.try_one(bench.embedding).expect("it is healthy");
     bench.take_down();
@@ -278,24 +278,24 @@ fn a_success_of_a_call_from_before_the_outage_lets_the_probe_go_at_once() {
 }
 
 #[test]
-fn a_probe_whose_caller_leaves_is_followed_by_the_next_at_once() {
+fn a_cancelled_probe_is_followed_by_the_next_probe_at_once() {
     let mut bench = Bench::new();
     let probe_at = bench.take_down();
     bench.wait(bench.chat);
     bench.wait(bench.chat);
-    bench.at(probe_at);
+    bench.advance_to(probe_at);
     let probe = bench.granted().remove(0);
     bench.end(probe, Outcome::LocalCancelled);
     assert_eq!(bench.granted().len(), 1);
 }
 
 #[test]
-fn the_events_tell_an_outage_from_its_first_failure_to_its_end() {
+fn an_outage_emits_events_when_it_starts_when_it_is_probed_and_when_it_ends() {
     let mut bench = Bench::new();
     bench.machine.set_interest(bench.now, event::Interest::ALL);
     let began = bench.now;
     let probe_at = bench.take_down();
-    bench.at(probe_at);
+    bench.advance_to(probe_at);
     let probe = bench.try_one(bench.chat).expect("it is due");
     let lease = probe.id();
     bench.end(probe, Outcome::Success);
@@ -311,26 +311,26 @@ fn the_events_tell_an_outage_from_its_first_failure_to_its_end() {
 }
 
 #[test]
-fn time_is_read_while_a_provider_is_down_and_while_it_recovers() {
+fn the_clock_is_needed_while_a_provider_is_down_and_while_it_recovers() {
     let mut bench = Bench::new();
     assert!(!bench.machine.needs_clock(bench.chat));
     let probe_at = bench.take_down();
     assert!(bench.machine.needs_clock(bench.chat));
-    bench.at(probe_at);
+    bench.advance_to(probe_at);
     let probe = bench.try_one(bench.chat).expect("it is due");
     bench.end(probe, Outcome::Success);
     assert!(bench.machine.needs_clock(bench.chat));
-    bench.at(probe_at + secs(2));
+    bench.advance_to(probe_at + secs(2));
     let lease = bench.try_one(bench.chat).expect("it is healthy");
     bench.end(lease, Outcome::Success);
     assert!(!bench.machine.needs_clock(bench.chat));
 }
 
 #[test]
-fn settings_of_health_that_make_no_sense_are_refused_by_name() {
+fn invalid_health_settings_are_rejected_with_the_name_of_the_field() {
     let refused = |health| {
         let config = RequestConfig { health: Some(health), ..RequestConfig::default() };
-        RequestAdmission::new(config).expect_err("it makes no sense").field
+        RequestAdmission::new(config).expect_err("out of range").field
     };
     assert_eq!(refused(HealthConfig { failures: 0, ..HealthConfig::default() }), "failures");
     assert_eq!(refused(HealthConfig { first_pause: Duration::ZERO, ..HealthConfig::default() }), "first_pause");
@@ -339,7 +339,7 @@ fn settings_of_health_that_make_no_sense_are_refused_by_name() {
 }
 
 #[test]
-fn the_calls_that_an_outage_met_are_made_again_when_it_is_over_and_none_is_lost() {
+fn calls_that_failed_in_an_outage_are_retried_when_it_is_over_and_none_is_lost() {
     let mut bench = Bench::new();
     let leases: Vec<_> = (0..CAP).map(|_| bench.try_one(bench.chat).expect("there is room")).collect();
     for lease in leases {
@@ -347,10 +347,10 @@ fn the_calls_that_an_outage_met_are_made_again_when_it_is_over_and_none_is_lost(
     }
     assert!(bench.granted().is_empty() && bench.rejected().is_empty());
     let HealthState::Down { probe_at, .. } = bench.health() else { panic!("it is down") };
-    bench.at(probe_at);
+    bench.advance_to(probe_at);
     let probe = bench.granted().remove(0);
     assert_eq!(bench.finish(probe, Outcome::Success), AfterCall::Final);
-    bench.at(probe_at + secs(1));
+    bench.advance_to(probe_at + secs(1));
     let out = bench.granted();
     assert_eq!(out.len(), CAP as usize - 1);
     for lease in out {
@@ -360,7 +360,7 @@ fn the_calls_that_an_outage_met_are_made_again_when_it_is_over_and_none_is_lost(
 }
 
 #[test]
-fn a_failure_stands_once_another_call_shows_that_the_provider_is_up() {
+fn a_failure_stands_once_another_call_succeeds() {
     let mut bench = Bench::new();
     let [poison, good, late] = [(); 3].map(|()| bench.try_one(bench.chat).expect("there is room"));
     let waiter = bench.fail_and_wait(poison);
@@ -373,7 +373,7 @@ fn a_failure_stands_once_another_call_shows_that_the_provider_is_up() {
 }
 
 #[test]
-fn an_undecided_call_holds_up_no_other_of_its_resource() {
+fn an_undecided_call_does_not_block_other_calls_of_its_resource() {
     let mut bench = Bench::new();
     let lease = bench.try_one(bench.chat).expect("there is room");
     bench.fail_and_wait(lease);
@@ -383,19 +383,19 @@ fn an_undecided_call_holds_up_no_other_of_its_resource() {
 }
 
 #[test]
-fn an_undecided_call_waits_a_minute_at_most_for_an_answer_that_takes_longer() {
+fn an_undecided_call_waits_at_most_a_minute_for_other_calls_in_flight() {
     let mut bench = Bench::new();
     let [stream, failed] = [(); 2].map(|()| bench.try_one(bench.chat).expect("there is room"));
     bench.fail_and_wait(failed);
     let next = bench.machine.poll_timeout().expect("it is made again");
     assert_eq!(next, bench.now + secs(60));
-    bench.at(next);
+    bench.advance_to(next);
     assert_eq!(bench.granted().len(), 1);
     bench.end(stream, Outcome::Success);
 }
 
 #[test]
-fn the_only_call_of_an_idle_provider_is_made_again_after_1_2_and_4_seconds_and_then_as_a_probe() {
+fn the_only_call_of_an_idle_provider_is_retried_with_a_doubling_backoff_and_then_as_a_probe() {
     let mut bench = Bench::new();
     let mut lease = bench.try_one(bench.chat).expect("there is room");
     let mut pauses = Vec::new();
@@ -403,7 +403,7 @@ fn the_only_call_of_an_idle_provider_is_made_again_after_1_2_and_4_seconds_and_t
         bench.fail_and_wait(lease);
         let next = bench.machine.poll_timeout().expect("it is made again");
         pauses.push((next - bench.now).as_nanos() / 1_000_000);
-        bench.at(next);
+        bench.advance_to(next);
         lease = bench.granted().remove(0);
     }
     let about = |millis: u64, expected: u64| (expected * 4 / 5..=expected * 6 / 5).contains(&millis);
@@ -432,34 +432,35 @@ fn a_server_that_refuses_connections_at_once_is_called_a_bounded_number_of_times
         out = bench.granted();
         if out.is_empty() {
             match bench.machine.poll_timeout().filter(|next| *next < until) {
-                Some(next) => bench.at(next),
+                Some(next) => bench.advance_to(next),
                 None => break,
             }
             out = bench.granted();
         }
     }
-    // 8 at once, one in each tenth of the first second, and then 0.5, 1, 2, 4, 8, 16, 30 s apart.
+    // 8 calls at once, one in each tenth of the first second, and then calls 0.5, 1, 2, 4, 8, 16 and 30 s
+    // apart.
     assert!(calls < 30, "{calls} calls");
-    assert_eq!(bench.machine.waiting(), 5_000, "each of them waits");
+    assert_eq!(bench.machine.waiting(), 5_000, "all of them wait");
 }
 
 #[test]
-fn a_poison_request_keeps_a_provider_down_for_three_probes_and_then_goes_alone() {
+fn a_poison_request_that_failed_three_probes_is_rejected_once_another_call_succeeds() {
     let mut bench = Bench::new();
     let mut due = bench.take_down();
-    bench.at(due);
+    bench.advance_to(due);
     let mut poison = bench.try_one(bench.chat).expect("it is due");
     for _ in 0..2 {
         bench.fail_and_wait(poison);
         due = bench.machine.poll_timeout().expect("a probe is due");
-        bench.at(due);
+        bench.advance_to(due);
         poison = bench.granted().remove(0);
     }
     let poisoned = bench.fail_and_wait(poison);
     let good = bench.wait(bench.embedding);
     loop {
         due = bench.machine.poll_timeout().expect("a probe is due");
-        bench.at(due);
+        bench.advance_to(due);
         let Some(Effect::Granted { waiter, lease }) = bench.machine.poll_effect() else { panic!("a probe is due") };
         if waiter == good {
             bench.end(lease, Outcome::Success);
@@ -474,7 +475,7 @@ fn a_poison_request_keeps_a_provider_down_for_three_probes_and_then_goes_alone()
 }
 
 #[test]
-fn a_refused_key_ends_the_calls_of_all_models_of_its_provider_and_of_no_other() {
+fn a_refused_key_or_an_exhausted_quota_closes_all_models_of_its_provider_and_no_others() {
     for (outcome, cause) in [
         (Outcome::KeyRefused, UnavailableCause::KeyRefused),
         (Outcome::QuotaExhausted, UnavailableCause::QuotaExhausted),
@@ -487,7 +488,7 @@ fn a_refused_key_ends_the_calls_of_all_models_of_its_provider_and_of_no_other() 
             }
         }
         let waiters = [bench.wait(bench.chat), bench.wait(bench.other)];
-        let far = bench.wait(bench.elsewhere);
+        let elsewhere = bench.wait(bench.elsewhere);
         assert_eq!(bench.finish(lease, outcome), AfterCall::Unavailable);
         let expected = waiters.map(|waiter| (waiter, DenialReason::Unavailable));
         assert_eq!(bench.rejected(), expected);
@@ -495,16 +496,16 @@ fn a_refused_key_ends_the_calls_of_all_models_of_its_provider_and_of_no_other() 
         let reason = |answer: Result<RequestLease, Denial>| answer.expect_err("it is full or closed").reason;
         assert_eq!(reason(bench.try_one(bench.other)), DenialReason::Unavailable);
         assert_ne!(reason(bench.try_one(bench.elsewhere)), DenialReason::Unavailable);
-        assert!(bench.machine.cancel(bench.now, far), "it waits");
+        assert!(bench.machine.cancel(bench.now, elsewhere), "it waits");
     }
 }
 
 #[test]
-fn a_model_that_is_registered_while_its_account_is_closed_is_closed_for_as_long() {
+fn a_model_that_is_registered_while_its_account_is_closed_is_closed_until_the_same_instant() {
     let mut bench = Bench::new();
     let lease = bench.try_one(bench.chat).expect("there is room");
     bench.end(lease, Outcome::KeyRefused);
-    bench.at(bench.now + secs(10));
+    bench.advance_to(bench.now + secs(10));
     let late = bench.machine.register(bench.now, "p", "late", "default", CAP).expect("a valid cap");
     let late = bench.machine.resource(late, Domain::Chat).expect("a known model");
     let denial = bench.try_one(late).expect_err("the key is refused");
@@ -515,7 +516,7 @@ fn a_model_that_is_registered_while_its_account_is_closed_is_closed_for_as_long(
 }
 
 #[test]
-fn a_missing_model_ends_the_calls_of_that_model_alone() {
+fn a_missing_model_makes_only_that_model_unavailable() {
     let mut bench = Bench::new();
     let lease = bench.try_one(bench.chat).expect("there is room");
     assert_eq!(bench.finish(lease, Outcome::ModelNotFound), AfterCall::Unavailable);
@@ -526,7 +527,7 @@ fn a_missing_model_ends_the_calls_of_that_model_alone() {
 }
 
 #[test]
-fn when_the_patience_with_an_outage_is_over_everything_that_waits_is_rejected_at_that_instant() {
+fn all_waiters_are_rejected_at_the_instant_at_which_the_patience_with_an_outage_ends() {
     let patience = Some(secs(10));
     let mut bench = Bench::with(HealthConfig { patience, ..HealthConfig::default() });
     let began = bench.now;
@@ -535,7 +536,7 @@ fn when_the_patience_with_an_outage_is_over_everything_that_waits_is_rejected_at
     let mut leases = Vec::new();
     while bench.now < began + secs(10) {
         let next = bench.machine.poll_timeout().expect("a probe or the end of the patience");
-        bench.at(next);
+        bench.advance_to(next);
         if bench.now < began + secs(10) {
             leases.extend(bench.granted());
         }
@@ -546,13 +547,13 @@ fn when_the_patience_with_an_outage_is_over_everything_that_waits_is_rejected_at
     assert_eq!(bench.now, began + secs(10));
     let rejected = bench.rejected();
     assert!(rejected.len() == 1 && rejected[0].1 == DenialReason::Unavailable, "{rejected:?}");
-    assert_ne!(rejected[0].0, waiter, "it was probed meanwhile, and waited again");
-    assert_eq!(bench.try_one(bench.embedding).expect_err("it is over").reason, DenialReason::Unavailable);
+    assert_ne!(rejected[0].0, waiter, "it was a probe meanwhile, and waits again under a new id");
+    assert_eq!(bench.try_one(bench.embedding).expect_err("it is unavailable").reason, DenialReason::Unavailable);
     assert_eq!(bench.machine.poll_timeout(), None);
 }
 
 #[test]
-fn when_the_patience_with_rate_limits_is_over_everything_that_waits_is_rejected_though_a_pause_is_not() {
+fn all_waiters_are_rejected_when_the_patience_with_rate_limits_ends_during_a_cooldown() {
     let mut bench = Bench::with(HealthConfig { rate_limit_patience: Some(secs(30)), ..HealthConfig::default() });
     let began = bench.now;
     let lease = bench.try_one(bench.chat).expect("it is healthy");
@@ -562,13 +563,13 @@ fn when_the_patience_with_rate_limits_is_over_everything_that_waits_is_rejected_
     bench.now += secs(25);
     bench.machine.handle_timeout(bench.now);
     let Some(Effect::Granted { waiter, lease }) = bench.machine.poll_effect() else { panic!("the pause is over") };
-    assert_eq!((waiter, bench.machine.poll_timeout()), (first, None), "the call that is out may succeed");
-    let second = bench.queue_behind(lease, &limited);
-    let _elsewhere = bench.try_one(bench.elsewhere).expect("another provider goes on");
+    assert_eq!((waiter, bench.machine.poll_timeout()), (first, None), "the call in flight may succeed");
+    let second = bench.release_and_wait(lease, &limited);
+    let _elsewhere = bench.try_one(bench.elsewhere).expect("another provider is unaffected");
     assert_eq!(bench.machine.poll_timeout(), Some(began + secs(30)));
     bench.now = began + secs(30);
     bench.machine.handle_timeout(bench.now);
-    let Some(Effect::Refused { waiter, denial }) = bench.machine.poll_effect() else { panic!("it is rejected") };
+    let Some(Effect::Refused { waiter, denial }) = bench.machine.poll_effect() else { panic!("expected a rejection") };
     assert_eq!((waiter, denial.reason), (second, DenialReason::Unavailable));
     let cause = UnavailableCause::RateLimited;
     let state = bench.machine.snapshot(bench.now, bench.chat).expect("a known resource").health;
@@ -577,7 +578,7 @@ fn when_the_patience_with_rate_limits_is_over_everything_that_waits_is_rejected_
 }
 
 #[test]
-fn an_unavailable_provider_says_when_it_is_tried_again_and_those_that_come_then_wait_for_that_call() {
+fn a_denial_states_when_an_unavailable_provider_is_probed_and_later_requests_wait_for_it() {
     let mut bench = Bench::new();
     let began = bench.now;
     let lease = bench.try_one(bench.chat).expect("there is room");
@@ -585,26 +586,26 @@ fn an_unavailable_provider_says_when_it_is_tried_again_and_those_that_come_then_
     let denial = bench.try_one(bench.chat).expect_err("it is unavailable");
     assert_eq!((denial.reason, denial.changes_at), (DenialReason::Unavailable, Some(began + secs(60))));
     let denied = bench.machine.acquire(bench.now, &Request::new(bench.other));
-    assert_eq!(denied, Acquire::Denied(denial), "the account is that of both models");
-    bench.at(began + secs(60));
-    let probe = bench.try_one(bench.embedding).expect("it is tried again");
+    assert_eq!(denied, Acquire::Denied(denial), "both models belong to the account");
+    bench.advance_to(began + secs(60));
+    let probe = bench.try_one(bench.embedding).expect("the probe is due");
     let waiter = bench.wait(bench.chat);
     bench.end(probe, Outcome::QuotaExhausted);
     assert_eq!(bench.rejected(), [(waiter, DenialReason::Unavailable)]);
-    bench.at(began + secs(120));
-    let probe = bench.try_one(bench.chat).expect("it is tried again");
+    bench.advance_to(began + secs(120));
+    let probe = bench.try_one(bench.chat).expect("the probe is due");
     bench.wait(bench.embedding);
     bench.end(probe, Outcome::Success);
     assert_eq!((bench.granted().len(), bench.health()), (1, HealthState::Healthy));
 }
 
 #[test]
-fn a_provider_is_reopened_with_all_models_that_its_key_had_closed() {
+fn reopening_a_provider_reopens_all_models_that_its_key_had_closed() {
     let mut bench = Bench::new();
     let lease = bench.try_one(bench.chat).expect("there is room");
     bench.end(lease, Outcome::KeyRefused);
     assert!(bench.machine.reopen(bench.now, bench.model));
-    assert!(!bench.machine.reopen(bench.now, bench.model), "it is open");
+    assert!(!bench.machine.reopen(bench.now, bench.model), "it is open already");
     for resource in [bench.chat, bench.other] {
         assert!(bench.try_one(resource).is_ok());
         assert_eq!(bench.try_one(resource).expect_err("limits climb").reason, DenialReason::NoCapacity);
@@ -613,7 +614,7 @@ fn a_provider_is_reopened_with_all_models_that_its_key_had_closed() {
 }
 
 #[test]
-fn a_provider_that_becomes_unavailable_is_an_event_with_its_cause() {
+fn an_unavailable_provider_emits_an_event_with_the_cause_for_each_model() {
     let mut bench = Bench::new();
     bench.machine.set_interest(bench.now, event::Interest::ALL);
     let lease = bench.try_one(bench.chat).expect("there is room");
@@ -625,7 +626,7 @@ fn a_provider_that_becomes_unavailable_is_an_event_with_its_cause() {
 }
 
 #[test]
-fn without_settings_of_health_a_provider_is_always_healthy() {
+fn without_health_settings_a_provider_is_always_healthy() {
     let config = RequestConfig { health: None, ..RequestConfig::default() };
     let mut machine = RequestAdmission::new(config).expect("valid settings");
     let now = Instant::ZERO;

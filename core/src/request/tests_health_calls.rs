@@ -1,4 +1,4 @@
-//! Health calls: what lets a request end that fails whenever it is made, and is the last one left.
+//! Tests of health calls, which let the last waiting request end if it fails whenever it is made.
 
 use super::event::{EventPlace, RequestEventPayload};
 use super::tests_health::Bench;
@@ -6,7 +6,7 @@ use super::*;
 use crate::time::Duration;
 use alloc::vec::Vec;
 
-/// What is to be done at the next instant at which something is due.
+/// The effects at the next instant at which a timer is due.
 struct Due {
     granted: Vec<RequestLease>,
     health_calls: Vec<RequestLease>,
@@ -14,8 +14,8 @@ struct Due {
 }
 
 impl Bench {
-    /// A resource for the health calls of the first model.
-    fn check(&mut self) -> ResourceId {
+    /// Returns a resource for the health calls of the first model.
+    fn healthcheck(&mut self) -> ResourceId {
         self.machine.resource(self.model, Domain::Healthcheck).expect("a known model")
     }
 
@@ -33,11 +33,11 @@ impl Bench {
 
     fn next_due(&mut self) -> Due {
         let next = self.machine.poll_timeout().expect("something waits for time");
-        self.at(next);
+        self.advance_to(next);
         self.due()
     }
 
-    /// Lets the only request that waits fail until it has been a probe three times; it waits then.
+    /// Makes a single request fail until it has been a probe three times. It waits then.
     fn poison(&mut self) {
         let lease = self.try_one(self.chat).expect("it is healthy");
         self.fail_and_wait(lease);
@@ -53,15 +53,15 @@ impl Bench {
 }
 
 #[test]
-fn the_last_request_that_always_fails_ends_with_its_failure_once_a_health_call_succeeds() {
+fn the_last_poison_request_is_rejected_once_a_health_call_succeeds() {
     let mut bench = Bench::new();
     bench.poison();
-    let check = bench.check();
-    assert!(bench.machine.set_health_calls(bench.now, check, true));
+    let healthcheck = bench.healthcheck();
+    assert!(bench.machine.set_health_calls(bench.now, healthcheck, true));
     let Due { granted, mut health_calls, rejected } = bench.next_due();
-    assert_eq!((granted.len(), health_calls.len(), rejected.len()), (0, 1, 0), "it is no probe any more");
+    assert_eq!((granted.len(), health_calls.len(), rejected.len()), (0, 1, 0), "the request is not the probe any more");
     let lease = health_calls.pop().expect("one");
-    assert_eq!(lease.id().item, check.index() as u32);
+    assert_eq!(lease.id().item, healthcheck.index() as u32);
     bench.end(lease, Outcome::Success);
     assert_eq!(bench.due().rejected, [DenialReason::FailureStands]);
     assert_eq!((bench.health(), bench.machine.waiting()), (HealthState::Healthy, 0));
@@ -71,8 +71,8 @@ fn the_last_request_that_always_fails_ends_with_its_failure_once_a_health_call_s
 fn a_health_call_that_fails_keeps_the_provider_down_and_the_request_waiting() {
     let mut bench = Bench::new();
     bench.poison();
-    let check = bench.check();
-    bench.machine.set_health_calls(bench.now, check, true);
+    let healthcheck = bench.healthcheck();
+    bench.machine.set_health_calls(bench.now, healthcheck, true);
     for _ in 0..4 {
         let Due { granted, health_calls, rejected } = bench.next_due();
         assert_eq!((granted.len(), health_calls.len(), rejected.len()), (0, 1, 0));
@@ -85,10 +85,10 @@ fn a_health_call_that_fails_keeps_the_provider_down_and_the_request_waiting() {
 }
 
 #[test]
-fn three_requests_that_wait_are_probes_and_then_a_health_call_is_whoever_else_waits() {
+fn three_waiters_are_probes_and_the_next_probe_is_a_health_call() {
     let mut bench = Bench::new();
-    let check = bench.check();
-    bench.machine.set_health_calls(bench.now, check, true);
+    let healthcheck = bench.healthcheck();
+    bench.machine.set_health_calls(bench.now, healthcheck, true);
     bench.take_down();
     for _ in 0..4 {
         bench.wait(bench.chat);
@@ -105,16 +105,16 @@ fn three_requests_that_wait_are_probes_and_then_a_health_call_is_whoever_else_wa
     assert_eq!(
         (bench.health(), granted.len(), rejected.len()),
         (HealthState::Healthy, 1, 0),
-        "nobody was three probes"
+        "no request was a probe three times"
     );
 }
 
 #[test]
-fn an_outage_that_a_health_call_ended_makes_the_next_one_no_longer() {
+fn after_a_health_call_ends_an_outage_the_next_one_starts_with_the_first_pause() {
     let mut bench = Bench::new();
     bench.poison();
-    let check = bench.check();
-    bench.machine.set_health_calls(bench.now, check, true);
+    let healthcheck = bench.healthcheck();
+    bench.machine.set_health_calls(bench.now, healthcheck, true);
     let Due { mut health_calls, .. } = bench.next_due();
     bench.end(health_calls.pop().expect("one"), Outcome::Success);
     bench.due();
@@ -122,21 +122,21 @@ fn an_outage_that_a_health_call_ended_makes_the_next_one_no_longer() {
     for _ in 0..5 {
         let lease = bench.try_one(bench.chat).expect("it is healthy");
         bench.end(lease, Outcome::ConnectionFailed);
-        bench.at(bench.now + Duration::from_millis(300));
+        bench.advance_to(bench.now + Duration::from_millis(300));
     }
     bench.now = begins + Duration::from_millis(1_200);
     let HealthState::Down { since, probe_at } = bench.health() else { panic!("it is down") };
-    assert_eq!(since, begins, "its patience begins anew, too");
+    assert_eq!(since, begins, "its patience restarts, too");
     let pause = probe_at - bench.now;
     assert!(pause <= Duration::from_millis(600), "the first pause, and a fifth of it: {pause}");
 }
 
 #[test]
-fn a_health_call_decides_whose_fault_a_failure_was_when_nothing_else_is_out() {
+fn a_health_call_decides_an_undecided_failure_when_no_other_call_is_in_flight() {
     for (outcome, expected) in [(Outcome::Success, 1), (Outcome::RateLimited, 1), (Outcome::ProviderFailure, 0)] {
         let mut bench = Bench::new();
-        let check = bench.check();
-        bench.machine.set_health_calls(bench.now, check, true);
+        let healthcheck = bench.healthcheck();
+        bench.machine.set_health_calls(bench.now, healthcheck, true);
         let lease = bench.try_one(bench.chat).expect("it is healthy");
         bench.fail_and_wait(lease);
         let Due { granted, mut health_calls, rejected } = bench.next_due();
@@ -149,16 +149,16 @@ fn a_health_call_decides_whose_fault_a_failure_was_when_nothing_else_is_out() {
 }
 
 #[test]
-fn a_health_call_that_is_cancelled_is_due_again_and_none_is_asked_for_where_the_host_makes_none() {
+fn a_cancelled_health_call_is_due_again_unless_health_calls_were_disabled() {
     let mut bench = Bench::new();
     bench.poison();
-    let check = bench.check();
-    bench.machine.set_health_calls(bench.now, check, true);
+    let healthcheck = bench.healthcheck();
+    bench.machine.set_health_calls(bench.now, healthcheck, true);
     let Due { mut health_calls, .. } = bench.next_due();
     bench.end(health_calls.pop().expect("one"), Outcome::LocalCancelled);
     let Due { mut health_calls, .. } = bench.due();
     assert_eq!(health_calls.len(), 1);
-    bench.machine.set_health_calls(bench.now, check, false);
+    bench.machine.set_health_calls(bench.now, healthcheck, false);
     bench.end(health_calls.pop().expect("one"), Outcome::LocalCancelled);
     let Due { granted, health_calls, .. } = bench.due();
     assert_eq!((granted.len(), health_calls.len()), (1, 0), "it is a probe again");
@@ -166,14 +166,14 @@ fn a_health_call_that_is_cancelled_is_due_again_and_none_is_asked_for_where_the_
 }
 
 #[test]
-fn a_host_that_begins_to_make_health_calls_while_one_is_due_is_asked_at_once() {
+fn enabling_health_calls_while_one_is_due_emits_it_at_once() {
     let mut bench = Bench::new();
-    let check = bench.check();
+    let healthcheck = bench.healthcheck();
     bench.poison();
     let due = bench.machine.poll_timeout().expect("the probe");
     bench.machine.set_interest(bench.now, event::Interest::ALL);
     bench.now = due;
-    bench.machine.set_health_calls(due, check, true);
+    bench.machine.set_health_calls(due, healthcheck, true);
     let Due { granted, health_calls, .. } = bench.due();
     assert_eq!((granted.len(), health_calls.len()), (0, 1));
     let probed = RequestEventPayload::ProviderProbed { lease: health_calls[0].id() };
@@ -183,13 +183,17 @@ fn a_host_that_begins_to_make_health_calls_while_one_is_due_is_asked_at_once() {
 }
 
 #[test]
-fn a_rate_limit_of_a_health_call_proves_nothing_about_the_request_that_waits() {
+fn a_rate_limited_health_call_does_not_reject_the_waiting_request() {
     let mut bench = Bench::new();
     bench.poison();
-    let check = bench.check();
-    bench.machine.set_health_calls(bench.now, check, true);
+    let healthcheck = bench.healthcheck();
+    bench.machine.set_health_calls(bench.now, healthcheck, true);
     let Due { mut health_calls, .. } = bench.next_due();
     bench.end(health_calls.pop().expect("one"), Outcome::RateLimited);
     let Due { granted, rejected, .. } = bench.due();
-    assert_eq!((bench.health(), granted.len(), rejected.len()), (HealthState::Healthy, 1, 0), "it is asked again");
+    assert_eq!(
+        (bench.health(), granted.len(), rejected.len()),
+        (HealthState::Healthy, 1, 0),
+        "the request is granted again"
+    );
 }

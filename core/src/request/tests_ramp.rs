@@ -1,4 +1,5 @@
-//! The start-up ramp of an algorithm that has none of its own, and what the settings bound of any algorithm.
+//! Tests of the start-up ramp for algorithms without a ramp of their own, and of the bounds on a custom
+//! algorithm.
 
 use std::vec::Vec;
 
@@ -9,7 +10,7 @@ use crate::time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A resource whose limit this algorithm decides, with a ramp of eight seconds.
+/// Returns a resource with this limit algorithm and a ramp of eight seconds.
 fn ramped(cap: u32, choice: LimitChoice) -> Bench {
     configured(cap, choice, AimdConfig { ramp: Duration::from_secs(8), ..AimdConfig::default() })
 }
@@ -25,7 +26,7 @@ fn tide(initial_limit: u32) -> LimitChoice {
 }
 
 #[test]
-fn a_ramp_bounds_a_fixed_limit_from_the_first_call_on_and_wakes_waiters_at_each_step() {
+fn a_ramp_bounds_a_fixed_limit_from_the_first_call_and_serves_waiters_at_each_step() {
     let mut bench = ramped(64, LimitChoice::Fixed { limit: 5 });
     bench.after(Duration::from_secs(100));
     assert_eq!(bench.state().ramp.map(|ramp| (ramp.target, ramp.ends)), Some((5, None)));
@@ -43,7 +44,7 @@ fn a_ramp_bounds_a_fixed_limit_from_the_first_call_on_and_wakes_waiters_at_each_
 }
 
 #[test]
-fn under_a_ramp_tide_has_no_more_calls_out_than_the_ramp_allows() {
+fn under_a_ramp_tide_has_no_more_calls_in_flight_than_the_ramp_allows() {
     let mut bench = ramped(9, tide(9));
     let mut most = Vec::new();
     let mut out: Vec<(Instant, RequestLease)> = Vec::new();
@@ -68,7 +69,7 @@ fn under_a_ramp_tide_has_no_more_calls_out_than_the_ramp_allows() {
 }
 
 #[test]
-fn a_refusal_ends_the_ramp_and_the_algorithm_goes_on_from_where_it_was() {
+fn a_rate_limit_ends_the_ramp_and_the_algorithm_continues_from_its_limit() {
     let mut bench = ramped(64, tide(64));
     let first = bench.take(1).remove(0);
     bench.after(SECOND);
@@ -79,7 +80,7 @@ fn a_refusal_ends_the_ramp_and_the_algorithm_goes_on_from_where_it_was() {
 }
 
 #[test]
-fn a_failure_that_is_no_refusal_leaves_the_ramp_of_any_algorithm_alone() {
+fn a_provider_failure_does_not_affect_the_ramp_of_any_algorithm() {
     let mut bench = ramped(5, LimitChoice::Fixed { limit: 5 });
     let lease = bench.take(1).remove(0);
     bench.after(Duration::from_secs(4));
@@ -90,7 +91,7 @@ fn a_failure_that_is_no_refusal_leaves_the_ramp_of_any_algorithm_alone() {
 }
 
 #[test]
-fn a_ramp_that_is_set_or_changed_later_begins_anew_for_any_algorithm() {
+fn a_ramp_that_is_set_or_changed_later_restarts_for_any_algorithm() {
     let mut bench = configured(5, LimitChoice::Fixed { limit: 5 }, AimdConfig::default());
     bench.succeed(1);
     assert_eq!(bench.limit(), 5);
@@ -105,7 +106,7 @@ fn a_ramp_that_is_set_or_changed_later_begins_anew_for_any_algorithm() {
 }
 
 #[test]
-fn a_resource_that_slept_ramps_again_from_half_its_limit_under_any_algorithm() {
+fn an_idle_resource_ramps_again_from_half_its_limit_under_any_algorithm() {
     let (ramp, ramp_after_idle) = (Duration::from_secs(4), Some(Duration::from_secs(60)));
     let config = AimdConfig { ramp, ramp_after_idle, ..AimdConfig::default() };
     let mut bench = configured(8, LimitChoice::Fixed { limit: 8 }, config);
@@ -130,7 +131,7 @@ fn a_ramp_follows_the_cap() {
 }
 
 #[test]
-fn aimd_has_one_ramp_and_not_two() {
+fn aimd_uses_only_its_own_ramp() {
     let mut bench = ramped(5, LimitChoice::Aimd);
     bench.succeed(1);
     bench.after(Duration::from_secs(4));
@@ -140,10 +141,10 @@ fn aimd_has_one_ramp_and_not_two() {
     assert_eq!((bench.limit(), bench.state().ramp), (2, None), "a quarter less than the 3 of the ramp");
 }
 
-/// Asks for a pause of ten seconds whatever is refused.
-struct Slow;
+/// An algorithm that asks for a pause of ten seconds after every rate limit.
+struct LongPause;
 
-impl LimitAlgorithm for Slow {
+impl LimitAlgorithm for LongPause {
     fn limit(&self, _now: Instant) -> u32 {
         4
     }
@@ -158,25 +159,29 @@ impl LimitAlgorithm for Slow {
 }
 
 #[test]
-fn no_algorithm_pauses_longer_than_the_settings_say_where_the_provider_named_no_time() {
+fn a_pause_without_retry_after_is_bounded_by_the_configured_cooldown() {
     let mut bench = Bench::new(4, AimdConfig { cooldown: SECOND, ..AimdConfig::default() });
-    bench.machine.set_algorithm(bench.now, CHAT, alloc::boxed::Box::new(Slow)).expect("a known resource");
+    bench.machine.set_algorithm(bench.now, CHAT, alloc::boxed::Box::new(LongPause)).expect("a known resource");
     let mut leases = bench.take(2);
     bench.end(leases.remove(0), Outcome::RateLimited);
     assert_eq!(bench.state().cooldown_remaining, SECOND);
     let asked = Completion { retry_after: Some(Duration::from_secs(3)), ..Outcome::RateLimited.into() };
     bench.end(leases.remove(0), asked);
-    assert_eq!(bench.state().cooldown_remaining, Duration::from_secs(10), "it knows better than the Retry-After");
+    assert_eq!(
+        bench.state().cooldown_remaining,
+        Duration::from_secs(10),
+        "the algorithm may pause longer than the Retry-After"
+    );
 }
 
 #[test]
-fn a_controller_says_which_algorithm_decides() {
+fn limit_choice_returns_the_algorithm_of_a_resource() {
     let mut bench = Bench::new(4, AimdConfig::default());
     let choice = |bench: &Bench| bench.machine.limit_choice(CHAT).map(|choice| choice.name());
     assert_eq!(choice(&bench), Some("aimd"));
     bench.machine.choose_algorithm(bench.now, CHAT, tide(4)).expect("valid settings");
     assert_eq!(choice(&bench), Some("tide"));
-    bench.machine.set_algorithm(bench.now, CHAT, alloc::boxed::Box::new(Slow)).expect("a known resource");
+    bench.machine.set_algorithm(bench.now, CHAT, alloc::boxed::Box::new(LongPause)).expect("a known resource");
     assert_eq!(choice(&bench), None);
     bench.machine.configure(bench.now, CHAT, AimdConfig::default()).expect("valid settings");
     assert_eq!(choice(&bench), Some("aimd"));

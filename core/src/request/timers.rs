@@ -1,15 +1,15 @@
-//! The instants a controller waits for, behind the one deadline it tells its host.
+//! The kinds of timers of a controller. The earliest one is what the controller returns to its host.
 
 use crate::id::SlotKey;
 
-/// What falls due.
+/// The kind of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
-    /// A waiter's deadline.
+    /// The deadline of a waiter.
     Deadline(SlotKey),
-    /// A change by time alone at a provider and model that has waiters: a cooldown ends, a ramp steps, a
-    /// budget refills.
+    /// A change by time alone at the provider and model with this index, which has waiters: for example, a
+    /// cooldown ends, a ramp takes a step, a budget refills or a probe is due.
     Wake(u32),
-    /// Requests with fallbacks may have to call something else.
+    /// Requests with fallbacks may have to use another resource.
     Fallback,
 }

@@ -1,8 +1,9 @@
-//! The waiters of request admission whose workers yield: see [`yielding`](crate::yielding).
+//! The waiters whose workers can yield: return their task resources while they wait. See
+//! [`yielding`](crate::yielding).
 //!
 //! A yielding waiter is *holding* its task resources or has *yielded* them. Waiters of one resource and run
-//! that hold equal task resources share a class of the queue, so that a shortage of those blocks them
-//! together and nothing else.
+//! with equal task resources share a class of the queue, so that a shortage of these task resources blocks
+//! exactly these waiters.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -25,22 +26,22 @@ pub(super) struct YieldingWaiter {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum YieldState {
-    /// Its worker holds nothing while it waits.
+    /// Its worker holds no task resources while it waits.
     Yielded,
-    /// Its worker waits with all it holds. It arrived in this order.
+    /// Its worker keeps its task resources while it waits. The value is its arrival number.
     Holding(u64),
 }
 
-/// How the waiters of one resource, run and vector are queued; those that were undecided when they came apart
-/// from the others.
+/// The queue class of the waiters of one resource, run and resource vector. Waiters that were undecided on
+/// arrival have a separate class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct YieldClass {
     pub(super) class: ClassId,
-    /// For those whose request could go out and whose task resources are not free.
+    /// The blocked set of waiters whose call could start but whose task resources are not free.
     pub(super) blocked_set: BlockedSetId,
 }
 
-/// A blocked set of yielded waiters, with the token of one of them.
+/// A blocked set of yielded waiters, with the token of one waiter in it.
 #[derive(Clone, Copy, Debug)]
 struct BlockedYield {
     provider: ProviderModelId,
@@ -48,7 +49,7 @@ struct BlockedYield {
     token: TaskToken,
 }
 
-/// Waiters that hold task resources which they would give up, by run, resource, vector and arrival.
+/// Waiters that hold task resources and may be suspended, by run, resource, vector and arrival.
 type Holding = BTreeMap<(u32, ResourceId, Option<u32>, u64), SlotKey>;
 
 /// All yielding waiters of a controller.
@@ -58,16 +59,16 @@ pub(super) struct YieldingWaiters {
     entries: Map<SlotKey, YieldingWaiter>,
     holding: Holding,
     blocked: Vec<BlockedYield>,
-    /// Yielded waiters by the index of their resource.
+    /// The number of yielded waiters, by the index of their resource.
     yielded: Vec<u32>,
     arrivals: u64,
-    /// The provider and model, by index, of the last yielded waiter that was served. The next pass begins
-    /// after it, so that no provider's waiters always come first to task resources that all of them lack.
+    /// The index of the provider and model whose yielded waiter was served last. The next pass starts after
+    /// it, so that no provider always comes first when all compete for the same task resources.
     pub(super) last_resumed: usize,
-    /// A yielded waiter is next in turn, and its task resources must be asked for; or
-    /// [others](Self::must_yield) give theirs back.
+    /// Whether [`TaskResources`] are needed: a yielded waiter is next in turn and must get its task resources
+    /// back, or [holding waiters must yield](Self::must_yield).
     pub(super) needs_resume: bool,
-    /// Waiters that hold something may wait for a provider that went down.
+    /// Whether a provider went down and waiters that hold task resources may wait for it.
     must_yield: bool,
 }
 
@@ -81,20 +82,20 @@ impl YieldingWaiters {
         self.classes.insert((resource, token.run.slot, token.vector, is_undecided), class);
     }
 
-    /// Whether there ever was a yielding request.
+    /// Returns whether there ever was a yielding request.
     #[inline]
     pub(super) fn is_used(&self) -> bool {
         !self.classes.is_empty()
     }
 
-    /// Remembers that the waiters in `set` are blocked by the task resources of `token`.
+    /// Records that the waiters in `set` are blocked because the task resources of `token` are not free.
     pub(super) fn block(&mut self, provider: ProviderModelId, set: BlockedSetId, token: TaskToken) {
         if !self.blocked.iter().any(|known| known.provider == provider && known.set == set) {
             self.blocked.push(BlockedYield { provider, set, token });
         }
     }
 
-    /// Takes out the blocked sets that are worth another offer, by `can_resume` of one of their tokens.
+    /// Removes and unblocks the blocked sets for whose token `can_resume` returns `true`.
     pub(super) fn unblock(
         &mut self,
         mut can_resume: impl FnMut(&TaskToken) -> bool,
@@ -112,8 +113,8 @@ impl YieldingWaiters {
 
 /// Waiters.
 impl YieldingWaiters {
-    /// The number of one more arrival.
-    pub(super) fn arrival(&mut self) -> u64 {
+    /// Returns the number of the next arrival, counted from 1.
+    pub(super) fn next_arrival(&mut self) -> u64 {
         self.arrivals += 1;
         self.arrivals
     }
@@ -127,7 +128,7 @@ impl YieldingWaiters {
         !self.entries.is_empty() && self.get(key).is_some_and(|entry| entry.state == YieldState::Yielded)
     }
 
-    /// Waiters of a resource that have yielded.
+    /// Returns the number of waiters of a resource that have yielded.
     pub(super) fn yielded(&self, resource: ResourceId) -> u32 {
         self.yielded.get(resource.index()).copied().unwrap_or(0)
     }
@@ -146,29 +147,30 @@ impl YieldingWaiters {
         if let Some(entry) = self.entries.remove(&key) {
             match entry.state {
                 YieldState::Yielded => *self.yielded_mut(resource) -= 1,
-                YieldState::Holding(_) => self.forget_held(resource, &entry),
+                YieldState::Holding(_) => self.remove_holding(resource, &entry),
             }
         }
     }
 
-    /// A provider went down: whoever waits for it is to hold nothing.
+    /// Records that a provider went down: the waiters of that provider must yield their task resources.
     pub(super) fn mark_down(&mut self) {
         self.must_yield = !self.holding.is_empty();
         self.needs_resume |= self.must_yield;
     }
 
-    /// Those that hold something, if a provider went down since the last call.
+    /// Returns all waiters that hold task resources, if a provider went down since the last call of this
+    /// function.
     pub(super) fn holders_after_outage(&mut self) -> Vec<SlotKey> {
         if core::mem::take(&mut self.must_yield) { self.holding.values().copied().collect() } else { Vec::new() }
     }
 
-    /// Its worker has given up what it held.
+    /// Records that the worker of a waiter has returned its task resources.
     pub(super) fn set_yielded(&mut self, resource: ResourceId, key: SlotKey) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let before = YieldingWaiter { state: core::mem::replace(&mut entry.state, YieldState::Yielded), ..*entry };
         if before.state != YieldState::Yielded {
             *self.yielded_mut(resource) += 1;
-            self.forget_held(resource, &before);
+            self.remove_holding(resource, &before);
         }
     }
 
@@ -180,8 +182,8 @@ impl YieldingWaiters {
         &mut self.yielded[index]
     }
 
-    /// It is no longer a candidate to give up what it holds.
-    fn forget_held(&mut self, resource: ResourceId, entry: &YieldingWaiter) {
+    /// Removes a waiter from the candidates for suspension.
+    fn remove_holding(&mut self, resource: ResourceId, entry: &YieldingWaiter) {
         if let YieldState::Holding(arrival) = entry.state {
             self.holding.remove(&holding_key(resource, &entry.token, arrival));
         }
@@ -190,8 +192,8 @@ impl YieldingWaiters {
 
 /// Resuming.
 impl YieldingWaiters {
-    /// Whether a yielded worker holds again what it gave back. Waiters that hold what it is short of make
-    /// room for it.
+    /// Gets the task resources of a yielded worker back. Returns whether that succeeded. If resources are
+    /// missing, waiters that hold them are suspended, one at a time.
     pub(super) fn resume(
         &mut self,
         now: Instant,
@@ -208,22 +210,24 @@ impl YieldingWaiters {
             if tasks.suspend(now, &other.token) {
                 self.set_yielded(at, key);
             } else {
-                // It may not yield, and is not asked again.
-                self.forget_held(at, &other);
+                // This worker cannot be suspended. Do not try it again.
+                self.remove_holding(at, &other);
             }
         }
         true
     }
 
-    /// The waiter that is to give up what `token` is short of: of those that wait for the same resource the
-    /// last to arrive, else the last to arrive of all. O(resources and vectors that waiters of its run hold).
+    /// Returns the waiter to suspend so that `token` can resume: the last to arrive among the waiters for the
+    /// same resource, or else the last to arrive of all. O(resources and vectors that waiters of its run
+    /// hold).
     fn victim(&self, resource: ResourceId, token: &TaskToken, tasks: &dyn TaskResources) -> Option<SlotKey> {
         let blocks = |waiter: &SlotKey| self.entries.get(waiter).is_some_and(|other| tasks.blocks(&other.token, token));
         let candidates = self.latest_holders(token.run.slot).filter(|(.., waiter)| blocks(waiter));
         candidates.max_by_key(|(of, arrival, _)| (*of == resource, *arrival)).map(|(.., waiter)| waiter)
     }
 
-    /// The last to arrive for each resource and vector that waiters of `run` hold. O(log waiters) for each.
+    /// Returns, for each resource and vector held by waiters of `run`, the waiter that arrived last. O(log
+    /// waiters) per item.
     fn latest_holders(&self, run: u32) -> impl Iterator<Item = (ResourceId, u64, SlotKey)> {
         let lowest = (run, ResourceId::new(0, 0), None, 0);
         let mut below = (run + 1, ResourceId::new(0, 0), None, 0);

@@ -1,4 +1,4 @@
-//! A clock that jumps a day ahead and comes back: what [`Clock`] says of it.
+//! Tests with a clock that jumps a day ahead and back, as [`Clock`] documents.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -15,7 +15,7 @@ use crate::support::{Runtime, TestHost, at, gate_of, held, ms};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// A host whose clock is that of the runtime, and is set ahead by hand.
+/// A host whose clock is that of the runtime plus an offset that the tests set.
 #[derive(Clone)]
 struct JumpingHost {
     inner: TestHost,
@@ -42,7 +42,7 @@ impl Timer for JumpingHost {
     type Sleep = Sleep;
 
     fn sleep_until(&self, at: Instant) -> Sleep {
-        // By the clock as it stands now.
+        // The instant is relative to the clock with its current offset.
         self.inner.sleep_until(Instant::ZERO + (at - (Instant::ZERO + self.ahead.get())))
     }
 }
@@ -57,19 +57,19 @@ impl Host for JumpingHost {
     type Lock = <TestHost as Host>::Lock;
 }
 
-/// Gives the gate a command that changes nothing but its time.
+/// Sends the gate a command that only updates its time.
 fn read_clock(gate: &Gate<JumpingHost>, resource: ResourceId) {
     assert!(!gate.with(|machine, now| machine.correct_budget(now, resource, &Correction::of(Dimension::Requests))));
 }
 
-/// Returns how often the gate's clock went back so far.
+/// Returns how often the gate's clock went backwards so far.
 fn regressions(gate: &Gate<JumpingHost>, resource: ResourceId) -> u64 {
     read_clock(gate, resource);
     gate.with(|machine, _| machine.clock_regressions())
 }
 
 #[test]
-fn a_pause_that_begins_while_the_clock_is_a_day_ahead_lasts_a_day_longer_once_it_is_back() {
+fn a_cooldown_that_starts_while_the_clock_is_a_day_ahead_lasts_a_day_longer() {
     let runtime = Runtime::new();
     let host = JumpingHost::new(&runtime);
     let (gate, resource) = gate_of(host.clone(), 1);
@@ -84,7 +84,7 @@ fn a_pause_that_begins_while_the_clock_is_a_day_ahead_lasts_a_day_longer_once_it
     assert_eq!(runtime.host().now(), Instant::ZERO + DAY + ms(2_000));
     permit.finish(Outcome::Success);
 
-    // The clock has caught up: all is as before.
+    // The clock has caught up, so a cooldown has its normal length again.
     let before = runtime.host().now();
     let permit = runtime.block_on(gate.acquire(Request::new(resource))).unwrap().unwrap();
     permit.finish(Completion::rate_limited(Some(ms(2_000))));
@@ -94,7 +94,7 @@ fn a_pause_that_begins_while_the_clock_is_a_day_ahead_lasts_a_day_longer_once_it
 }
 
 #[test]
-fn what_waits_for_no_instant_goes_on_after_a_jump() {
+fn requests_that_depend_on_no_timer_are_served_after_a_clock_jump() {
     let runtime = Runtime::new();
     let host = JumpingHost::new(&runtime);
     let (gate, resource) = gate_of(host.clone(), 1);
@@ -116,7 +116,7 @@ fn what_waits_for_no_instant_goes_on_after_a_jump() {
 }
 
 #[test]
-fn a_jump_over_the_deadline_of_a_waiter_rejects_it_with_the_next_command() {
+fn a_clock_jump_over_the_deadline_of_a_waiter_rejects_it_at_the_next_command() {
     let runtime = Runtime::new();
     let host = JumpingHost::new(&runtime);
     let (gate, resource) = gate_of(host.clone(), 1);

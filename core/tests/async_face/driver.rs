@@ -1,4 +1,4 @@
-//! The driver: a run ends when it should, exactly once, and gives everything back.
+//! Tests of the driver: a run ends exactly once, at the expected time, and releases all leases and permits.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, Ready, pending, ready};
@@ -17,36 +17,36 @@ use tidegate_core::request::{Outcome, Request, ResourceId};
 use tidegate_core::runtime::{Host, Timer};
 use tidegate_core::time::Clock;
 
-use crate::support::{CarelessHost, Runtime, StillHost, TestHost, at, gate_of, held, ms};
+use crate::support::{DroppingHost, Runtime, StillHost, TestHost, at, gate_of, held, ms};
 
 pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
 pub(crate) type Ended = Result<TaskOutcome, FatalError>;
 
-/// A workload made of two closures, which counts what is alive.
+/// A workload of two closures, which counts its running tasks.
 pub(crate) struct Work {
     pub(crate) perform: Box<dyn Fn(Task) -> Boxed<Ended>>,
     pub(crate) save: Box<dyn Fn() -> Boxed<Result<(), SaveError>>>,
     pub(crate) saved: RefCell<Vec<(u32, usize)>>,
-    /// Its count is one more than the tasks under way.
-    pub(crate) alive: Rc<()>,
-    pub(crate) begun: Cell<usize>,
+    /// Its reference count is the number of running tasks plus one.
+    pub(crate) token: Rc<()>,
+    pub(crate) started: Cell<usize>,
 }
 
 impl Work {
     pub(crate) fn new<F: Future<Output = TaskOutcome> + 'static>(perform: impl Fn(Task) -> F + 'static) -> Self {
-        Self::that_may_break(move |task| {
+        Self::fallible(move |task| {
             let outcome = perform(task);
             async move { Ok(outcome.await) }
         })
     }
 
-    pub(crate) fn that_may_break<F: Future<Output = Ended> + 'static>(perform: impl Fn(Task) -> F + 'static) -> Self {
+    pub(crate) fn fallible<F: Future<Output = Ended> + 'static>(perform: impl Fn(Task) -> F + 'static) -> Self {
         Self {
             perform: Box::new(move |task| Box::pin(perform(task))),
             save: Box::new(|| Box::pin(async { Ok(()) })),
             saved: RefCell::default(),
-            alive: Rc::new(()),
-            begun: Cell::new(0),
+            token: Rc::new(()),
+            started: Cell::new(0),
         }
     }
 
@@ -57,8 +57,8 @@ impl Work {
         Self { save: Box::new(move || Box::pin(save())), ..self }
     }
 
-    pub(crate) fn under_way(&self) -> usize {
-        Rc::strong_count(&self.alive) - 1
+    pub(crate) fn running(&self) -> usize {
+        Rc::strong_count(&self.token) - 1
     }
 }
 
@@ -67,11 +67,11 @@ impl Workload for Work {
     type Save = Boxed<Result<(), SaveError>>;
 
     fn work(&self, task: Task) -> Self::Work {
-        self.begun.set(self.begun.get() + 1);
-        let (perform, alive) = ((self.perform)(task), Rc::clone(&self.alive));
+        self.started.set(self.started.get() + 1);
+        let (perform, token) = ((self.perform)(task), Rc::clone(&self.token));
         Box::pin(async move {
             let outcome = perform.await;
-            drop(alive);
+            drop(token);
             outcome
         })
     }
@@ -82,7 +82,8 @@ impl Workload for Work {
     }
 }
 
-/// `a`, then `b`, then `c`, cell by cell; `rows` rows in one group, at most `workers` tasks at once.
+/// Returns a pipeline of three dependent cell columns, with `rows` rows in one group and at most `workers`
+/// tasks at once.
 pub(crate) fn chain(rows: u64, workers: u32) -> Pipeline {
     let plan = PlanBuilder::new()
         .column(Column::new("a", Strategy::Cell))
@@ -115,13 +116,12 @@ pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> bool {
 pub(crate) fn at_rest<H: Host>(runtime: &Runtime, work: &Work, handle: &RunHandle<H>) {
     let progress = handle.progress();
     assert_eq!((progress.running, progress.queued, progress.finished), (0, 0, true));
-    assert_eq!((work.under_way(), runtime.tasks(), runtime.armed_timers()), (0, 0, 0));
+    assert_eq!((work.running(), runtime.tasks(), runtime.armed_timers()), (0, 0, 0));
 }
 
 #[test]
 fn three_columns_of_twenty_rows_run_to_the_end_in_exactly_the_expected_time() {
-    // With ten workers the columns take turns, and the last rows to begin then leave workers idle for one
-    // step.
+    // With ten workers the columns take turns, and the last rows to start leave workers idle for one step.
     for (workers, expected_ms) in [(60, 15), (20, 15), (10, 35), (1, 300)] {
         let runtime = Runtime::new();
         let work = Arc::new(sleeper(&runtime.host(), 5));
@@ -130,7 +130,7 @@ fn three_columns_of_twenty_rows_run_to_the_end_in_exactly_the_expected_time() {
         let report = runtime.block_on(run).unwrap();
         assert_eq!(report.stop, StopReason::Completed);
         assert_eq!((report.rows_out, report.ended), (20, at(expected_ms)), "{workers} workers");
-        assert_eq!((work.begun.get(), work.saved.borrow().as_slice()), (60, &[(0, 20)][..]));
+        assert_eq!((work.started.get(), work.saved.borrow().as_slice()), (60, &[(0, 20)][..]));
         runtime.run_ready();
         at_rest(&runtime, &work, &handle);
     }
@@ -143,10 +143,10 @@ fn a_run_does_nothing_before_it_is_polled() {
     let run = driver::run(runtime.host(), chain(4, 4), Arc::clone(&work));
     let handle = run.handle();
     runtime.run();
-    assert_eq!((work.begun.get(), handle.progress().running), (0, 0));
+    assert_eq!((work.started.get(), handle.progress().running), (0, 0));
     drop(run);
     assert!(handle.progress().finished);
-    assert_eq!(work.begun.get(), 0);
+    assert_eq!(work.started.get(), 0);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn tasks_that_call_through_a_gate_share_its_slots() {
 }
 
 #[test]
-fn a_task_that_is_rate_limited_is_tried_again_after_its_pause_with_one_timer() {
+fn rate_limited_tasks_are_retried_after_their_pause_with_one_timer() {
     let runtime = Runtime::new();
     let pause = TaskOutcome::Retryable { kind: RetryKind::RateLimited, status: None, retry_after: Some(ms(200)) };
     let work =
@@ -187,9 +187,9 @@ fn a_task_that_is_rate_limited_is_tried_again_after_its_pause_with_one_timer() {
 }
 
 #[test]
-fn a_run_that_waits_reads_no_clock_and_polls_nobody() {
+fn a_waiting_run_does_not_read_the_clock() {
     let runtime = Runtime::new();
-    let host = CarelessHost::new(runtime.host(), usize::MAX);
+    let host = DroppingHost::new(runtime.host(), usize::MAX);
     let work = Arc::new(sleeper(&host, 3_600_000));
     let mut run = driver::run(host.clone(), chain(2, 8), work);
     assert!(!poll_once(&mut run));
@@ -209,17 +209,17 @@ fn a_run_that_is_cancelled_stops_its_workers_and_keeps_what_is_saved() {
     let handle = run.handle();
     let cancel = async {
         host.sleep_until(at(7)).await;
-        assert_eq!((handle.progress().running, work.under_way(), held(&gate)), (6, 6, (2, 4)));
+        assert_eq!((handle.progress().running, work.running(), held(&gate)), (6, 6, (2, 4)));
         handle.cancel();
     };
-    let (report, ()) = runtime.block_on(both(run, cancel)).unwrap();
+    let (report, ()) = runtime.block_on(join(run, cancel)).unwrap();
     assert_eq!((report.stop, report.rows_out, report.ended), (StopReason::Cancelled, 0, at(7)));
-    assert_eq!((work.under_way(), held(&gate)), (0, (0, 0)), "a run that has ended holds nothing");
+    assert_eq!((work.running(), held(&gate)), (0, (0, 0)), "a run that has ended holds nothing");
     assert!(handle.progress().finished);
 }
 
 #[test]
-fn dropping_the_run_gives_every_lease_and_permit_back() {
+fn dropping_the_run_releases_every_lease_and_permit() {
     for run_for in [None, Some(0), Some(3)] {
         let runtime = Runtime::new();
         let (gate, resource) = gate_of(runtime.host(), 2);
@@ -229,18 +229,18 @@ fn dropping_the_run_gives_every_lease_and_permit_back() {
         assert!(!poll_once(&mut run));
         if let Some(millis) = run_for {
             runtime.run_until(at(millis));
-            assert_eq!((work.under_way(), held(&gate)), (6, (2, 4)));
+            assert_eq!((work.running(), held(&gate)), (6, (2, 4)));
         }
         drop(run);
         runtime.run();
         assert_eq!((handle.progress().running, handle.progress().finished), (0, true), "{run_for:?}");
-        assert_eq!((work.under_way(), held(&gate)), (0, (0, 0)), "{run_for:?}");
+        assert_eq!((work.running(), held(&gate)), (0, (0, 0)), "{run_for:?}");
         assert_eq!(runtime.tasks(), 1, "the gate's timer");
     }
 }
 
 #[test]
-fn a_runtime_that_shuts_down_gets_everything_back() {
+fn shutting_down_the_runtime_releases_every_lease_and_permit() {
     let runtime = Runtime::new();
     let (gate, resource) = gate_of(runtime.host(), 2);
     let work = Arc::new(holding(&gate, resource));
@@ -249,15 +249,15 @@ fn a_runtime_that_shuts_down_gets_everything_back() {
     assert!(!poll_once(&mut run));
     runtime.run_ready();
     drop(runtime);
-    assert_eq!((work.under_way(), held(&gate), handle.progress().running), (0, (0, 0), 0));
+    assert_eq!((work.running(), held(&gate), handle.progress().running), (0, (0, 0), 0));
     assert!(poll_once(&mut run), "lost workers make the run fatal, so it ends");
 }
 
 #[test]
-fn a_worker_that_its_host_drops_makes_the_run_fatal() {
+fn a_worker_that_the_host_drops_makes_the_run_fatal() {
     for spawned_before in [0, 3, 19] {
         let runtime = Runtime::new();
-        let host = CarelessHost::new(runtime.host(), spawned_before);
+        let host = DroppingHost::new(runtime.host(), spawned_before);
         let work = Arc::new(sleeper(&host, 5));
         let run = driver::run(host, chain(20, 8), Arc::clone(&work));
         let handle = run.handle();
@@ -276,9 +276,9 @@ fn a_checkpoint_that_fails_or_is_lost_stops_the_run_with_its_cause() {
     let report = runtime.block_on(driver::run(runtime.host(), chain(4, 8), Arc::new(full))).unwrap();
     assert_eq!(report.stop, StopReason::CheckpointFailed { row_group: 0, why: "disk full".to_string() });
 
-    // Twelve workers, then the checkpoint.
+    // The host spawns twelve workers, and then the checkpoint.
     let runtime = Runtime::new();
-    let host = CarelessHost::new(runtime.host(), 12);
+    let host = DroppingHost::new(runtime.host(), 12);
     let work = Arc::new(sleeper(&host, 1));
     let report = runtime.block_on(driver::run(host, chain(4, 8), work)).unwrap();
     let StopReason::CheckpointFailed { why, .. } = report.stop else { panic!("{:?}", report.stop) };
@@ -286,7 +286,7 @@ fn a_checkpoint_that_fails_or_is_lost_stops_the_run_with_its_cause() {
 }
 
 #[test]
-fn a_checkpoint_under_way_finishes_although_the_run_is_dropped() {
+fn a_running_checkpoint_finishes_after_the_run_is_dropped() {
     let runtime = Runtime::new();
     let host = runtime.host();
     let finished = Rc::new(Cell::new(false));
@@ -315,7 +315,7 @@ fn a_checkpoint_under_way_finishes_although_the_run_is_dropped() {
 }
 
 #[test]
-fn a_failure_of_one_row_drops_that_row_alone() {
+fn a_failed_row_is_dropped_and_no_other_row() {
     let runtime = Runtime::new();
     let work = Arc::new(Work::new(|task| async move {
         if task.row == Some(3) { TaskOutcome::Failed(FailureKind::MalformedAnswer) } else { TaskOutcome::Success }
@@ -325,10 +325,10 @@ fn a_failure_of_one_row_drops_that_row_alone() {
     assert_eq!(*work.saved.borrow(), [(0, 19)]);
 }
 
-/// Looks at its run when it is dropped.
-struct Looks(Rc<RefCell<Option<RunHandle<TestHost>>>>);
+/// Reads the progress of its run and cancels it when it is dropped.
+struct ReadsRunOnDrop(Rc<RefCell<Option<RunHandle<TestHost>>>>);
 
-impl Drop for Looks {
+impl Drop for ReadsRunOnDrop {
     fn drop(&mut self) {
         if let Some(handle) = &*self.0.borrow() {
             assert_eq!(handle.progress().rows_total, 20);
@@ -346,9 +346,9 @@ fn user_code_may_call_back_into_its_run_also_while_it_is_dropped() {
         let work = {
             let handle = Rc::clone(&handle);
             Arc::new(Work::new(move |_| {
-                let (looks, sleep) = (Looks(Rc::clone(&handle)), host.sleep_until(host.now() + ms(5)));
+                let (guard, sleep) = (ReadsRunOnDrop(Rc::clone(&handle)), host.sleep_until(host.now() + ms(5)));
                 async move {
-                    let _looks = looks;
+                    let _guard = guard;
                     sleep.await;
                     TaskOutcome::Success
                 }
@@ -366,14 +366,14 @@ fn user_code_may_call_back_into_its_run_also_while_it_is_dropped() {
         }
         let last = handle.take().expect("it was put there");
         runtime.run_ready();
-        assert_eq!((last.progress().finished, last.progress().running, work.under_way()), (true, 0, 0));
+        assert_eq!((last.progress().finished, last.progress().running, work.running()), (true, 0, 0));
     }
 }
 
-/// Does all there is to do at once, and says nothing of hooks.
-pub(crate) struct Instantly;
+/// A workload that completes everything at once and has the default hooks.
+pub(crate) struct ImmediateWork;
 
-impl Workload for Instantly {
+impl Workload for ImmediateWork {
     type Work = Ready<Ended>;
     type Save = Ready<Result<(), SaveError>>;
 
@@ -387,20 +387,20 @@ impl Workload for Instantly {
 }
 
 #[test]
-fn on_a_host_with_threads_everything_may_move_between_them() {
-    fn moves<T: Send>() {}
-    moves::<Run<StillHost, Instantly>>();
-    moves::<RunHandle<StillHost>>();
-    moves::<Worker<StillHost, Instantly>>();
-    moves::<Checkpoint<StillHost, Instantly>>();
-    moves::<HookCall<StillHost, Instantly>>();
-    moves::<Gate<StillHost>>();
-    moves::<Acquire<StillHost>>();
-    moves::<Permit<StillHost>>();
-    moves::<GateTimer<StillHost>>();
+fn on_a_multithreaded_host_the_types_of_a_run_are_send() {
+    fn assert_send<T: Send>() {}
+    assert_send::<Run<StillHost, ImmediateWork>>();
+    assert_send::<RunHandle<StillHost>>();
+    assert_send::<Worker<StillHost, ImmediateWork>>();
+    assert_send::<Checkpoint<StillHost, ImmediateWork>>();
+    assert_send::<HookCall<StillHost, ImmediateWork>>();
+    assert_send::<Gate<StillHost>>();
+    assert_send::<Acquire<StillHost>>();
+    assert_send::<Permit<StillHost>>();
+    assert_send::<GateTimer<StillHost>>();
 }
 
-/// Tasks that take a permit and never end by themselves.
+/// Returns a workload whose tasks take a permit and never end.
 fn holding<H: Host + 'static>(gate: &Gate<H>, resource: ResourceId) -> Work {
     let gate = gate.clone();
     Work::new(move |_| {
@@ -412,7 +412,7 @@ fn holding<H: Host + 'static>(gate: &Gate<H>, resource: ResourceId) -> Work {
     })
 }
 
-async fn both<A: Future, B: Future>(first: A, second: B) -> (A::Output, B::Output) {
+async fn join<A: Future, B: Future>(first: A, second: B) -> (A::Output, B::Output) {
     let (mut first, mut second) = (std::pin::pin!(first), std::pin::pin!(second));
     let (mut left, mut right) = (None, None);
     std::future::poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! The virtual-time executor itself.
+//! Tests of the virtual-time executor.
 
 use std::cell::RefCell;
 use std::future::{Future, pending, poll_fn};
@@ -12,7 +12,7 @@ use tidegate_core::time::Clock;
 use crate::support::{Runtime, TestHost, at};
 
 #[test]
-fn tasks_run_in_the_order_of_their_wakes_and_sleeps_end_exactly() {
+fn tasks_run_in_the_order_of_their_wakes_and_sleeps_end_exactly_on_time() {
     let runtime = Runtime::new();
     let host = runtime.host();
     let log = Rc::new(RefCell::new(Vec::new()));
@@ -31,7 +31,7 @@ fn tasks_run_in_the_order_of_their_wakes_and_sleeps_end_exactly() {
 }
 
 #[test]
-fn what_can_never_end_is_an_answer_and_not_a_hang() {
+fn a_future_that_can_never_end_returns_an_error() {
     let runtime = Runtime::new();
     let host = runtime.host();
     host.spawn(pending());

@@ -1,4 +1,4 @@
-//! Fallbacks at the gate: a call goes elsewhere, and its caller need not know.
+//! Tests of fallbacks at the gate: a call uses another provider without any action of its caller.
 
 use std::cell::RefCell;
 use std::task::Waker;
@@ -10,7 +10,7 @@ use tidegate_core::time::Clock;
 
 use crate::support::{Runtime, TestHost, at, gate_of, held, ms, poll};
 
-/// A gate over two providers of one slot each, and a request that would rather have the first.
+/// Returns a gate over two providers with one slot each, and a request that prefers the first.
 fn gate_with_two() -> (Runtime, TestHost, Gate<TestHost>, Request, [ResourceId; 2]) {
     let runtime = Runtime::new();
     let host = runtime.host();
@@ -24,7 +24,7 @@ fn gate_with_two() -> (Runtime, TestHost, Gate<TestHost>, Request, [ResourceId; 
     (runtime, host, gate, Request::new(first).with_fallbacks(fallback), [first, second])
 }
 
-/// Lets calls of a resource fail until its provider is down.
+/// Lets calls of a resource fail until its provider is not healthy any more.
 fn take_down(gate: &Gate<TestHost>, resource: ResourceId) {
     while gate.snapshot(resource).unwrap().health == HealthState::Healthy {
         gate.try_acquire(Request::new(resource)).unwrap().finish(Outcome::ConnectionFailed);
@@ -32,7 +32,7 @@ fn take_down(gate: &Gate<TestHost>, resource: ResourceId) {
 }
 
 #[test]
-fn a_caller_that_waits_for_a_provider_that_goes_down_gets_a_permit_for_the_next() {
+fn a_waiter_of_a_provider_that_becomes_unavailable_gets_a_permit_of_the_next() {
     let (_runtime, _host, gate, request, [first, second]) = gate_with_two();
     let out = gate.try_acquire(Request::new(first)).unwrap();
     let mut acquire = gate.acquire(request);
@@ -48,7 +48,7 @@ fn a_caller_that_waits_for_a_provider_that_goes_down_gets_a_permit_for_the_next(
 }
 
 #[test]
-fn a_timeout_is_that_of_all_places_together_in_which_a_call_waits() {
+fn a_timeout_covers_the_waits_at_all_providers_together() {
     let (runtime, host, gate, request, [first, second]) = gate_with_two();
     let (out, _busy) =
         (gate.try_acquire_owned(Request::new(first)).unwrap(), gate.try_acquire(Request::new(second)).unwrap());
@@ -64,7 +64,7 @@ fn a_timeout_is_that_of_all_places_together_in_which_a_call_waits() {
 }
 
 #[test]
-fn a_caller_that_leaves_when_it_is_to_ask_again_leaves_nothing_behind() {
+fn an_acquire_that_is_dropped_before_it_is_requested_again_leaks_nothing() {
     let (_runtime, _host, gate, request, [first, _]) = gate_with_two();
     let out = gate.try_acquire(Request::new(first)).unwrap();
     let mut acquire = gate.acquire(request);
@@ -75,25 +75,25 @@ fn a_caller_that_leaves_when_it_is_to_ask_again_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_call_through_outages_tries_the_next_model_and_comes_back_to_the_first() {
+fn run_through_outages_uses_the_next_model_and_returns_to_the_first() {
     let (runtime, host, gate, request, [first, second]) = gate_with_two();
     take_down(&gate, first);
     let called = RefCell::new(Vec::new());
     let call = || {
         gate.run_through_outages(request, None, |resource| {
             called.borrow_mut().push(resource);
-            // The second has no such model.
+            // The second provider does not have the model.
             let outcome = if resource == second { Err(Outcome::ModelNotFound) } else { Ok(()) };
             async move { outcome }
         })
     };
     assert_eq!(runtime.block_on(call()).unwrap(), Ok(Ok(())));
     assert_eq!(*called.borrow(), [second, first]);
-    assert!(host.now() >= at(400) && host.now() <= at(600), "when the probe was due: {}", host.now());
+    assert!(host.now() >= at(400) && host.now() <= at(600), "the probe was due at {}", host.now());
 }
 
 #[test]
-fn a_call_with_no_model_left_is_denied_as_unavailable() {
+fn a_call_without_a_usable_model_is_denied_as_unavailable() {
     let (runtime, _host, gate, request, _) = gate_with_two();
     let mut tries = 0;
     let answer = runtime.block_on(gate.run_through_outages(request, None, |_| {

@@ -1,4 +1,4 @@
-//! The gate: who is woken, when, and what is given back.
+//! Tests of the gate: which waiter is woken, when, and how slots are released.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use tidegate_core::request::{Completion, DenialReason, Outcome, Request, Resourc
 use tidegate_core::runtime::{Spawn, Timer};
 use tidegate_core::time::{Clock, Duration, Instant};
 
-use crate::support::{CarelessHost, Runtime, StillHost, TestHost, Wakes, at, gate_of, held, last_outcome, ms, poll};
+use crate::support::{DroppingHost, Runtime, StillHost, TestHost, Wakes, at, gate_of, held, last_outcome, ms, poll};
 
 fn gate_with(cap: u32) -> (Runtime, TestHost, Gate<TestHost>, ResourceId) {
     let runtime = Runtime::new();
@@ -23,7 +23,7 @@ fn gate_with(cap: u32) -> (Runtime, TestHost, Gate<TestHost>, ResourceId) {
 }
 
 #[test]
-fn a_waiter_is_woken_by_the_release_that_makes_room_for_it() {
+fn a_waiter_is_woken_by_the_release_of_a_slot() {
     let (runtime, host, gate, resource) = gate_with(1);
     let first = gate.try_acquire_owned(Request::new(resource)).unwrap();
     host.spawn({
@@ -41,7 +41,7 @@ fn a_waiter_is_woken_by_the_release_that_makes_room_for_it() {
 }
 
 #[test]
-fn one_release_wakes_one_waiter_and_the_grant_is_for_that_one_alone() {
+fn one_release_wakes_exactly_the_waiter_that_is_granted() {
     let (_runtime, _host, gate, resource) = gate_with(1);
     let first = gate.try_acquire(Request::new(resource)).unwrap();
     let mut waiters: Vec<_> =
@@ -53,7 +53,7 @@ fn one_release_wakes_one_waiter_and_the_grant_is_for_that_one_alone() {
     let woken: Vec<usize> = waiters.iter().map(|(_, wakes)| wakes.count()).collect();
     assert_eq!(woken, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     for (acquire, _) in waiters.iter_mut().skip(1) {
-        assert!(poll(acquire, Waker::noop()).is_pending(), "the slot is not theirs, whoever is polled first");
+        assert!(poll(acquire, Waker::noop()).is_pending(), "the slot belongs to the first waiter");
     }
     assert!(poll(&mut waiters[0].0, Waker::noop()).is_ready());
 }
@@ -70,7 +70,7 @@ fn nothing_happens_before_the_first_poll() {
 }
 
 #[test]
-fn an_acquire_that_is_dropped_while_it_waits_gives_up_its_place() {
+fn an_acquire_that_is_dropped_while_it_waits_leaves_the_queue() {
     let (_runtime, _host, gate, resource) = gate_with(1);
     let first = gate.try_acquire(Request::new(resource)).unwrap();
     let mut dropped = gate.acquire(Request::new(resource));
@@ -85,31 +85,31 @@ fn an_acquire_that_is_dropped_while_it_waits_gives_up_its_place() {
 }
 
 #[test]
-fn a_permit_that_was_granted_but_not_seen_goes_to_the_next_when_its_acquire_is_dropped() {
+fn an_unpolled_grant_passes_to_the_next_waiter_when_its_acquire_is_dropped() {
     let (_runtime, _host, gate, resource) = gate_with(1);
     let first = gate.try_acquire(Request::new(resource)).unwrap();
-    let (mut unseen, mut next) = (gate.acquire(Request::new(resource)), gate.acquire(Request::new(resource)));
+    let (mut unpolled, mut next) = (gate.acquire(Request::new(resource)), gate.acquire(Request::new(resource)));
     let wakes = Arc::<Wakes>::default();
-    assert!(poll(&mut unseen, Waker::noop()).is_pending());
+    assert!(poll(&mut unpolled, Waker::noop()).is_pending());
     assert!(poll(&mut next, &Waker::from(Arc::clone(&wakes))).is_pending());
     first.finish(Outcome::Success);
-    assert_eq!((held(&gate), wakes.count()), ((1, 1), 0), "granted to the first in line, who has not looked");
-    drop(unseen);
+    assert_eq!((held(&gate), wakes.count()), ((1, 1), 0), "granted to the first waiter, which was not polled");
+    drop(unpolled);
     assert_eq!((held(&gate), wakes.count()), ((1, 0), 1));
     assert_eq!(last_outcome(&gate, resource), Some(Outcome::LocalCancelled));
-    let Poll::Ready(Ok(permit)) = poll(&mut next, Waker::noop()) else { panic!("it is the next one's turn") };
+    let Poll::Ready(Ok(permit)) = poll(&mut next, Waker::noop()) else { panic!("the next waiter is granted") };
     drop(permit);
     assert_eq!(held(&gate), (0, 0));
 }
 
 #[test]
-fn a_refusal_that_was_not_seen_is_dropped_with_its_acquire() {
+fn an_unpolled_denial_is_dropped_with_its_acquire() {
     let (_runtime, _host, gate, resource) = gate_with(1);
     let first = gate.try_acquire(Request::new(resource)).unwrap();
-    let mut refused = gate.acquire(Request::new(resource));
-    assert!(poll(&mut refused, Waker::noop()).is_pending());
+    let mut denied = gate.acquire(Request::new(resource));
+    assert!(poll(&mut denied, Waker::noop()).is_pending());
     gate.shutdown();
-    drop(refused);
+    drop(denied);
     drop(first);
     assert_eq!(held(&gate), (0, 0));
 }
@@ -119,22 +119,22 @@ fn a_permit_that_is_dropped_is_released_as_local_cancelled() {
     let (_runtime, _host, gate, resource) = gate_with(1);
     let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _permit = gate.try_acquire(Request::new(resource)).unwrap();
-        std::panic::resume_unwind(Box::new("user code broke"));
+        std::panic::resume_unwind(Box::new("user code panicked"));
     }));
     assert!(unwound.is_err());
     assert_eq!((held(&gate), last_outcome(&gate, resource)), ((0, 0), Some(Outcome::LocalCancelled)));
 }
 
 #[test]
-fn one_timer_is_armed_however_many_wait() {
+fn one_timer_is_armed_for_any_number_of_waiters() {
     let (runtime, host, gate, resource) = gate_with(1);
     let _first = gate.try_acquire(Request::new(resource)).unwrap();
-    let refused = Rc::new(RefCell::new(Vec::new()));
+    let denied = Rc::new(RefCell::new(Vec::new()));
     for waiter in 0..100 {
-        let (gate, host_of_task, refused) = (gate.clone(), host.clone(), Rc::clone(&refused));
+        let (gate, host_of_task, denied) = (gate.clone(), host.clone(), Rc::clone(&denied));
         host.spawn(async move {
             let denial = gate.acquire(Request::new(resource).within(ms(100 - waiter))).await.unwrap_err();
-            refused.borrow_mut().push((waiter, denial.reason, host_of_task.now()));
+            denied.borrow_mut().push((waiter, denial.reason, host_of_task.now()));
         });
     }
     runtime.run_ready();
@@ -142,12 +142,12 @@ fn one_timer_is_armed_however_many_wait() {
     runtime.run();
     let expected: Vec<_> =
         (0..100).rev().map(|waiter| (waiter, DenialReason::QueueTimeout, at(100 - waiter))).collect();
-    assert_eq!(*refused.borrow(), expected, "each is refused at its own instant");
+    assert_eq!(*denied.borrow(), expected, "each is denied at its own deadline");
     assert_eq!((runtime.armed_timers(), held(&gate)), (0, (1, 0)));
 }
 
 #[test]
-fn a_later_waiter_with_an_earlier_deadline_is_refused_in_time() {
+fn a_later_waiter_with_an_earlier_deadline_is_denied_on_time() {
     let (runtime, host, gate, resource) = gate_with(1);
     let _first = gate.try_acquire(Request::new(resource)).unwrap();
     let mut patient = gate.acquire(Request::new(resource).within(ms(1_000)));
@@ -159,14 +159,14 @@ fn a_later_waiter_with_an_earlier_deadline_is_refused_in_time() {
 }
 
 #[test]
-fn nobody_waits_when_the_timeout_is_zero() {
+fn a_request_with_a_timeout_of_zero_never_waits() {
     let (runtime, host, gate, resource) = gate_with(1);
     let first = gate.try_acquire(Request::new(resource)).unwrap();
-    let now_or_never = Request::new(resource).within(Duration::ZERO);
-    let denial = runtime.block_on(gate.acquire(now_or_never)).unwrap().unwrap_err();
+    let without_wait = Request::new(resource).within(Duration::ZERO);
+    let denial = runtime.block_on(gate.acquire(without_wait)).unwrap().unwrap_err();
     assert_eq!((denial.reason, host.now()), (DenialReason::QueueTimeout, at(0)));
     drop(first);
-    assert!(runtime.block_on(gate.acquire(now_or_never)).unwrap().is_ok());
+    assert!(runtime.block_on(gate.acquire(without_wait)).unwrap().is_ok());
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn the_end_of_a_cooldown_wakes_a_waiter_at_its_instant() {
 }
 
 #[test]
-fn a_raised_cap_wakes_the_waiters_it_makes_room_for() {
+fn a_raised_cap_wakes_the_waiters_that_are_granted() {
     let (runtime, _host, gate, resource) = gate_with(1);
     let first = gate.try_acquire(Request::new(resource)).unwrap();
     let mut waiting = gate.acquire(Request::new(resource));
@@ -194,10 +194,10 @@ fn a_raised_cap_wakes_the_waiters_it_makes_room_for() {
 }
 
 #[test]
-fn shutdown_refuses_everybody_and_leaves_permits_valid() {
+fn shutdown_denies_all_waiters_and_leaves_permits_valid() {
     let (runtime, _host, gate, resource) = gate_with(1);
     let permit = gate.try_acquire(Request::new(resource)).unwrap();
-    // More than one batch of wakers.
+    // The waiters do not fit in one batch of wakers.
     let mut waiters: Vec<_> =
         (0..100).map(|_| (gate.acquire(Request::new(resource)), Arc::<Wakes>::default())).collect();
     for (acquire, wakes) in &mut waiters {
@@ -232,7 +232,7 @@ fn the_timer_task_ends_with_the_last_handle_permit_and_acquire() {
 }
 
 #[test]
-fn a_gate_that_lost_its_timer_refuses_instead_of_letting_anybody_hang() {
+fn a_gate_that_lost_its_timer_denies_its_waiters() {
     let (runtime, host, gate, resource) = gate_with(1);
     let permit = gate.try_acquire(Request::new(resource)).unwrap();
     let mut waiting = gate.acquire(Request::new(resource));
@@ -240,19 +240,19 @@ fn a_gate_that_lost_its_timer_refuses_instead_of_letting_anybody_hang() {
     assert!(poll(&mut waiting, &Waker::from(Arc::clone(&wakes))).is_pending());
     drop((runtime, host));
     assert_eq!(wakes.count(), 1);
-    let Poll::Ready(Err(denial)) = poll(&mut waiting, Waker::noop()) else { panic!("it must not wait for ever") };
+    let Poll::Ready(Err(denial)) = poll(&mut waiting, Waker::noop()) else { panic!("it must not wait forever") };
     assert_eq!(denial.reason, DenialReason::Shutdown);
     permit.finish(Outcome::Success);
 
     let runtime = Runtime::new();
-    let (gate, resource) = gate_of(CarelessHost::new(runtime.host(), 0), 1);
+    let (gate, resource) = gate_of(DroppingHost::new(runtime.host(), 0), 1);
     assert_eq!(gate.try_acquire(Request::new(resource)).unwrap_err().reason, DenialReason::Shutdown);
 }
 
 #[test]
-fn a_waiting_gate_does_nothing_until_its_next_deadline() {
+fn a_waiting_gate_does_not_read_the_clock_before_its_next_deadline() {
     let runtime = Runtime::new();
-    let host = CarelessHost::new(runtime.host(), usize::MAX);
+    let host = DroppingHost::new(runtime.host(), usize::MAX);
     let (gate, resource) = gate_of(host.clone(), 1);
     let _first = gate.try_acquire(Request::new(resource)).unwrap();
     let mut waiting = gate.acquire(Request::new(resource).within(ms(3_600_000)));
@@ -264,9 +264,9 @@ fn a_waiting_gate_does_nothing_until_its_next_deadline() {
 }
 
 #[test]
-fn no_clock_is_read_while_nothing_depends_on_the_time() {
+fn the_clock_is_not_read_while_nothing_depends_on_the_time() {
     let runtime = Runtime::new();
-    let host = CarelessHost::new(runtime.host(), usize::MAX);
+    let host = DroppingHost::new(runtime.host(), usize::MAX);
     let (gate, resource) = gate_of(host.clone(), 2);
     let reads = || host.clock_reads.replace(0);
     runtime.run_ready();
@@ -278,16 +278,16 @@ fn no_clock_is_read_while_nothing_depends_on_the_time() {
     }
     assert_eq!(reads(), 0);
     take().finish(Outcome::ProviderFailure);
-    assert_eq!(reads(), 1, "it may be the first of an outage");
+    assert_eq!(reads(), 1, "it may be the first failure of an outage");
     take().finish(Outcome::Success);
     reads();
-    // A timeout runs from the moment of asking, and a pause from the answer.
+    // A timeout starts with the request, and a cooldown with the rate limit.
     let (first, second) =
         (runtime.block_on(gate.acquire(Request::new(resource).within(ms(9)))).unwrap().unwrap(), take());
     assert_eq!(reads(), 1, "only the first has a timeout");
     let mut waiting = gate.acquire(Request::new(resource));
     assert!(poll(&mut waiting, Waker::noop()).is_pending());
-    assert_eq!(reads(), 0, "nobody wants to know how long it waits");
+    assert_eq!(reads(), 0, "no event needs the length of the wait");
     first.finish(Outcome::Success);
     assert_eq!(reads(), 0, "there is no deadline, so it does not matter when the waiter is served");
     runtime.run_until(at(40));
@@ -302,9 +302,9 @@ fn no_clock_is_read_while_nothing_depends_on_the_time() {
 }
 
 #[test]
-fn a_wait_is_timed_for_those_who_listen_when_it_begins() {
+fn a_wait_is_timed_if_events_are_enabled_when_it_starts() {
     let runtime = Runtime::new();
-    let host = CarelessHost::new(runtime.host(), usize::MAX);
+    let host = DroppingHost::new(runtime.host(), usize::MAX);
     let (gate, resource) = gate_of(host.clone(), 1);
     let held = gate.try_acquire(Request::new(resource)).unwrap();
     runtime.run_until(at(3_600_000));
@@ -316,7 +316,7 @@ fn a_wait_is_timed_for_those_who_listen_when_it_begins() {
     assert_eq!(host.clock_reads.get(), 1);
     runtime.run_until(at(3_600_040));
     held.finish(Outcome::Success);
-    let Poll::Ready(Ok(permit)) = poll(&mut before, Waker::noop()) else { panic!("it is its turn") };
+    let Poll::Ready(Ok(permit)) = poll(&mut before, Waker::noop()) else { panic!("it is granted") };
     permit.finish(Outcome::Success);
     let waits = gate.with(|machine, _| {
         core::iter::from_fn(|| machine.poll_event())
@@ -326,18 +326,18 @@ fn a_wait_is_timed_for_those_who_listen_when_it_begins() {
             })
             .collect::<Vec<_>>()
     });
-    assert_eq!(waits, [ms(0), ms(40)], "how long the first waited is not known");
+    assert_eq!(waits, [ms(0), ms(40)], "the length of the first wait is unknown");
 }
 
 #[test]
-fn a_latency_is_never_taken_from_a_grant_that_read_no_clock() {
+fn no_latency_is_reported_for_a_grant_that_read_no_clock() {
     let (runtime, _host, gate, resource) = gate_with(4);
     let take = || gate.try_acquire(Request::new(resource)).unwrap();
     drop((take(), take()));
     let before = take();
     runtime.run_until(at(5_000));
     let reports = Arc::new(Mutex::new(Vec::new()));
-    let algorithm = Box::new(Reports(Arc::clone(&reports)));
+    let algorithm = Box::new(LatencyRecorder(Arc::clone(&reports)));
     gate.with(|machine, now| machine.set_algorithm(now, resource, algorithm)).unwrap();
     let after = take();
     runtime.run_until(at(5_030));
@@ -346,11 +346,11 @@ fn a_latency_is_never_taken_from_a_grant_that_read_no_clock() {
     assert_eq!(*reports.lock().unwrap(), [ms(30)]);
 }
 
-/// A limit that writes down what latencies it was told.
+/// A fixed limit that records the reported latencies.
 #[derive(Debug)]
-struct Reports(Arc<Mutex<Vec<Duration>>>);
+struct LatencyRecorder(Arc<Mutex<Vec<Duration>>>);
 
-impl LimitAlgorithm for Reports {
+impl LimitAlgorithm for LatencyRecorder {
     fn limit(&self, _now: Instant) -> u32 {
         4
     }
@@ -362,21 +362,22 @@ impl LimitAlgorithm for Reports {
     fn set_max(&mut self, _now: Instant, _max: u32, _lifts: bool) {}
 }
 
-/// Takes and gives back a permit when it is woken, and looks at the gate when it is dropped.
-struct CallsBack {
+/// A waker that acquires and releases a permit when it is woken, and reads the state of the gate when it is
+/// dropped.
+struct ReentrantWaker {
     gate: Gate<StillHost>,
     resource: ResourceId,
-    seen: Mutex<Vec<bool>>,
+    granted: Mutex<Vec<bool>>,
 }
 
-impl Wake for CallsBack {
+impl Wake for ReentrantWaker {
     fn wake(self: Arc<Self>) {
         let permit = self.gate.try_acquire(Request::new(self.resource));
-        self.seen.lock().unwrap().push(permit.is_ok());
+        self.granted.lock().unwrap().push(permit.is_ok());
     }
 }
 
-impl Drop for CallsBack {
+impl Drop for ReentrantWaker {
     fn drop(&mut self) {
         assert_eq!(self.gate.snapshot(self.resource).map(|state| state.effective_max), Some(1));
     }
@@ -385,20 +386,20 @@ impl Drop for CallsBack {
 #[test]
 fn a_waker_may_call_back_into_the_gate_when_it_is_woken_and_when_it_is_dropped() {
     let (gate, resource) = gate_of(StillHost, 1);
-    let calls_back = || Arc::new(CallsBack { gate: gate.clone(), resource, seen: Mutex::default() });
+    let reentrant_waker = || Arc::new(ReentrantWaker { gate: gate.clone(), resource, granted: Mutex::default() });
     let first = gate.try_acquire(Request::new(resource)).unwrap();
     let mut waiting = gate.acquire(Request::new(resource));
-    // Replaced by a poll, woken by a release, dropped by a cancel, dropped with a poll that is ready: each
-    // runs code.
-    assert!(poll(&mut waiting, &Waker::from(calls_back())).is_pending());
-    let woken = calls_back();
+    // A waker is replaced by a poll, woken by a release, dropped by a cancel, or dropped by a poll that is
+    // ready. Each of these runs the code of the waker.
+    assert!(poll(&mut waiting, &Waker::from(reentrant_waker())).is_pending());
+    let woken = reentrant_waker();
     assert!(poll(&mut waiting, &Waker::from(Arc::clone(&woken))).is_pending());
     drop(first);
-    assert_eq!(*woken.seen.lock().unwrap(), [false], "the slot was another's, and the gate could be asked");
+    assert_eq!(*woken.granted.lock().unwrap(), [false], "the slot is held by the waiter, and the gate can be called");
     let mut cancelled = gate.acquire(Request::new(resource));
-    assert!(poll(&mut cancelled, &Waker::from(calls_back())).is_pending());
+    assert!(poll(&mut cancelled, &Waker::from(reentrant_waker())).is_pending());
     drop(cancelled);
-    let Poll::Ready(Ok(permit)) = poll(&mut waiting, &Waker::from(calls_back())) else { panic!("it was granted") };
+    let Poll::Ready(Ok(permit)) = poll(&mut waiting, &Waker::from(reentrant_waker())) else { panic!("it was granted") };
     drop(permit);
     assert_eq!(held(&gate), (0, 0));
 }

@@ -1,4 +1,4 @@
-//! The hooks of row groups: called by the driver, awaited, and answered for whatever becomes of them.
+//! Tests of row-group hooks: the driver calls and awaits them, and handles their failure or loss.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, Ready, ready};
@@ -13,10 +13,10 @@ use tidegate_core::pipeline::{
 };
 use tidegate_core::runtime::Host;
 
-use crate::driver::Instantly;
-use crate::support::{CarelessHost, Runtime, at, ms};
+use crate::driver::ImmediateWork;
+use crate::support::{DroppingHost, Runtime, at, ms};
 
-/// Hooks of 50 ms each around tasks that take no time. The first one leaves out row 1.
+/// A workload with hooks of 50 ms each around tasks that take no time. The pre-batch hook drops row 1.
 struct Hooked<H> {
     host: H,
     fails: Option<Hook>,
@@ -38,7 +38,7 @@ impl<H: Host + 'static> Hooked<H> {
         Poll::Ready(())
     }
 
-    fn verdict(&self, hook: Hook) -> Result<(), HookError> {
+    fn result(&self, hook: Hook) -> Result<(), HookError> {
         if self.fails == Some(hook) { Err("out of order".into()) } else { Ok(()) }
     }
 }
@@ -61,17 +61,17 @@ impl<H: Host + 'static> Workload for Hooked<H> {
     fn poll_pre_batch(&self, _batch: Batch, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
         std::task::ready!(self.poll_pause(context));
         self.log.borrow_mut().push("pre");
-        Poll::Ready(self.verdict(Hook::PreBatch).map(|()| vec![1]))
+        Poll::Ready(self.result(Hook::PreBatch).map(|()| vec![1]))
     }
 
     fn poll_post_batch(&self, _group: &FinishedRowGroup, context: &mut Context<'_>) -> Poll<Result<(), HookError>> {
         std::task::ready!(self.poll_pause(context));
         self.log.borrow_mut().push("post");
-        Poll::Ready(self.verdict(Hook::PostBatch))
+        Poll::Ready(self.result(Hook::PostBatch))
     }
 }
 
-/// One cell column over three rows in one group, with both hooks.
+/// Returns a pipeline of one cell column over three rows in one group, with both hooks.
 fn hooked() -> Pipeline {
     let plan = PlanBuilder::new().column(Column::new("a", Strategy::Cell)).build().expect("a valid plan");
     let config = PipelineConfig { rows: 3, pre_batch_hook: true, post_batch_hook: true, ..PipelineConfig::default() };
@@ -83,7 +83,7 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> bool {
 }
 
 #[test]
-fn hooks_are_awaited_in_their_places() {
+fn hooks_are_awaited_before_the_tasks_and_before_the_checkpoint() {
     let runtime = Runtime::new();
     let work = Hooked::new(runtime.host(), None);
     let report = runtime.block_on(driver::run(runtime.host(), hooked(), Arc::clone(&work))).unwrap();
@@ -105,11 +105,11 @@ fn a_hook_that_fails_stops_the_run_with_its_cause() {
 }
 
 #[test]
-fn a_hook_that_its_host_drops_has_failed() {
-    // The pre-batch hook, two workers, the post-batch hook.
+fn a_hook_whose_future_the_host_drops_fails() {
+    // The host spawns the pre-batch hook, two workers and the post-batch hook, in this order.
     for (spawned_before, lost) in [(0, Hook::PreBatch), (3, Hook::PostBatch)] {
         let runtime = Runtime::new();
-        let host = CarelessHost::new(runtime.host(), spawned_before);
+        let host = DroppingHost::new(runtime.host(), spawned_before);
         let work = Hooked::new(host.clone(), None);
         let report = runtime.block_on(driver::run(host, hooked(), work)).unwrap();
         let StopReason::HookFailed { hook, why, .. } = report.stop else { panic!("{:?}", report.stop) };
@@ -118,7 +118,7 @@ fn a_hook_that_its_host_drops_has_failed() {
 }
 
 #[test]
-fn a_cancelled_run_waits_for_the_hook_that_is_out() {
+fn a_cancelled_run_waits_for_the_running_hook() {
     let runtime = Runtime::new();
     let work = Hooked::new(runtime.host(), None);
     let mut run = driver::run(runtime.host(), hooked(), Arc::clone(&work));
@@ -131,7 +131,7 @@ fn a_cancelled_run_waits_for_the_hook_that_is_out() {
 }
 
 #[test]
-fn a_hook_under_way_finishes_although_the_run_is_dropped() {
+fn a_running_hook_finishes_after_the_run_is_dropped() {
     let runtime = Runtime::new();
     let work = Hooked::new(runtime.host(), None);
     let mut run = driver::run(runtime.host(), hooked(), Arc::clone(&work));
@@ -146,8 +146,8 @@ fn a_hook_under_way_finishes_although_the_run_is_dropped() {
 }
 
 #[test]
-fn a_workload_that_says_nothing_of_hooks_has_hooks_that_do_nothing() {
+fn the_default_hooks_of_a_workload_do_nothing() {
     let runtime = Runtime::new();
-    let report = runtime.block_on(driver::run(runtime.host(), hooked(), Arc::new(Instantly))).unwrap();
+    let report = runtime.block_on(driver::run(runtime.host(), hooked(), Arc::new(ImmediateWork))).unwrap();
     assert_eq!((report.stop, report.rows_out), (StopReason::Completed, 3));
 }

@@ -1,4 +1,4 @@
-//! Whatever is polled, dropped and finished in whatever order: nothing leaks and nothing is granted twice.
+//! Random orders of polls, drops, releases and clock steps: nothing leaks and nothing is granted twice.
 
 use std::task::{Poll, Waker};
 
@@ -10,7 +10,7 @@ use crate::support::{Runtime, TestHost, at, gate_of, held, ms, poll};
 
 const CAP: u32 = 3;
 
-struct Play {
+struct Scenario {
     runtime: Runtime,
     gate: Gate<TestHost>,
     resource: ResourceId,
@@ -19,14 +19,14 @@ struct Play {
     now_ms: u64,
 }
 
-impl Play {
+impl Scenario {
     fn new() -> Self {
         let runtime = Runtime::new();
         let (gate, resource) = gate_of(runtime.host(), CAP);
         Self { runtime, gate, resource, acquires: Vec::new(), permits: Vec::new(), now_ms: 0 }
     }
 
-    fn one_move(&mut self, rng: &mut Rng) {
+    fn random_step(&mut self, rng: &mut Rng) {
         match rng.below(8) {
             0 | 1 => {
                 let request = Request::new(self.resource);
@@ -67,14 +67,14 @@ fn pick(rng: &mut Rng, len: usize) -> usize {
 #[test]
 fn nothing_leaks_in_any_order_of_polls_drops_finishes_and_ticks() {
     for seed in 0..300 {
-        let (mut rng, mut play) = (Rng::new(seed), Play::new());
+        let (mut rng, mut scenario) = (Rng::new(seed), Scenario::new());
         for _ in 0..200 {
-            play.one_move(&mut rng);
-            assert!(held(&play.gate).0 <= CAP as usize, "seed {seed}");
-            assert!(play.permits.len() <= held(&play.gate).0, "seed {seed}");
+            scenario.random_step(&mut rng);
+            assert!(held(&scenario.gate).0 <= CAP as usize, "seed {seed}");
+            assert!(scenario.permits.len() <= held(&scenario.gate).0, "seed {seed}");
         }
-        let Play { runtime, gate, acquires, permits, .. } = play;
-        // In one half of the plays grants that were not seen are dropped last, in the other permits are.
+        let Scenario { runtime, gate, acquires, permits, .. } = scenario;
+        // For half of the seeds the acquires are dropped last, and for the other half the permits.
         if seed % 2 == 0 {
             drop((permits, acquires));
         } else {

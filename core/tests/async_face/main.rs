@@ -1,9 +1,9 @@
-//! The async drivers, in virtual time.
+//! Tests of the gate and the driver, in virtual time.
 //!
-//! Every test runs over a lock that panics when it is taken again while it is held, and so proves on the way
-//! that no waker, no host and no user code ever runs under it.
+//! Every test uses a lock that panics if it is taken again while it is held. Each test therefore also
+//! verifies that no waker, host code or user code runs while the lock is held.
 
-// A run takes its workload in an `Arc`; on these hosts there is one thread.
+// A run takes its workload in an `Arc`. The hosts of these tests have only one thread.
 #![allow(clippy::arc_with_non_send_sync)]
 
 mod clock;
@@ -18,6 +18,6 @@ mod panics;
 mod run;
 mod sinks;
 mod support;
-mod tied;
 #[cfg(feature = "std")]
 mod wakers;
+mod yielding;

@@ -1,5 +1,4 @@
-//! A panic in the code of a workload: it stops the run, everything comes back, and the report has its
-//! message.
+//! Tests of panics in the code of a workload: the run stops, releases everything, and reports the message.
 
 use std::cell::Cell;
 use std::future::{Future, Ready, pending};
@@ -19,22 +18,22 @@ use tidegate_core::sim::executor::Sleep;
 use tidegate_core::task::{Allowed, PolicyView, Refusal, ResourceId, TaskPolicy};
 use tidegate_core::time::{Clock, Instant};
 
-use crate::driver::{Boxed, Ended, Instantly, Work, at_rest, chain, poll_once, sleeper};
+use crate::driver::{Boxed, Ended, ImmediateWork, Work, at_rest, chain, poll_once, sleeper};
 use crate::support::{Runtime, TestHost, at, gate_of, held, ms};
 
-/// A panic that the tests' output does not show.
+/// Panics without a message in the output of the tests.
 fn panic_quietly(message: &'static str) -> ! {
     resume_unwind(Box::new(message))
 }
 
-/// Column, row group and cause of a fatal stop.
+/// Returns the column, row group and cause of a fatal stop.
 fn fatal(report: &RunReport) -> (&str, u32, &str) {
     let StopReason::Fatal { column, row_group, cause } = &report.stop else { panic!("{:?}", report.stop) };
     (&report.columns[column.index()].name, *row_group, cause)
 }
 
 #[test]
-fn a_panic_in_a_task_makes_the_run_fatal_with_its_message_and_gives_its_permit_back() {
+fn a_panic_in_a_task_makes_the_run_fatal_with_its_message_and_releases_its_permit() {
     let runtime = Runtime::new();
     let host = runtime.host();
     let (gate, resource) = gate_of(runtime.host(), 8);
@@ -46,7 +45,7 @@ fn a_panic_in_a_task_makes_the_run_fatal_with_its_message_and_gives_its_permit_b
                 let _permit = gate.acquire(Request::new(resource)).await;
                 host.sleep_until(at(4)).await;
                 if task.row == Some(2) {
-                    panic_quietly("user code broke");
+                    panic_quietly("user code panicked");
                 }
                 pending().await
             }
@@ -55,20 +54,20 @@ fn a_panic_in_a_task_makes_the_run_fatal_with_its_message_and_gives_its_permit_b
     let run = driver::run(runtime.host(), chain(20, 8), Arc::clone(&work));
     let handle = run.handle();
     let report = runtime.block_on(run).unwrap();
-    assert_eq!(fatal(&report), ("a", 0, "a task panicked: user code broke"));
-    assert_eq!((report.ended, work.under_way(), held(&gate)), (at(4), 0, (0, 0)));
+    assert_eq!(fatal(&report), ("a", 0, "a task panicked: user code panicked"));
+    assert_eq!((report.ended, work.running(), held(&gate)), (at(4), 0, (0, 0)));
     assert_eq!((report.columns[0].tasks.fatal, report.columns[0].tasks.cancelled), (1, 7));
     assert_eq!(handle.progress().running, 0);
 }
 
 #[test]
-fn a_formatted_message_is_reported_and_a_panic_without_one_says_so() {
+fn a_formatted_panic_message_is_reported_and_a_missing_one_is_replaced() {
     for (payload, expected) in [
         (Rc::new(|| -> Ended { resume_unwind(Box::new(format!("row {}", 7))) }) as Rc<dyn Fn() -> Ended>, "row 7"),
         (Rc::new(|| -> Ended { resume_unwind(Box::new(7_u8)) }), "(the panic has no message)"),
     ] {
         let runtime = Runtime::new();
-        let work = Work::that_may_break(move |_| {
+        let work = Work::fallible(move |_| {
             let payload = Rc::clone(&payload);
             async move { payload() }
         });
@@ -95,14 +94,14 @@ fn a_panic_before_the_first_await_is_reported_too() {
     at_rest(&runtime, &work, &handle);
 }
 
-/// A task policy that panics when it is asked for the task after so many, or when a lease comes back.
+/// A task policy that panics in `evaluate` once `allows` tasks run, or when a lease is released.
 #[derive(Debug)]
-struct BrokenPolicy {
+struct PanickingPolicy {
     allows: u32,
-    breaks_on_release: bool,
+    panics_on_release: bool,
 }
 
-impl TaskPolicy for BrokenPolicy {
+impl TaskPolicy for PanickingPolicy {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
         if view.running() >= self.allows {
             panic_quietly("no share for this group");
@@ -111,15 +110,15 @@ impl TaskPolicy for BrokenPolicy {
     }
 
     fn repaid(&self, _resource: ResourceId, _amount: u32) -> u32 {
-        if self.breaks_on_release {
+        if self.panics_on_release {
             panic_quietly("no debt of this group");
         }
         0
     }
 }
 
-/// Runs ten rows of 1 ms under a policy that breaks.
-fn under_broken_policy(policy: BrokenPolicy) -> RunReport {
+/// Runs ten rows of 1 ms under a policy that panics.
+fn run_with_policy(policy: PanickingPolicy) -> RunReport {
     let runtime = Runtime::new();
     let plan = PlanBuilder::new().column(Column::new("a", Strategy::Cell)).build().unwrap();
     let config = PipelineConfig { rows: 10, submission_limit: 4, ..PipelineConfig::default() };
@@ -134,8 +133,8 @@ fn under_broken_policy(policy: BrokenPolicy) -> RunReport {
 }
 
 #[test]
-fn a_panic_in_a_task_policy_stops_the_run_and_is_reported_as_one_with_its_message() {
-    let report = under_broken_policy(BrokenPolicy { allows: 2, breaks_on_release: false });
+fn a_panic_in_a_task_policy_stops_the_run_and_is_reported_with_its_message() {
+    let report = run_with_policy(PanickingPolicy { allows: 2, panics_on_release: false });
     let cause = "the task policy panicked in `evaluate`: no share for this group".to_string();
     assert_eq!(report.stop.to_string(), cause);
     assert_eq!(report.stop, StopReason::PolicyPanicked { cause });
@@ -144,20 +143,20 @@ fn a_panic_in_a_task_policy_stops_the_run_and_is_reported_as_one_with_its_messag
 }
 
 #[test]
-fn a_policy_that_panics_at_the_first_question_or_at_a_release_is_reported_too() {
-    let report = under_broken_policy(BrokenPolicy { allows: 0, breaks_on_release: false });
+fn a_policy_that_panics_at_the_first_evaluation_or_at_a_release_is_reported_too() {
+    let report = run_with_policy(PanickingPolicy { allows: 0, panics_on_release: false });
     let cause = "the task policy panicked in `evaluate`: no share for this group".to_string();
     assert_eq!(report.stop, StopReason::PolicyPanicked { cause });
 
-    let report = under_broken_policy(BrokenPolicy { allows: 100, breaks_on_release: true });
+    let report = run_with_policy(PanickingPolicy { allows: 100, panics_on_release: true });
     let cause = "the task policy panicked in `repaid`: no debt of this group".to_string();
     assert_eq!((report.stop, report.ended), (StopReason::PolicyPanicked { cause }, at(1)));
 }
 
-/// Panics when it is dropped, but for while another panic is under way.
-struct Spring;
+/// Panics when it is dropped, unless the thread is panicking already.
+struct PanicsOnDrop;
 
-impl Drop for Spring {
+impl Drop for PanicsOnDrop {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             panic_quietly("it was still in use");
@@ -165,25 +164,25 @@ impl Drop for Spring {
     }
 }
 
-/// A task that holds a spring and ends at once, or never.
-struct Sprung {
+/// A workload whose task holds a [`PanicsOnDrop`] and ends at once or never.
+struct PanicsOnDropWork {
     ends: bool,
 }
 
-impl Workload for Sprung {
+impl Workload for PanicsOnDropWork {
     type Work = Boxed<Ended>;
     type Save = Ready<Result<(), SaveError>>;
 
     fn work(&self, _task: Task) -> Self::Work {
-        let (spring, ends) = (Spring, self.ends);
+        let (guard, ends) = (PanicsOnDrop, self.ends);
         Box::pin(std::future::poll_fn(move |_| {
-            let _ = &spring;
+            let _ = &guard;
             if ends { Poll::Ready(Ok(TaskOutcome::Success)) } else { Poll::Pending }
         }))
     }
 
     fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save {
-        Instantly.checkpoint(group)
+        ImmediateWork.checkpoint(group)
     }
 }
 
@@ -191,7 +190,7 @@ impl Workload for Sprung {
 fn a_panic_in_the_drop_of_a_task_is_reported_when_it_ends_and_when_it_is_cancelled() {
     for ends in [true, false] {
         let runtime = Runtime::new();
-        let mut run = driver::run(runtime.host(), chain(1, 1), Arc::new(Sprung { ends }));
+        let mut run = driver::run(runtime.host(), chain(1, 1), Arc::new(PanicsOnDropWork { ends }));
         assert!(!poll_once(&mut run));
         runtime.run_ready();
         if !ends {
@@ -205,7 +204,7 @@ fn a_panic_in_the_drop_of_a_task_is_reported_when_it_ends_and_when_it_is_cancell
 #[test]
 fn an_error_of_a_task_is_the_cause_in_the_report() {
     let runtime = Runtime::new();
-    let work = Arc::new(Work::that_may_break(|task| async move {
+    let work = Arc::new(Work::fallible(|task| async move {
         if task.row == Some(1) { Err("the column has no model".into()) } else { Ok(TaskOutcome::Success) }
     }));
     let run = driver::run(runtime.host(), chain(3, 1), Arc::clone(&work));
@@ -254,7 +253,7 @@ fn a_panic_in_a_checkpoint_stops_the_run_with_its_message() {
     assert_eq!(report.stop, StopReason::CheckpointFailed { row_group: 0, why });
 }
 
-/// Panics in one of its hooks, or when it is warned, and counts how often it was called.
+/// A workload that panics in one of its hooks, or in `warn`, and counts the calls of them.
 struct Panicking {
     hook: Option<Hook>,
     calls: Cell<u32>,
@@ -274,13 +273,13 @@ impl Workload for Panicking {
     type Save = Ready<Result<(), SaveError>>;
 
     fn work(&self, task: Task) -> Self::Work {
-        // Every first try fails, so that there is something to warn of.
+        // Every first attempt fails, so that the run emits a warning.
         let again = TaskOutcome::Retryable { kind: RetryKind::ServerError, status: None, retry_after: None };
         std::future::ready(Ok(if task.attempt == 1 { again } else { TaskOutcome::Success }))
     }
 
     fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save {
-        Instantly.checkpoint(group)
+        ImmediateWork.checkpoint(group)
     }
 
     fn poll_pre_batch(&self, _batch: Batch, _: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
@@ -324,12 +323,12 @@ fn a_panic_in_a_hook_stops_the_run_with_its_message_and_the_hook_is_not_called_a
 }
 
 #[test]
-fn a_panic_of_who_is_warned_disturbs_nothing() {
+fn a_panic_in_warn_affects_nothing() {
     let (report, calls) = run_panicking(None);
     assert_eq!((report.stop, report.rows_out, calls), (StopReason::Completed, 4, 3));
 }
 
-/// A host that panics when it is to spawn something after so many.
+/// A host that panics in `spawn` after `left` futures.
 #[derive(Clone)]
 struct PanickingHost {
     inner: TestHost,
@@ -363,7 +362,7 @@ impl Host for PanickingHost {
 }
 
 #[test]
-fn a_host_that_panics_while_it_spawns_loses_no_worker_that_was_ordered_with_it() {
+fn a_host_that_panics_in_spawn_loses_no_other_worker() {
     for left in 0..8 {
         let runtime = Runtime::new();
         let host = PanickingHost { inner: runtime.host(), left: Rc::new(Cell::new(left)) };
@@ -372,11 +371,11 @@ fn a_host_that_panics_while_it_spawns_loses_no_worker_that_was_ordered_with_it()
         let handle = run.handle();
         let context = &mut Context::from_waker(Waker::noop());
         let poll = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.as_mut().poll(context).is_ready()));
-        assert!(poll.is_err(), "the panic goes on to who polls the run");
-        assert_eq!(handle.progress().running, left, "those that were never begun have answered");
+        assert!(poll.is_err(), "the panic reaches the caller that polls the run");
+        assert_eq!(handle.progress().running, left, "workers that were never spawned are not counted as running");
         drop(run);
         runtime.run();
-        assert_eq!((handle.progress().running, work.under_way()), (0, 0));
+        assert_eq!((handle.progress().running, work.running()), (0, 0));
         assert!(handle.progress().finished);
     }
 }

@@ -1,4 +1,4 @@
-//! A call under a permit: when it is made, and what the gate learns from it.
+//! Tests of `Gate::run`: when the call is polled, and which outcome the gate records.
 
 use std::cell::Cell;
 use std::future::{Future, pending, poll_fn};
@@ -40,7 +40,7 @@ impl Classify for Status {
 }
 
 #[test]
-fn a_call_is_made_when_it_is_its_turn_and_not_polled_before() {
+fn a_call_is_not_polled_before_its_permit_is_granted() {
     let (runtime, host, gate, resource) = gate_with(1);
     let first = gate.try_acquire_owned(Request::new(resource)).unwrap();
     let is_polled = Cell::new(false);
@@ -59,28 +59,28 @@ fn a_call_is_made_when_it_is_its_turn_and_not_polled_before() {
 }
 
 #[test]
-fn the_gate_learns_what_the_result_says_and_the_caller_gets_it_whole() {
+fn the_gate_records_the_outcome_of_the_result_and_the_caller_gets_the_result() {
     let (runtime, host, gate, resource) = gate_with(4);
-    let mut learned = Vec::new();
+    let mut results = Vec::new();
     for (answer, expected) in [
         (Ok("fine"), Outcome::Success),
         (Err(Status(500)), Outcome::ProviderFailure),
         (Err(Status(429)), Outcome::RateLimited),
     ] {
         let answer = runtime.block_on(gate.run(Request::new(resource), async { answer })).unwrap().unwrap();
-        learned.push((answer, last_outcome(&gate, resource), expected));
+        results.push((answer, last_outcome(&gate, resource), expected));
     }
-    for (answer, outcome, expected) in learned {
+    for (answer, outcome, expected) in results {
         assert_eq!(outcome, Some(expected), "{answer:?}");
     }
     assert_eq!(gate.try_acquire(Request::new(resource)).unwrap_err().changes_at, Some(host.now() + ms(2_000)));
 }
 
 #[test]
-fn a_closure_may_say_more_than_the_result_does() {
+fn a_closure_may_classify_the_result() {
     let (runtime, _host, gate, resource) = gate_with(4);
     let call = gate.run_with(Request::new(resource), async { 429 }, |status| {
-        assert_eq!(held(&gate), (1, 0), "the slot is held until the result is judged");
+        assert_eq!(held(&gate), (1, 0), "the slot is held until the result is classified");
         Completion {
             retry_after: Some(ms(700)),
             ..if *status == 429 { Outcome::RateLimited } else { Outcome::Success }.into()
@@ -91,7 +91,7 @@ fn a_closure_may_say_more_than_the_result_does() {
 }
 
 #[test]
-fn a_denial_is_the_answer_and_the_call_is_never_polled() {
+fn a_denied_call_is_never_polled() {
     let (runtime, _host, gate, resource) = gate_with(1);
     let _first = gate.try_acquire(Request::new(resource)).unwrap();
     let call = poll_fn(|_| -> Poll<Outcome> { panic!("there is no permit") });
@@ -102,38 +102,38 @@ fn a_denial_is_the_answer_and_the_call_is_never_polled() {
     assert_eq!(denial.reason, DenialReason::Unregistered);
 }
 
-/// Looks, when it is dropped, whether the permit is still held.
-struct LooksAtItsPermit<'a>(&'a Gate<TestHost>, Rc<Cell<Option<usize>>>);
+/// Records the number of active permits when it is dropped.
+struct ReadsPermitsOnDrop<'a>(&'a Gate<TestHost>, Rc<Cell<Option<usize>>>);
 
-impl Drop for LooksAtItsPermit<'_> {
+impl Drop for ReadsPermitsOnDrop<'_> {
     fn drop(&mut self) {
         self.1.set(Some(held(self.0).0));
     }
 }
 
 #[test]
-fn dropped_half_way_the_call_ends_first_and_its_permit_is_released_as_cancelled() {
+fn a_run_that_is_dropped_drops_its_call_first_and_releases_its_permit_as_cancelled() {
     let (_runtime, _host, gate, resource) = gate_with(1);
-    let seen = Rc::new(Cell::new(None));
-    let looks = LooksAtItsPermit(&gate, Rc::clone(&seen));
+    let permits_at_drop = Rc::new(Cell::new(None));
+    let guard = ReadsPermitsOnDrop(&gate, Rc::clone(&permits_at_drop));
     let mut run = Box::pin(gate.run(Request::new(resource), async move {
-        let _looks = looks;
+        let _guard = guard;
         pending::<Outcome>().await
     }));
     let mut waiting = Box::pin(gate.run(Request::new(resource), pending::<Outcome>()));
     assert!(poll_once(run.as_mut()).is_pending() && poll_once(waiting.as_mut()).is_pending());
     assert_eq!(held(&gate), (1, 1));
     drop(run);
-    assert_eq!(seen.get(), Some(1), "the slot was not another's before the call was over");
+    assert_eq!(permits_at_drop.get(), Some(1), "the slot is held until the call is dropped");
     assert_eq!((held(&gate), last_outcome(&gate, resource)), ((1, 0), Some(Outcome::LocalCancelled)));
     drop(waiting);
-    assert_eq!(held(&gate), (0, 0), "granted and not seen, it is given back too");
+    assert_eq!(held(&gate), (0, 0), "an unpolled grant is released, too");
 }
 
 #[test]
-fn a_call_that_panics_gives_its_permit_back() {
+fn a_call_that_panics_releases_its_permit() {
     let (_runtime, _host, gate, resource) = gate_with(1);
-    let call = poll_fn(|_| -> Poll<Outcome> { std::panic::resume_unwind(Box::new("user code broke")) });
+    let call = poll_fn(|_| -> Poll<Outcome> { std::panic::resume_unwind(Box::new("user code panicked")) });
     let mut run = Box::pin(gate.run(Request::new(resource), call));
     assert!(catch_unwind(AssertUnwindSafe(|| poll_once(run.as_mut()))).is_err());
     drop(run);
@@ -150,12 +150,12 @@ fn a_call_may_use_the_gate_it_runs_under() {
     assert_eq!(held(&gate), (0, 0));
 }
 
-/// Compiles if the future may move to another thread.
-fn moves<T: Send>(_: &T) {}
+/// Compiles only if the future is `Send`.
+fn assert_send<T: Send>(_: &T) {}
 
 #[test]
-fn a_run_moves_between_threads_if_its_parts_do() {
+fn a_run_is_send_if_its_parts_are_send() {
     let (gate, resource) = gate_of(StillHost, 1);
-    moves(&gate.run(Request::new(resource), async { Outcome::Success }));
-    moves(&gate.run_with(Request::new(resource), async { 3 }, |_| Outcome::Success.into()));
+    assert_send(&gate.run(Request::new(resource), async { Outcome::Success }));
+    assert_send(&gate.run_with(Request::new(resource), async { 3 }, |_| Outcome::Success.into()));
 }

@@ -1,4 +1,5 @@
-//! Sinks of a run and of a gate: they hear everything, outside any lock, and disturb nothing.
+//! Tests of the sinks of a run and of a gate: they receive all events, outside any lock, and their failures
+//! affect nothing else.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,23 +21,23 @@ use tidegate_core::task::TaskGroup;
 use tidegate_core::time::Clock;
 
 use crate::driver::Work;
-use crate::support::{OnceAtATime, Runtime, TestHost, gate_of, ms};
+use crate::support::{NonReentrantLock, Runtime, TestHost, gate_of, ms};
 
-type Shared<S> = Arc<lock_api::Mutex<OnceAtATime, S>>;
+type Shared<S> = Arc<lock_api::Mutex<NonReentrantLock, S>>;
 
 fn shared<S>(sink: S) -> Shared<S> {
     Arc::new(lock_api::Mutex::new(sink))
 }
 
-/// Keeps what it hears.
+/// A sink that keeps all events.
 #[derive(Default)]
-struct Ears {
+struct Collector {
     scheduler: Vec<SchedulerEvent>,
     requests: Vec<RequestEvent>,
     finished: u32,
 }
 
-impl Sink for Ears {
+impl Sink for Collector {
     fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
         assert_eq!(self.finished, 0);
         self.scheduler.push(*event);
@@ -54,12 +55,12 @@ impl Sink for Ears {
     }
 }
 
-/// Fails at whatever it is given, by a panic at the end of a task.
+/// A sink that returns an error for every event, and panics at the end of a task.
 #[cfg(feature = "std")]
-struct Broken;
+struct FailingSink;
 
 #[cfg(feature = "std")]
-impl Sink for Broken {
+impl Sink for FailingSink {
     fn wants_scheduler(&self) -> Interest {
         Interest::of(&[SchedulerEventKind::WorkerSpawned, SchedulerEventKind::TaskCompleted])
     }
@@ -70,8 +71,9 @@ impl Sink for Broken {
     }
 }
 
-/// Six rows of one column through a gate of two slots, beside which four may yield; what `sinks` makes of it.
-fn ride(sinks: impl FnOnce(&PlanBuilder, &PipelineConfig) -> Sinks) -> RunReport {
+/// Runs six rows of one column through a gate of two slots, with at most four tasks at once and the given
+/// sinks.
+fn run_with_sinks(sinks: impl FnOnce(&PlanBuilder, &PipelineConfig) -> Sinks) -> RunReport {
     let runtime = Runtime::new();
     let host = runtime.host();
     let (gate, resource) = gate_of(host.clone(), 2);
@@ -85,7 +87,8 @@ fn ride(sinks: impl FnOnce(&PlanBuilder, &PipelineConfig) -> Sinks) -> RunReport
         Arc::new(Work::new(move |task| {
             let (gate, host) = (gate.clone(), host.clone());
             async move {
-                let permit = gate.acquire(Request::new(resource)).for_task(task.token).await.expect("the gate is open");
+                let permit =
+                    gate.acquire(Request::new(resource)).for_task(task.token).await.expect("the permit is granted");
                 host.sleep_until(host.now() + ms(10)).await;
                 permit.finish(Outcome::Success);
                 TaskOutcome::Success
@@ -97,29 +100,29 @@ fn ride(sinks: impl FnOnce(&PlanBuilder, &PipelineConfig) -> Sinks) -> RunReport
 }
 
 #[test]
-fn a_sink_hears_both_streams_whole_and_then_that_it_is_over() {
-    let ears = shared(Ears::default());
-    let report = ride(|_, _| {
+fn a_sink_receives_all_events_of_both_streams_and_then_finish() {
+    let collector = shared(Collector::default());
+    let report = run_with_sinks(|_, _| {
         let mut sinks = Sinks::default();
-        sinks.add("ears", Arc::clone(&ears));
+        sinks.add("collector", Arc::clone(&collector));
         sinks
     });
     assert_eq!((report.stop, report.rows_out), (StopReason::Completed, 6));
-    let ears = ears.lock();
-    assert!(ears.scheduler.iter().map(|event| event.sequence).eq(0..ears.scheduler.len() as u64));
-    assert!(ears.requests.iter().map(|event| event.sequence).eq(0..ears.requests.len() as u64));
-    assert_eq!(ears.scheduler.last().map(|event| event.payload.kind()), Some(SchedulerEventKind::JobCompleted));
-    let granted = ears.requests.iter().filter(|event| event.payload.kind() == Kind::LeaseAcquired);
-    assert_eq!((granted.count(), ears.finished), (6, 1));
+    let collector = collector.lock();
+    assert!(collector.scheduler.iter().map(|event| event.sequence).eq(0..collector.scheduler.len() as u64));
+    assert!(collector.requests.iter().map(|event| event.sequence).eq(0..collector.requests.len() as u64));
+    assert_eq!(collector.scheduler.last().map(|event| event.payload.kind()), Some(SchedulerEventKind::JobCompleted));
+    let granted = collector.requests.iter().filter(|event| event.payload.kind() == Kind::LeaseAcquired);
+    assert_eq!((granted.count(), collector.finished), (6, 1));
 }
 
 #[test]
-fn an_account_is_a_sink_and_finds_two_slots_busy_all_the_time() {
+fn a_run_account_as_a_sink_finds_two_slots_busy_all_the_time() {
     let account = |builder: &PlanBuilder, config: &PipelineConfig| {
         shared(RunAccount::new(&builder.clone().build().unwrap(), config))
     };
     let kept = Cell::new(None);
-    let report = ride(|builder, config| {
+    let report = run_with_sinks(|builder, config| {
         let account = account(builder, config);
         kept.set(Some(Arc::clone(&account)));
         let mut sinks = Sinks::default();
@@ -129,44 +132,44 @@ fn an_account_is_a_sink_and_finds_two_slots_busy_all_the_time() {
     assert_eq!(report.rows_out, 6);
     let figures = kept.take().unwrap().lock().figures();
     assert_eq!((figures.span_ns, figures.dispatched, figures.missing_events), (30_000_000, 6, 0));
-    assert_eq!(figures.tasks[0].busy_slot_ns, 60_000_000, "who waits for a call holds nothing");
+    assert_eq!(figures.tasks[0].busy_slot_ns, 60_000_000, "a task that waits for a call holds no slot");
     assert!(figures.yields > 0 && figures.request_wait_while_leased_ns == 0);
 }
 
 #[cfg(feature = "std")]
 #[test]
-fn a_sink_that_fails_or_panics_is_counted_told_of_once_for_each_kind_and_disturbs_nobody() {
-    let ears = shared(Ears::default());
-    let told = shared(Vec::new());
-    let report = ride(|_, _| {
+fn a_failing_sink_is_reported_once_for_each_kind_and_affects_nothing_else() {
+    let collector = shared(Collector::default());
+    let reported = shared(Vec::new());
+    let report = run_with_sinks(|_, _| {
         let mut sinks = Sinks::default();
-        let told = Arc::clone(&told);
+        let reported = Arc::clone(&reported);
         sinks.report_to(move |failure| {
-            told.lock().push(failure.step);
-            panic!("whoever is told may fail too: {failure}");
+            reported.lock().push(failure.step);
+            panic!("the reporter may panic, too: {failure}");
         });
-        sinks.add("broken", Broken);
-        sinks.add("ears", Arc::clone(&ears));
+        sinks.add("broken", FailingSink);
+        sinks.add("collector", Arc::clone(&collector));
         sinks
     });
     assert_eq!(report.rows_out, 6);
-    assert_eq!(ears.lock().finished, 1);
+    assert_eq!(collector.lock().finished, 1);
     let kinds = [SchedulerEventKind::WorkerSpawned, SchedulerEventKind::TaskCompleted];
-    assert_eq!(*told.lock(), kinds.map(SinkStep::Scheduler));
+    assert_eq!(*reported.lock(), kinds.map(SinkStep::Scheduler));
 }
 
 #[test]
-fn a_gate_on_its_own_feeds_whoever_asks() {
+fn a_gate_without_a_run_feeds_its_events_to_sinks() {
     use Kind::{CallCompleted, CallStarted, LeaseAcquired, LeaseReleased, WaitCompleted, WaitStarted};
     let runtime = Runtime::new();
     let (gate, resource) = gate_of(runtime.host(), 1);
-    let ears = shared(Ears::default());
+    let collector = shared(Collector::default());
     let mut sinks = Sinks::default();
-    sinks.add("ears", Arc::clone(&ears));
+    sinks.add("collector", Arc::clone(&collector));
     gate.with(|machine, now| machine.set_interest(now, sinks.request_interest()));
     gate.try_acquire(Request::new(resource)).unwrap().finish(Outcome::Success);
     gate.feed(&mut sinks);
-    let kinds: Vec<_> = ears.lock().requests.iter().map(|event| event.payload.kind()).collect();
+    let kinds: Vec<_> = collector.lock().requests.iter().map(|event| event.payload.kind()).collect();
     let expected = [WaitStarted, WaitCompleted, LeaseAcquired, CallStarted, CallCompleted, LeaseReleased];
     assert_eq!(kinds, expected);
 }

@@ -1,4 +1,4 @@
-//! The lock and the hosts of these tests.
+//! The lock, the hosts and common helpers of these tests.
 
 use std::cell::Cell;
 use std::future::{Future, Pending, pending};
@@ -14,20 +14,19 @@ use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::sim::executor::{Executor, SimHost, Sleep};
 use tidegate_core::time::{Clock, Duration, Instant};
 
-/// A lock for tests of one thread: taking it while it is held is re-entry, and panics instead of waiting for
-/// ever.
-pub(crate) struct OnceAtATime(AtomicBool);
+/// A lock for single-threaded tests. Taking it while it is held panics, because it would wait forever.
+pub(crate) struct NonReentrantLock(AtomicBool);
 
 // SAFETY: `try_lock` hands out the guard only to the caller that turned the flag from false to true, and only
 // `unlock` turns it back, with the orderings of a lock; `lock` is `try_lock` or a panic.
 #[allow(unsafe_code)]
-unsafe impl RawMutex for OnceAtATime {
+unsafe impl RawMutex for NonReentrantLock {
     #[allow(clippy::declare_interior_mutable_const)] // The trait asks for a constant initial value.
     const INIT: Self = Self(AtomicBool::new(false));
     type Guard = GuardNoSend;
 
     fn lock(&self) -> GuardNoSend {
-        self.try_lock().expect("foreign code ran under the lock")
+        self.try_lock().expect("host code or user code ran under the lock")
     }
 
     fn try_lock(&self) -> Option<GuardNoSend> {
@@ -54,7 +53,7 @@ pub(crate) fn at(millis: u64) -> Instant {
     Instant::ZERO + ms(millis)
 }
 
-/// A gate with one resource of this cap.
+/// Returns a gate with one resource of this cap.
 pub(crate) fn gate_of<H: Host + Spawn<GateTimer<H>>>(host: H, cap: u32) -> (Gate<H>, ResourceId) {
     let machine = RequestAdmission::new(RequestConfig::default()).expect("the defaults are valid");
     let gate = Gate::new(host, machine);
@@ -65,7 +64,7 @@ pub(crate) fn gate_of<H: Host + Spawn<GateTimer<H>>>(host: H, cap: u32) -> (Gate
     (gate, resource)
 }
 
-/// Permits out and waiters, as the machine counts them.
+/// Returns the numbers of active permits and of waiters.
 pub(crate) fn held<H: Host>(gate: &Gate<H>) -> (usize, usize) {
     gate.with(|machine, _| (machine.active_leases(), machine.waiting()))
 }
@@ -90,8 +89,8 @@ pub(crate) fn poll<G: GateRef>(acquire: &mut AcquireOf<G>, waker: &Waker) -> Pol
     std::pin::Pin::new(acquire).poll(&mut Context::from_waker(waker))
 }
 
-/// A host on which time stands still and what is spawned neither runs nor ends. Unlike [`TestHost`] it may be
-/// sent to where wakers live.
+/// A host whose time stands still and whose spawned futures never run. Unlike [`TestHost`] it is `Send` and
+/// `Sync`, so that wakers can hold it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StillHost;
 
@@ -111,38 +110,38 @@ impl Timer for StillHost {
 
 impl<F: Future<Output = ()>> Spawn<F> for StillHost {
     fn spawn(&self, future: F) {
-        // To drop it would tell the gate that its timer is lost.
+        // If the future were dropped, the gate would treat its timer as lost.
         std::mem::forget(future);
     }
 }
 
 impl Host for StillHost {
-    type Lock = OnceAtATime;
+    type Lock = NonReentrantLock;
 }
 
-/// A [`TestHost`] that drops some of what it is given to spawn, and counts how often its clock is read.
+/// A [`TestHost`] that drops one of the futures that it should spawn, and counts how often its clock is read.
 #[derive(Clone)]
-pub(crate) struct CarelessHost {
+pub(crate) struct DroppingHost {
     pub(crate) inner: TestHost,
-    /// How many futures are spawned before one is dropped.
+    /// The number of futures that are spawned before one is dropped.
     pub(crate) until_drop: Rc<Cell<usize>>,
     pub(crate) clock_reads: Rc<Cell<usize>>,
 }
 
-impl CarelessHost {
+impl DroppingHost {
     pub(crate) fn new(inner: TestHost, until_drop: usize) -> Self {
         Self { inner, until_drop: Rc::new(Cell::new(until_drop)), clock_reads: Rc::default() }
     }
 }
 
-impl Clock for CarelessHost {
+impl Clock for DroppingHost {
     fn now(&self) -> Instant {
         self.clock_reads.set(self.clock_reads.get() + 1);
         self.inner.now()
     }
 }
 
-impl Timer for CarelessHost {
+impl Timer for DroppingHost {
     type Sleep = Sleep;
 
     fn sleep_until(&self, at: Instant) -> Self::Sleep {
@@ -150,7 +149,7 @@ impl Timer for CarelessHost {
     }
 }
 
-impl<F: Future<Output = ()> + 'static> Spawn<F> for CarelessHost {
+impl<F: Future<Output = ()> + 'static> Spawn<F> for DroppingHost {
     fn spawn(&self, future: F) {
         let left = self.until_drop.get();
         self.until_drop.set(left.wrapping_sub(1));
@@ -162,11 +161,11 @@ impl<F: Future<Output = ()> + 'static> Spawn<F> for CarelessHost {
     }
 }
 
-impl Host for CarelessHost {
+impl Host for DroppingHost {
     type Lock = <TestHost as Host>::Lock;
 }
 
-/// How the last call of `resource` ended.
+/// Returns how the last call of `resource` ended.
 pub(crate) fn last_outcome<H: Host>(gate: &Gate<H>, resource: ResourceId) -> Option<Outcome> {
     gate.snapshot(resource)?.last_outcome
 }

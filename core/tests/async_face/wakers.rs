@@ -1,7 +1,7 @@
-//! Wakers that panic: no other waiter sleeps for ever, no place in the queue and no lease is lost, and the
-//! panic reaches the caller once everything else is done.
+//! Tests of wakers that panic: every other waiter is woken, no queue entry and no lease is lost, and the
+//! panic reaches the caller after everything else is done.
 
-// A waker and its count of wakes go together.
+// `waker` and `wakes` are used together.
 #![allow(clippy::similar_names)]
 
 use std::cell::{Cell, RefCell};
@@ -23,18 +23,18 @@ use tidegate_core::time::{Clock, Instant};
 use crate::driver::{Work, chain};
 use crate::support::{Runtime, StillHost, TestHost, Wakes, at, gate_of, held, ms, poll};
 
-/// Panics when it is woken, and counts how often.
+/// A waker that panics when it is woken, and counts the wakes.
 #[derive(Default)]
-struct Panics(AtomicUsize);
+struct PanickingWaker(AtomicUsize);
 
-impl Wake for Panics {
+impl Wake for PanickingWaker {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
         resume_unwind(Box::new("a waker panicked"));
     }
 }
 
-/// A waker whose clone panics while the flag is set.
+/// Returns a waker whose clone panics while the flag is set.
 fn panicking_clone(panics: &'static Cell<bool>) -> Waker {
     fn clone(data: *const ()) -> RawWaker {
         // SAFETY: `data` is the reference that `panicking_clone` was given, which is static.
@@ -58,15 +58,15 @@ fn panics(code: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(code)).is_err()
 }
 
-/// Waiters of one gate, of which one has a waker that panics.
+/// Waiters of one gate, one of which has a waker that panics.
 struct Queue<'a> {
     waiters: Vec<(Acquire<'a, StillHost>, Arc<Wakes>)>,
-    panics: Arc<Panics>,
+    panics: Arc<PanickingWaker>,
 }
 
 impl<'a> Queue<'a> {
     fn new(gate: &'a Gate<StillHost>, request: Request, len: usize, panics_at: usize) -> Self {
-        let panics = Arc::<Panics>::default();
+        let panics = Arc::<PanickingWaker>::default();
         let waiter = |position| {
             let (mut acquire, wakes) = (gate.acquire(request), Arc::<Wakes>::default());
             let waker = if position == panics_at { Arc::clone(&panics).into() } else { Arc::clone(&wakes).into() };
@@ -76,13 +76,13 @@ impl<'a> Queue<'a> {
         Self { waiters: (0..len).map(waiter).collect(), panics }
     }
 
-    /// How often each waiter was woken; the one that panics counts as any other.
+    /// Returns how often each waiter was woken, including the one with the waker that panics.
     fn woken(&self) -> Vec<usize> {
         let mut woken: Vec<_> = self.waiters.iter().map(|(_, wakes)| wakes.count()).collect();
         let panicked = self.panics.0.load(Ordering::Relaxed);
         if panicked > 0 {
-            let silent = woken.iter().position(|count| *count == 0).expect("it is among them");
-            woken[silent] = panicked;
+            let position = woken.iter().position(|count| *count == 0).expect("it is among them");
+            woken[position] = panicked;
         }
         woken
     }
@@ -96,7 +96,7 @@ fn full_gate(cap: u32) -> (Gate<StillHost>, Request) {
 }
 
 #[test]
-fn a_raised_cap_wakes_every_waiter_whichever_waker_panics() {
+fn a_raised_cap_wakes_every_granted_waiter_whichever_waker_panics() {
     for panics_at in [0, 1, WAITERS - 1] {
         let (gate, request) = full_gate(1);
         let _held = gate.try_acquire(request).unwrap();
@@ -127,7 +127,7 @@ fn a_shutdown_wakes_every_waiter_whichever_waker_panics() {
     }
 }
 
-/// What ends a call, or gives its slot to the next waiter in another way.
+/// A way to free a slot for the next waiter.
 type Release = fn(&Gate<StillHost>, OwnedPermit<StillHost>);
 
 const RELEASES: [(&str, Release); 3] = [
@@ -140,7 +140,7 @@ const RELEASES: [(&str, Release); 3] = [
 ];
 
 #[test]
-fn a_slot_that_is_released_to_a_waiter_whose_waker_panics_is_its_own() {
+fn a_waiter_whose_waker_panics_keeps_the_slot_that_it_was_granted() {
     for (name, release) in RELEASES {
         let (gate, request) = full_gate(1);
         let permit = gate.try_acquire_owned(request).unwrap();
@@ -149,50 +149,50 @@ fn a_slot_that_is_released_to_a_waiter_whose_waker_panics_is_its_own() {
         assert_eq!(queue.panics.0.load(Ordering::Relaxed), 1, "{name}");
         let Poll::Ready(Ok(permit)) = poll(&mut queue.waiters[0].0, Waker::noop()) else { panic!("{name}") };
         permit.finish(Outcome::Success);
-        assert_eq!(queue.waiters[1].1.count(), 1, "{name}: the slot goes on to the next");
+        assert_eq!(queue.waiters[1].1.count(), 1, "{name}: the slot passes to the next waiter");
         drop(queue);
         assert_eq!(held(&gate), (0, 0), "{name}");
     }
 }
 
 #[test]
-fn a_permit_that_is_dropped_while_a_thread_unwinds_wakes_a_waker_that_panics_without_an_abort() {
+fn a_waker_that_panics_while_a_dropped_permit_unwinds_does_not_abort() {
     let (gate, request) = full_gate(1);
     let permit = gate.try_acquire(request).unwrap();
     let queue = Queue::new(&gate, request, 1, 0);
     let unwound = catch_unwind(AssertUnwindSafe(|| {
         let _permit = permit;
-        resume_unwind(Box::new("user code broke"));
+        resume_unwind(Box::new("user code panicked"));
     }));
-    assert_eq!(unwound.unwrap_err().downcast_ref(), Some(&"user code broke"), "the first panic goes on");
+    assert_eq!(unwound.unwrap_err().downcast_ref(), Some(&"user code panicked"), "the first panic is propagated");
     assert_eq!(queue.panics.0.load(Ordering::Relaxed), 1);
     drop(queue);
     assert_eq!(held(&gate), (0, 0));
 }
 
 #[test]
-fn an_acquire_that_is_dropped_hands_its_unseen_permit_to_a_waiter_whose_waker_panics() {
+fn a_dropped_acquire_passes_its_unpolled_grant_to_a_waiter_whose_waker_panics() {
     let (gate, request) = full_gate(1);
     let first = gate.try_acquire(request).unwrap();
-    let mut unseen = gate.acquire(request);
-    assert!(poll(&mut unseen, Waker::noop()).is_pending());
+    let mut unpolled = gate.acquire(request);
+    assert!(poll(&mut unpolled, Waker::noop()).is_pending());
     let mut queue = Queue::new(&gate, request, 1, 0);
     first.finish(Outcome::Success);
-    assert!(panics(|| drop(unseen)));
+    assert!(panics(|| drop(unpolled)));
     assert!(matches!(poll(&mut queue.waiters[0].0, Waker::noop()), Poll::Ready(Ok(_))));
     drop(queue);
     assert_eq!(held(&gate), (0, 0));
 }
 
 #[test]
-fn a_command_of_with_that_panics_itself_delivers_what_it_decided() {
+fn effects_are_delivered_although_the_closure_of_with_panics() {
     let (gate, request) = full_gate(1);
     let _held = gate.try_acquire(request).unwrap();
     let queue = Queue::new(&gate, request, 2, 9);
     assert!(panics(|| {
         gate.with(|machine, now| {
             machine.shutdown(now);
-            resume_unwind(Box::new("the command broke"))
+            resume_unwind(Box::new("the closure panicked"))
         });
     }));
     assert_eq!(queue.woken(), [1, 1]);
@@ -200,21 +200,20 @@ fn a_command_of_with_that_panics_itself_delivers_what_it_decided() {
 
 type Job = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A host whose clock is set by hand, whose timer never fires, and that keeps what it spawns to be polled by
-/// hand.
+/// A host with a manual clock and a timer that never fires, which keeps spawned futures for the test to poll.
 #[derive(Clone, Default)]
-struct HandHost {
+struct ManualHost {
     now_ms: Rc<Cell<u64>>,
     spawned: Rc<RefCell<Vec<Job>>>,
 }
 
-impl Clock for HandHost {
+impl Clock for ManualHost {
     fn now(&self) -> Instant {
         at(self.now_ms.get())
     }
 }
 
-impl Timer for HandHost {
+impl Timer for ManualHost {
     type Sleep = Pending<()>;
 
     fn sleep_until(&self, _at: Instant) -> Pending<()> {
@@ -222,24 +221,24 @@ impl Timer for HandHost {
     }
 }
 
-impl<F: Future<Output = ()> + 'static> Spawn<F> for HandHost {
+impl<F: Future<Output = ()> + 'static> Spawn<F> for ManualHost {
     fn spawn(&self, future: F) {
         self.spawned.borrow_mut().push(Box::pin(future));
     }
 }
 
-impl Host for HandHost {
+impl Host for ManualHost {
     type Lock = <TestHost as Host>::Lock;
 }
 
-/// A gate with one slot, which is taken, and a waiter whose deadline has passed unnoticed. The next command
-/// denies it, and its waker panics.
-fn gate_with_an_overdue_waiter(check: impl FnOnce(&Gate<HandHost>, Request, OwnedPermit<HandHost>)) {
-    let host = HandHost::default();
+/// Calls `check` with a full gate of one slot and a waiter whose deadline has passed without a command. The
+/// next command denies the waiter, and its waker panics.
+fn gate_with_an_overdue_waiter(check: impl FnOnce(&Gate<ManualHost>, Request, OwnedPermit<ManualHost>)) {
+    let host = ManualHost::default();
     let (gate, resource) = gate_of(host.clone(), 1);
     let request = Request::new(resource);
     let permit = gate.try_acquire_owned(request).unwrap();
-    let panics = Arc::<Panics>::default();
+    let panics = Arc::<PanickingWaker>::default();
     let mut overdue = gate.acquire(request.within(ms(5)));
     assert!(poll(&mut overdue, &Arc::clone(&panics).into()).is_pending());
     host.now_ms.set(6);
@@ -250,7 +249,7 @@ fn gate_with_an_overdue_waiter(check: impl FnOnce(&Gate<HandHost>, Request, Owne
 }
 
 #[test]
-fn a_first_poll_that_wakes_a_waker_that_panics_keeps_its_place() {
+fn a_first_poll_that_wakes_a_panicking_waker_stays_queued() {
     gate_with_an_overdue_waiter(|gate, request, permit| {
         let mut acquire = gate.acquire(request);
         assert!(panics(|| drop(poll(&mut acquire, Waker::noop()))));
@@ -268,7 +267,7 @@ fn a_first_poll_that_wakes_a_waker_that_panics_keeps_its_place() {
 }
 
 #[test]
-fn a_try_that_wakes_a_waker_that_panics_loses_no_lease() {
+fn a_try_acquire_that_wakes_a_panicking_waker_loses_no_lease() {
     gate_with_an_overdue_waiter(|gate, request, permit| {
         let unwound = panics(|| drop(gate.try_acquire(request)));
         assert_eq!(held(gate).0, 1);
@@ -278,14 +277,14 @@ fn a_try_that_wakes_a_waker_that_panics_loses_no_lease() {
 }
 
 #[test]
-fn the_timer_denies_and_grants_all_that_are_due_although_one_waker_panics() {
+fn the_timer_denies_all_overdue_waiters_although_one_waker_panics() {
     for panics_at in 0..3 {
         let runtime = Runtime::new();
         let (gate, resource) = gate_of(runtime.host(), 8);
         runtime.run_ready();
         let request = Request::new(resource);
         let permits: Vec<_> = (0..8).map(|_| gate.try_acquire(request).unwrap()).collect();
-        let panics = Arc::<Panics>::default();
+        let panics = Arc::<PanickingWaker>::default();
         let mut waiters: Vec<_> =
             (0..3).map(|_| (gate.acquire(request.within(ms(5))), Arc::<Wakes>::default())).collect();
         for (position, (acquire, wakes)) in waiters.iter_mut().enumerate() {
@@ -298,7 +297,7 @@ fn the_timer_denies_and_grants_all_that_are_due_although_one_waker_panics() {
         for (acquire, _) in &mut waiters {
             assert!(matches!(poll(acquire, Waker::noop()), Poll::Ready(Err(_))));
         }
-        // The timer goes on: it serves others too.
+        // The timer still works for later waiters.
         let late = runtime.block_on(gate.acquire(request.within(ms(7)))).unwrap();
         assert_eq!((late.unwrap_err().reason, runtime.host().now()), (DenialReason::QueueTimeout, at(12)));
         drop(permits);
@@ -307,13 +306,13 @@ fn the_timer_denies_and_grants_all_that_are_due_although_one_waker_panics() {
 }
 
 #[test]
-fn a_cooldown_that_ends_grants_to_all_it_has_room_for_although_one_waker_panics() {
+fn the_end_of_a_cooldown_grants_to_all_waiters_although_one_waker_panics() {
     for panics_at in 0..2 {
         let runtime = Runtime::new();
         let (gate, resource) = gate_of(runtime.host(), 8);
         let request = Request::new(resource);
         gate.try_acquire(request).unwrap().finish(Completion::rate_limited(Some(ms(100))));
-        let panics = Arc::<Panics>::default();
+        let panics = Arc::<PanickingWaker>::default();
         let mut waiters: Vec<_> = (0..2).map(|_| (gate.acquire(request), Arc::<Wakes>::default())).collect();
         for (position, (acquire, wakes)) in waiters.iter_mut().enumerate() {
             let waker = if position == panics_at { Waker::from(Arc::clone(&panics)) } else { Arc::clone(wakes).into() };
@@ -329,7 +328,7 @@ fn a_cooldown_that_ends_grants_to_all_it_has_room_for_although_one_waker_panics(
 }
 
 #[test]
-fn a_clone_that_panics_in_the_first_poll_keeps_the_place_in_the_queue() {
+fn an_acquire_stays_queued_if_the_clone_of_its_waker_panics_in_the_first_poll() {
     let (gate, request) = full_gate(1);
     let first = gate.try_acquire(request).unwrap();
     let does_panic = Box::leak(Box::new(Cell::new(true)));
@@ -342,12 +341,12 @@ fn a_clone_that_panics_in_the_first_poll_keeps_the_place_in_the_queue() {
     drop(dropped);
     assert_eq!(held(&gate), (1, 1));
     first.finish(Outcome::Success);
-    assert!(matches!(poll(&mut acquire, &waker), Poll::Ready(Ok(_))), "an answer is taken without a clone");
+    assert!(matches!(poll(&mut acquire, &waker), Poll::Ready(Ok(_))), "a result is taken without a clone");
     assert_eq!(held(&gate), (0, 0));
 }
 
 #[test]
-fn a_clone_that_panics_in_a_later_poll_leaves_the_waker_before_in_place() {
+fn a_clone_that_panics_in_a_later_poll_keeps_the_previous_waker() {
     let (gate, request) = full_gate(1);
     let first = gate.try_acquire(request).unwrap();
     let waker = panicking_clone(Box::leak(Box::new(Cell::new(true))));
@@ -361,16 +360,16 @@ fn a_clone_that_panics_in_a_later_poll_leaves_the_waker_before_in_place() {
     assert_eq!(held(&gate), (0, 0));
 }
 
-/// A run that is polled by hand, with its jobs.
-struct ByHand {
-    host: HandHost,
-    run: Run<HandHost, Work>,
-    handle: RunHandle<HandHost>,
+/// A run that the test polls itself, with the futures that it spawned.
+struct ManualRun {
+    host: ManualHost,
+    run: Run<ManualHost, Work>,
+    handle: RunHandle<ManualHost>,
 }
 
-impl ByHand {
+impl ManualRun {
     fn new(pipeline: Pipeline, work: Work) -> Self {
-        let host = HandHost::default();
+        let host = ManualHost::default();
         let run = driver::run(host.clone(), pipeline, Arc::new(work));
         let handle = run.handle();
         Self { host, run, handle }
@@ -390,36 +389,36 @@ fn poll_job(job: &mut Job, waker: &Waker) -> bool {
 }
 
 #[test]
-fn the_ends_of_workers_hooks_and_checkpoints_count_although_the_waker_of_the_run_panics() {
+fn ends_of_workers_hooks_and_checkpoints_are_recorded_although_the_waker_of_the_run_panics() {
     let plan = PlanBuilder::new().column(Column::new("a", Strategy::Cell)).build().expect("a valid plan");
     let config = PipelineConfig { rows: 3, pre_batch_hook: true, post_batch_hook: true, ..PipelineConfig::default() };
     let pipeline = Pipeline::new(plan, config).expect("valid settings");
-    let mut run = ByHand::new(pipeline, Work::new(|_| async { TaskOutcome::Success }));
-    let waker = Arc::<Panics>::default();
+    let mut run = ManualRun::new(pipeline, Work::new(|_| async { TaskOutcome::Success }));
+    let waker = Arc::<PanickingWaker>::default();
     let report = loop {
         if let Poll::Ready(report) = run.poll(&Arc::clone(&waker).into()) {
             break report;
         }
         let mut jobs = run.jobs();
-        // The first to end wakes the run, and the panic reaches its host.
+        // The first one to end wakes the run, and the panic reaches the host.
         assert!(panics(|| assert!(!poll_job(&mut jobs[0], Waker::noop()), "it panics")));
         for job in &mut jobs {
             assert!(poll_job(job, Waker::noop()), "it ends once");
         }
     };
     assert_eq!((report.stop, report.rows_out), (StopReason::Completed, 3));
-    // The pre-batch hook, the workers, the post-batch hook, the checkpoint.
+    // One wake for each of the pre-batch hook, the workers, the post-batch hook and the checkpoint.
     assert_eq!(waker.0.load(Ordering::Relaxed), 4);
 }
 
 #[test]
-fn every_worker_is_told_to_stop_whichever_waker_panics() {
+fn every_worker_is_woken_to_stop_whichever_waker_panics() {
     for panics_at in 0..3 {
         for drops_the_run in [false, true] {
-            let mut run = ByHand::new(chain(3, 3), Work::new(|_| pending()));
+            let mut run = ManualRun::new(chain(3, 3), Work::new(|_| pending()));
             assert!(run.poll(Waker::noop()).is_pending());
             let mut jobs = run.jobs();
-            let (panicking, wakes) = (Arc::<Panics>::default(), Arc::<Wakes>::default());
+            let (panicking, wakes) = (Arc::<PanickingWaker>::default(), Arc::<Wakes>::default());
             for (position, job) in jobs.iter_mut().enumerate() {
                 let waker =
                     if position == panics_at { Waker::from(Arc::clone(&panicking)) } else { Arc::clone(&wakes).into() };
@@ -440,9 +439,9 @@ fn every_worker_is_told_to_stop_whichever_waker_panics() {
 }
 
 #[test]
-fn a_worker_whose_waker_cannot_be_cloned_gives_its_lease_back() {
+fn a_worker_whose_waker_cannot_be_cloned_releases_its_lease() {
     for is_first_poll in [true, false] {
-        let mut run = ByHand::new(chain(1, 1), Work::new(|_| pending()));
+        let mut run = ManualRun::new(chain(1, 1), Work::new(|_| pending()));
         assert!(run.poll(Waker::noop()).is_pending());
         let mut jobs = run.jobs();
         if !is_first_poll {
@@ -460,7 +459,7 @@ fn a_worker_whose_waker_cannot_be_cloned_gives_its_lease_back() {
 #[test]
 fn a_run_whose_waker_cannot_be_cloned_loses_no_task() {
     for is_first_poll in [true, false] {
-        let mut run = ByHand::new(chain(2, 2), Work::new(|_| async { TaskOutcome::Success }));
+        let mut run = ManualRun::new(chain(2, 2), Work::new(|_| async { TaskOutcome::Success }));
         if !is_first_poll {
             assert!(run.poll(Waker::noop()).is_pending());
         }

@@ -1,4 +1,4 @@
-//! Why not now: what keeps a waiter, and why slots stand empty, read from the same figures that decide.
+//! Explanations of why a call waits and why slots are unused, from the same state that admission decides by.
 
 use alloc::format;
 use core::fmt;
@@ -12,72 +12,72 @@ use crate::request::provider::Block;
 use crate::request::snapshot::{HealthState, ResourceBaseline, UnavailableCause};
 use crate::time::Instant;
 
-/// The one thing that keeps a call from going out, or a slot from being used.
+/// The reason why a call cannot start, or why a slot is unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "kind", rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum CallWait {
-    /// The provider is down.
+    /// The provider is down, or suspected to be.
     Outage {
         /// The first failure of the outage.
         since: Instant,
-        /// When the next probe is due; `None` while one is out.
+        /// When the next call is due; `None` while a probe is in flight.
         probe_at: Option<Instant>,
     },
-    /// Calls are rejected.
+    /// The provider or model is unavailable: calls are rejected.
     Unavailable {
-        /// Since when.
+        /// When it became unavailable.
         since: Instant,
-        /// Why.
+        /// The cause.
         cause: UnavailableCause,
-        /// When one call goes out to find out whether it can be used again; `None`: not before it is
-        /// reopened.
+        /// When the next probe is due. `None` means that no probe is sent until it is reopened.
         probe_at: Option<Instant>,
     },
-    /// Whether the failure of the call was its own is not known yet: other calls will show it.
+    /// The call failed, and it is undecided whether the call or the provider is the cause. The outcomes of
+    /// other calls decide it.
     Undecided,
     /// A cooldown is in force.
     Cooldown {
-        /// Its end.
+        /// The end of the cooldown.
         until: Instant,
     },
-    /// The provider and model bear no more calls, all domains together.
+    /// The cap of the provider and model is reached, over all domains.
     ProviderCap {
         /// The lowest cap of all aliases.
         cap: u32,
     },
-    /// The adaptive limit is reached: as many calls are out as it allows, or more.
+    /// The adaptive limit is reached: as many calls are in flight as it allows, or more.
     Limit {
         /// The limit in force.
         limit: u32,
-        /// Calls of the resource that are out.
+        /// The calls of the resource in flight.
         in_flight: u32,
-        /// When time alone changes it, as a ramp does.
+        /// When the limit next changes by time alone, as in a ramp, if it is known.
         changes_at: Option<Instant>,
     },
-    /// The limit algorithm spaces calls in time. Fewer are out than its limit allows.
+    /// The limit algorithm spaces calls in time. Fewer calls are in flight than the limit allows.
     Paced {
-        /// When the next may go out.
+        /// When the next call may start.
         until: Instant,
     },
-    /// A budget is spent.
+    /// A budget is exhausted.
     Budget {
-        /// When it suffices, unless others spend it first.
+        /// When the budget suffices for this call, unless other calls use it first.
         until: Instant,
     },
-    /// The rate that the provider states in its headers is used up.
+    /// The rate that the provider states in its headers is exhausted.
     StatedRate {
         /// The rate.
         rate: StatedRate,
-        /// When it lets the call out, unless others spend it first or the provider says otherwise.
+        /// When the rate permits the call, unless other calls use it first or the provider states a new rate.
         until: Instant,
     },
-    /// Its worker has yielded, and cannot have its task resources back yet.
+    /// The worker has yielded, and cannot get its task resources back yet.
     TaskSlots,
-    /// Nothing but that it is another's turn.
+    /// Other waiters go first. Nothing else blocks the call.
     Turn,
-    /// Nobody asks for a call.
+    /// No request waits, so the slots are unused.
     NobodyAsks,
 }
 
@@ -94,7 +94,7 @@ impl fmt::Display for CallWait {
             }
             Self::Undecided => f.write_str("it failed, and other calls will show whether the provider is down"),
             Self::Cooldown { until } => write!(f, "a cooldown is in force until {until}"),
-            Self::ProviderCap { cap } => write!(f, "all {cap} calls that the provider and model bear are out"),
+            Self::ProviderCap { cap } => write!(f, "the provider and model's cap of {cap} concurrent calls is reached"),
             Self::Limit { limit, in_flight, changes_at } => {
                 write!(f, "the adaptive limit of {limit} is reached with {in_flight} in flight")?;
                 changes_at.map_or(Ok(()), |at| write!(f, "; it changes at {at}"))
@@ -103,16 +103,16 @@ impl fmt::Display for CallWait {
             Self::Budget { until } => write!(f, "a budget is spent until {until}"),
             Self::StatedRate { rate, until } => write!(f, "the provider's own limit of {rate}: next at {until}"),
             Self::TaskSlots => f.write_str("its worker has yielded and waits for its task resources"),
-            Self::Turn => f.write_str("it is another's turn"),
-            Self::NobodyAsks => f.write_str("nobody asks for a call"),
+            Self::Turn => f.write_str("other waiters go first"),
+            Self::NobodyAsks => f.write_str("no request waits"),
         }
     }
 }
 
-/// Why not now.
+/// Explanations.
 impl RequestAdmission {
-    /// What keeps a waiter at `now`; `None` for one that does not wait. Changes nothing. O(budgets of the
-    /// resource).
+    /// Returns why a waiter is not granted at `now`, or `None` if it does not wait. Changes nothing.
+    /// O(budgets of the resource).
     #[must_use]
     pub fn why_waiting(&self, now: Instant, waiter: WaiterId) -> Option<CallWait> {
         let is_own = waiter.controller == self.shared.config.controller;
@@ -120,8 +120,9 @@ impl RequestAdmission {
         Some(self.why(self.time.peek(now), waiter.key(), entry))
     }
 
-    /// Why a resource has slots that are not used at `now`, measured against its effective maximum; `None` if
-    /// it has none, or if this controller never made it. Changes nothing. O(waiters).
+    /// Returns why a resource has unused slots at `now`, measured against its effective maximum. Returns
+    /// `None` if all slots are used, or if this controller did not create the resource. Changes nothing.
+    /// O(waiters).
     #[must_use]
     pub fn why_idle_now(&self, now: Instant, resource: ResourceId) -> Option<CallWait> {
         let now = self.time.peek(now);
@@ -133,9 +134,9 @@ impl RequestAdmission {
         Some(first.map_or(CallWait::NobodyAsks, |(key, waiter)| self.why(now, key, waiter)))
     }
 
-    /// What keeps the next call of a resource from going out at `now`: of its waiters the first to come, or
-    /// one that would come now and use no tokens. `None` if nothing does, or if this controller never made
-    /// the resource. Changes nothing. O(waiters).
+    /// Returns why the next call of a resource cannot start at `now`. The next call is that of the waiter
+    /// that arrived first, or else a new request that uses no tokens. Returns `None` if it can start, or if
+    /// this controller did not create the resource. Changes nothing. O(waiters).
     #[must_use]
     pub fn why_next(&self, now: Instant, resource: ResourceId) -> Option<CallWait> {
         let now = self.time.peek(now);
@@ -157,7 +158,7 @@ impl RequestAdmission {
         self.why_blocked(now, waiter.resource, waiter.estimate).unwrap_or_else(otherwise)
     }
 
-    /// What keeps a call from going out, other calls that wait aside.
+    /// Returns what blocks a call, apart from other waiters.
     fn why_blocked(&self, now: Instant, resource: ResourceId, estimate: Usage) -> Option<CallWait> {
         let (owner, entry) = self.entry(resource)?;
         let controller = &entry.controller;
@@ -178,8 +179,8 @@ impl RequestAdmission {
         })
     }
 
-    /// How a resource stands at `now`, for a [`RunAccount`](crate::observe::RunAccount); `None` for one that
-    /// this controller never made. Changes nothing. O(leases).
+    /// Returns the state of a resource at `now` from which a [`RunAccount`](crate::observe::RunAccount)
+    /// starts, or `None` if this controller did not create the resource. Changes nothing. O(leases).
     #[must_use]
     pub fn baseline(&self, now: Instant, resource: ResourceId) -> Option<ResourceBaseline> {
         let (state, model) = (self.snapshot(now, resource)?, self.owner(resource)?);
@@ -198,7 +199,7 @@ impl RequestAdmission {
     }
 }
 
-/// What keeps calls back at a provider of this health, which opens then.
+/// Returns the reason for a provider of this health, whose next call may start at `probe_at`.
 fn outage(health: HealthState, probe_at: Option<Instant>) -> CallWait {
     match health {
         HealthState::Suspected { since } | HealthState::Down { since, .. } | HealthState::Probing { since } => {

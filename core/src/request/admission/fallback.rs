@@ -1,17 +1,17 @@
-//! Fallbacks: calls that go elsewhere while the provider and model that they would rather have is of no use.
+//! Fallbacks: requests that use another resource while the preferred provider and model is not usable.
 //!
-//! A request may name an ordered list of resources. It calls the first that is *of use*: one whose provider
-//! and model is neither down nor unavailable, and has not answered nothing but rate limits for
-//! [`fallback_after`](crate::request::HealthConfig::fallback_after). Where one call is due that finds out how
-//! such a provider is, as a probe is, one request with fallbacks makes it. If none is of use, the request
-//! waits for the one that may be soonest.
+//! A request may name an ordered list of resources. It uses the first that is *usable*: its provider and
+//! model is neither down nor unavailable, and has not responded only with rate limits for
+//! [`fallback_after`](crate::request::HealthConfig::fallback_after). When a provider that is not usable is
+//! due for a *trial call*, such as a probe, one request with fallbacks makes that call. If no resource is
+//! usable, the request waits for the one that may become usable first.
 //!
-//! What waits does not stay where it is of no use: it is rejected with [`DenialReason::FallBack`], asks
-//! again, and is queued where it is now. So it goes back, too, when a provider that comes before in its list
-//! is of use again.
+//! A waiter does not stay at a resource that is not usable. It is rejected with [`DenialReason::FallBack`],
+//! is requested again by the caller, and is queued at the resource that is chosen then. In the same way it
+//! moves back when a resource earlier in its list becomes usable again.
 //!
-//! Which of its requests wait where is counted by list, so that the end of a call costs O(lists) and not
-//! O(waiters), unless some have to move.
+//! Each list counts how many of its requests wait for each resource. The end of a call therefore costs
+//! O(lists), and O(waiters) only if waiters must move.
 
 use alloc::vec::Vec;
 
@@ -26,15 +26,16 @@ use crate::time::Instant;
 
 /// Registration.
 impl RequestAdmission {
-    /// Makes a list of fallbacks for [`Request::with_fallbacks`]: a request calls the first of `resources`
-    /// that is of use. Equal lists have one id.
+    /// Registers a list of fallbacks for [`Request::with_fallbacks`]. A request uses the first of `resources`
+    /// that is usable. Equal lists have the same id.
     ///
-    /// A resource is of no use while its provider and model is down or unavailable, or once it has answered
-    /// nothing but rate limits for [`fallback_after`](crate::request::HealthConfig::fallback_after). A
-    /// request that waits then is rejected with [`DenialReason::FallBack`] and has to ask again; a
-    /// [`Gate`](crate::gate::Gate) does that by itself. The [lease](crate::request::RequestLease::resource)
-    /// says what is called. Without [health](crate::request::RequestConfig::health) the first is always of
-    /// use.
+    /// A resource is not usable while its provider and model is down or unavailable, or once it has responded
+    /// only with rate limits for [`fallback_after`](crate::request::HealthConfig::fallback_after). A request
+    /// that waits for it is then rejected with [`DenialReason::FallBack`], and the caller must make the
+    /// request again; a [`Gate`](crate::gate::Gate) does so automatically.
+    /// [`RequestLease::resource`](crate::request::RequestLease::resource) returns the resource that was
+    /// chosen. Without [health tracking](crate::request::RequestConfig::health), the first resource is always
+    /// usable.
     ///
     /// ```
     /// # use tidegate_core::request::{Domain, Outcome, Request, RequestAdmission, RequestConfig};
@@ -61,7 +62,8 @@ impl RequestAdmission {
     ///
     /// # Errors
     ///
-    /// Fewer than two resources, one twice, one that this controller did not make, or more than 65,535 lists.
+    /// Fewer than two resources, a duplicate resource, a resource that this controller did not create, or
+    /// more than 65,535 lists.
     pub fn fallbacks(&mut self, resources: &[ResourceId]) -> Result<FallbackId, ConfigError> {
         require(resources.len() >= 2, "resources", resources.len(), "at least two")?;
         for (place, resource) in resources.iter().enumerate() {
@@ -83,10 +85,15 @@ impl RequestAdmission {
 
 /// Choosing.
 impl RequestAdmission {
-    /// The call that a request with fallbacks makes at `now`.
+    /// Returns the request with the resource of its fallbacks that it uses at `now`.
     #[cold]
-    pub(super) fn choose(&mut self, now: Instant, request: &Request, fallback: FallbackId) -> Result<Request, Denial> {
-        // What fell due may end the patience with one of them.
+    pub(super) fn choose_fallback(
+        &mut self,
+        now: Instant,
+        request: &Request,
+        fallback: FallbackId,
+    ) -> Result<Request, Denial> {
+        // A due timer may make a provider of the list unavailable.
         self.expire(now);
         let unregistered = Denial { reason: DenialReason::Unregistered, changes_at: None };
         let list = self.shared.fallbacks.get_mut(fallback.index()).ok_or(unregistered)?;
@@ -94,35 +101,36 @@ impl RequestAdmission {
             return Err(unregistered);
         }
         list.is_trial_offered = false;
-        let resource = self.best(now, fallback.index(), None);
+        let resource = self.best_resource(now, fallback.index(), None);
         Ok(Request { resource, ..*request })
     }
 
-    /// The resource of a list that is to be called at `now`, by one that waits for `waits_for` or for none of
-    /// them yet.
-    fn best(&self, now: Instant, list: usize, waits_for: Option<ResourceId>) -> ResourceId {
+    /// Returns the resource of a list to use at `now`, for a request that waits for `waits_for`, or for none
+    /// of them yet.
+    fn best_resource(&self, now: Instant, list: usize, waits_for: Option<ResourceId>) -> ResourceId {
         let resources = &self.shared.fallbacks.get(list).expect("the list is known").resources;
-        let of_use = resources.iter().find(|resource| {
-            let (provider, slot) = self.place(**resource);
+        let usable = resources.iter().find(|resource| {
+            let (provider, slot) = self.provider_of(**resource);
             provider.is_usable(now, slot, waits_for == Some(**resource))
         });
         let soonest = |resource: &&ResourceId| {
-            let (provider, slot) = self.place(**resource);
+            let (provider, slot) = self.provider_of(**resource);
             let is_unavailable = provider.is_unavailable(now);
-            let never = if is_unavailable { Instant::MAX } else { now };
-            (is_unavailable, provider.next_change(now, slot).unwrap_or(never))
+            let if_unknown = if is_unavailable { Instant::MAX } else { now };
+            (is_unavailable, provider.next_change(now, slot).unwrap_or(if_unknown))
         };
-        *of_use.or_else(|| resources.iter().min_by_key(soonest)).expect("a list is not empty")
+        *usable.or_else(|| resources.iter().min_by_key(soonest)).expect("a list is not empty")
     }
 
-    /// What is called instead of `resource` at `now` by requests with fallbacks, if there are any.
+    /// Returns the resource that requests with fallbacks use instead of `resource` at `now`, according to the
+    /// first list that begins with it. Returns `resource` if there is no such list.
     pub(super) fn fallback_for(&self, now: Instant, resource: ResourceId) -> ResourceId {
         let mut lists = 0..self.shared.fallbacks.len();
-        let begins = |list: &usize| self.shared.fallbacks.get(*list).is_some_and(|it| it.resources[0] == resource);
-        lists.find(begins).map_or(resource, |list| self.best(now, list, None))
+        let begins_with = |list: &usize| self.shared.fallbacks.get(*list).is_some_and(|it| it.resources[0] == resource);
+        lists.find(begins_with).map_or(resource, |list| self.best_resource(now, list, None))
     }
 
-    fn place(&self, resource: ResourceId) -> (&ProviderModel, usize) {
+    fn provider_of(&self, resource: ResourceId) -> (&ProviderModel, usize) {
         let Address { provider, slot } = self.address(resource);
         (&self.providers[provider as usize], slot as usize)
     }
@@ -130,17 +138,17 @@ impl RequestAdmission {
 
 /// Waiting.
 impl RequestAdmission {
-    /// Tells the requests to ask again that are to call something else now. O(lists), and O(waiters) if there
-    /// are any.
+    /// Rejects the waiters with fallbacks that should now use another resource, so that they are requested
+    /// again. O(lists), and O(waiters) if waiters move.
     #[inline]
-    pub(super) fn reconsider_fallbacks(&mut self, now: Instant) {
+    pub(super) fn move_fallback_waiters(&mut self, now: Instant) {
         if self.shared.fallbacks.has_waiters() {
-            self.reconsider_lists(now);
+            self.move_waiters_of_lists(now);
         }
     }
 
     #[cold]
-    fn reconsider_lists(&mut self, now: Instant) {
+    fn move_waiters_of_lists(&mut self, now: Instant) {
         for index in 0..self.shared.fallbacks.len() {
             let Some(list) = self.shared.fallbacks.get(index) else { break };
             let (resources, waiting) = (list.resources.clone(), list.waiting.clone());
@@ -151,15 +159,16 @@ impl RequestAdmission {
         self.arm_fallbacks(now);
     }
 
-    /// Moves the requests of a list that wait for `from`, if there is better.
+    /// Rejects the waiters of a list that wait for `from`, if another resource is better. If that resource
+    /// needs only a trial call, rejects one waiter.
     fn move_from(&mut self, now: Instant, list: usize, from: ResourceId) {
-        let best = self.best(now, list, Some(from));
+        let best = self.best_resource(now, list, Some(from));
         if best == from {
             return;
         }
-        let ((here, _), (there, slot)) = (self.place(from), self.place(best));
-        let moves_all = there.serves(now) || here.is_unavailable(now) && !there.is_unavailable(now);
-        let offers_trial = there.is_usable(now, slot, false);
+        let ((current, _), (better, slot)) = (self.provider_of(from), self.provider_of(best));
+        let moves_all = better.serves(now) || current.is_unavailable(now) && !better.is_unavailable(now);
+        let offers_trial = better.is_usable(now, slot, false);
         let id = FallbackId::new(list);
         let waiters = self.shared.waiters.iter();
         let waiters = waiters.filter(|(_, waiter)| waiter.fallback == id && waiter.resource == from);
@@ -167,20 +176,21 @@ impl RequestAdmission {
         waiters.sort_unstable();
         if !moves_all {
             let Some(list) = self.shared.fallbacks.get_mut(list) else { return };
-            let is_first = offers_trial && !core::mem::replace(&mut list.is_trial_offered, offers_trial);
-            waiters.truncate(usize::from(is_first));
+            let makes_offer = offers_trial && !core::mem::replace(&mut list.is_trial_offered, offers_trial);
+            waiters.truncate(usize::from(makes_offer));
         }
         for (_, key) in waiters {
             self.reject(now, key, DenialReason::FallBack);
         }
     }
 
-    /// Arms the instant at which time alone may change what requests with fallbacks wait for.
+    /// Arms the timer for the next instant at which time alone may change the resource that waiters with
+    /// fallbacks should use.
     fn arm_fallbacks(&mut self, now: Instant) {
         let lists = (0..self.shared.fallbacks.len()).filter_map(|index| self.shared.fallbacks.get(index));
         let used = lists.filter(|list| list.waiting.iter().any(|count| *count > 0));
         let changes = used.flat_map(|list| &list.resources).filter_map(|resource| {
-            let (provider, slot) = self.place(*resource);
+            let (provider, slot) = self.provider_of(*resource);
             if provider.serves(now) { provider.gives_up_at() } else { provider.next_change(now, slot) }
         });
         let wake_at = changes.filter(|at| *at > now).min();

@@ -1,4 +1,4 @@
-//! The fairness groups of one controller: names and weights.
+//! The fairness groups of one controller, with their names and weights.
 
 use alloc::vec::Vec;
 
@@ -7,21 +7,21 @@ use crate::fair_queue::check_weight;
 use crate::id::Interner;
 use crate::request::keys::{GroupId, MAX_IDS};
 
-/// Tenants that get a fairness group of their own without being named by
-/// [`RequestAdmission::group`](super::RequestAdmission::group).
+/// The number of tenants that get a fairness group of their own although
+/// [`RequestAdmission::group`](super::RequestAdmission::group) did not register them: 4,096.
 pub const MAX_UNREGISTERED_TENANTS: usize = 1 << 12;
 
-/// The name of the overflow group: all tenants beyond those.
+/// The name of the overflow group, which further unregistered tenants share.
 const OVERFLOW: &str = "(others)";
 
-/// The groups by name. Bounded by registration and by [`MAX_UNREGISTERED_TENANTS`].
+/// The groups by name. Their number is bounded by the registered groups and by [`MAX_UNREGISTERED_TENANTS`].
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     controller: u32,
     names: Interner,
-    /// By index.
+    /// The weights, by the index of the group.
     weights: Vec<f64>,
-    /// Groups of tenants that no registration named.
+    /// The number of unregistered tenants with a group of their own.
     unregistered: usize,
 }
 
@@ -34,7 +34,7 @@ impl Groups {
         self.names.get(name).map(|index| GroupId::new(self.controller, index))
     }
 
-    /// Adds a group, or sets the weight of the one of this name.
+    /// Adds a group, or sets the weight of the group with this name.
     pub(super) fn set(&mut self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
         check_weight(weight)?;
         let count = self.weights.len() as u32;
@@ -49,7 +49,7 @@ impl Groups {
         Ok(GroupId::new(self.controller, index))
     }
 
-    /// The name under which a tenant is to be registered: its own, or that of the overflow group.
+    /// Returns the name under which to add the group of a new tenant: its own, or that of the overflow group.
     pub(super) fn name_for_tenant<'a>(&mut self, name: &'a str) -> &'a str {
         if self.unregistered < MAX_UNREGISTERED_TENANTS {
             self.unregistered += 1;
@@ -62,7 +62,7 @@ impl Groups {
         self.find(OVERFLOW)
     }
 
-    /// The index and weight of a group; `None` for one of another controller or one that was never made.
+    /// Returns the index and weight of a group, or `None` if this controller did not create it.
     #[inline]
     pub(super) fn get(&self, group: GroupId) -> Option<(u32, f64)> {
         let weight = self.weights.get(group.index()).filter(|_| group.controller() == self.controller)?;

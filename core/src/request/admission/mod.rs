@@ -1,17 +1,19 @@
-//! The machine that admits requests: a facade over the parts of each provider and model.
+//! The state machine that admits requests: the public commands and queries, over the parts of each provider
+//! and model.
 //!
 //! | file | what it holds |
 //! | --- | --- |
 //! | `mod` | the commands: acquire, cancel, release, timeouts, shutdown |
-//! | `register` | the commands that say what may be called, and how much of it |
-//! | `health` | calls that are made again, and providers that are down, back or unavailable |
-//! | `fallback` | calls that go elsewhere while a provider is of no use |
+//! | `register` | the commands that register resources and configure limits, budgets and groups |
+//! | `health` | retries, and changes of a provider's health |
+//! | `fallback` | requests that use another resource while a provider is not usable |
 //! | `groups` | fairness groups by name |
-//! | `yielding` | the commands of workers that hold nothing while they wait |
-//! | `query`, `explain` | state, snapshots and reasons; nothing here changes anything |
+//! | `yielding` | the commands of workers that return their task resources while they wait |
+//! | `query`, `explain` | polling, snapshots and reasons for waiting |
 //!
-//! A command concerns one provider and model: it serves the waiters of that one.
-//! [`RequestAdmission::handle_timeout`] serves those of every provider and model at which something fell due.
+//! A command concerns one provider and model and serves its waiters. It also serves the waiters of every
+//! other provider and model at which a timer is due. [`RequestAdmission::handle_timeout`] does only the
+//! latter, and [`RequestAdmission::try_acquire`] serves no waiter.
 
 mod explain;
 mod fallback;
@@ -31,7 +33,7 @@ use super::config::{HealthConfig, RequestConfig};
 use super::event::{EventPlace, RequestEventPayload};
 use super::fallbacks::Fallbacks;
 use super::keys::{FallbackId, Request, ResourceId};
-use super::provider::{Attempt, Change, Ended, Joining, ProviderModel, Resource, TaskSide, reborrow};
+use super::provider::{Attempt, EndedCall, HealthChange, NewWaiter, ProviderModel, Resource, TaskSide, reborrow};
 use super::shared::{Shared, Waiter};
 use super::timers::Timer;
 use super::yielding::YieldingWaiter;
@@ -43,50 +45,54 @@ use crate::lease::{LeaseId, ReleaseAnswer};
 use crate::time::{Duration, Instant, Monotonic};
 use groups::Groups;
 
-/// Admits calls under provider caps, adaptive limits and budgets. Sans-IO: see the
-/// [module documentation](super).
+/// Admits calls under provider caps, adaptive limits and budgets. It is sans-IO: see the [module
+/// documentation](super).
 ///
-/// Cost: O(1) for an uncontended acquire and release, O(log groups) for one that waits or wakes a waiter.
-/// Neither depends on how many requests wait, nor on other providers and models.
+/// Cost: O(1) for an uncontended acquire and release, and O(log groups) for one that waits or serves a
+/// waiter. Neither depends on how many requests wait, or on other providers and models.
 #[derive(Debug)]
 pub struct RequestAdmission {
     time: Monotonic,
-    is_shut: bool,
+    is_shutdown: bool,
     groups: Groups,
     providers: Vec<ProviderModel>,
-    /// Where each resource is, by index.
+    /// The address of each resource, by the resource's index.
     addresses: Vec<Address>,
-    /// Providers and models whose waiters may be free to go, and that no command has served since.
+    /// Providers and models at which a timer was due and whose waiters were not served since then.
     unserved: Vec<u32>,
     shared: Shared,
 }
 
-/// The place of a resource: the index of its provider and model, and its slot there.
+/// The address of a resource: the index of its provider and model, and its slot in that.
 #[derive(Clone, Copy, Debug)]
 struct Address {
     provider: u32,
     slot: u32,
 }
 
-/// A request that may be granted or queued.
+/// A request that passed the checks of [`RequestAdmission::locate`] and may be granted or queued.
 #[derive(Clone, Copy)]
 struct Located {
     provider: usize,
     slot: usize,
     group: QueueGroup,
     attempt: Attempt,
-    /// The run whose worker asks, if it is known.
+    /// The run whose worker makes the request, if it is known.
     run: Option<SlotKey>,
 }
 
 impl RequestAdmission {
-    /// A controller with no resources yet.
+    /// Creates a controller without resources.
+    ///
+    /// # Errors
+    ///
+    /// A setting is out of range.
     pub fn new(config: RequestConfig) -> Result<Self, ConfigError> {
         config.aimd.validate()?;
         config.health.as_ref().map_or(Ok(()), HealthConfig::validate)?;
         Ok(Self {
             time: Monotonic::default(),
-            is_shut: false,
+            is_shutdown: false,
             groups: Groups::new(config.controller),
             providers: Vec::new(),
             addresses: Vec::new(),
@@ -98,14 +104,15 @@ impl RequestAdmission {
 
 /// Commands.
 impl RequestAdmission {
-    /// Lets a call out now or says why not. Never overtakes a waiter that could go, never serves one.
+    /// Grants a call now or returns the reason why it cannot start. It never overtakes a waiter that could be
+    /// granted, and serves no waiter.
     pub fn try_acquire(&mut self, now: Instant, request: &Request) -> Result<RequestLease, Denial> {
         let now = self.begin(now);
         let chosen;
         let request = match request.fallback {
             None => request,
             Some(fallback) => {
-                chosen = self.choose(now, request, fallback)?;
+                chosen = self.choose_fallback(now, request, fallback)?;
                 &chosen
             }
         };
@@ -116,43 +123,45 @@ impl RequestAdmission {
         answer
     }
 
-    /// Lets a call out now, or queues it in its group until it may go, its deadline passes or it is
+    /// Grants a call now, or queues it in its group until it is granted, its deadline passes or it is
     /// cancelled.
+    ///
+    /// A request that can never be granted, or whose timeout is zero, is rejected at once.
     pub fn acquire(&mut self, now: Instant, request: &Request) -> Acquire {
         let now = self.begin(now);
         match request.fallback {
-            None => self.acquire_chosen(now, request),
-            Some(fallback) => self.acquire_best(now, request, fallback),
+            None => self.acquire_resource(now, request),
+            Some(fallback) => self.acquire_with_fallbacks(now, request, fallback),
         }
     }
 
-    /// [`Self::acquire`] of the best of a request's fallbacks.
+    /// [`Self::acquire`] for a request with fallbacks: chooses the resource first.
     #[cold]
-    fn acquire_best(&mut self, now: Instant, request: &Request, fallback: FallbackId) -> Acquire {
-        match self.choose(now, request, fallback) {
-            Ok(chosen) => self.acquire_chosen(now, &chosen),
+    fn acquire_with_fallbacks(&mut self, now: Instant, request: &Request, fallback: FallbackId) -> Acquire {
+        match self.choose_fallback(now, request, fallback) {
+            Ok(chosen) => self.acquire_resource(now, &chosen),
             Err(denial) => self.deny(now, request, denial),
         }
     }
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a tenth of an uncontended call is otherwise spent on entering it")]
-    fn acquire_chosen(&mut self, now: Instant, request: &Request) -> Acquire {
+    fn acquire_resource(&mut self, now: Instant, request: &Request) -> Acquire {
         let at = match self.locate(now, request) {
             Ok(at) => at,
             Err(denial) => return self.deny(now, request, denial),
         };
-        // As recorded, a timeout of zero is refused even where there is room.
-        let is_hopeless = self.shared.config.compatibility && request.timeout == Some(Duration::ZERO);
+        // In compatibility mode, a timeout of zero is rejected even if there is capacity.
+        let is_rejected = self.shared.config.compatibility && request.timeout == Some(Duration::ZERO);
         let provider = &mut self.providers[at.provider];
-        if !is_hopeless && let Some(lease) = provider.grant_directly(now, at.slot, at.group, request, &mut self.shared)
+        if !is_rejected && let Some(lease) = provider.grant_directly(now, at.slot, at.group, request, &mut self.shared)
         {
             return Acquire::Granted(lease);
         }
         self.wait(now, request, &at)
     }
 
-    /// Queues a request, and answers it if its turn is now or never.
+    /// Queues a request. A request whose timeout is zero is granted now or rejected.
     #[inline(never)]
     fn wait(&mut self, now: Instant, request: &Request, at: &Located) -> Acquire {
         self.expire(now);
@@ -165,13 +174,14 @@ impl RequestAdmission {
         self.enqueue(now, request, at, None, None)
     }
 
-    /// How long a request may wait.
+    /// Returns how long a request may wait.
     #[inline]
     fn timeout(&self, request: &Request) -> Option<Duration> {
         request.timeout.or(self.shared.config.default_timeout)
     }
 
-    /// Queues a request, unless no waiting can help it, and serves what may go now.
+    /// Queues a request and serves the waiters that can be granted now. Rejects it at once if its provider is
+    /// unavailable.
     #[inline]
     fn enqueue(
         &mut self,
@@ -188,20 +198,20 @@ impl RequestAdmission {
         }
         let deadline = self.timeout(request).map(|span| now + span);
         let Located { slot, group, attempt, run, .. } = *at;
-        let joining = Joining { slot, group, attempt, run, yielding, deadline };
-        let key = self.providers[at.provider].enqueue(now, request, &joining, &mut self.shared);
+        let new_waiter = NewWaiter { slot, group, attempt, run, yielding, deadline };
+        let key = self.providers[at.provider].enqueue(now, request, &new_waiter, &mut self.shared);
         let granted = self.serve(now, at.provider, Some(key), reborrow(&mut tasks));
         self.serve_unserved(now, tasks);
         if let Some(lease) = granted {
             return Acquire::Granted(lease);
         }
-        self.reconsider_fallbacks(now);
-        self.stay(now, at, key, deadline)
+        self.move_fallback_waiters(now);
+        self.finish_enqueue(now, at, key, deadline)
     }
 
-    /// The answer to a request that was queued and not served.
+    /// Returns the result for a request that was queued and not granted. Rejects it if its deadline is now.
     #[inline]
-    fn stay(&mut self, now: Instant, at: &Located, key: SlotKey, deadline: Option<Instant>) -> Acquire {
+    fn finish_enqueue(&mut self, now: Instant, at: &Located, key: SlotKey, deadline: Option<Instant>) -> Acquire {
         let id = self.shared.waiter_id(key);
         if deadline == Some(now) {
             self.remove(now, key, DenialReason::QueueTimeout);
@@ -215,10 +225,10 @@ impl RequestAdmission {
         Acquire::Waiting(id)
     }
 
-    /// Withdraws a waiter; answers whether it was still waiting.
+    /// Cancels a waiter. Returns whether it was still waiting.
     ///
-    /// Where it was not, an [`Effect`] has been or will be polled: a granted lease must be released by its
-    /// owner.
+    /// If it was not, its [`Effect`] was polled already or is pending. The owner must release a lease that
+    /// was granted.
     pub fn cancel(&mut self, now: Instant, waiter: WaiterId) -> bool {
         let now = self.begin(now);
         if waiter.controller != self.shared.config.controller {
@@ -231,8 +241,9 @@ impl RequestAdmission {
         true
     }
 
-    /// Ends a call. Never panics; only [`ReleaseAnswer::Released`] changed anything.
-    #[expect(clippy::needless_pass_by_value, reason = "a lease is given back, not lent")]
+    /// Ends a call and releases its lease. It never panics. A lease that is not active only changes the
+    /// counts of [`Self::release_diagnostics`].
+    #[expect(clippy::needless_pass_by_value, reason = "a release consumes the lease")]
     pub fn release(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> ReleaseAnswer {
         match self.end_call(now, lease.id, done) {
             Ok(_) => ReleaseAnswer::Released,
@@ -240,48 +251,48 @@ impl RequestAdmission {
         }
     }
 
-    /// Ends a call. Returns where it was, and whether something follows from it for its caller:
-    /// [`ProviderModel::last_end`].
+    /// Ends a call. Returns the index of its provider and model, and whether [`ProviderModel::last_end`]
+    /// describes this call.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a tenth of an uncontended call is otherwise spent on entering it")]
     fn end_call(&mut self, now: Instant, lease: LeaseId, done: &Completion) -> Result<(usize, bool), ReleaseAnswer> {
         let now = self.begin(now);
         let held = match self.shared.ledger.release(lease) {
             Ok(held) => held,
-            Err(answer) => return Err(self.irregular(now, lease, answer)),
+            Err(answer) => return Err(self.record_irregular(now, lease, answer)),
         };
         let Address { provider: at, slot } = self.addresses[held.index as usize];
         let (at, slot) = (at as usize, slot as usize);
         let provider = &mut self.providers[at];
-        let is_watched = self.shared.events.is_on();
-        let before = if is_watched { Some(provider.before_outcome(now, slot, &mut self.shared)) } else { None };
-        let is_news = provider.end(now, slot, &held, done);
+        let emits_events = self.shared.events.is_on();
+        let before = if emits_events { Some(provider.before_outcome(now, slot, &mut self.shared)) } else { None };
+        let has_call_end = provider.end(now, slot, &held, done);
         if !self.shared.config.compatibility {
             provider.settle_service(slot, &held, done.outcome);
         }
         if let Some(before) = before {
-            let change = if is_news { provider.last_end().change } else { Change::None };
-            let ended = Ended { held, lease, done: *done, before, change };
+            let change = if has_call_end { provider.last_end().change } else { HealthChange::None };
+            let ended = EndedCall { held, lease, done: *done, before, change };
             provider.emit_outcome(now, slot, &ended, &mut self.shared);
         }
         let mut provider = provider;
-        if is_news {
-            self.follow_last_end(now, at);
+        if has_call_end {
+            self.apply_last_end(now, at);
             provider = &mut self.providers[at];
         }
-        // While nothing waits here every blocked set is empty and no wake-up is armed.
+        // Without waiters, every blocked set is empty and no wake-up is armed.
         if provider.has_waiters() {
             provider.unblock_all();
             self.expire(now);
             self.serve(now, at, None, None);
             self.serve_unserved(now, None);
         }
-        Ok((at, is_news))
+        Ok((at, has_call_end))
     }
 
     #[cold]
-    fn irregular(&mut self, now: Instant, lease: LeaseId, answer: ReleaseAnswer) -> ReleaseAnswer {
-        // A lease of another controller names no resource of this one.
+    fn record_irregular(&mut self, now: Instant, lease: LeaseId, answer: ReleaseAnswer) -> ReleaseAnswer {
+        // The index in a lease of another controller identifies no resource of this one.
         let is_own = answer != ReleaseAnswer::WrongController;
         if let Some(Address { provider, slot }) = self.addresses.get(lease.item as usize).filter(|_| is_own).copied() {
             self.providers[provider as usize].resources[slot as usize].irregular.count(answer);
@@ -291,8 +302,8 @@ impl RequestAdmission {
         answer
     }
 
-    /// Does what fell due by `now`: rejects waiters whose deadline passed, ends cooldowns, opens ramp steps,
-    /// refills budgets. Harmless at any time.
+    /// Does what is due by `now`: rejects waiters whose deadline passed, and serves waiters after cooldowns,
+    /// ramp steps, budget refills and pauses of an outage. Extra calls are harmless.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.begin(now);
         self.expire(now);
@@ -300,10 +311,10 @@ impl RequestAdmission {
         self.trim();
     }
 
-    /// Refuses every waiter and every later request. Leases that are out stay valid until released.
+    /// Rejects every waiter and every later request. Active leases stay valid until they are released.
     pub fn shutdown(&mut self, now: Instant) {
         let now = self.begin(now);
-        self.is_shut = true;
+        self.is_shutdown = true;
         let waiting: Vec<SlotKey> = self.shared.waiters.iter().map(|(key, _)| key).collect();
         for key in waiting {
             self.reject(now, key, DenialReason::Shutdown);
@@ -313,7 +324,7 @@ impl RequestAdmission {
     }
 }
 
-/// Answers.
+/// Shared steps of the commands.
 impl RequestAdmission {
     #[inline]
     fn begin(&mut self, now: Instant) -> Instant {
@@ -326,7 +337,7 @@ impl RequestAdmission {
         self.addresses[resource.index()]
     }
 
-    /// Where a resource is; `None` for one that this controller never made.
+    /// Returns the address of a resource, or `None` if this controller did not create it.
     fn find(&self, resource: ResourceId) -> Option<Address> {
         let is_own = resource.controller() == self.shared.config.controller;
         self.addresses.get(resource.index()).filter(|_| is_own).copied()
@@ -338,23 +349,24 @@ impl RequestAdmission {
         Some((provider, &provider.resources[slot as usize]))
     }
 
-    /// Rejects a request that can never be granted, and reports the attempt to the limit algorithm.
+    /// Finds the resource and the group of a request. Rejects a request that can never be granted, and
+    /// reports the attempt to the limit algorithm.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a tenth of an uncontended call is otherwise spent on entering it")]
     fn locate(&mut self, now: Instant, request: &Request) -> Result<Located, Denial> {
-        let refuse = |reason| Err(Denial { reason, changes_at: None });
+        let deny = |reason| Err(Denial { reason, changes_at: None });
         let Some(Address { provider, slot }) = self.find(request.resource) else {
-            return refuse(DenialReason::Unregistered);
+            return deny(DenialReason::Unregistered);
         };
         let named = match request.group {
             None => None,
             Some(group) => match self.groups.get(group) {
-                None => return refuse(DenialReason::Unregistered),
+                None => return deny(DenialReason::Unregistered),
                 named => named,
             },
         };
-        if self.is_shut {
-            return refuse(DenialReason::Shutdown);
+        if self.is_shutdown {
+            return deny(DenialReason::Shutdown);
         }
         let (provider, slot) = (provider as usize, slot as usize);
         let entry = &mut self.providers[provider];
@@ -371,16 +383,16 @@ impl RequestAdmission {
     #[inline]
     fn try_grant(&mut self, now: Instant, request: &Request, at: &Located) -> Result<RequestLease, Denial> {
         self.expire(now);
-        self.keep_unserved(now);
+        self.prune_unserved(now);
         let provider = &mut self.providers[at.provider];
-        if provider.is_waiter_ahead(now, &mut self.shared) {
-            return Err(provider.overtaking(now, at.slot));
+        if provider.has_eligible_waiter(now, &mut self.shared) {
+            return Err(provider.overtaking_denial(now, at.slot));
         }
         if let Some(denial) = provider.blocked(now, at.slot, request) {
             return Err(denial);
         }
-        if provider.would_spend_ahead(at.slot) {
-            return Err(provider.overtaking(now, at.slot));
+        if provider.has_budget_waiters(at.slot) {
+            return Err(provider.overtaking_denial(now, at.slot));
         }
         Ok(provider.grant(now, at.slot, ServiceRecord::NONE, request.estimate, Attempt::default(), &mut self.shared))
     }
@@ -396,7 +408,7 @@ impl RequestAdmission {
         }
     }
 
-    /// The answer to a request whose timeout is zero.
+    /// Returns the denial of a request whose timeout is zero.
     fn timed_out(&self, now: Instant, at: &Located) -> Acquire {
         let changes_at = self.providers[at.provider].next_change(now, at.slot);
         Acquire::Denied(Denial { reason: DenialReason::QueueTimeout, changes_at })
@@ -405,8 +417,8 @@ impl RequestAdmission {
 
 /// Waiters.
 impl RequestAdmission {
-    /// Serves the waiters of one provider and model, and arms their wake-up. The grant of `direct` is
-    /// returned.
+    /// Serves the waiters of one provider and model, and arms their wake-up. Returns the lease of the waiter
+    /// `direct` if it is granted; other grants become effects.
     fn serve(&mut self, now: Instant, at: usize, direct: Option<SlotKey>, tasks: TaskSide<'_>) -> Option<RequestLease> {
         let provider = &mut self.providers[at];
         let granted = if provider.has_offers() { provider.serve(now, direct, tasks, &mut self.shared) } else { None };
@@ -425,11 +437,11 @@ impl RequestAdmission {
         }
     }
 
-    /// For a caller that serves nothing: of the providers and models at which something fell due, keeps those
-    /// with a waiter that could go. They are served by [`RequestAdmission::handle_timeout`], which is due at
-    /// once.
+    /// Reduces [`Self::unserved`] to the providers and models with a waiter that could be granted. For a
+    /// command that serves no waiter: as long as the list is not empty, [`RequestAdmission::handle_timeout`]
+    /// is due at once and serves it.
     #[inline]
-    fn keep_unserved(&mut self, now: Instant) {
+    fn prune_unserved(&mut self, now: Instant) {
         if !self.unserved.is_empty() {
             self.drop_idle_unserved(now);
         }
@@ -439,17 +451,17 @@ impl RequestAdmission {
     fn drop_idle_unserved(&mut self, now: Instant) {
         let mut unserved = core::mem::take(&mut self.unserved);
         unserved.retain(|at| {
-            let could_go = self.providers[*at as usize].is_waiter_ahead(now, &mut self.shared);
-            if !could_go {
+            let is_eligible = self.providers[*at as usize].has_eligible_waiter(now, &mut self.shared);
+            if !is_eligible {
                 self.arm_wake(now, *at as usize);
             }
-            could_go
+            is_eligible
         });
         self.unserved = unserved;
         self.trim();
     }
 
-    /// Serves every provider and model at which something fell due.
+    /// Serves every provider and model at which a timer was due.
     #[inline]
     fn serve_unserved(&mut self, now: Instant, mut tasks: TaskSide<'_>) {
         let mut next = 0;
@@ -460,12 +472,13 @@ impl RequestAdmission {
         self.unserved.clear();
     }
 
-    /// The call that a request with fallbacks makes at `now`; `None` if it has none.
+    /// Returns the request with the resource that it uses at `now` according to its fallbacks, or `None` if
+    /// it has no fallbacks.
     #[inline]
-    fn chosen(&mut self, now: Instant, request: &Request) -> Result<Option<Request>, Denial> {
+    fn resolve_fallback(&mut self, now: Instant, request: &Request) -> Result<Option<Request>, Denial> {
         match request.fallback {
             None => Ok(None),
-            Some(fallback) => self.choose(now, request, fallback).map(Some),
+            Some(fallback) => self.choose_fallback(now, request, fallback).map(Some),
         }
     }
 
@@ -475,7 +488,8 @@ impl RequestAdmission {
         }
     }
 
-    /// Rejects the waiters whose deadline has passed, and notes whose waiters may be free to go.
+    /// Processes due timers: rejects waiters whose deadline has passed, and marks providers whose waiters may
+    /// be granted as unserved.
     #[inline]
     fn expire(&mut self, now: Instant) {
         if self.shared.timers.next().is_some_and(|at| at <= now) {
@@ -490,7 +504,7 @@ impl RequestAdmission {
                 Timer::Deadline(key) => self.reject(now, key, DenialReason::QueueTimeout),
                 Timer::Fallback => {
                     self.shared.fallbacks.wake_at = None;
-                    self.reconsider_fallbacks(now);
+                    self.move_fallback_waiters(now);
                 }
                 Timer::Wake(at) => {
                     let provider = &mut self.providers[at as usize];
@@ -498,7 +512,7 @@ impl RequestAdmission {
                     let change = provider.end_patience(now);
                     provider.wake(now, &mut self.shared);
                     self.mark_unserved(at);
-                    if change != Change::None {
+                    if change != HealthChange::None {
                         self.providers[at as usize].emit_health(now, change, &mut self.shared);
                         self.apply_health_change(now, at as usize, change);
                     }
@@ -508,7 +522,8 @@ impl RequestAdmission {
         self.trim();
     }
 
-    /// Removes a waiter and rejects it by an effect. What stood behind it may be free to go.
+    /// Removes a waiter and rejects it with an effect. Waiters behind it may be eligible now, so its provider
+    /// is marked as unserved.
     fn reject(&mut self, now: Instant, key: SlotKey, reason: DenialReason) {
         let Some(waiter) = self.remove(now, key, reason) else { return };
         let Address { provider, slot } = self.address(waiter.resource);

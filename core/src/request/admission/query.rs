@@ -1,4 +1,4 @@
-//! What a controller shows: effects, events, timers and state.
+//! The outputs of a controller: effects, events, the next timeout and its state.
 
 use super::{Address, RequestAdmission};
 use crate::call::Outcome;
@@ -14,19 +14,20 @@ use crate::time::{Duration, Instant};
 
 /// Polling.
 impl RequestAdmission {
-    /// The next piece of news for a waiter. Drain it after every command.
+    /// Returns the next effect to carry out. Poll until `None` after every command.
     #[inline]
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.shared.effects.pop_front()
     }
 
-    /// Effects that were not polled yet.
+    /// Returns the number of effects that were not polled yet.
     #[must_use]
     pub fn pending_effects(&self) -> usize {
         self.shared.effects.len()
     }
 
-    /// Makes these kinds of events from now on, and no others. Decides nothing, and does not advance time.
+    /// Enables these kinds of events from now on, and disables all others. It changes no decision and does
+    /// not advance time.
     pub fn set_interest(&mut self, now: Instant, interest: Interest) {
         let now = self.time.peek(now);
         for provider in &mut self.providers {
@@ -37,28 +38,28 @@ impl RequestAdmission {
         self.shared.events.set_interest(interest);
     }
 
-    /// The next event of a kind that [`RequestAdmission::set_interest`] named.
+    /// Returns the next event of the kinds that [`RequestAdmission::set_interest`] enabled.
     pub fn poll_event(&mut self) -> Option<RequestEvent> {
         self.shared.events.pop()
     }
 
-    /// Events that were lost because nothing drained them.
+    /// Returns the number of events that were dropped because they were not polled.
     #[must_use]
     pub fn dropped_events(&self) -> u64 {
         self.shared.events.dropped()
     }
 
-    /// When to call [`RequestAdmission::handle_timeout`] next, at the latest; `None` while nothing waits for
-    /// time.
+    /// Returns the latest instant at which to call [`RequestAdmission::handle_timeout`], or `None` while no
+    /// timer is armed.
     #[inline]
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.unserved.is_empty() { self.shared.timers.next() } else { Some(self.time.latest()) }
     }
 
-    /// Whether the end of a call of `resource` may change anything that depends on the time. Where it does
-    /// not, `release` may be given [`RequestAdmission::latest`] instead of a fresh instant, if the call
-    /// succeeded.
+    /// Returns whether the end of a successful call of `resource` may change anything that depends on the
+    /// time. If not, the host may pass [`RequestAdmission::latest`] to `release` instead of reading the
+    /// clock.
     #[inline]
     #[must_use]
     pub fn needs_clock(&self, resource: ResourceId) -> bool {
@@ -69,7 +70,8 @@ impl RequestAdmission {
             || self.find(resource).is_none_or(|at| uses_time(&self.providers[at.provider as usize]))
     }
 
-    /// The same for the release of a call that ended so.
+    /// Returns whether `release` needs a fresh instant for a call of `resource` that ended with `outcome`:
+    /// [`RequestAdmission::needs_clock`] for any outcome.
     #[inline]
     #[must_use]
     pub fn needs_clock_to_release(&self, resource: ResourceId, outcome: Outcome) -> bool {
@@ -82,7 +84,9 @@ impl RequestAdmission {
         }
     }
 
-    /// The same for `acquire` and `try_acquire`: also true if the request has a timeout, which begins now.
+    /// Returns whether `acquire` and `try_acquire` need a fresh instant for `request`, as
+    /// [`RequestAdmission::needs_clock`] does for a release. A request with a timeout always needs one,
+    /// because the timeout starts now; a request with fallbacks does, too.
     #[inline]
     #[must_use]
     pub fn needs_clock_to_admit(&self, request: &Request) -> bool {
@@ -90,8 +94,9 @@ impl RequestAdmission {
         is_timed || request.fallback.is_some() || self.needs_clock(request.resource)
     }
 
-    /// The same for `acquire_yielding`: also true if the request may have to wait, because the worker's task
-    /// resources are asked for then.
+    /// Returns whether `acquire_yielding` needs a fresh instant for `request`. In addition to
+    /// [`RequestAdmission::needs_clock_to_admit`], a request that may have to wait needs one, because the
+    /// worker's task resources are used then.
     #[must_use]
     pub fn needs_clock_to_admit_yielding(&self, request: &Request) -> bool {
         let may_wait = |Address { provider, slot }: Address| {
@@ -101,15 +106,15 @@ impl RequestAdmission {
         self.needs_clock_to_admit(request) || self.find(request.resource).is_none_or(may_wait)
     }
 
-    /// The latest instant that any command was given.
+    /// Returns the latest instant that was passed to any command.
     #[inline]
     #[must_use]
     pub fn latest(&self) -> Instant {
         self.time.latest()
     }
 
-    /// The state of a resource at `now`; `None` for one that this controller never made. Changes nothing.
-    /// O(leases).
+    /// Returns the state of a resource at `now`, or `None` if this controller did not create it. Changes
+    /// nothing. O(leases).
     #[must_use]
     pub fn snapshot(&self, now: Instant, resource: ResourceId) -> Option<ResourceSnapshot> {
         let now = self.time.peek(now);
@@ -146,8 +151,8 @@ impl RequestAdmission {
         })
     }
 
-    /// Returns the figures of a resource that change with each call, as of `now`; `None` for a resource that
-    /// this controller never made. O(1).
+    /// Returns the figures of a resource that change with each call, at `now`, or `None` if this controller
+    /// did not create it. O(1).
     #[must_use]
     pub fn stats(&self, now: Instant, resource: ResourceId) -> Option<ResourceStats> {
         let now = self.time.peek(now);
@@ -168,15 +173,16 @@ impl RequestAdmission {
         })
     }
 
-    /// When the cooldown of a resource ends that is in force at `now`.
+    /// Returns the end of the cooldown of a resource that is in force at `now`.
     #[must_use]
     pub fn cooldown_until(&self, now: Instant, resource: ResourceId) -> Option<Instant> {
         self.entry(resource)?.1.controller.blocked_until(self.time.peek(now))
     }
 
-    /// Why a call of `resource` that was requested at `now` would have to wait; `None` if it would not, or if
-    /// this controller never made the resource. If [fallbacks](Self::fallbacks) begin with it, of the one
-    /// that is called instead.
+    /// Returns why a call of `resource` that is requested at `now` would have to wait. Returns `None` if it
+    /// would not wait, or if this controller did not create the resource. If a list of
+    /// [fallbacks](Self::fallbacks) begins with `resource`, the result is that of the resource that is used
+    /// instead.
     #[must_use]
     pub fn pressure(&self, now: Instant, resource: ResourceId) -> Option<RequestPressure> {
         let now = self.time.peek(now);
@@ -193,7 +199,7 @@ impl RequestAdmission {
         }
     }
 
-    /// The state of a provider and model at `now`; `None` for one that this controller never registered.
+    /// Returns the state of a provider and model at `now`, or `None` if this controller did not register it.
     #[must_use]
     pub fn provider_model(&self, now: Instant, id: ProviderModelId) -> Option<ProviderModelSnapshot> {
         let is_own = id.controller() == self.shared.config.controller;
@@ -213,50 +219,50 @@ impl RequestAdmission {
         })
     }
 
-    /// The provider and model of a resource; `None` for one that this controller never made.
+    /// Returns the provider and model of a resource, or `None` if this controller did not create it.
     #[must_use]
     pub fn owner(&self, resource: ResourceId) -> Option<ProviderModelId> {
         self.entry(resource).map(|(owner, _)| owner.id)
     }
 
-    /// Every resource, in order of first mention.
+    /// Returns the ids of all resources, in order of registration.
     pub fn resources(&self) -> impl Iterator<Item = ResourceId> + use<> {
         let controller = self.shared.config.controller;
         (0..self.addresses.len() as u32).map(move |index| ResourceId::new(controller, index))
     }
 
-    /// The limit settings of a resource that this controller made.
+    /// Returns the limit settings of a resource, or `None` if this controller did not create it.
     #[must_use]
     pub fn settings(&self, resource: ResourceId) -> Option<&AimdConfig> {
         self.entry(resource).map(|(_, entry)| entry.controller.config())
     }
 
-    /// What decides the limit of a resource; `None` for an algorithm that does not come with the crate, and
-    /// for a resource that this controller never made.
+    /// Returns the choice of limit algorithm of a resource. Returns `None` for a custom algorithm, and for a
+    /// resource that this controller did not create.
     #[must_use]
     pub fn limit_choice(&self, resource: ResourceId) -> Option<LimitChoice> {
         self.entry(resource)?.1.controller.choice().copied()
     }
 
-    /// Leases that are out.
+    /// Returns the number of active leases.
     #[must_use]
     pub fn active_leases(&self) -> usize {
         self.shared.ledger.active()
     }
 
-    /// Requests that wait.
+    /// Returns the number of requests that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.shared.waiters.len()
     }
 
-    /// Counts of irregular releases.
+    /// Returns the counts of rejected releases.
     #[must_use]
     pub fn release_diagnostics(&self) -> ReleaseDiagnostics {
         self.shared.ledger.diagnostics()
     }
 
-    /// How often `now` ran backwards and was clamped.
+    /// Returns how often `now` went backwards and was clamped.
     #[must_use]
     pub fn clock_regressions(&self) -> u64 {
         self.time.regressions()

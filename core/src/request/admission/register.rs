@@ -1,4 +1,4 @@
-//! What may be called, and how much of it.
+//! Registration of providers, resources and groups, and the settings of limits and budgets.
 
 use alloc::boxed::Box;
 
@@ -16,9 +16,12 @@ use crate::time::Instant;
 
 /// Registration.
 impl RequestAdmission {
-    /// Registers a provider and model under an alias, or changes the alias's cap. The lowest cap of all
-    /// aliases holds, over all domains together; lowering it lowers current limits at once. `max_parallel` is
-    /// at least 1.
+    /// Registers a provider and model under an alias, or changes the cap of an alias. The lowest cap of all
+    /// aliases applies, over all domains. Lowering it lowers current limits at once.
+    ///
+    /// # Errors
+    ///
+    /// `max_parallel` is 0, or there are more than [`MAX_IDS`] providers and models.
     pub fn register(
         &mut self,
         now: Instant,
@@ -46,9 +49,9 @@ impl RequestAdmission {
         let lifts = !self.shared.config.compatibility;
         self.providers[at].apply_cap(now, lifts, &mut self.shared);
         if known.is_none() {
-            self.join_account(now, at);
+            self.inherit_account_closure(now, at);
         }
-        self.settle(now, at);
+        self.serve_after_change(now, at);
         Ok(id)
     }
 
@@ -56,16 +59,16 @@ impl RequestAdmission {
         let at = self.providers.len();
         require(at < MAX_IDS as usize, "provider", at, "at most 2^20 providers and models")?;
         let id = ProviderModelId::new(self.shared.config.controller, at as u32);
-        // The recorded system knows no outages.
+        // In compatibility mode this is `None`: the recorded system has no outages.
         let health = self.health_config().copied();
         self.providers.push(ProviderModel::new(id, provider, model, cap, health));
         Ok(at)
     }
 
-    /// The resource of a domain, made on first mention with the controller's limit settings.
+    /// Returns the resource of a domain. The first call creates it, with the controller's limit settings.
     ///
     /// # Errors
-    /// A provider and model that this controller did not register, or more than [`MAX_IDS`] resources.
+    /// This controller did not register the provider and model, or there are more than [`MAX_IDS`] resources.
     pub fn resource(&mut self, owner: ProviderModelId, domain: Domain) -> Result<ResourceId, ConfigError> {
         let controller = self.shared.config.controller;
         let Some(entry) = self.providers.get_mut(owner.index()).filter(|_| owner.controller() == controller) else {
@@ -82,7 +85,8 @@ impl RequestAdmission {
         Ok(id)
     }
 
-    /// Gives a resource limit settings of its own, and starts its limit afresh under them.
+    /// Sets the limit settings of a resource, and restarts its limit from them with AIMD and without a
+    /// cooldown.
     pub fn configure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         config.validate()?;
         self.change(now, resource, |now, provider, slot, _| {
@@ -91,9 +95,9 @@ impl RequestAdmission {
         })
     }
 
-    /// Gives a resource other limit settings, and keeps its limit, its cooldown and its algorithm: as far as
-    /// the settings allow, the limit stays where it is. A ramp that changed begins anew. The initial limit is
-    /// for the next [`configure`](Self::configure).
+    /// Changes the limit settings of a resource, and keeps its limit, cooldown and algorithm. The limit stays
+    /// at its value as far as the new settings allow. A ramp whose length changed restarts. The initial limit
+    /// only takes effect at the next [`configure`](Self::configure).
     pub fn reconfigure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         config.validate()?;
         let lifts = !self.shared.config.compatibility;
@@ -104,7 +108,7 @@ impl RequestAdmission {
         })
     }
 
-    /// Changes a resource, offers its waiters again and serves them.
+    /// Changes a resource, unblocks its waiters and serves them.
     fn change(
         &mut self,
         now: Instant,
@@ -118,12 +122,12 @@ impl RequestAdmission {
         change(now, provider, slot, &mut self.shared);
         provider.unblock(slot);
         provider.emit_limit(now, slot, &mut self.shared);
-        self.settle(now, at);
+        self.serve_after_change(now, at);
         Ok(())
     }
 
-    /// Serves one provider and model after a change, and all at which something fell due.
-    fn settle(&mut self, now: Instant, at: usize) {
+    /// Serves one provider and model after a change, and all at which a timer is due.
+    fn serve_after_change(&mut self, now: Instant, at: usize) {
         self.expire(now);
         self.serve(now, at, None, None);
         self.serve_unserved(now, None);
@@ -134,8 +138,8 @@ impl RequestAdmission {
         self.find(resource).ok_or_else(|| ConfigError::new("resource", resource.index(), expected))
     }
 
-    /// Lets another algorithm decide the limit of a resource from now on. Caps, cooldowns and waiting stay as
-    /// they are. Where the resource's settings have a ramp, it begins with the next call.
+    /// Sets a custom limit algorithm for a resource. Caps, cooldowns and waiters are unaffected. If the
+    /// resource's settings have a ramp, the ramp starts with the next call.
     pub fn set_algorithm(
         &mut self,
         now: Instant,
@@ -147,11 +151,11 @@ impl RequestAdmission {
         })
     }
 
-    /// The same for an algorithm that comes with the crate, as a setting. AIMD starts afresh, under the
-    /// resource's settings.
+    /// Sets the limit algorithm of a resource to one of this crate's algorithms. AIMD restarts from the
+    /// resource's settings. Otherwise it acts as [`Self::set_algorithm`].
     ///
     /// # Errors
-    /// A setting of the algorithm that is out of range, or a resource of another controller.
+    /// A setting of the algorithm is out of range, or this controller did not create the resource.
     pub fn choose_algorithm(
         &mut self,
         now: Instant,
@@ -164,7 +168,7 @@ impl RequestAdmission {
         })
     }
 
-    /// Gives a resource these budgets, all of them full, in place of those it had.
+    /// Replaces the budgets of a resource. The new budgets are full.
     pub fn set_budgets(
         &mut self,
         now: Instant,
@@ -175,7 +179,7 @@ impl RequestAdmission {
         self.change(now, resource, |now, provider, slot, _| provider.resources[slot].set_budgets(now, budgets))
     }
 
-    /// Takes over what the provider said about a budget, and answers whether that changed one.
+    /// Applies a correction from the provider to a budget. Returns whether it changed one.
     pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, correction: &Correction) -> bool {
         let now = self.begin(now);
         let Some(Address { provider: at, slot }) = self.find(resource) else { return false };
@@ -187,15 +191,15 @@ impl RequestAdmission {
         };
         provider.unblock(slot);
         self.shared.emit(now, resource, RequestEventPayload::BudgetCorrected { dimension, before, after });
-        self.settle(now, at);
+        self.serve_after_change(now, at);
         true
     }
 
-    /// Takes over what the answer to a call says of the provider's rates, while the call is out. Budgets that
-    /// are configured are corrected as by [`Self::correct_budget`]. A dimension that has none gets one from
-    /// the first statement of limit, what remains and reset, unless
+    /// Applies the rates that the response to a call states, while its lease is active. Configured budgets
+    /// are corrected as by [`Self::correct_budget`]. A dimension without a budget gets one from the first
+    /// response that states limit, remaining amount and reset, unless
     /// [`RequestConfig::rate_limit_headers`](crate::request::RequestConfig::rate_limit_headers) is off.
-    /// Answers whether there was anything to take over. O(budgets of the resource).
+    /// Returns whether anything was applied. O(budgets of the resource).
     pub fn rate_limit_feedback(&mut self, now: Instant, lease: LeaseId, correction: &[Correction]) -> bool {
         let now = self.begin(now);
         let learns = self.shared.config.rate_limit_headers && !self.shared.config.compatibility;
@@ -215,11 +219,11 @@ impl RequestAdmission {
         for rate in feedback.learned {
             self.shared.emit(now, resource, RequestEventPayload::RateLearned { rate });
         }
-        self.settle(now, at);
+        self.serve_after_change(now, at);
         true
     }
 
-    /// The fairness group of this name, with this weight from now on. `weight` lies in 2^-20..=2^20.
+    /// Returns the fairness group of this name, and sets its weight. `weight` is in 2^-20..=2^20.
     pub fn group(&mut self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
         let group = self.groups.set(name, weight)?;
         for provider in &mut self.providers {
@@ -228,9 +232,11 @@ impl RequestAdmission {
         Ok(group)
     }
 
-    /// The fairness group of a tenant, with weight 1 if it was never named before. The first
-    /// [`MAX_UNREGISTERED_TENANTS`](super::MAX_UNREGISTERED_TENANTS) of these have a group each; further ones
-    /// share the overflow group, so that names from outside cannot grow the controller without bound.
+    /// Returns the fairness group of a tenant. An unregistered tenant gets a new group of the default weight.
+    ///
+    /// The default weight is 1. The first [`MAX_UNREGISTERED_TENANTS`](super::MAX_UNREGISTERED_TENANTS)
+    /// unregistered tenants get a group each. Further ones share the overflow group, so that names from
+    /// outside cannot grow the controller without bound.
     pub fn group_of_tenant(&mut self, name: &str) -> Result<GroupId, ConfigError> {
         match self.tenant_group(name) {
             Ok(group) => Ok(group),
@@ -238,7 +244,7 @@ impl RequestAdmission {
         }
     }
 
-    /// The group of a tenant, or the name of the group that has to be added for it.
+    /// Returns the group of a tenant, or else the name of the group that must be added for it.
     pub(crate) fn tenant_group<'a>(&mut self, name: &'a str) -> Result<GroupId, &'a str> {
         if let Some(group) = self.groups.find(name) {
             return Ok(group);
@@ -247,14 +253,15 @@ impl RequestAdmission {
         self.groups.find(name).ok_or(name)
     }
 
-    /// Whether this is the overflow group of [`RequestAdmission::group_of_tenant`]. A host that caches groups
-    /// by name caches only those that are not, and so stays bounded. O(1).
+    /// Returns whether this is the overflow group of [`RequestAdmission::group_of_tenant`]. A host that
+    /// caches groups by tenant name must not cache it, so that the cache stays bounded. O(1).
     #[must_use]
     pub fn is_shared_group(&self, group: GroupId) -> bool {
         self.groups.overflow() == Some(group)
     }
 
-    /// Changes the weight of a resource's own group.
+    /// Sets the weight of a resource's own group, in which requests without a group wait. `weight` is in
+    /// 2^-20..=2^20.
     pub fn set_resource_weight(&mut self, resource: ResourceId, weight: f64) -> Result<(), ConfigError> {
         check_weight(weight)?;
         let Address { provider, slot } = self.known(resource)?;

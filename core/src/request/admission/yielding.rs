@@ -1,4 +1,4 @@
-//! Requests of workers that hold nothing while they wait: see [`yielding`](crate::yielding).
+//! Requests of workers that return their task resources while they wait: see [`yielding`](crate::yielding).
 
 use alloc::vec::Vec;
 
@@ -12,10 +12,12 @@ use crate::time::Instant;
 use crate::yielding::{TaskResources, TaskToken, YIELD_FACTOR};
 
 impl RequestAdmission {
-    /// [`RequestAdmission::acquire`] for a worker of a run. Rejected as cancelled once its run stops. Gives
-    /// the worker's task resources back if it has to wait and its token says so.
+    /// [`RequestAdmission::acquire`] for a worker of a run. The request is rejected with
+    /// [`DenialReason::Cancelled`] once the run is stopping. If the request must wait and its token has a
+    /// resource vector, the worker may return its task resources while it waits.
     ///
-    /// `tasks` may have dispatches pending when this returns: more or less of its resources are free.
+    /// The free resources of `tasks` may have changed when this returns, so `tasks` may have dispatches
+    /// pending.
     pub fn acquire_yielding(
         &mut self,
         now: Instant,
@@ -24,18 +26,19 @@ impl RequestAdmission {
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
         let now = self.begin(now);
-        let (request, at) = match self.chosen(now, request) {
+        let (request, at) = match self.resolve_fallback(now, request) {
             Ok(chosen) => {
                 let request = chosen.unwrap_or(*request);
                 (request, self.locate(now, &request))
             }
             Err(denial) => (*request, Err(denial)),
         };
-        self.request_resume(now, &request, at, token, tasks)
+        self.acquire_located(now, &request, at, token, tasks)
     }
 
-    /// Lets the call of a worker out, queues it, or denies it. Its events name the worker's task.
-    pub(super) fn request_resume(
+    /// Grants, queues or rejects the request of a worker. Its events carry the correlation of the worker's
+    /// task.
+    pub(super) fn acquire_located(
         &mut self,
         now: Instant,
         request: &Request,
@@ -43,8 +46,8 @@ impl RequestAdmission {
         token: TaskToken,
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
-        let about = if self.shared.events.is_on() { tasks.correlation(&token) } else { None };
-        self.shared.correlations.set_current(about);
+        let correlation = if self.shared.events.is_on() { tasks.correlation(&token) } else { None };
+        self.shared.correlations.set_current(correlation);
         let answer = match at {
             Ok(at) => self.acquire_for_worker(now, request, &at, token, tasks),
             Err(denial) => self.deny(now, request, denial),
@@ -65,7 +68,8 @@ impl RequestAdmission {
             return self.deny(now, request, Denial { reason: DenialReason::Cancelled, changes_at: None });
         }
         let at = &Located { run: Some(token.run), ..*at };
-        // Only a worker whose last request was rejected may hold nothing here.
+        // A worker may lack its task resources here only if its previous request was rejected while it had
+        // yielded.
         let holds = tasks.resume(now, &token);
         let provider = &mut self.providers[at.provider];
         if holds
@@ -78,7 +82,7 @@ impl RequestAdmission {
         if token.vector.is_none() {
             return self.enqueue(now, request, at, None, Some(tasks));
         }
-        let state = if holds { YieldState::Holding(self.shared.yielding.arrival()) } else { YieldState::Yielded };
+        let state = if holds { YieldState::Holding(self.shared.yielding.next_arrival()) } else { YieldState::Yielded };
         let entry = YieldingWaiter { token, class: self.yield_class(request.resource, at, &token), state };
         let answer = self.enqueue(now, request, at, Some(entry), Some(tasks));
         let Acquire::Waiting(waiter) = &answer else { return answer };
@@ -86,40 +90,42 @@ impl RequestAdmission {
         let is_holding = self.shared.waiters.get(key).is_some() && !self.shared.yielding.is_yielded(key);
         if is_holding {
             let effective_max = self.providers[at.provider].resources[at.slot].controller.effective_max();
-            let most = effective_max.saturating_mul(YIELD_FACTOR);
-            let may_yield = self.shared.yielding.yielded(request.resource) < most
-                // However many wait for a provider that does not answer, they keep no other work from its
-                // resources.
+            let max_yielded = effective_max.saturating_mul(YIELD_FACTOR);
+            let may_yield = self.shared.yielding.yielded(request.resource) < max_yielded
+                // The bound does not apply while the provider is not healthy: its waiters must not keep task
+                // resources from other work.
                 || !self.providers[at.provider].is_healthy();
             if may_yield && tasks.suspend(now, &token) {
                 self.shared.yielding.set_yielded(request.resource, key);
             }
-            // What it holds, or has given back, may be just what another waiter lacks.
+            // Another waiter may lack exactly the task resources that this one holds or has returned.
             self.unblock_yielded(|other| other.run == token.run);
             self.serve_all(now, tasks);
         }
         answer
     }
 
-    /// Whether the first in turn is a yielded waiter that only [`RequestAdmission::resume_yielded`] can
-    /// serve. To be read after every command of a controller with yielding requests, and before its lock is
-    /// released: until then it serves nothing that stands behind that waiter.
+    /// Returns whether [`RequestAdmission::resume_yielded`] must be called, because a yielded waiter is next
+    /// in turn or because waiters must yield after an outage began. Check it after every command of a
+    /// controller with yielding requests, before its lock is released. Until `resume_yielded` is called, no
+    /// waiter behind that one is served.
     #[inline]
     #[must_use]
     pub fn needs_resume(&self) -> bool {
         self.shared.yielding.needs_resume
     }
 
-    /// Grants to waiters in order of turn, yielded ones together with what they gave back. To be called too
-    /// whenever `tasks` got resources back, before it starts anything new with them.
+    /// Grants to waiters in order of turn. A yielded waiter gets its task resources back together with the
+    /// grant. Call it also whenever task resources were released to `tasks`, before `tasks` dispatches new
+    /// work with them.
     pub fn resume_yielded(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
         let now = self.begin(now);
         self.expire(now);
         self.serve_all(now, tasks);
     }
 
-    /// Rejects the waiting requests of runs that stop, as cancelled: a call that is out ends, and none
-    /// begins. To be called once `tasks` begin to stop. O(waiters).
+    /// Rejects the waiters of stopping runs with [`DenialReason::Cancelled`]. Calls in flight continue, and
+    /// no new call starts. Call it once a run of `tasks` starts to stop. O(waiters).
     pub fn reject_stopping(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
         let now = self.begin(now);
         self.expire(now);
@@ -132,7 +138,7 @@ impl RequestAdmission {
         self.trim();
     }
 
-    /// Serves every provider and model that has something to offer.
+    /// Serves every provider and model that has waiters to offer.
     fn serve_all(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
         self.shared.yielding.needs_resume = false;
         for key in self.shared.yielding.holders_after_outage() {
@@ -148,7 +154,7 @@ impl RequestAdmission {
         self.unserved.clear();
     }
 
-    /// Lets a waiter give back what it holds if its provider does not answer.
+    /// Suspends a waiter that holds task resources if its provider is not healthy.
     fn yield_if_down(&mut self, now: Instant, key: SlotKey, tasks: &mut dyn TaskResources) {
         let (Some(entry), Some(waiter)) = (self.shared.yielding.get(key), self.shared.waiters.get(key)) else { return };
         let resource = waiter.resource;

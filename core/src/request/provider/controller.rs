@@ -1,8 +1,8 @@
-//! The controller of one resource: its adaptive limit, its cooldown and its count of grants.
+//! The controller of one resource: its adaptive limit, its cooldown and its counts of calls.
 //!
-//! Everything that decides *how many* calls of a resource may be out, and from when on, is in this one part.
-//! Which waiter gets a free slot is decided elsewhere, so the same controller serves a resource of one
-//! process and, with a share of the limit for each, the same resource of many.
+//! The controller decides *how many* calls of a resource may be in flight, and when. It does not decide which
+//! waiter gets a free slot. The same controller could therefore also serve a resource that several processes
+//! share, if each of them got a share of the limit.
 
 use alloc::boxed::Box;
 
@@ -15,33 +15,32 @@ use crate::time::{Duration, Instant};
 pub(in crate::request) struct Controller {
     config: AimdConfig,
     algorithm: Box<dyn LimitAlgorithm>,
-    /// Which one it is; `None`: one that does not come with the crate.
+    /// The algorithm as a setting; `None` for a custom algorithm.
     choice: Option<LimitChoice>,
     cooldown: Cooldown,
     effective_max: u32,
     in_flight: u32,
     grants: u64,
-    /// The algorithm's latest [`LimitAlgorithm::uses_time`]: `false` is final.
+    /// The latest result of [`LimitAlgorithm::uses_time`].
     uses_time: bool,
-    /// The climb of the limit after an outage.
+    /// The climb of the limit after an outage, if one is in progress.
     recovery: Option<Recovery>,
-    /// The start-up ramp of an algorithm that has none of its own.
+    /// The start-up ramp, for an algorithm that has no ramp of its own.
     start_up: Option<StartUp>,
-    /// Whether the limit may depend on the time: because of any of these.
+    /// Whether the limit may depend on the time: `uses_time`, or `recovery` or `start_up` is set.
     is_timed: bool,
-    /// The limit since the algorithm's last input. Valid where the algorithm does not use the time, and
-    /// nothing recovers.
+    /// The limit since the algorithm's last input. Valid only if `is_timed` is `false`.
     steady_limit: u32,
-    /// The first grant whose latency is reported to the algorithm, where it uses the time.
+    /// The number of the first grant whose latency is reported to an algorithm that uses the time.
     timed_from: u64,
 }
 
-/// The climb from 1 to the algorithm's limit, after an outage: linear, so that no storm meets a provider that
-/// has just come back.
+/// The linear climb from 1 to the algorithm's limit after an outage. It protects a provider that is just back
+/// from a burst of calls.
 #[derive(Clone, Copy, Debug)]
 struct Recovery {
     began: Instant,
-    /// Above zero.
+    /// The length of the climb, above zero.
     span: Duration,
 }
 
@@ -50,7 +49,7 @@ impl Recovery {
         self.began + self.span
     }
 
-    /// The most that a limit of `full` may be at `now`.
+    /// Returns the part of a limit of `full` that is allowed at `now`.
     fn limit(self, now: Instant, full: u32) -> u32 {
         let elapsed = (now - self.began).min(self.span);
         let climbed =
@@ -58,7 +57,7 @@ impl Recovery {
         1 + climbed as u32
     }
 
-    /// When a limit of `full` next rises after `now`; `None` if it is there.
+    /// Returns when a limit of `full` next rises after `now`, or `None` if the climb is complete.
     fn next_step(self, now: Instant, full: u32) -> Option<Instant> {
         let steps = full.saturating_sub(1);
         let next = self.limit(now, full);
@@ -70,38 +69,39 @@ impl Recovery {
     }
 }
 
-/// What a lease remembers of the controller at its grant.
+/// The state of the controller at the grant of a lease, which is stored with the lease.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::request) struct Grant {
     limit: u32,
-    /// Calls that were out once it was granted.
+    /// The calls of the resource in flight after the grant.
     pub(super) in_flight: u32,
-    /// Its number among all grants of the resource, from 0.
+    /// The number of the grant at the resource, counted from 0.
     pub(in crate::request) number: u64,
-    since: Since,
+    since: RecordedInstant,
 }
 
 impl Grant {
-    /// Calls of the resource that were out once it was granted.
+    /// Returns the calls of the resource in flight after the grant.
     pub(super) fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// The instant of the grant; `None` where it may have been given without a clock.
+    /// Returns the instant of the grant, or `None` if the host may not have read its clock for it.
     pub(in crate::request) fn since(&self) -> Option<Instant> {
         self.since.known()
     }
 }
 
-/// An instant that may be unknown, in the space of one: leases are copied on the hot path.
+/// An optional instant in the size of an [`Instant`]. It is compact because leases are copied on the hot
+/// path.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::request) struct Since(Instant);
+pub(in crate::request) struct RecordedInstant(Instant);
 
-impl Since {
-    /// Further than any clock goes.
+impl RecordedInstant {
+    /// A value that no clock reaches.
     const UNKNOWN: Self = Self(Instant::MAX);
 
-    /// This instant, if it was `read`.
+    /// Returns `now` if the clock was read for it, and an unknown instant otherwise.
     #[inline]
     pub(in crate::request) fn at(now: Instant, is_read: bool) -> Self {
         if is_read { Self(now) } else { Self::UNKNOWN }
@@ -111,7 +111,7 @@ impl Since {
         Some(self.0).filter(|since| *since != Self::UNKNOWN.0)
     }
 
-    /// From then to `now`; zero where it is not known.
+    /// Returns the time from this instant to `now`, or zero if the instant is unknown.
     pub(in crate::request) fn elapsed(self, now: Instant) -> Duration {
         now - self.0
     }
@@ -119,14 +119,14 @@ impl Since {
 
 /// Settings.
 impl Controller {
-    /// A controller under a provider cap of `cap`, with settings that were validated.
+    /// Creates a controller under a provider cap of `cap`. The settings must be valid.
     pub(super) fn new(config: AimdConfig, cap: u32) -> Self {
         let effective_max = effective_max(&config, cap);
         let algorithm = Aimd::validated(config.clone(), effective_max);
         Self {
             cooldown: Cooldown::default(),
             in_flight: 0,
-            // No ramp has begun yet, so any instant will do.
+            // No ramp has started yet, so the limit is the same at any instant.
             steady_limit: algorithm.limit(Instant::ZERO),
             uses_time: algorithm.uses_time(),
             is_timed: algorithm.uses_time(),
@@ -145,39 +145,39 @@ impl Controller {
         &self.config
     }
 
-    /// What decides the limit, as a setting; `None`: an algorithm that does not come with the crate.
+    /// Returns the algorithm as a setting, or `None` for a custom algorithm.
     pub(in crate::request) fn choice(&self) -> Option<&LimitChoice> {
         self.choice.as_ref()
     }
 
-    /// Lets AIMD decide, as it begins under these settings. Its ramp is its own.
-    fn begin_aimd(&mut self) {
+    /// Installs a new AIMD algorithm with the current settings. AIMD has its own ramp.
+    fn install_aimd(&mut self) {
         self.algorithm = Box::new(Aimd::validated(self.config.clone(), self.effective_max));
         (self.choice, self.start_up) = (Some(LimitChoice::Aimd), None);
     }
 
-    /// Starts the limit afresh under these settings.
+    /// Sets the limit settings, and restarts the limit from them with AIMD and without a cooldown.
     pub(in crate::request) fn configure(&mut self, now: Instant, config: AimdConfig, cap: u32) {
         self.effective_max = effective_max(&config, cap);
         self.config = config;
-        self.begin_aimd();
+        self.install_aimd();
         self.cooldown = Cooldown::default();
         self.refresh(now);
     }
 
-    /// Takes other settings, and keeps the limit as far as they allow.
+    /// Changes the settings, and keeps the limit as far as they allow.
     pub(in crate::request) fn reconfigure(&mut self, now: Instant, config: AimdConfig, cap: u32, lifts: bool) {
         self.algorithm.reconfigure(now, &config);
         if self.choice != Some(LimitChoice::Aimd) && config.ramp != self.config.ramp {
-            // As that of AIMD: anew, from 1 to where the limit stands.
+            // The ramp restarts as that of AIMD does: from 1 to the present limit.
             self.start_up = StartUp::new(&config, self.full_limit(now));
         }
         self.config = config;
         self.set_cap(now, cap, lifts);
     }
 
-    /// Lets another algorithm decide from now on. Where it has no ramp of its own, the resource's comes
-    /// before it.
+    /// Replaces the algorithm; `None` installs AIMD. A ramp in the settings is applied on top of an algorithm
+    /// that has no ramp of its own.
     pub(in crate::request) fn set_algorithm(
         &mut self,
         now: Instant,
@@ -190,12 +190,12 @@ impl Controller {
                 (self.algorithm, self.choice) = (algorithm, choice);
                 self.start_up = StartUp::new(&self.config, self.ramp_target());
             }
-            None => self.begin_aimd(),
+            None => self.install_aimd(),
         }
         self.refresh(now);
     }
 
-    /// Where a ramp of the whole limit ends.
+    /// Returns the limit at which a ramp of the algorithm ends.
     fn ramp_target(&self) -> u32 {
         self.choice.map_or(u32::MAX, |choice| choice.most()).min(self.effective_max)
     }
@@ -210,12 +210,12 @@ impl Controller {
         self.refresh(now);
     }
 
-    /// Caches what the algorithm answers after an input.
+    /// Updates the cached results of the algorithm after an input.
     fn refresh(&mut self, now: Instant) {
         let uses_time = self.algorithm.uses_time();
         if uses_time && !self.uses_time {
-            // The start of the calls that are out is known only if events are on, and events must change
-            // nothing.
+            // The start of the calls in flight is known only if events are enabled, and events must not
+            // change decisions. Only later grants are therefore reported with their latency.
             self.timed_from = self.grants;
         }
         self.uses_time = uses_time;
@@ -232,17 +232,17 @@ impl Controller {
         self.effective_max
     }
 
-    /// Calls of the resource that are out.
+    /// Returns the calls of the resource in flight.
     pub(in crate::request) fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// Grants so far.
+    /// Returns the number of grants so far.
     pub(super) fn grants(&self) -> u64 {
         self.grants
     }
 
-    /// The limit in force at `now`.
+    /// Returns the limit in force at `now`.
     #[inline]
     pub(in crate::request) fn limit(&self, now: Instant) -> u32 {
         if self.is_timed { self.clamped_limit(now) } else { self.steady_limit }
@@ -254,7 +254,7 @@ impl Controller {
         self.recovery.map_or(ramped, |recovery| recovery.limit(now, ramped))
     }
 
-    /// The algorithm's limit, whatever climb holds it down.
+    /// Returns the limit of the algorithm, without ramp and recovery.
     fn full_limit(&self, now: Instant) -> u32 {
         self.algorithm.limit(now).clamp(1, self.effective_max)
     }
@@ -265,7 +265,7 @@ impl Controller {
         LimitState { ramp: state.ramp.or(ramp), ..state }
     }
 
-    /// The end of the cooldown in force at `now`.
+    /// Returns the end of the cooldown in force at `now`.
     #[inline]
     pub(in crate::request) fn blocked_until(&self, now: Instant) -> Option<Instant> {
         self.cooldown.until(now)
@@ -275,7 +275,7 @@ impl Controller {
         self.cooldown.consecutive_rate_limits
     }
 
-    /// When the limit next changes by time alone, if that is known.
+    /// Returns when the limit next changes by time alone, if it is known.
     pub(super) fn next_limit_change(&self, now: Instant) -> Option<Instant> {
         if !self.is_timed {
             return None;
@@ -286,7 +286,7 @@ impl Controller {
         step.into_iter().chain(ramp).chain(change).min()
     }
 
-    /// Whether a grant or an end of a call may depend on the time, which is not before `latest`.
+    /// Returns whether a grant or an end of a call may depend on the time, at `latest` or later.
     #[inline]
     pub(super) fn uses_time(&self, latest: Instant) -> bool {
         self.uses_time
@@ -295,23 +295,23 @@ impl Controller {
             || self.recovery.is_some_and(|recovery| latest < recovery.end())
     }
 
-    /// Whether the limit lets one more call out at `now`, cooldowns aside.
+    /// Returns whether the limit allows one more call at `now`, apart from cooldowns.
     #[inline]
     pub(in crate::request) fn has_room(&self, now: Instant) -> bool {
-        if self.is_timed { self.has_room_in_time(now) } else { self.in_flight < self.steady_limit }
+        if self.is_timed { self.has_room_timed(now) } else { self.in_flight < self.steady_limit }
     }
 
-    fn has_room_in_time(&self, now: Instant) -> bool {
+    fn has_room_timed(&self, now: Instant) -> bool {
         self.in_flight < self.clamped_limit(now) && self.opens_at(now).is_none()
     }
 
-    /// When the algorithm lets the next call out, if only that keeps it from going out at `now`: fewer are
-    /// out than the limit allows.
+    /// Returns when the algorithm allows the next call, if only the algorithm's spacing of calls blocks it at
+    /// `now`: fewer calls are in flight than the limit allows.
     pub(in crate::request) fn paced_until(&self, now: Instant) -> Option<Instant> {
         if self.in_flight < self.limit(now) { self.opens_at(now) } else { None }
     }
 
-    /// The instant after `now` before which the algorithm lets no call out.
+    /// Returns the instant before which the algorithm allows no call, if it is after `now`.
     fn opens_at(&self, now: Instant) -> Option<Instant> {
         if self.is_timed { self.algorithm.opens_at(now).filter(|at| *at > now) } else { None }
     }
@@ -335,15 +335,15 @@ impl Controller {
         }
     }
 
-    /// An instant has come at which the limit was to change.
+    /// Notifies the algorithm of an instant at which the limit may change.
     pub(super) fn on_time(&mut self, now: Instant) {
         self.algorithm.on_time(now);
     }
 
-    /// One more call is out.
+    /// Records the grant of a call.
     #[inline]
-    pub(super) fn grant(&mut self, now: Instant, is_watched: bool) -> Grant {
-        let since = Since::at(now, self.uses_time || is_watched);
+    pub(super) fn grant(&mut self, now: Instant, needs_clock: bool) -> Grant {
+        let since = RecordedInstant::at(now, self.uses_time || needs_clock);
         self.in_flight += 1;
         let grant = Grant { limit: self.limit(now), in_flight: self.in_flight, number: self.grants, since };
         self.algorithm.on_grant(now, self.grants, self.in_flight);
@@ -354,17 +354,17 @@ impl Controller {
         grant
     }
 
-    /// A call has ended. `is_hidden`: it was part of an outage, of which limits see nothing but that a call
-    /// came back.
+    /// Records the end of a call. A call with `is_hidden` was part of an outage: it counts as local
+    /// cancelled, so that its outcome does not affect the limit.
     #[inline]
     pub(super) fn end(&mut self, now: Instant, grant: &Grant, done: &Completion, is_hidden: bool) {
         self.in_flight -= 1;
         let outcome = if is_hidden { Outcome::LocalCancelled } else { done.outcome };
         if self.recovery.is_some() {
-            self.judge_recovery(now, outcome);
+            self.update_recovery(now, outcome);
         }
         if self.start_up.is_some() {
-            self.judge_ramp(now, outcome);
+            self.update_ramp(now, outcome);
         }
         if outcome == Outcome::RateLimited {
             self.rate_limited(now, grant, done);
@@ -380,16 +380,16 @@ impl Controller {
         }
     }
 
-    /// The provider is back: the limit climbs to what it was.
+    /// Starts the climb of the limit after an outage.
     pub(super) fn begin_recovery(&mut self, now: Instant, span: Duration) {
         self.recovery = (!span.is_zero()).then_some(Recovery { began: now, span });
         self.refresh(now);
     }
 
-    /// A call ended while the limit climbs: after a failure or a refusal it stays where it is, and the
-    /// algorithm goes on from there.
+    /// Handles the end of a call during the climb. A failure or a rate limit ends the climb: the algorithm
+    /// continues from the limit that was reached.
     #[cold]
-    fn judge_recovery(&mut self, now: Instant, outcome: Outcome) {
+    fn update_recovery(&mut self, now: Instant, outcome: Outcome) {
         if outcome == Outcome::RateLimited || outcome.is_counted_failure() {
             self.restart_from(now, self.clamped_limit(now));
             self.recovery = None;
@@ -397,9 +397,10 @@ impl Controller {
         self.refresh(now);
     }
 
-    /// A call ended where there is a ramp: a refusal ends it, and the algorithm goes on from there.
+    /// Handles the end of a call during a ramp. A rate limit ends the ramp: the algorithm continues from the
+    /// limit that was reached.
     #[cold]
-    fn judge_ramp(&mut self, now: Instant, outcome: Outcome) {
+    fn update_ramp(&mut self, now: Instant, outcome: Outcome) {
         let Some(start_up) = &mut self.start_up else { return };
         start_up.on_end(now);
         if outcome == Outcome::RateLimited
@@ -410,17 +411,17 @@ impl Controller {
         self.refresh(now);
     }
 
-    /// Cuts the algorithm's limit to `reached`, from which it may rise again.
+    /// Cuts the algorithm's limit to `reached`. It may rise from there.
     fn restart_from(&mut self, now: Instant, reached: u32) {
         self.algorithm.set_max(now, reached, false);
         self.algorithm.set_max(now, self.effective_max, false);
     }
 
-    /// Reports the end of a call to an algorithm that uses the time.
+    /// Reports the end of a call to the algorithm when the limit may depend on the time.
     fn end_timed(&mut self, now: Instant, grant: &Grant, outcome: Outcome, asked: Option<Duration>) {
         let latency = if self.uses_time { self.latency(now, grant) } else { Some(Duration::ZERO) };
-        // The latency of a call that began before the algorithm is unknown. That it failed is reported all
-        // the same.
+        // The latency of a call that started before the algorithm is unknown. A success without a latency is
+        // not reported; every other outcome is.
         if latency.is_some() || outcome != Outcome::Success {
             let call = self.report(now, grant, outcome, asked, latency.unwrap_or(Duration::ZERO));
             self.algorithm.on_outcome(now, &call);
@@ -428,18 +429,18 @@ impl Controller {
         self.refresh(now);
     }
 
-    /// From grant to `now`, if the algorithm may use it.
+    /// Returns the time from the grant to `now`, if the algorithm may use it.
     fn latency(&self, now: Instant, grant: &Grant) -> Option<Duration> {
         grant.since().filter(|_| grant.number >= self.timed_from).map(|since| now - since)
     }
 
-    /// Whether a clock is read for the algorithm, and was when this was granted.
+    /// Returns whether the algorithm uses the time and the clock was read for this grant.
     pub(super) fn is_timed_since(&self, grant: &Grant) -> bool {
         self.uses_time && grant.number >= self.timed_from
     }
 
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it is made once for each call that ends, and copied otherwise")]
+    #[expect(clippy::inline_always, reason = "it is built once for each call that ends, and would be copied otherwise")]
     fn report(
         &self,
         now: Instant,
@@ -460,22 +461,22 @@ impl Controller {
         }
     }
 
-    /// Begins the pause after a rate limit: as long as the algorithm says, or the settings.
+    /// Starts the pause after a rate limit. Its length is that of the algorithm, or else of the settings.
     #[cold]
     fn rate_limited(&mut self, now: Instant, grant: &Grant, done: &Completion) {
         let latency = self.latency(now, grant).unwrap_or(Duration::ZERO);
         let pause = self.algorithm.pause(now, &self.report(now, grant, done.outcome, done.asked(), latency));
         let pause = pause.unwrap_or(self.config.cooldown);
-        // The settings bound what the provider did not ask for.
+        // A pause that the provider did not ask for is never longer than the configured cooldown.
         let pause = if done.asked().is_some() { pause } else { pause.min(self.config.cooldown) };
-        self.cooldown.on_refused(now, &self.config, pause);
+        self.cooldown.on_rate_limited(now, &self.config, pause);
         if let Some(until) = self.cooldown.until(now) {
             self.algorithm.on_pause(now, until);
         }
     }
 }
 
-/// The lower of the provider's cap and the resource's own maximum, at least 1.
+/// Returns the lower of the provider's cap and the resource's own maximum, at least 1.
 fn effective_max(config: &AimdConfig, cap: u32) -> u32 {
     config.max_limit.map_or(cap, |max| max.min(cap)).max(1)
 }

@@ -1,10 +1,10 @@
-//! The pause a provider asked for.
+//! The cooldown of a resource after rate limits.
 
 use crate::call::Outcome;
 use crate::limit::{AimdConfig, CooldownRule};
 use crate::time::{Duration, Instant};
 
-/// When a resource may be called again, and how often it has refused since the last good news.
+/// The end of the cooldown, and the number of rate limits in a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cooldown {
     until: Option<Instant>,
@@ -12,30 +12,31 @@ pub(super) struct Cooldown {
 }
 
 impl Cooldown {
-    /// The end of the cooldown in force at `now`.
+    /// Returns the end of the cooldown in force at `now`.
     #[inline]
     pub(super) fn until(&self, now: Instant) -> Option<Instant> {
         self.until.filter(|end| now < *end)
     }
 
-    /// A call was refused; the resource is to pause for so long, which may be zero.
-    pub(super) fn on_refused(&mut self, now: Instant, config: &AimdConfig, pause: Duration) {
+    /// Records a rate limit and starts a cooldown of `pause`, at most `max_cooldown`. A `pause` of zero
+    /// starts none.
+    pub(super) fn on_rate_limited(&mut self, now: Instant, config: &AimdConfig, pause: Duration) {
         self.consecutive_rate_limits = self.consecutive_rate_limits.saturating_add(1);
         if pause.is_zero() {
             return;
         }
         let end = now + pause.min(config.max_cooldown);
         self.until = Some(match (config.cooldown_rule, self.until) {
-            (CooldownRule::Longest, Some(promised)) => promised.max(end),
+            (CooldownRule::Longest, Some(current)) => current.max(end),
             _ => end,
         });
     }
 
-    /// A call ended otherwise. `in_flight` counts those that are still out.
+    /// Records any other end of a call. `in_flight` is the number of calls still in flight.
     pub(super) fn on_outcome(&mut self, now: Instant, outcome: Outcome, in_flight: u32) {
         match outcome {
             Outcome::Success if self.until(now).is_none() => self.consecutive_rate_limits = 0,
-            // What the caller did to itself says nothing about the provider.
+            // A local cancellation or timeout gives no information about the provider.
             Outcome::LocalCancelled | Outcome::LocalTimeout => {}
             _ if in_flight == 0 => self.consecutive_rate_limits = 0,
             _ => {}

@@ -1,56 +1,65 @@
-//! Health of one provider and model: whether it answers at all.
+//! The health of one provider and model: whether it responds to calls.
 //!
-//! An outage is a state of the provider and no fault of the calls that meet it. While a provider is *down*
-//! nothing goes out. When its pause is over, exactly one call goes out as a *probe*; any answer to it means
-//! that the provider is up.
+//! An outage is a state of the provider, not of the calls that fail in it. While a provider is *down*, no
+//! call is sent. When its pause is over, exactly one call is sent as a *probe*. Any response to the probe
+//! means that the provider is up.
 //!
 //! ```text
-//!            `failures` in a row                 and no success for `quiet`
-//!   healthy ---------------------> suspected ---------------------------> down  (a pause: `first_pause`, doubled up to
-//!    ^   ^                             |                                  | ^     `longest_pause`, jittered by a fifth)
-//!    |   +------- any answer ----------+                                  v | counted failure
-//!    +-------------------- any answer -------------------------------- probing  (one call is out)
+//!            `failures` in a row          and no success for `quiet`
+//!   healthy ---------------------> suspected ----------------------> down (a pause)
+//!    ^   ^                             |                             | ^
+//!    |   +------- any answer ----------+                             v | counted failure
+//!    +-------------------- any answer ---------------------------- probing (one call is in flight)
 //!
-//!   any --- the key is refused, the account is empty, the model does not exist, a patience is over ---> unavailable
+//!   any state --- key rejected, quota exhausted, model not found, patience ended ---> unavailable
 //! ```
 //!
-//! *Counted failures* are those of a provider that may be unreachable: a connection that fails, a 5xx that is
-//! no rate limit, a timeout, an answer that breaks off. A rate limit and a refusal are answers. A call that
-//! ends on the caller's side counts as nothing.
+//! The first pause is `first_pause`. Each further pause is twice as long, up to `longest_pause`. Every pause
+//! is jittered by up to a fifth.
 //!
-//! A provider that answers nothing but rate limits answers, and stays healthy until `rate_limit_patience` is
-//! over. It becomes unavailable at once if it asks for a pause that is as long. Failures between rate limits
-//! do not begin the patience anew.
+//! *Counted failures* are those of a provider that may be unreachable: a failed connection, a 5xx status that
+//! is not a rate limit, a timeout, a response that breaks off. Any other response, also a rate limit or a
+//! rejection, is an *answer*. A call that ends on the caller's side counts neither as a failure nor as an
+//! answer.
 //!
-//! An *unavailable* provider rejects every call, until `recheck` is over, or the pause that it asked for.
-//! Then one call goes out as a probe.
+//! A provider whose only answers are rate limits stays healthy until `rate_limit_patience` ends. It becomes
+//! unavailable at once if it asks for a pause of at least that length. Failures between rate limits do not
+//! restart the patience.
 //!
-//! Calls of a *suspected* provider go out a tenth of `quiet` apart: what follows a streak of failures is
-//! hardly a success, and without this rule a server that refuses connections at once is called thousands of
+//! Calls to an *unavailable* provider are rejected until `recheck` has passed, or the pause that it asked
+//! for. Then one call is sent as a probe.
+//!
+//! Calls to a *suspected* provider are sent a tenth of `quiet` apart. After a streak of failures, a success
+//! is unlikely. Without this rule, a server that refuses connections at once would be called thousands of
 //! times until `quiet` is over.
 //!
-//! Each change to down, healthy or unavailable begins a new *epoch*, and every lease carries the epoch of its
-//! grant. What a call of an older epoch meets shows little about the present: its failure is ignored, a
-//! refused key or a rate limit too, and its success makes the next probe due at once.
+//! Each change to down, healthy or unavailable starts a new *epoch*, and every lease stores the epoch of its
+//! grant. The outcome of a call from an older epoch says little about the present. Its failure, rejected key
+//! or rate limit does not change the health. Its success while the provider is down makes the next probe due
+//! at once.
 //!
-//! # What becomes of a call that failed
+//! # Failed calls
 //!
-//! A failure of a probe, of an older epoch, or of a streak of at least `failures` is *preserved*: the call is
-//! made again and nothing is counted against it. That holds too where the streak ended before `quiet` was
-//! over: a short outage costs no row either. A failure of a shorter streak is *undecided* until the streak
-//! ends. If an answer ends it, the failure stands: it was the call's own. Undecided calls wait for that.
-//! Where nothing else is out that could decide it, one of them is made again: 1, 2, 4, ... s after the latest
-//! failure; and a minute after it, whatever is out: an answer may take as long as it likes. Where an answer
-//! comes while it is out again, its first failure stands, whatever becomes of it.
+//! A failure is *preserved* if it was that of a probe, of an older epoch, or of a streak of at least
+//! `failures`. The call is retried, and the failure is not counted against it. This includes a streak that
+//! ends before `quiet` is over, so a short outage loses no work either.
 //!
-//! A *poison request* fails whenever it is made. If it is a probe, it keeps a provider down that is up; and
-//! several of them make a short outage, again and again. After three failed probes or short outages, of one
-//! provider or of several, its failure stands as soon as another call succeeds where it was in one.
+//! A failure of a shorter streak is *undecided* until the streak ends. If an answer ends the streak, the
+//! failure *stands*: the call itself caused it. Undecided calls wait for this decision. If no other call is
+//! in flight that could decide it, one undecided call is retried 1, 2, 4, ... s after the latest failure. A
+//! minute after the latest failure, undecided calls are retried in any case, because a response may take
+//! arbitrarily long. If an answer ends the streak while an undecided call is in flight again, a second
+//! failure of that call is final.
 //!
-//! Where the host makes *health calls*, the smallest there are, the last requests that are left end soon,
-//! too, if they are poison: it is a health call that decides undecided calls when nothing else is out, and
-//! that is the probe after three others that failed. A success of it says that the outage was none, and the
-//! next one begins from scratch.
+//! A *poison request* fails whenever it is made. As a probe it keeps a provider down that is in fact up, and
+//! several poison requests cause short outages again and again. Once a request has failed in three probes or
+//! short outages, at one provider or at several, its failure stands as soon as another call succeeds at a
+//! provider where it failed in this way.
+//!
+//! If only poison requests are left, no other call can succeed. A host can therefore make *health calls*: the
+//! smallest calls that show whether the provider responds. A health call decides undecided calls when no
+//! other call is in flight, and it is the probe after three failed probes. If a health call that is a probe
+//! succeeds, the next outage starts with the first pause and its full patience.
 
 #[cfg(test)]
 mod tests;
@@ -67,13 +76,15 @@ use crate::request::provider::serve::Attempt;
 use crate::request::snapshot::{HealthState, UnavailableCause};
 use crate::time::{Duration, Instant};
 
-/// So many probes of an outage are calls that wait. Where the host makes health calls, these follow.
-const PROBES: u32 = 3;
+/// The number of failed probes in an outage after which health calls are used as probes, if the host makes
+/// them.
+const WAITER_PROBES: u32 = 3;
 
-/// After so many longest pauses without a failure, the next outage begins with the first pause again.
+/// The time without a failure after which the next outage starts with the first pause again, in longest
+/// pauses.
 const CALM_PAUSES: u64 = 10;
 
-/// So many calls of a suspected provider go out until `quiet` is over.
+/// The number of calls to a suspected provider in each span of `quiet`.
 const SUSPECTED_CALLS: u64 = 10;
 
 /// The health of one provider and model.
@@ -82,50 +93,54 @@ pub(super) struct Health {
     config: HealthConfig,
     /// The index of this provider and model.
     provider: u32,
-    /// Identifies it in the jitter.
-    place: u64,
+    /// A hash of the names of provider and model, for the jitter.
+    name_hash: u64,
     phase: HealthPhase,
     epoch: u32,
-    /// Counted failures since the last other answer.
+    /// The counted failures since the last answer.
     streak: u32,
-    /// Streaks that an answer has ended. Identifies a streak within its epoch.
+    /// The number of streaks that an answer has ended. It identifies a streak within its epoch.
     streaks_ended: u32,
     last_failure: Instant,
-    /// Since when nothing succeeded: not before the first failure of the streak, or `None` if nothing ever
-    /// did.
+    /// Since when no call succeeded. It is set at the first failure after a success. `None` if no call ever
+    /// succeeded before a failure.
     quiet_since: Option<Instant>,
-    /// Whether a call succeeded since `quiet_since` was set. Successes read no clock.
+    /// Whether a call succeeded since `quiet_since` was set. The instant of a success is not recorded,
+    /// because hosts need not read the clock for it.
     has_succeeded: bool,
-    /// The first failure of the latest outage, or of those that follow one another without calm.
+    /// The first failure of the latest outage, or of the first of several outages that follow one another
+    /// without calm.
     failing_since: Instant,
-    /// The first rate limit since its last other answer.
+    /// The first rate limit since the last other answer.
     limited_since: Option<Instant>,
-    /// Pauses since the last calm.
+    /// The number of pauses since the last calm.
     pauses: u32,
-    /// Successes since the provider came back.
+    /// The number of successes since the last recovery.
     successes: u32,
-    /// Whether a success brought it back.
-    is_proven: bool,
-    /// Probes of this outage that failed.
+    /// Whether a success ended the last outage or suspicion. Only a success shows that a poison request is at
+    /// fault; another answer does not.
+    recovered_by_success: bool,
+    /// The failed probes of this outage.
     probes_failed: u32,
-    /// What followed from the last end of a call that was not plain.
+    /// The result of the last end of a call for which [`Self::end`] returned `true`.
     last_end: CallEnd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HealthPhase {
     Healthy,
-    /// The next call may go out at this instant.
+    /// The next call may start at `next_at`.
     Suspected {
         next_at: Instant,
     },
-    /// Nothing goes out before `probe_at`, and then one call.
+    /// No call is sent before `probe_at`, and then one call.
     Down {
         probe_at: Instant,
     },
-    /// The probe is out.
+    /// The probe is in flight.
     Probing,
-    /// Nothing goes out before `probe_at`, and then one call; nothing ever if it is `None`.
+    /// No call is sent before `probe_at`, and then one call. If it is `None`, no call is sent until it is
+    /// reopened.
     Unavailable {
         since: Instant,
         cause: UnavailableCause,
@@ -133,83 +148,84 @@ enum HealthPhase {
     },
 }
 
-/// What a lease remembers of the health at its grant. While a probe is out, no other lease of its epoch is.
+/// The state of the health at the grant of a lease, which is stored with the lease. While a probe is in
+/// flight, no other lease of its epoch is active.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::request) struct Mark {
+pub(in crate::request) struct GrantHealth {
     epoch: u32,
-    /// The streak that its call has failed in before, if that was not decided.
+    /// The streak in which the call has failed before, if that failure was undecided at the grant.
     undecided_in: Option<u32>,
     failed_probes: FailedProbes,
     is_health_call: bool,
 }
 
-/// What follows from the end of a call.
+/// The consequences of the end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::request) struct CallEnd {
-    pub(in crate::request) change: Change,
+    pub(in crate::request) change: HealthChange,
     pub(in crate::request) after: AfterCall,
-    /// Whether its limit algorithm sees nothing of it: it is part of an outage, or of a streak that may
-    /// become one.
+    /// Whether the outcome is hidden from the limit algorithm: it is part of an outage, or of a streak that
+    /// may become one.
     pub(in crate::request) is_hidden: bool,
 }
 
 impl CallEnd {
-    /// Nothing follows: the outcome is the call's own.
-    pub(in crate::request) const PLAIN: Self = Self { change: Change::None, after: AfterCall::Final, is_hidden: false };
+    /// The outcome is final and changes nothing.
+    pub(in crate::request) const PLAIN: Self =
+        Self { change: HealthChange::None, after: AfterCall::Final, is_hidden: false };
 }
 
-/// What the end of a call changed.
+/// A change of health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::request) enum Change {
-    /// Nothing that matters to another call.
+pub(in crate::request) enum HealthChange {
+    /// No change that affects other calls.
     None,
-    /// An answer ended a short streak: the failures in it stand.
+    /// An answer ended a short streak. The failures in it stand.
     StreakEnded,
-    /// A suspected provider answers: the failures of the streak are preserved.
+    /// An answer ended the suspicion. The failures of the streak are preserved.
     Cleared,
-    /// The provider is down, or still: its next probe is due then.
+    /// The provider is down, or still down. The next probe is due at `probe_at`.
     Down { since: Instant, probe_at: Instant },
-    /// Its next probe is due now.
+    /// The next probe is due now.
     ProbeDue,
-    /// The provider is back, which failed first then.
+    /// The provider is back. `since` is the first failure of the outage.
     Recovered { since: Instant },
-    /// No call goes out any more.
+    /// The provider is unavailable.
     Unavailable { cause: UnavailableCause, probe_at: Option<Instant> },
 }
 
-/// How a call that has ended was granted.
+/// How a call that has ended was granted, relative to the present state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Granted {
-    /// As the probe.
-    AsProbe,
-    /// In the present epoch.
-    InEpoch,
+enum GrantKind {
+    Probe,
+    /// In the current epoch, and not as a probe.
+    CurrentEpoch,
     /// In an older epoch.
-    Before,
+    OlderEpoch,
 }
 
-/// How a call stands that is made again.
+/// The status of a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::request) enum RetryStatus {
-    /// It is made again when it is its turn.
+    /// The call is retried when it is its turn.
     Preserved,
-    /// It waits until its failure is decided.
+    /// The call waits until its failure is decided.
     Undecided,
-    /// Its failure was its own: it is not made again.
+    /// The call itself caused the failure and is not retried.
     FailureStands,
 }
 
 impl Health {
     pub(super) fn new(config: HealthConfig, id: ProviderModelId, names: [&str; 2]) -> Self {
-        let mut place = PortableHasher::default();
+        let mut name_hash = PortableHasher::default();
         for name in names {
-            place.write(name.as_bytes());
-            place.write_u32(name.len() as u32);
+            name_hash.write(name.as_bytes());
+            name_hash.write_u32(name.len() as u32);
         }
         Self {
             config,
             provider: id.index() as u32,
-            place: place.finish(),
+            name_hash: name_hash.finish(),
             phase: HealthPhase::Healthy,
             epoch: 0,
             streak: 0,
@@ -221,7 +237,7 @@ impl Health {
             limited_since: None,
             pauses: 0,
             successes: 0,
-            is_proven: false,
+            recovered_by_success: false,
             probes_failed: 0,
             last_end: CallEnd::PLAIN,
         }
@@ -235,22 +251,22 @@ impl Health {
         self.phase == HealthPhase::Healthy
     }
 
-    /// Whether a call that goes out now is a probe.
+    /// Returns whether a call that starts now is a probe, or a probe is in flight.
     pub(super) fn is_probed(&self) -> bool {
         !matches!(self.phase, HealthPhase::Healthy | HealthPhase::Suspected { .. })
     }
 
-    /// Whether the next probe is a health call, if there are any: so many others have failed.
+    /// Returns whether the next probe is a health call, if the host makes them.
     pub(super) fn wants_health_call(&self) -> bool {
-        self.is_probed() && self.probes_failed >= PROBES
+        self.is_probed() && self.probes_failed >= WAITER_PROBES
     }
 
-    /// Whether calls are rejected at `now`.
+    /// Returns whether calls are rejected at `now`.
     pub(super) fn is_unavailable(&self, now: Instant) -> bool {
         matches!(self.phase, HealthPhase::Unavailable { .. }) && self.is_closed(now)
     }
 
-    /// Whether nothing may go out at `now`.
+    /// Returns whether no call may start at `now`.
     #[inline]
     pub(super) fn is_closed(&self, now: Instant) -> bool {
         match self.phase {
@@ -261,12 +277,12 @@ impl Health {
         }
     }
 
-    /// Whether undecided calls may not go out at `now`, with so many calls out.
+    /// Returns whether undecided calls must wait at `now`, with `in_flight` calls in flight.
     pub(super) fn holds_undecided(&self, now: Instant, in_flight: u32) -> bool {
         self.undecided_open_at(in_flight).is_some_and(|at| now < at)
     }
 
-    /// When calls may go out again; `None` if that does not depend on the time alone.
+    /// Returns when calls may start again, or `None` if that does not depend on the time alone.
     pub(super) fn opens_at(&self) -> Option<Instant> {
         match self.phase {
             HealthPhase::Suspected { next_at: at } | HealthPhase::Down { probe_at: at } => Some(at),
@@ -275,8 +291,8 @@ impl Health {
         }
     }
 
-    /// When undecided calls may go out, with so many calls out that could decide them: these are not waited
-    /// for without end.
+    /// Returns when undecided calls may start, with `in_flight` calls in flight that could decide them. The
+    /// wait for those calls is bounded.
     pub(super) fn undecided_open_at(&self, in_flight: u32) -> Option<Instant> {
         if !self.is_healthy() || self.streak == 0 {
             return None;
@@ -284,8 +300,8 @@ impl Health {
         Some(if in_flight == 0 { self.retry_at() } else { self.last_failure + backoff::LONGEST_RETRY })
     }
 
-    /// When the patience with it is over. With rate limits that is while nothing is out: a call that is may
-    /// yet succeed.
+    /// Returns when the patience ends. The patience with rate limits only ends while no call is in flight,
+    /// because a call in flight may still succeed.
     pub(super) fn patience_ends(&self, in_flight: u32) -> Option<Instant> {
         match self.phase {
             HealthPhase::Healthy | HealthPhase::Suspected { .. } if in_flight > 0 => None,
@@ -297,22 +313,24 @@ impl Health {
         }
     }
 
-    /// Whether calls that have fallbacks go to it at `now`: it is not down, and has not refused for too long.
+    /// Returns whether requests with fallbacks use this provider at `now`: it is not down or unavailable, and
+    /// has not responded only with rate limits for too long.
     pub(super) fn serves(&self, now: Instant) -> bool {
         !self.is_probed() && self.gives_up_at().is_none_or(|at| now < at)
     }
 
-    /// When calls that have fallbacks go elsewhere, if it answers nothing but rate limits until then.
+    /// Returns when requests with fallbacks use another resource, if it responds only with rate limits until
+    /// then.
     pub(super) fn gives_up_at(&self) -> Option<Instant> {
         self.limited_since.map(|since| since + self.config.fallback_after)
     }
 
-    /// How long limits take to climb to what they were.
+    /// Returns how long limits take to climb to their previous values.
     pub(super) fn recovery(&self) -> Duration {
         self.config.recovery
     }
 
-    /// What a snapshot shows.
+    /// Returns the health for snapshots.
     pub(super) fn state(&self) -> HealthState {
         let since = self.failing_since;
         match self.phase {
@@ -331,170 +349,184 @@ impl Health {
 
 /// Calls.
 impl Health {
-    /// One more call is out. It was not [closed](Self::is_closed).
+    /// Records the grant of a call. [`Self::is_closed`] must be `false`.
     #[inline]
-    pub(super) fn grant(&mut self, now: Instant, attempt: Attempt) -> Mark {
+    pub(super) fn grant(&mut self, now: Instant, attempt: Attempt) -> GrantHealth {
         match self.phase {
             HealthPhase::Healthy => {}
-            HealthPhase::Suspected { .. } => self.suspect(now),
-            _ => self.probe(now),
+            HealthPhase::Suspected { .. } => self.start_suspicion(now),
+            _ => self.start_probe(now),
         }
         let Attempt { failed_probes, is_undecided, is_health_call } = attempt;
         let undecided_in = is_undecided.then_some(self.streaks_ended);
-        Mark { epoch: self.epoch, undecided_in, failed_probes, is_health_call }
+        GrantHealth { epoch: self.epoch, undecided_in, failed_probes, is_health_call }
     }
 
     #[cold]
-    fn probe(&mut self, now: Instant) {
+    fn start_probe(&mut self, now: Instant) {
         if let HealthPhase::Unavailable { cause, .. } = self.phase
             && cause != UnavailableCause::Outage
         {
-            // It answered: an outage that the probe meets is a new one.
+            // The provider responded before it was closed, so an outage that the probe finds is a new one.
             (self.failing_since, self.pauses) = (now, 0);
         }
         self.phase = HealthPhase::Probing;
     }
 
-    /// The next call goes out a while after `now`.
-    fn suspect(&mut self, now: Instant) {
+    /// Starts or continues the suspicion: the next call may start a tenth of `quiet` after `now`.
+    fn start_suspicion(&mut self, now: Instant) {
         let apart = Duration::from_nanos(self.config.quiet.as_nanos() / SUSPECTED_CALLS);
         self.phase = HealthPhase::Suspected { next_at: now + apart };
     }
 
-    /// A call has ended. `retry_after`: the pause that its provider asked for. Returns whether something
-    /// follows: [`Self::last_end`].
+    /// Records the end of a call. `retry_after` is the pause that the provider asked for. Returns whether
+    /// [`Self::last_end`] describes this call; otherwise its end has no consequences.
     #[inline]
-    pub(super) fn end(&mut self, now: Instant, mark: Mark, outcome: Outcome, retry_after: Option<Duration>) -> bool {
+    pub(super) fn end(
+        &mut self,
+        now: Instant,
+        health_at_grant: GrantHealth,
+        outcome: Outcome,
+        retry_after: Option<Duration>,
+    ) -> bool {
         let is_calm = self.is_healthy() && self.pauses == 0 && self.streak == 0 && self.limited_since.is_none();
         if outcome == Outcome::Success && is_calm {
             self.has_succeeded = true;
             return false;
         }
-        self.last_end = self.judge(now, mark, outcome, retry_after);
+        self.last_end = self.evaluate(now, health_at_grant, outcome, retry_after);
         true
     }
 
-    /// What followed from the last call for whose end [`Self::end`] was true.
+    /// Returns the result of the last call for which [`Self::end`] returned `true`.
     pub(super) fn last_end(&self) -> CallEnd {
         self.last_end
     }
 
     #[cold]
-    fn judge(&mut self, now: Instant, mark: Mark, outcome: Outcome, retry_after: Option<Duration>) -> CallEnd {
-        let granted = match self.phase {
-            _ if mark.epoch != self.epoch => Granted::Before,
-            HealthPhase::Probing => Granted::AsProbe,
-            _ => Granted::InEpoch,
+    fn evaluate(
+        &mut self,
+        now: Instant,
+        health_at_grant: GrantHealth,
+        outcome: Outcome,
+        retry_after: Option<Duration>,
+    ) -> CallEnd {
+        let grant_kind = match self.phase {
+            _ if health_at_grant.epoch != self.epoch => GrantKind::OlderEpoch,
+            HealthPhase::Probing => GrantKind::Probe,
+            _ => GrantKind::CurrentEpoch,
         };
         let is_failure = outcome.is_counted_failure();
-        let is_hidden = is_failure && (granted != Granted::InEpoch || self.streak > 0);
-        let failed_probes = match granted {
-            Granted::AsProbe => mark.failed_probes.and_one(self.provider),
-            _ => mark.failed_probes,
+        let is_hidden = is_failure && (grant_kind != GrantKind::CurrentEpoch || self.streak > 0);
+        let failed_probes = match grant_kind {
+            GrantKind::Probe => health_at_grant.failed_probes.plus_one(self.provider),
+            _ => health_at_grant.failed_probes,
         };
         let is_fatal = UnavailableCause::of(outcome).is_some();
-        let is_refused = outcome == Outcome::RateLimited || is_fatal;
-        let change = self.change(now, granted, outcome, retry_after, mark.is_health_call);
-        let had_failed =
-            mark.epoch == self.epoch && mark.undecided_in.is_some_and(|streak| streak != self.streaks_ended);
-        let after = if self.is_unavailable(now) && (is_failure || is_refused) {
+        let is_rejected = outcome == Outcome::RateLimited || is_fatal;
+        let change = self.apply_outcome(now, grant_kind, outcome, retry_after, health_at_grant.is_health_call);
+        let is_settled_retry = health_at_grant.epoch == self.epoch
+            && health_at_grant.undecided_in.is_some_and(|streak| streak != self.streaks_ended);
+        let after = if self.is_unavailable(now) && (is_failure || is_rejected) {
             AfterCall::Unavailable
-        } else if is_failure && had_failed {
+        } else if is_failure && is_settled_retry {
             AfterCall::Final
         } else if is_failure || is_fatal {
             let streak = self.streaks_ended;
-            AfterCall::Retry(Retry { provider: self.provider, epoch: mark.epoch, streak, failed_probes })
+            AfterCall::Retry(Retry { provider: self.provider, epoch: health_at_grant.epoch, streak, failed_probes })
         } else {
             AfterCall::Final
         };
         CallEnd { change, after, is_hidden }
     }
 
-    /// How a call stands that is made again.
+    /// Returns the status of a retry.
     pub(super) fn retry_status(&self, retry: Retry) -> RetryStatus {
-        // How it failed elsewhere decides nothing here.
+        // A failure at another provider or in another epoch is not part of the current streak.
         if retry.provider != self.provider || retry.epoch != self.epoch {
-            let is_charged = self.charges(retry.failed_probes) && self.is_healthy();
-            return if is_charged { RetryStatus::FailureStands } else { RetryStatus::Preserved };
+            let is_poison = self.is_poison(retry.failed_probes) && self.is_healthy();
+            return if is_poison { RetryStatus::FailureStands } else { RetryStatus::Preserved };
         }
         let is_undecided = retry.streak == self.streaks_ended && self.streak > 0;
         if is_undecided { RetryStatus::Undecided } else { RetryStatus::FailureStands }
     }
 
-    /// Whether the failure of a call that was these probes stands, now that the provider is back.
-    pub(super) fn charges(&self, failed_probes: FailedProbes) -> bool {
-        self.is_proven && failed_probes.are_many() && failed_probes.include(self.provider)
+    /// Returns whether a call with these failed probes is a poison request, as shown by a success of another
+    /// call at this provider.
+    pub(super) fn is_poison(&self, failed_probes: FailedProbes) -> bool {
+        self.recovered_by_success && failed_probes.reach_poison_count() && failed_probes.includes(self.provider)
     }
 
-    /// What the end of a call changes.
-    fn change(
+    /// Applies the end of a call to the health.
+    fn apply_outcome(
         &mut self,
         now: Instant,
-        granted: Granted,
+        grant_kind: GrantKind,
         outcome: Outcome,
         retry_after: Option<Duration>,
         is_health_call: bool,
-    ) -> Change {
+    ) -> HealthChange {
         let is_too_long = |pause| self.config.rate_limit_patience.is_some_and(|patience| pause >= patience);
         match outcome {
-            // Since its grant a person may have changed the key, or the provider its mind.
-            _ if granted == Granted::Before => {}
+            // Since the grant, the key or the state of the account may have changed.
+            _ if grant_kind == GrantKind::OlderEpoch => {}
             _ if let Some(cause) = UnavailableCause::of(outcome) => return self.close(now, cause, None),
             Outcome::RateLimited if retry_after.is_some_and(is_too_long) => {
                 return self.close(now, UnavailableCause::RateLimited, retry_after);
             }
             Outcome::RateLimited => {
                 self.limited_since.get_or_insert(now);
-                // While a call is out, or nothing waits, no timer ends the patience.
+                // While a call is in flight, or no request waits, no timer ends the patience.
                 let change = self.end_patience(now, 0);
-                if change != Change::None {
+                if change != HealthChange::None {
                     return change;
                 }
             }
-            // Nothing was answered.
+            // This is no answer.
             _ if outcome.is_local() || outcome.is_counted_failure() => {}
             _ => self.limited_since = None,
         }
-        match granted {
-            Granted::AsProbe if outcome.is_local() => self.make_due(now),
-            Granted::AsProbe if outcome.is_counted_failure() => {
+        match grant_kind {
+            GrantKind::Probe if outcome.is_local() => self.make_due(now),
+            GrantKind::Probe if outcome.is_counted_failure() => {
                 self.probes_failed += 1;
                 self.go_down(now, retry_after)
             }
-            Granted::AsProbe => self.recover(outcome, is_health_call),
-            Granted::Before if outcome == Outcome::Success && matches!(self.phase, HealthPhase::Down { .. }) => {
+            GrantKind::Probe => self.recover(outcome, is_health_call),
+            GrantKind::OlderEpoch if outcome == Outcome::Success && matches!(self.phase, HealthPhase::Down { .. }) => {
                 self.make_due(now)
             }
-            Granted::InEpoch if outcome.is_counted_failure() => self.fail(now, retry_after),
-            Granted::InEpoch if !outcome.is_local() => self.answer(outcome),
-            Granted::Before | Granted::InEpoch => Change::None,
+            GrantKind::CurrentEpoch if outcome.is_counted_failure() => self.record_failure(now, retry_after),
+            GrantKind::CurrentEpoch if !outcome.is_local() => self.record_answer(outcome),
+            GrantKind::OlderEpoch | GrantKind::CurrentEpoch => HealthChange::None,
         }
     }
 
-    /// An answer ends the streak.
-    fn answer(&mut self, outcome: Outcome) -> Change {
+    /// Records an answer, which ends the streak.
+    fn record_answer(&mut self, outcome: Outcome) -> HealthChange {
         let was_suspected = !self.is_healthy();
         let has_streak = self.streak > 0;
         self.streak = 0;
         self.phase = HealthPhase::Healthy;
         if outcome == Outcome::Success {
-            self.succeed();
+            self.record_success();
         }
         if was_suspected {
             self.epoch += 1;
-            self.is_proven = outcome == Outcome::Success;
-            return Change::Cleared;
+            self.recovered_by_success = outcome == Outcome::Success;
+            return HealthChange::Cleared;
         }
         self.streaks_ended += u32::from(has_streak);
-        if has_streak { Change::StreakEnded } else { Change::None }
+        if has_streak { HealthChange::StreakEnded } else { HealthChange::None }
     }
 
-    fn fail(&mut self, now: Instant, retry_after: Option<Duration>) -> Change {
+    fn record_failure(&mut self, now: Instant, retry_after: Option<Duration>) -> HealthChange {
         if self.has_succeeded {
             self.has_succeeded = false;
             self.quiet_since = Some(now);
         }
-        // Few calls make no calm by their number: an outage of yesterday says nothing of this one.
+        // With few calls, the number of successes may never reach `calm`. An old outage is therefore also
+        // forgotten after a span of time.
         if now - self.last_failure >= self.calm_span() {
             (self.pauses, self.failing_since) = (0, now);
         }
@@ -504,21 +536,21 @@ impl Health {
             self.failing_since = now;
         }
         if self.streak < self.config.failures {
-            return Change::None;
+            return HealthChange::None;
         }
         if self.quiet_since.is_some_and(|since| now - since < self.config.quiet) {
-            self.suspect(now);
-            return Change::None;
+            self.start_suspicion(now);
+            return HealthChange::None;
         }
         self.go_down(now, retry_after)
     }
 
-    /// How long nothing must fail for the last outage to be over and done with.
+    /// Returns how long no call must fail until the last outage no longer affects the next one.
     fn calm_span(&self) -> Duration {
         Duration::from_nanos(self.config.longest_pause.as_nanos().saturating_mul(CALM_PAUSES))
     }
 
-    fn succeed(&mut self) {
+    fn record_success(&mut self) {
         self.has_succeeded = true;
         self.successes += 1;
         if self.successes >= self.config.calm {
@@ -526,7 +558,7 @@ impl Health {
         }
     }
 
-    fn go_down(&mut self, now: Instant, retry_after: Option<Duration>) -> Change {
+    fn go_down(&mut self, now: Instant, retry_after: Option<Duration>) -> HealthChange {
         let config = self.config;
         self.last_failure = now;
         self.epoch += 1;
@@ -538,69 +570,70 @@ impl Health {
         let probe_at = now + pause;
         self.phase = HealthPhase::Down { probe_at };
         match self.end_patience(now, 0) {
-            Change::None => Change::Down { since: self.failing_since, probe_at },
-            lost => lost,
+            HealthChange::None => HealthChange::Down { since: self.failing_since, probe_at },
+            unavailable => unavailable,
         }
     }
 
-    /// Closes a provider with which the patience is over.
-    pub(super) fn end_patience(&mut self, now: Instant, in_flight: u32) -> Change {
+    /// Makes the provider unavailable if its patience has ended.
+    pub(super) fn end_patience(&mut self, now: Instant, in_flight: u32) -> HealthChange {
         if self.patience_ends(in_flight).is_none_or(|end| now < end) {
-            return Change::None;
+            return HealthChange::None;
         }
         let is_down = matches!(self.phase, HealthPhase::Down { .. });
         self.close(now, if is_down { UnavailableCause::Outage } else { UnavailableCause::RateLimited }, None)
     }
 
-    /// Rejects calls for `pause`, or else for `recheck`. Changes nothing for a provider that does so already.
-    pub(super) fn close(&mut self, now: Instant, cause: UnavailableCause, pause: Option<Duration>) -> Change {
+    /// Makes the provider unavailable for `pause`, or else for `recheck`. Changes nothing if it is
+    /// unavailable already.
+    pub(super) fn close(&mut self, now: Instant, cause: UnavailableCause, pause: Option<Duration>) -> HealthChange {
         if self.is_unavailable(now) {
-            return Change::None;
+            return HealthChange::None;
         }
         self.epoch += 1;
         (self.streak, self.limited_since) = (0, None);
         let probe_at = pause.or(self.config.recheck).map(|pause| now + pause);
         self.phase = HealthPhase::Unavailable { since: now, cause, probe_at };
-        Change::Unavailable { cause, probe_at }
+        HealthChange::Unavailable { cause, probe_at }
     }
 
-    /// Lets calls go out again, whatever kept them.
-    pub(super) fn reopen(&mut self) -> Change {
+    /// Makes the provider healthy, whatever its state was.
+    pub(super) fn reopen(&mut self) -> HealthChange {
         if self.is_healthy() {
-            return Change::None;
+            return HealthChange::None;
         }
         let since = self.failing_since;
         self.epoch += 1;
-        (self.streak, self.pauses, self.is_proven, self.limited_since) = (0, 0, false, None);
+        (self.streak, self.pauses, self.recovered_by_success, self.limited_since) = (0, 0, false, None);
         self.probes_failed = 0;
         self.phase = HealthPhase::Healthy;
-        Change::Recovered { since }
+        HealthChange::Recovered { since }
     }
 
-    fn make_due(&mut self, now: Instant) -> Change {
+    fn make_due(&mut self, now: Instant) -> HealthChange {
         self.phase = HealthPhase::Down { probe_at: now };
-        Change::ProbeDue
+        HealthChange::ProbeDue
     }
 
-    fn recover(&mut self, outcome: Outcome, is_health_call: bool) -> Change {
+    fn recover(&mut self, outcome: Outcome, is_health_call: bool) -> HealthChange {
         self.epoch += 1;
         self.phase = HealthPhase::Healthy;
-        self.is_proven = outcome == Outcome::Success;
-        self.successes = u32::from(self.is_proven);
-        self.has_succeeded = self.is_proven;
+        self.recovered_by_success = outcome == Outcome::Success;
+        self.successes = u32::from(self.recovered_by_success);
+        self.has_succeeded = self.recovered_by_success;
         self.probes_failed = 0;
-        if self.is_proven && is_health_call {
+        if self.recovered_by_success && is_health_call {
             self.pauses = 0;
         }
-        Change::Recovered { since: self.failing_since }
+        HealthChange::Recovered { since: self.failing_since }
     }
 
-    /// What the jitter is made from: the same for equal seeds, providers, epochs and streaks, so that
-    /// processes differ and replays do not.
+    /// Returns the seed of the jitter. It is the same for equal seeds, providers, epochs and streaks, so that
+    /// processes differ but replays do not.
     fn jitter(&self) -> PortableHasher {
         let mut hash = PortableHasher::default();
         hash.write_u64(self.config.seed);
-        hash.write_u64(self.place);
+        hash.write_u64(self.name_hash);
         hash.write_u32(self.epoch);
         hash.write_u32(self.streak);
         hash

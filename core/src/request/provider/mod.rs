@@ -1,14 +1,14 @@
-//! One provider and model: its cap, its resources, its fair queue.
+//! One provider and model: its cap, its resources, its wait queue and its health.
 //!
 //! ```text
 //! ProviderModel --- cap over all domains
-//!      +-- Resource (one a domain): Controller (limit, cooldown, grants), budgets
-//!      +-- WaitQueue: one fair queue, a FIFO for each group and resource
-//!      +-- Health: whether it answers at all
+//!      +-- Resource (one per domain): Controller (limit, cooldown, grants), budgets
+//!      +-- WaitQueue: one fair queue, with a FIFO for each group and resource
+//!      +-- Health: whether the provider responds
 //! ```
 //!
-//! Nothing here depends on another provider or model: a pause, a full cap or an outage of one delays no
-//! waiter of another, whatever groups they share. What all of them need, leases and timers among it, is in
+//! Providers and models are independent: a cooldown, a full cap or an outage of one delays no waiter of
+//! another, even if they share groups. State that all of them need, such as leases and timers, is in
 //! [`Shared`].
 
 mod controller;
@@ -23,11 +23,11 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-pub(super) use controller::Since;
-pub(super) use emit::Ended;
-pub(super) use health::{CallEnd, Change, RetryStatus};
+pub(super) use controller::RecordedInstant;
+pub(super) use emit::EndedCall;
+pub(super) use health::{CallEnd, HealthChange, RetryStatus};
 pub(super) use resource::{Block, CallRecord, Resource};
-pub(super) use serve::{Attempt, Joining};
+pub(super) use serve::{Attempt, NewWaiter};
 
 use super::answer::{Denial, DenialReason, Retry};
 use super::config::HealthConfig;
@@ -44,14 +44,14 @@ use crate::yielding::TaskResources;
 use health::Health;
 use wait_queue::WaitQueue;
 
-/// How many turns a group may be ahead of its share of refunds, beyond a cascade of all calls that were out.
-/// As many are refused one after another where a rate answers one call in sixteen.
+/// How many turns a group may be ahead of its share of refunds, beyond one refund for each call that was in
+/// flight. About this many calls are rate limited in a row when a rate admits one call in sixteen.
 const REFUNDS_AHEAD: f64 = 8.0;
 
-/// The task resources of the caller, where they are at hand.
+/// The task resources of the caller, if it has them.
 pub(super) type TaskSide<'a> = Option<&'a mut dyn TaskResources>;
 
-/// Reborrows the task side for one call.
+/// Reborrows the task resources for one function call.
 pub(super) fn reborrow<'a>(tasks: &'a mut TaskSide<'_>) -> TaskSide<'a> {
     match tasks {
         Some(tasks) => Some(&mut **tasks),
@@ -67,14 +67,14 @@ pub(super) struct ProviderModel {
     pub(super) aliases: Vec<(String, u32)>,
     /// The lowest cap of all aliases.
     pub(super) cap: u32,
-    /// Calls out over all domains.
+    /// The calls in flight over all domains.
     pub(super) in_flight: u32,
-    /// `None`: it is always healthy.
+    /// `None` if health is not tracked: the provider is always healthy.
     health: Option<Box<Health>>,
     pub(super) resources: Vec<Resource>,
-    /// The wake-up that is armed for its waiters, if any.
+    /// The instant of the wake-up that is armed for its waiters, if there is one.
     pub(super) wake_at: Option<Instant>,
-    /// The slot of the resource under which the host makes health calls, if it does.
+    /// The slot of the resource for which the host makes health calls, if it does.
     pub(super) health_calls: Option<usize>,
     /// The waiters whose last failure is undecided.
     undecided: Vec<SlotKey>,
@@ -106,7 +106,7 @@ impl ProviderModel {
         }
     }
 
-    /// Sets the cap of one alias. The lowest of all aliases holds.
+    /// Sets the cap of one alias. The lowest cap of all aliases applies.
     pub(super) fn set_alias(&mut self, alias: &str, cap: u32) {
         match self.aliases.iter_mut().find(|(name, _)| name == alias) {
             Some((_, known)) => *known = cap,
@@ -115,8 +115,8 @@ impl ProviderModel {
         self.cap = self.aliases.iter().map(|(_, cap)| *cap).min().unwrap_or(cap);
     }
 
-    /// Applies the cap to every resource. `lifts`: a limit that stood at its old maximum and was never cut
-    /// may follow it up.
+    /// Applies the cap to every resource. With `lifts`, a limit that was at its old maximum and was never cut
+    /// rises with the maximum.
     pub(super) fn apply_cap(&mut self, now: Instant, lifts: bool, shared: &mut Shared) {
         for slot in 0..self.resources.len() {
             self.emit_ramp_steps(now, slot, shared);
@@ -132,37 +132,37 @@ impl ProviderModel {
 
     /// Adds a resource and returns its slot.
     pub(super) fn add_resource(&mut self, id: ResourceId, domain: Domain, config: AimdConfig) -> u32 {
-        let place = self.queue.add_resource();
-        self.resources.push(Resource::new(id, domain, place, config, self.cap));
+        let placement = self.queue.add_resource();
+        self.resources.push(Resource::new(id, domain, placement, config, self.cap));
         self.resources.len() as u32 - 1
     }
 }
 
 /// Groups.
 impl ProviderModel {
-    /// The queue's group of a request: that of its request group, or the resource's own.
+    /// Returns the queue group of a request: that of its fairness group, or the resource's own group.
     #[inline]
     pub(super) fn group(&mut self, slot: usize, named: Option<(u32, f64)>) -> QueueGroup {
         match named {
-            None => self.resources[slot].place.own_group,
+            None => self.resources[slot].placement.own_group,
             Some((index, weight)) => self.queue.group(index, weight),
         }
     }
 
-    /// Follows a change of a request group's weight.
+    /// Applies a changed weight of a fairness group.
     pub(super) fn set_group_weight(&mut self, index: u32, weight: f64) {
         self.queue.set_weight(index, weight);
     }
 
-    /// Sets the weight of a resource's own group. The weight was validated.
+    /// Sets the weight of a resource's own group. The weight must be valid.
     pub(super) fn set_own_weight(&mut self, slot: usize, weight: f64) {
-        let _ = self.queue.fair.set_weight(self.resources[slot].place.own_group, weight);
+        let _ = self.queue.fair.set_weight(self.resources[slot].placement.own_group, weight);
     }
 }
 
-/// Room.
+/// Capacity.
 impl ProviderModel {
-    /// What keeps calls of all domains from going out at `now`.
+    /// Returns what blocks the calls of all domains at `now`.
     #[inline]
     pub(super) fn common_block(&self, now: Instant) -> Option<Block> {
         if self.is_closed(now) {
@@ -175,7 +175,7 @@ impl ProviderModel {
         !self.queue.fair.is_empty()
     }
 
-    /// Why a request could not go out at `now`, waiters aside.
+    /// Returns why a request is blocked at `now`, apart from waiters.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a tenth of an uncontended call is otherwise spent on entering it")]
     pub(super) fn blocked(&self, now: Instant, slot: usize, request: &Request) -> Option<Denial> {
@@ -184,7 +184,7 @@ impl ProviderModel {
         Some(self.denial(now, slot, block))
     }
 
-    /// The denial of a call that is blocked so.
+    /// Returns the denial of a call that `block` blocks.
     #[cold]
     pub(super) fn denial(&self, now: Instant, slot: usize, block: Block) -> Denial {
         let changes_at = match block {
@@ -196,13 +196,13 @@ impl ProviderModel {
         Denial { reason, changes_at }
     }
 
-    /// When capacity of a resource next changes by time alone, if that is known.
+    /// Returns when the capacity of a resource next changes by time alone, if it is known.
     pub(super) fn next_change(&self, now: Instant, slot: usize) -> Option<Instant> {
         if self.is_closed(now) { self.opens_at() } else { self.resources[slot].next_change(now) }
     }
 
-    /// Whether serving the waiters, or a grant, or the end of a call may depend on the time, which is not
-    /// before `latest`.
+    /// Returns whether serving waiters, a grant or the end of a call may depend on the time, at `latest` or
+    /// later.
     #[inline]
     pub(super) fn uses_time(&self, latest: Instant) -> bool {
         !self.is_healthy()
@@ -210,7 +210,7 @@ impl ProviderModel {
             || self.resources.iter().any(|resource| resource.uses_time(latest))
     }
 
-    /// When waiters have to be looked at again because of the time alone.
+    /// Returns when the waiters must be checked again because of the time alone.
     pub(super) fn next_wake(&self, now: Instant) -> Option<Instant> {
         if !self.has_waiters() {
             return None;
@@ -230,29 +230,29 @@ impl ProviderModel {
             .min()
     }
 
-    /// Lets the waiters of all resources be offered again.
+    /// Unblocks the waiters of all resources, so that they are offered again.
     pub(super) fn unblock_all(&mut self) {
         for resource in &self.resources {
-            self.queue.unblock(resource.place.blocked_set);
+            self.queue.unblock(resource.placement.blocked_set);
         }
         self.unblock_undecided();
     }
 
-    /// Lets undecided calls be offered again.
+    /// Unblocks the undecided waiters of all resources.
     fn unblock_undecided(&mut self) {
         if !self.undecided.is_empty() {
             for resource in &self.resources {
-                self.queue.unblock(resource.place.undecided.1);
+                self.queue.unblock(resource.placement.undecided.1);
             }
         }
     }
 
-    /// Lets the waiters of one resource be offered again.
+    /// Unblocks the waiters of one resource.
     pub(super) fn unblock(&mut self, slot: usize) {
-        self.queue.unblock(self.resources[slot].place.blocked_set);
+        self.queue.unblock(self.resources[slot].placement.blocked_set);
     }
 
-    /// Lets the waiters be offered again that were blocked by their workers' task resources.
+    /// Unblocks waiters that were blocked because their workers' task resources were not free.
     pub(super) fn unblock_yielded(&mut self, set: crate::fair_queue::BlockedSetId) {
         self.queue.unblock(set);
     }
@@ -260,14 +260,14 @@ impl ProviderModel {
 
 /// Calls.
 impl ProviderModel {
-    /// A request is about to be granted, queued or refused.
+    /// Records an attempt: a request that is granted, queued or rejected next.
     #[inline]
     pub(super) fn on_attempt(&mut self, now: Instant, slot: usize, shared: &mut Shared) {
         self.resources[slot].controller.on_attempt(now);
         self.emit_ramp_steps(now, slot, shared);
     }
 
-    /// The armed wake-up fell due: waiters may be free to go.
+    /// Handles a due wake-up: unblocks the waiters, because some may be eligible now.
     pub(super) fn wake(&mut self, now: Instant, shared: &mut Shared) {
         for slot in 0..self.resources.len() {
             if self.resources[slot].waiters > 0 {
@@ -279,25 +279,29 @@ impl ProviderModel {
         self.unblock_undecided();
     }
 
-    /// A call has ended. Returns whether something follows from it: [`Self::last_end`].
+    /// Ends a call. Returns whether [`Self::last_end`] describes this call; otherwise its end had no effect
+    /// on health.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "it is made once for each call that ends, and copied otherwise")]
+    #[expect(
+        clippy::inline_always,
+        reason = "it runs once for each call that ends, and would copy its arguments otherwise"
+    )]
     pub(super) fn end(&mut self, now: Instant, slot: usize, held: &CallRecord, done: &Completion) -> bool {
-        let is_news = match &mut self.health {
+        let has_call_end = match &mut self.health {
             None => false,
-            Some(health) => health.end(now, held.mark, done.outcome, done.retry_after),
+            Some(health) => health.end(now, held.health_at_grant, done.outcome, done.retry_after),
         };
-        let is_hidden = is_news && self.last_end().is_hidden;
+        let is_hidden = has_call_end && self.last_end().is_hidden;
         self.resources[slot].end(now, held, done, is_hidden);
         self.in_flight -= 1;
-        if is_news && let Change::Recovered { .. } = self.last_end().change {
+        if has_call_end && let HealthChange::Recovered { .. } = self.last_end().change {
             self.begin_recovery(now);
         }
-        is_news
+        has_call_end
     }
 
-    /// A call has ended. If it was refused its group has its turn back, so that groups share what is answered
-    /// and not what is sent.
+    /// Settles the fair-queue turn of a call that has ended. A rate-limited call gives its turn back to its
+    /// group, so that groups share the calls that are answered and not the calls that are sent.
     #[inline]
     pub(super) fn settle_service(&mut self, slot: usize, held: &CallRecord, outcome: Outcome) {
         match outcome {
@@ -307,15 +311,17 @@ impl ProviderModel {
         }
     }
 
-    /// A group is never ahead of its share of all refunds by more turns than calls were out, and a few. The
-    /// first call of a cascade went out while few were, and mostly ends while many are.
+    /// Refunds the turn of a rate-limited call. A group is never ahead of its share of all refunds by more
+    /// than the calls in flight plus [`REFUNDS_AHEAD`]. The larger of the calls in flight at the grant and at
+    /// the end counts: the first call of a cascade starts while few calls are in flight, and mostly ends
+    /// while many are.
     #[cold]
     fn refund(&mut self, slot: usize, held: &CallRecord) {
-        let at_once = held.grant.in_flight().max(self.resources[slot].controller.in_flight() + 1);
-        self.queue.fair.refund(held.service, 1.0, f64::from(at_once) + REFUNDS_AHEAD);
+        let concurrent = held.grant.in_flight().max(self.resources[slot].controller.in_flight() + 1);
+        self.queue.fair.refund(held.service, 1.0, f64::from(concurrent) + REFUNDS_AHEAD);
     }
 
-    /// What followed from the last call for whose end [`Self::end`] was true.
+    /// Returns the result of the last call for which [`Self::end`] returned `true`.
     #[cold]
     pub(super) fn last_end(&self) -> CallEnd {
         self.health.as_deref().map_or(CallEnd::PLAIN, Health::last_end)
@@ -342,73 +348,75 @@ impl ProviderModel {
         self.health.as_deref().is_some_and(|health| health.is_unavailable(now))
     }
 
-    /// Whether requests with fallbacks call it at `now`.
+    /// Returns whether requests with fallbacks use this provider and model at `now`.
     pub(super) fn serves(&self, now: Instant) -> bool {
         self.health.as_deref().is_none_or(|health| health.serves(now))
     }
 
-    /// When they go elsewhere, if it answers nothing but rate limits until then.
+    /// Returns when requests with fallbacks use another resource, if it responds only with rate limits until
+    /// then.
     pub(super) fn gives_up_at(&self) -> Option<Instant> {
         self.health.as_deref().and_then(Health::gives_up_at)
     }
 
-    /// The same for one such request alone, which [waits here](Self::has_waiters) or would: it may be the
-    /// call that finds out how the provider is.
+    /// Returns whether one request with fallbacks may use this provider and model at `now`: it
+    /// [serves](Self::serves) all of them, or this request can be its trial call. `waits_here` is whether the
+    /// request waits here already.
     pub(super) fn is_usable(&self, now: Instant, slot: usize, waits_here: bool) -> bool {
         let Some(health) = self.health.as_deref() else { return true };
-        let is_alone = waits_here || !self.has_waiters();
-        let may_try = is_alone && (health.is_probed() || self.in_flight == 0);
+        let has_priority = waits_here || !self.has_waiters();
+        let may_be_trial = has_priority && (health.is_probed() || self.in_flight == 0);
         let is_blocked = || self.resources[slot].block(now, self.common_block(now), Usage::default()).is_some();
-        health.serves(now) || may_try && !is_blocked()
+        health.serves(now) || may_be_trial && !is_blocked()
     }
 
-    /// Whether nothing may go out at `now` because of its health.
+    /// Returns whether its health blocks all calls at `now`.
     #[inline]
     fn is_closed(&self, now: Instant) -> bool {
         self.health.as_deref().is_some_and(|health| health.is_closed(now))
     }
 
-    /// When its health lets calls go out again; `None` if that does not depend on the time alone.
+    /// Returns when its health allows calls again, or `None` if that does not depend on the time alone.
     pub(super) fn opens_at(&self) -> Option<Instant> {
         self.health.as_deref().and_then(Health::opens_at)
     }
 
-    /// What a snapshot shows.
+    /// Returns the health for snapshots.
     pub(super) fn health_state(&self) -> HealthState {
         self.health.as_deref().map_or(HealthState::Healthy, Health::state)
     }
 
-    /// How a call stands that is made again.
+    /// Returns the status of a retry.
     pub(super) fn retry_status(&self, retry: Retry) -> RetryStatus {
         self.health.as_deref().map_or(RetryStatus::FailureStands, |health| health.retry_status(retry))
     }
 
-    /// Rejects calls, for `pause` if that is given.
-    pub(super) fn close(&mut self, now: Instant, cause: UnavailableCause, pause: Option<Duration>) -> Change {
-        self.health.as_deref_mut().map_or(Change::None, |health| health.close(now, cause, pause))
+    /// Makes it unavailable, for `pause` if it is given.
+    pub(super) fn close(&mut self, now: Instant, cause: UnavailableCause, pause: Option<Duration>) -> HealthChange {
+        self.health.as_deref_mut().map_or(HealthChange::None, |health| health.close(now, cause, pause))
     }
 
-    /// Calls go out no more if the patience with it is over.
-    pub(super) fn end_patience(&mut self, now: Instant) -> Change {
+    /// Makes it unavailable if its patience has ended.
+    pub(super) fn end_patience(&mut self, now: Instant) -> HealthChange {
         let in_flight = self.in_flight;
-        self.health.as_deref_mut().map_or(Change::None, |health| health.end_patience(now, in_flight))
+        self.health.as_deref_mut().map_or(HealthChange::None, |health| health.end_patience(now, in_flight))
     }
 
-    /// Lets calls go out again, whatever kept them.
-    pub(super) fn reopen(&mut self, now: Instant) -> Change {
-        let change = self.health.as_deref_mut().map_or(Change::None, Health::reopen);
-        if change != Change::None {
+    /// Makes it healthy, whatever its state was.
+    pub(super) fn reopen(&mut self, now: Instant) -> HealthChange {
+        let change = self.health.as_deref_mut().map_or(HealthChange::None, Health::reopen);
+        if change != HealthChange::None {
             self.begin_recovery(now);
         }
         change
     }
 
-    /// Waiters whose last failure is undecided.
+    /// Returns the number of waiters whose last failure is undecided.
     pub(super) fn undecided(&self) -> u32 {
         self.undecided.len() as u32
     }
 
-    /// The undecided waiters, which are decided now.
+    /// Returns the undecided waiters and marks them as decided.
     pub(super) fn take_undecided(&mut self, shared: &mut Shared) -> Vec<SlotKey> {
         self.unblock_undecided();
         let decided = core::mem::take(&mut self.undecided);
@@ -420,8 +428,8 @@ impl ProviderModel {
         decided
     }
 
-    /// Whether the failure of a waiter that has failed as a probe stands, now that the provider is back.
-    pub(super) fn charges(&self, waiter: &Waiter) -> bool {
-        self.health.as_deref().is_some_and(|health| health.charges(waiter.failed_probes))
+    /// Returns whether the failures of a waiter as a probe are its own, now that the provider is back.
+    pub(super) fn is_poison(&self, waiter: &Waiter) -> bool {
+        self.health.as_deref().is_some_and(|health| health.is_poison(waiter.failed_probes))
     }
 }

@@ -1,8 +1,8 @@
-//! One resource: a domain of a provider and model, with its controller, its budgets and its place in the
+//! One resource: a domain of a provider and model, with its controller, its budgets and its placement in the
 //! queue.
 
 use super::controller::{Controller, Grant};
-use super::health::Mark;
+use super::health::GrantHealth;
 use crate::budget::{AnsweredCall, BudgetConfig, Budgets, Correction, Feedback, Usage};
 use crate::call::{Completion, Outcome};
 use crate::fair_queue::{BlockedSetId, ClassId, GroupId, ServiceRecord};
@@ -20,50 +20,51 @@ pub(in crate::request) struct Resource {
     pub(in crate::request) budgets: Budgets,
     pub(in crate::request) waiters: u32,
     pub(in crate::request) last_outcome: Option<Outcome>,
-    /// Releases in this resource's name that released nothing.
+    /// Counts of rejected releases of this resource.
     pub(in crate::request) irregular: ReleaseDiagnostics,
-    /// The limit that the events have shown last.
+    /// The limit in the last emitted limit event.
     pub(in crate::request) last_emitted_limit: u32,
-    pub(super) place: QueuePlacement,
-    /// When the budgets suffice for the first waiter, where only they block it.
+    pub(super) placement: QueuePlacement,
+    /// When the budgets suffice for the first waiter, if only they block it.
     pub(super) budget_wait: Option<Instant>,
 }
 
-/// Where a resource's waiters are queued.
+/// The classes, blocked sets and group in which a resource's waiters are queued.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueuePlacement {
     pub(super) class: ClassId,
     pub(super) blocked_set: BlockedSetId,
-    /// The same of calls that are undecided.
+    /// The class and blocked set of undecided calls.
     pub(super) undecided: (ClassId, BlockedSetId),
-    /// The group of requests that name none.
+    /// The group of requests without a fairness group.
     pub(super) own_group: GroupId,
 }
 
-/// What a lease remembers.
+/// The data that is stored with a lease.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::request) struct CallRecord {
-    /// Its resource's.
+    /// The index of its resource.
     pub(in crate::request) index: u32,
-    pub(super) mark: Mark,
+    pub(super) health_at_grant: GrantHealth,
     pub(in crate::request) grant: Grant,
-    /// What it took of its group, to be refunded if it is refused.
+    /// The turn that it used of its group, which is refunded if the call is rate limited.
     pub(super) service: ServiceRecord,
     estimate: Usage,
 }
 
-/// What keeps a call from going out.
+/// The reason why a call is blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::request) enum Block {
-    /// The provider is down.
+    /// The health of the provider blocks all calls.
     Outage,
     Cooldown,
     /// The provider's cap is reached, over all domains.
     Cap,
     Limit,
-    /// The limit algorithm lets no call out before this instant, though fewer are out than its limit allows.
+    /// The limit algorithm allows no call before this instant, although fewer calls are in flight than the
+    /// limit allows.
     Paced(Instant),
-    /// A budget is spent until this instant.
+    /// A budget is exhausted until this instant.
     Budget(Instant),
 }
 
@@ -87,7 +88,7 @@ impl Block {
 }
 
 impl Resource {
-    pub(super) fn new(id: ResourceId, domain: Domain, place: QueuePlacement, config: AimdConfig, cap: u32) -> Self {
+    pub(super) fn new(id: ResourceId, domain: Domain, placement: QueuePlacement, config: AimdConfig, cap: u32) -> Self {
         let controller = Controller::new(config, cap);
         Self {
             id,
@@ -97,40 +98,40 @@ impl Resource {
             last_outcome: None,
             irregular: ReleaseDiagnostics::default(),
             last_emitted_limit: controller.limit(Instant::ZERO),
-            place,
+            placement,
             budget_wait: None,
             controller,
         }
     }
 
-    /// Gives it these budgets, all of them full.
+    /// Replaces the budgets. The new budgets are full.
     pub(in crate::request) fn set_budgets(&mut self, now: Instant, budgets: &[BudgetConfig]) {
         self.budgets = Budgets::new(now, budgets, self.controller.grants());
         self.budget_wait = None;
     }
 
-    /// When capacity next changes by time alone, if that is known.
+    /// Returns when the capacity next changes by time alone, if it is known.
     pub(in crate::request) fn next_change(&self, now: Instant) -> Option<Instant> {
         let blocked_until = self.controller.blocked_until(now);
         blocked_until.or(self.budget_wait).or_else(|| self.controller.next_limit_change(now))
     }
 
-    /// One more call is out.
+    /// Records the grant of a call and reserves its estimate.
     #[inline]
     pub(super) fn grant(
         &mut self,
         now: Instant,
-        mark: Mark,
+        health_at_grant: GrantHealth,
         service: ServiceRecord,
         estimate: Usage,
-        is_watched: bool,
+        emits_events: bool,
     ) -> CallRecord {
-        let grant = self.controller.grant(now, is_watched || !self.budgets.is_empty());
+        let grant = self.controller.grant(now, emits_events || !self.budgets.is_empty());
         let estimate = self.budgets.reserve(now, grant.number, estimate);
-        CallRecord { index: self.id.index() as u32, mark, grant, service, estimate }
+        CallRecord { index: self.id.index() as u32, health_at_grant, grant, service, estimate }
     }
 
-    /// A call has ended. `is_hidden`: it was part of an outage.
+    /// Records the end of a call. A call with `is_hidden` was part of an outage.
     #[inline]
     pub(super) fn end(&mut self, now: Instant, held: &CallRecord, done: &Completion, is_hidden: bool) {
         self.last_outcome = Some(done.outcome);
@@ -138,7 +139,7 @@ impl Resource {
         self.budgets.settle(now, held.grant.number, held.estimate, done);
     }
 
-    /// An answer to a call that is out said so much of the provider's rates.
+    /// Applies the rates that the response to a call in flight states.
     pub(in crate::request) fn apply_feedback(
         &mut self,
         now: Instant,
@@ -157,13 +158,14 @@ impl Resource {
         self.budgets.apply(now, corrections, &call, learns)
     }
 
-    /// Whether a grant or an end of a call may depend on the time, which is not before `latest`.
+    /// Returns whether a grant or an end of a call may depend on the time, at `latest` or later.
     #[inline]
     pub(super) fn uses_time(&self, latest: Instant) -> bool {
         self.controller.uses_time(latest) || !self.budgets.is_empty()
     }
 
-    /// What keeps a call of this estimate from going out at `now`. `common`: what keeps those of all domains.
+    /// Returns what blocks a call of this estimate at `now`. `common` is what blocks the calls of all
+    /// domains.
     #[inline]
     pub(in crate::request) fn block(&self, now: Instant, common: Option<Block>, estimate: Usage) -> Option<Block> {
         if common == Some(Block::Outage) {

@@ -1,8 +1,8 @@
-//! Who goes next at one provider and model.
+//! Selection of the next waiter, grants, and the wait queue of one provider and model.
 
-use super::health::{Health, Mark};
+use super::health::{GrantHealth, Health};
 use super::wait_queue::{QueuePosition, WaitQueue};
-use super::{Block, ProviderModel, Since, TaskSide, reborrow};
+use super::{Block, ProviderModel, RecordedInstant, TaskSide, reborrow};
 use crate::budget::Usage;
 use crate::fair_queue::{Eligibility, GroupId as QueueGroup, Selection, ServiceRecord};
 use crate::id::SlotKey;
@@ -12,33 +12,33 @@ use crate::request::shared::{Shared, Waiter};
 use crate::request::yielding::{YieldState, YieldingWaiter};
 use crate::time::Instant;
 
-/// What is to be known of a call that is made again. The default is one that is made for the first time.
+/// The history of a call. The default is that of a first attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::request) struct Attempt {
     pub(in crate::request) failed_probes: FailedProbes,
-    /// Whether its last failure is not decided yet.
+    /// Whether its last failure is undecided.
     pub(in crate::request) is_undecided: bool,
-    /// Whether the host makes it to find out how the provider is.
+    /// Whether it is a health call of the host.
     pub(in crate::request) is_health_call: bool,
 }
 
-/// What comes next at a provider and model.
+/// The next call to grant at a provider and model.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Next {
-    /// This waiter could go.
+enum NextCall {
+    /// The call of this waiter, which can be granted.
     Waiter(Selection, SlotKey),
-    /// A health call: it says more than the calls that wait.
+    /// A health call, because it gives more information than a waiting call.
     HealthCall,
     Nothing,
 }
 
-/// How a request joins the queue.
+/// The properties of a request that joins the queue.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::request) struct Joining {
+pub(in crate::request) struct NewWaiter {
     pub(in crate::request) slot: usize,
     pub(in crate::request) group: QueueGroup,
     pub(in crate::request) attempt: Attempt,
-    /// The run whose worker asks, if it is known.
+    /// The run whose worker makes the request, if it is known.
     pub(in crate::request) run: Option<SlotKey>,
     pub(in crate::request) yielding: Option<YieldingWaiter>,
     pub(in crate::request) deadline: Option<Instant>,
@@ -46,7 +46,7 @@ pub(in crate::request) struct Joining {
 
 /// Grants.
 impl ProviderModel {
-    /// Lets a call out past an empty queue, if nothing blocks it.
+    /// Grants a call directly if the queue is empty and nothing blocks the call.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a tenth of an uncontended call is otherwise spent on entering it")]
     pub(in crate::request) fn grant_directly(
@@ -79,43 +79,43 @@ impl ProviderModel {
         attempt: Attempt,
         shared: &mut Shared,
     ) -> RequestLease {
-        let mark = match &mut self.health {
-            None => Mark::default(),
+        let health_at_grant = match &mut self.health {
+            None => GrantHealth::default(),
             Some(health) => health.grant(now, attempt),
         };
         let resource = &mut self.resources[slot];
-        let held = resource.grant(now, mark, service, estimate, shared.events.is_on());
+        let held = resource.grant(now, health_at_grant, service, estimate, shared.events.is_on());
         self.in_flight += 1;
         RequestLease { id: shared.ledger.grant(resource.id.index() as u32, held) }
     }
 
-    /// Whether a waiter could be granted at this instant, which a newcomer must not overtake.
-    pub(in crate::request) fn is_waiter_ahead(&mut self, now: Instant, shared: &mut Shared) -> bool {
-        self.has_waiters() && self.select(now, None, shared) != Next::Nothing
+    /// Returns whether a waiter could be granted at `now`. A new request must not overtake it.
+    pub(in crate::request) fn has_eligible_waiter(&mut self, now: Instant, shared: &mut Shared) -> bool {
+        self.has_waiters() && self.select(now, None, shared) != NextCall::Nothing
     }
 
-    /// Whether waiters of the same resource wait for a budget, which a newcomer would spend.
-    pub(in crate::request) fn would_spend_ahead(&self, slot: usize) -> bool {
+    /// Returns whether waiters of the same resource may wait for a budget that a new request would use.
+    pub(in crate::request) fn has_budget_waiters(&self, slot: usize) -> bool {
         let resource = &self.resources[slot];
         resource.waiters > 0 && !resource.budgets.is_empty()
     }
 
-    /// The denial of a newcomer that would overtake.
-    pub(in crate::request) fn overtaking(&self, now: Instant, slot: usize) -> Denial {
+    /// Returns the denial of a new request that would overtake a waiter.
+    pub(in crate::request) fn overtaking_denial(&self, now: Instant, slot: usize) -> Denial {
         let changes_at = self.next_change(now, slot);
         Denial { reason: DenialReason::QueuedWaitersAhead, changes_at }
     }
 }
 
-/// Turns.
+/// Serving.
 impl ProviderModel {
-    /// The first waiter that could go at `now`. Serves nothing. A yielded waiter has resumed if `tasks` are
-    /// at hand.
-    fn select(&mut self, now: Instant, mut tasks: TaskSide<'_>, shared: &mut Shared) -> Next {
-        let made = self.health.as_deref().filter(|_| self.health_calls.is_some());
-        let spares_all = made.is_some_and(Health::wants_health_call);
-        let spares_undecided = made.is_some() && self.in_flight == 0;
-        let mut has_spared = false;
+    /// Selects the first waiter that can be granted at `now`, without granting it. If `tasks` is given, a
+    /// yielded waiter is selected only after its task resources were resumed.
+    fn select(&mut self, now: Instant, mut tasks: TaskSide<'_>, shared: &mut Shared) -> NextCall {
+        let health_with_calls = self.health.as_deref().filter(|_| self.health_calls.is_some());
+        let prefers_health_call = health_with_calls.is_some_and(Health::wants_health_call);
+        let decides_by_health_call = health_with_calls.is_some() && self.in_flight == 0;
+        let mut has_skipped = false;
         let common = self.common_block(now);
         let health = self.health.as_deref().filter(|_| !self.undecided.is_empty());
         let holds_undecided = health.is_some_and(|health| health.holds_undecided(now, self.in_flight));
@@ -124,22 +124,22 @@ impl ProviderModel {
         let selection = queue.fair.select(|candidate| {
             let key = SlotKey::from_bits(candidate.item);
             let Some(waiter) = waiters.get(key) else { return Eligibility::Skip };
-            // A waiter past its deadline is never granted, not even before it is rejected. The one that
-            // arrives at this instant with a timeout of zero is not past it.
+            // A waiter past its deadline is never granted, even if it was not rejected yet. A waiter that
+            // arrived at this instant with a timeout of zero is not past its deadline.
             if waiter.deadline.is_some_and(|end| end <= now && !waiter.since.elapsed(now).is_zero()) {
                 return Eligibility::Skip;
             }
             let resource = &mut resources[waiter.slot()];
             if waiter.is_undecided && holds_undecided {
-                return Eligibility::ClassBlocked(resource.place.undecided.1);
+                return Eligibility::ClassBlocked(resource.placement.undecided.1);
             }
             let block = resource.block(now, common, waiter.estimate);
             resource.budget_wait = block.and_then(Block::budget_fits_at);
             if block.is_some() {
-                return Eligibility::ClassBlocked(resource.place.blocked_set);
+                return Eligibility::ClassBlocked(resource.placement.blocked_set);
             }
-            if spares_all || spares_undecided && waiter.is_undecided {
-                has_spared = true;
+            if prefers_health_call || decides_by_health_call && waiter.is_undecided {
+                has_skipped = true;
                 return Eligibility::Skip;
             }
             let yielded = if waiter.is_yielding { yielding.get(key) } else { None };
@@ -155,16 +155,16 @@ impl ProviderModel {
             }
         });
         match selection {
-            Some(selection) => Next::Waiter(selection, SlotKey::from_bits(selection.candidate.item)),
-            None if has_spared => Next::HealthCall,
-            None => Next::Nothing,
+            Some(selection) => NextCall::Waiter(selection, SlotKey::from_bits(selection.candidate.item)),
+            None if has_skipped => NextCall::HealthCall,
+            None => NextCall::Nothing,
         }
     }
 
-    /// Grants to waiters in order of turn while there is room. The grant of `direct` is returned; every other
-    /// becomes an effect.
+    /// Grants to waiters in order of turn while there is capacity. Returns the lease of `direct` if it is
+    /// granted; every other grant becomes an effect.
     ///
-    /// Without `tasks` it stops at the first yielded waiter, so that nothing behind it overtakes.
+    /// Without `tasks` it stops at the first yielded waiter, so that no later waiter overtakes it.
     pub(in crate::request) fn serve(
         &mut self,
         now: Instant,
@@ -175,12 +175,12 @@ impl ProviderModel {
         let mut answer = None;
         while self.queue.fair.has_offers() {
             let (selection, key) = match self.select(now, reborrow(&mut tasks), shared) {
-                Next::Waiter(selection, key) => (selection, key),
-                Next::HealthCall => {
+                NextCall::Waiter(selection, key) => (selection, key),
+                NextCall::HealthCall => {
                     self.make_health_call(now, shared);
                     break;
                 }
-                Next::Nothing => break,
+                NextCall::Nothing => break,
             };
             if tasks.is_none() && shared.yielding.is_yielded(key) {
                 shared.yielding.needs_resume = true;
@@ -194,7 +194,7 @@ impl ProviderModel {
                 shared.yielding.last_resumed = self.id.index();
             }
             let Some(waiter) = shared.waiters.remove(key) else { break };
-            self.forget_waiter(key, &waiter, shared);
+            self.remove_bookkeeping(key, &waiter, shared);
             let lease = self.grant(now, waiter.slot(), service, waiter.estimate, waiter.attempt(), shared);
             self.block_if_full(now, waiter.slot());
             let id = shared.waiter_id(key);
@@ -210,7 +210,7 @@ impl ProviderModel {
         answer
     }
 
-    /// Lets a health call out.
+    /// Grants a health call to the host.
     #[cold]
     fn make_health_call(&mut self, now: Instant, shared: &mut Shared) {
         let Some(slot) = self.health_calls else { return };
@@ -222,18 +222,18 @@ impl ProviderModel {
         shared.effects.push_back(Effect::HealthCall { lease });
     }
 
-    /// Whether [`Self::serve`] may have anything to offer.
+    /// Returns whether [`Self::serve`] may have waiters to offer.
     pub(in crate::request) fn has_offers(&self) -> bool {
         self.queue.fair.has_offers()
     }
 
-    /// Spares the next waiter of a resource without room an offer that would be refused.
+    /// Blocks the class of a resource without capacity, so that its next waiter is not offered in vain.
     fn block_if_full(&mut self, now: Instant, slot: usize) {
         let common = self.common_block(now);
         let resource = &mut self.resources[slot];
         if common.is_some() || !resource.controller.has_room(now) {
             resource.budget_wait = None;
-            self.queue.fair.block_class(resource.place.class, resource.place.blocked_set);
+            self.queue.fair.block_class(resource.placement.class, resource.placement.blocked_set);
         }
     }
 }
@@ -246,17 +246,17 @@ impl ProviderModel {
         &mut self,
         now: Instant,
         request: &Request,
-        joining: &Joining,
+        new_waiter: &NewWaiter,
         shared: &mut Shared,
     ) -> SlotKey {
-        let Joining { slot, group, attempt: Attempt { failed_probes, is_undecided, .. }, run, yielding, deadline } =
-            *joining;
+        let NewWaiter { slot, group, attempt: Attempt { failed_probes, is_undecided, .. }, run, yielding, deadline } =
+            *new_waiter;
         let Request { resource, estimate, .. } = *request;
         let key = shared.waiters.insert(Waiter {
             resource,
             slot: slot as u32,
             number: shared.sequence,
-            since: Since::at(now, deadline.is_some() || shared.events.is_on()),
+            since: RecordedInstant::at(now, deadline.is_some() || shared.events.is_on()),
             deadline,
             estimate,
             run,
@@ -269,8 +269,8 @@ impl ProviderModel {
         if shared.events.is_on() {
             self.emit_queued(now, slot, key, shared);
         }
-        let place = &self.resources[slot].place;
-        let class = WaitQueue::class_of(yielding.map(|entry| entry.class), is_undecided, place);
+        let placement = &self.resources[slot].placement;
+        let class = WaitQueue::class_of(yielding.map(|entry| entry.class), is_undecided, placement);
         let yields_in = yielding.map(|entry| entry.token.run.slot);
         let fifo = self.queue.fifo(QueuePosition { group, slot: slot as u32, run: yields_in, is_undecided });
         let node = self.queue.fair.append(key.to_bits(), fifo, class, 1.0);
@@ -287,28 +287,28 @@ impl ProviderModel {
         if let Some(entry) = &yielding {
             shared.yielding.insert(resource, key, entry);
         }
-        self.reconsider(slot);
+        self.unblock_budget_waiters(slot);
         key
     }
 
-    /// Removes a waiter that is not served.
+    /// Removes a waiter without granting it.
     pub(in crate::request) fn withdraw(&mut self, key: SlotKey, shared: &mut Shared) -> Option<Waiter> {
         let waiter = shared.waiters.remove(key)?;
         self.queue.fair.withdraw(waiter.node);
-        self.forget_waiter(key, &waiter, shared);
-        self.reconsider(waiter.slot());
+        self.remove_bookkeeping(key, &waiter, shared);
+        self.unblock_budget_waiters(waiter.slot());
         Some(waiter)
     }
 
-    /// Offers a resource's first waiter again where its turn or its estimate may differ from the one that was
-    /// refused.
-    fn reconsider(&mut self, slot: usize) {
+    /// Unblocks the waiters of a resource with budgets after a waiter joined or left: another waiter may be
+    /// first now, and its estimate may fit.
+    fn unblock_budget_waiters(&mut self, slot: usize) {
         if !self.resources[slot].budgets.is_empty() {
             self.unblock(slot);
         }
     }
 
-    fn forget_waiter(&mut self, key: SlotKey, waiter: &Waiter, shared: &mut Shared) {
+    fn remove_bookkeeping(&mut self, key: SlotKey, waiter: &Waiter, shared: &mut Shared) {
         let resource = &mut self.resources[waiter.slot()];
         resource.waiters -= 1;
         if waiter.is_yielding {
@@ -319,8 +319,8 @@ impl ProviderModel {
         }
         if waiter.is_undecided {
             self.undecided.retain(|other| *other != key);
-            // It may have kept those that failed before it, in an earlier streak.
-            self.queue.unblock(resource.place.undecided.1);
+            // Undecided waiters behind it may have been blocked because of it.
+            self.queue.unblock(resource.placement.undecided.1);
         }
         if resource.waiters == 0 {
             resource.budget_wait = None;
@@ -330,7 +330,7 @@ impl ProviderModel {
         }
     }
 
-    /// The class of the waiters of a resource that yield what `token` stands for.
+    /// Adds a queue class for yielding waiters.
     pub(in crate::request) fn add_yield_class(&mut self) -> crate::request::yielding::YieldClass {
         self.queue.add_yield_class()
     }

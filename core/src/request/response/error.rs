@@ -1,29 +1,29 @@
-//! What the body of an error adds to its status.
+//! Refines the outcome of a response by the body of its error.
 
 use super::{OVERLOADED, ResponseInfo, of_status};
 use crate::call::{Completion, Outcome};
 use crate::time::Duration;
 
-/// Why the provider refused one request that it would refuse again.
+/// The reason why the provider rejected a request that it would reject again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It is longer than the model takes, or than the account may ever send at once.
+    /// The request is longer than the model accepts, or than the account may send at once.
     TooLong,
-    /// The model does not take one of its parameters.
+    /// The model does not accept one of the parameters.
     UnsupportedParameter,
-    /// It may not be asked: by this key, from this place, or in these words.
+    /// The request is not permitted: for this key, from this country or region, or with this content.
     Forbidden,
-    /// There is nothing at this address.
+    /// The URL does not exist.
     NotFound,
-    /// Anything else.
+    /// Any other reason.
     Other,
 }
 
 impl Refusal {
-    /// Why a call of this status was refused, if that is its outcome.
+    /// Returns why a call with this status was rejected, if `outcome` is [`Outcome::RequestRefused`].
     pub(super) fn of(status: u16, outcome: Outcome) -> Option<Self> {
         (outcome == Outcome::RequestRefused).then_some(match status {
             403 => Self::Forbidden,
@@ -34,30 +34,36 @@ impl Refusal {
     }
 }
 
-/// What a host read in the body of an error. Whatever is not there stays empty.
+/// The parts of the body of an error that a host has read. Parts that the body does not have stay empty.
 ///
-/// | said | outcome |
-/// | --- | --- |
-/// | a code of a refused key, such as `invalid_api_key`, `authentication_error`, `API_KEY_INVALID` | key refused |
-/// | a code of funds or quota, such as `insufficient_quota`, `billing_error`, `BILLING_DISABLED`; 400 or 403 with a message that says so | quota exhausted |
-/// | a code of a missing model, such as `model_not_found`, `DeploymentNotFound`; 400 or 404 with a message that says so | model not found |
-/// | a code or message of a request that is too long, also with 429 | request refused: too long |
-/// | a code of a parameter, such as `unsupported_parameter`, `extra_forbidden`; 400 or 422 with a message that says so | request refused: unsupported parameter |
-/// | `content_filter`, `content_policy_violation` | request refused: forbidden |
-/// | 429 or 503 with a delay in the body and none in the headers | rate limited for so long |
-/// | 503 with a message such as `Slow down` or `server busy` | rate limited |
-/// | a success whose body is an error | what the status in the body says, or its code, or provider failure |
+/// The first rule that applies decides the outcome:
+///
+/// - *A success whose body is an error:* the status in the body replaces that of the response, or the status
+///   of its code, or else 500. The outcome is that of the new status, and the other rules apply to it.
+/// - *Quota exhausted:* a code such as `insufficient_quota`, `billing_error` or `BILLING_DISABLED`; or status
+///   400, 402 or 403 with a message about funds or quota.
+/// - *Key refused:* a code such as `invalid_api_key`, `authentication_error` or `API_KEY_INVALID`.
+/// - *Model not found:* below status 500, a code such as `model_not_found` or `DeploymentNotFound`; or status
+///   400 or 404 with a message about a missing model.
+/// - *Request refused, too long:* a code about the length of the request; or below status 500 a message about
+///   it, also with status 429.
+/// - *Request refused, unsupported parameter:* a code such as `unsupported_parameter` or `extra_forbidden`;
+///   or status 400 or 422 with a message about a parameter.
+/// - *Request refused, forbidden:* below status 500, `content_filter` or `content_policy_violation`.
+/// - *Rate limited, with the wait of the body:* status 429 or 503 with a wait in the body and none in the
+///   headers.
+/// - *Rate limited:* status 503 with a message such as `Slow down` or `server busy`.
 ///
 /// The codes are those of `OpenAI`, Anthropic, Azure, Google, Mistral, `OpenRouter`, `vLLM`, Ollama and
 /// `llama.cpp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorDetails<'a> {
-    /// Every short text that names the error: the fields `code`, `type`, `status` and `reason`, wherever they
-    /// stand. A number counts as its digits.
+    /// All codes of the error: the values of the fields `code`, `type`, `status` and `reason`, wherever they
+    /// are. A number is written as its digits.
     pub codes: &'a [&'a str],
-    /// The message for people.
+    /// The human-readable message.
     pub message: &'a str,
-    /// How long the body asks to wait, as in Google's `retryDelay`.
+    /// The wait that the body asks for, as in Google's `retryDelay`.
     pub retry_delay: Option<Duration>,
 }
 
@@ -67,7 +73,7 @@ const KEY_CODES: &[&str] = &[
     "authentication_error",
     "account_deactivated",
     "UNAUTHENTICATED",
-    // Of Google, for a key that is refused whatever is asked.
+    // Google's codes for a key that is rejected for every request.
     "ACCESS_TOKEN_EXPIRED",
     "API_KEY_HTTP_REFERRER_BLOCKED",
     "API_KEY_INVALID",
@@ -96,11 +102,11 @@ const PARAMETER_CODES: &[&str] =
 
 const FORBIDDEN_CODES: &[&str] = &["content_filter", "content_policy_violation"];
 
-/// Codes of what has a status of its own, where it comes without one.
+/// Codes of errors that have a status of their own, for an error that is sent with a success status.
 const RATE_CODES: &[&str] = &["rate_limit_error", "rate_limit_exceeded", "rate_limited", "RESOURCE_EXHAUSTED"];
 const OVERLOAD_CODES: &[&str] = &["overloaded_error"];
 
-/// Parts of messages of providers that give no code for it, in small letters.
+/// Parts of the messages of providers that send no code for the error, in lower case.
 const QUOTA_WORDS: &[&str] = &[
     "credit balance is too low",
     "insufficient credits",
@@ -109,7 +115,7 @@ const QUOTA_WORDS: &[&str] = &[
     "reached your specified api usage limits",
 ];
 const MODEL_WORDS: &[&str] = &["not found", "does not exist", "is not a valid model", "invalid model"];
-/// Of a 404 that names the model and not the word.
+/// Parts of a 404 message about a missing model that does not contain the word "model".
 const NO_MODEL_WORDS: &[&str] = &["no endpoints found for"];
 const LENGTH_WORDS: &[&str] = &[
     "maximum context length",
@@ -121,7 +127,7 @@ const LENGTH_WORDS: &[&str] = &[
 ];
 const PARAMETER_WORDS: &[&str] =
     &["extra inputs are not permitted", "invalid json payload received. unknown name", "unrecognized request argument"];
-/// Of a 503 that is no failure.
+/// Parts of a 503 message that means a rate limit and not a failure.
 const BUSY_WORDS: &[&str] = &["slow down", "server busy"];
 
 impl ErrorDetails<'_> {
@@ -137,7 +143,7 @@ impl ErrorDetails<'_> {
         self.codes.is_empty() && self.message.is_empty()
     }
 
-    /// The HTTP status of an error that came as a success.
+    /// Returns the HTTP status of an error that was sent with a success status.
     fn status(&self) -> u16 {
         let status = self.codes.iter().filter_map(|code| code.parse().ok()).find(|status| (400..600).contains(status));
         status.unwrap_or_else(|| match () {
@@ -147,9 +153,9 @@ impl ErrorDetails<'_> {
         })
     }
 
-    /// What is refused for good, if that is what an error of this status means.
-    fn refused(&self, status: u16) -> Option<(Outcome, Option<Refusal>)> {
-        let refused = |why| Some((Outcome::RequestRefused, Some(why)));
+    /// Returns the outcome of an error with this status if a retry cannot succeed.
+    fn permanent_error(&self, status: u16) -> Option<(Outcome, Option<Refusal>)> {
+        let rejected = |why| Some((Outcome::RequestRefused, Some(why)));
         let may_be_account = matches!(status, 400 | 402 | 403);
         if self.has_code(QUOTA_CODES) || may_be_account && self.has_words(QUOTA_WORDS) {
             return Some((Outcome::QuotaExhausted, None));
@@ -165,20 +171,21 @@ impl ErrorDetails<'_> {
             return Some((Outcome::ModelNotFound, None));
         }
         if self.has_code(LENGTH_CODES) || status < 500 && self.has_words(LENGTH_WORDS) {
-            return refused(Refusal::TooLong);
+            return rejected(Refusal::TooLong);
         }
         if self.has_code(PARAMETER_CODES) || matches!(status, 400 | 422) && self.has_words(PARAMETER_WORDS) {
-            return refused(Refusal::UnsupportedParameter);
+            return rejected(Refusal::UnsupportedParameter);
         }
         if self.has_code(FORBIDDEN_CODES) && status < 500 {
-            return refused(Refusal::Forbidden);
+            return rejected(Refusal::Forbidden);
         }
         None
     }
 }
 
 impl ResponseInfo {
-    /// Takes in what the body of an error says. Details without a code or a message change nothing.
+    /// Refines the outcome by the body of an error. Details without a code and without a message change
+    /// nothing.
     pub fn refine(&mut self, error: &ErrorDetails<'_>) {
         if error.is_empty() {
             return;
@@ -188,7 +195,7 @@ impl ResponseInfo {
             self.completion = of_status(self.status, None);
             self.refusal = Refusal::of(self.status, self.completion.outcome);
         }
-        if let Some((outcome, refusal)) = error.refused(self.status) {
+        if let Some((outcome, refusal)) = error.permanent_error(self.status) {
             (self.completion, self.refusal) = (outcome.into(), refusal);
         } else if matches!(self.status, 429 | 503)
             && self.completion.retry_after.is_none()
@@ -201,7 +208,7 @@ impl ResponseInfo {
     }
 }
 
-/// Whether `text` has `part`, which is in small ASCII letters, in any case.
+/// Returns whether `text` contains `part`, ignoring ASCII case.
 fn contains_ignoring_case(text: &str, part: &str) -> bool {
     text.as_bytes().windows(part.len()).any(|window| window.eq_ignore_ascii_case(part.as_bytes()))
 }

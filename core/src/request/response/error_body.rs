@@ -1,13 +1,14 @@
-//! The body of an error: where in it providers say what. What that means is one table, [`ErrorDetails`].
+//! Reads codes, message and delay from the error bodies of the known providers. [`ErrorDetails`] documents
+//! what they mean.
 //!
 //! ```text
-//! {"error": {"message": .., "type": .., "code": ..}}                      OpenAI, Azure, OpenRouter, vLLM, llama.cpp
-//! {"error": {.., "metadata": {"headers": {"X-RateLimit-Reset": ..}}}}     OpenRouter, of a rate limit
-//! {"type": "error", "error": {"type": .., "message": ..}}                 Anthropic
-//! {"error": {"code": .., "status": .., "details": [{"reason": ..}]}}      Google, also as the only element of a list
-//! {"message": .., "type": .., "code": ..}                                 Mistral, older vLLM
-//! {"error": ".."}, {"detail": ".."}                                       Ollama, gateways
-//! {"detail": [{"type": .., "msg": ..}]}, also as the message              Mistral, of the form of a request
+//! {"error": {"message": .., "type": .., "code": ..}}              OpenAI, Azure, OpenRouter, vLLM, llama.cpp
+//! {"error": {.., "metadata": {"headers": {"X-RateLimit-Reset": ..}}}} OpenRouter, for a rate limit
+//! {"type": "error", "error": {"type": .., "message": ..}}             Anthropic
+//! {"error": {"code": .., "status": .., "details": [{"reason": ..}]}}  Google, also as the only list item
+//! {"message": .., "type": .., "code": ..}                             Mistral, older vLLM
+//! {"error": ".."}, {"detail": ".."}                                   Ollama, gateways
+//! {"detail": [{"type": .., "msg": ..}]}, also as the message          Mistral, for an invalid request
 //! ```
 
 use alloc::string::String;
@@ -16,40 +17,41 @@ use alloc::vec::Vec;
 use super::{ErrorDetails, ResponseInfo, seconds};
 use crate::time::Duration;
 
-/// A JSON value, in whatever form a host has it.
+/// A JSON value in the representation of the host.
 pub trait JsonValue: Sized {
-    /// The field of an object; `None` if it is no object or has none of this name.
+    /// Returns the field `name` of an object, or `None` if the value is not an object or has no such field.
     fn field(&self, name: &str) -> Option<Self>;
 
-    /// The item of a list, counted from 0; `None` if it is no list or ends before.
+    /// Returns the item of a list at `index`, counted from 0, or `None` if the value is not a list or is too
+    /// short.
     fn item(&self, index: usize) -> Option<Self>;
 
-    /// A string as it is, a number as its digits; `None` for anything else.
+    /// Returns a string as it is and a number as its digits, or `None` for any other value.
     fn text(&self) -> Option<String>;
 
-    /// Whether it is a string.
+    /// Returns whether the value is a string.
     fn is_string(&self) -> bool;
 }
 
-/// What the body of an error says.
+/// The codes, message and delay in the body of an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorBody {
     codes: Vec<String>,
-    /// The message for people, as it came; empty if there is none.
+    /// The human-readable message, unchanged. Empty if there is none.
     pub message: String,
     retry_delay: Option<Duration>,
 }
 
 impl ErrorBody {
-    /// Reads the body of an answer that is no success. `until` says how long it is until a moment:
-    /// [`reset_after`](super::reset_after) with the headers of the same answer.
+    /// Reads the body of a response that is not a success. `until` returns the time until a reset; pass
+    /// [`reset_after`](super::reset_after) with the headers of the same response.
     pub fn read(root: impl JsonValue, until: impl Fn(&str) -> Option<Duration>) -> Self {
         let root = root.item(0).unwrap_or(root);
         let error = root.field("error").filter(|error| !error.is_string());
         Self::of(&error.unwrap_or(root), until)
     }
 
-    /// Reads the error that some gateways answer with status 200; `None` if the body holds none.
+    /// Reads the error that some gateways send with status 200. Returns `None` if the body contains no error.
     pub fn in_success(root: &impl JsonValue) -> Option<Self> {
         let error = Self::of(&root.field("error")?, |_| None);
         (error != Self::default()).then_some(error)
@@ -58,10 +60,10 @@ impl ErrorBody {
     fn of<J: JsonValue>(error: &J, until: impl Fn(&str) -> Option<Duration>) -> Self {
         let items = |list: &J| (0..).map_while(|index| list.item(index)).collect::<Vec<J>>();
         let details: Vec<J> = error.field("details").iter().flat_map(items).collect();
-        // What a list of complaints is about, each with a place in the request: of FastAPI, and so of
+        // A list of validation errors, each with a location in the request. FastAPI sends them, and therefore
         // Mistral.
         let in_message = || error.field("message")?.field("detail");
-        let complaints: Vec<J> = error
+        let validation_errors: Vec<J> = error
             .field("detail")
             .filter(|list| list.item(0).is_some())
             .or_else(in_message)
@@ -70,22 +72,23 @@ impl ErrorBody {
             .collect();
         let fields = ["code", "type", "status", "reason"].into_iter().filter_map(|name| error.field(name)?.text());
         let reasons = details.iter().filter_map(|detail| detail.field("reason")?.text());
-        let types = complaints.iter().filter_map(|complaint| complaint.field("type")?.text());
+        let types = validation_errors.iter().filter_map(|error| error.field("type")?.text());
         let string = |value: Option<J>| value.filter(J::is_string)?.text();
         let own = if error.is_string() { error.text() } else { None };
         let named = || ["message", "error", "detail"].into_iter().find_map(|name| string(error.field(name)));
-        let complained = || complaints.iter().find_map(|complaint| string(complaint.field("msg")));
-        // As protocol buffers write a span: `34s`, `1.5s`.
+        let first_validation_message =
+            || validation_errors.iter().find_map(|validation_error| string(validation_error.field("msg")));
+        // The JSON form of a Protocol Buffers duration: `34s`, `1.5s`.
         let delay = |detail: &J| seconds(string(detail.field("retryDelay"))?.strip_suffix('s')?);
         let reset = || until(&error.field("metadata")?.field("headers")?.field("X-RateLimit-Reset")?.text()?);
         Self {
             codes: fields.chain(reasons).chain(types).collect(),
-            message: own.or_else(named).or_else(complained).unwrap_or_default(),
+            message: own.or_else(named).or_else(first_validation_message).unwrap_or_default(),
             retry_delay: details.iter().find_map(delay).or_else(reset),
         }
     }
 
-    /// Takes what was read into what is known of the answer.
+    /// Refines `info` by the error, as [`ResponseInfo::refine`] does.
     pub fn refine(&self, info: &mut ResponseInfo) {
         let codes: Vec<&str> = self.codes.iter().map(String::as_str).collect();
         info.refine(&ErrorDetails { codes: &codes, message: &self.message, retry_delay: self.retry_delay });

@@ -1,47 +1,48 @@
-//! What an HTTP or gRPC answer means for admission: how the call ended, when to try again, what is left of
-//! the rate limits.
+//! Interprets HTTP and gRPC responses for admission: how the call ended, when to retry, and what remains of
+//! the provider's rate limits.
 //!
-//! This is the one table of what an answer means; hosts only fetch headers and parse bodies. The head decides
+//! All rules are in this module; hosts only fetch headers and parse bodies. Status and headers are evaluated
 //! first:
 //!
-//! | answer | outcome |
+//! | response | outcome |
 //! | --- | --- |
 //! | 429, 529, or 503 with Retry-After; gRPC `RESOURCE_EXHAUSTED` | rate limited |
 //! | 408, 504; gRPC `DEADLINE_EXCEEDED` | provider timeout |
 //! | other 5xx; gRPC `UNAVAILABLE`, `INTERNAL`, `UNKNOWN`, `ABORTED`, `DATA_LOSS` | provider failure |
-//! | 401; gRPC `UNAUTHENTICATED` | key refused |
+//! | 401; gRPC `UNAUTHENTICATED` | key refused ([`Outcome::KeyRefused`]) |
 //! | 402 | quota exhausted |
 //! | other 4xx; any other gRPC status but `OK` and `CANCELLED` | request refused |
 //! | gRPC `CANCELLED` | local cancelled |
-//! | anything else, once its body has ended | success |
+//! | anything else, once the body is complete | success |
 //!
-//! The body of an error may say more, since providers put very different things under one status:
-//! [`ResponseInfo::refine`] and the table in [`ErrorDetails`].
+//! Providers use one status for very different errors, so the body of an error may refine the outcome: see
+//! [`ResponseInfo::refine`] and the rules in [`ErrorDetails`].
 //!
-//! Retry-After is read as seconds, as a date, and as `retry-after-ms`; gRPC says it as
-//! `grpc-retry-pushback-ms`. A refusal that has none takes the wait from the `x-ratelimit-reset-*` headers of
-//! what is used up:
+//! The wait before a retry is read from `retry-after-ms`, from `Retry-After` (seconds or a date), and for
+//! gRPC from `grpc-retry-pushback-ms`. If a rate-limited response has none of them, the wait is taken from
+//! the `x-ratelimit-reset-*` headers of the rates that have nothing left:
 //!
 //! | header | meaning |
 //! | --- | --- |
-//! | `x-ratelimit-limit-requests`, `-tokens` | how much is allowed in a window |
-//! | `x-ratelimit-remaining-requests`, `-tokens` | how much of it is left |
-//! | `x-ratelimit-reset-requests`, `-tokens` | when all of it is back: `20ms`, `1h2m3.5s`, seconds, or a [moment](reset_after) |
+//! | `x-ratelimit-limit-requests`, `-tokens` | the amount allowed in a window |
+//! | `x-ratelimit-remaining-requests`, `-tokens` | the amount that is left |
+//! | `x-ratelimit-reset-requests`, `-tokens` | when the full amount is available again |
 //!
-//! The same without a suffix (`x-ratelimit-remaining`, `x-rate-limit-remaining`, `ratelimit-remaining`)
-//! speaks of requests. Known, too, are
+//! A reset is a duration (`20ms`, `1h2m3.5s`), a number of seconds, or a point in time: see [`reset_after`].
+//!
+//! Without a suffix (`x-ratelimit-remaining`, `x-rate-limit-remaining`, `ratelimit-remaining`), a header
+//! counts requests. These names are also known:
 //!
 //! - names with a window: `x-ratelimit-remaining-requests-day`, `-tokens-minute`, and Mistral's
 //!   `x-ratelimit-remaining-req-minute`;
 //! - Anthropic's: `anthropic-ratelimit-requests-remaining`, `-tokens-`, `-input-tokens-`, `-output-tokens-`;
-//! - the IETF's drafts: `ratelimit-limit: 100, 100;w=60`, and the fields `ratelimit` and `ratelimit-policy`
-//!   (`policy`).
+//! - the IETF drafts: `ratelimit-limit: 100, 100;w=60`, and the fields `ratelimit` and `ratelimit-policy`.
 //!
-//! A value that cannot be read is as good as absent.
+//! A value that cannot be parsed is treated as absent.
 //!
-//! Headers, dates and the wall clock come from the host, behind [`Headers`]. A moment is told by the
-//! provider's clock: how far away it is counts from the `Date` of the same answer, and from the host's clock
-//! only without one.
+//! The host provides headers, date parsing and the wall clock through [`Headers`]. A point in time is
+//! relative to the provider's clock: the time until it counts from the `Date` header of the same response, or
+//! from the host's clock if that header is missing.
 //!
 //! ```
 //! use tidegate_core::request::Completion;
@@ -64,9 +65,10 @@
 //!     }
 //! }
 //!
-//! let head = ResponseInfo::read(429, &Pairs(&[("retry-after", "2"), ("x-ratelimit-remaining-requests", "0")]));
-//! assert_eq!(head.completion, Completion::rate_limited(Some(Duration::from_secs(2))));
-//! assert_eq!(head.corrections[0].remaining, Some(0));
+//! let headers = Pairs(&[("retry-after", "2"), ("x-ratelimit-remaining-requests", "0")]);
+//! let info = ResponseInfo::read(429, &headers);
+//! assert_eq!(info.completion, Completion::rate_limited(Some(Duration::from_secs(2))));
+//! assert_eq!(info.corrections[0].remaining, Some(0));
 //! ```
 
 mod error;
@@ -89,22 +91,22 @@ use crate::budget::{Correction, Dimension};
 use crate::call::{Completion, Outcome};
 use crate::time::Duration;
 
-/// "Site is overloaded": not registered, but in use.
+/// The status "site is overloaded". It is not a registered status, but providers use it.
 const OVERLOADED: u16 = 529;
 
 const DATE: &str = "date";
 const RETRY_AFTER: &str = "retry-after";
-/// The milliseconds form of Retry-After, which some providers send beside the standard header because that
-/// counts whole seconds only.
+/// The name of the millisecond form of Retry-After. Some providers send it in addition to the standard
+/// header, which only has whole seconds.
 pub const RETRY_AFTER_MS: &str = "retry-after-ms";
 const GRPC_STATUS: &str = "grpc-status";
 const GRPC_PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// The headers of one rate, in the order limit, remaining, reset; of each, the first one that is there
-/// counts.
-struct Family {
+/// The header names of one rate. `names` are those of the limit, of the remaining amount and of the reset;
+/// the first name of each that is present is used.
+struct HeaderFamily {
     dimension: Dimension,
-    /// The window that the names tell.
+    /// The window that is part of the names.
     window: Option<Duration>,
     names: [&'static [&'static str]; 3],
 }
@@ -113,8 +115,8 @@ const MINUTE: Option<Duration> = Some(Duration::from_secs(60));
 const HOUR: Option<Duration> = Some(Duration::from_secs(3_600));
 const DAY: Option<Duration> = Some(Duration::from_secs(86_400));
 
-const FAMILIES: [Family; 10] = [
-    Family {
+const HEADER_FAMILIES: [HeaderFamily; 10] = [
+    HeaderFamily {
         dimension: Dimension::Requests,
         window: None,
         names: [
@@ -141,7 +143,7 @@ const FAMILIES: [Family; 10] = [
             ],
         ],
     },
-    Family {
+    HeaderFamily {
         dimension: Dimension::Requests,
         window: MINUTE,
         names: [
@@ -150,7 +152,7 @@ const FAMILIES: [Family; 10] = [
             &["x-ratelimit-reset-req-minute", "x-ratelimit-reset-requests-minute"],
         ],
     },
-    Family {
+    HeaderFamily {
         dimension: Dimension::Requests,
         window: HOUR,
         names: [
@@ -159,7 +161,7 @@ const FAMILIES: [Family; 10] = [
             &["x-ratelimit-reset-requests-hour"],
         ],
     },
-    Family {
+    HeaderFamily {
         dimension: Dimension::Requests,
         window: DAY,
         names: [
@@ -168,7 +170,7 @@ const FAMILIES: [Family; 10] = [
             &["x-ratelimit-reset-requests-day"],
         ],
     },
-    Family {
+    HeaderFamily {
         dimension: Dimension::TotalTokens,
         window: None,
         names: [
@@ -177,7 +179,7 @@ const FAMILIES: [Family; 10] = [
             &["x-ratelimit-reset-tokens", "anthropic-ratelimit-tokens-reset"],
         ],
     },
-    Family {
+    HeaderFamily {
         dimension: Dimension::TotalTokens,
         window: MINUTE,
         names: [
@@ -186,7 +188,7 @@ const FAMILIES: [Family; 10] = [
             &["x-ratelimit-reset-tokens-minute"],
         ],
     },
-    Family {
+    HeaderFamily {
         dimension: Dimension::TotalTokens,
         window: HOUR,
         names: [
@@ -195,7 +197,7 @@ const FAMILIES: [Family; 10] = [
             &["x-ratelimit-reset-tokens-hour"],
         ],
     },
-    Family {
+    HeaderFamily {
         dimension: Dimension::TotalTokens,
         window: DAY,
         names: [
@@ -204,7 +206,7 @@ const FAMILIES: [Family; 10] = [
             &["x-ratelimit-reset-tokens-day"],
         ],
     },
-    Family {
+    HeaderFamily {
         dimension: Dimension::InputTokens,
         window: None,
         names: [
@@ -213,7 +215,7 @@ const FAMILIES: [Family; 10] = [
             &["anthropic-ratelimit-input-tokens-reset"],
         ],
     },
-    Family {
+    HeaderFamily {
         dimension: Dimension::OutputTokens,
         window: None,
         names: [
@@ -227,7 +229,7 @@ const FAMILIES: [Family; 10] = [
 const OTHER_NAMES: [&str; 7] =
     [DATE, RETRY_AFTER, RETRY_AFTER_MS, GRPC_STATUS, GRPC_PUSHBACK, policy::STATE, policy::POLICY];
 
-/// Every header that is ever looked up, for a host that has to fetch them beforehand.
+/// The names of all headers that are looked up, for a host that must fetch them in advance.
 pub const NAMES: [&str; COUNT] = {
     let mut names = [""; COUNT];
     let mut at = 0;
@@ -236,8 +238,8 @@ pub const NAMES: [&str; COUNT] = {
         at += 1;
     }
     let (mut family, mut kind, mut nth) = (0, 0, 0);
-    while family < FAMILIES.len() {
-        let list = FAMILIES[family].names[kind];
+    while family < HEADER_FAMILIES.len() {
+        let list = HEADER_FAMILIES[family].names[kind];
         names[at] = list[nth];
         (at, nth) = (at + 1, nth + 1);
         if nth == list.len() {
@@ -252,42 +254,43 @@ pub const NAMES: [&str; COUNT] = {
 
 const COUNT: usize = {
     let (mut count, mut family) = (OTHER_NAMES.len(), 0);
-    while family < FAMILIES.len() {
-        let [limit, remaining, reset] = FAMILIES[family].names;
+    while family < HEADER_FAMILIES.len() {
+        let [limit, remaining, reset] = HEADER_FAMILIES[family].names;
         count += limit.len() + remaining.len() + reset.len();
         family += 1;
     }
     count
 };
 
-/// The headers of an answer, and the wall clock they are to be read by.
+/// The headers of a response, and the wall clock to interpret them with.
 pub trait Headers {
-    /// The value of a header; `None` if it is not there or no text. `name` is in lower case, one of
-    /// [`NAMES`].
+    /// Returns the value of a header, or `None` if it is absent or not text. `name` is in lower case and one
+    /// of [`NAMES`].
     fn get(&self, name: &str) -> Option<&str>;
 
-    /// The Unix time of an HTTP date or an RFC 3339 date; `None` for what is neither, or before 1970.
+    /// Returns the Unix time of an HTTP date or an RFC 3339 date, or `None` for any other text and for a date
+    /// before 1970.
     fn unix_time(&self, date: &str) -> Option<Duration>;
 
-    /// The Unix time now.
+    /// Returns the current Unix time.
     fn now(&self) -> Duration;
 }
 
-/// What an answer says.
+/// The interpretation of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseInfo {
     /// The HTTP status.
     pub status: u16,
-    /// How the call ends, if its body comes through whole.
+    /// How the call ended, if its body arrives completely.
     pub completion: Completion,
-    /// Why a request was refused, where its outcome is [`Outcome::RequestRefused`].
+    /// Why the request was rejected, if the outcome is [`Outcome::RequestRefused`].
     pub refusal: Option<Refusal>,
-    /// What the provider said about its budgets.
+    /// The state of the provider's rate limits according to the headers.
     pub corrections: Vec<Correction>,
 }
 
 impl ResponseInfo {
-    /// Reads an HTTP status and headers.
+    /// Interprets an HTTP status and headers.
     #[must_use]
     pub fn read(status: u16, headers: &dyn Headers) -> Self {
         let corrections = rate_limits(headers);
@@ -301,18 +304,18 @@ impl ResponseInfo {
         Self { status, completion, refusal: Refusal::of(status, completion.outcome), corrections }
     }
 
-    /// Whether the provider refused the call for too many calls.
+    /// Returns whether the provider rejected the call with a rate limit.
     #[must_use]
     pub fn is_rate_limited(&self) -> bool {
         self.completion.outcome == Outcome::RateLimited
     }
 }
 
-/// How a call of this HTTP status ended. `asked`: its Retry-After.
-fn of_status(status: u16, asked: Option<Duration>) -> Completion {
+/// Returns how a call with this HTTP status ended.
+fn of_status(status: u16, retry_after: Option<Duration>) -> Completion {
     match status {
-        429 | OVERLOADED => Completion::rate_limited(asked),
-        503 if asked.is_some() => Completion::rate_limited(asked),
+        429 | OVERLOADED => Completion::rate_limited(retry_after),
+        503 if retry_after.is_some() => Completion::rate_limited(retry_after),
         408 | 504 => Outcome::ProviderTimeout.into(),
         401 => Outcome::KeyRefused.into(),
         402 => Outcome::QuotaExhausted.into(),
@@ -322,8 +325,8 @@ fn of_status(status: u16, asked: Option<Duration>) -> Completion {
     }
 }
 
-/// How a gRPC call ended, by the headers of an answer without a body or by its trailers; `None` if they do
-/// not say.
+/// Returns how a gRPC call ended, from the headers of a response without a body or from its trailers. Returns
+/// `None` if `metadata` has no `grpc-status`.
 #[must_use]
 pub fn grpc(metadata: &dyn Headers) -> Option<Completion> {
     let number = |name| text(metadata, name)?.parse::<i64>().ok();
@@ -335,7 +338,8 @@ pub fn grpc(metadata: &dyn Headers) -> Option<Completion> {
         3 | 5 | 6 | 7 | 9 | 11 | 12 => Outcome::RequestRefused.into(),
         4 => Outcome::ProviderTimeout.into(),
         16 => Outcome::KeyRefused.into(),
-        // A negative pushback means "do not try again", which is not the gate's to decide.
+        // A negative pushback means "do not retry". Whether to retry is the caller's decision, so it is
+        // treated as absent.
         8 => {
             let pushback = number(GRPC_PUSHBACK).and_then(|millis| u64::try_from(millis).ok());
             Completion::rate_limited(pushback.map(Duration::from_millis))
@@ -344,11 +348,11 @@ pub fn grpc(metadata: &dyn Headers) -> Option<Completion> {
     })
 }
 
-/// The wait that `headers` ask for: `retry-after-ms` if it is there and readable, else `Retry-After` as
-/// seconds (fractions are accepted although the standard has none) or as an HTTP date.
+/// Returns the wait that `headers` ask for: `retry-after-ms` if it can be parsed, else `Retry-After` as
+/// seconds or as a date. Fractions of seconds are accepted although the standard has none.
 ///
-/// A date that is past asks for no wait. An unreadable value counts as none: the caller's own cooldown then
-/// applies.
+/// A date in the past is a wait of zero. Returns `None` for a value that cannot be parsed; the caller's own
+/// cooldown then applies.
 #[must_use]
 pub fn retry_after(headers: &dyn Headers) -> Option<Duration> {
     if let Some(wait) = text(headers, RETRY_AFTER_MS).and_then(wait::millis) {
@@ -358,43 +362,43 @@ pub fn retry_after(headers: &dyn Headers) -> Option<Duration> {
     seconds(standard).or_else(|| Some(until(headers, headers.unix_time(standard)?)))
 }
 
-/// What `headers` say of each rate that they name, requests before tokens; nothing of one that no header
-/// names.
+/// Returns the state of each rate that `headers` contain, requests before tokens, followed by those of the
+/// `ratelimit` field.
 #[must_use]
 pub fn rate_limits(headers: &dyn Headers) -> Vec<Correction> {
-    let about = |family: &Family| {
+    let correction_of = |family: &HeaderFamily| {
         let [limit, remaining, reset] = family.names.map(|names| names.iter().find_map(|name| text(headers, name)));
-        let nothing = Correction { window: family.window, ..Correction::of(family.dimension) };
-        let corrections = Correction {
+        let empty = Correction { window: family.window, ..Correction::of(family.dimension) };
+        let correction = Correction {
             limit: limit.and_then(policy::first_number),
             remaining: remaining.and_then(policy::first_number),
             reset_after: reset.and_then(|text| reset_after(headers, text)),
             window: family.window.or_else(|| policy::window_of(limit?)),
-            ..nothing
+            ..empty
         };
-        (corrections.limit.is_some() || corrections.remaining.is_some() || corrections.reset_after.is_some())
-            .then_some(corrections)
+        (correction.limit.is_some() || correction.remaining.is_some() || correction.reset_after.is_some())
+            .then_some(correction)
     };
-    let named = FAMILIES.iter().filter_map(about);
+    let named = HEADER_FAMILIES.iter().filter_map(correction_of);
     named.chain(policy::read(text(headers, policy::STATE), text(headers, policy::POLICY))).collect()
 }
 
-/// How long it is until the reset that `text` speaks of: a wait, a date or a Unix time. `headers` are those
-/// of the same answer. Zero for a moment that is past; `None` for what cannot be read.
+/// Returns the time until the reset in `text`: a duration, a date or a Unix time. `headers` are those of the
+/// same response. Returns zero for a time in the past, and `None` for text that cannot be parsed.
 #[must_use]
 pub fn reset_after(headers: &dyn Headers, text: &str) -> Option<Duration> {
     wait::span(text).or_else(|| Some(until(headers, wait::unix_time(text).or_else(|| headers.unix_time(text))?)))
 }
 
-/// How long it is until a Unix time, by the clock of whoever sent `headers`.
-fn until(headers: &dyn Headers, moment: Duration) -> Duration {
+/// Returns the time until a Unix time, by the `Date` of `headers`, or by the host's clock if it is missing.
+fn until(headers: &dyn Headers, unix_time: Duration) -> Duration {
     let sent = text(headers, DATE).and_then(|date| headers.unix_time(date));
     let now = sent.unwrap_or_else(|| headers.now());
-    Duration::from_nanos(moment.as_nanos().saturating_sub(now.as_nanos()))
+    Duration::from_nanos(unix_time.as_nanos().saturating_sub(now.as_nanos()))
 }
 
-/// How long until what is used up is back, of the dimensions that have nothing left: what a refusal without
-/// Retry-After asks for.
+/// Returns the longest reset among the rates that have nothing left: the wait after a rate limit without
+/// Retry-After.
 fn wait_of_exhausted(corrections: &[Correction]) -> Option<Duration> {
     corrections.iter().filter(|one| one.remaining == Some(0)).filter_map(|one| one.reset_after).max()
 }

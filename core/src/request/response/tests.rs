@@ -5,10 +5,10 @@ use super::*;
 /// The Unix time of Sun, 06 Nov 1994 08:49:00 GMT.
 const MINUTE: u64 = 784_111_740;
 
-/// Headers at Sun, 06 Nov 1994 08:49:37 GMT, the date of the HTTP specification.
-pub(super) struct Sent<'a>(pub(super) &'a [(&'a str, &'a str)]);
+/// Headers, with a host clock at Sun, 06 Nov 1994 08:49:37 GMT, the example date of the HTTP specification.
+pub(super) struct TestHeaders<'a>(pub(super) &'a [(&'a str, &'a str)]);
 
-impl Headers for Sent<'_> {
+impl Headers for TestHeaders<'_> {
     fn get(&self, name: &str) -> Option<&str> {
         assert!(NAMES.contains(&name), "{name} is not in the list");
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
@@ -30,15 +30,15 @@ impl Headers for Sent<'_> {
 }
 
 fn read(status: u16, headers: &[(&str, &str)]) -> Completion {
-    ResponseInfo::read(status, &Sent(headers)).completion
+    ResponseInfo::read(status, &TestHeaders(headers)).completion
 }
 
 fn wait_for(headers: &[(&str, &str)]) -> Option<Duration> {
-    retry_after(&Sent(headers))
+    retry_after(&TestHeaders(headers))
 }
 
 #[test]
-fn a_refusal_for_too_many_calls_is_known_by_its_status() {
+fn a_rate_limit_is_recognised_by_its_status() {
     let limited = |secs| Completion::rate_limited(Some(Duration::from_secs(secs)));
     assert_eq!(read(429, &[]), Completion::rate_limited(None));
     for status in [429, 503, 529] {
@@ -49,7 +49,7 @@ fn a_refusal_for_too_many_calls_is_known_by_its_status() {
 }
 
 #[test]
-fn a_refusal_without_retry_after_waits_for_what_is_used_up() {
+fn a_rate_limit_without_retry_after_waits_for_the_reset_of_exhausted_rates() {
     let headers = [
         ("x-ratelimit-remaining-tokens", "0"),
         ("x-ratelimit-reset-tokens", "1m30s"),
@@ -60,7 +60,7 @@ fn a_refusal_without_retry_after_waits_for_what_is_used_up() {
 }
 
 #[test]
-fn every_other_status_is_a_success_a_refusal_a_timeout_or_a_failure() {
+fn every_other_status_has_its_outcome() {
     for (status, outcome) in [
         (200, Outcome::Success),
         (304, Outcome::Success),
@@ -79,7 +79,7 @@ fn every_other_status_is_a_success_a_refusal_a_timeout_or_a_failure() {
 }
 
 #[test]
-fn a_grpc_status_counts_more_than_the_http_status_that_carries_it() {
+fn a_grpc_status_takes_precedence_over_the_http_status() {
     let exhausted = [("grpc-status", "8"), ("grpc-retry-pushback-ms", "250")];
     assert_eq!(read(200, &exhausted), Completion::rate_limited(Some(Duration::from_millis(250))));
     assert_eq!(read(200, &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "-1")]), Completion::rate_limited(None));
@@ -93,7 +93,7 @@ fn a_grpc_status_counts_more_than_the_http_status_that_carries_it() {
 }
 
 #[test]
-fn retry_after_is_seconds_a_fraction_a_date_or_milliseconds() {
+fn retry_after_is_read_as_seconds_a_fraction_a_date_or_milliseconds() {
     assert_eq!(wait_for(&[("retry-after", " 3 ")]), Some(Duration::from_secs(3)));
     assert_eq!(wait_for(&[("retry-after", "0.25")]), Some(Duration::from_millis(250)));
     assert_eq!(wait_for(&[("retry-after", "Sun, 06 Nov 1994 08:49:47 GMT")]), Some(Duration::from_secs(10)));
@@ -103,7 +103,7 @@ fn retry_after_is_seconds_a_fraction_a_date_or_milliseconds() {
 }
 
 #[test]
-fn nonsense_is_no_wait_at_all() {
+fn an_invalid_retry_after_is_ignored() {
     for value in ["", ".", "later", "-5", "NaN", "inf", "1e300", "1.2.3", "1.x", "99999999999999999999", "18446744074"]
     {
         assert_eq!(wait_for(&[("retry-after", value)]), None, "{value}");
@@ -112,8 +112,8 @@ fn nonsense_is_no_wait_at_all() {
 }
 
 #[test]
-fn requests_and_tokens_are_read_apart() {
-    let corrections = rate_limits(&Sent(&[
+fn rates_of_requests_and_tokens_are_read_separately() {
+    let corrections = rate_limits(&TestHeaders(&[
         ("x-ratelimit-limit-requests", "60"),
         ("x-ratelimit-remaining-requests", "59"),
         ("x-ratelimit-reset-requests", "1s"),
@@ -130,20 +130,20 @@ fn requests_and_tokens_are_read_apart() {
     assert_eq!(corrections, [of(Dimension::Requests, 60, 59, 1), of(Dimension::TotalTokens, 150_000, 149_984, 360)]);
 }
 
-/// Of what: limit, remaining, seconds until all is back.
+/// Dimension, limit, remaining amount, seconds until the reset.
 type Rate = (Dimension, Option<u64>, Option<u64>, Option<u64>);
 
-/// What the headers say of requests and of tokens.
+/// Returns the rates in the headers.
 fn rates(headers: &[(&str, &str)]) -> Vec<Rate> {
     let one = |corrections: &Correction| {
         let secs = corrections.reset_after.map(|wait| wait.as_nanos() / 1_000_000_000);
         (corrections.dimension, corrections.limit, corrections.remaining, secs)
     };
-    rate_limits(&Sent(headers)).iter().map(one).collect()
+    rate_limits(&TestHeaders(headers)).iter().map(one).collect()
 }
 
 #[test]
-fn each_provider_names_its_rates_in_its_own_way() {
+fn the_header_names_of_each_provider_are_known() {
     let mistral = [
         ("x-ratelimit-limit-req-minute", "720"),
         ("x-ratelimit-remaining-req-minute", "717"),
@@ -168,17 +168,17 @@ fn each_provider_names_its_rates_in_its_own_way() {
     assert_eq!(rates(&azure), [requests, (Dimension::TotalTokens, None, Some(19_913), None)]);
 }
 
-/// The windows that the headers name, each with its dimension.
+/// Returns the windows in the headers, each with its dimension.
 fn windows(headers: &[(&str, &str)]) -> Vec<(Dimension, Option<u64>)> {
     let secs = |window: Duration| window.as_nanos() / 1_000_000_000;
-    rate_limits(&Sent(headers))
+    rate_limits(&TestHeaders(headers))
         .iter()
         .map(|corrections| (corrections.dimension, corrections.window.map(secs)))
         .collect()
 }
 
 #[test]
-fn a_limit_per_day_is_told_from_one_per_minute_by_its_name() {
+fn windows_are_read_from_the_header_names() {
     let cerebras = [
         ("x-ratelimit-limit-requests-day", "14400"),
         ("x-ratelimit-remaining-requests-day", "14399"),
@@ -196,7 +196,7 @@ fn a_limit_per_day_is_told_from_one_per_minute_by_its_name() {
 }
 
 #[test]
-fn anthropic_counts_input_and_output_tokens_apart() {
+fn input_and_output_tokens_of_anthropic_are_read_separately() {
     let corrections = rates(&[
         ("anthropic-ratelimit-input-tokens-limit", "40000"),
         ("anthropic-ratelimit-input-tokens-remaining", "39000"),
@@ -209,7 +209,7 @@ fn anthropic_counts_input_and_output_tokens_apart() {
 }
 
 #[test]
-fn the_fields_of_the_ietf_are_read_in_every_draft() {
+fn the_ietf_fields_are_read_in_the_form_of_every_draft() {
     let newest = [
         ("ratelimit-policy", "\"burst\";q=100;w=60, \"daily\";q=1000;w=86400, \"bytes\";q=9;w=1;qu=\"content-bytes\""),
         ("ratelimit", "\"burst\";r=50;t=30, \"daily\";r=900;t=40000, \"bytes\";r=1;t=1"),
@@ -221,13 +221,13 @@ fn the_fields_of_the_ietf_are_read_in_every_draft() {
     assert_eq!((rates(&seventh), windows(&seventh)), (vec![burst], vec![(Dimension::Requests, Some(60))]));
     let sixth = [("ratelimit-limit", "100, 100;w=60"), ("ratelimit-remaining", "50"), ("ratelimit-reset", "30")];
     assert_eq!((rates(&sixth), windows(&sixth)), (vec![burst], vec![(Dimension::Requests, Some(60))]));
-    for nonsense in ["", ";", "\"a\"", "\"a\";r=", "r=5", "remaining=-1", ",,,", "\"a\";r=1e9"] {
-        assert_eq!(rates(&[("ratelimit", nonsense)]), [], "{nonsense}");
+    for invalid in ["", ";", "\"a\"", "\"a\";r=", "r=5", "remaining=-1", ",,,", "\"a\";r=1e9"] {
+        assert_eq!(rates(&[("ratelimit", invalid)]), [], "{invalid}");
     }
 }
 
 #[test]
-fn numbers_that_are_none_are_as_good_as_absent() {
+fn invalid_numbers_are_treated_as_absent() {
     for value in ["-1", "", "many", "1e9", "NaN", "99999999999999999999999", "0x10"] {
         let headers = [("x-ratelimit-limit-requests", value), ("x-ratelimit-remaining-requests", "5")];
         assert_eq!(rates(&headers), [(Dimension::Requests, None, Some(5), None)], "{value}");
@@ -235,14 +235,17 @@ fn numbers_that_are_none_are_as_good_as_absent() {
 }
 
 #[test]
-fn a_bare_header_is_about_requests() {
-    let corrections = rate_limits(&Sent(&[("x-ratelimit-remaining", "3")]));
+fn a_header_without_a_suffix_counts_requests() {
+    let corrections = rate_limits(&TestHeaders(&[("x-ratelimit-remaining", "3")]));
     assert_eq!(corrections, [Correction { remaining: Some(3), ..Correction::of(Dimension::Requests) }]);
-    assert_eq!(rate_limits(&Sent(&[("x-ratelimit-remaining-requests", "many"), ("x-ratelimit-reset", "soon")])), []);
+    assert_eq!(
+        rate_limits(&TestHeaders(&[("x-ratelimit-remaining-requests", "many"), ("x-ratelimit-reset", "soon")])),
+        []
+    );
 }
 
 #[test]
-fn a_reset_is_a_wait_a_date_or_a_unix_time_and_one_that_is_past_is_now() {
+fn a_reset_is_a_wait_a_date_or_a_unix_time_and_zero_if_it_is_past() {
     for (text, secs) in [
         ("12", 12),
         ("1m", 60),
@@ -252,20 +255,20 @@ fn a_reset_is_a_wait_a_date_or_a_unix_time_and_one_that_is_past_is_now() {
         ("784111797000", 20),
         ("784111700", 0),
     ] {
-        assert_eq!(reset_after(&Sent(&[]), text), Some(Duration::from_secs(secs)), "{text}");
+        assert_eq!(reset_after(&TestHeaders(&[]), text), Some(Duration::from_secs(secs)), "{text}");
     }
-    for nonsense in ["", "soon", "99999999999999999999", "1994-11-06", "-784111797"] {
-        assert_eq!(reset_after(&Sent(&[]), nonsense), None, "{nonsense}");
+    for invalid in ["", "soon", "99999999999999999999", "1994-11-06", "-784111797"] {
+        assert_eq!(reset_after(&TestHeaders(&[]), invalid), None, "{invalid}");
     }
 }
 
 #[test]
-fn a_moment_counts_from_the_date_of_its_own_answer() {
+fn a_point_in_time_counts_from_the_date_of_the_same_response() {
     let headers = [("date", "Sun, 06 Nov 1994 08:49:40 GMT"), ("retry-after", "Sun, 06 Nov 1994 08:49:47 GMT")];
     assert_eq!(wait_for(&headers), Some(Duration::from_secs(7)));
-    assert_eq!(reset_after(&Sent(&headers), "784111797"), Some(Duration::from_secs(17)));
+    assert_eq!(reset_after(&TestHeaders(&headers), "784111797"), Some(Duration::from_secs(17)));
     let unreadable = [("date", "today"), headers[1]];
-    assert_eq!(wait_for(&unreadable), Some(Duration::from_secs(10)), "the host's clock");
+    assert_eq!(wait_for(&unreadable), Some(Duration::from_secs(10)), "relative to the host's clock");
 }
 
 #[test]
@@ -282,7 +285,7 @@ fn waits_are_read_in_every_notation() {
     ] {
         assert_eq!(wait::span(text), Some(Duration::from_millis(millis)), "{text}");
     }
-    for nonsense in ["", "s", "1x", "-3s", "1m-2s", "NaN", "1e400", "later", "1s2", "99999999999d"] {
-        assert_eq!(wait::span(nonsense), None, "{nonsense}");
+    for invalid in ["", "s", "1x", "-3s", "1m-2s", "NaN", "1e400", "later", "1s2", "99999999999d"] {
+        assert_eq!(wait::span(invalid), None, "{invalid}");
     }
 }

@@ -1,10 +1,10 @@
-use super::tests::Sent;
+use super::tests::TestHeaders;
 use super::*;
 use crate::call::Outcome;
 use crate::time::Duration;
 
 fn refined(status: u16, codes: &[&str], message: &str) -> ResponseInfo {
-    let mut info = ResponseInfo::read(status, &Sent(&[]));
+    let mut info = ResponseInfo::read(status, &TestHeaders(&[]));
     info.refine(&ErrorDetails { codes, message, retry_delay: None });
     info
 }
@@ -14,23 +14,23 @@ fn outcome(status: u16, codes: &[&str], message: &str) -> Outcome {
 }
 
 #[test]
-fn a_code_of_quota_turns_a_rate_limit_into_an_empty_account() {
+fn a_quota_code_turns_a_rate_limit_into_an_exhausted_quota() {
     assert_eq!(outcome(429, &["insufficient_quota"], ""), Outcome::QuotaExhausted);
     assert_eq!(outcome(429, &["rate_limit_exceeded", "tokens"], "Rate limit reached"), Outcome::RateLimited);
     assert_eq!(outcome(403, &["BILLING_DISABLED"], ""), Outcome::QuotaExhausted);
-    // An overloaded provider that speaks of credits is overloaded.
+    // A rate limit stays a rate limit if only its message mentions credits.
     assert_eq!(outcome(429, &[], "your credit balance is too low for a higher limit"), Outcome::RateLimited);
 }
 
 #[test]
-fn a_403_is_a_refused_key_only_if_it_says_so() {
+fn a_403_is_a_refused_key_only_with_a_key_code() {
     assert_eq!(outcome(403, &["API_KEY_INVALID"], ""), Outcome::KeyRefused);
     let info = refined(403, &["unsupported_country_region_territory"], "Country not supported");
     assert_eq!((info.completion.outcome, info.refusal), (Outcome::RequestRefused, Some(Refusal::Forbidden)));
 }
 
 #[test]
-fn a_404_is_a_missing_model_only_if_it_speaks_of_one() {
+fn a_404_is_a_missing_model_only_if_it_mentions_a_model() {
     assert_eq!(outcome(404, &["404"], "The model `x` does not exist."), Outcome::ModelNotFound);
     assert_eq!(outcome(404, &[], "Invalid URL (POST /v1/chat)"), Outcome::RequestRefused);
     assert_eq!(refined(404, &[], "").refusal, Some(Refusal::NotFound));
@@ -38,13 +38,13 @@ fn a_404_is_a_missing_model_only_if_it_speaks_of_one() {
 }
 
 #[test]
-fn what_a_server_says_while_it_fails_is_no_refusal() {
+fn the_body_of_a_server_error_does_not_make_it_a_rejection() {
     assert_eq!(outcome(500, &["api_error"], "model not found in cache"), Outcome::ProviderFailure);
     assert_eq!(outcome(503, &["unavailable_error"], "Loading model"), Outcome::ProviderFailure);
 }
 
 #[test]
-fn a_request_that_is_too_long_is_refused_whatever_the_status() {
+fn a_request_that_is_too_long_is_recognised_for_any_status() {
     for (status, codes, message) in [
         (400, &["context_length_exceeded"][..], ""),
         (400, &[], "This model's maximum context length is 4096 tokens."),
@@ -65,22 +65,22 @@ fn a_request_that_is_too_long_is_refused_whatever_the_status() {
 }
 
 #[test]
-fn a_delay_in_the_body_counts_where_the_headers_have_none() {
+fn a_delay_in_the_body_is_used_if_the_headers_have_none() {
     let wait = |headers: &dyn Headers, status| {
         let mut info = ResponseInfo::read(status, headers);
         let retry_delay = Some(Duration::from_secs(34));
         info.refine(&ErrorDetails { codes: &["RESOURCE_EXHAUSTED"], message: "", retry_delay });
         info.completion
     };
-    assert_eq!(wait(&Sent(&[]), 429), Completion::rate_limited(Some(Duration::from_secs(34))));
-    assert_eq!(wait(&Sent(&[]), 503), Completion::rate_limited(Some(Duration::from_secs(34))));
-    assert_eq!(wait(&Sent(&[]), 500), Outcome::ProviderFailure.into());
+    assert_eq!(wait(&TestHeaders(&[]), 429), Completion::rate_limited(Some(Duration::from_secs(34))));
+    assert_eq!(wait(&TestHeaders(&[]), 503), Completion::rate_limited(Some(Duration::from_secs(34))));
+    assert_eq!(wait(&TestHeaders(&[]), 500), Outcome::ProviderFailure.into());
 
-    assert_eq!(wait(&Sent(&[(RETRY_AFTER, "2")]), 429), Completion::rate_limited(Some(Duration::from_secs(2))));
+    assert_eq!(wait(&TestHeaders(&[(RETRY_AFTER, "2")]), 429), Completion::rate_limited(Some(Duration::from_secs(2))));
 }
 
 #[test]
-fn an_error_that_comes_as_a_success_is_what_it_says_it_is() {
+fn an_error_with_a_success_status_is_classified_by_its_body() {
     let info = refined(200, &["502"], "Provider returned error");
     assert_eq!((info.status, info.completion.outcome), (502, Outcome::ProviderFailure));
     assert_eq!(outcome(200, &["429"], "slow down"), Outcome::RateLimited);
@@ -92,7 +92,7 @@ fn an_error_that_comes_as_a_success_is_what_it_says_it_is() {
 }
 
 #[test]
-fn a_503_that_asks_for_less_is_a_rate_limit_and_any_other_a_failure() {
+fn a_503_with_a_busy_message_is_a_rate_limit_and_any_other_is_a_failure() {
     assert_eq!(outcome(503, &["slow_down"], "Slow down"), Outcome::RateLimited);
     assert_eq!(outcome(503, &[], "server busy, please try again"), Outcome::RateLimited);
     assert_eq!(outcome(503, &[], "no healthy upstream"), Outcome::ProviderFailure);
@@ -100,7 +100,7 @@ fn a_503_that_asks_for_less_is_a_rate_limit_and_any_other_a_failure() {
 }
 
 #[test]
-fn a_parameter_that_is_not_taken_and_a_prompt_that_is_not_allowed_are_refused() {
+fn unsupported_parameters_and_forbidden_content_are_rejected_requests() {
     for (status, codes, message, why) in [
         (400, &["unknown_parameter"][..], "", Refusal::UnsupportedParameter),
         (422, &["extra_forbidden"], "", Refusal::UnsupportedParameter),
@@ -112,8 +112,8 @@ fn a_parameter_that_is_not_taken_and_a_prompt_that_is_not_allowed_are_refused() 
 }
 
 #[test]
-fn a_body_that_says_nothing_changes_nothing() {
+fn an_empty_body_changes_nothing() {
     for status in [200, 400, 401, 404, 429, 503] {
-        assert_eq!(refined(status, &[], ""), ResponseInfo::read(status, &Sent(&[])));
+        assert_eq!(refined(status, &[], ""), ResponseInfo::read(status, &TestHeaders(&[])));
     }
 }

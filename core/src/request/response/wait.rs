@@ -1,37 +1,37 @@
-//! Spans of time as providers write them. Read in integers: a fraction of a second is exact to the
-//! nanosecond.
+//! Parses durations and Unix times in the notations of providers. It uses integers only: a fraction of a
+//! second is exact to the nanosecond.
 
 use crate::time::Duration;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// Seconds from here on are a Unix time and no wait.
-const LEAST_UNIX_TIME: Duration = Duration::from_secs(100_000_000);
+/// From this value on, a number of seconds is a Unix time and not a wait.
+const MIN_UNIX_TIME: Duration = Duration::from_secs(100_000_000);
 
-/// A wait written as `12` or `12.5` seconds; `None` for anything else.
+/// Parses a wait in seconds, such as `12` or `12.5`. Returns `None` for anything else.
 #[must_use]
 pub fn seconds(text: &str) -> Option<Duration> {
     times(text, NANOS_PER_SEC)
 }
 
-/// The same in milliseconds.
+/// Parses a wait in milliseconds, such as `12` or `12.5`.
 pub(super) fn millis(text: &str) -> Option<Duration> {
     times(text, 1_000_000)
 }
 
-/// A Unix time, in seconds or milliseconds.
+/// Parses a Unix time in seconds or milliseconds.
 pub(super) fn unix_time(text: &str) -> Option<Duration> {
     match seconds(text) {
-        Some(time) => (time >= LEAST_UNIX_TIME).then_some(time),
-        // More seconds than fit: they are milliseconds.
+        Some(time) => (time >= MIN_UNIX_TIME).then_some(time),
+        // The number of seconds does not fit, so the unit is milliseconds.
         None => millis(text),
     }
 }
 
-/// A wait such as `1h2m3.5s`, `20ms` or `12.5` (seconds).
+/// Parses a wait such as `1h2m3.5s`, `20ms` or `12.5` (seconds).
 pub(super) fn span(text: &str) -> Option<Duration> {
     if let Some(wait) = seconds(text) {
-        return (wait < LEAST_UNIX_TIME).then_some(wait);
+        return (wait < MIN_UNIX_TIME).then_some(wait);
     }
     let (mut rest, mut nanos) = (text, 0_u64);
     while !rest.is_empty() {
@@ -58,7 +58,8 @@ fn nanos_of(unit: &str) -> Option<u64> {
     })
 }
 
-/// An unsigned decimal times `unit` nanoseconds, rounded down; `None` for what is none or does not fit.
+/// Parses an unsigned decimal and multiplies it by `unit` nanoseconds, rounded down. Returns `None` for other
+/// text and for values that do not fit.
 fn times(text: &str, unit: u64) -> Option<Duration> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     if whole.is_empty() && fraction.is_empty() {
@@ -70,7 +71,7 @@ fn times(text: &str, unit: u64) -> Option<Duration> {
         nanos = nanos.checked_mul(10)?.checked_add(digit(byte)?)?;
     }
     nanos = nanos.checked_mul(unit)?;
-    // What later digits are worth is lost in the rounding, but they have to be digits.
+    // Further digits are lost in the rounding, but they are still checked to be digits.
     let (mut parts, mut scale) = (0_u64, 1_u64);
     for byte in fraction.bytes() {
         let digit = digit(byte)?;

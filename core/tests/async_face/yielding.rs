@@ -1,5 +1,5 @@
-//! Runs that call through a gate: who waits for a permit holds no worker slot, and nobody comes to a stand by
-//! it.
+//! Tests of runs that call through a gate: a task that waits for a permit holds no worker slot, and every run
+//! ends.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use tidegate_core::time::{Clock, Instant};
 use crate::driver::Work;
 use crate::support::{Runtime, TestHost, at, held, ms};
 
-/// A gate with a resource for each of these models.
+/// Returns a gate with a resource for each of these models.
 fn gate_of_models(host: TestHost, models: &[(&str, u32)]) -> (Gate<TestHost>, Vec<ResourceId>) {
     let gate = Gate::new(host, RequestAdmission::new(RequestConfig::default()).expect("the defaults are valid"));
     let resources = gate.with(|machine, now| {
@@ -32,7 +32,7 @@ fn gate_of_models(host: TestHost, models: &[(&str, u32)]) -> (Gate<TestHost>, Ve
     (gate, resources)
 }
 
-/// Independent columns, one for each model, cell by cell.
+/// Returns a pipeline of independent cell columns, one for each model.
 fn side_by_side(models: &[(&str, u32)], rows: u64, config: PipelineConfig) -> Pipeline {
     let columns = models.iter().map(|(name, _)| {
         let group = TaskGroup::model(name, name, 1.0);
@@ -51,9 +51,9 @@ fn names(models: &[(&str, u32)]) -> Vec<String> {
     models.iter().map(|(name, _)| format!("request:{name}")).collect()
 }
 
-/// Runs two columns on two models, the first of which is paused for two seconds; answers when the last cell
-/// of the second was made.
-fn beside_a_pause(is_on: bool) -> Instant {
+/// Runs two columns on two models, the first of which has a cooldown of two seconds. Returns when the last
+/// cell of the second column was made.
+fn finish_beside_a_cooldown(is_on: bool) -> Instant {
     let models = [("paused", 2), ("open", 2)];
     let runtime = Runtime::new();
     let host = runtime.host();
@@ -66,7 +66,8 @@ fn beside_a_pause(is_on: bool) -> Instant {
             let (gate, resource, host, last) =
                 (gate.clone(), resources[task.column.index()], host.clone(), Rc::clone(&last));
             async move {
-                let permit = gate.acquire(Request::new(resource)).for_task(task.token).await.expect("the gate is open");
+                let permit =
+                    gate.acquire(Request::new(resource)).for_task(task.token).await.expect("the permit is granted");
                 host.sleep_until(host.now() + ms(10)).await;
                 permit.finish(Outcome::Success);
                 if task.column.index() == 1 {
@@ -81,25 +82,25 @@ fn beside_a_pause(is_on: bool) -> Instant {
     let names = names(&models);
     let calls = if is_on { calls(&names, &resources) } else { Vec::new() };
     let run = driver::run_through(pipeline, Arc::new(work), &gate, &calls);
-    let report = runtime.block_on(run).expect("nothing waits for ever");
+    let report = runtime.block_on(run).expect("nothing waits forever");
     assert_eq!((report.rows_out, held(&gate)), (60, (0, 0)));
     last.get()
 }
 
 #[test]
-fn a_provider_that_pauses_costs_its_neighbour_nothing() {
-    // 60 calls of 10 ms, two at a time, and not a millisecond more.
-    assert_eq!(beside_a_pause(true), at(300));
+fn a_cooldown_of_one_provider_does_not_delay_another() {
+    // 60 calls of 10 ms, two at a time, take exactly this long.
+    assert_eq!(finish_beside_a_cooldown(true), at(300));
 }
 
 #[test]
-fn with_slots_kept_while_waiting_and_no_advice_the_neighbour_has_to_share_what_is_left() {
-    let neighbour = beside_a_pause(false);
-    assert!(neighbour >= at(500), "{neighbour}");
+fn without_yielding_a_cooldown_of_one_provider_delays_another() {
+    let finished = finish_beside_a_cooldown(false);
+    assert!(finished >= at(500), "{finished}");
 }
 
 #[test]
-fn a_run_that_is_drained_ends_with_the_last_call_that_is_out_whatever_pause_its_provider_is_in() {
+fn a_drained_run_ends_with_its_last_call_in_flight_even_during_a_cooldown() {
     for yield_while_waiting in [true, false] {
         let models = [("m", 2)];
         let runtime = Runtime::new();
@@ -114,7 +115,7 @@ fn a_run_that_is_drained_ends_with_the_last_call_that_is_out_whatever_pause_its_
                         return TaskOutcome::Cancelled;
                     };
                     host.sleep_until(host.now() + ms(if task.row == Some(0) { 10 } else { 700 })).await;
-                    // The first answer pauses the provider for an hour.
+                    // The first outcome starts a cooldown of an hour.
                     permit.finish(Completion::rate_limited(Some(ms(3_600_000))));
                     TaskOutcome::Success
                 }
@@ -137,7 +138,7 @@ fn a_run_that_is_drained_ends_with_the_last_call_that_is_out_whatever_pause_its_
 }
 
 #[test]
-fn a_run_that_is_drained_takes_no_call_from_another_run_of_the_same_gate() {
+fn draining_a_run_does_not_affect_another_run_of_the_same_gate() {
     let models = [("m", 1)];
     let runtime = Runtime::new();
     let host = runtime.host();
@@ -173,20 +174,20 @@ fn a_run_that_is_drained_takes_no_call_from_another_run_of_the_same_gate() {
     handles[0].drain();
     runtime.run();
     let told = ends.take();
-    // The row whose call was out is kept.
+    // The row whose call was in flight is kept.
     assert_eq!(told, [("drained", StopReason::Drained, 1), ("other", StopReason::Completed, 5)]);
     assert_eq!(held(&gate), (0, 0));
 }
 
-/// What one random play is made of.
-struct Play {
+/// A random scenario.
+struct Scenario {
     runtime: Runtime,
     gate: Gate<TestHost>,
     work: Arc<Work>,
     runs: Vec<Run<TestHost, Work>>,
 }
 
-fn random_play(rng: &mut Rng) -> Play {
+fn random_scenario(rng: &mut Rng) -> Scenario {
     let models = [("a", 1 + draw(rng, 3)), ("b", 1 + draw(rng, 3))];
     let runtime = Runtime::new();
     let host = runtime.host();
@@ -232,7 +233,7 @@ fn random_play(rng: &mut Rng) -> Play {
         driver::run_through(pipeline, Arc::clone(&work), &gate, &calls(&names, &resources))
     });
     let runs = runs.collect();
-    Play { runtime, gate, work, runs }
+    Scenario { runtime, gate, work, runs }
 }
 
 fn draw(rng: &mut Rng, below: u64) -> u32 {
@@ -240,14 +241,14 @@ fn draw(rng: &mut Rng, below: u64) -> u32 {
 }
 
 #[test]
-fn whatever_the_tasks_do_at_the_gate_every_run_ends_and_nothing_is_left() {
+fn every_run_ends_and_nothing_leaks_for_random_tasks() {
     for seed in 0..400 {
         let rng = &mut Rng::new(seed);
-        let Play { runtime, gate, work, runs } = random_play(rng);
+        let Scenario { runtime, gate, work, runs } = random_scenario(rng);
         let (mut kept, mut awaited, ends) = (Vec::new(), 0, Rc::new(Cell::new(0)));
         for run in runs {
             match rng.below(5) {
-                // Dropped after a while, or at once.
+                // Dropped after the other runs were started.
                 0 => kept.push(run),
                 fate => {
                     awaited += 1;
@@ -267,7 +268,7 @@ fn whatever_the_tasks_do_at_the_gate_every_run_ends_and_nothing_is_left() {
         drop(kept);
         runtime.run();
         assert_eq!(ends.get(), awaited, "seed {seed}: every run ends");
-        assert_eq!((held(&gate), work.under_way()), ((0, 0), 0), "seed {seed}");
+        assert_eq!((held(&gate), work.running()), ((0, 0), 0), "seed {seed}");
         drop(gate);
         assert_eq!(Arc::strong_count(&work), 1, "seed {seed}: no run is kept");
         drop(work);

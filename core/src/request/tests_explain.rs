@@ -1,4 +1,4 @@
-//! Why not now: each thing that can keep a call is named, and nothing else.
+//! Tests of the explanations: the reason why a call waits is always the one that blocks it.
 
 use std::boxed::Box;
 use std::string::ToString;
@@ -12,7 +12,7 @@ use crate::limit::{CallReport, LimitAlgorithm, Tide, TideConfig};
 use crate::time::{Duration, Instant};
 
 #[test]
-fn a_waiter_is_kept_by_the_cap_the_limit_or_the_cooldown() {
+fn why_waiting_returns_the_cap_the_limit_or_the_cooldown() {
     let mut bench = Bench::new(2, AimdConfig { initial_limit: Some(1), ..AimdConfig::default() });
     assert_eq!(bench.machine.why_idle_now(bench.now, CHAT), Some(CallWait::NobodyAsks));
     let first = bench.take(1).remove(0);
@@ -32,16 +32,16 @@ fn a_waiter_is_kept_by_the_cap_the_limit_or_the_cooldown() {
     assert_eq!(full.machine.why_waiting(full.now, waiter), Some(CallWait::ProviderCap { cap: 1 }));
     assert_eq!(full.machine.why_idle_now(full.now, CHAT), None, "no slot is free");
     full.machine.cancel(full.now, waiter);
-    assert_eq!(full.machine.why_waiting(full.now, waiter), None, "it waits no more");
+    assert_eq!(full.machine.why_waiting(full.now, waiter), None, "it no longer waits");
 }
 
 #[test]
-fn the_next_call_is_kept_by_what_keeps_the_first_waiter_or_by_nothing() {
+fn why_next_returns_the_reason_of_the_first_waiter_or_none() {
     let mut bench = Bench::new(2, AimdConfig { initial_limit: Some(1), ..AimdConfig::default() });
-    assert_eq!(bench.machine.why_next(bench.now, CHAT), None, "it could go out");
+    assert_eq!(bench.machine.why_next(bench.now, CHAT), None, "it could start");
     let first = bench.take(1).remove(0);
     let limit = CallWait::Limit { limit: 1, in_flight: 1, changes_at: None };
-    assert_eq!(bench.machine.why_next(bench.now, CHAT), Some(limit), "though nobody waits");
+    assert_eq!(bench.machine.why_next(bench.now, CHAT), Some(limit), "although no request waits");
     bench.wait(Request::new(CHAT));
     assert_eq!(bench.machine.why_next(bench.now, CHAT), Some(limit));
     let until = bench.now + Duration::from_secs(2);
@@ -51,7 +51,7 @@ fn the_next_call_is_kept_by_what_keeps_the_first_waiter_or_by_nothing() {
 }
 
 #[test]
-fn of_waiters_that_came_at_one_instant_the_first_to_come_is_asked() {
+fn why_next_uses_the_first_to_arrive_of_waiters_that_arrived_at_one_instant() {
     let mut bench = Bench::new(8, AimdConfig::default());
     let budget = BudgetConfig::per_minute(Dimension::TotalTokens, 6_000);
     bench.machine.set_budgets(bench.now, CHAT, &[budget]).expect("a valid budget");
@@ -65,7 +65,7 @@ fn of_waiters_that_came_at_one_instant_the_first_to_come_is_asked() {
     assert_eq!(bench.machine.why_next(bench.now, CHAT), Some(CallWait::Budget { until }));
 }
 
-/// Lets calls out one by one, at fixed distances.
+/// An algorithm that allows one call per second.
 struct Spaced(Instant);
 
 impl LimitAlgorithm for Spaced {
@@ -91,7 +91,7 @@ impl LimitAlgorithm for Spaced {
 }
 
 #[test]
-fn a_call_that_only_the_pace_keeps_is_said_to_be_paced_and_the_limit_is_named_only_once_it_is_reached() {
+fn a_call_is_paced_while_fewer_calls_are_in_flight_than_the_limit_allows() {
     let mut bench = Bench::new(8, AimdConfig::default());
     bench.machine.set_algorithm(bench.now, CHAT, Box::new(Spaced(Instant::ZERO))).expect("a known resource");
     let first = bench.take(1).remove(0);
@@ -121,7 +121,7 @@ fn try_one(bench: &mut Bench) -> Result<RequestLease, Denial> {
 }
 
 #[test]
-fn a_try_that_only_the_pace_keeps_is_denied_as_paced_until_the_next_may_go_out_and_as_full_once_the_limit_is_reached() {
+fn try_acquire_is_denied_as_paced_below_the_limit_and_as_no_capacity_at_the_limit() {
     let mut bench = Bench::new(8, AimdConfig::default());
     bench.machine.set_algorithm(bench.now, CHAT, Box::new(Spaced(Instant::ZERO))).expect("a known resource");
     bench.machine.set_interest(bench.now, Interest::of(&[RequestEventKind::AcquireDenied]));
@@ -140,17 +140,17 @@ fn a_try_that_only_the_pace_keeps_is_denied_as_paced_until_the_next_may_go_out_a
     bench.after(Duration::from_millis(1));
     assert_eq!(pressure(&bench), None);
     let second = bench.take(1).remove(0);
-    assert_eq!(try_one(&mut bench).expect_err("both are out").reason, DenialReason::NoCapacity);
-    assert_eq!(pressure(&bench), Some(RequestPressure::LimitReached), "though the pace would keep it, too");
+    assert_eq!(try_one(&mut bench).expect_err("both slots are used").reason, DenialReason::NoCapacity);
+    assert_eq!(pressure(&bench), Some(RequestPressure::LimitReached), "although calls are spaced, too");
     bench.end(first, Outcome::Success);
     assert_eq!(try_one(&mut bench).expect_err("it is too early").reason, DenialReason::Paced);
     bench.wait(Request::new(CHAT));
-    assert_eq!(pressure(&bench), Some(RequestPressure::Waiters), "whatever keeps the waiter");
+    assert_eq!(pressure(&bench), Some(RequestPressure::Waiters), "whatever blocks the waiter");
     bench.end(second, Outcome::Success);
 }
 
 #[test]
-fn a_try_at_a_cap_or_in_a_cooldown_is_not_said_to_be_paced() {
+fn try_acquire_at_a_cap_or_in_a_cooldown_is_not_denied_as_paced() {
     let mut bench = Bench::new(1, AimdConfig::default());
     bench.machine.set_algorithm(bench.now, CHAT, Box::new(Spaced(Instant::ZERO))).expect("a known resource");
     let first = bench.take(1).remove(0);
@@ -163,10 +163,10 @@ fn a_try_at_a_cap_or_in_a_cooldown_is_not_said_to_be_paced() {
     assert_eq!(bench.machine.pressure(bench.now, CHAT), Some(RequestPressure::CoolingDown));
 }
 
-/// Checks what is said to keep the first waiter against the figures, at every step of a run in which most
-/// calls are refused: by a rate of one call in so many milliseconds, with this Retry-After. Returns how often
-/// each reason was given.
-fn reasons_under_refusals(bench: &mut Bench, interval_ms: u64, retry_after: Option<Duration>) -> [u32; 3] {
+/// Compares the reason of the first waiter with the state of the resource at every step of a run. The
+/// provider admits one call per `interval_ms` and rate limits all others, with this Retry-After. Returns how
+/// often the reason was a cooldown, pacing or the limit.
+fn reasons_under_rate_limits(bench: &mut Bench, interval_ms: u64, retry_after: Option<Duration>) -> [u32; 3] {
     let mut out: Vec<(Instant, RequestLease, Completion)> = Vec::new();
     let (mut counts, mut next) = ([0; 3], Instant::ZERO);
     let mut idle = 100;
@@ -218,17 +218,17 @@ fn reasons_under_refusals(bench: &mut Bench, interval_ms: u64, retry_after: Opti
 }
 
 #[test]
-fn whatever_a_limit_does_after_refusals_what_keeps_a_call_is_named_and_is_never_a_limit_above_what_is_out() {
+fn after_rate_limits_the_reason_matches_the_state_and_is_never_a_limit_that_is_not_reached() {
     let mut paced_by_tide = 0;
     for retry_after in [None, Some(Duration::from_millis(700))] {
         let mut aimd = Bench::new(64, AimdConfig::default());
-        let [cooldown, paced, _] = reasons_under_refusals(&mut aimd, 200, retry_after);
+        let [cooldown, paced, _] = reasons_under_rate_limits(&mut aimd, 200, retry_after);
         assert!(cooldown > 1_000 && paced == 0, "{cooldown} {paced}");
         let mut tide = Bench::new(64, AimdConfig::default());
         let algorithm = Tide::new(TideConfig::default()).expect("valid settings");
         tide.machine.set_algorithm(tide.now, CHAT, Box::new(algorithm)).expect("a known resource");
-        let [_, paced, _] = reasons_under_refusals(&mut tide, 200, retry_after);
+        let [_, paced, _] = reasons_under_rate_limits(&mut tide, 200, retry_after);
         paced_by_tide += paced;
     }
-    assert!(paced_by_tide > 0, "a rate is answered with a pace");
+    assert!(paced_by_tide > 0, "tide paces calls after rate limits");
 }
