@@ -7,7 +7,7 @@ use tidegate_core::sim::policy::{Criterion, PolicyReport, two_groups};
 use tidegate_core::sim::scenario::{Scenario, ScenarioColumn};
 use tidegate_core::sim::suite::idle::LowerBound;
 use tidegate_core::sim::world::World;
-use tidegate_core::task::{Allowed, DenialReason, PolicyView, Refusal, TaskPolicy};
+use tidegate_core::task::{DenialReason, PolicyDenial, PolicyGrant, PolicyView, TaskPolicy};
 use tidegate_core::time::Duration;
 
 /// A group may hold at most half of any resource, even if no other group needs the rest.
@@ -15,12 +15,12 @@ use tidegate_core::time::Duration;
 struct HalfAtMost;
 
 impl TaskPolicy for HalfAtMost {
-    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
         let fits = view.demands().all(|(resource, amount)| {
             let half = (view.limit(resource) / 2).max(1);
             view.held(resource) + amount <= half
         });
-        if fits { Ok(Allowed::unlimited()) } else { Err(DenialReason::Policy.into()) }
+        if fits { Ok(PolicyGrant::unlimited()) } else { Err(DenialReason::Policy.into()) }
     }
 }
 

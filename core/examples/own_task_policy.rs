@@ -1,14 +1,16 @@
 //! A custom task policy: no group ever holds more than its limit, even if no other group is waiting.
 
-use tidegate_core::task::{Allowed, DenialReason, Dispatcher, PolicyView, Refusal, TaskConfig, TaskGroup, TaskPolicy};
+use tidegate_core::task::{
+    DenialReason, Dispatcher, PolicyDenial, PolicyGrant, PolicyView, TaskConfig, TaskGroup, TaskPolicy,
+};
 
 #[derive(Debug)]
 struct HardCap;
 
 impl TaskPolicy for HardCap {
-    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
         let is_below = view.admitted_limit().is_none_or(|limit| view.running() < limit);
-        if is_below { Ok(Allowed::unlimited()) } else { Err(DenialReason::Policy.into()) }
+        if is_below { Ok(PolicyGrant::unlimited()) } else { Err(DenialReason::Policy.into()) }
     }
 }
 

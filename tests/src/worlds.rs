@@ -105,7 +105,7 @@ fn finish(world: &mut World) -> Result<Ended, Wrong> {
     }
     match world.outstanding() {
         [0, 0, 0] => {
-            let seen = world.kinds_seen().collect();
+            let seen = world.event_counts().collect();
             Ok(Ended { stop: name(&report.stop), steps, digest: world.digest(), seen })
         }
         left => Err(Wrong::Left(left)),

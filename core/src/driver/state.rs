@@ -87,7 +87,7 @@ impl RunState {
     /// Stores the key of the run at its gate, and maps task resources to request resources of the gate.
     pub(super) fn register(&mut self, registration: SlotKey, calls: &[(&str, ResourceId)]) {
         self.registration = Some(registration);
-        self.pipeline.call_through(registration, calls);
+        self.pipeline.set_request_resources(registration, calls);
     }
 
     pub(super) fn take_registration(&mut self) -> Option<SlotKey> {

@@ -18,7 +18,7 @@
 //! struct First(bool);
 //!
 //! impl Sink for First {
-//!     fn wants_scheduler(&self) -> Interest {
+//!     fn scheduler_interest(&self) -> Interest {
 //!         Interest::of(&[SchedulerEventKind::WorkerSpawned])
 //!     }
 //!
@@ -114,13 +114,13 @@ impl From<String> for SinkError {
 pub trait Sink: Send {
     /// Returns the kinds of scheduler events that the sink needs. Called once, when the sink is added. The
     /// default is all kinds.
-    fn wants_scheduler(&self) -> Interest {
+    fn scheduler_interest(&self) -> Interest {
         Interest::ALL
     }
 
     /// Returns the kinds of request events that the sink needs. Called once, when the sink is added. The
     /// default is all kinds.
-    fn wants_request(&self) -> RequestInterest {
+    fn request_interest(&self) -> RequestInterest {
         RequestInterest::ALL
     }
 
@@ -154,12 +154,12 @@ impl Sink for RunAccount {
 
 /// A sink that can be read while the run continues.
 impl<R: lock_api::RawMutex + Send + Sync, S: Sink> Sink for Arc<lock_api::Mutex<R, S>> {
-    fn wants_scheduler(&self) -> Interest {
-        self.lock().wants_scheduler()
+    fn scheduler_interest(&self) -> Interest {
+        self.lock().scheduler_interest()
     }
 
-    fn wants_request(&self) -> RequestInterest {
-        self.lock().wants_request()
+    fn request_interest(&self) -> RequestInterest {
+        self.lock().request_interest()
     }
 
     fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
@@ -230,7 +230,7 @@ pub struct Sinks {
 impl Sinks {
     /// Adds a sink. `name` identifies it in messages.
     pub fn add(&mut self, name: &str, sink: impl Sink + 'static) {
-        let (scheduler, request) = (sink.wants_scheduler(), sink.wants_request());
+        let (scheduler, request) = (sink.scheduler_interest(), sink.request_interest());
         self.entries.push(Entry { name: name.to_string(), sink: Box::new(sink), scheduler, request });
     }
 

@@ -96,7 +96,7 @@ impl Pipeline {
         match command {
             PipelineCommand::CallThrough { run, calls } => {
                 let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
-                self.call_through(run, &calls);
+                self.set_request_resources(run, &calls);
             }
             PipelineCommand::Start { now } => self.start(now),
             PipelineCommand::HandleTimeout { now } => self.handle_timeout(now),

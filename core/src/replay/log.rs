@@ -96,12 +96,12 @@ pub enum LineError {
     SecondHeader,
     /// A line follows the end line.
     #[error("the line before it is the end")]
-    AfterTheEnd,
+    AfterEnd,
     /// The end line counts a different number of commands than the log has.
-    #[error("the end line counts {said} commands, and there are {found}")]
-    OtherCount {
+    #[error("the end line counts {stated} commands, and there are {found}")]
+    CountMismatch {
         /// The number in the end line.
-        said: u64,
+        stated: u64,
         /// The number of command lines.
         found: u64,
     },
@@ -146,7 +146,7 @@ impl LogReader {
 
     fn add_line(&mut self, line: Result<LogLine, UnreadableLine>) -> Result<(), LineError> {
         let line = match line {
-            _ if self.end.is_some() => return Err(LineError::AfterTheEnd),
+            _ if self.end.is_some() => return Err(LineError::AfterEnd),
             Ok(line) => line,
             Err(UnreadableLine::NotJson(why)) if self.header.is_some() => {
                 self.incomplete_line = Some(why);
@@ -168,7 +168,7 @@ impl LogReader {
             LogLine { header: None, n: None, command: None, end: Some(end) } => {
                 let found = self.entries.len() as u64;
                 if end.entries != found {
-                    return Err(LineError::OtherCount { said: end.entries, found });
+                    return Err(LineError::CountMismatch { stated: end.entries, found });
                 }
                 self.end = Some(end);
             }

@@ -47,7 +47,7 @@
 //! Code cannot be recorded. This concerns a custom [task policy](crate::task::TaskPolicy) or a custom [limit
 //! algorithm](crate::limit::LimitAlgorithm) of the host. A run with such a policy is replayed with
 //! [`Replay::with_policy`]. The replay of a log in which such a limit algorithm was set fails with
-//! [`ReplayError::Foreign`].
+//! [`ReplayError::CustomCode`].
 
 mod command;
 mod digest;

@@ -31,13 +31,13 @@ impl Recorded<Pipeline> {
         self.machine.apply(command.clone());
     }
 
-    /// Records and calls [`Pipeline::call_through`].
-    pub fn call_through(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
+    /// Records and calls [`Pipeline::set_request_resources`].
+    pub fn set_request_resources(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
         self.record(|| {
             let calls = calls.iter().map(|(name, resource)| ((*name).into(), *resource)).collect();
             PipelineCommand::CallThrough { run, calls }
         });
-        self.machine.call_through(run, calls);
+        self.machine.set_request_resources(run, calls);
     }
 
     /// Records and calls [`Pipeline::start`].

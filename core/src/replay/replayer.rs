@@ -65,7 +65,7 @@ pub enum ReplayError {
     Config(#[from] ConfigError),
     /// The run used custom code of the host.
     #[error("entry {n}: {what} is code of the host's own, which a log cannot hold")]
-    Foreign {
+    CustomCode {
         /// The number of the entry.
         n: u32,
         /// The kind of code.
@@ -118,7 +118,7 @@ impl Replay {
             Command::Pipeline(command) => self.pipeline.apply(command),
             Command::Request(command) => {
                 let applied = self.admission.apply(command, &mut self.pipeline);
-                applied.map_err(|ForeignCode(what)| ReplayError::Foreign { n: entry.n, what: what.into() })?;
+                applied.map_err(|ForeignCode(what)| ReplayError::CustomCode { n: entry.n, what: what.into() })?;
             }
         }
         while self.pipeline.poll_effect().is_some() {}

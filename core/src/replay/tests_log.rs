@@ -85,7 +85,7 @@ fn an_incomplete_line_is_accepted_only_as_the_last_line_of_a_truncated_log() {
     assert_eq!(read_all([incomplete_line()]), Err(wrong(1)), "a log must have a header");
     let other = Err(UnreadableLine::OtherShape("incomplete_line".into()));
     assert_eq!(read_all(cut(101).chain([other])), Err(wrong(102)), "other JSON is not an incomplete line");
-    let after = LogError::Line { line: lines.len() + 1, why: LineError::AfterTheEnd };
+    let after = LogError::Line { line: lines.len() + 1, why: LineError::AfterEnd };
     assert_eq!(read_all(cut(lines.len()).chain([incomplete_line()])), Err(after));
 }
 
@@ -105,13 +105,9 @@ fn an_invalid_log_is_rejected_with_its_line() {
     assert_eq!(line_error([LogLine::default()]), (1, LineError::NotAHeader));
     assert_eq!(line_error([header.clone(), header.clone()]), (2, LineError::SecondHeader));
     assert_eq!(line_error([header.clone(), LogLine::default()]), (2, LineError::NoKind));
-    assert_eq!(
-        line_error(lines.iter().cloned().chain([end])),
-        (count + 1, LineError::AfterTheEnd),
-        "a second end line"
-    );
+    assert_eq!(line_error(lines.iter().cloned().chain([end])), (count + 1, LineError::AfterEnd), "a second end line");
     let missing = line_error([header, LogLine::end(1, digests)]);
-    assert_eq!(missing, (2, LineError::OtherCount { said: 1, found: 0 }));
+    assert_eq!(missing, (2, LineError::CountMismatch { stated: 1, found: 0 }));
     let message = LogError::Line { line: missing.0, why: missing.1 }.to_string();
     assert_eq!(message, "line 2: this is no line of a decision log: the end line counts 1 commands, and there are 0");
 }

@@ -14,7 +14,7 @@ use crate::time::{Duration, Instant};
 #[test]
 fn why_waiting_returns_the_cap_the_limit_or_the_cooldown() {
     let mut bench = Bench::new(2, AimdConfig { initial_limit: Some(1), ..AimdConfig::default() });
-    assert_eq!(bench.machine.why_idle_now(bench.now, CHAT), Some(CallWait::NobodyAsks));
+    assert_eq!(bench.machine.why_idle_now(bench.now, CHAT), Some(CallWait::NoRequests));
     let first = bench.take(1).remove(0);
     let waiter = bench.wait(Request::new(CHAT));
     let limit = CallWait::Limit { limit: 1, in_flight: 1, changes_at: None };

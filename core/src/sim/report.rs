@@ -41,7 +41,7 @@ pub struct Report {
     /// The latest observations up to the violation, the oldest first.
     pub led_to_it: Vec<String>,
     /// The counts of the run.
-    pub run: RunSoFar,
+    pub run: RunProgress,
     /// The least time that any scheduler needs for the scenario.
     pub lower_bound_ns: u64,
     /// The part of the scenario that sets the lower bound.
@@ -55,7 +55,7 @@ pub struct Report {
 /// The counts of a run, up to its end or up to now.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct RunSoFar {
+pub struct RunProgress {
     /// Why the run ended, or `None` if it has not ended.
     pub stop: Option<StopReason>,
     /// Rows of the whole run.
@@ -134,7 +134,7 @@ impl Report {
     }
 }
 
-impl RunSoFar {
+impl RunProgress {
     pub(super) fn of(report: RunReport, is_over: bool) -> Self {
         Self {
             stop: is_over.then_some(report.stop),

@@ -69,7 +69,7 @@ pub enum DenialReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
-pub struct Figures {
+pub struct DenialFigures {
     /// What the group holds of the resource, or its number of leases if its limit on leases decided.
     pub held: u32,
     /// What one more worker would add.
@@ -82,7 +82,7 @@ pub struct Figures {
     pub ceiling: Option<u32>,
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for DenialFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { held, asked, share, debt, ceiling } = self;
         write!(f, "holds {held}, asks for {asked}, share {share}, owes {debt}")?;
@@ -100,7 +100,7 @@ pub struct Denial {
     /// The resource that is short or that the policy refuses.
     pub resource: Option<String>,
     /// The figures that the policy compared.
-    pub figures: Option<Figures>,
+    pub figures: Option<DenialFigures>,
 }
 
 impl fmt::Display for Denial {

@@ -8,7 +8,7 @@ use super::advisory::{Advice, Adviser, AdvisorySkip};
 use super::denials::Denials;
 use super::parking::Parking;
 use super::policy::strict_fair::StrictFair;
-use super::policy::{Allowed, PolicyView, TaskPolicy};
+use super::policy::{PolicyGrant, PolicyView, TaskPolicy};
 use super::resources::{DemandError, DemandId, ResourceId, Resources, TaskConfig};
 use crate::error::{ConfigError, require};
 use crate::fair_queue::{
@@ -304,9 +304,12 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// Selects the first task in order whose demand is available, which the policy allows, and for which
     /// `is_wanted` returns true. A task that fails one of these checks excludes later tasks that would fail
     /// it for the same reason.
-    fn select(&mut self, mut is_wanted: impl FnMut(&Candidate, &[(u32, u32)]) -> bool) -> Option<(Selection, Allowed)> {
+    fn select(
+        &mut self,
+        mut is_wanted: impl FnMut(&Candidate, &[(u32, u32)]) -> bool,
+    ) -> Option<(Selection, PolicyGrant)> {
         let Self { policy, queue, accounts, parking, blocked_sets, denials, .. } = self;
-        let mut allowed = Allowed::default();
+        let mut allowed = PolicyGrant::default();
         let selection = queue.select(|candidate| {
             let (group, demand) = (candidate.group.0, candidate.class.0);
             if let Some((resource, amount)) = accounts.resources.shortage(demand) {
@@ -331,7 +334,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
 
     /// Selects the first task that could call at once, if the first task in order would have to wait for its
     /// call. Counts that one as passed over. Returns `None` if no task that may start could call at once.
-    fn select_advised(&mut self) -> Option<(Selection, Allowed)> {
+    fn select_advised(&mut self) -> Option<(Selection, PolicyGrant)> {
         let mut adviser = core::mem::take(&mut self.adviser);
         let mut passed_over: Option<(u64, RequestPressure)> = None;
         let chosen = self.select(|candidate, amounts| match (adviser.advise(amounts), passed_over) {
@@ -361,7 +364,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         }
         let selection = self.queue.select_parked()?;
         self.overrides += 1;
-        self.start(&selection, &Allowed::unlimited())
+        self.start(&selection, &PolicyGrant::unlimited())
     }
 
     /// Makes the resources of a lease available again.
@@ -381,7 +384,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         self.parking.mark_changed();
     }
 
-    fn start(&mut self, selection: &Selection, allowed: &Allowed) -> Option<Dispatched> {
+    fn start(&mut self, selection: &Selection, allowed: &PolicyGrant) -> Option<Dispatched> {
         let Candidate { item, group, class, .. } = selection.candidate;
         self.queue.commit(selection).ok()?;
         self.accounts.take(group.0, class.0);

@@ -7,7 +7,7 @@ use core::fmt;
 use super::admission::{Denial, DenialReason, TaskGroupId};
 use super::denials::Denied;
 use super::dispatch::Dispatcher;
-use super::policy::{PolicyView, Refusal, TaskPolicy, Until};
+use super::policy::{PolicyDenial, PolicyView, TaskPolicy, Until};
 use super::resources::{DemandId, ResourceId};
 use crate::map::Map;
 
@@ -55,7 +55,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     pub(crate) fn first_denial(&self) -> Option<Denied> {
         let mut heads = self.queue.groups().filter_map(|group| self.queue.first(group));
         heads.find_map(|head| {
-            let Refusal { reason, resource, .. } = self.decide(head.group.0, head.class.0).err()?;
+            let PolicyDenial { reason, resource, .. } = self.decide(head.group.0, head.class.0).err()?;
             Some(Denied { task: head.item, reason, resource })
         })
     }
@@ -90,18 +90,23 @@ impl<P: TaskPolicy> Dispatcher<P> {
         self.queue.first(group.0).map(|head| head.item)
     }
 
-    fn decide(&self, group: u32, demand: u32) -> Result<(), Refusal> {
+    fn decide(&self, group: u32, demand: u32) -> Result<(), PolicyDenial> {
         if self.is_shut {
             return Err(DenialReason::Shutdown.into());
         }
         if let Some((resource, _)) = self.accounts.resources.shortage(demand) {
             let resource = Some(ResourceId(resource));
-            return Err(Refusal { reason: DenialReason::NoCapacity, resource, figures: None, until: Until::AnyChange });
+            return Err(PolicyDenial {
+                reason: DenialReason::NoCapacity,
+                resource,
+                figures: None,
+                until: Until::AnyChange,
+            });
         }
         self.policy.evaluate(&PolicyView::new(&self.accounts, group, demand)).map(|_| ())
     }
 
-    fn denial(&self, refusal: &Refusal) -> Denial {
+    fn denial(&self, refusal: &PolicyDenial) -> Denial {
         let resource = refusal.resource.map(|resource| self.accounts.resources.name(resource.0).to_string());
         Denial { reason: refusal.reason, resource, figures: refusal.figures }
     }

@@ -47,13 +47,13 @@ mod tests_cost;
 mod tests_model;
 
 pub use crate::event::GroupKind;
-pub use admission::{Denial, DenialReason, Figures, TaskGroup, TaskGroupId, TaskLease};
+pub use admission::{Denial, DenialFigures, DenialReason, TaskGroup, TaskGroupId, TaskLease};
 pub use advisory::AdvisorySkip;
 pub(crate) use denials::Denied;
 pub use dispatch::{Dispatched, Dispatcher};
 pub use explain::Blocked;
 pub use policy::bounded_borrow::{BorrowCeiling, BoundedBorrow, BoundedBorrowConfig};
 pub use policy::strict_fair::StrictFair;
-pub use policy::{Allowed, BoxedPolicy, PolicyView, Refusal, TaskPolicy, Until};
+pub use policy::{BoxedPolicy, PolicyDenial, PolicyGrant, PolicyView, TaskPolicy, Until};
 pub use resources::{DemandError, DemandId, ResourceId, TaskConfig};
 pub use shares::ShareRounding;

@@ -72,7 +72,7 @@ impl Parking {
                 self.recheck_always.push(group);
                 ParkState::RecheckAlways(self.recheck_always.len() as u32 - 1)
             }
-            Until::NoPressure(resource) => ParkState::Alone { resource: resource.0 },
+            Until::NoCompetition(resource) => ParkState::Alone { resource: resource.0 },
             Until::ShareLeaves { resource, shares, rounding } => {
                 let resource = resource.0;
                 let limit = accounts.resources.limit(resource);

@@ -301,9 +301,9 @@ fn a_group_with_a_raised_limit_is_evaluated_again() {
 struct OneAtATime;
 
 impl TaskPolicy for OneAtATime {
-    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
         let is_idle = view.demands().all(|(resource, _)| view.leased(resource) == 0);
-        if is_idle { Ok(Allowed::unlimited()) } else { Err(DenialReason::Policy.into()) }
+        if is_idle { Ok(PolicyGrant::unlimited()) } else { Err(DenialReason::Policy.into()) }
     }
 }
 

@@ -17,7 +17,7 @@ struct Counted<P> {
 }
 
 impl<P: TaskPolicy> TaskPolicy for Counted<P> {
-    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
         self.evaluations.set(self.evaluations.get() + 1);
         self.policy.evaluate(view)
     }

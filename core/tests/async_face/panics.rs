@@ -15,7 +15,7 @@ use tidegate_core::pipeline::{
 use tidegate_core::request::Request;
 use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::sim::executor::Sleep;
-use tidegate_core::task::{Allowed, PolicyView, Refusal, ResourceId, TaskPolicy};
+use tidegate_core::task::{PolicyDenial, PolicyGrant, PolicyView, ResourceId, TaskPolicy};
 use tidegate_core::time::{Clock, Instant};
 
 use crate::driver::{Boxed, Ended, ImmediateWork, Work, at_rest, chain, poll_once, sleeper};
@@ -102,11 +102,11 @@ struct PanickingPolicy {
 }
 
 impl TaskPolicy for PanickingPolicy {
-    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
         if view.running() >= self.allows {
             panic_quietly("no share for this group");
         }
-        Ok(Allowed::unlimited())
+        Ok(PolicyGrant::unlimited())
     }
 
     fn repaid(&self, _resource: ResourceId, _amount: u32) -> u32 {

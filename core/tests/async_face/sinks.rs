@@ -61,7 +61,7 @@ struct FailingSink;
 
 #[cfg(feature = "std")]
 impl Sink for FailingSink {
-    fn wants_scheduler(&self) -> Interest {
+    fn scheduler_interest(&self) -> Interest {
         Interest::of(&[SchedulerEventKind::WorkerSpawned, SchedulerEventKind::TaskCompleted])
     }
 

@@ -128,7 +128,7 @@ async fn what_the_provider_says_is_left_holds() {
     slot.correct(&[Correction { remaining: Some(0), ..Correction::of(Dimension::Requests) }]);
     slot.finish(Outcome::Success);
     assert_eq!(gate.try_acquire(&Call::of(key.clone())).unwrap_err().reason, DenialReason::BudgetExhausted);
-    assert!(matches!(gate.why_idle(&key), Some(CallWait::NobodyAsks)));
+    assert!(matches!(gate.why_idle(&key), Some(CallWait::NoRequests)));
 }
 
 #[test]

@@ -68,11 +68,11 @@ impl<W: Write> TraceFile<W> {
 }
 
 impl<W: Write + Send> Sink for TraceFile<W> {
-    fn wants_scheduler(&self) -> Interest {
+    fn scheduler_interest(&self) -> Interest {
         scheduler_interest()
     }
 
-    fn wants_request(&self) -> RequestInterest {
+    fn request_interest(&self) -> RequestInterest {
         request_interest()
     }
 

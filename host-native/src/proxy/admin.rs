@@ -183,10 +183,10 @@ impl Shared {
         match wait {
             // No slot is idle: as many calls are out as may ever be.
             None => Some(format!("all {} calls that may be in flight are", load.in_flight)),
-            Some(CallWait::NobodyAsks) if load.in_flight >= load.limit => {
+            Some(CallWait::NoRequests) if load.in_flight >= load.limit => {
                 Some(limit_reached(load.limit, load.in_flight))
             }
-            Some(CallWait::NobodyAsks) => None,
+            Some(CallWait::NoRequests) => None,
             Some(wait) => Some(words(at, wait)),
         }
     }

@@ -27,7 +27,7 @@ use wasm_bindgen::prelude::*;
 use self::idle::IdleSplit;
 use self::lanes::{Lanes, MOST_LANES, spans};
 use self::layout::Layout;
-use self::telemetry::{Field, Level, MAX_BUCKETS, Telemetry};
+use self::telemetry::{Field, MAX_BUCKETS, ProviderLevel, Telemetry};
 use crate::convert::{instant, millis};
 use crate::engine::{self, Run, object, refused, to_js};
 use crate::text::{pretty, read};
@@ -167,7 +167,7 @@ impl Playground {
     #[wasm_bindgen(unchecked_return_type = "Why[]")]
     pub fn why(&self, #[wasm_bindgen(unchecked_param_type = "About")] about: &JsValue) -> Result<JsValue, JsError> {
         let node = object("what is asked about", about)?;
-        let about: About = read(&node).map_err(|mistake| refused(&mistake))?;
+        let about: WhySubject = read(&node).map_err(|mistake| refused(&mistake))?;
         to_js(&self.told(&about))
     }
 
@@ -280,7 +280,7 @@ impl Playground {
 /// What a person may click on.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum About {
+enum WhySubject {
     Column(usize),
     Group(usize),
     Provider(usize),
@@ -298,15 +298,15 @@ struct PlaygroundSample {
 }
 
 impl Playground {
-    fn told(&self, about: &About) -> Vec<Why> {
+    fn told(&self, about: &WhySubject) -> Vec<Why> {
         let about = match *about {
-            About::Column(place) => world::About::Column(place),
-            About::Group(place) => world::About::Group(place),
-            About::Provider(place) => world::About::Provider(place),
-            About::Slots(place) => world::About::Slots(place),
-            About::RowGroups => world::About::RowGroups,
-            About::Lane(lane) => match self.charts.lanes.worker(lane) {
-                Some(worker) => world::About::Worker(worker.to_bits()),
+            WhySubject::Column(place) => world::WhySubject::Column(place),
+            WhySubject::Group(place) => world::WhySubject::Group(place),
+            WhySubject::Provider(place) => world::WhySubject::Provider(place),
+            WhySubject::Slots(place) => world::WhySubject::Slots(place),
+            WhySubject::RowGroups => world::WhySubject::RowGroups,
+            WhySubject::Lane(lane) => match self.charts.lanes.worker(lane) {
+                Some(worker) => world::WhySubject::Worker(worker.to_bits()),
                 None => return Vec::new(),
             },
         };
@@ -329,13 +329,13 @@ impl Charts {
         for (index, level) in levels(world).enumerate() {
             self.telemetry.set(index, level);
         }
-        for moved in world.moves() {
+        for moved in world.take_activity_changes() {
             self.lanes.on_move(moved);
         }
     }
 }
 
-fn levels(world: &World) -> impl Iterator<Item = Level> {
+fn levels(world: &World) -> impl Iterator<Item = ProviderLevel> {
     (0..).map_while(|provider| world.level(provider))
 }
 

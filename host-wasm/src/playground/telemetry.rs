@@ -10,7 +10,7 @@
 //!
 //! Integrals and counts add up when buckets fold, peaks take the larger, and of a level the later value stands.
 
-pub(crate) use tidegate_core::sim::world::Level;
+pub(crate) use tidegate_core::sim::world::ProviderLevel;
 use tidegate_core::time::{Duration, Instant};
 
 /// How many buckets a run is cut into at most. Even, so that pairs fold without a remainder.
@@ -68,7 +68,7 @@ impl Field {
     }
 
     /// What a bucket holds when it opens at this level.
-    fn opening(self, level: Level) -> f64 {
+    fn opening(self, level: ProviderLevel) -> f64 {
         match self {
             Self::Limit => f64::from(level.limit),
             Self::Peak => f64::from(level.in_flight),
@@ -78,7 +78,7 @@ impl Field {
     }
 
     /// What an integral reads as at one instant.
-    fn instantaneous(self, level: Level, now: Instant) -> f64 {
+    fn instantaneous(self, level: ProviderLevel, now: Instant) -> f64 {
         match self {
             Self::InFlight => f64::from(level.in_flight),
             _ => f64::from(u8::from(level.cooldown_until.is_some_and(|end| end > now))),
@@ -89,7 +89,7 @@ impl Field {
 /// One provider's buckets, a vector per field, and its present level.
 #[derive(Clone, Debug, Default)]
 struct Series {
-    level: Level,
+    level: ProviderLevel,
     columns: [Vec<f64>; Field::ALL.len()],
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct Telemetry {
 
 impl Telemetry {
     /// A history that starts at zero with these levels, one per provider.
-    pub(crate) fn new(levels: impl IntoIterator<Item = Level>) -> Self {
+    pub(crate) fn new(levels: impl IntoIterator<Item = ProviderLevel>) -> Self {
         let levels: Vec<_> = levels.into_iter().collect();
         let series = vec![Series::default(); levels.len()];
         let mut telemetry = Self { width: FIRST_WIDTH, buckets: 0, now: Instant::ZERO, series };
@@ -143,7 +143,7 @@ impl Telemetry {
     }
 
     /// Sets what provider `index` shows from now on. Unknown indices are ignored.
-    pub(crate) fn set(&mut self, index: usize, level: Level) {
+    pub(crate) fn set(&mut self, index: usize, level: ProviderLevel) {
         let Some(series) = self.series.get_mut(index) else { return };
         let newly_refused = level.refused.saturating_sub(series.level.refused);
         *series.last_mut(Field::Limit) = f64::from(level.limit);
@@ -245,11 +245,11 @@ mod tests {
 
     #[test]
     fn in_flight_is_the_mean_over_each_bucket_and_the_peak_its_maximum() {
-        let mut telemetry = Telemetry::new([Level { in_flight: 4, ..Level::default() }]);
+        let mut telemetry = Telemetry::new([ProviderLevel { in_flight: 4, ..ProviderLevel::default() }]);
         telemetry.advance(Instant::from_nanos(750_000));
-        telemetry.set(0, Level { in_flight: 8, ..Level::default() });
+        telemetry.set(0, ProviderLevel { in_flight: 8, ..ProviderLevel::default() });
         telemetry.advance(ms(1));
-        telemetry.set(0, Level { in_flight: 2, ..Level::default() });
+        telemetry.set(0, ProviderLevel { in_flight: 2, ..ProviderLevel::default() });
         telemetry.advance(Instant::from_nanos(1_500_000));
         assert_eq!(column(&telemetry, Field::InFlight), [5.0, 2.0]);
         assert_eq!(column(&telemetry, Field::Peak), [8.0, 8.0]);
@@ -259,18 +259,21 @@ mod tests {
     #[test]
     fn cooling_is_the_share_of_the_bucket_before_the_cooldown_ends() {
         let until = Some(Instant::from_nanos(1_250_000));
-        let mut telemetry = Telemetry::new([Level { cooldown_until: until, ..Level::default() }]);
+        let mut telemetry = Telemetry::new([ProviderLevel { cooldown_until: until, ..ProviderLevel::default() }]);
         telemetry.advance(ms(3));
         assert_eq!(column(&telemetry, Field::Cooling), [1.0, 0.25, 0.0, 0.0]);
     }
 
     #[test]
     fn folding_keeps_every_integral_count_and_peak() {
-        let mut telemetry = Telemetry::new([Level::default()]);
+        let mut telemetry = Telemetry::new([ProviderLevel::default()]);
         for step in 0..5_000u64 {
             telemetry.advance(ms(step));
             let in_flight = (step % 7) as u32;
-            telemetry.set(0, Level { limit: step as u32, in_flight, capacity: 9, refused: step, cooldown_until: None });
+            telemetry.set(
+                0,
+                ProviderLevel { limit: step as u32, in_flight, capacity: 9, refused: step, cooldown_until: None },
+            );
         }
         telemetry.advance(ms(5_000));
         let (times, means) = (times(&telemetry), column(&telemetry, Field::InFlight));
@@ -287,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_long_jump_of_time_costs_a_bounded_number_of_buckets() {
-        let mut telemetry = Telemetry::new([Level { in_flight: 3, ..Level::default() }]);
+        let mut telemetry = Telemetry::new([ProviderLevel { in_flight: 3, ..ProviderLevel::default() }]);
         telemetry.advance(Instant::ZERO + Duration::from_secs(365 * 24 * 3_600));
         assert!(telemetry.buckets() <= MAX_BUCKETS);
         assert!(column(&telemetry, Field::InFlight).iter().all(|mean| (mean - 3.0).abs() < 1e-9));
@@ -295,8 +298,8 @@ mod tests {
 
     #[test]
     fn a_bucket_that_no_time_has_entered_shows_the_present_level() {
-        let mut telemetry = Telemetry::new([Level::default()]);
-        telemetry.set(0, Level { in_flight: 5, cooldown_until: Some(ms(1)), ..Level::default() });
+        let mut telemetry = Telemetry::new([ProviderLevel::default()]);
+        telemetry.set(0, ProviderLevel { in_flight: 5, cooldown_until: Some(ms(1)), ..ProviderLevel::default() });
         assert_eq!(column(&telemetry, Field::InFlight), [5.0]);
         assert_eq!(column(&telemetry, Field::Cooling), [1.0]);
     }

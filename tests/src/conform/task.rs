@@ -8,9 +8,9 @@ use tidegate_core::error::ConfigError;
 use tidegate_core::id::SlotKey;
 use tidegate_core::lease::LeaseId;
 use tidegate_core::task::{
-    Allowed, BorrowCeiling, BoundedBorrow, BoundedBorrowConfig, DemandId, Denial, DenialReason, Dispatcher, GroupKind,
-    PolicyView, Refusal, ResourceId, ShareRounding, StrictFair, TaskConfig, TaskGroup, TaskGroupId, TaskLease,
-    TaskPolicy,
+    BorrowCeiling, BoundedBorrow, BoundedBorrowConfig, DemandId, Denial, DenialReason, Dispatcher, GroupKind,
+    PolicyDenial, PolicyGrant, PolicyView, ResourceId, ShareRounding, StrictFair, TaskConfig, TaskGroup, TaskGroupId,
+    TaskLease, TaskPolicy,
 };
 
 use super::{Step, Subject, release_diagnostics, release_result, text};
@@ -33,7 +33,7 @@ impl Policy {
 }
 
 impl TaskPolicy for Policy {
-    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
         match self {
             Self::Strict(policy) => policy.evaluate(view),
             Self::Bounded(policy) => policy.evaluate(view),

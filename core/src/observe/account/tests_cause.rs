@@ -11,7 +11,9 @@ use crate::pipeline::event::Interest;
 use crate::pipeline::{Column, Effect, PipelineConfig, PlanBuilder, Strategy, Task, WorkerId};
 use crate::request::event::Interest as RequestInterest;
 use crate::request::{Acquire, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, ResourceId};
-use crate::task::{Allowed, BoxedPolicy, DenialReason, PolicyView, Refusal, StrictFair, TaskGroup, TaskPolicy};
+use crate::task::{
+    BoxedPolicy, DenialReason, PolicyDenial, PolicyGrant, PolicyView, StrictFair, TaskGroup, TaskPolicy,
+};
 use crate::time::Duration;
 
 /// The pipeline and the admission of a run of one column, and an account of it.
@@ -44,7 +46,7 @@ impl Fixture {
         let mut account = RunAccount::new(&plan, &config);
         let mut pipeline = Pipeline::with_policy(plan, config, policy).unwrap();
         pipeline.set_interest(Interest::ALL);
-        pipeline.call_through(SlotKey::from_bits(0), &[]);
+        pipeline.set_request_resources(SlotKey::from_bits(0), &[]);
         let mut fixture = Self { pipeline, admission, account: account.clone(), working: Vec::new() };
         fixture.admission.set_interest(at(0), RequestInterest::ALL);
         account.add_all_calls(at(0), &fixture.admission);
@@ -101,8 +103,8 @@ fn a_single_slot_stays_free_when_the_next_task_needs_two() {
 struct OneAtATime;
 
 impl TaskPolicy for OneAtATime {
-    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
-        if view.running() > 0 { Err(DenialReason::Policy.into()) } else { Ok(Allowed::unlimited()) }
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
+        if view.running() > 0 { Err(DenialReason::Policy.into()) } else { Ok(PolicyGrant::unlimited()) }
     }
 }
 

@@ -205,11 +205,11 @@ impl Trace {
 }
 
 impl Sink for Trace {
-    fn wants_scheduler(&self) -> Interest {
+    fn scheduler_interest(&self) -> Interest {
         scheduler_interest()
     }
 
-    fn wants_request(&self) -> RequestInterest {
+    fn request_interest(&self) -> RequestInterest {
         request_interest()
     }
 

@@ -8,7 +8,7 @@ use core::fmt;
 use crate::error::ConfigError;
 use crate::panics;
 use crate::task::{
-    Allowed, BoxedPolicy, DenialReason, PolicyView, Refusal, ResourceId, TaskGroup, TaskGroupId, TaskPolicy,
+    BoxedPolicy, DenialReason, PolicyDenial, PolicyGrant, PolicyView, ResourceId, TaskGroup, TaskGroupId, TaskPolicy,
 };
 
 /// A wrapper that keeps the message of a policy's panic, and denies every task after it.
@@ -56,7 +56,7 @@ impl GuardedPolicy {
 }
 
 impl TaskPolicy for GuardedPolicy {
-    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
         let answer = self.call("the task policy panicked in `evaluate`", |policy| policy.evaluate(view));
         answer.unwrap_or_else(|| Err(DenialReason::Policy.into()))
     }

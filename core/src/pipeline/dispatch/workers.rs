@@ -113,7 +113,7 @@ impl Workers {
 /// Yielding.
 impl Workers {
     /// Lets the workers make calls through a request controller, in which the run has the number `run`.
-    pub(crate) fn call_through(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
+    pub(crate) fn set_request_resources(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
         self.run = Some(run);
         self.calls = calls.iter().map(|(name, resource)| (String::from(*name), *resource)).collect();
     }

@@ -31,15 +31,15 @@ impl Pipeline {
     ///
     /// After this call, tasks have a [`TaskToken`], [`Pipeline::update_pressure`] samples the given calls,
     /// and retryable failures are judged by request resource instead of by fairness group.
-    pub fn call_through(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
-        self.workers.call_through(run, calls);
+    pub fn set_request_resources(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
+        self.workers.set_request_resources(run, calls);
         self.targets = CallTargets::new(&self.plan, &self.tasks, self.workers.calls());
         self.deferral = Deferral::new(&self.plan, &self.targets);
         self.retryable.watch(self.targets.len());
         self.health.watch(self.targets.len());
     }
 
-    /// Returns the task resources that represent request resources, as passed to [`Pipeline::call_through`].
+    /// Returns the task resources that represent request resources, as passed to [`Pipeline::set_request_resources`].
     #[must_use]
     pub fn calls(&self) -> &[(String, ResourceId)] {
         self.workers.calls()

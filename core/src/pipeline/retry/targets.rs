@@ -1,7 +1,7 @@
 //! The call target of each column: the unit for which retryable failures are judged.
 //!
 //! A call target is the set of request resources (provider, model and domain) that the tasks of a column
-//! call. [`Pipeline::call_through`](crate::pipeline::Pipeline::call_through) assigns a request resource to
+//! call. [`Pipeline::set_request_resources`](crate::pipeline::Pipeline::set_request_resources) assigns a request resource to
 //! each task resource, and request pressure uses the same assignment. Columns of different fairness groups
 //! that call the same resource are judged together. Two domains of one model are judged separately. A column
 //! that calls several resources has one target for all of them, because an outcome does not contain which

@@ -14,7 +14,7 @@ use crate::pipeline::tests::event_checker::EventTotals;
 use crate::pipeline::tests::harness::*;
 use crate::request::RequestPressure;
 use crate::task::{
-    Allowed, DenialReason, GroupKind, PolicyView, Refusal, ResourceId, TaskGroup, TaskGroupId, TaskPolicy,
+    DenialReason, GroupKind, PolicyDenial, PolicyGrant, PolicyView, ResourceId, TaskGroup, TaskGroupId, TaskPolicy,
 };
 use crate::time::{Duration, Instant};
 use SchedulerEventKind::*;
@@ -333,8 +333,8 @@ fn a_round_emits_at_most_one_denial_per_group() {
 struct AlwaysDenies(Option<TaskGroupId>);
 
 impl TaskPolicy for AlwaysDenies {
-    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
-        if self.0 == Some(view.group()) { Err(DenialReason::Policy.into()) } else { Ok(Allowed::unlimited()) }
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
+        if self.0 == Some(view.group()) { Err(DenialReason::Policy.into()) } else { Ok(PolicyGrant::unlimited()) }
     }
 
     fn group_registered(

@@ -46,7 +46,7 @@ impl Rig {
     ) -> Self {
         let mut rig = Self::new(columns, config);
         rig.pipeline.set_interest(Interest::ALL);
-        rig.pipeline.call_through(SlotKey::from_bits(0), calls);
+        rig.pipeline.set_request_resources(SlotKey::from_bits(0), calls);
         rig.pipeline.start(rig.now);
         rig.drain();
         rig

@@ -370,9 +370,12 @@ fn the_task_policy_is_chosen_by_a_setting_or_supplied_by_the_caller() {
     #[derive(Debug)]
     struct TwoModels;
     impl crate::task::TaskPolicy for TwoModels {
-        fn evaluate(&self, view: &crate::task::PolicyView<'_>) -> Result<crate::task::Allowed, crate::task::Refusal> {
+        fn evaluate(
+            &self,
+            view: &crate::task::PolicyView<'_>,
+        ) -> Result<crate::task::PolicyGrant, crate::task::PolicyDenial> {
             if view.running() < 2 {
-                return Ok(crate::task::Allowed::unlimited());
+                return Ok(crate::task::PolicyGrant::unlimited());
             }
             Err(crate::task::DenialReason::Policy.into())
         }

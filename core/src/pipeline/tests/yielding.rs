@@ -72,7 +72,7 @@ impl BothMachines {
             columns.map(|(column, model)| (column, model.map(|model| resources[model]))).unzip();
         let plan = columns.into_iter().fold(PlanBuilder::new(), PlanBuilder::column).build().unwrap();
         let mut pipeline = Pipeline::new(plan, config).unwrap();
-        pipeline.call_through(SlotKey::from_bits(0), &[]);
+        pipeline.set_request_resources(SlotKey::from_bits(0), &[]);
         let mut both = Self {
             pipeline,
             admission,

@@ -78,7 +78,7 @@ pub enum CallWait {
     /// Other waiters go first. Nothing else blocks the call.
     Turn,
     /// No request waits, so the slots are unused.
-    NobodyAsks,
+    NoRequests,
 }
 
 impl fmt::Display for CallWait {
@@ -104,7 +104,7 @@ impl fmt::Display for CallWait {
             Self::StatedRate { rate, until } => write!(f, "the provider's own limit of {rate}: next at {until}"),
             Self::TaskSlots => f.write_str("its worker has yielded and waits for its task resources"),
             Self::Turn => f.write_str("other waiters go first"),
-            Self::NobodyAsks => f.write_str("no request waits"),
+            Self::NoRequests => f.write_str("no request waits"),
         }
     }
 }
@@ -131,7 +131,7 @@ impl RequestAdmission {
             return None;
         }
         let first = self.first_waiter(resource);
-        Some(first.map_or(CallWait::NobodyAsks, |(key, waiter)| self.why(now, key, waiter)))
+        Some(first.map_or(CallWait::NoRequests, |(key, waiter)| self.why(now, key, waiter)))
     }
 
     /// Returns why the next call of a resource cannot start at `now`. The next call is that of the waiter

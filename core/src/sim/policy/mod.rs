@@ -24,14 +24,14 @@
 //!
 //! ```
 //! use tidegate_core::sim::policy::{Criterion, PolicyReport, two_groups};
-//! use tidegate_core::task::{Allowed, PolicyView, Refusal, StrictFair, TaskPolicy};
+//! use tidegate_core::task::{PolicyGrant, PolicyView, PolicyDenial, StrictFair, TaskPolicy};
 //!
 //! /// Starts every task in order.
 //! struct NoPolicy;
 //!
 //! impl TaskPolicy for NoPolicy {
-//!     fn evaluate(&self, _view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
-//!         Ok(Allowed::unlimited())
+//!     fn evaluate(&self, _view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
+//!         Ok(PolicyGrant::unlimited())
 //!     }
 //! }
 //!

@@ -65,8 +65,8 @@ use crate::time::{Duration, Instant};
 
 pub use sample::{ColumnSample, GroupSample, ProviderSample, RowGroupsSample, Sample, SlotSample};
 pub use watch::Observation;
-pub use why::{About, Why};
-pub use worker_activity::{ActivityChange, Level, WorkerActivity};
+pub use why::{Why, WhySubject};
+pub use worker_activity::{ActivityChange, ProviderLevel, WorkerActivity};
 
 /// The number of the first event that is not a change. Changes of an instant come before all other events of
 /// it.
@@ -478,7 +478,7 @@ impl World {
         let calls = models.map(|(model, provider)| (model.task_resource(), provider.resource));
         let calls: Vec<(String, ResourceId)> = calls.collect();
         let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
-        self.pipeline.call_through(SlotKey::from_bits(0), &calls);
+        self.pipeline.set_request_resources(SlotKey::from_bits(0), &calls);
     }
 
     /// Updates the pipeline with the models for which a call would have to wait. Must be called before every

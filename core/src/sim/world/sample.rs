@@ -9,7 +9,7 @@ use super::World;
 use crate::limit::RampState;
 use crate::observe::IdleFigures;
 use crate::pipeline::{RowGroupBlock, StopReason};
-use crate::sim::report::RunSoFar;
+use crate::sim::report::RunProgress;
 use crate::task::GroupKind;
 use crate::time::Instant;
 
@@ -200,10 +200,10 @@ impl World {
     }
 
     /// Returns the counts of the run: its report, or the report that it would have if it ended now.
-    pub(in crate::sim) fn run_so_far(&self) -> RunSoFar {
+    pub(in crate::sim) fn run_so_far(&self) -> RunProgress {
         match &self.finished {
-            Some(report) => RunSoFar::of(report.clone(), true),
-            None => RunSoFar::of(self.pipeline.report_at(self.now, StopReason::Completed), false),
+            Some(report) => RunProgress::of(report.clone(), true),
+            None => RunProgress::of(self.pipeline.report_at(self.now, StopReason::Completed), false),
         }
     }
 

@@ -226,15 +226,15 @@ fn a_model_may_have_another_limit_algorithm() {
 
 #[test]
 fn a_run_under_a_custom_policy_is_checked_and_accounted_for() {
-    use crate::task::{Allowed, DenialReason, PolicyView, Refusal, TaskPolicy};
+    use crate::task::{DenialReason, PolicyDenial, PolicyGrant, PolicyView, TaskPolicy};
 
     /// A policy that allows each group one worker at a time.
     #[derive(Debug)]
     struct OneEach;
 
     impl TaskPolicy for OneEach {
-        fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
-            if view.running() == 0 { Ok(Allowed::unlimited()) } else { Err(DenialReason::Policy.into()) }
+        fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
+            if view.running() == 0 { Ok(PolicyGrant::unlimited()) } else { Err(DenialReason::Policy.into()) }
         }
     }
 

@@ -47,7 +47,7 @@ fn the_figures_of_every_instant_add_up() {
 }
 
 /// Returns what is explained about one thing, as `what: why`.
-fn explain(world: &World, about: About) -> Vec<String> {
+fn explain(world: &World, about: WhySubject) -> Vec<String> {
     let whys = world.why(&about);
     whys.iter().map(|why| alloc::format!("{}: {}", why.what, why.why)).collect()
 }
@@ -66,35 +66,41 @@ fn why_explains_everything_that_waits() {
     let mut world = World::watched(&draft_and_check(), 1).unwrap();
     world.advance_to(Instant::ZERO + millis(5));
     assert_eq!(
-        explain(&world, About::Column(0)),
+        explain(&world, WhySubject::Column(0)),
         [
             "1 worker of `draft`, waiting for a call: the limit of 2 concurrent calls is reached",
             "5 tasks of `draft`: all workers are in use",
         ]
     );
-    assert_eq!(explain(&world, About::Column(1)), ["8 tasks of `check`: waits for `draft`"]);
-    assert_eq!(explain(&world, About::Group(0)), ["5 tasks of group `m/draft`, queued: all workers are in use"]);
-    assert_eq!(explain(&world, About::Slots(0)), ["5 workers, needed by queued tasks: all 3 are in use"]);
+    assert_eq!(explain(&world, WhySubject::Column(1)), ["8 tasks of `check`: waits for `draft`"]);
+    assert_eq!(explain(&world, WhySubject::Group(0)), ["5 tasks of group `m/draft`, queued: all workers are in use"]);
+    assert_eq!(explain(&world, WhySubject::Slots(0)), ["5 workers, needed by queued tasks: all 3 are in use"]);
     assert_eq!(
-        explain(&world, About::Slots(1)),
+        explain(&world, WhySubject::Slots(1)),
         ["5 of 8 worker slots of `m`, free: the next task may not start: all workers are in use"]
     );
     assert_eq!(
-        explain(&world, About::Provider(0)),
+        explain(&world, WhySubject::Provider(0)),
         ["1 call to `m`, waiting: the limit of 2 concurrent calls is reached"]
     );
     let block = "8 row groups, not started: the maximum of row groups is in progress";
-    assert_eq!(explain(&world, About::RowGroups), [block]);
+    assert_eq!(explain(&world, WhySubject::RowGroups), [block]);
     world.advance_to(Instant::ZERO + millis(100));
     let saving = "2 row groups, waiting: their hook or checkpoint has not ended";
-    assert_eq!(explain(&world, About::RowGroups), [saving, block]);
-    assert_eq!(explain(&world, About::Column(0)), [saving, block], "nothing else of it waits");
+    assert_eq!(explain(&world, WhySubject::RowGroups), [saving, block]);
+    assert_eq!(explain(&world, WhySubject::Column(0)), [saving, block], "nothing else of it waits");
     assert_eq!(
-        explain(&world, About::Slots(0)),
+        explain(&world, WhySubject::Slots(0)),
         ["3 of 3 workers, free: row group 0 waits for its hook or checkpoint"]
     );
-    assert_eq!(explain(&world, About::Provider(0)), ["2 of 2 calls to `m`, unused: no worker requests a call"]);
-    for nothing in [About::Column(2), About::Group(9), About::Provider(1), About::Slots(9), About::Worker(7)] {
+    assert_eq!(explain(&world, WhySubject::Provider(0)), ["2 of 2 calls to `m`, unused: no worker requests a call"]);
+    for nothing in [
+        WhySubject::Column(2),
+        WhySubject::Group(9),
+        WhySubject::Provider(1),
+        WhySubject::Slots(9),
+        WhySubject::Worker(7),
+    ] {
         assert_eq!(explain(&world, nothing), Vec::<String>::new());
     }
 }
@@ -106,7 +112,7 @@ fn why_explains_a_cooldown_a_cut_limit_a_burst_and_a_slow_patch_with_their_times
     world.change(Intervention::Slow { model: "m".to_string(), factor: 3.0, span: millis(4_200) }).unwrap();
     world.advance_to(Instant::ZERO + millis(17));
     assert_eq!(
-        explain(&world, About::Provider(0)),
+        explain(&world, WhySubject::Provider(0)),
         [
             "3 calls to `m`, waiting: a cooldown is in force until 2.0 s",
             "the limit of `m` is 1 of 2: calls were refused, first at a limit of 2; successes raise it again",
@@ -124,7 +130,7 @@ fn why_explains_what_each_worker_waits_for_or_does() {
     #[expect(clippy::disallowed_methods, reason = "the explanations are sorted below")]
     let workers: Vec<u64> = world.workers.keys().copied().collect();
     for worker in workers {
-        whys.extend(explain(&world, About::Worker(worker)));
+        whys.extend(explain(&world, WhySubject::Worker(worker)));
     }
     whys.sort();
     let out = "a worker of `draft`: its call is in flight until 0.0 s";

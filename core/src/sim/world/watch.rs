@@ -370,7 +370,7 @@ impl World {
 
     /// Returns the number of scheduler events of each kind that the checker has observed. Empty in a world
     /// that is not [watched](World::watched).
-    pub fn kinds_seen(&self) -> impl Iterator<Item = (SchedulerEventKind, u64)> {
+    pub fn event_counts(&self) -> impl Iterator<Item = (SchedulerEventKind, u64)> {
         self.watch.iter().flat_map(|watch| &watch.kinds).map(|(kind, count)| (*kind, *count))
     }
 

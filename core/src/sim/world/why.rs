@@ -15,7 +15,7 @@ use crate::request::ResourceStats;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum About {
+pub enum WhySubject {
     /// A column.
     Column(usize),
     /// A fairness group.
@@ -50,20 +50,20 @@ impl World {
     /// waiting. Empty if nothing waits, or if there is no such thing. Changes nothing. O(rows in progress),
     /// and O(waiting calls) for a provider.
     #[must_use]
-    pub fn why(&self, about: &About) -> Vec<Why> {
+    pub fn why(&self, about: &WhySubject) -> Vec<Why> {
         let mut lines = Vec::new();
         match *about {
-            About::Column(column) => self.why_column(column, &mut lines),
-            About::Group(group) => self.why_group(group, &mut lines),
-            About::Provider(provider) => {
+            WhySubject::Column(column) => self.why_column(column, &mut lines),
+            WhySubject::Group(group) => self.why_group(group, &mut lines),
+            WhySubject::Provider(provider) => {
                 if let Some(provider) = self.providers.get(provider) {
                     self.why_provider(provider, &mut lines);
                 }
             }
-            About::Slots(resource) => self.why_slots(resource, &mut lines),
-            About::RowGroups => self.why_row_groups(&mut lines),
-            About::Worker(worker) => lines.extend(self.why_worker(worker)),
-            About::Task(task) => lines.extend(self.pipeline.why_waiting(task).map(|wait| Why {
+            WhySubject::Slots(resource) => self.why_slots(resource, &mut lines),
+            WhySubject::RowGroups => self.why_row_groups(&mut lines),
+            WhySubject::Worker(worker) => lines.extend(self.why_worker(worker)),
+            WhySubject::Task(task) => lines.extend(self.pipeline.why_waiting(task).map(|wait| Why {
                 what: String::from("the task"),
                 why: of_task(&wait),
                 count: 1,

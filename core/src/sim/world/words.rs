@@ -6,7 +6,7 @@ use core::fmt;
 
 use crate::pipeline::{RowGroupBlock, SlotWait, TaskWait};
 use crate::request::CallWait;
-use crate::task::{Denial, DenialReason, Figures};
+use crate::task::{Denial, DenialFigures, DenialReason};
 use crate::time::Instant;
 
 /// Formats an instant in seconds with one decimal: `4.2 s`.
@@ -75,7 +75,7 @@ pub(super) fn of_call(wait: &CallWait) -> String {
         }
         CallWait::TaskSlots => "its worker gave its slots back, and waits for them".to_string(),
         CallWait::Turn => "another waiter is first".to_string(),
-        CallWait::NobodyAsks => "no worker requests a call".to_string(),
+        CallWait::NoRequests => "no worker requests a call".to_string(),
     }
 }
 
@@ -122,14 +122,14 @@ fn of_denial(denial: &Denial) -> String {
     let slots = denial.resource.as_deref().map_or_else(|| "slots".to_string(), slots_of);
     match (denial.reason, denial.figures) {
         (DenialReason::NoCapacity, _) => format!("all {slots} are in use"),
-        (DenialReason::GroupCap, Some(Figures { held, share, .. })) => {
+        (DenialReason::GroupCap, Some(DenialFigures { held, share, .. })) => {
             format!("its group has {held} {slots}, its share is {share}, and another group could start")
         }
         (DenialReason::GroupCap, None) => "its group has its share, and another group could start".to_string(),
-        (DenialReason::BorrowDebt, Some(Figures { debt, ceiling: Some(most), .. })) => {
+        (DenialReason::BorrowDebt, Some(DenialFigures { debt, ceiling: Some(most), .. })) => {
             format!("its group has borrowed {debt} {slots}, and may borrow {most}")
         }
-        (DenialReason::BorrowDebt, Some(Figures { debt, .. })) => {
+        (DenialReason::BorrowDebt, Some(DenialFigures { debt, .. })) => {
             format!("its group has borrowed {debt} {slots}, and another group could start")
         }
         (DenialReason::BorrowDebt, None) => "its group has borrowed, and another group could start".to_string(),

@@ -33,7 +33,7 @@ pub struct ActivityChange {
 
 /// The level of a provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Level {
+pub struct ProviderLevel {
     /// The adaptive limit on concurrent calls.
     pub limit: u32,
     /// Calls in flight.
@@ -55,7 +55,7 @@ pub(super) struct ActivityChanges {
 /// Following a run.
 impl World {
     /// Starts to record the activity changes of the workers in the first `slots` slots, until
-    /// [`World::moves`] takes them. The present activities are recorded as changes at this instant.
+    /// [`World::take_activity_changes`] takes them. The present activities are recorded as changes at this instant.
     /// O(workers).
     pub fn track(&mut self, slots: u32) {
         #[expect(clippy::disallowed_methods, reason = "sorted below")]
@@ -74,17 +74,17 @@ impl World {
     }
 
     /// Returns the changes since the last call, in order. Empty in a world without [`World::track`].
-    pub fn moves(&mut self) -> impl Iterator<Item = ActivityChange> {
+    pub fn take_activity_changes(&mut self) -> impl Iterator<Item = ActivityChange> {
         self.activity_changes.iter_mut().flat_map(|changes| changes.latest.drain(..))
     }
 
     /// Returns the level of a provider, by its index in the scenario. It is cheap enough to be called after
     /// every step.
     #[must_use]
-    pub fn level(&self, provider: usize) -> Option<Level> {
+    pub fn level(&self, provider: usize) -> Option<ProviderLevel> {
         let provider = self.providers.get(provider)?;
         let state = self.admission.stats(self.now, provider.resource)?;
-        Some(Level {
+        Some(ProviderLevel {
             limit: state.limit,
             in_flight: state.in_flight,
             capacity: provider.machine.capacity(self.now),

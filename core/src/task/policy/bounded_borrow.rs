@@ -5,11 +5,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
-use super::{Allowed, PolicyView, Refusal, TaskPolicy, Until};
+use super::{PolicyDenial, PolicyGrant, PolicyView, TaskPolicy, Until};
 use crate::error::{ConfigError, require};
 use crate::event::GroupKind;
 use crate::map::Map;
-use crate::task::admission::{DenialReason, Figures, GroupKey, TaskGroup, TaskGroupId};
+use crate::task::admission::{DenialFigures, DenialReason, GroupKey, TaskGroup, TaskGroupId};
 use crate::task::resources::ResourceId;
 use crate::task::shares::ShareRounding;
 
@@ -115,16 +115,16 @@ impl BoundedBorrow {
     }
 
     /// Returns what the candidate would borrow of one resource, or the refusal.
-    fn evaluate_resource(&self, view: &PolicyView<'_>, resource: ResourceId, amount: u32) -> Result<u32, Refusal> {
+    fn evaluate_resource(&self, view: &PolicyView<'_>, resource: ResourceId, amount: u32) -> Result<u32, PolicyDenial> {
         let share = view.strict_share(resource, self.config.share_rounding);
         let (held, debt) = (view.held(resource), view.debt(resource));
         let wanted = held.saturating_add(amount);
-        let mut figures = Figures { held, asked: amount, share, debt, ceiling: None };
+        let mut figures = DenialFigures { held, asked: amount, share, debt, ceiling: None };
         let refuse =
-            |reason, figures, until| Refusal { reason, resource: Some(resource), figures: Some(figures), until };
-        if view.has_pressure_on(resource) {
+            |reason, figures, until| PolicyDenial { reason, resource: Some(resource), figures: Some(figures), until };
+        if view.has_competition_for(resource) {
             if debt > 0 {
-                return Err(refuse(DenialReason::BorrowDebt, figures, Until::NoPressure(resource)));
+                return Err(refuse(DenialReason::BorrowDebt, figures, Until::NoCompetition(resource)));
             }
             if wanted > share {
                 return Err(refuse(DenialReason::GroupCap, figures, self.until_share_leaves(resource, 0..=wanted - 1)));
@@ -163,8 +163,8 @@ impl BoundedBorrow {
 }
 
 impl TaskPolicy for BoundedBorrow {
-    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
-        let mut allowed = Allowed::unlimited();
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
+        let mut allowed = PolicyGrant::unlimited();
         if view.admitted_limit().is_none() {
             return Ok(allowed);
         }

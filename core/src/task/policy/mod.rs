@@ -14,7 +14,7 @@ use core::ops::RangeInclusive;
 use smallvec::SmallVec;
 
 use super::accounts::{Accounts, GroupAccount};
-use super::admission::{DenialReason, Figures, TaskGroup, TaskGroupId};
+use super::admission::{DenialFigures, DenialReason, TaskGroup, TaskGroupId};
 use super::resources::ResourceId;
 use super::shares::{ShareRounding, share};
 use crate::error::ConfigError;
@@ -30,7 +30,7 @@ pub trait TaskPolicy {
     /// when.
     ///
     /// The result must depend on `view` and on the policy's settings alone.
-    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal>;
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial>;
 
     /// Returns how much of a group's debt a release of `amount` repays. The debt never falls below 0. The
     /// default is 0.
@@ -67,7 +67,7 @@ impl fmt::Debug for dyn TaskPolicy + Send {
 }
 
 impl TaskPolicy for BoxedPolicy {
-    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
         (**self).evaluate(view)
     }
 
@@ -87,11 +87,11 @@ impl TaskPolicy for BoxedPolicy {
 
 /// The decision that the candidate may start, with what its group borrows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Allowed {
+pub struct PolicyGrant {
     pub(super) debts: SmallVec<[(ResourceId, u32); 3]>,
 }
 
-impl Allowed {
+impl PolicyGrant {
     /// Returns a decision that borrows nothing.
     #[must_use]
     pub fn unlimited() -> Self {
@@ -108,19 +108,19 @@ impl Allowed {
 
 /// The decision that the candidate may not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct PolicyDenial {
     /// The reason.
     pub reason: DenialReason,
     /// The resource that the refusal is about, if it is about one.
     pub resource: Option<ResourceId>,
     /// The compared figures, for messages.
-    pub figures: Option<Figures>,
+    pub figures: Option<DenialFigures>,
     /// The change that may end the refusal.
     pub until: Until,
 }
 
 /// Creates a refusal that is evaluated again after every change.
-impl From<DenialReason> for Refusal {
+impl From<DenialReason> for PolicyDenial {
     fn from(reason: DenialReason) -> Self {
         Self { reason, resource: None, figures: None, until: Until::AnyChange }
     }
@@ -137,7 +137,7 @@ pub enum Until {
     /// Until anything changes. Each change then costs one evaluation for every group with such a refusal.
     AnyChange,
     /// Until no other group competes for the resource.
-    NoPressure(ResourceId),
+    NoCompetition(ResourceId),
     /// Until no other group competes for the resource, or the group's [strict
     /// share](PolicyView::strict_share) of it leaves this range.
     ShareLeaves {
@@ -239,15 +239,15 @@ impl<'a> PolicyView<'a> {
     /// Returns whether another group competes for a resource. For `submission` this is always `false` if the
     /// candidate needs any other resource.
     #[must_use]
-    pub fn has_pressure_on(&self, resource: ResourceId) -> bool {
+    pub fn has_competition_for(&self, resource: ResourceId) -> bool {
         let counts = resource.0 != 0 || self.accounts.resources.amounts(self.demand).len() == 1;
         counts && self.competing_groups(resource) > 0
     }
 
     /// Returns the first of the candidate's resources for which another group competes.
     #[must_use]
-    pub fn pressed_resource(&self) -> Option<ResourceId> {
-        self.demands().map(|(resource, _)| resource).find(|resource| self.has_pressure_on(*resource))
+    pub fn contested_resource(&self) -> Option<ResourceId> {
+        self.demands().map(|(resource, _)| resource).find(|resource| self.has_competition_for(*resource))
     }
 
     /// Returns the group's share of a resource by weight: `limit x weight / (weight + sum of the competing

@@ -1,7 +1,7 @@
 //! Strict fairness: at or above its limit, a group starts a worker only while no other group competes.
 
-use super::{Allowed, PolicyView, Refusal, TaskPolicy, Until};
-use crate::task::admission::{DenialReason, Figures};
+use super::{PolicyDenial, PolicyGrant, PolicyView, TaskPolicy, Until};
+use crate::task::admission::{DenialFigures, DenialReason};
 use crate::task::resources::ResourceId;
 
 /// Limits each group to its admitted limit while another group competes for the same resources.
@@ -13,17 +13,17 @@ use crate::task::resources::ResourceId;
 pub struct StrictFair;
 
 impl TaskPolicy for StrictFair {
-    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
         let running = view.running();
         let Some(limit) = view.admitted_limit().filter(|limit| running >= *limit) else {
-            return Ok(Allowed::unlimited());
+            return Ok(PolicyGrant::unlimited());
         };
-        let Some(resource) = view.pressed_resource() else { return Ok(Allowed::unlimited()) };
-        Err(Refusal {
+        let Some(resource) = view.contested_resource() else { return Ok(PolicyGrant::unlimited()) };
+        Err(PolicyDenial {
             reason: DenialReason::GroupCap,
             resource: Some(resource),
-            figures: Some(Figures { held: running, asked: 1, share: limit, debt: 0, ceiling: None }),
-            until: Until::NoPressure(resource),
+            figures: Some(DenialFigures { held: running, asked: 1, share: limit, debt: 0, ceiling: None }),
+            until: Until::NoCompetition(resource),
         })
     }
 
