@@ -1,6 +1,6 @@
 //! Drives request admission by hand: a command, its effects, and one timer.
 
-use tidegate_core::request::{Acquire, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig};
+use tidegate_core::request::{AcquireResult, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestEffect};
 use tidegate_core::time::{Duration, Instant};
 
 fn main() -> Result<(), tidegate_core::error::ConfigError> {
@@ -9,7 +9,7 @@ fn main() -> Result<(), tidegate_core::error::ConfigError> {
     let model = admission.register(now, "provider", "model", "default", 1)?;
     let call = Request::new(admission.resource(model, Domain::Chat)?);
 
-    let Acquire::Granted(first) = admission.acquire(now, &call) else { return Ok(()) };
+    let AcquireResult::Granted(first) = admission.acquire(now, &call) else { return Ok(()) };
     let second = admission.acquire(now, &call);
     println!("{now}: one call is in flight, the second: {second:?}");
 
@@ -23,7 +23,7 @@ fn main() -> Result<(), tidegate_core::error::ConfigError> {
     while let Some(at) = admission.poll_timeout() {
         now = at;
         admission.handle_timeout(now);
-        while let Some(Effect::Granted { waiter, lease }) = admission.poll_effect() {
+        while let Some(RequestEffect::Granted { waiter, lease }) = admission.poll_effect() {
             println!("{now}: {waiter:?} is granted");
             let _ = admission.release(now, lease, &Outcome::Success.into());
         }

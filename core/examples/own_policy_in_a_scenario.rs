@@ -7,7 +7,7 @@ use tidegate_core::sim::policy::{Criterion, PolicyReport, two_groups};
 use tidegate_core::sim::scenario::{Scenario, ScenarioColumn};
 use tidegate_core::sim::suite::idle::LowerBound;
 use tidegate_core::sim::world::World;
-use tidegate_core::task::{DenialReason, PolicyDenial, PolicyGrant, PolicyView, TaskPolicy};
+use tidegate_core::task::{PolicyDenial, PolicyGrant, PolicyView, TaskDenialReason, TaskPolicy};
 use tidegate_core::time::Duration;
 
 /// A group may hold at most half of any resource, even if no other group needs the rest.
@@ -20,7 +20,7 @@ impl TaskPolicy for HalfAtMost {
             let half = (view.limit(resource) / 2).max(1);
             view.held(resource) + amount <= half
         });
-        if fits { Ok(PolicyGrant::unlimited()) } else { Err(DenialReason::Policy.into()) }
+        if fits { Ok(PolicyGrant::unlimited()) } else { Err(TaskDenialReason::Policy.into()) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A custom task policy: no group ever holds more than its limit, even if no other group is waiting.
 
 use tidegate_core::task::{
-    DenialReason, Dispatcher, PolicyDenial, PolicyGrant, PolicyView, TaskConfig, TaskGroup, TaskPolicy,
+    Dispatcher, PolicyDenial, PolicyGrant, PolicyView, TaskConfig, TaskDenialReason, TaskGroup, TaskPolicy,
 };
 
 #[derive(Debug)]
@@ -10,7 +10,7 @@ struct HardCap;
 impl TaskPolicy for HardCap {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
         let is_below = view.admitted_limit().is_none_or(|limit| view.running() < limit);
-        if is_below { Ok(PolicyGrant::unlimited()) } else { Err(DenialReason::Policy.into()) }
+        if is_below { Ok(PolicyGrant::unlimited()) } else { Err(TaskDenialReason::Policy.into()) }
     }
 }
 

@@ -51,7 +51,7 @@ fn every_module_is_a_layer_and_every_layer_is_a_module() {
 #[test]
 fn an_upward_import_is_found() {
     let found = |text: &str| imports_of(text).into_iter().map(|(_, name)| name).collect::<Vec<_>>();
-    assert_eq!(found("use crate::{driver::Run, time};\n"), ["driver", "time"]);
+    assert_eq!(found("use crate::{driver::PipelineRun, time};\n"), ["driver", "time"]);
     assert_eq!(found("let gate = crate::gate::Gate::new(); // crate::sim\n/// [`crate::sim`]\n"), ["gate"]);
     assert_eq!(found("use crate::{\n    driver::{Run, crate_of},\n    time::Instant,\n};\n"), ["driver", "time"]);
     let import =

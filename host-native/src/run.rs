@@ -367,7 +367,7 @@ fn take_down(log: &mut Option<LogWriter>, run: &RunHandle<TokioHost>, models: &M
 /// Awaits the end of `run`. A person's first signal winds it down: what was paid for is kept. A program's drains it: the calls that are out
 /// end, whatever pause their providers are in. The second signal waits for neither; what was not finished is made anew by a resumed run.
 async fn drive(
-    run: driver::Run<TokioHost, JobWork>,
+    run: driver::PipelineRun<TokioHost, JobWork>,
     watched: &Watched<'_>,
     log: &mut Option<LogWriter>,
     screen: &mut Screen,

@@ -57,8 +57,8 @@ use tokio::runtime::TryCurrentError;
 use crate::gate::{Admitted, Call, RequestGate, ResourceKey};
 use crate::host::TokioHost;
 
-/// A run under way: await it for its report; its [`handle`](driver::Run::handle) watches and cancels it.
-pub type Running = driver::Run<TokioHost, Closures>;
+/// A run under way: await it for its report; its [`handle`](driver::PipelineRun::handle) watches and cancels it.
+pub type Running = driver::PipelineRun<TokioHost, Closures>;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type WorkFn = Box<dyn Fn(Work) -> Boxed<Result<TaskOutcome, FatalError>> + Send + Sync>;

@@ -1,6 +1,6 @@
 //! Runs in virtual time for programs: the scheduler itself against mock providers, without waiting.
 
-use tidegate_core::sim::world::About;
+use tidegate_core::sim::world::WhySubject;
 use wasm_bindgen::prelude::*;
 
 use crate::convert::millis;
@@ -104,7 +104,7 @@ impl Simulation {
     /// Why something waits, one entry for each thing that binds; empty where nothing waits.
     #[wasm_bindgen(unchecked_return_type = "Why[]")]
     pub fn why(&self, #[wasm_bindgen(unchecked_param_type = "About")] about: &JsValue) -> Result<JsValue, JsError> {
-        let about: About = read(&object("what is asked about", about)?).map_err(|mistake| refused(&mistake))?;
+        let about: WhySubject = read(&object("what is asked about", about)?).map_err(|mistake| refused(&mistake))?;
         to_js(&self.0.world.why(&about))
     }
 

@@ -38,7 +38,7 @@ use tidegate_core::fair_queue::{BlockedSetId, ClassId, Eligibility, FairQueue, G
 use tidegate_core::gate::Gate;
 use tidegate_core::lease::Ledger;
 use tidegate_core::request::{
-    Acquire, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig, RequestLease,
+    AcquireResult, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestEffect, RequestLease,
 };
 use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::task::{BoundedBorrow, BoundedBorrowConfig, StrictFair, TaskPolicy};
@@ -228,7 +228,7 @@ fn hand_off(waiting: usize, ops: u64) -> Result<()> {
     let mut now = Instant::ZERO;
     let mut held: Option<RequestLease> = None;
     let wait = |machine: &mut RequestAdmission, now| match machine.acquire(now, black_box(&request)) {
-        Acquire::Granted(lease) => Some(lease),
+        AcquireResult::Granted(lease) => Some(lease),
         _ => None,
     };
     for _ in 0..=waiting {
@@ -238,7 +238,7 @@ fn hand_off(waiting: usize, ops: u64) -> Result<()> {
         now += Duration::from_nanos(1);
         let lease = held.take().context("the slot is held")?;
         let _ = machine.release(now, lease, &Outcome::Success.into());
-        let Some(Effect::Granted { lease, .. }) = machine.poll_effect() else { bail!("a waiter was woken") };
+        let Some(RequestEffect::Granted { lease, .. }) = machine.poll_effect() else { bail!("a waiter was woken") };
         held = Some(lease);
         ensure!(wait(&mut machine, now).is_none(), "the slot is held");
     }

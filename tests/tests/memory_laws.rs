@@ -1,6 +1,8 @@
 //! What waiting costs in memory: little for a task that is queued, nothing for a row group that is not admitted.
 
-use tidegate_core::pipeline::{Column, Effect, Pipeline, PipelineConfig, Plan, PlanBuilder, Strategy, TaskOutcome};
+use tidegate_core::pipeline::{
+    Column, Pipeline, PipelineConfig, PipelineEffect, Plan, PlanBuilder, Strategy, TaskOutcome,
+};
 use tidegate_core::task::{DemandId, Dispatcher, TaskConfig, TaskGroup, TaskGroupId};
 use tidegate_core::time::Instant;
 use tidegate_tests::live_bytes::{LiveBytes, live_bytes};
@@ -98,8 +100,8 @@ fn a_run_takes_no_more_memory_after_many_row_groups_than_after_few() {
     let (mut saved, mut early, mut late) = (0, 0, 0);
     loop {
         match pipeline.poll_effect().expect("a run that is not over has something to do") {
-            Effect::Spawn(task) => drop(pipeline.task_finished(now, task.worker, TaskOutcome::Success)),
-            Effect::Checkpoint(group) => {
+            PipelineEffect::Spawn(task) => drop(pipeline.task_finished(now, task.worker, TaskOutcome::Success)),
+            PipelineEffect::Checkpoint(group) => {
                 pipeline.checkpoint_finished(now, group.row_group, Ok(()));
                 saved += 1;
                 let used = live_bytes() - before;
@@ -109,8 +111,11 @@ fn a_run_takes_no_more_memory_after_many_row_groups_than_after_few() {
                 }
             }
             // No hook is asked for, nothing fails, and nobody cancels.
-            Effect::PreBatch(_) | Effect::PostBatch(_) | Effect::Abort(_) | Effect::Warn(_) => {}
-            Effect::Finished => break,
+            PipelineEffect::PreBatch(_)
+            | PipelineEffect::PostBatch(_)
+            | PipelineEffect::Abort(_)
+            | PipelineEffect::Warn(_) => {}
+            PipelineEffect::Finished => break,
         }
     }
     assert_eq!(saved, 2_000);

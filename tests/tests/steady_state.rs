@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use tidegate_core::fair_queue::{Eligibility, FairQueue};
 use tidegate_core::lease::Ledger;
-use tidegate_core::request::{Acquire, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig};
+use tidegate_core::request::{AcquireResult, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestEffect};
 use tidegate_core::time::{Duration, Instant};
 
 /// Counts the allocations of each thread; the tests of this file run on threads of their own.
@@ -68,18 +68,18 @@ fn passing_a_slot_on_among_waiters_allocates_nothing() {
     // Deadlines far away, each of which leaves an outdated timer behind when its waiter is served.
     let request = chat.within(Duration::from_secs(3_600));
     let mut now = Instant::ZERO;
-    let Acquire::Granted(first) = machine.acquire(now, &request) else { panic!("there is room") };
+    let AcquireResult::Granted(first) = machine.acquire(now, &request) else { panic!("there is room") };
     let mut held = Some(first);
     for _ in 0..100 {
-        assert!(matches!(machine.acquire(now, &request), Acquire::Waiting(_)));
+        assert!(matches!(machine.acquire(now, &request), AcquireResult::Waiting(_)));
     }
     let cycle = || {
         now += Duration::from_nanos(1);
         let lease = held.take().expect("the slot is held");
         let _ = machine.release(now, lease, &Outcome::Success.into());
-        let Some(Effect::Granted { lease, .. }) = machine.poll_effect() else { panic!("a waiter was woken") };
+        let Some(RequestEffect::Granted { lease, .. }) = machine.poll_effect() else { panic!("a waiter was woken") };
         held = Some(lease);
-        assert!(matches!(machine.acquire(now, &request), Acquire::Waiting(_)));
+        assert!(matches!(machine.acquire(now, &request), AcquireResult::Waiting(_)));
     };
     assert_eq!(allocations(10_000, 100_000, cycle), 0);
 }

@@ -29,7 +29,7 @@
 //!
 //! ```
 //! use tidegate_core::budget::{BudgetConfig, Dimension, Usage};
-//! use tidegate_core::request::{Acquire, Completion, Domain, Outcome};
+//! use tidegate_core::request::{AcquireResult, Completion, Domain, Outcome};
 //! use tidegate_core::request::{Request, RequestAdmission, RequestConfig};
 //! use tidegate_core::time::{Duration, Instant};
 //!
@@ -40,8 +40,8 @@
 //! gate.set_budgets(now, chat, &[BudgetConfig::per_minute(Dimension::TotalTokens, 6_000)])?;
 //!
 //! let large = Request::new(chat).estimated(Usage::tokens(3_000, 3_000));
-//! let Acquire::Granted(first) = gate.acquire(now, &large) else { panic!("the budget is whole") };
-//! let Acquire::Waiting(_) = gate.acquire(now, &large) else { panic!("and now it is spent") };
+//! let AcquireResult::Granted(first) = gate.acquire(now, &large) else { panic!("the budget is whole") };
+//! let AcquireResult::Waiting(_) = gate.acquire(now, &large) else { panic!("and now it is spent") };
 //! // It used 1 000 less than its estimate; the other 5 000 refill at 100 per second.
 //! let done = Completion::from(Outcome::Success).used(Usage::tokens(3_000, 2_000));
 //! let _ = gate.release(now, first, &done);

@@ -2,7 +2,7 @@ use std::vec::Vec;
 
 use super::*;
 use crate::request::testing::{Bench, CHAT};
-use crate::request::{AimdConfig, Denial, DenialReason, Domain, Effect, Request, RequestLease, WaiterId};
+use crate::request::{AimdConfig, Denial, DenialReason, Domain, Request, RequestEffect, RequestLease, WaiterId};
 
 fn bench(budgets: &[BudgetConfig]) -> Bench {
     let mut bench = Bench::new(8, AimdConfig::default());
@@ -39,11 +39,11 @@ fn run_until(bench: &mut Bench, at: Instant) -> Vec<(Instant, WaiterId)> {
         bench.machine.handle_timeout(due);
         while let Some(effect) = bench.machine.poll_effect() {
             match effect {
-                Effect::Granted { waiter, lease } => {
+                RequestEffect::Granted { waiter, lease } => {
                     granted.push((due, waiter));
                     bench.end(lease, Outcome::Success);
                 }
-                Effect::Refused { .. } | Effect::HealthCall { .. } => {}
+                RequestEffect::Refused { .. } | RequestEffect::HealthCall { .. } => {}
             }
         }
     }

@@ -4,7 +4,7 @@ use std::vec::Vec;
 use super::*;
 use crate::observe::{CapacityPlan, Source};
 use crate::pipeline::PipelineConfig;
-use crate::request::event::{Interest, RequestEventKind, RequestEventPayload};
+use crate::request::event::{RequestEventKind, RequestEventPayload, RequestInterest};
 use crate::request::testing::{Bench, CHAT};
 use crate::request::{AimdConfig, CallWait, Completion, Outcome, Request, RequestConfig, RequestLease};
 
@@ -80,7 +80,7 @@ fn no_more_calls_start_at_once_than_the_largest_remaining_amount() {
 #[test]
 fn the_wait_reason_names_the_stated_limit_and_an_event_reports_that_it_was_learned() {
     let mut bench = bench();
-    bench.machine.set_interest(bench.now, Interest::of(&[RequestEventKind::RateLearned]));
+    bench.machine.set_interest(bench.now, RequestInterest::of(&[RequestEventKind::RateLearned]));
     call(&mut bench, statement(300, 0, secs(60)));
     let rate = StatedRate { dimension: Dimension::Requests, limit: 300, window: secs(60) };
     let events: Vec<_> = core::iter::from_fn(|| bench.machine.poll_event()).map(|event| event.payload).collect();

@@ -10,7 +10,7 @@ use super::shared::Shared;
 use crate::pipeline::{FinishedRowGroup, SaveError};
 use crate::runtime::Host;
 
-/// A job that saves one finished row group, spawned on the host by [`Run`](super::Run).
+/// A job that saves one finished row group, spawned on the host by [`PipelineRun`](super::PipelineRun).
 ///
 /// It runs to its end even if the run is cancelled or dropped. If it is dropped before its end, it reports
 /// the group as not saved.

@@ -15,7 +15,7 @@ use super::state::PendingHook;
 use crate::pipeline::{Hook, HookError};
 use crate::runtime::Host;
 
-/// A job that calls one hook of a row group, spawned on the host by [`Run`](super::Run).
+/// A job that calls one hook of a row group, spawned on the host by [`PipelineRun`](super::PipelineRun).
 ///
 /// It runs to its end even if the run is cancelled or dropped. If it is dropped before its end, it reports
 /// that the hook failed.

@@ -48,7 +48,7 @@ pub trait JobKind: fmt::Debug {
 pub struct Failure(pub(super) String);
 
 pin_project! {
-    /// A job of a run, spawned on the host by [`Run`](super::Run). Its kinds are [`Worker`](super::Worker),
+    /// A job of a run, spawned on the host by [`PipelineRun`](super::PipelineRun). Its kinds are [`Worker`](super::Worker),
     /// [`Checkpoint`](super::Checkpoint) and [`HookCall`](super::HookCall).
     ///
     /// The machine gets the result exactly once, after the future of the workload is dropped. This also holds

@@ -1,6 +1,6 @@
 //! The async driver of a pipeline. It is the same in every host.
 //!
-//! [`run`] returns a future, [`Run`], that drives the [`Pipeline`]. It spawns a [`Worker`] for every
+//! [`run`] returns a future, [`PipelineRun`], that drives the [`Pipeline`]. It spawns a [`Worker`] for every
 //! dispatched task, a [`Checkpoint`] for every finished row group and a [`HookCall`] for every hook of a row
 //! group. It keeps one sleep for the machine's next deadline, and resolves with the report. Each of these
 //! [jobs](Job) reports its end to the machine and wakes the run, which then spawns what became possible.
@@ -45,7 +45,7 @@ pub use worker::Worker;
 use crate::gate::Gate;
 use crate::gate::alarm::Alarm;
 use crate::observe::Sinks;
-use crate::pipeline::event::{Interest, SchedulerEvent};
+use crate::pipeline::event::{SchedulerEvent, SchedulerInterest};
 use crate::pipeline::{
     Batch, FinishedRowGroup, HookError, Pipeline, PipelineCommand, ProviderDegraded, RunReport, Task, TaskOutcome,
 };
@@ -106,13 +106,13 @@ pub trait Workload: 'static {
 
 /// Runs `pipeline` with the tasks of `workload` on `host`. Nothing starts before the returned future is
 /// polled.
-pub fn run<H, W>(host: H, pipeline: impl Into<Recorded<Pipeline>>, workload: Arc<W>) -> Run<H, W>
+pub fn run<H, W>(host: H, pipeline: impl Into<Recorded<Pipeline>>, workload: Arc<W>) -> PipelineRun<H, W>
 where
     H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
     W: Workload,
 {
     let shared = Shared::new(host, pipeline.into());
-    Run { alarm: Alarm::new(), workload, owner: Owner { shared }, sinks: None }
+    PipelineRun { alarm: Alarm::new(), workload, owner: Owner { shared }, sinks: None }
 }
 
 /// Runs `pipeline` with tasks that make their calls through `gate`. The run and the gate decide together.
@@ -129,13 +129,13 @@ pub fn run_through<H, W>(
     workload: Arc<W>,
     gate: &Gate<H>,
     calls: &[(&str, ResourceId)],
-) -> Run<H, W>
+) -> PipelineRun<H, W>
 where
     H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
     W: Workload,
 {
     let shared = Shared::through(pipeline.into(), gate, calls);
-    Run { alarm: Alarm::new(), workload, owner: Owner { shared }, sinks: None }
+    PipelineRun { alarm: Alarm::new(), workload, owner: Owner { shared }, sinks: None }
 }
 
 pin_project! {
@@ -144,7 +144,7 @@ pin_project! {
     /// Dropping it before it is ready cancels the run: running tasks are stopped and every lease is released,
     /// without anything to await. A running checkpoint finishes by itself.
     #[must_use = "a run that is not awaited does nothing, and is cancelled when it is dropped"]
-    pub struct Run<H, W>
+    pub struct PipelineRun<H, W>
     where
         H: Host,
         W: Workload,
@@ -157,7 +157,7 @@ pin_project! {
     }
 }
 
-impl<H: Host, W: Workload> Run<H, W> {
+impl<H: Host, W: Workload> PipelineRun<H, W> {
     /// Returns a handle that watches and controls the run from anywhere.
     #[must_use]
     pub fn handle(&self) -> RunHandle<H> {
@@ -179,7 +179,7 @@ impl<H: Host, W: Workload> Run<H, W> {
     }
 }
 
-impl<H, W> Future for Run<H, W>
+impl<H, W> Future for PipelineRun<H, W>
 where
     H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
     W: Workload,
@@ -223,7 +223,7 @@ impl<H: Host> Drop for Owner<H> {
     }
 }
 
-/// A handle that watches and controls a [`Run`]. Clones are handles to the same run. A handle does not keep
+/// A handle that watches and controls a [`PipelineRun`]. Clones are handles to the same run. A handle does not keep
 /// the run going.
 pub struct RunHandle<H: Host> {
     shared: Arc<Shared<H>>,
@@ -278,8 +278,8 @@ impl<H: Host> RunHandle<H> {
     }
 
     /// Sets the kinds of events that the run emits from now on. For a host that takes events itself, with
-    /// [`RunHandle::take_events`]. The [sinks](Run::with_sinks) of a run take them first.
-    pub fn listen(&self, interest: Interest) {
+    /// [`RunHandle::take_events`]. The [sinks](PipelineRun::with_sinks) of a run take them first.
+    pub fn listen(&self, interest: SchedulerInterest) {
         self.shared.read(|pipeline| pipeline.set_interest(interest));
     }
 
@@ -302,8 +302,8 @@ impl<H: Host> fmt::Debug for RunHandle<H> {
     }
 }
 
-impl<H: Host, W: Workload> fmt::Debug for Run<H, W> {
+impl<H: Host, W: Workload> fmt::Debug for PipelineRun<H, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").finish_non_exhaustive()
+        f.debug_struct("PipelineRun").finish_non_exhaustive()
     }
 }

@@ -16,11 +16,11 @@ use lock_api::Mutex;
 use super::state::{Actions, RunState};
 use crate::gate::Gate;
 use crate::gate::runs::YieldingRun as _;
-use crate::pipeline::event::{Interest, SchedulerEvent};
+use crate::pipeline::event::{SchedulerEvent, SchedulerInterest};
 use crate::pipeline::{FatalError, HookError, Pipeline, Progress, RunReport, SaveError, TaskOutcome, WorkerId};
 use crate::replay::Recorded;
 use crate::request::ResourceId;
-use crate::request::event::{Interest as RequestInterest, RequestEvent};
+use crate::request::event::{RequestEvent, RequestInterest};
 use crate::runtime::Host;
 use crate::time::Instant;
 use crate::wake_list::WakeList;
@@ -150,7 +150,7 @@ impl<H: Host> Shared<H> {
     }
 
     /// Sets the event interest of both machines.
-    pub(super) fn set_interest(&self, interest: Interest, requests: RequestInterest) {
+    pub(super) fn set_interest(&self, interest: SchedulerInterest, requests: RequestInterest) {
         self.read(|pipeline| pipeline.set_interest(interest));
         if let Some(gate) = &self.gate {
             gate.with(|machine, now| machine.set_interest(now, requests));

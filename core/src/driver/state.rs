@@ -11,8 +11,8 @@ use crate::event::Correlation;
 use crate::gate::runs::YieldingRun;
 use crate::id::{SecondaryMap, SlotKey};
 use crate::pipeline::{
-    Batch, Effect, FatalError, FinishedRowGroup, HookError, Pipeline, ProviderDegraded, RunReport, SaveError, Task,
-    TaskOutcome, WorkerId,
+    Batch, FatalError, FinishedRowGroup, HookError, Pipeline, PipelineEffect, ProviderDegraded, RunReport, SaveError,
+    Task, TaskOutcome, WorkerId,
 };
 use crate::replay::Recorded;
 use crate::request::{RequestAdmission, ResourceId};
@@ -70,7 +70,7 @@ pub(super) struct RunState {
     pipeline: Recorded<Pipeline>,
     workers: SecondaryMap<WorkerEntry>,
     lifecycle: Lifecycle,
-    /// The waker of the [`Run`](super::Run). It is taken to wake the run, which stores a new one when polled.
+    /// The waker of the [`PipelineRun`](super::PipelineRun). It is taken to wake the run, which stores a new one when polled.
     waker: Option<Waker>,
     /// The key of the run at its gate, until the run is over.
     registration: Option<SlotKey>,
@@ -193,32 +193,32 @@ impl RunState {
     }
 
     /// Applies one effect, or returns the action that the run must perform outside the lock.
-    fn apply_effect(&mut self, now: Instant, effect: Effect, wakes: &mut WakeList) -> Option<Action> {
+    fn apply_effect(&mut self, now: Instant, effect: PipelineEffect, wakes: &mut WakeList) -> Option<Action> {
         let is_abandoned = self.is_abandoned();
         match effect {
-            Effect::Spawn(task) if is_abandoned => {
+            PipelineEffect::Spawn(task) if is_abandoned => {
                 let _ = self.pipeline.task_finished(now, task.worker, TaskOutcome::Cancelled);
             }
-            Effect::PreBatch(batch) if is_abandoned => {
+            PipelineEffect::PreBatch(batch) if is_abandoned => {
                 self.pipeline.pre_batch_finished(now, batch.row_group, Err(hook_not_called()));
             }
-            Effect::PostBatch(group) if is_abandoned => {
+            PipelineEffect::PostBatch(group) if is_abandoned => {
                 self.pipeline.post_batch_finished(now, group.row_group, Err(hook_not_called()));
             }
-            Effect::Checkpoint(group) if is_abandoned => {
+            PipelineEffect::Checkpoint(group) if is_abandoned => {
                 let not_saved = SaveError(String::from("the run was dropped before this row group was saved"));
                 self.pipeline.checkpoint_finished(now, group.row_group, Err(not_saved));
             }
-            Effect::Spawn(task) => {
+            PipelineEffect::Spawn(task) => {
                 self.workers.insert(task.worker.key(), WorkerEntry::default());
                 return Some(Action::Spawn(task));
             }
-            Effect::PreBatch(batch) => return Some(Action::Hook(PendingHook::PreBatch(batch))),
-            Effect::PostBatch(group) => return Some(Action::Hook(PendingHook::PostBatch(group))),
-            Effect::Checkpoint(group) => return Some(Action::Save(group)),
-            Effect::Warn(_) if is_abandoned => {}
-            Effect::Warn(warning) => return Some(Action::Warn(warning)),
-            Effect::Abort(worker) => {
+            PipelineEffect::PreBatch(batch) => return Some(Action::Hook(PendingHook::PreBatch(batch))),
+            PipelineEffect::PostBatch(group) => return Some(Action::Hook(PendingHook::PostBatch(group))),
+            PipelineEffect::Checkpoint(group) => return Some(Action::Save(group)),
+            PipelineEffect::Warn(_) if is_abandoned => {}
+            PipelineEffect::Warn(warning) => return Some(Action::Warn(warning)),
+            PipelineEffect::Abort(worker) => {
                 // Set before the worker is woken, because the worker reads the flag without the lock.
                 self.is_stopping.store(true, Ordering::Release);
                 if let Some(entry) = self.workers.get_mut(worker.key()) {
@@ -226,7 +226,7 @@ impl RunState {
                     wakes.push(entry.waker.take());
                 }
             }
-            Effect::Finished => self.lifecycle = Lifecycle::Over,
+            PipelineEffect::Finished => self.lifecycle = Lifecycle::Over,
         }
         None
     }

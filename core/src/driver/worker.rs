@@ -11,7 +11,7 @@ use super::shared::Shared;
 use crate::pipeline::{FatalError, Task, TaskOutcome, WorkerId};
 use crate::runtime::Host;
 
-/// A job that runs one task, spawned on the host by [`Run`](super::Run). The lease of the task exists before
+/// A job that runs one task, spawned on the host by [`PipelineRun`](super::PipelineRun). The lease of the task exists before
 /// the worker does.
 ///
 /// It ends with the task, or as soon as it must stop. A panic in the task makes the run fatal.

@@ -6,7 +6,9 @@ use std::vec::Vec;
 
 use super::work::{self, Work};
 use super::*;
-use crate::request::{Acquire, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig, RequestLease};
+use crate::request::{
+    AcquireResult, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestEffect, RequestLease,
+};
 use crate::task::{Dispatcher, TaskConfig, TaskGroup, TaskLease};
 use crate::time::{Duration, Instant};
 
@@ -173,9 +175,9 @@ impl Requests {
         let request = self.chat.in_group(self.groups[self.turns % self.groups.len()]);
         self.turns += 1;
         match self.machine.acquire(self.now, &request) {
-            Acquire::Granted(lease) => self.held = Some(lease),
-            Acquire::Waiting(_) => {}
-            Acquire::Denied(denial) => panic!("{denial}"),
+            AcquireResult::Granted(lease) => self.held = Some(lease),
+            AcquireResult::Waiting(_) => {}
+            AcquireResult::Denied(denial) => panic!("{denial}"),
         }
     }
 
@@ -183,7 +185,9 @@ impl Requests {
         self.now += Duration::from_nanos(1);
         let lease = self.held.take().expect("the slot is taken between two turns");
         let _ = self.machine.release(self.now, lease, &Outcome::Success.into());
-        let Some(Effect::Granted { lease, .. }) = self.machine.poll_effect() else { panic!("a waiter was woken") };
+        let Some(RequestEffect::Granted { lease, .. }) = self.machine.poll_effect() else {
+            panic!("a waiter was woken")
+        };
         assert_eq!(self.machine.poll_effect(), None, "only one waiter is woken");
         self.held = Some(lease);
     }

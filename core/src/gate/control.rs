@@ -9,7 +9,7 @@ use crate::error::ConfigError;
 use crate::lease::LeaseId;
 use crate::limit::{AimdConfig, LimitAlgorithm, LimitChoice};
 use crate::replay::{Recorded, Stamped};
-use crate::request::event::{Interest, RequestEvent};
+use crate::request::event::{RequestEvent, RequestInterest};
 use crate::request::{Domain, FallbackId, GroupId, ProviderModelId, RequestAdmission, RequestCommand, ResourceId};
 use crate::time::Instant;
 
@@ -134,7 +134,7 @@ impl GateControl<'_> {
 /// Events and recording.
 impl GateControl<'_> {
     /// Sets the kinds of events that are emitted. See [`RequestAdmission::set_interest`].
-    pub fn set_interest(&mut self, now: Instant, interest: Interest) {
+    pub fn set_interest(&mut self, now: Instant, interest: RequestInterest) {
         self.0.set_interest(now, interest);
     }
 

@@ -20,7 +20,8 @@ use crate::panics;
 use crate::replay::Recorded;
 use crate::request::event::RequestEvent;
 use crate::request::{
-    Acquire, AfterCall, Completion, Denial, Effect, Outcome, Request, RequestAdmission, RequestLease, Retry,
+    AcquireResult, AfterCall, Completion, Denial, Outcome, Request, RequestAdmission, RequestEffect, RequestLease,
+    Retry,
 };
 use crate::runtime::Host;
 use crate::time::Instant;
@@ -76,7 +77,7 @@ impl<L: RawMutex> Drop for Command<'_, L> {
 fn deliver<L: RawMutex>(
     mut state: MutexGuard<'_, L, GateState<L>>,
     now: Instant,
-    effect: Option<Effect>,
+    effect: Option<RequestEffect>,
     timer: Option<Waker>,
 ) {
     let mut wakes = WakeList::default();
@@ -261,9 +262,9 @@ impl<H: Host> Gate<H> {
         };
         let answer =
             self.shared.untimed_command(needs_clock, |state, now| match state.acquire(now, request, retry, token) {
-                Acquire::Granted(lease) => Some(Ok(PermitOf::new(self, Some(lease)))),
-                Acquire::Denied(denial) => Some(Err(denial)),
-                Acquire::Waiting(waiter) => {
+                AcquireResult::Granted(lease) => Some(Ok(PermitOf::new(self, Some(lease)))),
+                AcquireResult::Denied(denial) => Some(Err(denial)),
+                AcquireResult::Waiting(waiter) => {
                     *slot = Some(state.waiters.insert(waiter));
                     None
                 }
@@ -380,11 +381,11 @@ impl<L: RawMutex> GateState<L> {
 
     /// Stores the answer of one waiter, and returns the waker to wake.
     #[inline]
-    fn store(&mut self, now: Instant, effect: Effect) -> Option<Waker> {
+    fn store(&mut self, now: Instant, effect: RequestEffect) -> Option<Waker> {
         let (waiter, answer) = match effect {
-            Effect::Granted { waiter, lease } => (waiter, Ok(lease)),
-            Effect::Refused { waiter, denial } => (waiter, Err(denial)),
-            Effect::HealthCall { lease } => return self.health_calls.push(lease),
+            RequestEffect::Granted { waiter, lease } => (waiter, Ok(lease)),
+            RequestEffect::Refused { waiter, denial } => (waiter, Err(denial)),
+            RequestEffect::HealthCall { lease } => return self.health_calls.push(lease),
         };
         match self.waiters.answer(waiter, answer) {
             Ok(waker) => waker,
@@ -402,7 +403,13 @@ impl<L: RawMutex> GateState<L> {
     }
 
     #[inline]
-    fn acquire(&mut self, now: Instant, request: &Request, retry: Option<Retry>, token: Option<&TaskToken>) -> Acquire {
+    fn acquire(
+        &mut self,
+        now: Instant,
+        request: &Request,
+        retry: Option<Retry>,
+        token: Option<&TaskToken>,
+    ) -> AcquireResult {
         match (retry, token) {
             (None, None) => self.machine.acquire(now, request),
             (Some(retry), None) => self.machine.retry(now, request, retry),
@@ -411,7 +418,13 @@ impl<L: RawMutex> GateState<L> {
     }
 
     #[cold]
-    fn acquire_yielding(&mut self, now: Instant, request: &Request, retry: Option<Retry>, token: TaskToken) -> Acquire {
+    fn acquire_yielding(
+        &mut self,
+        now: Instant,
+        request: &Request,
+        retry: Option<Retry>,
+        token: TaskToken,
+    ) -> AcquireResult {
         match retry {
             None => self.machine.acquire_yielding(now, request, token, &mut self.runs),
             Some(retry) => self.machine.retry_yielding(now, request, retry, token, &mut self.runs),

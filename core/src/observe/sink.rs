@@ -5,12 +5,12 @@
 //! held. A sink that fails does not disturb the run: each failure is counted, and the first one of each sink
 //! and kind of event is reported. With the feature `std`, a panic of a sink is also such a failure.
 //!
-//! [`Run::with_sinks`](crate::driver::Run::with_sinks) gives sinks to a run.
+//! [`Run::with_sinks`](crate::driver::PipelineRun::with_sinks) gives sinks to a run.
 //! [`Gate::feed`](crate::gate::Gate::feed) delivers the events of a stand-alone gate.
 //!
 //! ```
 //! use tidegate_core::observe::{Sink, SinkError, Sinks};
-//! use tidegate_core::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
+//! use tidegate_core::pipeline::event::{SchedulerInterest, SchedulerEvent, SchedulerEventKind};
 //! # use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, Strategy};
 //! # use tidegate_core::time::Instant;
 //!
@@ -18,8 +18,8 @@
 //! struct First(bool);
 //!
 //! impl Sink for First {
-//!     fn scheduler_interest(&self) -> Interest {
-//!         Interest::of(&[SchedulerEventKind::WorkerSpawned])
+//!     fn scheduler_interest(&self) -> SchedulerInterest {
+//!         SchedulerInterest::of(&[SchedulerEventKind::WorkerSpawned])
 //!     }
 //!
 //!     fn on_scheduler(&mut self, _event: &SchedulerEvent) -> Result<(), SinkError> {
@@ -49,8 +49,8 @@ use core::fmt;
 
 use super::RunAccount;
 use crate::panics;
-use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
-use crate::request::event::{Interest as RequestInterest, RequestEvent, RequestEventKind};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventKind, SchedulerInterest};
+use crate::request::event::{RequestEvent, RequestEventKind, RequestInterest};
 
 /// The version of the JSON format of events. It rises when a name changes or is removed, not when one is
 /// added.
@@ -114,8 +114,8 @@ impl From<String> for SinkError {
 pub trait Sink: Send {
     /// Returns the kinds of scheduler events that the sink needs. Called once, when the sink is added. The
     /// default is all kinds.
-    fn scheduler_interest(&self) -> Interest {
-        Interest::ALL
+    fn scheduler_interest(&self) -> SchedulerInterest {
+        SchedulerInterest::ALL
     }
 
     /// Returns the kinds of request events that the sink needs. Called once, when the sink is added. The
@@ -154,7 +154,7 @@ impl Sink for RunAccount {
 
 /// A sink that can be read while the run continues.
 impl<R: lock_api::RawMutex + Send + Sync, S: Sink> Sink for Arc<lock_api::Mutex<R, S>> {
-    fn scheduler_interest(&self) -> Interest {
+    fn scheduler_interest(&self) -> SchedulerInterest {
         self.lock().scheduler_interest()
     }
 
@@ -213,7 +213,7 @@ type Report = Box<dyn FnMut(&SinkFailure) + Send>;
 struct Entry {
     name: String,
     sink: Box<dyn Sink>,
-    scheduler: Interest,
+    scheduler: SchedulerInterest,
     request: RequestInterest,
 }
 
@@ -241,8 +241,8 @@ impl Sinks {
 
     /// Returns the kinds of scheduler events that at least one sink needs.
     #[must_use]
-    pub fn scheduler_interest(&self) -> Interest {
-        self.entries.iter().fold(Interest::NONE, |all, entry| all.union(entry.scheduler))
+    pub fn scheduler_interest(&self) -> SchedulerInterest {
+        self.entries.iter().fold(SchedulerInterest::NONE, |all, entry| all.union(entry.scheduler))
     }
 
     /// Returns the kinds of request events that at least one sink needs.

@@ -118,10 +118,10 @@ pub struct PipelineConfig {
     pub yield_while_waiting: bool,
     /// Whether a pre-batch hook is called for each row group. The hook is called after the seed columns,
     /// which are computed for whole row groups and depend on no cell, and before all other columns. See
-    /// [`Effect::PreBatch`](crate::pipeline::Effect::PreBatch). Default: false.
+    /// [`PipelineEffect::PreBatch`](crate::pipeline::PipelineEffect::PreBatch). Default: false.
     pub pre_batch_hook: bool,
     /// Whether a post-batch hook is called for each row group, before its checkpoint. See
-    /// [`Effect::PostBatch`](crate::pipeline::Effect::PostBatch). Default: false.
+    /// [`PipelineEffect::PostBatch`](crate::pipeline::PipelineEffect::PostBatch). Default: false.
     pub post_batch_hook: bool,
     /// The row groups that an earlier run has saved completely, in any order. They are not run again, and
     /// count as done.

@@ -5,7 +5,7 @@ use core::fmt;
 
 use super::outcome::WorkerId;
 use super::row_group::RowGroupBlock;
-use crate::task::Denial;
+use crate::task::TaskDenial;
 use crate::time::Instant;
 
 /// The one condition that prevents a task from running.
@@ -48,11 +48,11 @@ pub enum TaskWait {
         /// The earliest instant of the retry.
         until: Instant,
     },
-    /// The task is queued, but may not start. The [`Denial`] names the resource, share or debt that limits
+    /// The task is queued, but may not start. The [`TaskDenial`] names the resource, share or debt that limits
     /// it.
     Denied {
         /// Why it may not start.
-        denial: Denial,
+        denial: TaskDenial,
     },
     /// The task is queued behind another task of its group.
     Behind {
@@ -107,7 +107,7 @@ pub enum SlotWait {
     /// A queued task needs the resource, but may not start.
     Denied {
         /// Why it may not start.
-        denial: Denial,
+        denial: TaskDenial,
     },
     /// A queued task needs the resource and could start, but other tasks are dispatched first.
     Queue,

@@ -31,7 +31,7 @@
 //! | [`PipelineConfig`], [`PolicyChoice`], [`AdaptiveRowGroups`] | the settings of a run |
 //! | [`Pipeline`] | the state machine, with one method for each command |
 //! | [`PipelineCommand`] | the commands as values, which can be recorded and applied again |
-//! | [`Effect`], [`Task`], [`TaskOutcome`] | what a driver carries out, and what it reports |
+//! | [`PipelineEffect`], [`Task`], [`TaskOutcome`] | what a driver carries out, and what it reports |
 //! | [`event`] | a log of what happened |
 //! | [`Progress`], [`ColumnStats`], [`GroupStats`] | figures of a run in progress |
 //! | [`RunReport`], [`StopReason`] | the result of a run, and why it ended |
@@ -58,8 +58,8 @@ pub use config::{PipelineConfig, PipelineError, PolicyChoice};
 pub use explain::{SlotWait, TaskWait};
 pub use machine::Pipeline;
 pub use outcome::{
-    Batch, DiscardReason, DropReason, DroppedRow, Effect, FailureKind, FatalError, FinishedRowGroup, Hook, HookError,
-    ProviderDegraded, RetryKind, RetryableCount, SaveError, Task, TaskOutcome, WorkerId,
+    Batch, DiscardReason, DropReason, DroppedRow, FailureKind, FatalError, FinishedRowGroup, Hook, HookError,
+    PipelineEffect, ProviderDegraded, RetryKind, RetryableCount, SaveError, Task, TaskOutcome, WorkerId,
 };
 pub use plan::{Column, ColumnId, MAX_COLUMNS, Plan, PlanBuilder, PlanError, Strategy};
 pub use report::{ColumnReport, DroppedCount, Progress, RunReport, StopReason, TaskCounts};

@@ -460,7 +460,7 @@ impl fmt::Display for ProviderDegraded {
 ///
 /// This enum is exhaustive, because a driver must carry out every effect. An unknown effect would be lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum PipelineEffect {
     /// Start a worker.
     ///
     /// The driver reports the end of the worker with

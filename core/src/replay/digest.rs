@@ -2,24 +2,24 @@
 
 use super::recorder::Digest;
 use crate::lease::LeaseId;
-use crate::pipeline::{Effect, FinishedRowGroup, Task};
-use crate::request::{self, Acquire, AfterCall, Denial, RequestLease};
+use crate::pipeline::{FinishedRowGroup, PipelineEffect, Task};
+use crate::request::{self, AcquireResult, AfterCall, Denial, RequestLease};
 use crate::time::Instant;
 
 /// The decisions of a pipeline.
 impl Digest {
-    pub(super) fn pipeline_effect(&mut self, effect: &Effect) {
+    pub(super) fn pipeline_effect(&mut self, effect: &PipelineEffect) {
         match effect {
-            Effect::Spawn(task) => self.task(task),
-            Effect::PreBatch(batch) => self.hash_words([11, u64::from(batch.row_group)]),
-            Effect::PostBatch(group) => self.row_group(12, group),
-            Effect::Checkpoint(group) => self.row_group(13, group),
-            Effect::Abort(worker) => self.hash_words([14, worker.to_bits()]),
-            Effect::Warn(warning) => {
+            PipelineEffect::Spawn(task) => self.task(task),
+            PipelineEffect::PreBatch(batch) => self.hash_words([11, u64::from(batch.row_group)]),
+            PipelineEffect::PostBatch(group) => self.row_group(12, group),
+            PipelineEffect::Checkpoint(group) => self.row_group(13, group),
+            PipelineEffect::Abort(worker) => self.hash_words([14, worker.to_bits()]),
+            PipelineEffect::Warn(warning) => {
                 warning.group.iter().for_each(|part| self.bytes(part.as_bytes()));
                 self.hash_words([15, u64::from(warning.retryable)]);
             }
-            Effect::Finished => self.hash_words([16]),
+            PipelineEffect::Finished => self.hash_words([16]),
         }
     }
 
@@ -40,11 +40,11 @@ impl Digest {
 
 /// The decisions of request admission.
 impl Digest {
-    pub(super) fn acquired(&mut self, answer: &Acquire) {
+    pub(super) fn acquired(&mut self, answer: &AcquireResult) {
         match answer {
-            Acquire::Granted(lease) => self.granted(0, lease.id()),
-            Acquire::Waiting(waiter) => self.hash_words([2, waiter.to_bits()]),
-            Acquire::Denied(denial) => self.denied(0, denial),
+            AcquireResult::Granted(lease) => self.granted(0, lease.id()),
+            AcquireResult::Waiting(waiter) => self.hash_words([2, waiter.to_bits()]),
+            AcquireResult::Denied(denial) => self.denied(0, denial),
         }
     }
 
@@ -63,11 +63,11 @@ impl Digest {
         }
     }
 
-    pub(super) fn request_effect(&mut self, effect: &request::Effect) {
+    pub(super) fn request_effect(&mut self, effect: &request::RequestEffect) {
         match effect {
-            request::Effect::Granted { waiter, lease } => self.granted(waiter.to_bits(), lease.id()),
-            request::Effect::Refused { waiter, denial } => self.denied(waiter.to_bits(), denial),
-            request::Effect::HealthCall { lease } => self.granted(u64::MAX, lease.id()),
+            request::RequestEffect::Granted { waiter, lease } => self.granted(waiter.to_bits(), lease.id()),
+            request::RequestEffect::Refused { waiter, denial } => self.denied(waiter.to_bits(), denial),
+            request::RequestEffect::HealthCall { lease } => self.granted(u64::MAX, lease.id()),
         }
     }
 

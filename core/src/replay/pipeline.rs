@@ -7,9 +7,10 @@ use crate::error::ConfigError;
 use crate::event::Correlation;
 use crate::id::SlotKey;
 use crate::lease::ReleaseAnswer;
-use crate::pipeline::event::{Interest, SchedulerEvent};
+use crate::pipeline::event::{SchedulerEvent, SchedulerInterest};
 use crate::pipeline::{
-    ColumnId, Effect, FatalError, HookError, Pipeline, PipelineCommand, PolicyChoice, SaveError, TaskOutcome, WorkerId,
+    ColumnId, FatalError, HookError, Pipeline, PipelineCommand, PipelineEffect, PolicyChoice, SaveError, TaskOutcome,
+    WorkerId,
 };
 use crate::request::{RequestAdmission, RequestPressure, ResourceId};
 use crate::time::Instant;
@@ -178,14 +179,14 @@ impl Recorded<Pipeline> {
 /// Effects and events. They are not commands, because polling makes no decision.
 impl Recorded<Pipeline> {
     /// Calls [`Pipeline::poll_effect`], and adds the effect to the digest.
-    pub fn poll_effect(&mut self) -> Option<Effect> {
+    pub fn poll_effect(&mut self) -> Option<PipelineEffect> {
         let effect = self.machine.poll_effect()?;
         self.recorder.add_effect(|digest| digest.pipeline_effect(&effect));
         Some(effect)
     }
 
     /// Calls [`Pipeline::set_interest`].
-    pub fn set_interest(&mut self, interest: Interest) {
+    pub fn set_interest(&mut self, interest: SchedulerInterest) {
         self.machine.set_interest(interest);
     }
 

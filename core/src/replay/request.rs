@@ -8,10 +8,10 @@ use crate::budget::{BudgetConfig, Correction};
 use crate::error::ConfigError;
 use crate::lease::{LeaseId, ReleaseAnswer};
 use crate::limit::{AimdConfig, LimitAlgorithm, LimitChoice};
-use crate::request::event::{Interest, RequestEvent};
+use crate::request::event::{RequestEvent, RequestInterest};
 use crate::request::{
-    Acquire, AfterCall, Completion, Denial, Domain, Effect, FallbackId, GroupId, ProviderModelId, Request,
-    RequestAdmission, RequestCommand, RequestLease, ResourceId, Retry, WaiterId,
+    AcquireResult, AfterCall, Completion, Denial, Domain, FallbackId, GroupId, ProviderModelId, Request,
+    RequestAdmission, RequestCommand, RequestEffect, RequestLease, ResourceId, Retry, WaiterId,
 };
 use crate::time::Instant;
 use crate::yielding::{TaskResources, TaskToken};
@@ -164,7 +164,7 @@ impl Recorded<RequestAdmission> {
 
     /// Records and calls [`RequestAdmission::acquire`].
     #[inline]
-    pub fn acquire(&mut self, now: Instant, request: &Request) -> Acquire {
+    pub fn acquire(&mut self, now: Instant, request: &Request) -> AcquireResult {
         self.record(|| RequestCommand::Acquire { now, request: *request });
         let answer = self.machine.acquire(now, request);
         self.recorder.add_result(|digest| digest.acquired(&answer));
@@ -178,7 +178,7 @@ impl Recorded<RequestAdmission> {
         request: &Request,
         token: TaskToken,
         tasks: &mut dyn TaskResources,
-    ) -> Acquire {
+    ) -> AcquireResult {
         self.record(|| RequestCommand::AcquireYielding { now, request: *request, token });
         let answer = self.machine.acquire_yielding(now, request, token, tasks);
         self.recorder.add_result(|digest| digest.acquired(&answer));
@@ -220,7 +220,7 @@ impl Recorded<RequestAdmission> {
     }
 
     /// Records and calls [`RequestAdmission::retry`].
-    pub fn retry(&mut self, now: Instant, request: &Request, retry: Retry) -> Acquire {
+    pub fn retry(&mut self, now: Instant, request: &Request, retry: Retry) -> AcquireResult {
         self.record(|| RequestCommand::Retry { now, request: *request, retry });
         let answer = self.machine.retry(now, request, retry);
         self.recorder.add_result(|digest| digest.acquired(&answer));
@@ -235,7 +235,7 @@ impl Recorded<RequestAdmission> {
         retry: Retry,
         token: TaskToken,
         tasks: &mut dyn TaskResources,
-    ) -> Acquire {
+    ) -> AcquireResult {
         self.record(|| RequestCommand::RetryYielding { now, request: *request, retry, token });
         let answer = self.machine.retry_yielding(now, request, retry, token, tasks);
         self.recorder.add_result(|digest| digest.acquired(&answer));
@@ -334,14 +334,14 @@ impl Recorded<RequestAdmission> {
 impl Recorded<RequestAdmission> {
     /// Calls [`RequestAdmission::poll_effect`], and adds the effect to the digest.
     #[inline]
-    pub fn poll_effect(&mut self) -> Option<Effect> {
+    pub fn poll_effect(&mut self) -> Option<RequestEffect> {
         let effect = self.machine.poll_effect()?;
         self.recorder.add_effect(|digest| digest.request_effect(&effect));
         Some(effect)
     }
 
     /// Calls [`RequestAdmission::set_interest`].
-    pub fn set_interest(&mut self, now: Instant, interest: Interest) {
+    pub fn set_interest(&mut self, now: Instant, interest: RequestInterest) {
         self.machine.set_interest(now, interest);
     }
 

@@ -142,10 +142,10 @@ impl WaiterId {
 /// The enum is exhaustive: a caller must handle every result.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Acquire {
+pub enum AcquireResult {
     /// The call may start now.
     Granted(RequestLease),
-    /// The request waits. An [`Effect`] grants or rejects it later.
+    /// The request waits. An [`RequestEffect`] grants or rejects it later.
     Waiting(WaiterId),
     /// The request is rejected.
     Denied(Denial),
@@ -215,7 +215,7 @@ fn provider_bit(provider: u32) -> u32 {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
-pub enum Effect {
+pub enum RequestEffect {
     /// The call of a waiter may start.
     Granted {
         /// The waiter.

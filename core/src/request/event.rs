@@ -291,7 +291,7 @@ event_kinds!(
 );
 
 /// A set of event kinds to emit.
-pub type Interest = crate::event::Interest<RequestEventKind>;
+pub type RequestInterest = crate::event::Interest<RequestEventKind>;
 
 /// The events that were emitted and not polled yet.
 pub(super) type EventLog = crate::event::EventLog<RequestEventKind, RequestEvent>;

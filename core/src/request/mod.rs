@@ -6,7 +6,7 @@
 //! and weight.
 //!
 //! ```
-//! use tidegate_core::request::{Acquire, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig};
+//! use tidegate_core::request::{AcquireResult, Domain, RequestEffect, Outcome, Request, RequestAdmission, RequestConfig};
 //! use tidegate_core::time::{Duration, Instant};
 //!
 //! let mut now = Instant::ZERO;
@@ -14,12 +14,12 @@
 //! let model = gate.register(now, "provider", "model", "default", 1)?;
 //! let chat = Request::new(gate.resource(model, Domain::Chat)?);
 //!
-//! let Acquire::Granted(first) = gate.acquire(now, &chat) else { panic!("the first call starts") };
-//! let Acquire::Waiting(second) = gate.acquire(now, &chat) else { panic!("the limit is 1") };
+//! let AcquireResult::Granted(first) = gate.acquire(now, &chat) else { panic!("the first call starts") };
+//! let AcquireResult::Waiting(second) = gate.acquire(now, &chat) else { panic!("the limit is 1") };
 //!
 //! now += Duration::from_millis(30);
 //! let _ = gate.release(now, first, &Outcome::Success.into());
-//! let Some(Effect::Granted { waiter, lease }) = gate.poll_effect() else { panic!("the waiter is granted") };
+//! let Some(RequestEffect::Granted { waiter, lease }) = gate.poll_effect() else { panic!("the waiter is granted") };
 //! assert_eq!(waiter, second);
 //! let _ = gate.release(now, lease, &Outcome::Success.into());
 //! # Ok::<(), tidegate_core::error::ConfigError>(())
@@ -66,7 +66,7 @@ mod tests_ramp;
 pub use crate::call::{Completion, Outcome};
 pub use crate::limit::{AimdConfig, CooldownRule, CutRule};
 pub use admission::{CallWait, MAX_UNREGISTERED_TENANTS, RequestAdmission};
-pub use answer::{Acquire, AfterCall, Denial, DenialReason, Effect, RequestLease, Retry, WaiterId};
+pub use answer::{AcquireResult, AfterCall, Denial, DenialReason, RequestEffect, RequestLease, Retry, WaiterId};
 pub use command::RequestCommand;
 pub use config::{HealthConfig, RequestConfig};
 pub use keys::{Domain, FallbackId, GroupId, MAX_IDS, ProviderModelId, Request, ResourceId};

@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::answer::{Denial, Effect, FailedProbes, WaiterId};
+use super::answer::{Denial, FailedProbes, RequestEffect, WaiterId};
 use super::config::RequestConfig;
 use super::correlations::Correlations;
 use super::event::{EventLog, EventPlace, RequestEventPayload};
@@ -62,7 +62,7 @@ pub(super) struct Shared {
     pub(super) yielding: YieldingWaiters,
     pub(super) fallbacks: Fallbacks,
     pub(super) timers: TimerQueue<Timer>,
-    pub(super) effects: VecDeque<Effect>,
+    pub(super) effects: VecDeque<RequestEffect>,
     pub(super) events: EventLog,
     pub(super) correlations: Correlations,
 }

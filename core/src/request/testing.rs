@@ -37,14 +37,14 @@ impl Bench {
 
     pub(crate) fn wait(&mut self, request: Request) -> WaiterId {
         match self.machine.acquire(self.now, &request) {
-            Acquire::Waiting(waiter) => waiter,
+            AcquireResult::Waiting(waiter) => waiter,
             other => panic!("expected to wait, got {other:?}"),
         }
     }
 
     pub(crate) fn granted(&mut self) -> Vec<(WaiterId, RequestLease)> {
         core::iter::from_fn(|| match self.machine.poll_effect()? {
-            Effect::Granted { waiter, lease } => Some((waiter, lease)),
+            RequestEffect::Granted { waiter, lease } => Some((waiter, lease)),
             other => panic!("expected a grant, got {other:?}"),
         })
         .collect()

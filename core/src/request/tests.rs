@@ -133,7 +133,9 @@ fn a_waiter_at_its_deadline_is_rejected_even_if_a_slot_is_released_at_that_insta
     let late = bench.wait(Request::new(CHAT).within(Duration::from_secs(1)));
     bench.after(Duration::from_secs(1));
     bench.end(lease, Outcome::Success);
-    let Some(Effect::Refused { waiter, denial }) = bench.machine.poll_effect() else { panic!("expected a rejection") };
+    let Some(RequestEffect::Refused { waiter, denial }) = bench.machine.poll_effect() else {
+        panic!("expected a rejection")
+    };
     assert_eq!((waiter, denial.reason), (late, DenialReason::QueueTimeout));
     assert_eq!(bench.machine.poll_effect(), None);
 }
@@ -142,8 +144,12 @@ fn a_waiter_at_its_deadline_is_rejected_even_if_a_slot_is_released_at_that_insta
 fn a_request_with_a_timeout_of_zero_is_granted_at_once_or_rejected() {
     let mut bench = Bench::new(1, AimdConfig::default());
     let now_or_never = Request::new(CHAT).within(Duration::ZERO);
-    let Acquire::Granted(lease) = bench.machine.acquire(bench.now, &now_or_never) else { panic!("there is room") };
-    let Acquire::Denied(denial) = bench.machine.acquire(bench.now, &now_or_never) else { panic!("there is none") };
+    let AcquireResult::Granted(lease) = bench.machine.acquire(bench.now, &now_or_never) else {
+        panic!("there is room")
+    };
+    let AcquireResult::Denied(denial) = bench.machine.acquire(bench.now, &now_or_never) else {
+        panic!("there is none")
+    };
     assert_eq!(denial.reason, DenialReason::QueueTimeout);
     assert_eq!(bench.machine.waiting(), 0);
     bench.end(lease, Outcome::Success);
@@ -171,7 +177,9 @@ fn shutdown_rejects_waiters_and_leaves_leases_valid() {
     let lease = bench.take(1).remove(0);
     bench.wait(Request::new(CHAT).within(Duration::from_secs(9)));
     bench.machine.shutdown(bench.now);
-    let Some(Effect::Refused { denial, .. }) = bench.machine.poll_effect() else { panic!("expected a rejection") };
+    let Some(RequestEffect::Refused { denial, .. }) = bench.machine.poll_effect() else {
+        panic!("expected a rejection")
+    };
     assert_eq!(denial.reason, DenialReason::Shutdown);
     let later = bench.machine.try_acquire(bench.now, &Request::new(CHAT)).expect_err("shut down");
     assert_eq!((later.reason, bench.machine.poll_timeout()), (DenialReason::Shutdown, None));
@@ -186,7 +194,7 @@ fn a_request_for_an_unregistered_resource_is_rejected_at_once() {
         bench.machine.try_acquire(bench.now, &unregistered).expect_err("denied").reason,
         DenialReason::Unregistered
     );
-    assert!(matches!(bench.machine.acquire(bench.now, &unregistered), Acquire::Denied(_)));
+    assert!(matches!(bench.machine.acquire(bench.now, &unregistered), AcquireResult::Denied(_)));
 }
 
 #[test]
@@ -218,7 +226,7 @@ fn domains_share_the_cap_and_a_blocked_one_does_not_block_another() {
     let lease = bench.take(1).remove(0);
     bench.end(lease, rate_limited(Duration::from_secs(60)));
     let chat = bench.wait(Request::new(CHAT));
-    let Acquire::Granted(open) = bench.machine.acquire(bench.now, &Request::new(embedding)) else {
+    let AcquireResult::Granted(open) = bench.machine.acquire(bench.now, &Request::new(embedding)) else {
         panic!("the other domain is open");
     };
     bench.end(open, Outcome::Success);
@@ -313,7 +321,7 @@ fn a_wake_up_is_armed_again_for_a_new_waiter_after_its_only_waiter_left() {
     let lease = bench.take(1).remove(0);
     bench.end(lease, rate_limited(Duration::from_secs(5)));
     let denied = bench.machine.acquire(bench.now, &Request::new(CHAT).within(Duration::ZERO));
-    assert!(matches!(denied, Acquire::Denied(_)));
+    assert!(matches!(denied, AcquireResult::Denied(_)));
     assert_eq!(bench.machine.poll_timeout(), None);
     let first = bench.wait(Request::new(CHAT));
     assert!(bench.machine.cancel(bench.now, first));
@@ -428,14 +436,18 @@ fn ids_of_another_controller_are_rejected_without_a_panic() {
     assert_eq!(error.field, "owner");
     let unregistered = Denial { reason: DenialReason::Unregistered, changes_at: None };
     assert_eq!(bench.machine.try_acquire(bench.now, &Request::new(foreign)), Err(unregistered));
-    assert_eq!(bench.machine.acquire(bench.now, &Request::new(foreign)), Acquire::Denied(unregistered));
+    assert_eq!(bench.machine.acquire(bench.now, &Request::new(foreign)), AcquireResult::Denied(unregistered));
     let _ = bench.machine.group("group", 1.0).expect("a valid weight");
     let in_foreign_group = Request::new(CHAT).in_group(other.group("group", 1.0).expect("a valid weight"));
-    let Acquire::Granted(held) = other.acquire(bench.now, &Request::new(foreign)) else { panic!("there is room") };
-    let Acquire::Waiting(waiter) = other.acquire(bench.now, &Request::new(foreign)) else { panic!("the limit is 1") };
+    let AcquireResult::Granted(held) = other.acquire(bench.now, &Request::new(foreign)) else {
+        panic!("there is room")
+    };
+    let AcquireResult::Waiting(waiter) = other.acquire(bench.now, &Request::new(foreign)) else {
+        panic!("the limit is 1")
+    };
     assert!(!bench.machine.cancel(bench.now, waiter));
     assert_eq!(bench.machine.release(bench.now, held, &Outcome::Success.into()), ReleaseAnswer::WrongController);
-    assert_eq!(bench.machine.acquire(bench.now, &in_foreign_group), Acquire::Denied(unregistered));
+    assert_eq!(bench.machine.acquire(bench.now, &in_foreign_group), AcquireResult::Denied(unregistered));
     assert!(bench.machine.snapshot(bench.now, foreign).is_none() && bench.machine.stats(bench.now, foreign).is_none());
     assert!(bench.machine.provider_model(bench.now, foreign_model).is_none());
     assert!(bench.machine.settings(foreign).is_none());

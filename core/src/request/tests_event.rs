@@ -1,6 +1,6 @@
 use std::vec::Vec;
 
-use super::event::{EventPlace, Interest, MAX_PENDING, RequestEvent, RequestEventKind, RequestEventPayload};
+use super::event::{EventPlace, MAX_PENDING, RequestEvent, RequestEventKind, RequestEventPayload, RequestInterest};
 use super::testing::{Bench, CHAT};
 use super::*;
 use crate::budget::{BudgetConfig, Correction, Dimension};
@@ -10,7 +10,7 @@ use RequestEventKind::*;
 
 fn with_events(cap: u32, aimd: AimdConfig) -> Bench {
     let mut bench = Bench::new(cap, aimd);
-    bench.machine.set_interest(bench.now, Interest::ALL);
+    bench.machine.set_interest(bench.now, RequestInterest::ALL);
     bench
 }
 
@@ -29,7 +29,7 @@ fn an_immediate_grant_emits_a_wait_of_zero() {
     assert_eq!(kinds(&mut bench), [WaitStarted, WaitCompleted, LeaseAcquired, CallStarted]);
     bench.end(lease, Outcome::Success);
     assert_eq!(kinds(&mut bench), [CallCompleted, LeaseReleased]);
-    let Acquire::Granted(_lease) = bench.machine.acquire(bench.now, &Request::new(CHAT)) else { panic!("room") };
+    let AcquireResult::Granted(_lease) = bench.machine.acquire(bench.now, &Request::new(CHAT)) else { panic!("room") };
     assert_eq!(kinds(&mut bench), [WaitStarted, WaitCompleted, LeaseAcquired, CallStarted]);
 }
 
@@ -170,7 +170,7 @@ fn only_enabled_kinds_of_events_are_emitted() {
     let mut bench = Bench::new(1, AimdConfig::default());
     bench.succeed(1);
     assert_eq!(drain(&mut bench), []);
-    bench.machine.set_interest(bench.now, Interest::of(&[AcquireDenied]));
+    bench.machine.set_interest(bench.now, RequestInterest::of(&[AcquireDenied]));
     let _lease = bench.take(1);
     assert!(bench.machine.try_acquire(bench.now, &Request::new(CHAT)).is_err());
     assert_eq!(kinds(&mut bench), [AcquireDenied]);
@@ -179,7 +179,7 @@ fn only_enabled_kinds_of_events_are_emitted() {
 #[test]
 fn events_that_are_not_polled_are_bounded_and_dropped_events_are_counted() {
     let mut bench = Bench::new(1, AimdConfig::default());
-    bench.machine.set_interest(bench.now, Interest::of(&[LeaseReleased]));
+    bench.machine.set_interest(bench.now, RequestInterest::of(&[LeaseReleased]));
     for _ in 0..MAX_PENDING + 3 {
         bench.succeed(1);
     }
@@ -190,7 +190,7 @@ fn events_that_are_not_polled_are_bounded_and_dropped_events_are_counted() {
 #[test]
 fn every_kind_has_its_own_bit() {
     for (at, kind) in RequestEventKind::ALL.iter().enumerate() {
-        let only = Interest::of(&[*kind]);
+        let only = RequestInterest::of(&[*kind]);
         let held = RequestEventKind::ALL.iter().filter(|other| only.contains(**other)).count();
         assert_eq!((held, *kind as usize), (1, at));
     }

@@ -4,7 +4,7 @@ use std::boxed::Box;
 use std::string::ToString;
 use std::vec::Vec;
 
-use super::event::{Interest, RequestEventKind, RequestEventPayload};
+use super::event::{RequestEventKind, RequestEventPayload, RequestInterest};
 use super::testing::*;
 use super::*;
 use crate::budget::{BudgetConfig, Dimension, Usage};
@@ -124,7 +124,7 @@ fn try_one(bench: &mut Bench) -> Result<RequestLease, Denial> {
 fn try_acquire_is_denied_as_paced_below_the_limit_and_as_no_capacity_at_the_limit() {
     let mut bench = Bench::new(8, AimdConfig::default());
     bench.machine.set_algorithm(bench.now, CHAT, Box::new(Spaced(Instant::ZERO))).expect("a known resource");
-    bench.machine.set_interest(bench.now, Interest::of(&[RequestEventKind::AcquireDenied]));
+    bench.machine.set_interest(bench.now, RequestInterest::of(&[RequestEventKind::AcquireDenied]));
     let pressure = |bench: &Bench| bench.machine.pressure(bench.now, CHAT);
     let first = bench.take(1).remove(0);
     let opens_at = bench.now + Duration::from_secs(1);
@@ -175,9 +175,9 @@ fn reasons_under_rate_limits(bench: &mut Bench, interval_ms: u64, retry_after: O
         let mut granted: Vec<RequestLease> = bench.granted().into_iter().map(|(_, lease)| lease).collect();
         for _ in 0..core::mem::take(&mut idle) {
             match bench.machine.acquire(bench.now, &Request::new(CHAT)) {
-                Acquire::Granted(lease) => granted.push(lease),
-                Acquire::Waiting(_) => {}
-                Acquire::Denied(denial) => panic!("{denial}"),
+                AcquireResult::Granted(lease) => granted.push(lease),
+                AcquireResult::Waiting(_) => {}
+                AcquireResult::Denied(denial) => panic!("{denial}"),
             }
         }
         for lease in granted {

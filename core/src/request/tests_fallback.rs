@@ -25,14 +25,14 @@ impl FallbackBench {
         Self { bench, request }
     }
 
-    fn acquire(&mut self) -> Acquire {
+    fn acquire(&mut self) -> AcquireResult {
         self.bench.machine.acquire(self.bench.now, &self.request)
     }
 
     /// Returns the lease of a request that is granted at once.
     fn call(&mut self) -> RequestLease {
         match self.acquire() {
-            Acquire::Granted(lease) => lease,
+            AcquireResult::Granted(lease) => lease,
             other => panic!("expected a grant, got {other:?}"),
         }
     }
@@ -47,7 +47,7 @@ impl FallbackBench {
 
     fn wait(&mut self) -> WaiterId {
         match self.acquire() {
-            Acquire::Waiting(waiter) => waiter,
+            AcquireResult::Waiting(waiter) => waiter,
             other => panic!("expected to wait, got {other:?}"),
         }
     }
@@ -121,7 +121,7 @@ fn a_call_that_failed_in_an_outage_is_retried_at_the_next_model() {
     for end in ends {
         let AfterCall::Retry(retry) = end else { panic!("expected a retry, got {end:?}") };
         let answer = setup.bench.machine.retry(setup.bench.now, &setup.request, retry);
-        let Acquire::Granted(lease) = answer else { panic!("the other is up: {answer:?}") };
+        let AcquireResult::Granted(lease) = answer else { panic!("the other is up: {answer:?}") };
         assert_eq!(lease.resource(), setup.bench.elsewhere);
         setup.bench.end(lease, Outcome::Success);
     }
@@ -134,7 +134,7 @@ fn a_failure_at_one_model_does_not_affect_the_retry_at_another() {
     let lease = setup.bench.try_one(setup.bench.elsewhere).expect("there is room");
     let AfterCall::Retry(retry) = setup.bench.finish(lease, Outcome::ProviderFailure) else { panic!() };
     let answer = setup.bench.machine.retry(setup.bench.now, &setup.request, retry);
-    let Acquire::Granted(lease) = answer else { panic!("the first is healthy: {answer:?}") };
+    let AcquireResult::Granted(lease) = answer else { panic!("the first is healthy: {answer:?}") };
     assert_eq!(lease.resource(), setup.bench.chat);
 }
 
@@ -193,7 +193,7 @@ fn a_request_is_rejected_as_unavailable_only_if_all_its_models_are_unavailable()
     setup.bench.end(lease, Outcome::QuotaExhausted);
     assert_eq!(setup.bench.rejected(), [(waiter, DenialReason::Unavailable)]);
     let denial = Denial { reason: DenialReason::Unavailable, changes_at: None };
-    assert_eq!(setup.acquire(), Acquire::Denied(denial));
+    assert_eq!(setup.acquire(), AcquireResult::Denied(denial));
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn if_no_model_is_usable_a_request_waits_for_the_one_that_may_be_usable_first() 
     let probe_at = setup.bench.machine.poll_timeout().expect("a probe is due");
     assert!(probe_at - setup.bench.now < secs(1));
     setup.bench.advance_to(probe_at);
-    let Some(Effect::Granted { waiter: granted, lease }) = setup.bench.machine.poll_effect() else {
+    let Some(RequestEffect::Granted { waiter: granted, lease }) = setup.bench.machine.poll_effect() else {
         panic!("it is the probe")
     };
     assert_eq!((granted, lease.resource()), (waiter, setup.bench.chat));

@@ -49,7 +49,7 @@ impl Bench {
 
     pub(super) fn wait(&mut self, resource: ResourceId) -> WaiterId {
         match self.machine.acquire(self.now, &Request::new(resource)) {
-            Acquire::Waiting(waiter) => waiter,
+            AcquireResult::Waiting(waiter) => waiter,
             answer => panic!("expected to wait, got {answer:?}"),
         }
     }
@@ -70,7 +70,7 @@ impl Bench {
     }
 
     /// Lets a call fail and retries it.
-    pub(super) fn fail(&mut self, lease: RequestLease) -> Acquire {
+    pub(super) fn fail(&mut self, lease: RequestLease) -> AcquireResult {
         let resource = lease.resource();
         match self.finish(lease, Outcome::ConnectionFailed) {
             AfterCall::Retry(retry) => self.machine.retry(self.now, &Request::new(resource), retry),
@@ -80,7 +80,7 @@ impl Bench {
 
     pub(super) fn fail_and_wait(&mut self, lease: RequestLease) -> WaiterId {
         match self.fail(lease) {
-            Acquire::Waiting(waiter) => waiter,
+            AcquireResult::Waiting(waiter) => waiter,
             answer => panic!("expected to wait, got {answer:?}"),
         }
     }
@@ -90,7 +90,7 @@ impl Bench {
         let effects = core::iter::from_fn(|| self.machine.poll_effect());
         effects
             .map(|effect| match effect {
-                Effect::Refused { waiter, denial } => (waiter, denial.reason),
+                RequestEffect::Refused { waiter, denial } => (waiter, denial.reason),
                 other => panic!("expected a rejection, got {other:?}"),
             })
             .collect()
@@ -99,7 +99,7 @@ impl Bench {
     pub(super) fn granted(&mut self) -> Vec<RequestLease> {
         let effects = core::iter::from_fn(|| self.machine.poll_effect());
         effects
-            .filter_map(|effect| if let Effect::Granted { lease, .. } = effect { Some(lease) } else { None })
+            .filter_map(|effect| if let RequestEffect::Granted { lease, .. } = effect { Some(lease) } else { None })
             .collect()
     }
 
@@ -168,7 +168,9 @@ fn a_failed_probe_keeps_the_provider_down_and_the_next_waiter_is_the_next_probe(
     let mut probed = Vec::new();
     for _ in 0..3 {
         bench.advance_to(due);
-        let Some(Effect::Granted { waiter, lease }) = bench.machine.poll_effect() else { panic!("a probe is due") };
+        let Some(RequestEffect::Granted { waiter, lease }) = bench.machine.poll_effect() else {
+            panic!("a probe is due")
+        };
         probed.push(waiter);
         bench.end(lease, Outcome::ProviderTimeout);
         let HealthState::Down { probe_at, .. } = bench.health() else { panic!("it is down") };
@@ -259,11 +261,13 @@ fn the_deadline_of_a_waiter_applies_during_an_outage() {
     bench.take_down();
     let timeout = Some(Duration::from_millis(50));
     let answer = bench.machine.acquire(bench.now, &Request { timeout, ..Request::new(bench.chat) });
-    assert!(matches!(answer, Acquire::Waiting(_)));
+    assert!(matches!(answer, AcquireResult::Waiting(_)));
     let end = bench.now + Duration::from_millis(50);
     assert_eq!(bench.machine.poll_timeout(), Some(end));
     bench.advance_to(end);
-    let Some(Effect::Refused { denial, .. }) = bench.machine.poll_effect() else { panic!("the deadline has passed") };
+    let Some(RequestEffect::Refused { denial, .. }) = bench.machine.poll_effect() else {
+        panic!("the deadline has passed")
+    };
     assert_eq!(denial.reason, DenialReason::QueueTimeout);
 }
 
@@ -292,7 +296,7 @@ fn a_cancelled_probe_is_followed_by_the_next_probe_at_once() {
 #[test]
 fn an_outage_emits_events_when_it_starts_when_it_is_probed_and_when_it_ends() {
     let mut bench = Bench::new();
-    bench.machine.set_interest(bench.now, event::Interest::ALL);
+    bench.machine.set_interest(bench.now, event::RequestInterest::ALL);
     let began = bench.now;
     let probe_at = bench.take_down();
     bench.advance_to(probe_at);
@@ -369,7 +373,7 @@ fn a_failure_stands_once_another_call_succeeds() {
     bench.end(good, Outcome::Success);
     assert_eq!(bench.rejected(), [(waiter, DenialReason::FailureStands)]);
     let answer = bench.machine.retry(bench.now, &Request::new(bench.chat), retry);
-    assert_eq!(answer, Acquire::Denied(Denial { reason: DenialReason::FailureStands, changes_at: None }));
+    assert_eq!(answer, AcquireResult::Denied(Denial { reason: DenialReason::FailureStands, changes_at: None }));
 }
 
 #[test]
@@ -378,7 +382,7 @@ fn an_undecided_call_does_not_block_other_calls_of_its_resource() {
     let lease = bench.try_one(bench.chat).expect("there is room");
     bench.fail_and_wait(lease);
     for _ in 0..CAP {
-        assert!(matches!(bench.machine.acquire(bench.now, &Request::new(bench.chat)), Acquire::Granted(_)));
+        assert!(matches!(bench.machine.acquire(bench.now, &Request::new(bench.chat)), AcquireResult::Granted(_)));
     }
 }
 
@@ -419,7 +423,7 @@ fn a_server_that_refuses_connections_at_once_is_called_a_bounded_number_of_times
     bench.end(lease, Outcome::Success);
     let mut out = Vec::new();
     for _ in 0..5_000 {
-        if let Acquire::Granted(lease) = bench.machine.acquire(bench.now, &Request::new(bench.chat)) {
+        if let AcquireResult::Granted(lease) = bench.machine.acquire(bench.now, &Request::new(bench.chat)) {
             out.push(lease);
         }
     }
@@ -461,7 +465,9 @@ fn a_poison_request_that_failed_three_probes_is_rejected_once_another_call_succe
     loop {
         due = bench.machine.poll_timeout().expect("a probe is due");
         bench.advance_to(due);
-        let Some(Effect::Granted { waiter, lease }) = bench.machine.poll_effect() else { panic!("a probe is due") };
+        let Some(RequestEffect::Granted { waiter, lease }) = bench.machine.poll_effect() else {
+            panic!("a probe is due")
+        };
         if waiter == good {
             bench.end(lease, Outcome::Success);
             break;
@@ -562,14 +568,18 @@ fn all_waiters_are_rejected_when_the_patience_with_rate_limits_ends_during_a_coo
     let first = bench.wait(bench.chat);
     bench.now += secs(25);
     bench.machine.handle_timeout(bench.now);
-    let Some(Effect::Granted { waiter, lease }) = bench.machine.poll_effect() else { panic!("the pause is over") };
+    let Some(RequestEffect::Granted { waiter, lease }) = bench.machine.poll_effect() else {
+        panic!("the pause is over")
+    };
     assert_eq!((waiter, bench.machine.poll_timeout()), (first, None), "the call in flight may succeed");
     let second = bench.release_and_wait(lease, &limited);
     let _elsewhere = bench.try_one(bench.elsewhere).expect("another provider is unaffected");
     assert_eq!(bench.machine.poll_timeout(), Some(began + secs(30)));
     bench.now = began + secs(30);
     bench.machine.handle_timeout(bench.now);
-    let Some(Effect::Refused { waiter, denial }) = bench.machine.poll_effect() else { panic!("expected a rejection") };
+    let Some(RequestEffect::Refused { waiter, denial }) = bench.machine.poll_effect() else {
+        panic!("expected a rejection")
+    };
     assert_eq!((waiter, denial.reason), (second, DenialReason::Unavailable));
     let cause = UnavailableCause::RateLimited;
     let state = bench.machine.snapshot(bench.now, bench.chat).expect("a known resource").health;
@@ -586,7 +596,7 @@ fn a_denial_states_when_an_unavailable_provider_is_probed_and_later_requests_wai
     let denial = bench.try_one(bench.chat).expect_err("it is unavailable");
     assert_eq!((denial.reason, denial.changes_at), (DenialReason::Unavailable, Some(began + secs(60))));
     let denied = bench.machine.acquire(bench.now, &Request::new(bench.other));
-    assert_eq!(denied, Acquire::Denied(denial), "both models belong to the account");
+    assert_eq!(denied, AcquireResult::Denied(denial), "both models belong to the account");
     bench.advance_to(began + secs(60));
     let probe = bench.try_one(bench.embedding).expect("the probe is due");
     let waiter = bench.wait(bench.chat);
@@ -616,7 +626,7 @@ fn reopening_a_provider_reopens_all_models_that_its_key_had_closed() {
 #[test]
 fn an_unavailable_provider_emits_an_event_with_the_cause_for_each_model() {
     let mut bench = Bench::new();
-    bench.machine.set_interest(bench.now, event::Interest::ALL);
+    bench.machine.set_interest(bench.now, event::RequestInterest::ALL);
     let lease = bench.try_one(bench.chat).expect("there is room");
     bench.end(lease, Outcome::QuotaExhausted);
     let events = core::iter::from_fn(|| bench.machine.poll_event());

@@ -23,9 +23,9 @@ impl Bench {
         let mut due = Due { granted: Vec::new(), health_calls: Vec::new(), rejected: Vec::new() };
         while let Some(effect) = self.machine.poll_effect() {
             match effect {
-                Effect::Granted { lease, .. } => due.granted.push(lease),
-                Effect::HealthCall { lease } => due.health_calls.push(lease),
-                Effect::Refused { denial, .. } => due.rejected.push(denial.reason),
+                RequestEffect::Granted { lease, .. } => due.granted.push(lease),
+                RequestEffect::HealthCall { lease } => due.health_calls.push(lease),
+                RequestEffect::Refused { denial, .. } => due.rejected.push(denial.reason),
             }
         }
         due
@@ -171,7 +171,7 @@ fn enabling_health_calls_while_one_is_due_emits_it_at_once() {
     let healthcheck = bench.healthcheck();
     bench.poison();
     let due = bench.machine.poll_timeout().expect("the probe");
-    bench.machine.set_interest(bench.now, event::Interest::ALL);
+    bench.machine.set_interest(bench.now, event::RequestInterest::ALL);
     bench.now = due;
     bench.machine.set_health_calls(due, healthcheck, true);
     let Due { granted, health_calls, .. } = bench.due();

@@ -52,7 +52,7 @@ pub struct TaskGroupId(pub(crate) GroupId);
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
-pub enum DenialReason {
+pub enum TaskDenialReason {
     /// A resource that it needs is in use.
     NoCapacity,
     /// Its group is at its limit while another group could start.
@@ -94,25 +94,25 @@ impl fmt::Display for DenialFigures {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
-pub struct Denial {
+pub struct TaskDenial {
     /// The reason.
-    pub reason: DenialReason,
+    pub reason: TaskDenialReason,
     /// The resource that is short or that the policy refuses.
     pub resource: Option<String>,
     /// The figures that the policy compared.
     pub figures: Option<DenialFigures>,
 }
 
-impl fmt::Display for Denial {
+impl fmt::Display for TaskDenial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let may_not_borrow = self.figures.is_some_and(|figures| figures.ceiling.is_some());
         let what = match self.reason {
-            DenialReason::NoCapacity => "a resource is taken",
-            DenialReason::GroupCap => "the group is at its limit while another group could start",
-            DenialReason::BorrowDebt if may_not_borrow => "the group may borrow no more",
-            DenialReason::BorrowDebt => "the group owes what it borrowed while another group could start",
-            DenialReason::Shutdown => "task admission is shut down",
-            DenialReason::Policy => "the policy refuses",
+            TaskDenialReason::NoCapacity => "a resource is taken",
+            TaskDenialReason::GroupCap => "the group is at its limit while another group could start",
+            TaskDenialReason::BorrowDebt if may_not_borrow => "the group may borrow no more",
+            TaskDenialReason::BorrowDebt => "the group owes what it borrowed while another group could start",
+            TaskDenialReason::Shutdown => "task admission is shut down",
+            TaskDenialReason::Policy => "the policy refuses",
         };
         f.write_str(what)?;
         if let Some(resource) = &self.resource {

@@ -2,19 +2,19 @@
 
 use alloc::vec::Vec;
 
-use super::admission::DenialReason;
+use super::admission::TaskDenialReason;
 use super::dispatch::Dispatcher;
 use super::policy::TaskPolicy;
-use super::resources::ResourceId;
+use super::resources::TaskResourceId;
 use crate::fair_queue::Candidate;
 
 /// A group's first task that was considered and not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Denied {
     pub(crate) task: u64,
-    pub(crate) reason: DenialReason,
+    pub(crate) reason: TaskDenialReason,
     /// The resource that is short or that the policy refused.
-    pub(crate) resource: Option<ResourceId>,
+    pub(crate) resource: Option<TaskResourceId>,
 }
 
 /// The first refusal of each group in a round, while recording is on.
@@ -29,7 +29,7 @@ pub(super) struct Denials {
 
 impl Denials {
     #[inline]
-    pub(super) fn record(&mut self, candidate: &Candidate, reason: DenialReason, resource: Option<ResourceId>) {
+    pub(super) fn record(&mut self, candidate: &Candidate, reason: TaskDenialReason, resource: Option<TaskResourceId>) {
         if self.is_on {
             self.push_first(candidate, Denied { task: candidate.item, reason, resource });
         }

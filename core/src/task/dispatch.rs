@@ -3,13 +3,13 @@
 use alloc::vec::Vec;
 
 use super::accounts::Accounts;
-use super::admission::{DenialReason, GroupKey, TaskGroup, TaskGroupId, TaskLease};
+use super::admission::{GroupKey, TaskDenialReason, TaskGroup, TaskGroupId, TaskLease};
 use super::advisory::{Advice, Adviser, AdvisorySkip};
 use super::denials::Denials;
 use super::parking::Parking;
 use super::policy::strict_fair::StrictFair;
 use super::policy::{PolicyGrant, PolicyView, TaskPolicy};
-use super::resources::{DemandError, DemandId, ResourceId, Resources, TaskConfig};
+use super::resources::{DemandError, DemandId, Resources, TaskConfig, TaskResourceId};
 use crate::error::{ConfigError, require};
 use crate::fair_queue::{
     BlockedSetId, Candidate, ClassId, Eligibility, FairQueue, GroupId, MAX_WEIGHT, MIN_WEIGHT, Selection,
@@ -151,7 +151,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     }
 
     /// Interns a demand that may never be met. Its tasks are queued, and their denial is
-    /// [`NoCapacity`](super::DenialReason::NoCapacity). This is for a host that checks its demands
+    /// [`NoCapacity`](super::TaskDenialReason::NoCapacity). This is for a host that checks its demands
     /// elsewhere.
     ///
     /// # Errors
@@ -313,7 +313,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         let selection = queue.select(|candidate| {
             let (group, demand) = (candidate.group.0, candidate.class.0);
             if let Some((resource, amount)) = accounts.resources.shortage(demand) {
-                denials.record(candidate, DenialReason::NoCapacity, Some(ResourceId(resource)));
+                denials.record(candidate, TaskDenialReason::NoCapacity, Some(TaskResourceId(resource)));
                 return blocked(&blocked_sets[resource as usize], amount);
             }
             match policy.evaluate(&PolicyView::new(accounts, group, demand)) {
@@ -373,7 +373,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         self.accounts.give_back(group.0.0, demand);
         for at in 0..self.accounts.resources.amounts(demand).len() {
             let (resource, amount) = self.accounts.resources.amounts(demand)[at];
-            let repaid = self.policy.repaid(ResourceId(resource), amount);
+            let repaid = self.policy.repaid(TaskResourceId(resource), amount);
             self.accounts.repay(group.0.0, resource, repaid);
             let available = self.accounts.resources.available(resource);
             for set in self.blocked_sets[resource as usize].iter().take_while(|set| set.amount <= available) {

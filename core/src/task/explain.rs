@@ -4,11 +4,11 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::admission::{Denial, DenialReason, TaskGroupId};
+use super::admission::{TaskDenial, TaskDenialReason, TaskGroupId};
 use super::denials::Denied;
 use super::dispatch::Dispatcher;
 use super::policy::{PolicyDenial, PolicyView, TaskPolicy, Until};
-use super::resources::{DemandId, ResourceId};
+use super::resources::{DemandId, TaskResourceId};
 use crate::map::Map;
 
 /// Why nothing more is dispatched: one entry for each reason and resource among the groups' first tasks.
@@ -20,7 +20,7 @@ pub struct Blocked {
     pub queued: usize,
     /// The denials and how many groups' first tasks each of them blocks, in order of first occurrence. The
     /// figures are those of the first such task.
-    pub heads: Vec<(Denial, u32)>,
+    pub heads: Vec<(TaskDenial, u32)>,
 }
 
 impl fmt::Display for Blocked {
@@ -39,7 +39,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     #[must_use]
     pub fn explain(&self) -> Blocked {
         let mut blocked = Blocked { queued: self.queue.len(), heads: Vec::new() };
-        let mut known: Map<(DenialReason, Option<ResourceId>), usize> = Map::default();
+        let mut known: Map<(TaskDenialReason, Option<TaskResourceId>), usize> = Map::default();
         for head in self.queue.groups().filter_map(|group| self.queue.first(group)) {
             let Err(refusal) = self.decide(head.group.0, head.class.0) else { continue };
             let at = *known.entry((refusal.reason, refusal.resource)).or_insert(blocked.heads.len());
@@ -62,7 +62,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
 
     /// Checks whether a task of this group and demand could start now, and returns the reason if it could
     /// not. Changes nothing. O(resources of the demand).
-    pub fn evaluate(&self, group: TaskGroupId, demand: DemandId) -> Result<(), Denial> {
+    pub fn evaluate(&self, group: TaskGroupId, demand: DemandId) -> Result<(), TaskDenial> {
         self.decide(group.0.0, self.classes[demand.0 as usize].0).map_err(|refusal| self.denial(&refusal))
     }
 
@@ -70,7 +70,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// Returns `None` if no group's first task needs the resource, or if there is no such resource. Changes
     /// nothing. O(groups).
     #[must_use]
-    pub fn explain_resource(&self, resource: &str) -> Option<Result<(), Denial>> {
+    pub fn explain_resource(&self, resource: &str) -> Option<Result<(), TaskDenial>> {
         let wanted = self.accounts.resources.find(resource)?;
         let mut heads = self.queue.groups().filter_map(|group| self.queue.first(group));
         let head = heads.find(|head| self.accounts.resources.needs(head.class.0, wanted.0))?;
@@ -80,7 +80,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// Returns whether the first task of a group could start, or why it could not. Returns `None` if no task
     /// of the group is queued. Changes nothing.
     #[must_use]
-    pub fn explain_group(&self, group: TaskGroupId) -> Option<Result<(), Denial>> {
+    pub fn explain_group(&self, group: TaskGroupId) -> Option<Result<(), TaskDenial>> {
         let head = self.queue.first(group.0)?;
         Some(self.decide(group.0.0, head.class.0).map_err(|refusal| self.denial(&refusal)))
     }
@@ -92,12 +92,12 @@ impl<P: TaskPolicy> Dispatcher<P> {
 
     fn decide(&self, group: u32, demand: u32) -> Result<(), PolicyDenial> {
         if self.is_shut {
-            return Err(DenialReason::Shutdown.into());
+            return Err(TaskDenialReason::Shutdown.into());
         }
         if let Some((resource, _)) = self.accounts.resources.shortage(demand) {
-            let resource = Some(ResourceId(resource));
+            let resource = Some(TaskResourceId(resource));
             return Err(PolicyDenial {
-                reason: DenialReason::NoCapacity,
+                reason: TaskDenialReason::NoCapacity,
                 resource,
                 figures: None,
                 until: Until::AnyChange,
@@ -106,8 +106,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
         self.policy.evaluate(&PolicyView::new(&self.accounts, group, demand)).map(|_| ())
     }
 
-    fn denial(&self, refusal: &PolicyDenial) -> Denial {
+    fn denial(&self, refusal: &PolicyDenial) -> TaskDenial {
         let resource = refusal.resource.map(|resource| self.accounts.resources.name(resource.0).to_string());
-        Denial { reason: refusal.reason, resource, figures: refusal.figures }
+        TaskDenial { reason: refusal.reason, resource, figures: refusal.figures }
     }
 }

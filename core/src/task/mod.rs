@@ -47,7 +47,7 @@ mod tests_cost;
 mod tests_model;
 
 pub use crate::event::GroupKind;
-pub use admission::{Denial, DenialFigures, DenialReason, TaskGroup, TaskGroupId, TaskLease};
+pub use admission::{DenialFigures, TaskDenial, TaskDenialReason, TaskGroup, TaskGroupId, TaskLease};
 pub use advisory::AdvisorySkip;
 pub(crate) use denials::Denied;
 pub use dispatch::{Dispatched, Dispatcher};
@@ -55,5 +55,5 @@ pub use explain::Blocked;
 pub use policy::bounded_borrow::{BorrowCeiling, BoundedBorrow, BoundedBorrowConfig};
 pub use policy::strict_fair::StrictFair;
 pub use policy::{BoxedPolicy, PolicyDenial, PolicyGrant, PolicyView, TaskPolicy, Until};
-pub use resources::{DemandError, DemandId, ResourceId, TaskConfig};
+pub use resources::{DemandError, DemandId, TaskConfig, TaskResourceId};
 pub use shares::ShareRounding;

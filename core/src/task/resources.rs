@@ -35,7 +35,7 @@ impl Default for TaskConfig {
 
 /// The id of a resource of one task admission. `submission` is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ResourceId(pub(crate) u32);
+pub struct TaskResourceId(pub(crate) u32);
 
 /// The id of a demand: an interned vector of resource amounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -146,7 +146,7 @@ impl Resources {
             if *amount == 0 {
                 return Err(DemandError::Zero { resource: name.to_string() });
             }
-            let Some(ResourceId(resource)) = self.find(name) else { continue };
+            let Some(TaskResourceId(resource)) = self.find(name) else { continue };
             match amounts.binary_search_by(|(known, _)| known.cmp(&resource)) {
                 Ok(place) => amounts[place].1 = amounts[place].1.saturating_add(*amount),
                 Err(place) => amounts.insert(place, (resource, *amount)),
@@ -167,8 +167,8 @@ impl Resources {
         DemandId(known)
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<ResourceId> {
-        self.names.get(name).map(ResourceId)
+    pub(super) fn find(&self, name: &str) -> Option<TaskResourceId> {
+        self.names.get(name).map(TaskResourceId)
     }
 
     pub(super) fn amounts(&self, demand: u32) -> &Amounts {

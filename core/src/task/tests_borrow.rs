@@ -76,7 +76,7 @@ fn a_group_in_debt_waits_while_a_peer_could_start() {
     }
     let _ = tasks.release(leases.remove(0));
     let denial = tasks.evaluate(hot, demand).expect_err("its debt is three");
-    assert_eq!((denial.reason, denial.figures.map(|figures| figures.debt)), (DenialReason::BorrowDebt, Some(3)));
+    assert_eq!((denial.reason, denial.figures.map(|figures| figures.debt)), (TaskDenialReason::BorrowDebt, Some(3)));
     let text = "the group owes what it borrowed while another group could start: `llm` \
                 (holds 7, asks for 1, share 4, owes 3)";
     assert_eq!(denial.to_string(), text);
@@ -273,7 +273,7 @@ fn the_tasks_of_an_unchecked_demand_that_can_never_be_met_wait_for_capacity() {
     assert_eq!(tasks.dispatch(), None, "not even while nothing runs");
     assert_eq!(tasks.explain().to_string(), "1 queued; 1 group(s): a resource is taken: `gpu`");
     let denial = tasks.evaluate(group, unknown).expect_err("the resource has a limit of 0");
-    assert_eq!((denial.reason, denial.resource.as_deref()), (DenialReason::NoCapacity, Some("tpu")));
+    assert_eq!((denial.reason, denial.resource.as_deref()), (TaskDenialReason::NoCapacity, Some("tpu")));
     assert_eq!(tasks.usage().last(), Some(("tpu", 0, 0)));
 }
 
@@ -290,7 +290,7 @@ fn a_group_with_a_raised_limit_is_evaluated_again() {
     let _running = tasks.dispatch();
     tasks.enqueue(3, peer, demand);
     tasks.enqueue(4, peer, all_slots);
-    assert_eq!(tasks.evaluate(hot, demand).map_err(|denial| denial.reason), Err(DenialReason::GroupCap));
+    assert_eq!(tasks.evaluate(hot, demand).map_err(|denial| denial.reason), Err(TaskDenialReason::GroupCap));
     assert_eq!(tasks.group(&spec(2)), Ok(hot));
     assert_eq!(tasks.evaluate(hot, demand), Ok(()));
     assert_eq!(ids(&mut tasks, 9).0, [3, 2]);
@@ -303,7 +303,7 @@ struct OneAtATime;
 impl TaskPolicy for OneAtATime {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
         let is_idle = view.demands().all(|(resource, _)| view.leased(resource) == 0);
-        if is_idle { Ok(PolicyGrant::unlimited()) } else { Err(DenialReason::Policy.into()) }
+        if is_idle { Ok(PolicyGrant::unlimited()) } else { Err(TaskDenialReason::Policy.into()) }
     }
 }
 

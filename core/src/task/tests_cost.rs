@@ -22,7 +22,7 @@ impl<P: TaskPolicy> TaskPolicy for Counted<P> {
         self.policy.evaluate(view)
     }
 
-    fn repaid(&self, resource: ResourceId, amount: u32) -> u32 {
+    fn repaid(&self, resource: TaskResourceId, amount: u32) -> u32 {
         self.policy.repaid(resource, amount)
     }
 
@@ -30,7 +30,7 @@ impl<P: TaskPolicy> TaskPolicy for Counted<P> {
         &mut self,
         id: TaskGroupId,
         group: &TaskGroup,
-        find: &dyn Fn(&str) -> Option<ResourceId>,
+        find: &dyn Fn(&str) -> Option<TaskResourceId>,
     ) -> Result<(), ConfigError> {
         self.policy.group_registered(id, group, find)
     }

@@ -84,15 +84,15 @@ impl Model {
     }
 
     /// Returns what is borrowed of each resource, or the reason of the refusal.
-    fn evaluate(&self, group: usize, demand: usize) -> Result<[u32; RESOURCES], DenialReason> {
+    fn evaluate(&self, group: usize, demand: usize) -> Result<[u32; RESOURCES], TaskDenialReason> {
         let mut borrowed = [0; RESOURCES];
         if !self.fits(demand) {
-            return Err(DenialReason::NoCapacity);
+            return Err(TaskDenialReason::NoCapacity);
         }
         let Group { limit: Some(limit), running, .. } = self.groups[group] else { return Ok(borrowed) };
         let Some(config) = &self.bounded else {
             let has_competition = (0..RESOURCES).any(|at| self.has_competition(group, demand, at));
-            return if running >= limit && has_competition { Err(DenialReason::GroupCap) } else { Ok(borrowed) };
+            return if running >= limit && has_competition { Err(TaskDenialReason::GroupCap) } else { Ok(borrowed) };
         };
         for (at, borrowed) in borrowed.iter_mut().enumerate() {
             let amount = self.demands[demand][at];
@@ -103,10 +103,10 @@ impl Model {
             let (held, debt) = (self.groups[group].held[at], self.groups[group].debt[at]);
             let has_competitors = self.has_competition(group, demand, at);
             if has_competitors && debt > 0 {
-                return Err(DenialReason::BorrowDebt);
+                return Err(TaskDenialReason::BorrowDebt);
             }
             if has_competitors && held + amount > share {
-                return Err(DenialReason::GroupCap);
+                return Err(TaskDenialReason::GroupCap);
             }
             if has_competitors || held + amount <= share {
                 continue;
@@ -120,7 +120,7 @@ impl Model {
             let dynamic = self.limits[at].saturating_sub(reserved.min(config.max_reserved)).saturating_sub(share);
             let ceiling = own.map(|ceiling| ceiling.ceiling).or(config.default_ceiling).unwrap_or(dynamic);
             if debt + *borrowed > ceiling {
-                return Err(DenialReason::BorrowDebt);
+                return Err(TaskDenialReason::BorrowDebt);
             }
         }
         Ok(borrowed)

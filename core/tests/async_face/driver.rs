@@ -7,7 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tidegate_core::driver::{self, Checkpoint, FatalError, HookCall, Run, RunHandle, SaveError, Worker, Workload};
+use tidegate_core::driver::{
+    self, Checkpoint, FatalError, HookCall, PipelineRun, RunHandle, SaveError, Worker, Workload,
+};
 use tidegate_core::gate::{Acquire, Gate, GateTimer, Permit};
 use tidegate_core::pipeline::{
     Column, FailureKind, FinishedRowGroup, Pipeline, PipelineConfig, PlanBuilder, RetryKind, StopReason, Strategy,
@@ -389,7 +391,7 @@ impl Workload for ImmediateWork {
 #[test]
 fn on_a_multithreaded_host_the_types_of_a_run_are_send() {
     fn assert_send<T: Send>() {}
-    assert_send::<Run<StillHost, ImmediateWork>>();
+    assert_send::<PipelineRun<StillHost, ImmediateWork>>();
     assert_send::<RunHandle<StillHost>>();
     assert_send::<Worker<StillHost, ImmediateWork>>();
     assert_send::<Checkpoint<StillHost, ImmediateWork>>();

@@ -7,7 +7,7 @@ use std::task::{Poll, Wake, Waker};
 
 use tidegate_core::gate::{Gate, Permit};
 use tidegate_core::limit::{CallReport, LimitAlgorithm};
-use tidegate_core::request::event::{Interest, RequestEventPayload};
+use tidegate_core::request::event::{RequestEventPayload, RequestInterest};
 use tidegate_core::request::{Completion, DenialReason, Outcome, Request, ResourceId};
 use tidegate_core::runtime::{Spawn, Timer};
 use tidegate_core::time::{Clock, Duration, Instant};
@@ -310,7 +310,7 @@ fn a_wait_is_timed_if_events_are_enabled_when_it_starts() {
     runtime.run_until(at(3_600_000));
     let (mut before, mut after) = (gate.acquire(Request::new(resource)), gate.acquire(Request::new(resource)));
     assert!(poll(&mut before, Waker::noop()).is_pending());
-    gate.with(|machine, now| machine.set_interest(now, Interest::ALL));
+    gate.with(|machine, now| machine.set_interest(now, RequestInterest::ALL));
     host.clock_reads.set(0);
     assert!(poll(&mut after, Waker::noop()).is_pending());
     assert_eq!(host.clock_reads.get(), 1);

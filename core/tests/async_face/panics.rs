@@ -15,7 +15,7 @@ use tidegate_core::pipeline::{
 use tidegate_core::request::Request;
 use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::sim::executor::Sleep;
-use tidegate_core::task::{PolicyDenial, PolicyGrant, PolicyView, ResourceId, TaskPolicy};
+use tidegate_core::task::{PolicyDenial, PolicyGrant, PolicyView, TaskPolicy, TaskResourceId};
 use tidegate_core::time::{Clock, Instant};
 
 use crate::driver::{Boxed, Ended, ImmediateWork, Work, at_rest, chain, poll_once, sleeper};
@@ -109,7 +109,7 @@ impl TaskPolicy for PanickingPolicy {
         Ok(PolicyGrant::unlimited())
     }
 
-    fn repaid(&self, _resource: ResourceId, _amount: u32) -> u32 {
+    fn repaid(&self, _resource: TaskResourceId, _amount: u32) -> u32 {
         if self.panics_on_release {
             panic_quietly("no debt of this group");
         }

@@ -4,12 +4,12 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use tidegate_core::driver::{self, Run};
+use tidegate_core::driver::{self, PipelineRun};
 #[cfg(feature = "std")]
 use tidegate_core::observe::SinkStep;
 use tidegate_core::observe::{RunAccount, Sink, SinkError, Sinks};
 #[cfg(feature = "std")]
-use tidegate_core::pipeline::event::Interest;
+use tidegate_core::pipeline::event::SchedulerInterest;
 use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerEventKind};
 use tidegate_core::pipeline::{
     Column, Pipeline, PipelineConfig, PlanBuilder, RunReport, StopReason, Strategy, TaskOutcome,
@@ -61,8 +61,8 @@ struct FailingSink;
 
 #[cfg(feature = "std")]
 impl Sink for FailingSink {
-    fn scheduler_interest(&self) -> Interest {
-        Interest::of(&[SchedulerEventKind::WorkerSpawned, SchedulerEventKind::TaskCompleted])
+    fn scheduler_interest(&self) -> SchedulerInterest {
+        SchedulerInterest::of(&[SchedulerEventKind::WorkerSpawned, SchedulerEventKind::TaskCompleted])
     }
 
     fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
@@ -95,7 +95,7 @@ fn run_with_sinks(sinks: impl FnOnce(&PlanBuilder, &PipelineConfig) -> Sinks) ->
             }
         }))
     };
-    let run: Run<TestHost, Work> = driver::run_through(pipeline, work, &gate, &[]).with_sinks(sinks);
+    let run: PipelineRun<TestHost, Work> = driver::run_through(pipeline, work, &gate, &[]).with_sinks(sinks);
     runtime.block_on(run).unwrap()
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 
-use tidegate_core::driver::{self, Run, RunHandle};
+use tidegate_core::driver::{self, PipelineRun, RunHandle};
 use tidegate_core::gate::{Acquire, Gate, OwnedPermit};
 use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, StopReason, Strategy, TaskOutcome};
 use tidegate_core::request::{Completion, DenialReason, Outcome, Request};
@@ -363,7 +363,7 @@ fn a_clone_that_panics_in_a_later_poll_keeps_the_previous_waker() {
 /// A run that the test polls itself, with the futures that it spawned.
 struct ManualRun {
     host: ManualHost,
-    run: Run<ManualHost, Work>,
+    run: PipelineRun<ManualHost, Work>,
     handle: RunHandle<ManualHost>,
 }
 

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tidegate_core::driver::{self, Run};
+use tidegate_core::driver::{self, PipelineRun};
 use tidegate_core::gate::Gate;
 use tidegate_core::pipeline::{
     Column, Pipeline, PipelineConfig, PlanBuilder, RetryKind, StopReason, Strategy, Task, TaskOutcome,
@@ -184,7 +184,7 @@ struct Scenario {
     runtime: Runtime,
     gate: Gate<TestHost>,
     work: Arc<Work>,
-    runs: Vec<Run<TestHost, Work>>,
+    runs: Vec<PipelineRun<TestHost, Work>>,
 }
 
 fn random_scenario(rng: &mut Rng) -> Scenario {

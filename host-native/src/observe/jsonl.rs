@@ -147,7 +147,7 @@ impl Drop for JsonLines {
 mod tests {
     use super::*;
     use parking_lot::Mutex;
-    use tidegate_core::pipeline::event::Interest;
+    use tidegate_core::pipeline::event::SchedulerInterest;
     use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, Strategy};
     use tidegate_core::time::Instant;
 
@@ -177,7 +177,7 @@ mod tests {
     fn events() -> Vec<SchedulerEvent> {
         let plan = PlanBuilder::new().column(Column::new("answer", Strategy::Cell)).build().unwrap();
         let mut pipeline = Pipeline::new(plan, PipelineConfig { rows: 200, ..PipelineConfig::default() }).unwrap();
-        pipeline.set_interest(Interest::ALL);
+        pipeline.set_interest(SchedulerInterest::ALL);
         pipeline.start(Instant::ZERO);
         std::iter::from_fn(|| pipeline.poll_event()).collect()
     }

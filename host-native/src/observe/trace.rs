@@ -7,8 +7,8 @@ use std::path::Path;
 use tidegate_core::observe::trace::{Trace, TracedResource, request_interest, scheduler_interest};
 use tidegate_core::observe::{Sink, SinkError};
 use tidegate_core::pipeline::Plan;
-use tidegate_core::pipeline::event::{Interest, SchedulerEvent};
-use tidegate_core::request::event::{Interest as RequestInterest, RequestEvent};
+use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerInterest};
+use tidegate_core::request::event::{RequestEvent, RequestInterest};
 use tidegate_core::time::Instant;
 
 /// Writes a trace as the run goes on. After an error it writes nothing more.
@@ -68,7 +68,7 @@ impl<W: Write> TraceFile<W> {
 }
 
 impl<W: Write + Send> Sink for TraceFile<W> {
-    fn scheduler_interest(&self) -> Interest {
+    fn scheduler_interest(&self) -> SchedulerInterest {
         scheduler_interest()
     }
 

@@ -14,7 +14,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
-use tidegate_core::sim::suite::idle::{self, Case, CaseFigures, TargetCheck};
+use tidegate_core::sim::suite::idle::{self, CaseFigures, IdleCase, TargetCheck};
 use tidegate_core::sim::world::World;
 use tidegate_core::time::Duration;
 
@@ -30,7 +30,7 @@ pub use html::page;
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The cases.
-    pub cases: Vec<Case>,
+    pub cases: Vec<IdleCase>,
     /// Their figures, each in its place.
     pub figures: Vec<CaseFigures>,
     /// What had to hold of them.
@@ -92,7 +92,7 @@ fn regress_control(args: &RegressArgs) -> Result<(String, Exit), Error> {
 }
 
 /// Runs these cases, one after another.
-pub fn run(cases: Vec<Case>, mut screen: Screen) -> Result<Outcome, Error> {
+pub fn run(cases: Vec<IdleCase>, mut screen: Screen) -> Result<Outcome, Error> {
     let started = StdInstant::now();
     let mut shown = started;
     let mut figures = Vec::with_capacity(cases.len());
@@ -110,7 +110,7 @@ pub fn run(cases: Vec<Case>, mut screen: Screen) -> Result<Outcome, Error> {
     Ok(Outcome { cases, figures, checks, took: started.elapsed() })
 }
 
-fn view(case: &Case, world: &World) -> View {
+fn view(case: &IdleCase, world: &World) -> View {
     let sample = world.sample();
     let (name, done, total) = (case.name().to_string(), sample.rows_done, sample.rows_total);
     let column = ColumnView { name, total, done, ..ColumnView::default() };

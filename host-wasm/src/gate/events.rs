@@ -6,7 +6,7 @@
 use tidegate_core::event::EventKind;
 use tidegate_core::lease::LeaseId;
 use tidegate_core::request::WaiterId;
-use tidegate_core::request::event::{EventPlace, Interest, RequestEvent, RequestEventKind, RequestEventPayload};
+use tidegate_core::request::event::{EventPlace, RequestEvent, RequestEventKind, RequestEventPayload, RequestInterest};
 use tidegate_core::time::{Duration, Instant};
 
 use super::answer::dimension_number;
@@ -14,9 +14,9 @@ use super::figures::optional;
 use super::{millis, outcome_number};
 
 /// The kinds whose bit is set.
-pub(super) fn interest(bits: u32) -> Interest {
+pub(super) fn interest(bits: u32) -> RequestInterest {
     let wanted = RequestEventKind::ALL.iter().filter(|kind| bits & (1 << kind.index()) != 0);
-    wanted.fold(Interest::NONE, |all, kind| all.union(Interest::of(&[*kind])))
+    wanted.fold(RequestInterest::NONE, |all, kind| all.union(RequestInterest::of(&[*kind])))
 }
 
 pub(super) fn of(event: &RequestEvent) -> Vec<f64> {

@@ -20,7 +20,7 @@ use std::cell::RefCell;
 
 use tidegate_core::budget::Usage;
 use tidegate_core::gate::Gate;
-use tidegate_core::request::event::Interest;
+use tidegate_core::request::event::RequestInterest;
 use tidegate_core::request::{
     AfterCall, Completion, Denial, Domain, GroupId, HealthConfig, Outcome, Request, RequestAdmission, RequestConfig,
     ResourceId,
@@ -154,7 +154,7 @@ impl RequestGate {
     /// Asks for the events of these kinds, a bit for each, and for no others.
     pub fn listen(&self, kinds: u32) {
         let interest = events::interest(kinds);
-        self.listens.replace((interest != Interest::NONE).then(news::Listening::new));
+        self.listens.replace((interest != RequestInterest::NONE).then(news::Listening::new));
         self.gate.with(|machine, now| machine.set_interest(now, interest));
     }
 

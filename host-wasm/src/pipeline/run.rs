@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidegate_core::driver::{self, FatalError, RunHandle};
 use tidegate_core::event::EventKind;
 use tidegate_core::gate::Gate;
-use tidegate_core::pipeline::event::{Interest, SchedulerEventKind};
+use tidegate_core::pipeline::event::{SchedulerEventKind, SchedulerInterest};
 use tidegate_core::pipeline::{FailureKind, Pipeline, RetryKind, RunReport, TaskOutcome};
 use tidegate_core::request::{Completion, ResourceId};
 use tidegate_core::runtime::Spawn;
@@ -72,7 +72,7 @@ impl PipelineRun {
 
 /// Polls the run to its end, and hands on its events in the turns between.
 async fn drive(
-    run: driver::Run<JsHost, JsWorkload>,
+    run: driver::PipelineRun<JsHost, JsWorkload>,
     office: Rc<Office>,
     handle: RunHandle<JsHost>,
     report: Rc<RefCell<Option<RunReport>>>,
@@ -162,7 +162,7 @@ impl PipelineRun {
         let bits = u64::from(high) << 32 | u64::from(low);
         let wanted = SchedulerEventKind::ALL.iter().filter(|kind| bits & 1 << kind.index() != 0);
         let kinds: Vec<_> = wanted.copied().collect();
-        self.handle.listen(Interest::of(&kinds));
+        self.handle.listen(SchedulerInterest::of(&kinds));
     }
 
     /// Where the run stands: see `figures`.

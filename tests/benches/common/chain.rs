@@ -1,7 +1,9 @@
 //! A run of cell columns, each after the one before, without a host.
 
 use anyhow::{Context, Result};
-use tidegate_core::pipeline::{Column, Effect, Pipeline, PipelineConfig, Plan, PlanBuilder, Strategy, TaskOutcome};
+use tidegate_core::pipeline::{
+    Column, Pipeline, PipelineConfig, PipelineEffect, Plan, PlanBuilder, Strategy, TaskOutcome,
+};
 use tidegate_core::time::Instant;
 
 /// Columns of a chain.
@@ -28,11 +30,14 @@ pub(crate) fn run_at_once(mut pipeline: Pipeline) -> Result<()> {
     pipeline.start(now);
     loop {
         match pipeline.poll_effect().context("a run that is not over has something to do")? {
-            Effect::Spawn(task) => drop(pipeline.task_finished(now, task.worker, TaskOutcome::Success)),
-            Effect::Checkpoint(group) => pipeline.checkpoint_finished(now, group.row_group, Ok(())),
+            PipelineEffect::Spawn(task) => drop(pipeline.task_finished(now, task.worker, TaskOutcome::Success)),
+            PipelineEffect::Checkpoint(group) => pipeline.checkpoint_finished(now, group.row_group, Ok(())),
             // No hook is asked for, nothing fails, and nobody cancels.
-            Effect::PreBatch(_) | Effect::PostBatch(_) | Effect::Abort(_) | Effect::Warn(_) => {}
-            Effect::Finished => return Ok(()),
+            PipelineEffect::PreBatch(_)
+            | PipelineEffect::PostBatch(_)
+            | PipelineEffect::Abort(_)
+            | PipelineEffect::Warn(_) => {}
+            PipelineEffect::Finished => return Ok(()),
         }
     }
 }

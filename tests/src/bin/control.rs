@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use tidegate_core::sim::suite::control::{Case, Contender, Survey, Surveyed, Table, call_times};
+use tidegate_core::sim::suite::control::{Contender, ControlCase, Survey, Surveyed, Table, call_times};
 use tidegate_tests::check::storm::{ALLOWED, Worst, worst};
 
 /// The seed of the table.
@@ -51,7 +51,7 @@ fn run(arguments: &[&str]) -> Result<()> {
 }
 
 fn table() -> Result<Table> {
-    Ok(Table::of(&Case::all(), &Contender::all(), SEED)?)
+    Ok(Table::of(&ControlCase::all(), &Contender::all(), SEED)?)
 }
 
 /// Prints every drawn case with each contender's goodput and refusals, and the distribution over all of them and by kind.
@@ -81,7 +81,7 @@ fn drawn(from: u64, count: u64, only: Option<&str>) -> Result<()> {
         println!();
     }
     if let [provider] = &survey.providers[..] {
-        println!("{:#?}", Case::drawn(provider.seed).provider);
+        println!("{:#?}", ControlCase::drawn(provider.seed).provider);
     }
     println!("\n{}", survey.markdown());
     println!(
@@ -96,7 +96,7 @@ fn storms(from: u64, count: u64, name: &str) -> Result<()> {
     let contender = contenders(Some(name)).pop().context("there is no such contender")?;
     let mut found = Vec::new();
     for seed in from..from + count {
-        let case = Case::drawn(seed);
+        let case = ControlCase::drawn(seed);
         let share = case.provider.faults.map_or(0.0, |faults| faults.refused_share);
         let worst = worst(&call_times(&case, &contender, seed)?, share);
         found.extend(worst.filter(|worst| worst.excess() > ALLOWED).map(|worst| (case.name, worst)));

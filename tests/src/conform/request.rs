@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 use tidegate_core::lease::LeaseId;
-use tidegate_core::request::event::Interest;
+use tidegate_core::request::event::RequestInterest;
 use tidegate_core::request::{
-    Acquire, AimdConfig, Completion, CooldownRule, CutRule, DenialReason, Domain, Effect, Outcome, ProviderModelId,
-    Request, RequestAdmission, RequestConfig, RequestLease, ResourceId, ResourceSnapshot,
+    AcquireResult, AimdConfig, Completion, CooldownRule, CutRule, DenialReason, Domain, Outcome, ProviderModelId,
+    Request, RequestAdmission, RequestConfig, RequestEffect, RequestLease, ResourceId, ResourceSnapshot,
 };
 use tidegate_core::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ impl Requests {
             rate_limit_headers: true,
             compatibility: true,
         })?;
-        machine.set_interest(Instant::ZERO, Interest::ALL);
+        machine.set_interest(Instant::ZERO, RequestInterest::ALL);
         Ok(Self {
             machine,
             now: Instant::ZERO,
@@ -110,12 +110,12 @@ impl Requests {
         let at = self.now.as_nanos() as f64 / 1e9;
         while let Some(effect) = self.machine.poll_effect() {
             match effect {
-                Effect::Granted { waiter, lease } => {
+                RequestEffect::Granted { waiter, lease } => {
                     let Some(name) = self.waiters.remove(&waiter.to_bits()) else { continue };
                     self.leases.insert(name.clone(), lease.id());
                     self.grants.push(json!({"waiter": name, "at": at}));
                 }
-                Effect::Refused { waiter, denial } => {
+                RequestEffect::Refused { waiter, denial } => {
                     let Some(name) = self.waiters.remove(&waiter.to_bits()) else { continue };
                     self.refusals.push(json!({"waiter": name, "outcome": reason(denial.reason), "at": at}));
                 }
@@ -129,16 +129,16 @@ impl Requests {
         let name = text(args, "waiter")?.to_owned();
         let at = self.now.as_nanos() as f64 / 1e9;
         match self.machine.acquire(self.now, &request) {
-            Acquire::Granted(lease) => {
+            AcquireResult::Granted(lease) => {
                 self.drain();
                 self.leases.insert(name.clone(), lease.id());
                 self.grants.push(json!({"waiter": name, "at": at}));
             }
-            Acquire::Waiting(waiter) => {
+            AcquireResult::Waiting(waiter) => {
                 self.waiters.insert(waiter.to_bits(), name.clone());
                 self.waiting.insert(name, waiter);
             }
-            Acquire::Denied(denial) => {
+            AcquireResult::Denied(denial) => {
                 self.refusals.push(json!({"waiter": name, "outcome": reason(denial.reason), "at": at}));
             }
         }

@@ -8,9 +8,9 @@ use tidegate_core::error::ConfigError;
 use tidegate_core::id::SlotKey;
 use tidegate_core::lease::LeaseId;
 use tidegate_core::task::{
-    BorrowCeiling, BoundedBorrow, BoundedBorrowConfig, DemandId, Denial, DenialReason, Dispatcher, GroupKind,
-    PolicyDenial, PolicyGrant, PolicyView, ResourceId, ShareRounding, StrictFair, TaskConfig, TaskGroup, TaskGroupId,
-    TaskLease, TaskPolicy,
+    BorrowCeiling, BoundedBorrow, BoundedBorrowConfig, DemandId, Dispatcher, GroupKind, PolicyDenial, PolicyGrant,
+    PolicyView, ShareRounding, StrictFair, TaskConfig, TaskDenial, TaskDenialReason, TaskGroup, TaskGroupId, TaskLease,
+    TaskPolicy, TaskResourceId,
 };
 
 use super::{Step, Subject, release_diagnostics, release_result, text};
@@ -40,7 +40,7 @@ impl TaskPolicy for Policy {
         }
     }
 
-    fn repaid(&self, resource: ResourceId, amount: u32) -> u32 {
+    fn repaid(&self, resource: TaskResourceId, amount: u32) -> u32 {
         match self {
             Self::Strict(policy) => policy.repaid(resource, amount),
             Self::Bounded(policy) => policy.repaid(resource, amount),
@@ -51,7 +51,7 @@ impl TaskPolicy for Policy {
         &mut self,
         id: TaskGroupId,
         group: &TaskGroup,
-        find: &dyn Fn(&str) -> Option<ResourceId>,
+        find: &dyn Fn(&str) -> Option<TaskResourceId>,
     ) -> Result<(), ConfigError> {
         match self {
             Self::Strict(policy) => policy.group_registered(id, group, find),
@@ -318,12 +318,12 @@ fn never_made() -> LeaseId {
     LeaseId { controller: u32::MAX, key: SlotKey { slot: u32::MAX - 1, generation: 0 }, item: 0 }
 }
 
-fn reason(denial: &Denial) -> &'static str {
+fn reason(denial: &TaskDenial) -> &'static str {
     match denial.reason {
-        DenialReason::NoCapacity => "no_capacity",
-        DenialReason::GroupCap => "group_cap",
-        DenialReason::BorrowDebt => "borrow_debt",
-        DenialReason::Shutdown => "shutdown",
+        TaskDenialReason::NoCapacity => "no_capacity",
+        TaskDenialReason::GroupCap => "group_cap",
+        TaskDenialReason::BorrowDebt => "borrow_debt",
+        TaskDenialReason::Shutdown => "shutdown",
         _ => "policy",
     }
 }

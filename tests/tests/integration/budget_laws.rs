@@ -5,7 +5,8 @@ use crate::cases;
 use proptest::prelude::*;
 use tidegate_core::budget::{BudgetConfig, BudgetSnapshot, Dimension, Usage};
 use tidegate_core::request::{
-    Acquire, Completion, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig, RequestLease, ResourceId,
+    AcquireResult, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestEffect, RequestLease,
+    ResourceId,
 };
 use tidegate_core::time::{Duration, Instant};
 
@@ -104,7 +105,7 @@ impl World {
 
     fn drain(&mut self) {
         while let Some(effect) = self.machine.poll_effect() {
-            let Effect::Granted { waiter, lease } = effect else { panic!("nobody has a deadline") };
+            let RequestEffect::Granted { waiter, lease } = effect else { panic!("nobody has a deadline") };
             assert_eq!(waiter, self.waiting[0].0, "one group is served in order");
             let (_, estimate) = self.waiting.remove(0);
             self.note(estimate, lease);
@@ -115,9 +116,9 @@ impl World {
         match *command {
             Command::Acquire { estimate } => {
                 match self.machine.acquire(self.now, &Request::new(self.resource).estimated(estimate)) {
-                    Acquire::Granted(lease) => self.note(estimate, lease),
-                    Acquire::Waiting(waiter) => self.waiting.push((waiter, estimate)),
-                    Acquire::Denied(denial) => panic!("{denial}"),
+                    AcquireResult::Granted(lease) => self.note(estimate, lease),
+                    AcquireResult::Waiting(waiter) => self.waiting.push((waiter, estimate)),
+                    AcquireResult::Denied(denial) => panic!("{denial}"),
                 }
             }
             Command::Release { pick, outcome, share } => {

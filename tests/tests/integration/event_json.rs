@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use tidegate_core::pipeline::event::{Interest, SchedulerEventKind};
+use tidegate_core::pipeline::event::{SchedulerEventKind, SchedulerInterest};
 use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, Strategy, TaskOutcome, WorkerId};
 use tidegate_core::request::Outcome;
 use tidegate_core::task::TaskGroup;
@@ -13,7 +13,7 @@ fn told() -> Result<Vec<Value>> {
     let group = TaskGroup::model("provider", "model", 1.0);
     let plan = PlanBuilder::new().column(Column::new("answer", Strategy::Cell).with_group(group)).build()?;
     let mut pipeline = Pipeline::new(plan, PipelineConfig { run: 7, rows: 1, ..PipelineConfig::default() })?;
-    pipeline.set_interest(Interest::ALL);
+    pipeline.set_interest(SchedulerInterest::ALL);
     pipeline.start(Instant::ZERO);
     let _ = pipeline.task_finished(Instant::from_nanos(5), WorkerId::from_bits(0), TaskOutcome::Success);
     pipeline.checkpoint_finished(Instant::from_nanos(9), 0, Ok(()));

@@ -8,8 +8,8 @@ use crate::cases;
 use proptest::prelude::*;
 use tidegate_core::limit::Fixed;
 use tidegate_core::request::{
-    Acquire, AimdConfig, Completion, Domain, Effect, GroupId, Outcome, Request, RequestAdmission, RequestConfig,
-    RequestLease, ResourceId,
+    AcquireResult, AimdConfig, Completion, Domain, GroupId, Outcome, Request, RequestAdmission, RequestConfig,
+    RequestEffect, RequestLease, ResourceId,
 };
 use tidegate_core::time::{Duration, Instant};
 
@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
                 _ => self.machine.handle_timeout(self.now),
             }
             while let Some(effect) = self.machine.poll_effect() {
-                let Effect::Granted { waiter, lease } = effect else { panic!("it is no grant: {effect:?}") };
+                let RequestEffect::Granted { waiter, lease } = effect else { panic!("it is no grant: {effect:?}") };
                 let tenant = self.waiting.remove(&waiter.to_bits()).expect("it waits");
                 self.send(tenant, lease);
             }
@@ -117,9 +117,9 @@ impl<'a> Run<'a> {
     fn ask(&mut self, tenant: usize) {
         let request = Request { group: Some(self.groups[tenant]), ..Request::new(self.resource) };
         match self.machine.acquire(self.now, &request) {
-            Acquire::Granted(lease) => self.send(tenant, lease),
-            Acquire::Waiting(waiter) => drop(self.waiting.insert(waiter.to_bits(), tenant)),
-            Acquire::Denied(denial) => panic!("{denial}"),
+            AcquireResult::Granted(lease) => self.send(tenant, lease),
+            AcquireResult::Waiting(waiter) => drop(self.waiting.insert(waiter.to_bits(), tenant)),
+            AcquireResult::Denied(denial) => panic!("{denial}"),
         }
     }
 

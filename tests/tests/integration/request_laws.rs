@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use tidegate_core::id::SlotKey;
 use tidegate_core::lease::{LeaseId, ReleaseAnswer};
 use tidegate_core::request::{
-    Acquire, AimdConfig, Completion, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig, RequestLease,
-    ResourceId, WaiterId,
+    AcquireResult, AimdConfig, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestEffect,
+    RequestLease, ResourceId, WaiterId,
 };
 use tidegate_core::time::{Duration, Instant};
 use tidegate_tests::check::ledger::LedgerCheck;
@@ -150,8 +150,8 @@ impl Bench {
     fn drain(&mut self) -> Result<(), TestCaseError> {
         while let Some(effect) = self.machine.poll_effect() {
             let (waiter, is_grant) = match &effect {
-                Effect::Granted { waiter, .. } => (*waiter, true),
-                Effect::Refused { waiter, .. } => (*waiter, false),
+                RequestEffect::Granted { waiter, .. } => (*waiter, true),
+                RequestEffect::Refused { waiter, .. } => (*waiter, false),
                 other => return Err(TestCaseError::fail(format!("{other:?} is for no waiter"))),
             };
             let at = self.waiters.iter().position(|known| known.id == waiter);
@@ -159,7 +159,7 @@ impl Bench {
             let known = self.waiters.remove(at.unwrap_or(0));
             let is_overdue = known.deadline.is_some_and(|deadline| deadline <= self.now);
             prop_assert!(is_grant != is_overdue, "a waiter past its deadline is refused and no other is");
-            if let Effect::Granted { lease, .. } = effect {
+            if let RequestEffect::Granted { lease, .. } = effect {
                 self.take(lease)?;
             }
         }
@@ -183,11 +183,11 @@ impl Bench {
                 let timeout = timeout_ms.map(Duration::from_millis);
                 let request = Request { timeout, ..Request::new(self.resources[resource]) };
                 match self.machine.acquire(self.now, &request) {
-                    Acquire::Granted(lease) => self.take(lease)?,
-                    Acquire::Waiting(id) => {
+                    AcquireResult::Granted(lease) => self.take(lease)?,
+                    AcquireResult::Waiting(id) => {
                         self.waiters.push(Waiter { id, deadline: timeout.map(|span| self.now + span) });
                     }
-                    Acquire::Denied(denial) => prop_assert_eq!(timeout_ms, Some(0), "{}", denial),
+                    AcquireResult::Denied(denial) => prop_assert_eq!(timeout_ms, Some(0), "{}", denial),
                 }
             }
             Command::Try { resource } => {

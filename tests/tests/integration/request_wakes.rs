@@ -2,8 +2,8 @@
 
 use tidegate_core::budget::{BudgetConfig, Dimension, Usage};
 use tidegate_core::request::{
-    Acquire, Completion, DenialReason, Domain, Effect, Outcome, ProviderModelId, Request, RequestAdmission,
-    RequestConfig, ResourceId, WaiterId,
+    AcquireResult, Completion, DenialReason, Domain, Outcome, ProviderModelId, Request, RequestAdmission,
+    RequestConfig, RequestEffect, ResourceId, WaiterId,
 };
 use tidegate_core::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ fn chat(machine: &mut RequestAdmission, name: &str, cap: u32) -> Request {
 
 fn waits(machine: &mut RequestAdmission, now: Instant, request: &Request) -> WaiterId {
     match machine.acquire(now, request) {
-        Acquire::Waiting(waiter) => waiter,
+        AcquireResult::Waiting(waiter) => waiter,
         other => panic!("it has to wait, and the answer is {other:?}"),
     }
 }
@@ -32,8 +32,8 @@ fn waits(machine: &mut RequestAdmission, now: Instant, request: &Request) -> Wai
 fn answered(machine: &mut RequestAdmission) -> Vec<(WaiterId, bool)> {
     let effects = std::iter::from_fn(|| machine.poll_effect());
     let answer = |effect| match effect {
-        Effect::Granted { waiter, .. } => (waiter, true),
-        Effect::Refused { waiter, .. } => (waiter, false),
+        RequestEffect::Granted { waiter, .. } => (waiter, true),
+        RequestEffect::Refused { waiter, .. } => (waiter, false),
         other => panic!("{other:?} is for no waiter"),
     };
     effects.map(answer).collect()
@@ -53,7 +53,7 @@ fn two_waiters_for_tokens(machine: &mut RequestAdmission, timeout: Duration) -> 
     let budget = BudgetConfig::per_minute(Dimension::TotalTokens, 60);
     machine.set_budgets(Instant::ZERO, call.resource, &[budget]).expect("valid budgets");
     let call = call.in_group(group);
-    let Acquire::Granted(_) = machine.acquire(Instant::ZERO, &call.estimated(Usage::tokens(55, 0))) else {
+    let AcquireResult::Granted(_) = machine.acquire(Instant::ZERO, &call.estimated(Usage::tokens(55, 0))) else {
         panic!("the bucket is full")
     };
     let first = waits(machine, Instant::ZERO, &call.estimated(Usage::tokens(50, 0)).within(timeout));
@@ -97,7 +97,7 @@ fn a_command_at_one_model_leaves_a_wake_up_due_for_the_waiters_of_another() {
     let calls = [chat(&mut machine, "a", 2), chat(&mut machine, "b", 2)];
     let group = machine.group("group", 1.0).expect("a valid weight");
     for (call, seconds) in calls.iter().zip([1, 2]) {
-        let Acquire::Granted(lease) = machine.acquire(Instant::ZERO, call) else { panic!("it is free") };
+        let AcquireResult::Granted(lease) = machine.acquire(Instant::ZERO, call) else { panic!("it is free") };
         let mut refused = Completion::from(Outcome::RateLimited);
         refused.retry_after = Some(Duration::from_secs(seconds));
         let _ = machine.release(Instant::ZERO, lease, &refused);
@@ -124,7 +124,7 @@ fn the_next_wake_up_is_the_earliest_of_all_models() {
     let group = machine.group("group", 1.0).expect("a valid weight");
     let mut waiters = Vec::new();
     for (call, seconds) in calls.iter().zip([9, 3, 6]) {
-        let Acquire::Granted(lease) = machine.acquire(Instant::ZERO, call) else { panic!("it is free") };
+        let AcquireResult::Granted(lease) = machine.acquire(Instant::ZERO, call) else { panic!("it is free") };
         let mut refused = Completion::from(Outcome::RateLimited);
         refused.retry_after = Some(Duration::from_secs(seconds));
         let _ = machine.release(Instant::ZERO, lease, &refused);

@@ -7,8 +7,8 @@
 //!
 //! ```
 //! use tidegate_core::observe::RunAccount;
-//! use tidegate_core::pipeline::event::Interest;
-//! use tidegate_core::pipeline::{Column, Effect, Pipeline, PipelineConfig};
+//! use tidegate_core::pipeline::event::SchedulerInterest;
+//! use tidegate_core::pipeline::{Column, PipelineEffect, Pipeline, PipelineConfig};
 //! use tidegate_core::pipeline::{PlanBuilder, Strategy, TaskOutcome};
 //! use tidegate_core::time::Instant;
 //!
@@ -16,10 +16,10 @@
 //! let config = PipelineConfig { rows: 1, submission_limit: 4, ..PipelineConfig::default() };
 //! let mut account = RunAccount::new(&plan, &config);
 //! let mut pipeline = Pipeline::new(plan, config)?;
-//! pipeline.set_interest(Interest::ALL);
+//! pipeline.set_interest(SchedulerInterest::ALL);
 //!
 //! pipeline.start(Instant::ZERO);
-//! let Some(Effect::Spawn(task)) = pipeline.poll_effect() else { panic!("one task is ready") };
+//! let Some(PipelineEffect::Spawn(task)) = pipeline.poll_effect() else { panic!("one task is ready") };
 //! let _ = pipeline.task_finished(Instant::from_nanos(10), task.worker, TaskOutcome::Success);
 //! while let Some(event) = pipeline.poll_event() {
 //!     account.on_scheduler(&event);

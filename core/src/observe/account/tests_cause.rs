@@ -7,12 +7,14 @@ use super::*;
 use crate::budget::{BudgetConfig, Dimension};
 use crate::id::SlotKey;
 use crate::pipeline::Pipeline;
-use crate::pipeline::event::Interest;
-use crate::pipeline::{Column, Effect, PipelineConfig, PlanBuilder, Strategy, Task, WorkerId};
-use crate::request::event::Interest as RequestInterest;
-use crate::request::{Acquire, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, ResourceId};
+use crate::pipeline::event::SchedulerInterest;
+use crate::pipeline::{Column, PipelineConfig, PipelineEffect, PlanBuilder, Strategy, Task, WorkerId};
+use crate::request::event::RequestInterest;
+use crate::request::{
+    AcquireResult, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, ResourceId,
+};
 use crate::task::{
-    BoxedPolicy, DenialReason, PolicyDenial, PolicyGrant, PolicyView, StrictFair, TaskGroup, TaskPolicy,
+    BoxedPolicy, PolicyDenial, PolicyGrant, PolicyView, StrictFair, TaskDenialReason, TaskGroup, TaskPolicy,
 };
 use crate::time::Duration;
 
@@ -45,7 +47,7 @@ impl Fixture {
         let plan = PlanBuilder::new().column(column).build().unwrap();
         let mut account = RunAccount::new(&plan, &config);
         let mut pipeline = Pipeline::with_policy(plan, config, policy).unwrap();
-        pipeline.set_interest(Interest::ALL);
+        pipeline.set_interest(SchedulerInterest::ALL);
         pipeline.set_request_resources(SlotKey::from_bits(0), &[]);
         let mut fixture = Self { pipeline, admission, account: account.clone(), working: Vec::new() };
         fixture.admission.set_interest(at(0), RequestInterest::ALL);
@@ -58,7 +60,7 @@ impl Fixture {
 
     fn drain(&mut self) {
         while let Some(effect) = self.pipeline.poll_effect() {
-            if let Effect::Spawn(task) = effect {
+            if let PipelineEffect::Spawn(task) = effect {
                 self.working.push(task);
             }
         }
@@ -104,7 +106,7 @@ struct OneAtATime;
 
 impl TaskPolicy for OneAtATime {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
-        if view.running() > 0 { Err(DenialReason::Policy.into()) } else { Ok(PolicyGrant::unlimited()) }
+        if view.running() > 0 { Err(TaskDenialReason::Policy.into()) } else { Ok(PolicyGrant::unlimited()) }
     }
 }
 
@@ -120,13 +122,13 @@ fn a_slot_stays_free_because_a_custom_policy_refuses() {
 fn a_slot_is_kept_for_a_yielded_worker_until_the_host_settles_pipeline_and_admission() {
     let column = Column::new("a", Strategy::Cell).with_group(TaskGroup::model("p", "m", 1.0));
     let (mut admission, [chat, _]) = calls(1);
-    let Acquire::Granted(_other_lease) = admission.acquire(at(0), &Request::new(chat)) else {
+    let AcquireResult::Granted(_other_lease) = admission.acquire(at(0), &Request::new(chat)) else {
         panic!("a slot is free")
     };
     let mut fixture = Fixture::under(Box::new(StrictFair), column, rows(3, 1), admission);
     let token = fixture.working.remove(0).token.expect("it yields");
     let Fixture { pipeline, admission, .. } = &mut fixture;
-    let Acquire::Waiting(_) = admission.acquire_yielding(at(0), &Request::new(chat), token, pipeline) else {
+    let AcquireResult::Waiting(_) = admission.acquire_yielding(at(0), &Request::new(chat), token, pipeline) else {
         panic!("the only slot is in use")
     };
     pipeline.settle_with(at(0), admission);
@@ -143,7 +145,7 @@ fn a_slot_is_kept_for_a_yielded_worker_until_the_host_settles_pipeline_and_admis
 fn a_slot_of_one_domain_stays_free_because_another_domain_uses_the_cap() {
     let (admission, [chat, embedding]) = calls(1);
     let mut fixture = Fixture::under(Box::new(StrictFair), Column::new("a", Strategy::Cell), rows(1, 1), admission);
-    let Acquire::Granted(lease) = fixture.admission.acquire(at(0), &Request::new(chat)) else {
+    let AcquireResult::Granted(lease) = fixture.admission.acquire(at(0), &Request::new(chat)) else {
         panic!("a slot is free")
     };
     let _ = fixture.admission.acquire(at(0), &Request::new(embedding));
@@ -159,10 +161,10 @@ fn an_open_slot_stays_free_because_a_budget_is_spent() {
     let hourly = BudgetConfig::per(Duration::from_secs(3600), Dimension::Requests, 1);
     admission.set_budgets(at(0), chat, &[hourly]).unwrap();
     let mut fixture = Fixture::under(Box::new(StrictFair), Column::new("a", Strategy::Cell), rows(1, 1), admission);
-    let Acquire::Granted(_lease) = fixture.admission.acquire(at(0), &Request::new(chat)) else {
+    let AcquireResult::Granted(_lease) = fixture.admission.acquire(at(0), &Request::new(chat)) else {
         panic!("a slot is free")
     };
-    let Acquire::Waiting(waiter) = fixture.admission.acquire(at(0), &Request::new(chat)) else {
+    let AcquireResult::Waiting(waiter) = fixture.admission.acquire(at(0), &Request::new(chat)) else {
         panic!("the budget is spent")
     };
     fixture.drain();

@@ -10,7 +10,7 @@ use crate::map::Map;
 use crate::observe::Histogram;
 use crate::pipeline::event::{Correlation, SchedulerEventPayload, StopKind};
 use crate::pipeline::{PipelineConfig, Plan};
-use crate::task::DenialReason;
+use crate::task::TaskDenialReason;
 use crate::time::Instant;
 
 /// The state of a task from its readiness to its end.
@@ -283,7 +283,7 @@ impl TaskResources {
                     self.remove(task);
                 }
             }
-            SchedulerEventPayload::GroupCapped { .. } => self.record_refusal(column, DenialReason::GroupCap),
+            SchedulerEventPayload::GroupCapped { .. } => self.record_refusal(column, TaskDenialReason::GroupCap),
             SchedulerEventPayload::AdmissionDenied { reason, .. }
             | SchedulerEventPayload::AdmissionBlocked { reason, .. } => {
                 self.record_refusal(column, reason);
@@ -293,13 +293,13 @@ impl TaskResources {
     }
 
     /// Records that the policy refused a task of a column. `NoCapacity` is not recorded: the counts show it.
-    fn record_refusal(&mut self, column: usize, reason: DenialReason) {
+    fn record_refusal(&mut self, column: usize, reason: TaskDenialReason) {
         self.refusals[self.routes[column].group] = match reason {
-            DenialReason::GroupCap => Some(IdleCause::GroupCap),
-            DenialReason::BorrowDebt => Some(IdleCause::BorrowDebt),
-            DenialReason::Policy => Some(IdleCause::Policy),
-            DenialReason::Shutdown => Some(IdleCause::RunEnding),
-            DenialReason::NoCapacity => return,
+            TaskDenialReason::GroupCap => Some(IdleCause::GroupCap),
+            TaskDenialReason::BorrowDebt => Some(IdleCause::BorrowDebt),
+            TaskDenialReason::Policy => Some(IdleCause::Policy),
+            TaskDenialReason::Shutdown => Some(IdleCause::RunEnding),
+            TaskDenialReason::NoCapacity => return,
         };
     }
 

@@ -33,15 +33,15 @@ use self::requests::Calls;
 use self::tasks::Tasks;
 use crate::observe::{Sink, SinkError};
 use crate::pipeline::Plan;
-use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
-use crate::request::event::{Interest as RequestInterest, RequestEvent, RequestEventKind};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventKind, SchedulerInterest};
+use crate::request::event::{RequestEvent, RequestEventKind, RequestInterest};
 use crate::request::{ProviderModelId, ResourceId};
 use crate::time::Instant;
 
 /// Returns the scheduler events that a trace shows.
 #[must_use]
-pub fn scheduler_interest() -> Interest {
-    Interest::of(&[
+pub fn scheduler_interest() -> SchedulerInterest {
+    SchedulerInterest::of(&[
         SchedulerEventKind::ReadyEnqueued,
         SchedulerEventKind::Selected,
         SchedulerEventKind::WorkerSpawned,
@@ -205,7 +205,7 @@ impl Trace {
 }
 
 impl Sink for Trace {
-    fn scheduler_interest(&self) -> Interest {
+    fn scheduler_interest(&self) -> SchedulerInterest {
         scheduler_interest()
     }
 

@@ -8,7 +8,8 @@ use core::fmt;
 use crate::error::ConfigError;
 use crate::panics;
 use crate::task::{
-    BoxedPolicy, DenialReason, PolicyDenial, PolicyGrant, PolicyView, ResourceId, TaskGroup, TaskGroupId, TaskPolicy,
+    BoxedPolicy, PolicyDenial, PolicyGrant, PolicyView, TaskDenialReason, TaskGroup, TaskGroupId, TaskPolicy,
+    TaskResourceId,
 };
 
 /// A wrapper that keeps the message of a policy's panic, and denies every task after it.
@@ -58,10 +59,10 @@ impl GuardedPolicy {
 impl TaskPolicy for GuardedPolicy {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
         let answer = self.call("the task policy panicked in `evaluate`", |policy| policy.evaluate(view));
-        answer.unwrap_or_else(|| Err(DenialReason::Policy.into()))
+        answer.unwrap_or_else(|| Err(TaskDenialReason::Policy.into()))
     }
 
-    fn repaid(&self, resource: ResourceId, amount: u32) -> u32 {
+    fn repaid(&self, resource: TaskResourceId, amount: u32) -> u32 {
         let answer = self.call("the task policy panicked in `repaid`", |policy| policy.repaid(resource, amount));
         answer.unwrap_or_default()
     }
@@ -70,7 +71,7 @@ impl TaskPolicy for GuardedPolicy {
         &mut self,
         id: TaskGroupId,
         group: &TaskGroup,
-        find: &dyn Fn(&str) -> Option<ResourceId>,
+        find: &dyn Fn(&str) -> Option<TaskResourceId>,
     ) -> Result<(), ConfigError> {
         self.policy.group_registered(id, group, find)
     }

@@ -3,12 +3,12 @@
 use alloc::vec::Vec;
 use core::hash::Hasher;
 
-use super::{Correlation, EventLog, Interest, SchedulerEvent, SchedulerEventPayload};
+use super::{Correlation, EventLog, SchedulerEvent, SchedulerEventPayload, SchedulerInterest};
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::plan::{ColumnId, Plan, Strategy};
 use crate::pipeline::row_group::{RowGroupBlock, TaskEntry, TaskState};
 use crate::portable_hasher::PortableHasher;
-use crate::task::{DenialReason, GroupKind, ResourceId, TaskGroup};
+use crate::task::{GroupKind, TaskDenialReason, TaskGroup, TaskResourceId};
 use crate::time::Instant;
 
 /// Emits the events of a run.
@@ -42,7 +42,7 @@ struct LastEmitted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueState {
     Empty,
-    Blocked { reason: DenialReason, resource: Option<ResourceId> },
+    Blocked { reason: TaskDenialReason, resource: Option<TaskResourceId> },
 }
 
 impl EventEmitter {
@@ -65,7 +65,7 @@ impl EventEmitter {
     /// Enables these kinds of events and disables all others. Events that are emitted only on a change are
     /// emitted again. `overrides` and `skips` are the current counts of liveness overrides and advisory
     /// skips.
-    pub(crate) fn set_interest(&mut self, interest: Interest, overrides: u64, skips: u64) {
+    pub(crate) fn set_interest(&mut self, interest: SchedulerInterest, overrides: u64, skips: u64) {
         self.last = LastEmitted { overrides, skips, ..LastEmitted::default() };
         self.log.set_interest(interest);
     }

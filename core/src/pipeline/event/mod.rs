@@ -19,13 +19,13 @@
 //! ```
 //!
 //! ```
-//! use tidegate_core::pipeline::event::{Interest, SchedulerEventKind};
+//! use tidegate_core::pipeline::event::{SchedulerInterest, SchedulerEventKind};
 //! use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, Strategy};
 //! use tidegate_core::time::Instant;
 //!
 //! let plan = PlanBuilder::new().column(Column::new("answer", Strategy::Cell)).build()?;
 //! let mut pipeline = Pipeline::new(plan, PipelineConfig { rows: 1, ..PipelineConfig::default() })?;
-//! pipeline.set_interest(Interest::of(&[SchedulerEventKind::WorkerSpawned]));
+//! pipeline.set_interest(SchedulerInterest::of(&[SchedulerEventKind::WorkerSpawned]));
 //! pipeline.start(Instant::ZERO);
 //! let event = pipeline.poll_event().expect("one worker was spawned");
 //! assert_eq!((event.correlation.row_group, event.correlation.attempt), (Some(0), Some(1)));
@@ -40,7 +40,7 @@ use crate::pipeline::outcome::{DiscardReason, DropReason, Hook, RetryKind, Retry
 use crate::pipeline::report::StopReason;
 use crate::pipeline::row_group::RowGroupBlock;
 use crate::request::RequestPressure;
-use crate::task::DenialReason;
+use crate::task::TaskDenialReason;
 use crate::time::Instant;
 
 pub use crate::event::{Correlation, MAX_PENDING};
@@ -246,7 +246,7 @@ pub enum SchedulerEventPayload {
     /// of the first group.
     AdmissionBlocked {
         /// Why that task may not start.
-        reason: DenialReason,
+        reason: TaskDenialReason,
         /// The resource that is short or denied, as an index among the resources of the run: 0 is
         /// `submission`, followed by the configured ones.
         resource: Option<u32>,
@@ -280,7 +280,7 @@ pub enum SchedulerEventPayload {
     /// The turn of a task came, but it may not start.
     AdmissionDenied {
         /// Why it may not start.
-        reason: DenialReason,
+        reason: TaskDenialReason,
         /// The resource that is short or denied, numbered as in [`AdmissionBlocked`](Self::AdmissionBlocked).
         resource: Option<u32>,
     },
@@ -426,7 +426,7 @@ event_kinds!(
 );
 
 /// A set of event kinds.
-pub type Interest = crate::event::Interest<SchedulerEventKind>;
+pub type SchedulerInterest = crate::event::Interest<SchedulerEventKind>;
 
 /// The events that the host has not polled yet.
 type EventLog = crate::event::EventLog<SchedulerEventKind, SchedulerEvent>;

@@ -5,7 +5,9 @@ use crate::lease::ReleaseAnswer;
 use crate::pipeline::dispatch::EndedWorker;
 use crate::pipeline::event::SchedulerEventPayload;
 use crate::pipeline::lifecycle::{RunState, StopMode};
-use crate::pipeline::outcome::{DropReason, Effect, FatalError, ProviderDegraded, RetryKind, TaskOutcome, WorkerId};
+use crate::pipeline::outcome::{
+    DropReason, FatalError, PipelineEffect, ProviderDegraded, RetryKind, TaskOutcome, WorkerId,
+};
 use crate::pipeline::plan::ColumnId;
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::report::StopReason;
@@ -53,7 +55,7 @@ impl Pipeline {
     }
 
     /// Reports that a worker could not be started. Call it instead of [`Pipeline::task_finished`] for an
-    /// [`Effect::Spawn`].
+    /// [`PipelineEffect::Spawn`].
     ///
     /// A failed spawn is rolled back: its lease is released, and its attempt is not counted. The task uses
     /// one retry and is tried again once its row group has no running or queued task. It is dropped as
@@ -211,7 +213,7 @@ impl Pipeline {
             self.emitter.group(now, column, SchedulerEventPayload::retryable_failures(resource_index, count));
         }
         let group = target.group.clone();
-        self.effects.push_back(Effect::Warn(ProviderDegraded { resource, group, retryable, window, failures }));
+        self.effects.push_back(PipelineEffect::Warn(ProviderDegraded { resource, group, retryable, window, failures }));
     }
 
     fn record_final(&mut self, is_failure: bool) {

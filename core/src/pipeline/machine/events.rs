@@ -3,21 +3,21 @@
 use super::Pipeline;
 use crate::lease::LeaseId;
 use crate::pipeline::event::{
-    Interest, QueueState, SchedulerEvent, SchedulerEventKind, SchedulerEventPayload, StopKind,
+    QueueState, SchedulerEvent, SchedulerEventKind, SchedulerEventPayload, SchedulerInterest, StopKind,
 };
 use crate::pipeline::outcome::{DiscardReason, DropReason, RetryKind, WorkerId};
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::report::StopReason;
 use crate::pipeline::retry::RetryDecision;
 use crate::pipeline::row_group::{RowGroupBlock, TaskEntry};
-use crate::task::{DenialReason, Denied};
+use crate::task::{Denied, TaskDenialReason};
 use crate::time::Instant;
 
 /// Events.
 impl Pipeline {
     /// Enables these kinds of events, and disables all others. O(1). Events that are emitted only on a change
     /// are emitted again.
-    pub fn set_interest(&mut self, interest: Interest) {
+    pub fn set_interest(&mut self, interest: SchedulerInterest) {
         let denials = [SchedulerEventKind::AdmissionDenied, SchedulerEventKind::GroupCapped];
         self.tasks.watch_denials(denials.iter().any(|kind| interest.contains(*kind)));
         let (overrides, skips) = (self.tasks.tasks().liveness_overrides(), self.tasks.tasks().advisory_skips());
@@ -186,7 +186,7 @@ impl Pipeline {
         for Denied { task, reason, resource } in denied.drain(..) {
             let resource = resource.map(|resource| resource.0);
             let payload = match reason {
-                DenialReason::GroupCap => SchedulerEventPayload::GroupCapped { resource },
+                TaskDenialReason::GroupCap => SchedulerEventPayload::GroupCapped { resource },
                 _ => SchedulerEventPayload::AdmissionDenied { reason, resource },
             };
             self.emit_task(now, task, payload);

@@ -38,7 +38,7 @@ use crate::pipeline::config::{PipelineConfig, PipelineError, PolicyChoice};
 use crate::pipeline::dispatch::{ColumnCursors, TaskQueue, Workers};
 use crate::pipeline::event::EventEmitter;
 use crate::pipeline::lifecycle::{Lifecycle, RunState, StopMode};
-use crate::pipeline::outcome::Effect;
+use crate::pipeline::outcome::PipelineEffect;
 use crate::pipeline::plan::key::LocalKey;
 use crate::pipeline::plan::{ColumnId, Plan};
 use crate::pipeline::report::{StopReason, Tally};
@@ -59,7 +59,7 @@ use crate::time::{Instant, Monotonic};
 ///
 /// Arm one timer for [`Pipeline::poll_timeout`], and call [`Pipeline::handle_timeout`] when it fires.
 /// Spurious and late calls are harmless, and so are calls that name an unknown worker or row group. The run
-/// has ended after [`Effect::Finished`].
+/// has ended after [`PipelineEffect::Finished`].
 #[derive(Debug)]
 pub struct Pipeline {
     plan: Plan,
@@ -78,7 +78,7 @@ pub struct Pipeline {
     tally: Tally,
     emitter: EventEmitter,
     clock: Monotonic,
-    effects: VecDeque<Effect>,
+    effects: VecDeque<PipelineEffect>,
     /// The fairness group of the first parked task.
     unavailable: Option<Vec<String>>,
     /// Scratch list: the tasks of one row group that became ready during one command.
@@ -143,7 +143,7 @@ impl Pipeline {
 /// Effects and the timer.
 impl Pipeline {
     /// Returns the next effect. Effects must be carried out in this order.
-    pub fn poll_effect(&mut self) -> Option<Effect> {
+    pub fn poll_effect(&mut self) -> Option<PipelineEffect> {
         self.effects.pop_front()
     }
 

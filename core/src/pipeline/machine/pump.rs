@@ -3,7 +3,7 @@
 use super::Pipeline;
 use crate::pipeline::event::SchedulerEventPayload;
 use crate::pipeline::lifecycle::StopMode;
-use crate::pipeline::outcome::{Effect, Task};
+use crate::pipeline::outcome::{PipelineEffect, Task};
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::report::StopReason;
 use crate::pipeline::row_group::{Sample, StartedTask};
@@ -97,7 +97,7 @@ impl Pipeline {
             let (first_row, rows) = (span.first_row, span.rows);
             let token = self.workers.token(worker, column, &self.tasks);
             let task = Task { worker, column, row_group, first_row, rows, row, attempt, token };
-            self.effects.push_back(Effect::Spawn(task));
+            self.effects.push_back(PipelineEffect::Spawn(task));
         }
         if self.emitter.is_on() {
             self.emit_round();

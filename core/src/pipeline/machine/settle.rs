@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use super::Pipeline;
 use crate::pipeline::lifecycle::{RunState, StopMode};
-use crate::pipeline::outcome::{Batch, DiscardReason, DropReason, Effect, Hook, HookError, SaveError};
+use crate::pipeline::outcome::{Batch, DiscardReason, DropReason, Hook, HookError, PipelineEffect, SaveError};
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::report::StopReason;
 use crate::pipeline::row_group::{RoundTask, RowGroupPhase, Span};
@@ -121,7 +121,7 @@ impl Pipeline {
         }
         let Span { row_group, first_row, rows } = group.span();
         self.row_groups.set_phase(row_group, RowGroupPhase::PreBatch);
-        self.effects.push_back(Effect::PreBatch(Batch { row_group, first_row, rows }));
+        self.effects.push_back(PipelineEffect::PreBatch(Batch { row_group, first_row, rows }));
     }
 
     /// Drops a row that the pre-batch hook left out.
@@ -149,13 +149,13 @@ impl Pipeline {
         if !self.has_post_batch_hook {
             return self.save(row_group);
         }
-        self.effects.push_back(Effect::PostBatch(group.finished()));
+        self.effects.push_back(PipelineEffect::PostBatch(group.finished()));
         self.row_groups.set_phase(row_group, RowGroupPhase::PostBatch);
     }
 
     fn save(&mut self, row_group: u32) {
         let Some(group) = self.row_groups.get(row_group) else { return };
-        self.effects.push_back(Effect::Checkpoint(group.finished()));
+        self.effects.push_back(PipelineEffect::Checkpoint(group.finished()));
         self.row_groups.set_phase(row_group, RowGroupPhase::Saving);
     }
 

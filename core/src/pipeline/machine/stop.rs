@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::Pipeline;
 use crate::pipeline::event::SchedulerEventPayload;
 use crate::pipeline::lifecycle::{RunState, StopMode};
-use crate::pipeline::outcome::Effect;
+use crate::pipeline::outcome::PipelineEffect;
 use crate::pipeline::plan::ColumnId;
 use crate::pipeline::report::{ColumnReport, RunReport, StopReason};
 use crate::pipeline::row_group::{RowGroup, RowGroupPhase};
@@ -30,7 +30,7 @@ impl Pipeline {
             self.discard_waiting();
         }
         if stopped.aborts {
-            self.effects.extend(self.workers.abort_all().into_iter().map(Effect::Abort));
+            self.effects.extend(self.workers.abort_all().into_iter().map(PipelineEffect::Abort));
         }
     }
 
@@ -115,7 +115,7 @@ impl Pipeline {
         if self.emitter.is_on() {
             self.emit_finished(now);
         }
-        self.effects.push_back(Effect::Finished);
+        self.effects.push_back(PipelineEffect::Finished);
     }
 
     /// Returns a report of the run up to `now`, with the given stop reason.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::yielding::{BothMachines, slots};
 use super::*;
 use crate::pipeline::event::{Correlation, SchedulerEventKind};
-use crate::request::event::{Interest, RequestEvent, RequestEventKind};
+use crate::request::event::{RequestEvent, RequestEventKind, RequestInterest};
 use crate::request::{Completion, Outcome, Request, ResourceId};
 use crate::time::Duration;
 use RequestEventKind::*;
@@ -13,7 +13,7 @@ use RequestEventKind::*;
 /// Starts a run of `rows` rows with one column, which calls a model that takes one call at a time.
 fn watched(rows: u64) -> BothMachines {
     let mut both = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(8, rows));
-    both.admission.set_interest(both.now, Interest::ALL);
+    both.admission.set_interest(both.now, RequestInterest::ALL);
     both
 }
 

@@ -7,20 +7,21 @@ use super::*;
 use crate::error::ConfigError;
 use crate::lease::ReleaseAnswer;
 use crate::pipeline::event::{
-    Correlation, Interest, MAX_PENDING, SchedulerEvent, SchedulerEventKind, SchedulerEventPayload, StopKind,
+    Correlation, MAX_PENDING, SchedulerEvent, SchedulerEventKind, SchedulerEventPayload, SchedulerInterest, StopKind,
 };
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::tests::event_checker::EventTotals;
 use crate::pipeline::tests::harness::*;
 use crate::request::RequestPressure;
 use crate::task::{
-    DenialReason, GroupKind, PolicyDenial, PolicyGrant, PolicyView, ResourceId, TaskGroup, TaskGroupId, TaskPolicy,
+    GroupKind, PolicyDenial, PolicyGrant, PolicyView, TaskDenialReason, TaskGroup, TaskGroupId, TaskPolicy,
+    TaskResourceId,
 };
 use crate::time::{Duration, Instant};
 use SchedulerEventKind::*;
 
 fn watched(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Rig {
-    Rig::start_with(columns, config, Interest::ALL)
+    Rig::start_with(columns, config, SchedulerInterest::ALL)
 }
 
 /// Starts a watched run and discards the events of its start.
@@ -240,7 +241,7 @@ fn a_stop_emits_the_discarded_tasks_and_the_end_of_each_worker() {
 #[test]
 fn a_run_cancelled_before_its_start_emits_a_start_and_an_end() {
     let mut rig = Rig::new([cell("a", &[])], rows(1, 1));
-    rig.pipeline.set_interest(Interest::ALL);
+    rig.pipeline.set_interest(SchedulerInterest::ALL);
     rig.cancel();
     assert_eq!(kinds(&mut rig), [JobStarted, JobStopping, HealthSnapshot, JobCompleted]);
 }
@@ -297,7 +298,7 @@ fn a_report_for_a_worker_that_does_not_run_emits_a_diagnostic_and_has_no_effect(
 fn blocked_queued_tasks_are_emitted_once_with_the_limiting_resource() {
     let mut rig = watched([on_gpu("a", 1)], PipelineConfig { submission_limit: 9, ..gpus(6, 2) });
     let blocked = |queued| SchedulerEventPayload::AdmissionBlocked {
-        reason: DenialReason::NoCapacity,
+        reason: TaskDenialReason::NoCapacity,
         resource: Some(1),
         queued,
     };
@@ -315,7 +316,7 @@ fn a_round_emits_at_most_one_denial_per_group() {
     let columns = ["a", "b", "c"].map(|name| on_gpu(name, if name == "c" { 2 } else { 1 }));
     let mut rig = watched(columns, gpus(8, 2));
     let denied = events_of(&mut rig, AdmissionDenied);
-    let short = SchedulerEventPayload::AdmissionDenied { reason: DenialReason::NoCapacity, resource: Some(1) };
+    let short = SchedulerEventPayload::AdmissionDenied { reason: TaskDenialReason::NoCapacity, resource: Some(1) };
     assert!(denied.iter().all(|event| event.payload == short), "{denied:?}");
     let groups: alloc::collections::BTreeSet<_> = denied.iter().map(|event| event.correlation.group).collect();
     assert_eq!(groups.len(), denied.len());
@@ -334,14 +335,14 @@ struct AlwaysDenies(Option<TaskGroupId>);
 
 impl TaskPolicy for AlwaysDenies {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
-        if self.0 == Some(view.group()) { Err(DenialReason::Policy.into()) } else { Ok(PolicyGrant::unlimited()) }
+        if self.0 == Some(view.group()) { Err(TaskDenialReason::Policy.into()) } else { Ok(PolicyGrant::unlimited()) }
     }
 
     fn group_registered(
         &mut self,
         id: TaskGroupId,
         group: &TaskGroup,
-        _find: &dyn Fn(&str) -> Option<ResourceId>,
+        _find: &dyn Fn(&str) -> Option<TaskResourceId>,
     ) -> Result<(), ConfigError> {
         if group.identity == ["never"] {
             self.0 = Some(id);
@@ -356,11 +357,11 @@ fn a_group_that_is_evaluated_repeatedly_in_a_round_emits_one_denial() {
     let mut rig = Rig::new(columns, rows(3, 3));
     let plan = rig.pipeline.plan().clone();
     rig.pipeline = Pipeline::with_policy(plan, rows(3, 3), Box::new(AlwaysDenies::default())).expect("valid settings");
-    rig.pipeline.set_interest(Interest::ALL);
+    rig.pipeline.set_interest(SchedulerInterest::ALL);
     rig.pipeline.start(rig.now);
     rig.drain();
     assert_eq!(rig.running.len(), 3, "the group is evaluated before each of them, and after");
-    let denied = SchedulerEventPayload::AdmissionDenied { reason: DenialReason::Policy, resource: None };
+    let denied = SchedulerEventPayload::AdmissionDenied { reason: TaskDenialReason::Policy, resource: None };
     assert_eq!(payloads(&mut rig, AdmissionDenied), [denied]);
     rig.succeed("other:0.0");
     assert_eq!(payloads(&mut rig, AdmissionDenied), [denied], "another round");
@@ -382,7 +383,7 @@ fn a_group_at_its_limit_while_another_could_start_emits_group_capped() {
     let rows: Vec<_> = capped.iter().map(|event| (event.correlation.column, event.correlation.row)).collect();
     assert_eq!(rows, [(Some(ColumnId(0)), Some(1)), (Some(ColumnId(1)), Some(1))]);
     let blocked = events.iter().find(|event| event.payload.kind() == AdmissionBlocked).expect("two wait");
-    let reason = DenialReason::GroupCap;
+    let reason = TaskDenialReason::GroupCap;
     assert_eq!(blocked.payload, SchedulerEventPayload::AdmissionBlocked { reason, resource: Some(1), queued: 4 });
 }
 
@@ -411,7 +412,7 @@ fn a_task_passed_over_because_of_request_pressure_is_emitted_with_the_preferred_
     let resources = [("busy".into(), 9), ("open".into(), 9)].into();
     let config = PipelineConfig { submission_limit: 1, resources, ..rows(2, 2) };
     let mut rig = Rig::new([model("busy"), model("open")], config);
-    rig.pipeline.set_interest(Interest::of(&[PressureAdvisorySkipped]));
+    rig.pipeline.set_interest(SchedulerInterest::of(&[PressureAdvisorySkipped]));
     rig.pipeline.set_request_pressure(rig.now, "open", None);
     rig.pipeline.set_request_pressure(rig.now, "busy", Some(RequestPressure::CoolingDown));
     rig.pipeline.start(rig.now);
@@ -539,7 +540,7 @@ fn the_state_computed_from_events_agrees_with_the_run_at_every_step() {
 fn only_enabled_events_are_emitted_and_numbered_without_gaps() {
     let all = watched([cell("a", &[])], rows(3, 3)).events();
     let wanted = [Selected, WorkerSpawned];
-    let some = Rig::start_with([cell("a", &[])], rows(3, 3), Interest::of(&wanted)).events();
+    let some = Rig::start_with([cell("a", &[])], rows(3, 3), SchedulerInterest::of(&wanted)).events();
     let expected: Vec<_> =
         all.iter().filter(|event| wanted.contains(&event.payload.kind())).map(|event| event.payload).collect();
     assert_eq!(some.iter().map(|event| event.payload).collect::<Vec<_>>(), expected);
@@ -550,12 +551,12 @@ fn only_enabled_events_are_emitted_and_numbered_without_gaps() {
 #[test]
 fn events_can_be_enabled_and_disabled_during_a_run() {
     let mut rig = Rig::start([cell("a", &[])], PipelineConfig { submission_limit: 1, ..rows(3, 3) });
-    rig.pipeline.set_interest(Interest::ALL);
+    rig.pipeline.set_interest(SchedulerInterest::ALL);
     rig.succeed("a:0.0");
     let emitted = kinds(&mut rig);
     assert_eq!(emitted[..5], [TaskCompleted, TaskLeaseReleased, Selected, TaskLeaseAcquired, WorkerSpawned]);
     assert!(emitted.contains(&AdmissionBlocked), "emitted again");
-    rig.pipeline.set_interest(Interest::NONE);
+    rig.pipeline.set_interest(SchedulerInterest::NONE);
     rig.run_well();
     assert_eq!(rig.events(), []);
 }
@@ -564,7 +565,7 @@ fn events_can_be_enabled_and_disabled_during_a_run() {
 fn events_that_are_not_polled_are_bounded_and_dropped_ones_are_counted() {
     let row_count = MAX_PENDING as u64 + 3;
     let config = PipelineConfig { row_group_size: 1 << 17, ..rows(row_count, 1) };
-    let mut rig = Rig::start_with([cell("a", &[])], config, Interest::of(&[DependencyReady]));
+    let mut rig = Rig::start_with([cell("a", &[])], config, SchedulerInterest::of(&[DependencyReady]));
     assert_eq!(rig.pipeline.dropped_events(), 3);
     assert_eq!(rig.events().len(), MAX_PENDING);
 }
@@ -572,7 +573,7 @@ fn events_that_are_not_polled_are_bounded_and_dropped_ones_are_counted() {
 #[test]
 fn every_kind_has_its_own_bit() {
     for (at, kind) in SchedulerEventKind::ALL.iter().enumerate() {
-        let only = Interest::of(&[*kind]);
+        let only = SchedulerInterest::of(&[*kind]);
         let held = SchedulerEventKind::ALL.iter().filter(|other| only.contains(**other)).count();
         assert_eq!((held, *kind as usize), (1, at));
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::pipeline::tests::harness::*;
-use crate::task::{DenialReason, TaskGroup};
+use crate::task::{TaskDenialReason, TaskGroup};
 use crate::time::Duration;
 
 /// Returns the number of a task.
@@ -47,7 +47,7 @@ fn the_reason_of_a_queued_task_is_the_resource_without_capacity() {
     let config = PipelineConfig { submission_limit: 1, ..rows(3, 3) };
     let rig = Rig::start([cell("a", &[])], config);
     let Some(TaskWait::Denied { denial }) = why(&rig, "a", 0, Some(2)) else { panic!("the task is denied") };
-    assert_eq!((denial.reason, denial.resource.as_deref()), (DenialReason::NoCapacity, Some("submission")));
+    assert_eq!((denial.reason, denial.resource.as_deref()), (TaskDenialReason::NoCapacity, Some("submission")));
     assert_eq!(rig.pipeline.why_idle_now(0), None, "no slot is free");
 }
 
@@ -57,7 +57,7 @@ fn the_reason_of_a_free_slot_is_a_denial_a_checkpoint_a_row_group_or_running_tas
     let config = PipelineConfig { resources: [("gpu".into(), 1)].into(), row_groups: 1, ..rows(4, 2) };
     let mut rig = Rig::start([gpu, cell("b", &["a"])], config);
     let Some(SlotWait::Denied { denial }) = rig.pipeline.why_idle_now(0) else { panic!("the queued task is denied") };
-    assert_eq!((denial.reason, denial.resource.as_deref()), (DenialReason::NoCapacity, Some("gpu")));
+    assert_eq!((denial.reason, denial.resource.as_deref()), (TaskDenialReason::NoCapacity, Some("gpu")));
     rig.succeed("a:0.0");
     assert_eq!(rig.pipeline.why_idle_now(0), Some(SlotWait::RowGroups { reason: RowGroupBlock::AtCap }));
     for label in ["b:0.0", "a:0.1", "b:0.1"] {

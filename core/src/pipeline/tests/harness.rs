@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::id::SlotKey;
 use crate::lease::ReleaseAnswer;
-use crate::pipeline::event::{Interest, SchedulerEvent};
+use crate::pipeline::event::{SchedulerEvent, SchedulerInterest};
 use crate::request::ResourceId;
 use crate::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ pub(crate) struct Rig {
 impl Rig {
     /// Creates and starts a pipeline over the columns.
     pub(crate) fn start(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Self {
-        Self::start_with(columns, config, Interest::NONE)
+        Self::start_with(columns, config, SchedulerInterest::NONE)
     }
 
     /// Creates and starts a pipeline whose task resources represent request resources. All events are
@@ -45,7 +45,7 @@ impl Rig {
         calls: &[(&str, ResourceId)],
     ) -> Self {
         let mut rig = Self::new(columns, config);
-        rig.pipeline.set_interest(Interest::ALL);
+        rig.pipeline.set_interest(SchedulerInterest::ALL);
         rig.pipeline.set_request_resources(SlotKey::from_bits(0), calls);
         rig.pipeline.start(rig.now);
         rig.drain();
@@ -56,7 +56,7 @@ impl Rig {
     pub(crate) fn start_with(
         columns: impl IntoIterator<Item = Column>,
         config: PipelineConfig,
-        interest: Interest,
+        interest: SchedulerInterest,
     ) -> Self {
         let mut rig = Self::new(columns, config);
         rig.pipeline.set_interest(interest);
@@ -91,20 +91,20 @@ impl Rig {
         while let Some(effect) = self.pipeline.poll_effect() {
             assert_eq!(self.ends, 0, "{effect:?} after the end");
             match effect {
-                Effect::Spawn(task) => {
+                PipelineEffect::Spawn(task) => {
                     self.running.push(task);
                     self.spawned.push(task);
                 }
-                Effect::Checkpoint(group) => {
+                PipelineEffect::Checkpoint(group) => {
                     assert!(self.running.iter().all(|task| task.row_group != group.row_group));
                     self.saving.push(group.row_group);
                     self.handed_out.push(group);
                 }
-                Effect::PreBatch(batch) => self.pre_batch.push(batch),
-                Effect::PostBatch(group) => self.post_batch.push(group),
-                Effect::Abort(worker) => self.aborted.push(worker),
-                Effect::Warn(warning) => self.warnings.push(warning),
-                Effect::Finished => {
+                PipelineEffect::PreBatch(batch) => self.pre_batch.push(batch),
+                PipelineEffect::PostBatch(group) => self.post_batch.push(group),
+                PipelineEffect::Abort(worker) => self.aborted.push(worker),
+                PipelineEffect::Warn(warning) => self.warnings.push(warning),
+                PipelineEffect::Finished => {
                     assert!(self.running.is_empty() && self.saving.is_empty());
                     assert!(self.pre_batch.is_empty() && self.post_batch.is_empty());
                     self.ends += 1;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::*;
-use crate::pipeline::event::Interest;
+use crate::pipeline::event::SchedulerInterest;
 use crate::pipeline::tests::event_checker::EventTotals;
 use crate::pipeline::tests::harness::*;
 use crate::sim::rng::Rng;
@@ -360,7 +360,11 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
     if rng.below(6) == 0 {
         outcomes.unavailable = 1 + rng.below(20);
     }
-    let mut rig = Rig::start_with(columns, config.clone(), if is_watched { Interest::ALL } else { Interest::NONE });
+    let mut rig = Rig::start_with(
+        columns,
+        config.clone(),
+        if is_watched { SchedulerInterest::ALL } else { SchedulerInterest::NONE },
+    );
     let mut checker = Checker::default();
     let mut totals = is_watched.then(EventTotals::default);
     checker.check(&rig, &config);

@@ -377,7 +377,7 @@ fn the_task_policy_is_chosen_by_a_setting_or_supplied_by_the_caller() {
             if view.running() < 2 {
                 return Ok(crate::task::PolicyGrant::unlimited());
             }
-            Err(crate::task::DenialReason::Policy.into())
+            Err(crate::task::TaskDenialReason::Policy.into())
         }
     }
     let column = || Column::new("a", Strategy::Cell).with_group(crate::task::TaskGroup::model("p", "m", 4.0));

@@ -5,7 +5,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::pipeline::event::{Interest, SchedulerEventKind, SchedulerEventPayload, StopKind};
+use crate::pipeline::event::{SchedulerEventKind, SchedulerEventPayload, SchedulerInterest, StopKind};
 use crate::pipeline::tests::harness::*;
 use crate::time::Duration;
 
@@ -416,7 +416,7 @@ fn stop_events(rig: &mut Rig) -> Vec<(Option<u32>, SchedulerEventPayload)> {
 
 fn watching_stops(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Rig {
     let wanted = [SchedulerEventKind::JobStopping, SchedulerEventKind::RowGroupDiscarded];
-    Rig::start_with(columns, config, Interest::of(&wanted))
+    Rig::start_with(columns, config, SchedulerInterest::of(&wanted))
 }
 
 fn stopping(stop: StopKind, aborts: bool) -> (Option<u32>, SchedulerEventPayload) {

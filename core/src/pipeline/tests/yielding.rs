@@ -10,8 +10,10 @@ use crate::id::SlotKey;
 use crate::pipeline::event::SchedulerEvent;
 use crate::pipeline::tests::event_checker::EventTotals;
 use crate::pipeline::tests::harness::rows;
-use crate::request::{Acquire, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestLease};
-use crate::request::{Effect as RequestEffect, ResourceId, WaiterId};
+use crate::request::{
+    AcquireResult, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestLease,
+};
+use crate::request::{RequestEffect, ResourceId, WaiterId};
 use crate::task::TaskGroup;
 use crate::time::{Duration, Instant};
 use crate::yielding::{TaskToken, YIELD_FACTOR};
@@ -84,7 +86,7 @@ impl BothMachines {
             totals: EventTotals::default(),
             events: Vec::new(),
         };
-        both.pipeline.set_interest(event::Interest::ALL);
+        both.pipeline.set_interest(event::SchedulerInterest::ALL);
         both.pipeline.start(now);
         both.settle();
         both
@@ -109,25 +111,25 @@ impl BothMachines {
         self.check();
     }
 
-    fn apply_effect(&mut self, effect: Effect) {
+    fn apply_effect(&mut self, effect: PipelineEffect) {
         match effect {
-            Effect::Spawn(task) => {
+            PipelineEffect::Spawn(task) => {
                 let name = &self.pipeline.plan().columns()[task.column.index()].name;
                 let label = alloc::format!("{name}{}", task.first_row + u64::from(task.row.unwrap_or(0)));
                 let before = self.workers.insert(label, (task, WorkerState::Nothing));
                 assert!(before.is_none(), "{task:?} runs already");
             }
-            Effect::Checkpoint(group) => {
+            PipelineEffect::Checkpoint(group) => {
                 self.saved += 1;
                 self.pipeline.checkpoint_finished(self.now, group.row_group, Ok(()));
             }
-            Effect::Finished => self.ended = true,
-            Effect::Abort(worker) => {
+            PipelineEffect::Finished => self.ended = true,
+            PipelineEffect::Abort(worker) => {
                 let found = self.workers.iter().find(|(_, (task, _))| task.worker == worker);
                 let label = found.unwrap().0.clone();
                 self.end(&label, TaskOutcome::Cancelled);
             }
-            Effect::Warn(_) => {}
+            PipelineEffect::Warn(_) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -157,9 +159,9 @@ impl BothMachines {
             None => self.admission.acquire(self.now, &request),
         };
         self.workers.get_mut(label).unwrap().1 = match answer {
-            Acquire::Granted(lease) => WorkerState::Calling(lease),
-            Acquire::Waiting(waiter) => WorkerState::Waiting(waiter),
-            Acquire::Denied(_) => WorkerState::Rejected,
+            AcquireResult::Granted(lease) => WorkerState::Calling(lease),
+            AcquireResult::Waiting(waiter) => WorkerState::Waiting(waiter),
+            AcquireResult::Denied(_) => WorkerState::Rejected,
         };
         self.settle();
     }
@@ -455,7 +457,7 @@ fn an_unknown_token_has_no_effect() {
     let request = Request::new(both.calls[0].unwrap());
     let unknown = TaskToken { run: SlotKey::from_bits(7), worker: SlotKey::from_bits(u64::MAX), vector: Some(9) };
     let answer = both.admission.acquire_yielding(both.now, &request, unknown, &mut both.pipeline);
-    let Acquire::Waiting(waiter) = answer else { panic!("{answer:?}") };
+    let AcquireResult::Waiting(waiter) = answer else { panic!("{answer:?}") };
     both.pipeline.settle_with(both.now, &mut both.admission);
     assert_eq!(both.suspended(), 0);
     assert!(both.admission.cancel(both.now, waiter));

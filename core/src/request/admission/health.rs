@@ -7,7 +7,7 @@ use super::{Address, Located, RequestAdmission};
 use crate::call::Completion;
 use crate::id::SlotKey;
 use crate::request::HealthConfig;
-use crate::request::answer::{Acquire, AfterCall, Denial, DenialReason, RequestLease, Retry};
+use crate::request::answer::{AcquireResult, AfterCall, Denial, DenialReason, RequestLease, Retry};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::provider::{Attempt, HealthChange, RetryStatus};
 use crate::request::shared::Waiter;
@@ -32,7 +32,7 @@ impl RequestAdmission {
     /// Requests a call again that failed in an outage, or in a streak of failures that may become one. The
     /// request waits until the provider is back. If other calls show that the provider is up, the failure was
     /// caused by the call itself, and the request is rejected with [`DenialReason::FailureStands`].
-    pub fn retry(&mut self, now: Instant, request: &Request, retry: Retry) -> Acquire {
+    pub fn retry(&mut self, now: Instant, request: &Request, retry: Retry) -> AcquireResult {
         let now = self.begin(now);
         let (request, at) = self.locate_retry(now, request, retry);
         match at {
@@ -53,7 +53,7 @@ impl RequestAdmission {
         retry: Retry,
         token: TaskToken,
         tasks: &mut dyn TaskResources,
-    ) -> Acquire {
+    ) -> AcquireResult {
         let now = self.begin(now);
         let (request, at) = self.locate_retry(now, request, retry);
         self.acquire_located(now, &request, at, token, tasks)
@@ -128,7 +128,7 @@ impl RequestAdmission {
     /// calls are for `resource`, typically one of the domain
     /// [`Healthcheck`](crate::request::Domain::Healthcheck).
     ///
-    /// While enabled, the controller emits [`Effect::HealthCall`](crate::request::Effect::HealthCall) when a
+    /// While enabled, the controller emits [`RequestEffect::HealthCall`](crate::request::RequestEffect::HealthCall) when a
     /// health call gives more information than a waiting call: after three failed probes of an outage, and
     /// when an undecided failure needs another outcome but no other call is in flight. Its lease is released
     /// like any other. A health call that ends as local cancelled is due again at once. Returns whether this

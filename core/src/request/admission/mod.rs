@@ -28,7 +28,7 @@ use alloc::vec::Vec;
 pub use explain::CallWait;
 pub use groups::MAX_UNREGISTERED_TENANTS;
 
-use super::answer::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
+use super::answer::{AcquireResult, Denial, DenialReason, RequestEffect, RequestLease, WaiterId};
 use super::config::{HealthConfig, RequestConfig};
 use super::event::{EventPlace, RequestEventPayload};
 use super::fallbacks::Fallbacks;
@@ -127,7 +127,7 @@ impl RequestAdmission {
     /// cancelled.
     ///
     /// A request that can never be granted, or whose timeout is zero, is rejected at once.
-    pub fn acquire(&mut self, now: Instant, request: &Request) -> Acquire {
+    pub fn acquire(&mut self, now: Instant, request: &Request) -> AcquireResult {
         let now = self.begin(now);
         match request.fallback {
             None => self.acquire_resource(now, request),
@@ -137,7 +137,7 @@ impl RequestAdmission {
 
     /// [`Self::acquire`] for a request with fallbacks: chooses the resource first.
     #[cold]
-    fn acquire_with_fallbacks(&mut self, now: Instant, request: &Request, fallback: FallbackId) -> Acquire {
+    fn acquire_with_fallbacks(&mut self, now: Instant, request: &Request, fallback: FallbackId) -> AcquireResult {
         match self.choose_fallback(now, request, fallback) {
             Ok(chosen) => self.acquire_resource(now, &chosen),
             Err(denial) => self.deny(now, request, denial),
@@ -146,7 +146,7 @@ impl RequestAdmission {
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a tenth of an uncontended call is otherwise spent on entering it")]
-    fn acquire_resource(&mut self, now: Instant, request: &Request) -> Acquire {
+    fn acquire_resource(&mut self, now: Instant, request: &Request) -> AcquireResult {
         let at = match self.locate(now, request) {
             Ok(at) => at,
             Err(denial) => return self.deny(now, request, denial),
@@ -156,14 +156,14 @@ impl RequestAdmission {
         let provider = &mut self.providers[at.provider];
         if !is_rejected && let Some(lease) = provider.grant_directly(now, at.slot, at.group, request, &mut self.shared)
         {
-            return Acquire::Granted(lease);
+            return AcquireResult::Granted(lease);
         }
         self.wait(now, request, &at)
     }
 
     /// Queues a request. A request whose timeout is zero is granted now or rejected.
     #[inline(never)]
-    fn wait(&mut self, now: Instant, request: &Request, at: &Located) -> Acquire {
+    fn wait(&mut self, now: Instant, request: &Request, at: &Located) -> AcquireResult {
         self.expire(now);
         if self.shared.config.compatibility && self.timeout(request) == Some(Duration::ZERO) {
             let payload = RequestEventPayload::WaitTimeout { waiter: None, waited: Duration::ZERO };
@@ -190,7 +190,7 @@ impl RequestAdmission {
         at: &Located,
         yielding: Option<YieldingWaiter>,
         mut tasks: TaskSide<'_>,
-    ) -> Acquire {
+    ) -> AcquireResult {
         let provider = &self.providers[at.provider];
         if provider.is_unavailable(now) {
             let denial = Denial { reason: DenialReason::Unavailable, changes_at: provider.opens_at() };
@@ -203,7 +203,7 @@ impl RequestAdmission {
         let granted = self.serve(now, at.provider, Some(key), reborrow(&mut tasks));
         self.serve_unserved(now, tasks);
         if let Some(lease) = granted {
-            return Acquire::Granted(lease);
+            return AcquireResult::Granted(lease);
         }
         self.move_fallback_waiters(now);
         self.finish_enqueue(now, at, key, deadline)
@@ -211,7 +211,7 @@ impl RequestAdmission {
 
     /// Returns the result for a request that was queued and not granted. Rejects it if its deadline is now.
     #[inline]
-    fn finish_enqueue(&mut self, now: Instant, at: &Located, key: SlotKey, deadline: Option<Instant>) -> Acquire {
+    fn finish_enqueue(&mut self, now: Instant, at: &Located, key: SlotKey, deadline: Option<Instant>) -> AcquireResult {
         let id = self.shared.waiter_id(key);
         if deadline == Some(now) {
             self.remove(now, key, DenialReason::QueueTimeout);
@@ -222,12 +222,12 @@ impl RequestAdmission {
         if let Some(end) = deadline {
             self.arm(end, Timer::Deadline(key));
         }
-        Acquire::Waiting(id)
+        AcquireResult::Waiting(id)
     }
 
     /// Cancels a waiter. Returns whether it was still waiting.
     ///
-    /// If it was not, its [`Effect`] was polled already or is pending. The owner must release a lease that
+    /// If it was not, its [`RequestEffect`] was polled already or is pending. The owner must release a lease that
     /// was granted.
     pub fn cancel(&mut self, now: Instant, waiter: WaiterId) -> bool {
         let now = self.begin(now);
@@ -375,9 +375,9 @@ impl RequestAdmission {
     }
 
     #[cold]
-    fn deny(&mut self, now: Instant, request: &Request, denial: Denial) -> Acquire {
+    fn deny(&mut self, now: Instant, request: &Request, denial: Denial) -> AcquireResult {
         self.shared.emit_denied(now, request.resource, denial);
-        Acquire::Denied(denial)
+        AcquireResult::Denied(denial)
     }
 
     #[inline]
@@ -409,9 +409,9 @@ impl RequestAdmission {
     }
 
     /// Returns the denial of a request whose timeout is zero.
-    fn timed_out(&self, now: Instant, at: &Located) -> Acquire {
+    fn timed_out(&self, now: Instant, at: &Located) -> AcquireResult {
         let changes_at = self.providers[at.provider].next_change(now, at.slot);
-        Acquire::Denied(Denial { reason: DenialReason::QueueTimeout, changes_at })
+        AcquireResult::Denied(Denial { reason: DenialReason::QueueTimeout, changes_at })
     }
 }
 
@@ -532,7 +532,7 @@ impl RequestAdmission {
             _ => self.providers[provider as usize].next_change(now, slot as usize),
         };
         let denial = Denial { reason, changes_at };
-        self.shared.effects.push_back(Effect::Refused { waiter: self.shared.waiter_id(key), denial });
+        self.shared.effects.push_back(RequestEffect::Refused { waiter: self.shared.waiter_id(key), denial });
         self.mark_unserved(provider);
     }
 

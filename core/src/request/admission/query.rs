@@ -4,8 +4,8 @@ use super::{Address, RequestAdmission};
 use crate::call::Outcome;
 use crate::lease::ReleaseDiagnostics;
 use crate::limit::{AimdConfig, LimitChoice};
-use crate::request::answer::Effect;
-use crate::request::event::{Interest, RequestEvent};
+use crate::request::answer::RequestEffect;
+use crate::request::event::{RequestEvent, RequestInterest};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::pressure::RequestPressure;
 use crate::request::provider::{Block, CallRecord, ProviderModel};
@@ -16,7 +16,7 @@ use crate::time::{Duration, Instant};
 impl RequestAdmission {
     /// Returns the next effect to carry out. Poll until `None` after every command.
     #[inline]
-    pub fn poll_effect(&mut self) -> Option<Effect> {
+    pub fn poll_effect(&mut self) -> Option<RequestEffect> {
         self.shared.effects.pop_front()
     }
 
@@ -28,7 +28,7 @@ impl RequestAdmission {
 
     /// Enables these kinds of events from now on, and disables all others. It changes no decision and does
     /// not advance time.
-    pub fn set_interest(&mut self, now: Instant, interest: Interest) {
+    pub fn set_interest(&mut self, now: Instant, interest: RequestInterest) {
         let now = self.time.peek(now);
         for provider in &mut self.providers {
             for slot in 0..provider.resources.len() {

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Located, RequestAdmission};
 use crate::id::SlotKey;
-use crate::request::answer::{Acquire, Denial, DenialReason};
+use crate::request::answer::{AcquireResult, Denial, DenialReason};
 use crate::request::keys::{Request, ResourceId};
 use crate::request::provider::Attempt;
 use crate::request::yielding::{YieldClass, YieldState, YieldingWaiter};
@@ -24,7 +24,7 @@ impl RequestAdmission {
         request: &Request,
         token: TaskToken,
         tasks: &mut dyn TaskResources,
-    ) -> Acquire {
+    ) -> AcquireResult {
         let now = self.begin(now);
         let (request, at) = match self.resolve_fallback(now, request) {
             Ok(chosen) => {
@@ -45,7 +45,7 @@ impl RequestAdmission {
         at: Result<Located, Denial>,
         token: TaskToken,
         tasks: &mut dyn TaskResources,
-    ) -> Acquire {
+    ) -> AcquireResult {
         let correlation = if self.shared.events.is_on() { tasks.correlation(&token) } else { None };
         self.shared.correlations.set_current(correlation);
         let answer = match at {
@@ -63,7 +63,7 @@ impl RequestAdmission {
         at: &Located,
         token: TaskToken,
         tasks: &mut dyn TaskResources,
-    ) -> Acquire {
+    ) -> AcquireResult {
         if tasks.is_stopping(token.run) {
             return self.deny(now, request, Denial { reason: DenialReason::Cancelled, changes_at: None });
         }
@@ -76,7 +76,7 @@ impl RequestAdmission {
             && at.attempt == Attempt::default()
             && let Some(lease) = provider.grant_directly(now, at.slot, at.group, request, &mut self.shared)
         {
-            return Acquire::Granted(lease);
+            return AcquireResult::Granted(lease);
         }
         self.expire(now);
         if token.vector.is_none() {
@@ -85,7 +85,7 @@ impl RequestAdmission {
         let state = if holds { YieldState::Holding(self.shared.yielding.next_arrival()) } else { YieldState::Yielded };
         let entry = YieldingWaiter { token, class: self.yield_class(request.resource, at, &token), state };
         let answer = self.enqueue(now, request, at, Some(entry), Some(tasks));
-        let Acquire::Waiting(waiter) = &answer else { return answer };
+        let AcquireResult::Waiting(waiter) = &answer else { return answer };
         let key = waiter.key();
         let is_holding = self.shared.waiters.get(key).is_some() && !self.shared.yielding.is_yielded(key);
         if is_holding {

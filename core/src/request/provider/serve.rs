@@ -6,7 +6,7 @@ use super::{Block, ProviderModel, RecordedInstant, TaskSide, reborrow};
 use crate::budget::Usage;
 use crate::fair_queue::{Eligibility, GroupId as QueueGroup, Selection, ServiceRecord};
 use crate::id::SlotKey;
-use crate::request::answer::{Denial, DenialReason, Effect, FailedProbes, RequestLease};
+use crate::request::answer::{Denial, DenialReason, FailedProbes, RequestEffect, RequestLease};
 use crate::request::keys::Request;
 use crate::request::shared::{Shared, Waiter};
 use crate::request::yielding::{YieldState, YieldingWaiter};
@@ -204,7 +204,7 @@ impl ProviderModel {
             if direct == Some(key) {
                 answer = Some(lease);
             } else {
-                shared.effects.push_back(Effect::Granted { waiter: id, lease });
+                shared.effects.push_back(RequestEffect::Granted { waiter: id, lease });
             }
         }
         answer
@@ -219,7 +219,7 @@ impl ProviderModel {
         if shared.events.is_on() {
             self.emit_granted(now, slot, None, lease.id, shared);
         }
-        shared.effects.push_back(Effect::HealthCall { lease });
+        shared.effects.push_back(RequestEffect::HealthCall { lease });
     }
 
     /// Returns whether [`Self::serve`] may have waiters to offer.

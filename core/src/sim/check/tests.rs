@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::lease::ReleaseAnswer;
-use crate::pipeline::event::{Correlation, Interest, SchedulerEventPayload, StopKind};
+use crate::pipeline::event::{Correlation, SchedulerEventPayload, SchedulerInterest, StopKind};
 use crate::pipeline::{
-    Column, DiscardReason, DropReason, Effect, FailureKind, Pipeline, PlanBuilder, RetryKind, Strategy, Task,
+    Column, DiscardReason, DropReason, FailureKind, Pipeline, PipelineEffect, PlanBuilder, RetryKind, Strategy, Task,
     TaskOutcome,
 };
-use crate::request::event::{Interest as RequestInterest, RequestEventKind, RequestEventPayload};
-use crate::request::{Acquire, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestLease};
+use crate::request::event::{RequestEventKind, RequestEventPayload, RequestInterest};
+use crate::request::{AcquireResult, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestLease};
 use crate::task::TaskGroup;
 use crate::time::Duration;
 use alloc::collections::VecDeque;
@@ -84,31 +84,32 @@ impl ScriptedHost {
         }
     }
 
-    fn handle(&mut self, effect: Effect) {
+    fn handle(&mut self, effect: PipelineEffect) {
         match effect {
-            Effect::Spawn(task) => {
-                let Acquire::Granted(lease) = self.admission.acquire(self.now, &Request::new(self.resource)) else {
+            PipelineEffect::Spawn(task) => {
+                let AcquireResult::Granted(lease) = self.admission.acquire(self.now, &Request::new(self.resource))
+                else {
                     panic!("there is room for every worker");
                 };
                 self.working.push_back((task, lease));
             }
-            Effect::PreBatch(batch) => {
+            PipelineEffect::PreBatch(batch) => {
                 let left_out = if batch.row_group == 1 { [0].into() } else { Vec::new() };
                 self.steps.push(CheckerInput::PreBatch(batch));
                 self.steps.push(CheckerInput::PreBatchAnswered(batch.row_group, left_out.clone()));
                 self.pipeline.pre_batch_finished(self.now, batch.row_group, Ok(left_out));
             }
-            Effect::PostBatch(group) => {
+            PipelineEffect::PostBatch(group) => {
                 let row_group = group.row_group;
                 self.steps.extend([CheckerInput::PostBatch(group), CheckerInput::PostBatchAnswered(row_group)]);
                 self.pipeline.post_batch_finished(self.now, row_group, Ok(()));
             }
-            Effect::Checkpoint(group) => {
+            PipelineEffect::Checkpoint(group) => {
                 let row_group = group.row_group;
                 self.steps.extend([CheckerInput::Checkpoint(group), CheckerInput::CheckpointAnswered(row_group)]);
                 self.pipeline.checkpoint_finished(self.now, row_group, Ok(()));
             }
-            Effect::Finished => {}
+            PipelineEffect::Finished => {}
             other => panic!("{other:?} is not expected in this run"),
         }
     }
@@ -152,7 +153,7 @@ fn record() -> Record {
     let model = admission.register(Instant::ZERO, "provider", "model", "alias", 2).unwrap();
     let resource = admission.resource(model, Domain::Chat).expect("a known model");
     let mut pipeline = Pipeline::new(plan.clone(), config.clone()).unwrap();
-    pipeline.set_interest(Interest::ALL);
+    pipeline.set_interest(SchedulerInterest::ALL);
     let (steps, working) = (Vec::new(), VecDeque::new());
     ScriptedHost { pipeline, admission, resource, now: Instant::ZERO, steps, working }.record(plan, config)
 }
@@ -381,10 +382,10 @@ fn a_call_that_waits_while_there_is_room_for_it_is_reported() {
     for domain in [Domain::Chat, Domain::Embedding] {
         resources.push(admission.resource(model, domain).unwrap());
     }
-    let Acquire::Granted(_lease) = admission.acquire(Instant::ZERO, &Request::new(resources[0])) else {
+    let AcquireResult::Granted(_lease) = admission.acquire(Instant::ZERO, &Request::new(resources[0])) else {
         panic!("a slot is free")
     };
-    let Acquire::Waiting(_) = admission.acquire(Instant::ZERO, &Request::new(resources[1])) else {
+    let AcquireResult::Waiting(_) = admission.acquire(Instant::ZERO, &Request::new(resources[1])) else {
         panic!("no slot is free")
     };
     while let Some(event) = admission.poll_event() {

@@ -3,7 +3,7 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::task::{
-    BoundedBorrow, BoundedBorrowConfig, DenialReason, PolicyDenial, PolicyGrant, PolicyView, StrictFair, TaskPolicy,
+    BoundedBorrow, BoundedBorrowConfig, PolicyDenial, PolicyGrant, PolicyView, StrictFair, TaskDenialReason, TaskPolicy,
 };
 
 /// A policy under which no group ever holds more than its share, whether or not another group needs the
@@ -16,7 +16,7 @@ impl TaskPolicy for NeverBorrows {
             // Without competitors, the share is computed against one group of equal weight: half.
             view.held(resource) + amount <= view.limit(resource).div_ceil(2)
         };
-        if view.demands().all(is_within) { Ok(PolicyGrant::unlimited()) } else { Err(DenialReason::Policy.into()) }
+        if view.demands().all(is_within) { Ok(PolicyGrant::unlimited()) } else { Err(TaskDenialReason::Policy.into()) }
     }
 }
 
@@ -27,7 +27,7 @@ impl TaskPolicy for OneGroupOnly {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
         let (gpu, _) = view.demands().last().expect("a task needs at least one resource");
         let others_hold = view.leased(gpu) > view.held(gpu) && view.resource_name(gpu) == "gpu";
-        if others_hold { Err(DenialReason::Policy.into()) } else { Ok(PolicyGrant::unlimited()) }
+        if others_hold { Err(TaskDenialReason::Policy.into()) } else { Ok(PolicyGrant::unlimited()) }
     }
 }
 

@@ -16,8 +16,8 @@ use crate::budget::Correction;
 use crate::id::SlotKey;
 use crate::pipeline::{ColumnId, FailureKind, FatalError, RetryKind, Task, TaskOutcome, WorkerId};
 use crate::request::{
-    Acquire, AfterCall, Completion, DenialReason, Effect, FallbackId, GroupId, Outcome, Request, RequestLease, Retry,
-    WaiterId,
+    AcquireResult, AfterCall, Completion, DenialReason, FallbackId, GroupId, Outcome, Request, RequestEffect,
+    RequestLease, Retry, WaiterId,
 };
 use crate::sim::provider::MockResponse;
 use crate::sim::scenario::ScenarioColumn;
@@ -176,14 +176,14 @@ impl World {
             (Some(retry), None) => admission.retry(*now, &request, retry),
         };
         match answer {
-            Acquire::Granted(lease) => self.call(work, lease),
-            Acquire::Waiting(waiter) => {
+            AcquireResult::Granted(lease) => self.call(work, lease),
+            AcquireResult::Waiting(waiter) => {
                 self.record_activity(&work.task, WorkerActivity::Waiting);
                 self.workers.insert(work.task.worker.to_bits(), Worker::Waiting(waiter));
                 self.kinds[work.task.column.index()].at_work.waiting += 1;
                 self.waiting.insert(waiter.to_bits(), work);
             }
-            Acquire::Denied(denial) => self.reject(work, denial.reason),
+            AcquireResult::Denied(denial) => self.reject(work, denial.reason),
         }
     }
 
@@ -199,9 +199,9 @@ impl World {
         self.end_attempt(&work, Some(outcome));
     }
 
-    pub(super) fn deliver(&mut self, effect: Effect) {
+    pub(super) fn deliver(&mut self, effect: RequestEffect) {
         match effect {
-            Effect::Granted { waiter, lease } => match self.take_waiting(waiter) {
+            RequestEffect::Granted { waiter, lease } => match self.take_waiting(waiter) {
                 Some(work) => self.call(work, lease),
                 None => {
                     if let Err(lease) = self.holders.take(waiter, lease) {
@@ -209,12 +209,12 @@ impl World {
                     }
                 }
             },
-            Effect::Refused { waiter, denial } => {
+            RequestEffect::Refused { waiter, denial } => {
                 if let Some(work) = self.take_waiting(waiter) {
                     self.reject(work, denial.reason);
                 }
             }
-            Effect::HealthCall { lease } => self.begin_health_call(lease),
+            RequestEffect::HealthCall { lease } => self.begin_health_call(lease),
         }
     }
 

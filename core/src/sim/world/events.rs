@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use super::World;
 use crate::observe::trace::TracedResource;
 use crate::observe::{Sink, SinkError};
-use crate::pipeline::event::{Interest, SchedulerEvent};
+use crate::pipeline::event::{SchedulerEvent, SchedulerInterest};
 use crate::request::RequestAdmission;
-use crate::request::event::{Interest as RequestInterest, RequestEvent};
+use crate::request::event::{RequestEvent, RequestInterest};
 use crate::sim::scenario::{Scenario, ScenarioError};
 
 /// Observing a run.
@@ -20,7 +20,7 @@ impl World {
         prepare: impl FnOnce(&RequestAdmission),
     ) -> Result<Self, ScenarioError> {
         let mut world = Self::unstarted(scenario, seed, None, None)?;
-        world.pipeline.set_interest(Interest::ALL);
+        world.pipeline.set_interest(SchedulerInterest::ALL);
         world.admission.set_interest(world.now, RequestInterest::ALL);
         prepare(&world.admission);
         world.begin(scenario);

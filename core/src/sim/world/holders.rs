@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::World;
 use crate::map::Map;
-use crate::request::{Acquire, Outcome, Request, RequestLease, WaiterId};
+use crate::request::{AcquireResult, Outcome, Request, RequestLease, WaiterId};
 use crate::sim::scenario::Holder;
 
 /// The leases and waiters of all holders.
@@ -43,12 +43,12 @@ impl World {
         let (request, slots) = (Request::new(self.providers[*provider].resource), spec.slots);
         for _ in 0..slots {
             match self.admission.acquire(self.now, &request) {
-                Acquire::Granted(lease) => self.holders.leases.push((holder, lease)),
-                Acquire::Waiting(waiter) => {
+                AcquireResult::Granted(lease) => self.holders.leases.push((holder, lease)),
+                AcquireResult::Waiting(waiter) => {
                     self.holders.waiting.push((holder, waiter));
                     self.holders.by_waiter.insert(waiter.to_bits(), holder);
                 }
-                Acquire::Denied(_) => {}
+                AcquireResult::Denied(_) => {}
             }
         }
     }

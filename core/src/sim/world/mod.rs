@@ -57,7 +57,7 @@ use crate::portable_hasher::PortableHasher;
 use crate::limit::LimitChoice;
 use crate::map::Map;
 use crate::observe::IdleAccount;
-use crate::pipeline::{Effect as RunEffect, Pipeline, RunReport};
+use crate::pipeline::{Pipeline, PipelineEffect as RunEffect, RunReport};
 use crate::replay::{Command, Header, Recorded, Sequence, Stamped, merge};
 use crate::request::{Domain, HealthConfig, RequestAdmission, RequestConfig, ResourceId};
 use crate::task::BoxedPolicy;

@@ -226,7 +226,7 @@ fn a_model_may_have_another_limit_algorithm() {
 
 #[test]
 fn a_run_under_a_custom_policy_is_checked_and_accounted_for() {
-    use crate::task::{DenialReason, PolicyDenial, PolicyGrant, PolicyView, TaskPolicy};
+    use crate::task::{PolicyDenial, PolicyGrant, PolicyView, TaskDenialReason, TaskPolicy};
 
     /// A policy that allows each group one worker at a time.
     #[derive(Debug)]
@@ -234,7 +234,7 @@ fn a_run_under_a_custom_policy_is_checked_and_accounted_for() {
 
     impl TaskPolicy for OneEach {
         fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
-            if view.running() == 0 { Ok(PolicyGrant::unlimited()) } else { Err(DenialReason::Policy.into()) }
+            if view.running() == 0 { Ok(PolicyGrant::unlimited()) } else { Err(TaskDenialReason::Policy.into()) }
         }
     }
 

@@ -10,10 +10,10 @@ use core::fmt;
 use super::World;
 use crate::limit::{LimitAlgorithm, LimitChoice};
 use crate::observe::{RunAccount, RunFigures, ServiceFigures};
-use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
-use crate::pipeline::{ColumnId, Effect, Pipeline, RunReport};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventKind, SchedulerInterest};
+use crate::pipeline::{ColumnId, Pipeline, PipelineEffect, RunReport};
 use crate::replay::Recorded;
-use crate::request::event::{Interest as RequestInterest, RequestEvent};
+use crate::request::event::{RequestEvent, RequestInterest};
 use crate::request::{CallWait, HealthState, RequestAdmission, ResourceId};
 use crate::sim::check::{LifecycleStep, ResourceLimits, RunChecker, Violation};
 use crate::sim::scenario::{Model, Scenario, ScenarioError};
@@ -345,7 +345,7 @@ impl World {
             Accounts::Capacity => Some(RunAccount::new(&plan, &config)),
             Accounts::Service => Some(RunAccount::with_service(&plan, &config)),
         };
-        self.pipeline.set_interest(Interest::ALL);
+        self.pipeline.set_interest(SchedulerInterest::ALL);
         self.admission.set_interest(self.now, RequestInterest::ALL);
         if let Some(account) = &mut account {
             account.add_all_calls(self.now, &self.admission);
@@ -423,14 +423,14 @@ impl World {
 
     /// Feeds the checker an effect that hands out a row group.
     #[inline]
-    pub(super) fn observe_effect(&mut self, effect: &Effect) {
+    pub(super) fn observe_effect(&mut self, effect: &PipelineEffect) {
         if self.watch.is_none() {
             return;
         }
         match effect {
-            Effect::PreBatch(batch) => self.report_step(&LifecycleStep::PreBatch(batch)),
-            Effect::PostBatch(group) => self.report_step(&LifecycleStep::PostBatch(group)),
-            Effect::Checkpoint(group) => self.report_step(&LifecycleStep::Checkpoint(group)),
+            PipelineEffect::PreBatch(batch) => self.report_step(&LifecycleStep::PreBatch(batch)),
+            PipelineEffect::PostBatch(group) => self.report_step(&LifecycleStep::PostBatch(group)),
+            PipelineEffect::Checkpoint(group) => self.report_step(&LifecycleStep::Checkpoint(group)),
             _ => {}
         }
     }

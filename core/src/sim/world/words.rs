@@ -6,7 +6,7 @@ use core::fmt;
 
 use crate::pipeline::{RowGroupBlock, SlotWait, TaskWait};
 use crate::request::CallWait;
-use crate::task::{Denial, DenialFigures, DenialReason};
+use crate::task::{DenialFigures, TaskDenial, TaskDenialReason};
 use crate::time::Instant;
 
 /// Formats an instant in seconds with one decimal: `4.2 s`.
@@ -118,22 +118,22 @@ pub(super) fn slots_of(resource: &str) -> String {
     }
 }
 
-fn of_denial(denial: &Denial) -> String {
+fn of_denial(denial: &TaskDenial) -> String {
     let slots = denial.resource.as_deref().map_or_else(|| "slots".to_string(), slots_of);
     match (denial.reason, denial.figures) {
-        (DenialReason::NoCapacity, _) => format!("all {slots} are in use"),
-        (DenialReason::GroupCap, Some(DenialFigures { held, share, .. })) => {
+        (TaskDenialReason::NoCapacity, _) => format!("all {slots} are in use"),
+        (TaskDenialReason::GroupCap, Some(DenialFigures { held, share, .. })) => {
             format!("its group has {held} {slots}, its share is {share}, and another group could start")
         }
-        (DenialReason::GroupCap, None) => "its group has its share, and another group could start".to_string(),
-        (DenialReason::BorrowDebt, Some(DenialFigures { debt, ceiling: Some(most), .. })) => {
+        (TaskDenialReason::GroupCap, None) => "its group has its share, and another group could start".to_string(),
+        (TaskDenialReason::BorrowDebt, Some(DenialFigures { debt, ceiling: Some(most), .. })) => {
             format!("its group has borrowed {debt} {slots}, and may borrow {most}")
         }
-        (DenialReason::BorrowDebt, Some(DenialFigures { debt, .. })) => {
+        (TaskDenialReason::BorrowDebt, Some(DenialFigures { debt, .. })) => {
             format!("its group has borrowed {debt} {slots}, and another group could start")
         }
-        (DenialReason::BorrowDebt, None) => "its group has borrowed, and another group could start".to_string(),
-        (DenialReason::Shutdown, _) => "the run is stopping".to_string(),
-        (DenialReason::Policy, _) => "the policy refuses".to_string(),
+        (TaskDenialReason::BorrowDebt, None) => "its group has borrowed, and another group could start".to_string(),
+        (TaskDenialReason::Shutdown, _) => "the run is stopping".to_string(),
+        (TaskDenialReason::Policy, _) => "the policy refuses".to_string(),
     }
 }

@@ -9,8 +9,8 @@ use super::{PolicyDenial, PolicyGrant, PolicyView, TaskPolicy, Until};
 use crate::error::{ConfigError, require};
 use crate::event::GroupKind;
 use crate::map::Map;
-use crate::task::admission::{DenialFigures, DenialReason, GroupKey, TaskGroup, TaskGroupId};
-use crate::task::resources::ResourceId;
+use crate::task::admission::{DenialFigures, GroupKey, TaskDenialReason, TaskGroup, TaskGroupId};
+use crate::task::resources::TaskResourceId;
 use crate::task::shares::ShareRounding;
 
 /// Settings of [`BoundedBorrow`].
@@ -97,7 +97,7 @@ pub struct BoundedBorrow {
     /// The ceilings of each group by resource name, for groups that have any.
     named: Map<GroupKey, Vec<(String, u32)>>,
     /// The ceilings of each registered group by resource id, for groups that have any.
-    ceilings: Map<u32, Vec<(ResourceId, u32)>>,
+    ceilings: Map<u32, Vec<(TaskResourceId, u32)>>,
 }
 
 impl BoundedBorrow {
@@ -115,7 +115,12 @@ impl BoundedBorrow {
     }
 
     /// Returns what the candidate would borrow of one resource, or the refusal.
-    fn evaluate_resource(&self, view: &PolicyView<'_>, resource: ResourceId, amount: u32) -> Result<u32, PolicyDenial> {
+    fn evaluate_resource(
+        &self,
+        view: &PolicyView<'_>,
+        resource: TaskResourceId,
+        amount: u32,
+    ) -> Result<u32, PolicyDenial> {
         let share = view.strict_share(resource, self.config.share_rounding);
         let (held, debt) = (view.held(resource), view.debt(resource));
         let wanted = held.saturating_add(amount);
@@ -124,10 +129,14 @@ impl BoundedBorrow {
             |reason, figures, until| PolicyDenial { reason, resource: Some(resource), figures: Some(figures), until };
         if view.has_competition_for(resource) {
             if debt > 0 {
-                return Err(refuse(DenialReason::BorrowDebt, figures, Until::NoCompetition(resource)));
+                return Err(refuse(TaskDenialReason::BorrowDebt, figures, Until::NoCompetition(resource)));
             }
             if wanted > share {
-                return Err(refuse(DenialReason::GroupCap, figures, self.until_share_leaves(resource, 0..=wanted - 1)));
+                return Err(refuse(
+                    TaskDenialReason::GroupCap,
+                    figures,
+                    self.until_share_leaves(resource, 0..=wanted - 1),
+                ));
             }
             return Ok(0);
         }
@@ -141,16 +150,16 @@ impl BoundedBorrow {
             figures.ceiling = Some(most);
             let until =
                 self.until_share_leaves(resource, ceiling.refused_shares(wanted, debt.saturating_add(amount), debt));
-            return Err(refuse(DenialReason::BorrowDebt, figures, until));
+            return Err(refuse(TaskDenialReason::BorrowDebt, figures, until));
         }
         Ok(new_debt)
     }
 
-    fn until_share_leaves(&self, resource: ResourceId, shares: RangeInclusive<u32>) -> Until {
+    fn until_share_leaves(&self, resource: TaskResourceId, shares: RangeInclusive<u32>) -> Until {
         Until::ShareLeaves { resource, shares, rounding: self.config.share_rounding }
     }
 
-    fn ceiling(&self, view: &PolicyView<'_>, resource: ResourceId) -> Ceiling {
+    fn ceiling(&self, view: &PolicyView<'_>, resource: TaskResourceId) -> Ceiling {
         let of_group = self.ceilings.get(&view.group().0.0);
         let own = of_group.and_then(|list| list.iter().find(|(known, _)| *known == resource));
         if let Some(fixed) = own.map(|(_, ceiling)| *ceiling).or(self.config.default_ceiling) {
@@ -177,7 +186,7 @@ impl TaskPolicy for BoundedBorrow {
         Ok(allowed)
     }
 
-    fn repaid(&self, _resource: ResourceId, amount: u32) -> u32 {
+    fn repaid(&self, _resource: TaskResourceId, amount: u32) -> u32 {
         if self.config.repays_on_release { amount } else { 0 }
     }
 
@@ -185,7 +194,7 @@ impl TaskPolicy for BoundedBorrow {
         &mut self,
         id: TaskGroupId,
         group: &TaskGroup,
-        find: &dyn Fn(&str) -> Option<ResourceId>,
+        find: &dyn Fn(&str) -> Option<TaskResourceId>,
     ) -> Result<(), ConfigError> {
         if self.named.is_empty() {
             return Ok(());

@@ -14,8 +14,8 @@ use core::ops::RangeInclusive;
 use smallvec::SmallVec;
 
 use super::accounts::{Accounts, GroupAccount};
-use super::admission::{DenialFigures, DenialReason, TaskGroup, TaskGroupId};
-use super::resources::ResourceId;
+use super::admission::{DenialFigures, TaskDenialReason, TaskGroup, TaskGroupId};
+use super::resources::TaskResourceId;
 use super::shares::{ShareRounding, share};
 use crate::error::ConfigError;
 
@@ -34,7 +34,7 @@ pub trait TaskPolicy {
 
     /// Returns how much of a group's debt a release of `amount` repays. The debt never falls below 0. The
     /// default is 0.
-    fn repaid(&self, resource: ResourceId, amount: u32) -> u32 {
+    fn repaid(&self, resource: TaskResourceId, amount: u32) -> u32 {
         let _ = (resource, amount);
         0
     }
@@ -48,7 +48,7 @@ pub trait TaskPolicy {
         &mut self,
         id: TaskGroupId,
         group: &TaskGroup,
-        find: &dyn Fn(&str) -> Option<ResourceId>,
+        find: &dyn Fn(&str) -> Option<TaskResourceId>,
     ) -> Result<(), ConfigError> {
         let _ = (id, group, find);
         Ok(())
@@ -71,7 +71,7 @@ impl TaskPolicy for BoxedPolicy {
         (**self).evaluate(view)
     }
 
-    fn repaid(&self, resource: ResourceId, amount: u32) -> u32 {
+    fn repaid(&self, resource: TaskResourceId, amount: u32) -> u32 {
         (**self).repaid(resource, amount)
     }
 
@@ -79,7 +79,7 @@ impl TaskPolicy for BoxedPolicy {
         &mut self,
         id: TaskGroupId,
         group: &TaskGroup,
-        find: &dyn Fn(&str) -> Option<ResourceId>,
+        find: &dyn Fn(&str) -> Option<TaskResourceId>,
     ) -> Result<(), ConfigError> {
         (**self).group_registered(id, group, find)
     }
@@ -88,7 +88,7 @@ impl TaskPolicy for BoxedPolicy {
 /// The decision that the candidate may start, with what its group borrows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyGrant {
-    pub(super) debts: SmallVec<[(ResourceId, u32); 3]>,
+    pub(super) debts: SmallVec<[(TaskResourceId, u32); 3]>,
 }
 
 impl PolicyGrant {
@@ -100,7 +100,7 @@ impl PolicyGrant {
 
     /// Adds to the debt of the group in one resource.
     #[must_use]
-    pub fn borrowing(mut self, resource: ResourceId, amount: u32) -> Self {
+    pub fn borrowing(mut self, resource: TaskResourceId, amount: u32) -> Self {
         self.debts.push((resource, amount));
         self
     }
@@ -110,9 +110,9 @@ impl PolicyGrant {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyDenial {
     /// The reason.
-    pub reason: DenialReason,
+    pub reason: TaskDenialReason,
     /// The resource that the refusal is about, if it is about one.
-    pub resource: Option<ResourceId>,
+    pub resource: Option<TaskResourceId>,
     /// The compared figures, for messages.
     pub figures: Option<DenialFigures>,
     /// The change that may end the refusal.
@@ -120,8 +120,8 @@ pub struct PolicyDenial {
 }
 
 /// Creates a refusal that is evaluated again after every change.
-impl From<DenialReason> for PolicyDenial {
-    fn from(reason: DenialReason) -> Self {
+impl From<TaskDenialReason> for PolicyDenial {
+    fn from(reason: TaskDenialReason) -> Self {
         Self { reason, resource: None, figures: None, until: Until::AnyChange }
     }
 }
@@ -137,12 +137,12 @@ pub enum Until {
     /// Until anything changes. Each change then costs one evaluation for every group with such a refusal.
     AnyChange,
     /// Until no other group competes for the resource.
-    NoCompetition(ResourceId),
+    NoCompetition(TaskResourceId),
     /// Until no other group competes for the resource, or the group's [strict
     /// share](PolicyView::strict_share) of it leaves this range.
     ShareLeaves {
         /// The resource.
-        resource: ResourceId,
+        resource: TaskResourceId,
         /// The shares at which the refusal holds. The present share is among them.
         shares: RangeInclusive<u32>,
         /// How the shares are rounded.
@@ -195,58 +195,58 @@ impl<'a> PolicyView<'a> {
     }
 
     /// Returns the resources and amounts that the candidate needs, `submission` first.
-    pub fn demands(&self) -> impl Iterator<Item = (ResourceId, u32)> + use<'a> {
+    pub fn demands(&self) -> impl Iterator<Item = (TaskResourceId, u32)> + use<'a> {
         let amounts = self.accounts.resources.amounts(self.demand);
-        amounts.iter().map(|(resource, amount)| (ResourceId(*resource), *amount))
+        amounts.iter().map(|(resource, amount)| (TaskResourceId(*resource), *amount))
     }
 
     /// Returns how much of a resource the group holds.
     #[must_use]
-    pub fn held(&self, resource: ResourceId) -> u32 {
+    pub fn held(&self, resource: TaskResourceId) -> u32 {
         self.account().held(resource.0)
     }
 
     /// Returns the group's debt in a resource.
     #[must_use]
-    pub fn debt(&self, resource: ResourceId) -> u32 {
+    pub fn debt(&self, resource: TaskResourceId) -> u32 {
         self.account().debt(resource.0)
     }
 
     /// Returns the limit of a resource.
     #[must_use]
-    pub fn limit(&self, resource: ResourceId) -> u32 {
+    pub fn limit(&self, resource: TaskResourceId) -> u32 {
         self.accounts.resources.limit(resource.0)
     }
 
     /// Returns how much of a resource all groups hold.
     #[must_use]
-    pub fn leased(&self, resource: ResourceId) -> u32 {
+    pub fn leased(&self, resource: TaskResourceId) -> u32 {
         self.accounts.resources.leased(resource.0)
     }
 
     /// Returns the name of a resource.
     #[must_use]
-    pub fn resource_name(&self, resource: ResourceId) -> &'a str {
+    pub fn resource_name(&self, resource: TaskResourceId) -> &'a str {
         self.accounts.resources.name(resource.0)
     }
 
     /// Returns the number of other groups that compete for a resource.
     #[must_use]
-    pub fn competing_groups(&self, resource: ResourceId) -> u32 {
+    pub fn competing_groups(&self, resource: TaskResourceId) -> u32 {
         self.accounts.peers(self.group, resource.0).count
     }
 
     /// Returns whether another group competes for a resource. For `submission` this is always `false` if the
     /// candidate needs any other resource.
     #[must_use]
-    pub fn has_competition_for(&self, resource: ResourceId) -> bool {
+    pub fn has_competition_for(&self, resource: TaskResourceId) -> bool {
         let counts = resource.0 != 0 || self.accounts.resources.amounts(self.demand).len() == 1;
         counts && self.competing_groups(resource) > 0
     }
 
     /// Returns the first of the candidate's resources for which another group competes.
     #[must_use]
-    pub fn contested_resource(&self) -> Option<ResourceId> {
+    pub fn contested_resource(&self) -> Option<TaskResourceId> {
         self.demands().map(|(resource, _)| resource).find(|resource| self.has_competition_for(*resource))
     }
 
@@ -256,7 +256,7 @@ impl<'a> PolicyView<'a> {
     /// Without competing groups, the share is computed as if one other group of equal weight competed. With
     /// a limit of 1 the share is 1.
     #[must_use]
-    pub fn strict_share(&self, resource: ResourceId, rounding: ShareRounding) -> u32 {
+    pub fn strict_share(&self, resource: TaskResourceId, rounding: ShareRounding) -> u32 {
         let GroupAccount { units, admitted_limit, .. } = *self.account();
         let limit = self.limit(resource);
         let peers = self.accounts.peers(self.group, resource.0);

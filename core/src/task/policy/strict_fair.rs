@@ -1,8 +1,8 @@
 //! Strict fairness: at or above its limit, a group starts a worker only while no other group competes.
 
 use super::{PolicyDenial, PolicyGrant, PolicyView, TaskPolicy, Until};
-use crate::task::admission::{DenialFigures, DenialReason};
-use crate::task::resources::ResourceId;
+use crate::task::admission::{DenialFigures, TaskDenialReason};
+use crate::task::resources::TaskResourceId;
 
 /// Limits each group to its admitted limit while another group competes for the same resources.
 ///
@@ -20,7 +20,7 @@ impl TaskPolicy for StrictFair {
         };
         let Some(resource) = view.contested_resource() else { return Ok(PolicyGrant::unlimited()) };
         Err(PolicyDenial {
-            reason: DenialReason::GroupCap,
+            reason: TaskDenialReason::GroupCap,
             resource: Some(resource),
             figures: Some(DenialFigures { held: running, asked: 1, share: limit, debt: 0, ceiling: None }),
             until: Until::NoCompetition(resource),
@@ -28,7 +28,7 @@ impl TaskPolicy for StrictFair {
     }
 
     /// Repays the whole amount. Debts from another policy are thus repaid.
-    fn repaid(&self, _resource: ResourceId, amount: u32) -> u32 {
+    fn repaid(&self, _resource: TaskResourceId, amount: u32) -> u32 {
         amount
     }
 }

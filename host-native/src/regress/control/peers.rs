@@ -4,7 +4,7 @@
 //! `tests/tests/integration/control`.
 
 use serde::{Deserialize, Serialize};
-use tidegate_core::sim::suite::control::{Case, Oracle, Trace};
+use tidegate_core::sim::suite::control::{ControlCase, Oracle, Trace};
 
 use crate::error::Error;
 
@@ -35,7 +35,7 @@ impl Recorded {
 
     /// Whether it is a record of this case as it is now.
     #[must_use]
-    pub fn is_of(&self, case: &Case, oracle: &Oracle) -> bool {
+    pub fn is_of(&self, case: &ControlCase, oracle: &Oracle) -> bool {
         self.case == case.name && self.oracle_answered == oracle.answered()
     }
 }

@@ -14,7 +14,7 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 
 use tidegate_core::sim::provider::Overload;
-use tidegate_core::sim::suite::control::{Case, Contender, Figures, Oracle, Table, score};
+use tidegate_core::sim::suite::control::{Contender, ControlCase, Figures, Oracle, Table, score};
 
 /// The seed of the page's tables.
 const SEED: u64 = 1;
@@ -23,9 +23,9 @@ const SEED: u64 = 1;
 fn ours() -> &'static Table {
     static OURS: OnceLock<Table> = OnceLock::new();
     OURS.get_or_init(|| {
-        let cases = Case::all();
+        let cases = ControlCase::all();
         let (first, second) = cases.split_at(cases.len() / 2);
-        let of = |cases: &[Case]| Table::of(cases, &Contender::all(), SEED).expect("valid cases");
+        let of = |cases: &[ControlCase]| Table::of(cases, &Contender::all(), SEED).expect("valid cases");
         let (mut first, second) = thread::scope(|scope| {
             let first = scope.spawn(|| of(first));
             let second = of(second);
@@ -37,7 +37,7 @@ fn ours() -> &'static Table {
 }
 
 /// The peers' line of the page for a case: goodput and refusals.
-fn peers_on(case: &Case) -> String {
+fn peers_on(case: &ControlCase) -> String {
     let oracle = Oracle::of(case, SEED).expect("a valid case");
     let cells = peers::all().iter().fold(String::new(), |line, peer| {
         let score = score(case, peer, &oracle).expect("valid settings");
@@ -90,7 +90,7 @@ fn the_committed_tables_are_what_the_code_gives() {
 fn the_committed_lines_of_the_peers_are_what_their_code_gives() {
     if std::env::var_os("CONTROL_WRITE").is_none() {
         let page = page();
-        for case in Case::all().iter().filter(|case| ["knee", "outage"].contains(&case.name.as_str())) {
+        for case in ControlCase::all().iter().filter(|case| ["knee", "outage"].contains(&case.name.as_str())) {
             let line = peers_on(case);
             assert!(page.contains(&line), "docs/control.md should have: {line}");
         }
@@ -102,7 +102,7 @@ fn the_committed_lines_of_the_peers_are_what_their_code_gives() {
 fn all_committed_lines_of_the_peers_are_what_their_code_gives() {
     let names: Vec<String> = peers::all().into_iter().map(|peer| peer.name).collect();
     let head = format!("| case | {} |\n| --- |{}\n", names.join(" | "), " ---: |".repeat(names.len()));
-    let lines: String = Case::all().iter().map(peers_on).collect();
+    let lines: String = ControlCase::all().iter().map(peers_on).collect();
     let table = format!("{head}{lines}\n");
     settle(&with_table(&page(), "peers", &table));
 }
@@ -126,7 +126,7 @@ fn tide_has_no_fewer_answers_than_aimd_but_for_one_in_a_hundred_and_no_more_refu
 
 #[test]
 fn tide_is_refused_one_call_in_a_hundred_at_most_where_nothing_moves_or_the_few_that_it_takes_to_find_out() {
-    let stationary = Case::all().into_iter().map(|case| case.is_stationary);
+    let stationary = ControlCase::all().into_iter().map(|case| case.is_stationary);
     for ((case, tide), is_stationary) in figures("tide").zip(stationary) {
         // It takes eleven refusals to find the rate, of 240 calls in all.
         let most = match case {
@@ -174,7 +174,7 @@ fn equal_tenants_are_served_equally_under_every_limit_however_many_calls_are_ref
 #[test]
 fn a_pace_that_ends_in_the_midst_of_its_test_leaves_refusals_to_the_limit() {
     // Here one does. Nearly all calls were refused from then on.
-    let (case, seed) = (Case::drawn(381), 381);
+    let (case, seed) = (ControlCase::drawn(381), 381);
     let oracle = Oracle::of(&case, seed).expect("a valid case");
     let tide = score(&case, &Contender::tide(), &oracle).expect("valid settings");
     assert!(tide.refused_permille <= 300, "{tide:?}");
@@ -187,7 +187,7 @@ const NOT_FOUND: [&str; 5] = ["bursts", "windows", "pool", "surge", "tokens"];
 fn on_providers_drawn_from_seeds_that_ask_for_no_pause_tide_is_near_the_oracle_but_for_kinds_that_the_page_names() {
     let mut all = Vec::new();
     for seed in 1_000..1_048 {
-        let case = Case::drawn(seed).lasting_secs(60);
+        let case = ControlCase::drawn(seed).lasting_secs(60);
         let asks = matches!(case.provider.overload, Overload::Refuse { retry_after: Some(_) });
         if asks || NOT_FOUND.iter().any(|kind| case.name.starts_with(kind)) {
             continue;

@@ -1,6 +1,6 @@
 //! Never storm: whatever the provider, tide has no more calls refused than it takes to find out what it bears.
 
-use tidegate_core::sim::suite::control::{CallTimes, Case, Contender, call_times};
+use tidegate_core::sim::suite::control::{CallTimes, Contender, ControlCase, call_times};
 use tidegate_core::time::{Duration, Instant};
 use tidegate_tests::check::storm::{ALLOWED, worst};
 
@@ -38,7 +38,7 @@ const BOUNDS: [(f64, usize); 4] = [(ALLOWED, 30), (100.0, 19), (1_000.0, 6), (10
 fn over_any_ten_seconds_tide_has_no_more_refused_beyond_one_cascade_and_the_share_than_these_bounds_say() {
     let mut found = Vec::new();
     for seed in SEEDS {
-        let case = Case::drawn(seed);
+        let case = ControlCase::drawn(seed);
         let share = case.provider.faults.map_or(0.0, |faults| faults.refused_share);
         let calls = call_times(&case, &Contender::tide(), seed).expect("a valid case");
         if let Some(worst) = worst(&calls, share).filter(|worst| worst.excess() > ALLOWED) {

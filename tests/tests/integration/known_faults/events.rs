@@ -5,11 +5,11 @@ use serde_json::Value;
 use tidegate_core::budget::{Dimension, StatedRate};
 use tidegate_core::id::SlotKey;
 use tidegate_core::lease::{LeaseId, ReleaseAnswer};
-use tidegate_core::pipeline::{Column, Effect, Pipeline, PipelineConfig, PlanBuilder, RunReport, Strategy};
+use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PipelineEffect, PlanBuilder, RunReport, Strategy};
 use tidegate_core::request::event::{
-    EventPlace, Interest, MAX_PENDING, RequestEvent, RequestEventKind, RequestEventPayload,
+    EventPlace, MAX_PENDING, RequestEvent, RequestEventKind, RequestEventPayload, RequestInterest,
 };
-use tidegate_core::request::{Acquire, AimdConfig, DenialReason, Outcome, Request, UnavailableCause, WaiterId};
+use tidegate_core::request::{AcquireResult, AimdConfig, DenialReason, Outcome, Request, UnavailableCause, WaiterId};
 use tidegate_core::time::Instant;
 
 use super::{at, machine_of, ms, take};
@@ -18,7 +18,7 @@ use super::{at, machine_of, ms, take};
 fn waiter() -> WaiterId {
     let (mut machine, resource) = machine_of(1, AimdConfig::default());
     let _held = take(&mut machine, at(0), resource);
-    let Acquire::Waiting(waiter) = machine.acquire(at(0), &Request::new(resource)) else { panic!("it is taken") };
+    let AcquireResult::Waiting(waiter) = machine.acquire(at(0), &Request::new(resource)) else { panic!("it is taken") };
     waiter
 }
 
@@ -148,8 +148,8 @@ fn no_report_holds_an_object_that_does_not_serialise() {
     pipeline.start(Instant::ZERO);
     while let Some(effect) = pipeline.poll_effect() {
         match effect {
-            Effect::Spawn(task) => drop(pipeline.task_panicked(at(1), task.worker, "a bug".into())),
-            Effect::Abort(_) | Effect::Finished => {}
+            PipelineEffect::Spawn(task) => drop(pipeline.task_panicked(at(1), task.worker, "a bug".into())),
+            PipelineEffect::Abort(_) | PipelineEffect::Finished => {}
             other => panic!("{other:?}"),
         }
     }
@@ -167,7 +167,8 @@ fn no_report_holds_an_object_that_does_not_serialise() {
 #[test]
 fn no_event_is_dropped_without_being_counted() {
     let (mut machine, resource) = machine_of(1, AimdConfig::default());
-    machine.set_interest(at(0), Interest::of(&[RequestEventKind::LeaseAcquired, RequestEventKind::LeaseReleased]));
+    machine
+        .set_interest(at(0), RequestInterest::of(&[RequestEventKind::LeaseAcquired, RequestEventKind::LeaseReleased]));
     let mut made = 0;
     while made < MAX_PENDING + 10 {
         let lease = take(&mut machine, at(0), resource);

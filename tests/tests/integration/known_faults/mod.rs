@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use tidegate_core::gate::{Gate, GateTimer};
 use tidegate_core::request::{
-    Acquire, AimdConfig, Domain, Request, RequestAdmission, RequestConfig, RequestLease, ResourceId,
+    AcquireResult, AimdConfig, Domain, Request, RequestAdmission, RequestConfig, RequestLease, ResourceId,
 };
 use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::sim::executor::{Executor, SimHost, Sleep};
@@ -54,7 +54,7 @@ fn held<H: Host>(gate: &Gate<H>) -> (usize, usize) {
 }
 
 fn take(machine: &mut RequestAdmission, now: Instant, resource: ResourceId) -> RequestLease {
-    let Acquire::Granted(lease) = machine.acquire(now, &Request::new(resource)) else { panic!("there is room") };
+    let AcquireResult::Granted(lease) = machine.acquire(now, &Request::new(resource)) else { panic!("there is room") };
     lease
 }
 

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 
 use tidegate_core::driver::{self, FatalError, SaveError, Workload};
 use tidegate_core::pipeline::{
-    Batch, Column, Effect, FailureKind, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig, PlanBuilder,
-    RetryKind, RunReport, StopReason, Strategy, Task, TaskOutcome,
+    Batch, Column, FailureKind, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig, PipelineEffect,
+    PlanBuilder, RetryKind, RunReport, StopReason, Strategy, Task, TaskOutcome,
 };
 use tidegate_core::runtime::{Spawn, Timer};
 use tidegate_core::task::TaskGroup;
@@ -112,13 +112,13 @@ fn spawned(mut pipeline: Pipeline, end: impl Fn(&Spawned) -> TaskOutcome) -> Vec
     loop {
         while let Some(effect) = pipeline.poll_effect() {
             match effect {
-                Effect::Spawn(task) => {
+                PipelineEffect::Spawn(task) => {
                     let name = names[task.column.index()];
                     spawned.push((name, task.row_group, task.row, task.attempt));
                     running.push((task.worker, spawned[spawned.len() - 1]));
                 }
-                Effect::Checkpoint(group) => pipeline.checkpoint_finished(now, group.row_group, Ok(())),
-                Effect::Finished => {
+                PipelineEffect::Checkpoint(group) => pipeline.checkpoint_finished(now, group.row_group, Ok(())),
+                PipelineEffect::Finished => {
                     assert_eq!((pipeline.active_leases(), pipeline.queued()), (0, 0));
                     return spawned;
                 }

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use tidegate_core::id::SlotKey;
 use tidegate_core::lease::LeaseId;
 use tidegate_core::request::{
-    self, Acquire, AimdConfig, Completion, DenialReason, Domain, Effect, GroupId, Outcome, Request, RequestAdmission,
-    RequestConfig, RequestLease, ResourceId, WaiterId,
+    self, AcquireResult, AimdConfig, Completion, DenialReason, Domain, GroupId, Outcome, Request, RequestAdmission,
+    RequestConfig, RequestEffect, RequestLease, ResourceId, WaiterId,
 };
 use tidegate_core::time::{Duration, Instant};
 use tidegate_tests::check::ledger::LedgerCheck;
@@ -202,15 +202,15 @@ impl Pair {
         let timeout = timeout_ms.map(|ms| ms * MILLI);
         let expected = self.model.acquire(self.now, ticket, asked.resource, asked.group, timeout);
         let answer = match self.machine.acquire(self.at(), &request) {
-            Acquire::Granted(lease) => {
+            AcquireResult::Granted(lease) => {
                 self.take(ticket, lease)?;
                 Answer::Granted
             }
-            Acquire::Waiting(id) => {
+            AcquireResult::Waiting(id) => {
                 self.waiting.push((ticket, id));
                 Answer::Waiting
             }
-            Acquire::Denied(why) => Answer::Denied(denial(why)),
+            AcquireResult::Denied(why) => Answer::Denied(denial(why)),
         };
         self.answered(answer);
         prop_assert_eq!(answer, expected, "acquire, ticket {}", ticket);
@@ -334,7 +334,7 @@ impl Pair {
     fn compare_news(&mut self, may_serve: bool) -> Result<(), TestCaseError> {
         let mut news = Vec::new();
         while let Some(effect) = self.machine.poll_effect() {
-            let (Effect::Granted { waiter, .. } | Effect::Refused { waiter, .. }) = &effect else {
+            let (RequestEffect::Granted { waiter, .. } | RequestEffect::Refused { waiter, .. }) = &effect else {
                 return Err(TestCaseError::fail(format!("an effect for no waiter: {effect:?}")));
             };
             let at = self.waiting.iter().position(|(_, id)| id == waiter);
@@ -342,12 +342,12 @@ impl Pair {
             let (ticket, _) = self.waiting.remove(at.unwrap_or(0));
             let owner = self.owner(ticket);
             match effect {
-                Effect::Granted { lease, .. } => {
+                RequestEffect::Granted { lease, .. } => {
                     self.saw("granted after waiting");
                     self.take(ticket, lease)?;
                     news.push((owner, News::Granted { ticket }));
                 }
-                Effect::Refused { denial: why, .. } => {
+                RequestEffect::Refused { denial: why, .. } => {
                     self.saw("refused after waiting");
                     let by_time = why.reason == DenialReason::QueueTimeout;
                     let deadline = self.asked[ticket as usize].deadline.filter(|_| by_time);

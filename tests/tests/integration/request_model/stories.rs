@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_core::budget::{BudgetConfig, Dimension, Usage};
 use tidegate_core::limit::{CallReport, LimitAlgorithm};
 use tidegate_core::request::{
-    Acquire, Completion, DenialReason, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig, RequestLease,
-    WaiterId,
+    AcquireResult, Completion, DenialReason, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestEffect,
+    RequestLease, WaiterId,
 };
 use tidegate_core::time::{Duration, Instant};
 
@@ -45,14 +45,14 @@ impl Host {
 
     fn granted(&mut self, request: Request) -> RequestLease {
         match self.machine.acquire(self.now, &request) {
-            Acquire::Granted(lease) => lease,
+            AcquireResult::Granted(lease) => lease,
             other => panic!("it is free, and the answer is {other:?}"),
         }
     }
 
     fn waits(&mut self, request: Request) -> WaiterId {
         match self.machine.acquire(self.now, &request) {
-            Acquire::Waiting(waiter) => waiter,
+            AcquireResult::Waiting(waiter) => waiter,
             other => panic!("it is not free, and the answer is {other:?}"),
         }
     }
@@ -81,8 +81,8 @@ impl Host {
         let mut came = Vec::new();
         while let Some(effect) = self.machine.poll_effect() {
             came.push(match effect {
-                Effect::Granted { waiter, .. } => Came::Granted(waiter),
-                Effect::Refused { waiter, denial } => Came::Refused(waiter, denial.reason),
+                RequestEffect::Granted { waiter, .. } => Came::Granted(waiter),
+                RequestEffect::Refused { waiter, denial } => Came::Refused(waiter, denial.reason),
                 other => panic!("{other:?} is for no waiter"),
             });
         }
@@ -201,7 +201,9 @@ fn waiters_of_one_group_and_one_resource_go_in_the_order_they_came() {
     let mut order = Vec::new();
     for _ in 0..10 {
         host.succeeds(out);
-        let Some(Effect::Granted { waiter, lease }) = host.machine.poll_effect() else { panic!("there is room") };
+        let Some(RequestEffect::Granted { waiter, lease }) = host.machine.poll_effect() else {
+            panic!("there is room")
+        };
         assert_eq!(host.effects(), [], "a release wakes one");
         order.push(waiter);
         out = lease;

@@ -13,7 +13,7 @@ const SPAN: Duration = Duration::from_secs(120);
 
 /// A provider, and how it is called.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Case {
+pub struct ControlCase {
     /// The short name. It starts with the kind of the case.
     pub name: String,
     /// The provider's behaviour.
@@ -45,7 +45,7 @@ pub enum Tokens {
     },
 }
 
-impl Case {
+impl ControlCase {
     /// Returns the fixed cases, in the order of the [`Table`](super::Table).
     #[must_use]
     pub fn all() -> Vec<Self> {

@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::case::{Case, Tokens};
+use super::case::{ControlCase, Tokens};
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, Outage, Overload, ProviderSpec, Rate, RetryAfter, Step};
 use crate::time::Duration;
@@ -12,7 +12,7 @@ use crate::time::Duration;
 /// The highest number of steps that are listed one by one.
 const FEW_STEPS: usize = 3;
 
-impl Case {
+impl ControlCase {
     /// Returns a description of the provider in a few English sentences.
     #[must_use]
     pub fn description(&self) -> String {

@@ -23,7 +23,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::case::{Case, Tokens};
+use super::case::{ControlCase, Tokens};
 use crate::sim::latency::Latency;
 use crate::sim::provider::{
     Capacity, Faults, Neighbour, Outage, Overload, ProviderSpec, Rate, RetryAfter, Step, Surge,
@@ -116,7 +116,7 @@ pub(super) fn span_of(median: u64) -> Duration {
     Duration::from_millis((median * 400).clamp(60_000, 400_000).max(median * 60))
 }
 
-pub(super) fn case(seed: u64) -> Case {
+pub(super) fn case(seed: u64) -> ControlCase {
     let mut rng = Rng::new(seed);
     let mut from = |low: u64, high: u64| low + rng.below(high - low + 1);
     let (name, is_stationary, make) = KINDS[from(0, KINDS.len() as u64 - 1) as usize];
@@ -136,7 +136,7 @@ pub(super) fn case(seed: u64) -> Case {
     let name =
         format!("{name}, {slots} slots, {median} ms, sigma {sigma}, Retry-After {retry_after_ms} ms, seed {seed}");
     let cap = (u64::from(slots) * room / 100 + 1).min(2_000) as u32;
-    Case { name, provider, cap, span, tokens, is_stationary }
+    ControlCase { name, provider, cap, span, tokens, is_stationary }
 }
 
 fn of_capacity(capacity: Capacity) -> ProviderSpec {

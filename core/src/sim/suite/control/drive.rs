@@ -4,7 +4,7 @@ use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::case::{Case, Tokens};
+use super::case::{ControlCase, Tokens};
 use super::contender::Contender;
 use super::figures::{CallTimes, Run};
 use crate::budget::{Correction, Usage};
@@ -12,7 +12,8 @@ use crate::error::ConfigError;
 use crate::id::{SlotKey, Slots};
 use crate::map::Map;
 use crate::request::{
-    Acquire, Completion, Domain, Effect, GroupId, Outcome, Request, RequestAdmission, RequestConfig, RequestLease,
+    AcquireResult, Completion, Domain, GroupId, Outcome, Request, RequestAdmission, RequestConfig, RequestEffect,
+    RequestLease,
 };
 use crate::sim::provider::{MockProvider, MockResponse};
 use crate::sim::rng::Rng;
@@ -35,7 +36,7 @@ pub(super) struct Costs {
 }
 
 impl Costs {
-    pub(super) fn new(case: &Case, seed: u64) -> Self {
+    pub(super) fn new(case: &ControlCase, seed: u64) -> Self {
         Self { rng: Rng::new(seed).fork(COST_STREAM), law: case.tokens, accepted: 0 }
     }
 
@@ -83,12 +84,12 @@ struct Loop {
 }
 
 /// Returns the timeout of a call of this case.
-pub(super) fn call_timeout(case: &Case) -> Duration {
+pub(super) fn call_timeout(case: &ControlCase) -> Duration {
     MIN_CALL_TIMEOUT.max(Duration::from_nanos(case.median().as_nanos().saturating_mul(TIMEOUT_IN_MEDIANS)))
 }
 
 /// Runs a contender on a case with `tenants` equal tenants.
-pub(super) fn run(case: &Case, contender: &Contender, seed: u64, tenants: usize) -> Result<Run, ConfigError> {
+pub(super) fn run(case: &ControlCase, contender: &Contender, seed: u64, tenants: usize) -> Result<Run, ConfigError> {
     let mut this = Loop::new(case, contender, seed, tenants)?;
     this.finish(case, tenants);
     this.run.refused_by_rate = this.provider.counters().refused_by_rate;
@@ -96,7 +97,7 @@ pub(super) fn run(case: &Case, contender: &Contender, seed: u64, tenants: usize)
 }
 
 /// Runs a contender on a case with one tenant. Returns the calls in the order in which they were sent.
-pub(super) fn times(case: &Case, contender: &Contender, seed: u64) -> Result<Vec<CallTimes>, ConfigError> {
+pub(super) fn times(case: &ControlCase, contender: &Contender, seed: u64) -> Result<Vec<CallTimes>, ConfigError> {
     let mut this = Loop::new(case, contender, seed, 1)?;
     this.times = Some(Vec::new());
     this.finish(case, 1);
@@ -104,7 +105,7 @@ pub(super) fn times(case: &Case, contender: &Contender, seed: u64) -> Result<Vec
 }
 
 impl Loop {
-    fn new(case: &Case, contender: &Contender, seed: u64, tenants: usize) -> Result<Self, ConfigError> {
+    fn new(case: &ControlCase, contender: &Contender, seed: u64, tenants: usize) -> Result<Self, ConfigError> {
         let now = Instant::ZERO;
         // Health tracking is off, so that only the limit holds calls back during an outage.
         let config = RequestConfig { aimd: contender.settings.clone(), health: None, ..RequestConfig::default() };
@@ -132,7 +133,7 @@ impl Loop {
         })
     }
 
-    fn finish(&mut self, case: &Case, tenants: usize) {
+    fn finish(&mut self, case: &ControlCase, tenants: usize) {
         // With twice the cap, some call always waits.
         for worker in 0..2 * case.cap as usize {
             self.start_call(worker % tenants);
@@ -158,7 +159,7 @@ impl Loop {
             _ => self.admission.handle_timeout(self.now),
         }
         while let Some(effect) = self.admission.poll_effect() {
-            if let Effect::Granted { waiter, lease } = effect
+            if let RequestEffect::Granted { waiter, lease } = effect
                 && let Some(tenant) = self.waiting.remove(&waiter.to_bits())
             {
                 self.send(tenant, lease);
@@ -168,11 +169,11 @@ impl Loop {
 
     fn start_call(&mut self, tenant: usize) {
         match self.admission.acquire(self.now, &self.requests[tenant]) {
-            Acquire::Granted(lease) => self.send(tenant, lease),
-            Acquire::Waiting(waiter) => {
+            AcquireResult::Granted(lease) => self.send(tenant, lease),
+            AcquireResult::Waiting(waiter) => {
                 self.waiting.insert(waiter.to_bits(), tenant);
             }
-            Acquire::Denied(_) => {}
+            AcquireResult::Denied(_) => {}
         }
     }
 

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::case::Case;
+use super::case::ControlCase;
 use super::series::Series;
 use crate::time::{Duration, Instant};
 
@@ -90,7 +90,7 @@ impl Run {
     /// those of the oracle. If the oracle has fewer than [`MIN_ANSWERS`] answers in the window, the following
     /// windows are added until it has that many. The result is the end of the first window that reaches nine
     /// tenths.
-    fn reached(&self, case: &Case, oracle: &Self, event: Duration) -> Option<usize> {
+    fn reached(&self, case: &ControlCase, oracle: &Self, event: Duration) -> Option<usize> {
         let (first, end, window) = (Series::ticks(event), Series::ticks(case.span), window(case));
         let is_reached = |from: usize| {
             let mut until = from + window;
@@ -107,7 +107,7 @@ impl Run {
     /// Returns whether the goodput reached nine tenths of the oracle's in time. A stationary case is checked
     /// from its start, any other case from each step that lasts until the goal is due. Returns `None` if
     /// there is no such step.
-    fn is_in_time(&self, case: &Case, oracle: &Self) -> Option<bool> {
+    fn is_in_time(&self, case: &ControlCase, oracle: &Self) -> Option<bool> {
         let is_met = |event: Duration, goal: usize| self.reached(case, oracle, event).is_some_and(|at| at <= goal);
         if case.is_stationary {
             return Some(is_met(Duration::ZERO, due(case, START_GOAL)));
@@ -121,12 +121,12 @@ impl Run {
 }
 
 /// Returns the number of ticks in a window in which goodput is compared.
-fn window(case: &Case) -> usize {
+fn window(case: &ControlCase) -> usize {
     Series::ticks(case.median().max(MIN_WINDOW))
 }
 
 /// Returns the number of ticks after which a goal is due.
-fn due(case: &Case, (time, medians): (Duration, usize)) -> usize {
+fn due(case: &ControlCase, (time, medians): (Duration, usize)) -> usize {
     Series::ticks(time).max(medians * Series::ticks(case.median()))
 }
 
@@ -152,7 +152,7 @@ pub struct Score {
 }
 
 impl Score {
-    pub(super) fn of(case: &Case, run: &Run, oracle: &Run) -> Self {
+    pub(super) fn of(case: &ControlCase, run: &Run, oracle: &Run) -> Self {
         Self {
             goodput_permille: permille(run.answered(), oracle.answered()),
             refused_permille: permille(run.refused, run.sent),
@@ -184,7 +184,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    pub(super) fn of(case: &Case, alone: &Run, shared: &Run, oracle: &Run) -> Self {
+    pub(super) fn of(case: &ControlCase, alone: &Run, shared: &Run, oracle: &Run) -> Self {
         let reached = |event: Duration| alone.reached(case, oracle, event).map(millis);
         let steps: Option<Vec<u64>> = case.steps().map(reached).collect();
         let [one, other] = shared.by_tenant;

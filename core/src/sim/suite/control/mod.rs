@@ -1,16 +1,16 @@
 //! The control suite: how well a limit algorithm finds the capacity of a provider.
 //!
 //! ```
-//! use tidegate_core::sim::suite::control::{Case, Contender, Oracle, measure};
+//! use tidegate_core::sim::suite::control::{ControlCase, Contender, Oracle, measure};
 //!
-//! let case = Case::all().remove(0).lasting_secs(5);
+//! let case = ControlCase::all().remove(0).lasting_secs(5);
 //! let oracle = Oracle::of(&case, 1)?;
 //! let figures = measure(&case, &Contender::aimd(), &oracle)?;
 //! assert!(figures.goodput_permille < 1_000, "the limit has to be learned, which costs goodput");
 //! # Ok::<(), tidegate_core::error::ConfigError>(())
 //! ```
 //!
-//! - A [`Case`] is a [mock provider](crate::sim::provider) under a closed loop: there are always more calls
+//! - A [`ControlCase`] is a [mock provider](crate::sim::provider) under a closed loop: there are always more calls
 //!   than the limit lets through.
 //! - A [`Contender`] is a limit algorithm, inside a real
 //!   [`RequestAdmission`](crate::request::RequestAdmission).
@@ -36,7 +36,7 @@
 //!
 //! | item | what it is |
 //! | --- | --- |
-//! | [`Case`] | a provider, from the fixed list or drawn at random |
+//! | [`ControlCase`] | a provider, from the fixed list or drawn at random |
 //! | [`Contender`], [`Oracle`] | a limit algorithm, and the reference that knows the schedule |
 //! | [`Figures`], [`Score`], [`CallTimes`] | the results of a run |
 //! | [`Table`] | all contenders on all cases, as Markdown |
@@ -61,7 +61,7 @@ mod tests_headers;
 mod tests_pushback;
 mod trace;
 
-pub use case::{Case, Tokens};
+pub use case::{ControlCase, Tokens};
 pub use contender::Contender;
 pub use figures::{CallTimes, Figures, Score};
 pub use oracle::Oracle;
@@ -76,21 +76,21 @@ use crate::error::ConfigError;
 
 /// Runs a contender on a case, once with one tenant and once with two, and compares it with the oracle of the
 /// same case.
-pub fn measure(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<Figures, ConfigError> {
+pub fn measure(case: &ControlCase, contender: &Contender, oracle: &Oracle) -> Result<Figures, ConfigError> {
     let alone = drive::run(case, contender, oracle.seed(), 1)?;
     let shared = drive::run(case, contender, oracle.seed(), 2)?;
     Ok(Figures::of(case, &alone, &shared, oracle.run()))
 }
 
 /// Returns the calls of a contender on a case with one tenant, in the order in which they were sent.
-pub fn call_times(case: &Case, contender: &Contender, seed: u64) -> Result<Vec<CallTimes>, ConfigError> {
+pub fn call_times(case: &ControlCase, contender: &Contender, seed: u64) -> Result<Vec<CallTimes>, ConfigError> {
     drive::times(case, contender, seed)
 }
 
 /// Runs a contender on a case with one tenant, and compares the run with the oracle's.
 ///
 /// This is cheaper than [`measure`], which makes a second run with two tenants.
-pub fn score(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<Score, ConfigError> {
+pub fn score(case: &ControlCase, contender: &Contender, oracle: &Oracle) -> Result<Score, ConfigError> {
     let run = drive::run(case, contender, oracle.seed(), 1)?;
     Ok(Score::of(case, &run, oracle.run()))
 }

@@ -3,7 +3,7 @@
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
-use super::case::Case;
+use super::case::ControlCase;
 use super::drive::{Costs, call_timeout};
 use super::figures::Run;
 use crate::error::ConfigError;
@@ -26,7 +26,7 @@ pub struct Oracle {
 
 impl Oracle {
     /// Runs the oracle on a case. Returns an error if the provider's spec is invalid.
-    pub fn of(case: &Case, seed: u64) -> Result<Self, ConfigError> {
+    pub fn of(case: &ControlCase, seed: u64) -> Result<Self, ConfigError> {
         let mut provider = MockProvider::new(&case.provider, seed)?;
         let mut costs = Costs::new(case, seed);
         let mut run = Run::default();

@@ -7,7 +7,7 @@ use core::fmt::{self, Write as _};
 use serde::Serialize;
 
 use super::figures::Score;
-use super::{Case, Contender, Oracle, score};
+use super::{Contender, ControlCase, Oracle, score};
 use crate::error::ConfigError;
 
 /// The scores of contenders on providers drawn from seeds.
@@ -100,7 +100,7 @@ impl fmt::Display for Share {
 impl Surveyed {
     /// Draws the provider of `seed` and runs each contender on it.
     pub fn measure(seed: u64, contenders: &[Contender]) -> Result<Self, ConfigError> {
-        let case = Case::drawn(seed);
+        let case = ControlCase::drawn(seed);
         let oracle = Oracle::of(&case, seed)?;
         let scores = contenders.iter().map(|contender| score(&case, contender, &oracle)).collect::<Result<_, _>>()?;
         Ok(Self { seed, kind: case.kind().to_string(), name: case.name, scores })

@@ -6,7 +6,7 @@ use core::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{Case, Contender, Figures, Oracle, measure};
+use super::{Contender, ControlCase, Figures, Oracle, measure};
 use crate::error::ConfigError;
 
 /// The figures of every contender on every case.
@@ -36,7 +36,7 @@ fn millis(span: Option<u64>) -> String {
 
 impl Table {
     /// Runs all contenders on all cases. Returns an error if a case or a contender's settings are invalid.
-    pub fn of(cases: &[Case], contenders: &[Contender], seed: u64) -> Result<Self, ConfigError> {
+    pub fn of(cases: &[ControlCase], contenders: &[Contender], seed: u64) -> Result<Self, ConfigError> {
         let mut rows = Vec::new();
         for case in cases {
             let oracle = Oracle::of(case, seed)?;

@@ -8,14 +8,15 @@ use crate::time::{Duration, Instant};
 
 #[test]
 fn equal_seeds_give_equal_figures() {
-    let case = Case::all().remove(0).lasting_secs(10);
+    let case = ControlCase::all().remove(0).lasting_secs(10);
     let figures = || measure(&case, &Contender::aimd(), &Oracle::of(&case, 3).unwrap()).unwrap();
     assert_eq!(figures(), figures());
 }
 
 #[test]
 fn two_equal_tenants_are_answered_equally_where_most_calls_are_refused() {
-    let case = Case::all().into_iter().find(|case| case.name == "few requests per minute").unwrap().lasting_secs(60);
+    let case =
+        ControlCase::all().into_iter().find(|case| case.name == "few requests per minute").unwrap().lasting_secs(60);
     for contender in Contender::all() {
         let figures = measure(&case, &contender, &Oracle::of(&case, 1).unwrap()).unwrap();
         assert!(figures.jain_permille >= 995, "{}: {figures:?}", contender.name);
@@ -25,7 +26,7 @@ fn two_equal_tenants_are_answered_equally_where_most_calls_are_refused() {
 #[test]
 fn the_oracle_is_never_refused_and_no_contender_has_many_more_answers() {
     for seed in 0..60 {
-        let case = Case::drawn(seed).lasting_secs(10);
+        let case = ControlCase::drawn(seed).lasting_secs(10);
         let oracle = Oracle::of(&case, seed).unwrap();
         assert_eq!((oracle.run().refused, oracle.run().failed), (0, 0), "{}", case.name);
         for contender in Contender::all() {
@@ -39,7 +40,7 @@ fn the_oracle_is_never_refused_and_no_contender_has_many_more_answers() {
 
 #[test]
 fn a_trace_counts_every_answer_and_refusal_of_its_run_in_equal_windows() {
-    let case = Case::all().remove(0).lasting_secs(10);
+    let case = ControlCase::all().remove(0).lasting_secs(10);
     let oracle = Oracle::of(&case, 3).unwrap();
     let [trace, again] = [(); 2].map(|()| trace(&case, &Contender::fixed(), &oracle).unwrap());
     assert_eq!(trace, again);
@@ -55,7 +56,7 @@ fn a_trace_counts_every_answer_and_refusal_of_its_run_in_equal_windows() {
 
 #[test]
 fn trace_windows_are_whole_seconds_at_least_the_median_latency_and_an_incomplete_one_is_left_out() {
-    let mut case = Case::all().remove(0).lasting_secs(450);
+    let mut case = ControlCase::all().remove(0).lasting_secs(450);
     assert_eq!(case.window(), Duration::from_secs(5));
     case.provider.latency = Latency::Constant { latency: Duration::from_millis(7_001) };
     assert_eq!(case.window(), Duration::from_secs(8));
@@ -74,8 +75,8 @@ fn run_of(times: &[(u64, u64)]) -> Run {
 }
 
 /// Creates a case of 300 s with calls of `millis` ms and capacity steps at `steps` seconds.
-fn case_of(millis: u64, is_stationary: bool, steps: &[u64]) -> Case {
-    let mut case = Case::all().remove(0).lasting_secs(300);
+fn case_of(millis: u64, is_stationary: bool, steps: &[u64]) -> ControlCase {
+    let mut case = ControlCase::all().remove(0).lasting_secs(300);
     case.is_stationary = is_stationary;
     case.provider.latency = Latency::Constant { latency: Duration::from_millis(millis) };
     let steps = steps.iter().map(|&secs| Step { at: Duration::from_secs(secs), slots: 1 }).collect();
@@ -85,7 +86,7 @@ fn case_of(millis: u64, is_stationary: bool, steps: &[u64]) -> Case {
 
 #[test]
 fn a_start_is_in_time_if_nine_tenths_of_the_goodput_come_within_two_seconds_or_three_calls() {
-    let is_in_time = |case: &Case, run: &[(u64, u64)], oracle: &[(u64, u64)]| {
+    let is_in_time = |case: &ControlCase, run: &[(u64, u64)], oracle: &[(u64, u64)]| {
         Score::of(case, &run_of(run), &run_of(oracle)).is_in_time
     };
     let short = case_of(100, true, &[]);
@@ -115,7 +116,7 @@ fn every_lasting_step_has_a_goal_and_without_a_step_there_is_none() {
         let run: Vec<_> = oracle.iter().filter(|(at, _)| !gap.contains(&(at / 1_000))).copied().collect();
         run_of(&run)
     };
-    let is_in_time = |case: &Case, run: &Run| Score::of(case, run, &run_of(&oracle)).is_in_time;
+    let is_in_time = |case: &ControlCase, run: &Run| Score::of(case, run, &run_of(&oracle)).is_in_time;
     let stepping = case_of(100, false, &[40, 80]);
     assert_eq!(is_in_time(&stepping, &without(80..84)), Some(true));
     assert_eq!(is_in_time(&stepping, &without(80..85)), Some(false));
@@ -154,7 +155,7 @@ fn each_kind_of_drawn_provider_has_one_example_and_a_description() {
         let description = about(name);
         assert!(description.contains(what), "{name}: {description}");
     }
-    let squares = (0..200).map(Case::drawn).filter(|case| case.kind() == "square");
+    let squares = (0..200).map(ControlCase::drawn).filter(|case| case.kind() == "square");
     let descriptions: Vec<_> = squares.map(|case| case.description()).collect();
     assert!(
         descriptions.iter().any(|it| it.contains("changes between") && it.contains("in turns of")),

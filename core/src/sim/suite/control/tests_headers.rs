@@ -9,7 +9,7 @@ use crate::sim::provider::{Capacity, ProviderSpec, Rate, RetryAfter};
 use crate::time::Duration;
 
 /// Creates a case of ten minutes with a provider of 64 slots and these rates.
-fn case(requests: Rate, tokens: Option<Rate>, median_ms: u64, cost: Tokens) -> Case {
+fn case(requests: Rate, tokens: Option<Rate>, median_ms: u64, cost: Tokens) -> ControlCase {
     let in_seconds = |rate: Rate| Rate { retry_after: RetryAfter::Seconds, ..rate };
     let provider = ProviderSpec {
         capacity: Capacity::Constant { slots: 64 },
@@ -20,17 +20,17 @@ fn case(requests: Rate, tokens: Option<Rate>, median_ms: u64, cost: Tokens) -> C
         ..ProviderSpec::default()
     };
     let span = Duration::from_secs(600);
-    Case { name: "stated".to_string(), provider, cap: 64, span, tokens: cost, is_stationary: true }
+    ControlCase { name: "stated".to_string(), provider, cap: 64, span, tokens: cost, is_stationary: true }
 }
 
 /// Returns tide's goodput in permille of the oracle's, and the number of calls refused because of a rate.
-fn measure_tide(case: &Case) -> (u64, u64) {
+fn measure_tide(case: &ControlCase) -> (u64, u64) {
     let oracle = Oracle::of(case, 5).expect("a valid case");
     let run = drive::run(case, &Contender::tide(), 5, 1).expect("a valid case");
     (permille(run.answered(), oracle.answered()), run.refused_by_rate)
 }
 
-fn without_headers(mut case: Case) -> Case {
+fn without_headers(mut case: ControlCase) -> ControlCase {
     case.provider.states_rates = false;
     case
 }

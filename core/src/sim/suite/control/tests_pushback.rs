@@ -12,7 +12,7 @@ use crate::time::Duration;
 const SEED: u64 = 5;
 
 /// Creates a provider with `slots` slots and a latency of `latency_ms`. The cap equals the slots.
-fn case(slots: u32, latency_ms: u64, span: Duration, push_back: impl FnOnce(&mut ProviderSpec)) -> Case {
+fn case(slots: u32, latency_ms: u64, span: Duration, push_back: impl FnOnce(&mut ProviderSpec)) -> ControlCase {
     let mut provider = ProviderSpec {
         capacity: Capacity::Constant { slots },
         latency: Latency::Constant { latency: Duration::from_millis(latency_ms) },
@@ -20,7 +20,7 @@ fn case(slots: u32, latency_ms: u64, span: Duration, push_back: impl FnOnce(&mut
     };
     push_back(&mut provider);
     let tokens = Tokens::Between(1, 1);
-    Case { name: "pushes back".to_string(), provider, cap: slots, span, tokens, is_stationary: true }
+    ControlCase { name: "pushes back".to_string(), provider, cap: slots, span, tokens, is_stationary: true }
 }
 
 /// A rate whose refusals have an exact Retry-After.
@@ -74,7 +74,7 @@ fn tide_uses_nearly_all_of_a_rate_that_is_enforced_call_by_call() {
 }
 
 /// Returns the number of answers of tide, AIMD and a fixed limit.
-fn answers(case: &Case) -> [u64; 3] {
+fn answers(case: &ControlCase) -> [u64; 3] {
     let found = [Contender::tide(), Contender::aimd(), Contender::fixed()]
         .map(|contender| drive::run(case, &contender, SEED, 1).expect("valid settings").answered());
     let [tide, aimd, fixed] = found;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::figures::{Run, Score};
 use super::series::Series;
-use super::{Case, Contender, Oracle, drive};
+use super::{Contender, ControlCase, Oracle, drive};
 use crate::error::ConfigError;
 use crate::time::Duration;
 
@@ -32,14 +32,14 @@ pub struct Trace {
 }
 
 impl Trace {
-    fn of(name: &str, case: &Case, run: &Run, oracle: &Run) -> Self {
+    fn of(name: &str, case: &ControlCase, run: &Run, oracle: &Run) -> Self {
         let series = run.ticks.coarser(case.window(), case.span);
         Self { contender: name.to_string(), score: Score::of(case, run, oracle), series }
     }
 }
 
-/// Runs a contender on a case, and returns the run over time in windows of [`Case::window`].
-pub fn trace(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<Trace, ConfigError> {
+/// Runs a contender on a case, and returns the run over time in windows of [`ControlCase::window`].
+pub fn trace(case: &ControlCase, contender: &Contender, oracle: &Oracle) -> Result<Trace, ConfigError> {
     let run = drive::run(case, contender, oracle.seed(), 1)?;
     Ok(Trace::of(&contender.name, case, &run, oracle.run()))
 }
@@ -47,12 +47,12 @@ pub fn trace(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<Trac
 impl Oracle {
     /// Returns the oracle's own run over time. `case` must be the case that the oracle was created from.
     #[must_use]
-    pub fn trace(&self, case: &Case) -> Trace {
+    pub fn trace(&self, case: &ControlCase) -> Trace {
         Trace::of("oracle", case, self.run(), self.run())
     }
 }
 
-impl Case {
+impl ControlCase {
     /// Returns the window length of the case's [traces](Trace), in whole seconds. It is a hundredth of the
     /// case's duration, but at least the median latency of its calls, rounded up.
     #[must_use]
@@ -73,7 +73,7 @@ impl Case {
 #[non_exhaustive]
 pub struct Example {
     /// The case.
-    pub case: Case,
+    pub case: ControlCase,
     /// The seed of the oracle and of the provider.
     pub seed: u64,
 }
@@ -82,7 +82,7 @@ impl Example {
     /// Returns the fixed cases, in the order of the [`Table`](super::Table), each with seed 1.
     #[must_use]
     pub fn named() -> Vec<Self> {
-        Case::all().into_iter().map(|case| Self { case, seed: 1 }).collect()
+        ControlCase::all().into_iter().map(|case| Self { case, seed: 1 }).collect()
     }
 
     /// Returns one drawn case of each kind, sorted by kind. It is the first one whose cap is from 16 to 256,
@@ -91,7 +91,7 @@ impl Example {
     pub fn drawn() -> Vec<Self> {
         let mut found: Vec<Self> = Vec::new();
         for seed in 0..1_000 {
-            let case = Case::drawn(seed);
+            let case = ControlCase::drawn(seed);
             let is_new = || found.iter().all(|known| known.case.kind() != case.kind());
             if (MIN_CAP..=MAX_CAP).contains(&case.cap) && is_new() {
                 found.push(Self { case, seed });

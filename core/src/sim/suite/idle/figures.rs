@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::Case;
+use super::IdleCase;
 use super::bound::LowerBound;
 use crate::observe::{ResourceFigures, RunFigures};
 use crate::sim::scenario::ScenarioError;
@@ -149,12 +149,12 @@ impl CaseFigures {
 }
 
 /// Runs a case to its end and returns its figures.
-pub fn measure(case: &Case) -> Result<CaseFigures, ScenarioError> {
+pub fn measure(case: &IdleCase) -> Result<CaseFigures, ScenarioError> {
     measure_with(case, |_| {})
 }
 
 /// Runs a case like [`measure`], and calls `watcher` every 16384 steps.
-pub fn measure_with(case: &Case, mut watcher: impl FnMut(&World)) -> Result<CaseFigures, ScenarioError> {
+pub fn measure_with(case: &IdleCase, mut watcher: impl FnMut(&World)) -> Result<CaseFigures, ScenarioError> {
     let bound = LowerBound::of(&case.scenario)?;
     let mut world = World::accounted(&case.scenario, SEED)?;
     let mut steps = 0_u32;
@@ -167,7 +167,7 @@ pub fn measure_with(case: &Case, mut watcher: impl FnMut(&World)) -> Result<Case
     Ok(figures(case, &world, bound))
 }
 
-fn figures(case: &Case, world: &World, bound: LowerBound) -> CaseFigures {
+fn figures(case: &IdleCase, world: &World, bound: LowerBound) -> CaseFigures {
     let run = world.figures().unwrap_or_default();
     let report = world.finished();
     let tasks = run.tasks.iter().map(|resource| ResourceUse::of(resource, resource.name.clone()));

@@ -1,6 +1,6 @@
 //! The idle suite: is capacity ever idle although it could be used?
 //!
-//! Each [`Case`] is a scenario, the resource whose use is measured, and the [targets](Target) that its run
+//! Each [`IdleCase`] is a scenario, the resource whose use is measured, and the [targets](Target) that its run
 //! must meet.
 //!
 //! - [`cases`] returns all cases.
@@ -14,7 +14,7 @@
 //! ```
 //! use tidegate_core::sim::suite::idle;
 //!
-//! let is_adaptive = |case: &idle::Case| case.sweep == "adaptive-row-groups";
+//! let is_adaptive = |case: &idle::IdleCase| case.sweep == "adaptive-row-groups";
 //! let adaptive: Vec<_> = idle::cases().into_iter().filter(is_adaptive).collect();
 //! let figures: Vec<_> = adaptive.iter().map(|case| idle::measure(case)).collect::<Result<_, _>>()?;
 //! assert!(idle::judge(&adaptive, &figures).iter().all(|check| check.holds));
@@ -23,7 +23,7 @@
 //!
 //! | item | what it is |
 //! | --- | --- |
-//! | [`Case`], [`Target`] | a scenario, and what its run must meet |
+//! | [`IdleCase`], [`Target`] | a scenario, and what its run must meet |
 //! | [`CaseFigures`], [`ResourceUse`] | the result of a run |
 //! | [`LowerBound`] | the least time that a scenario can take |
 //! | [`TargetCheck`] | a requirement, and whether a run meets it |
@@ -49,7 +49,7 @@ pub use target_check::{TargetCheck, judge};
 
 /// A scenario of the suite, and the requirements on its run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Case {
+pub struct IdleCase {
     /// The sweep that the case belongs to.
     pub sweep: &'static str,
     /// The scenario. Its name is `sweep/case`.
@@ -62,7 +62,7 @@ pub struct Case {
     pub is_quick: bool,
 }
 
-impl Case {
+impl IdleCase {
     fn new(sweep: &'static str, name: &str, title: &str, scenario: Scenario) -> Self {
         let name = format!("{sweep}/{name}");
         let (title, description) = (title.to_string(), format!("A case of the idle suite, in its sweep `{sweep}`."));
@@ -134,13 +134,13 @@ pub enum Target {
 
 /// Returns all cases, in display order.
 #[must_use]
-pub fn cases() -> Vec<Case> {
+pub fn cases() -> Vec<IdleCase> {
     sweeps::cases().into_iter().chain(pressure::cases()).chain(more::cases()).collect()
 }
 
 /// Returns the cases of the quick set, in display order. Every case that a target of the set refers to is in
 /// the set.
 #[must_use]
-pub fn quick_cases() -> Vec<Case> {
+pub fn quick_cases() -> Vec<IdleCase> {
     cases().into_iter().filter(|case| case.is_quick).collect()
 }

@@ -7,14 +7,14 @@ use alloc::vec::Vec;
 
 use super::pressure::model;
 use super::sweeps::MODEL;
-use super::{Case, Target};
+use super::{IdleCase, Target};
 use crate::pipeline::{MAX_COLUMNS, PolicyChoice, Strategy};
 use crate::sim::provider::{Capacity, Overload, ProviderSpec, Step};
 use crate::sim::scenario::{Model, Scenario, ScenarioColumn};
 use crate::task::GroupKind;
 use crate::time::Duration;
 
-pub(super) fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<IdleCase> {
     let mut cases = Vec::new();
     cases.extend(late_peer());
     cases.extend(cooldown());
@@ -69,7 +69,7 @@ fn sized(columns: Vec<ScenarioColumn>, model_limit: u32) -> Scenario {
 ///
 /// Each peer task needs the single task of `late`, which holds no slot of the model. The 512 hot tasks are
 /// two columns of 256 rows in one fairness group.
-fn late_peer() -> [Case; 2] {
+fn late_peer() -> [IdleCase; 2] {
     let hot = |name: &str| ScenarioColumn {
         group: Some("hot".to_string()),
         weight: 4.0,
@@ -83,7 +83,11 @@ fn late_peer() -> [Case; 2] {
     let case = |name: &str, policy, targets: &[Target]| {
         let scenario = Scenario { policy, ..base.clone() };
         let title = "Peers become ready while a heavy root column has all slots";
-        Case { targets: targets.into(), is_quick: true, ..Case::new("late-peer", name, title, scenario).about(MODEL) }
+        IdleCase {
+            targets: targets.into(),
+            is_quick: true,
+            ..IdleCase::new("late-peer", name, title, scenario).about(MODEL)
+        }
     };
     let sooner = Target::ShorterGap { case: "late-peer/strict" };
     [
@@ -94,7 +98,7 @@ fn late_peer() -> [Case; 2] {
 
 /// Provider `a` refuses all calls for two seconds, with a matching Retry-After. Provider `b` is free, and has
 /// more work than `a` needs time to catch up.
-fn cooldown() -> [Case; 2] {
+fn cooldown() -> [IdleCase; 2] {
     let blocked = ProviderSpec {
         capacity: Capacity::Steps { slots: 0, steps: [Step { at: millis(2_000), slots: 4 }].into() },
         overload: Overload::Refuse { retry_after: Some(millis(2_000)) },
@@ -107,14 +111,18 @@ fn cooldown() -> [Case; 2] {
     let case = |name: &str, on: bool, targets: &[Target]| {
         let scenario = Scenario { advisory: on, yields: on, ..base.clone() };
         let title = "One provider cools down for 2 s, the other is free";
-        Case { targets: targets.into(), is_quick: true, ..Case::new("cooldown", name, title, scenario).about("b") }
+        IdleCase {
+            targets: targets.into(),
+            is_quick: true,
+            ..IdleCase::new("cooldown", name, title, scenario).about("b")
+        }
     };
     let targets = [Target::Utilisation { at_least_ppm: 980_000 }, Target::FasterThan { case: "cooldown/control" }];
     [case("control", false, &[]), case("both", true, &targets)]
 }
 
 /// Columns whose tasks make no call, one call, and five calls.
-fn dynamic_calls() -> Case {
+fn dynamic_calls() -> IdleCase {
     let column = |name: &str, calls| ScenarioColumn { calls, ..calling(name, &["seed"], "api") };
     let columns = [seed(), column("none", 0), column("one", 1), column("five", 5)];
     let scenario = Scenario {
@@ -123,14 +131,14 @@ fn dynamic_calls() -> Case {
         ..sized(columns.into(), 8)
     };
     let targets = [Target::Greedy].into();
-    Case {
+    IdleCase {
         targets,
-        ..Case::new("dynamic-calls", "none-one-five", "Tasks with no call, one, and five", scenario).about("api")
+        ..IdleCase::new("dynamic-calls", "none-one-five", "Tasks with no call, one, and five", scenario).about("api")
     }
 }
 
 /// Eight columns feed one, and one column feeds eight.
-fn fans() -> [Case; 2] {
+fn fans() -> [IdleCase; 2] {
     let many: Vec<String> = (0..8).map(|i| format!("wide_{i}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let fan_in = many.iter().map(|name| working(name, &["seed"], millis(3)));
@@ -139,13 +147,13 @@ fn fans() -> [Case; 2] {
     let fan_out = fan_out.chain(many.iter().map(|name| working(name, &["one"], millis(3))));
     let case = |name: &str, title: &str, columns: Vec<ScenarioColumn>| {
         let targets = [Target::Greedy].into();
-        Case { targets, ..Case::new("fan", name, title, sized(columns, 8)).about(MODEL) }
+        IdleCase { targets, ..IdleCase::new("fan", name, title, sized(columns, 8)).about(MODEL) }
     };
     [case("in", "Eight columns into one", fan_in.collect()), case("out", "One column into eight", fan_out.collect())]
 }
 
 /// A column whose tasks run one at a time, between two columns whose tasks run eight at a time.
-fn bottleneck() -> Case {
+fn bottleneck() -> IdleCase {
     let neck =
         ScenarioColumn { holds: BTreeMap::from([("neck".to_string(), 1)]), ..working("neck", &["before"], millis(2)) };
     let columns = [seed(), working("before", &["seed"], millis(8)), neck, working("after", &["neck"], millis(8))];
@@ -153,31 +161,31 @@ fn bottleneck() -> Case {
     scenario.resources.insert("neck".to_string(), 1);
     let targets = [Target::Greedy].into();
     let title = "A column of one at a time between two wide ones";
-    Case { targets, ..Case::new("bottleneck", "neck", title, scenario).about("neck") }
+    IdleCase { targets, ..IdleCase::new("bottleneck", "neck", title, scenario).about("neck") }
 }
 
 /// A slow model writes, and a fast one judges.
-fn generate_then_judge() -> Case {
+fn generate_then_judge() -> IdleCase {
     let columns = [seed(), calling("draft", &["seed"], "writer"), calling("score", &["draft"], "judge")];
     let models = [model("writer", 8, millis(40)), model("judge", 2, millis(8))];
     let scenario = Scenario { resources: BTreeMap::new(), models: models.into(), ..sized(columns.into(), 8) };
     let targets = [Target::Greedy].into();
     let title = "A slow model writes, a fast one judges";
-    Case { targets, ..Case::new("generate-judge", "two-models", title, scenario).about("writer") }
+    IdleCase { targets, ..IdleCase::new("generate-judge", "two-models", title, scenario).about("writer") }
 }
 
 /// A million row groups, and the highest number of fairness groups in a pipeline, which is one per column.
 /// The benches measure the queue and the dispatcher alone with 10^4 groups.
-fn very_many() -> [Case; 2] {
+fn very_many() -> [IdleCase; 2] {
     let one = working("only", &[], millis(1));
     let row_groups = Scenario { rows: 1_000_000, row_group_size: 1, row_groups: 16, ..sized([one].into(), 8) };
     let columns = (0..MAX_COLUMNS)
         .map(|i| ScenarioColumn { weight: (1 + i % 7) as f64, ..working(&format!("c{i}"), &[], millis(1)) });
     let groups = Scenario { rows: 4, row_group_size: 4, ..sized(columns.collect(), 64) };
     let near = || [Target::NearBound { within_ppm: 1_000 }].into();
-    let case = |name: &str, title: &str, scenario| Case {
+    let case = |name: &str, title: &str, scenario| IdleCase {
         targets: near(),
-        ..Case::new("very-many", name, title, scenario).about(MODEL)
+        ..IdleCase::new("very-many", name, title, scenario).about(MODEL)
     };
     [
         case("row-groups", "A million row groups of one row", row_groups)

@@ -25,7 +25,7 @@
 
 use alloc::string::ToString;
 
-use super::{Case, Target};
+use super::{IdleCase, Target};
 use crate::limit::LimitChoice;
 use crate::pipeline::{AdaptiveRowGroups, Strategy};
 use crate::request::AimdConfig;
@@ -76,20 +76,20 @@ fn scenario(rows: u64, buffer: u32, row_groups: u32, capacity: u32) -> Scenario 
     }
 }
 
-pub(super) fn cases() -> [Case; 6] {
+pub(super) fn cases() -> [IdleCase; 6] {
     let near = Target::NearBound { within_ppm: 10_000 };
     let lone = |name, advisory, yields, targets: &[Target], description| {
         let scenario = Scenario { advisory, yields, ..scenario(32, 64, 1, 1) };
-        let case = Case::new("request-pressure", name, "Another client holds one provider for 50 ms", scenario);
-        Case { targets: targets.into(), is_quick: true, ..case.about(HELD).described(description) }
+        let case = IdleCase::new("request-pressure", name, "Another client holds one provider for 50 ms", scenario);
+        IdleCase { targets: targets.into(), is_quick: true, ..case.about(HELD).described(description) }
     };
     let combined = |name, on: bool| {
         let adaptive = Some(AdaptiveRowGroups::default());
         let scenario = Scenario { advisory: on, yields: on, adaptive, ..scenario(512, 1, 8, 4) };
         let title = "Another client holds one provider for 50 ms, with many small row groups";
-        let case = Case::new("adaptive-request-pressure", name, title, scenario).about(HELD);
+        let case = IdleCase::new("adaptive-request-pressure", name, title, scenario).about(HELD);
         let targets = [Target::NoSlowerThan { case: "adaptive-request-pressure/control" }, near];
-        Case { targets: targets.into_iter().filter(|_| on).collect(), is_quick: true, ..case }
+        IdleCase { targets: targets.into_iter().filter(|_| on).collect(), is_quick: true, ..case }
     };
     let faster = Target::FasterThan { case: "request-pressure/control" };
     [

@@ -12,7 +12,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::{Case, Target};
+use super::{IdleCase, Target};
 use crate::pipeline::{AdaptiveRowGroups, Strategy};
 use crate::sim::scenario::{Scenario, ScenarioColumn};
 use crate::task::GroupKind;
@@ -93,12 +93,12 @@ impl Shape {
 }
 
 /// Returns the cases of the sweeps, in display order.
-pub(super) fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<IdleCase> {
     let mut cases = Vec::new();
     let mut sweep = |sweep: &'static str, quick: bool, title: &str, shapes: Vec<(String, Shape, Vec<Target>)>| {
         for (name, shape, targets) in shapes {
-            let case = Case::new(sweep, &name, title, shape.scenario()).about(MODEL);
-            cases.push(Case { targets, is_quick: quick, ..case });
+            let case = IdleCase::new(sweep, &name, title, shape.scenario()).about(MODEL);
+            cases.push(IdleCase { targets, is_quick: quick, ..case });
         }
     };
     sweep("row-scale", false, "More rows", row_scale());

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use serde::Serialize;
 
 use super::figures::CaseFigures;
-use super::{Case, Target};
+use super::{IdleCase, Target};
 use crate::time::Duration;
 
 /// The check of one requirement on a case.
@@ -28,7 +28,7 @@ pub struct TargetCheck {
 /// `figures` are those of `cases`, in the same order. The check of a target that refers to a case outside the
 /// set fails.
 #[must_use]
-pub fn judge(cases: &[Case], figures: &[CaseFigures]) -> Vec<TargetCheck> {
+pub fn judge(cases: &[IdleCase], figures: &[CaseFigures]) -> Vec<TargetCheck> {
     let mut checks = Vec::new();
     for (case, own) in cases.iter().zip(figures) {
         let mut check = |what: String, found: String, holds: bool| {
@@ -46,7 +46,7 @@ pub fn judge(cases: &[Case], figures: &[CaseFigures]) -> Vec<TargetCheck> {
 }
 
 /// Checks the requirements common to all cases.
-fn common_checks(case: &Case, own: &CaseFigures) -> [(&'static str, String, bool); 7] {
+fn common_checks(case: &IdleCase, own: &CaseFigures) -> [(&'static str, String, bool); 7] {
     let none = || "none".to_string();
     let above =
         own.resources.iter().find(|resource| resource.overhang_slot_ns > 0 || resource.max_leased > resource.limit);

@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn case_names_are_unique_and_targets_refer_to_cases_of_the_same_set() {
     for cases in [cases(), quick_cases()] {
-        let names: alloc::collections::BTreeSet<&str> = cases.iter().map(Case::name).collect();
+        let names: alloc::collections::BTreeSet<&str> = cases.iter().map(IdleCase::name).collect();
         assert_eq!(names.len(), cases.len());
         for target in cases.iter().flat_map(|case| &case.targets) {
             if let Target::AsBusyAs { case, .. }
