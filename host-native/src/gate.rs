@@ -380,7 +380,7 @@ impl Admitted {
     }
 
     /// Gives the slot back, for a caller that makes the call again if it failed in an outage: with
-    /// [`again`](tidegate_core::gate::AcquireOf::again).
+    /// [`again`](tidegate_core::gate::AcquireOf::with_retry).
     pub fn finish_call(self, completion: impl Into<Completion>) -> AfterCall {
         self.permit.finish_call(completion)
     }

@@ -27,11 +27,11 @@ pub trait EventKind: Copy + Eq + fmt::Debug + 'static {
 /// A set of event kinds.
 ///
 /// ```
-/// use tidegate_core::request::event::{Interest, RequestEventKind};
-/// let denials = Interest::of(&[RequestEventKind::RateLimited, RequestEventKind::AcquireDenied]);
+/// use tidegate_core::request::event::{RequestInterest, RequestEventKind};
+/// let denials = RequestInterest::of(&[RequestEventKind::RateLimited, RequestEventKind::AcquireDenied]);
 /// assert!(denials.contains(RequestEventKind::RateLimited));
 /// assert!(!denials.contains(RequestEventKind::WaitStarted));
-/// assert!(Interest::ALL.contains(RequestEventKind::WaitStarted));
+/// assert!(RequestInterest::ALL.contains(RequestEventKind::WaitStarted));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest<K> {

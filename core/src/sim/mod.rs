@@ -76,7 +76,7 @@
 //!
 //! ```
 //! use tidegate_core::sim::scenario::{self, Intervention};
-//! use tidegate_core::sim::world::{About, World};
+//! use tidegate_core::sim::world::{WhySubject, World};
 //! use tidegate_core::time::{Duration, Instant};
 //!
 //! let mut scenario = scenario::builtin().into_iter().next().expect("there are built-in scenarios");
@@ -84,7 +84,7 @@
 //! world.advance_to(Instant::ZERO + Duration::from_secs(3));
 //! world.change(Intervention::Refuse { model: "tide".into(), span: Duration::from_secs(2) })?;
 //! world.advance_to(Instant::ZERO + Duration::from_secs(4));
-//! let whys = world.why(&About::Provider(0));
+//! let whys = world.why(&WhySubject::Provider(0));
 //! assert!(whys.iter().any(|why| why.why == "a burst of refusals, until 5.0 s"), "{whys:?}");
 //!
 //! scenario.changes = world.changes().to_vec();
