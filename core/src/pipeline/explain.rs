@@ -90,7 +90,7 @@ impl fmt::Display for TaskWait {
             Self::Pause { until } => write!(f, "it failed, and is paused until {until}"),
             Self::Denied { denial } => denial.fmt(f),
             Self::Behind { task } => write!(f, "task {task:016x} of its group is before it"),
-            Self::Queue => f.write_str("others are first"),
+            Self::Queue => f.write_str("other tasks are first"),
             Self::Yielded { worker } => write!(f, "worker {:x} has yielded and waits for a call", worker.to_bits()),
         }
     }
@@ -138,7 +138,7 @@ impl fmt::Display for SlotWait {
         match self {
             Self::NotRunning => f.write_str("the run has nothing to start"),
             Self::Denied { denial } => write!(f, "the next task may not start: {denial}"),
-            Self::Queue => f.write_str("others are first"),
+            Self::Queue => f.write_str("other tasks are first"),
             Self::HandedOut { row_group } => write!(f, "row group {row_group} is with its hook or its checkpoint"),
             Self::Pause { until } => write!(f, "failed tasks are paused until {until}"),
             Self::RowGroups { reason } => write!(f, "no further row group is admitted: {reason:?}"),

@@ -85,8 +85,8 @@ pub struct DenialFigures {
 impl fmt::Display for DenialFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { held, asked, share, debt, ceiling } = self;
-        write!(f, "holds {held}, asks for {asked}, share {share}, owes {debt}")?;
-        ceiling.map_or(Ok(()), |ceiling| write!(f, ", may owe {ceiling}"))
+        write!(f, "holds {held}, requests {asked}, share {share}, debt {debt}")?;
+        ceiling.map_or(Ok(()), |ceiling| write!(f, ", debt at most {ceiling}"))
     }
 }
 
@@ -107,10 +107,10 @@ impl fmt::Display for TaskDenial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let may_not_borrow = self.figures.is_some_and(|figures| figures.ceiling.is_some());
         let what = match self.reason {
-            TaskDenialReason::NoCapacity => "a resource is taken",
+            TaskDenialReason::NoCapacity => "a resource is fully leased",
             TaskDenialReason::GroupCap => "the group is at its limit while another group could start",
             TaskDenialReason::BorrowDebt if may_not_borrow => "the group may borrow no more",
-            TaskDenialReason::BorrowDebt => "the group owes what it borrowed while another group could start",
+            TaskDenialReason::BorrowDebt => "the group has to repay a debt while another group could start",
             TaskDenialReason::Shutdown => "task admission is shut down",
             TaskDenialReason::Policy => "the policy refuses",
         };

@@ -37,8 +37,7 @@ fn a_group_without_competitors_borrows_up_to_its_ceiling_and_every_release_repay
     }
     let (started, mut leases) = ids(&mut tasks, 99);
     assert_eq!((started.len(), debt_on(&tasks, hot, "llm")), (6, 2), "half is its own, two are borrowed");
-    let why =
-        "4 queued; 1 group(s): the group may borrow no more: `llm` (holds 6, asks for 1, share 4, owes 2, may owe 2)";
+    let why = "4 queued; 1 group(s): the group may borrow no more: `llm` (holds 6, requests 1, share 4, debt 2, debt at most 2)";
     assert_eq!(tasks.explain().to_string(), why);
     let _ = tasks.release(leases.remove(0));
     assert_eq!(debt_on(&tasks, hot, "llm"), 1);
@@ -77,8 +76,8 @@ fn a_group_in_debt_waits_while_a_peer_could_start() {
     let _ = tasks.release(leases.remove(0));
     let denial = tasks.evaluate(hot, demand).expect_err("its debt is three");
     assert_eq!((denial.reason, denial.figures.map(|figures| figures.debt)), (TaskDenialReason::BorrowDebt, Some(3)));
-    let text = "the group owes what it borrowed while another group could start: `llm` \
-                (holds 7, asks for 1, share 4, owes 3)";
+    let text = "the group has to repay a debt while another group could start: `llm` \
+                (holds 7, requests 1, share 4, debt 3)";
     assert_eq!(denial.to_string(), text);
     assert_eq!(ids(&mut tasks, 99).0, [100]);
 }
@@ -106,7 +105,7 @@ fn two_groups_that_each_need_more_than_their_share_do_not_block_each_other_for_e
     let mut recorded = five_each(true);
     assert_eq!(recorded.dispatch(), None);
     let text = "2 queued; 2 group(s): the group is at its limit while another group could start: `gpu` \
-                (holds 0, asks for 5, share 4, owes 0)";
+                (holds 0, requests 5, share 4, debt 0)";
     assert_eq!(recorded.explain().to_string(), text);
 }
 
@@ -271,7 +270,7 @@ fn the_tasks_of_an_unchecked_demand_that_can_never_be_met_wait_for_capacity() {
     assert!(tasks.demand_unchecked(&[("gpu", 0)]).is_err());
     tasks.enqueue(1, group, above);
     assert_eq!(tasks.dispatch(), None, "not even while nothing runs");
-    assert_eq!(tasks.explain().to_string(), "1 queued; 1 group(s): a resource is taken: `gpu`");
+    assert_eq!(tasks.explain().to_string(), "1 queued; 1 group(s): a resource is fully leased: `gpu`");
     let denial = tasks.evaluate(group, unknown).expect_err("the resource has a limit of 0");
     assert_eq!((denial.reason, denial.resource.as_deref()), (TaskDenialReason::NoCapacity, Some("tpu")));
     assert_eq!(tasks.usage().last(), Some(("tpu", 0, 0)));

@@ -16,7 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tidegate_core::budget::Usage;
 use tidegate_core::request::{Outcome, ResourceSnapshot};
 
-use super::tenant::{OTHERS, Tenant};
+use super::tenant::{OVERFLOW, Tenant};
 use crate::gate::ResourceKey;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -63,7 +63,7 @@ pub(super) struct Metrics {
     tokens: Family<TokenLabels, Counter>,
     waits: Family<ResourceLabels, Histogram, fn() -> Histogram>,
     gauges: Gauges,
-    others: Arc<str>,
+    overflow: Arc<str>,
 }
 
 /// The figures of one resource, at hand.
@@ -108,7 +108,7 @@ impl Metrics {
         registry.register("limit", "The adaptive limit of calls in flight", gauges.limit.clone());
         registry.register("in_flight", "Calls in flight", gauges.in_flight.clone());
         registry.register("waiting", "Calls that wait for their turn", gauges.waiting.clone());
-        Self { registry, answers, attempts, tokens, waits, gauges, others: OTHERS.into() }
+        Self { registry, answers, attempts, tokens, waits, gauges, overflow: OVERFLOW.into() }
     }
 
     /// The figures of one resource.
@@ -136,7 +136,7 @@ impl Metrics {
 
     /// A client was answered. `tenant` is `None` if it is not known whose the request was.
     pub(super) fn answered(&self, tenant: Option<&Tenant>, code: u16) {
-        let tenant = tenant.filter(|tenant| tenant.is_label).map_or(&self.others, |tenant| &tenant.name);
+        let tenant = tenant.filter(|tenant| tenant.is_label).map_or(&self.overflow, |tenant| &tenant.name);
         self.answers.get_or_create(&AnswerLabels { tenant: Arc::clone(tenant), code }).inc();
     }
 

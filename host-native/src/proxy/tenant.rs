@@ -27,7 +27,7 @@ const EVERYBODY: &str = "(everybody)";
 const NOBODY: &str = "(nobody)";
 
 /// The tenant of all that are not known, beyond the number that is told apart.
-pub(super) const OTHERS: &str = "(others)";
+pub(super) const OVERFLOW: &str = "(overflow)";
 
 /// The longest name that is one, in bytes.
 const LONGEST_NAME: usize = 128;
@@ -90,13 +90,13 @@ pub(super) struct Tenants {
     config: TenantsConfig,
     priority: PriorityConfig,
     by_key: BTreeMap<[u8; 32], Arc<Tenant>>,
-    others: Arc<Tenant>,
+    overflow: Arc<Tenant>,
     met: RwLock<BTreeMap<Arc<str>, Arc<Tenant>>>,
 }
 
 impl Tenants {
     pub(super) fn new(gate: RequestGate, config: TenantsConfig, priority: PriorityConfig) -> Self {
-        let others = Tenant::new(OTHERS, config.default_weight, true);
+        let overflow = Tenant::new(OVERFLOW, config.default_weight, true);
         let mut met = BTreeMap::new();
         let mut by_key = BTreeMap::new();
         for known in &config.known {
@@ -106,7 +106,7 @@ impl Tenants {
             }
             met.insert(Arc::clone(&tenant.name), tenant);
         }
-        Self { gate, config, priority, by_key, others, met: RwLock::new(met) }
+        Self { gate, config, priority, by_key, overflow, met: RwLock::new(met) }
     }
 
     /// Whose a request with these headers is.
@@ -140,7 +140,7 @@ impl Tenants {
         let mut met = self.met.write();
         let strangers = met.len().saturating_sub(self.config.known.len());
         if name.len() > LONGEST_NAME || strangers >= MAX_UNREGISTERED_TENANTS {
-            return Ok(Arc::clone(&self.others));
+            return Ok(Arc::clone(&self.overflow));
         }
         // What is in brackets are names of this module, of which there are few.
         let tenant = Tenant::new(name, self.config.default_weight, matches!(name, EVERYBODY | NOBODY));
@@ -180,7 +180,7 @@ impl Tenants {
     /// Everybody who was met, by name.
     pub(super) fn met(&self) -> Vec<Arc<Tenant>> {
         let mut all: Vec<_> = self.met.read().values().cloned().collect();
-        all.push(Arc::clone(&self.others));
+        all.push(Arc::clone(&self.overflow));
         all
     }
 }
@@ -237,7 +237,7 @@ mod tests {
         for n in 0..MAX_UNREGISTERED_TENANTS {
             assert_eq!(*open.of(&headers("x-tenant", &format!("t{n}"))).unwrap().name, *format!("t{n}"));
         }
-        assert_eq!(&*open.of(&headers("x-tenant", "one more")).unwrap().name, OTHERS);
+        assert_eq!(&*open.of(&headers("x-tenant", "one more")).unwrap().name, OVERFLOW);
         assert_eq!(&*open.of(&headers("x-tenant", "t7")).unwrap().name, "t7");
     }
 

@@ -12,7 +12,7 @@ use crate::request::keys::{GroupId, MAX_IDS};
 pub const MAX_UNREGISTERED_TENANTS: usize = 1 << 12;
 
 /// The name of the overflow group, which further unregistered tenants share.
-const OVERFLOW: &str = "(others)";
+const OVERFLOW: &str = "(overflow)";
 
 /// The groups by name. Their number is bounded by the registered groups and by [`MAX_UNREGISTERED_TENANTS`].
 #[derive(Debug, Default)]
