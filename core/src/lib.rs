@@ -25,6 +25,7 @@
 //! })?;
 //! let call = async { Ok::<_, Outcome>("an answer") }; // your client's future
 //! let answer = runtime.block_on(gate.run(Request::new(chat), call));
+//! // The executor did not stall, the gate did not deny the call, and the call succeeded.
 //! assert_eq!(answer, Ok(Ok(Ok("an answer"))));
 //! # }
 //! # Ok::<(), tidegate_core::error::ConfigError>(())

@@ -149,12 +149,12 @@ pub trait LimitAlgorithm: Send {
     ///
     /// After it has returned `false`, it MUST return `false` until [`LimitAlgorithm::reconfigure`] is called.
     /// The limit MUST then change only in that method, in [`LimitAlgorithm::on_outcome`] and in
-    /// [`LimitAlgorithm::set_max`].
+    /// [`LimitAlgorithm::set_max`]. The default is `true`, which is always correct.
     fn uses_time(&self) -> bool {
         true
     }
 
-    /// Returns the state to show in a snapshot.
+    /// Returns the state to show in a snapshot. The default shows nothing.
     fn state(&self, _now: Instant) -> LimitState {
         LimitState::default()
     }

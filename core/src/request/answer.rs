@@ -145,7 +145,7 @@ impl WaiterId {
 pub enum AcquireResult {
     /// The call may start now.
     Granted(RequestLease),
-    /// The request waits. An [`RequestEffect`] grants or rejects it later.
+    /// The request waits. A [`RequestEffect`] grants or rejects it later.
     Waiting(WaiterId),
     /// The request is rejected.
     Denied(Denial),

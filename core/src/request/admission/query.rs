@@ -49,8 +49,8 @@ impl RequestAdmission {
         self.shared.events.dropped()
     }
 
-    /// Returns the latest instant at which to call [`RequestAdmission::handle_timeout`], or `None` while no
-    /// timer is armed.
+    /// Returns the next instant at which [`RequestAdmission::handle_timeout`] must be called, or `None` if time
+    /// alone changes nothing. Calling it earlier is harmless.
     #[inline]
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {

@@ -3,7 +3,8 @@
 use core::future::Future;
 use core::time::Duration;
 
-/// The time after which a check fails, by the clock of the standard library. It only ends a check that hangs.
+/// The time after which a check fails: 10 s by the clock of the standard library. It only ends a check that
+/// hangs.
 pub const CHECK_LIMIT: Duration = Duration::from_secs(10);
 
 /// Returns a future that is ready after [`CHECK_LIMIT`]. It is never ready where no thread can be started.

@@ -20,7 +20,16 @@
 //!
 //! The length of a *task* is the longest time that a worker held some of the group's resource, because a
 //! policy cannot interrupt a worker. *One round* is the time to start as many tasks of the other groups as
-//! their weights allow for one task of the group. [`GroupService`] defines the fair share and borrowing.
+//! their weights allow for one task of the group.
+//!
+//! A group's *dominant resource* is the one of which it demands the largest fraction. Its *fair share* is the
+//! weighted max-min share of that resource: the shares of all groups rise together, in proportion to their
+//! weights, until a group has what it demands or a resource is used up (Ghodsi et al., "Dominant Resource
+//! Fairness", 2011). Its *guaranteed share* is the part by weight among all groups that ever demand the
+//! resource. Holding more than that is *borrowing*. [`GroupService`] has the figures.
+//!
+//! [`PolicyView::demands`](crate::task::PolicyView::demands) includes the resource `submission`, of which each
+//! task needs one: a policy that bounds every resource bounds the number of workers, too.
 //!
 //! ```
 //! use tidegate_core::sim::policy::{Criterion, PolicyReport, two_groups};
