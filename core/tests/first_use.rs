@@ -102,9 +102,10 @@ struct ThreeQuartersAlone;
 
 impl TaskPolicy for ThreeQuartersAlone {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
-        let most = |resource: TaskResourceId| match view.has_competition_for(resource) {
-            true => view.strict_share(resource, ShareRounding::Down),
-            false => (view.limit(resource) * 3).div_ceil(4),
+        let most = |resource: TaskResourceId| {
+            let is_contended = view.has_competition_for(resource);
+            let strict = view.strict_share(resource, ShareRounding::Down);
+            if is_contended { strict } else { (view.limit(resource) * 3).div_ceil(4) }
         };
         match view.demands().find(|&(resource, amount)| view.held(resource) + amount > most(resource)) {
             None => Ok(PolicyGrant::unlimited()),
