@@ -57,6 +57,10 @@
 //! one above. `V` never moves back. An idle group keeps its lag but gains no more, and a new group begins at
 //! `V`, after the refunded turns of others.
 //!
+//! An answered turn is one for which [`FairQueue::answered`] was called. `G` is the number of turns per unit
+//! of weight that may have been refunded so far. `lead_i` is how far group `i` is ahead of that. `most` is an
+//! argument of [`FairQueue::refund`]: the turns that the group has in flight.
+//!
 //! The number of refunded turns is bounded. Otherwise a group whose calls are all rejected (because its own
 //! key is revoked or its own limit is reached) would always be first and take all slots. Refunds may change
 //! *which* turns a group has, but not how many. Let `S` be the weight of all groups that wait when the turn

@@ -6,27 +6,31 @@
 //! and weight.
 //!
 //! ```
-//! use tidegate_core::request::{AcquireResult, Domain, RequestEffect, Outcome, Request, RequestAdmission, RequestConfig};
+//! use tidegate_core::request::{
+//!     AcquireResult, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestEffect,
+//! };
 //! use tidegate_core::time::{Duration, Instant};
 //!
 //! let mut now = Instant::ZERO;
-//! let mut gate = RequestAdmission::new(RequestConfig::default())?;
-//! let model = gate.register(now, "provider", "model", "default", 1)?;
-//! let chat = Request::new(gate.resource(model, Domain::Chat)?);
+//! let mut admission = RequestAdmission::new(RequestConfig::default())?;
+//! let model = admission.register(now, "provider", "model", "default", 1)?;
+//! let chat = Request::new(admission.resource(model, Domain::Chat)?);
 //!
-//! let AcquireResult::Granted(first) = gate.acquire(now, &chat) else { panic!("the first call starts") };
-//! let AcquireResult::Waiting(second) = gate.acquire(now, &chat) else { panic!("the limit is 1") };
+//! let AcquireResult::Granted(first) = admission.acquire(now, &chat) else { panic!("it starts") };
+//! let AcquireResult::Waiting(second) = admission.acquire(now, &chat) else { panic!("the limit is 1") };
 //!
 //! now += Duration::from_millis(30);
-//! let _ = gate.release(now, first, &Outcome::Success.into());
-//! let Some(RequestEffect::Granted { waiter, lease }) = gate.poll_effect() else { panic!("the waiter is granted") };
+//! let _ = admission.release(now, first, &Outcome::Success.into());
+//! let Some(RequestEffect::Granted { waiter, lease }) = admission.poll_effect() else {
+//!     panic!("the waiter is granted")
+//! };
 //! assert_eq!(waiter, second);
-//! let _ = gate.release(now, lease, &Outcome::Success.into());
+//! let _ = admission.release(now, lease, &Outcome::Success.into());
 //! # Ok::<(), tidegate_core::error::ConfigError>(())
 //! ```
 //!
-//! Waiters do not poll. A waiter is granted or rejected when a lease is released, when a limit or cap rises,
-//! when a cooldown ends or a ramp step is due, when its deadline passes, or on shutdown.
+//! Waiters do not poll. A waiter is granted when a lease is released, a limit or cap rises, a cooldown ends,
+//! or a ramp step is due. It is rejected when its deadline passes, and on shutdown.
 //! [`RequestAdmission::poll_timeout`] returns the next instant at which the host must call
 //! [`RequestAdmission::handle_timeout`].
 

@@ -152,7 +152,7 @@ pub struct ResourceSnapshot {
     /// The number of rate limits in a row. It is reset by a success outside a cooldown, and by the end of the
     /// last call in flight unless that call was rate limited, cancelled or timed out locally.
     pub consecutive_rate_limits: u32,
-    /// The number of successes since the last change of the limit.
+    /// The number of successes counted towards the next increase of the limit.
     pub success_streak: u32,
     /// How the last call ended.
     pub last_outcome: Option<Outcome>,

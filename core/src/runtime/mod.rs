@@ -7,7 +7,7 @@
 //! # Writing a host
 //!
 //! A host takes about 30 lines: [`Clock`], [`Timer`], [`Spawn`] and [`Host`], which names the lock. The lock
-//! implements [`RawMutex`](lock_api::RawMutex) of [`lock_api`](crate::lock_api) 0.5, as that of `parking_lot`
+//! implements [`RawMutex`](lock_api::RawMutex) of [`lock_api`] 0.5, as that of `parking_lot`
 //! 0.13 does. This host runs on tokio:
 //!
 //! ```

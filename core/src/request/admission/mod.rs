@@ -45,8 +45,8 @@ use crate::lease::{LeaseId, ReleaseAnswer};
 use crate::time::{Duration, Instant, Monotonic};
 use groups::Groups;
 
-/// Admits calls under provider caps, adaptive limits and budgets. It is sans-IO: see the [module
-/// documentation](super).
+/// Admits calls under provider caps, adaptive limits and budgets. It does no I/O: the caller passes
+/// the time, carries out effects, and arms one timer. See the [module documentation](super).
 ///
 /// Cost: O(1) for an uncontended acquire and release, and O(log groups) for one that waits or serves a
 /// waiter. Neither depends on how many requests wait, or on other providers and models.

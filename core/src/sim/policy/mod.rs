@@ -100,7 +100,7 @@ pub enum Criterion {
 
 /// The result of comparing a figure with its threshold.
 ///
-/// Exhaustive on purpose: a reader must tell every judgement from a pass.
+/// Exhaustive on purpose: a caller decides what a criterion that the scenario does not show means to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Judgement {
