@@ -127,8 +127,8 @@ fn a_drained_run_ends_with_its_last_call_in_flight_even_during_a_cooldown() {
         let run = driver::run_through(pipeline, Arc::new(work), &gate, &calls(&names, &resources));
         let handle = run.handle();
         let ended = Rc::new(Cell::new(None));
-        let told = Rc::clone(&ended);
-        host.clone().spawn(async move { told.set(Some((run.await.stop, host.now()))) });
+        let result = Rc::clone(&ended);
+        host.clone().spawn(async move { result.set(Some((run.await.stop, host.now()))) });
         runtime.run_until(at(500));
         handle.drain();
         runtime.run_until(at(1_000));
@@ -173,9 +173,9 @@ fn draining_a_run_does_not_affect_another_run_of_the_same_gate() {
     runtime.run_until(at(5));
     handles[0].drain();
     runtime.run();
-    let told = ends.take();
+    let ended = ends.take();
     // The row whose call was in flight is kept.
-    assert_eq!(told, [("drained", StopReason::Drained, 1), ("other", StopReason::Completed, 5)]);
+    assert_eq!(ended, [("drained", StopReason::Drained, 1), ("other", StopReason::Completed, 5)]);
     assert_eq!(held(&gate), (0, 0));
 }
 

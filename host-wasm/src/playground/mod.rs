@@ -168,7 +168,7 @@ impl Playground {
     pub fn why(&self, #[wasm_bindgen(unchecked_param_type = "About")] about: &JsValue) -> Result<JsValue, JsError> {
         let node = object("what is asked about", about)?;
         let about: WhySubject = read(&node).map_err(|mistake| refused(&mistake))?;
-        to_js(&self.told(&about))
+        to_js(&self.explain(&about))
     }
 
     /// Events so far.
@@ -298,7 +298,7 @@ struct PlaygroundSample {
 }
 
 impl Playground {
-    fn told(&self, about: &WhySubject) -> Vec<Why> {
+    fn explain(&self, about: &WhySubject) -> Vec<Why> {
         let about = match *about {
             WhySubject::Column(place) => world::WhySubject::Column(place),
             WhySubject::Group(place) => world::WhySubject::Group(place),

@@ -105,7 +105,7 @@ impl World {
 
     fn drain(&mut self) {
         while let Some(effect) = self.machine.poll_effect() {
-            let RequestEffect::Granted { waiter, lease } = effect else { panic!("nobody has a deadline") };
+            let RequestEffect::Granted { waiter, lease } = effect else { panic!("no request has a deadline") };
             assert_eq!(waiter, self.waiting[0].0, "one group is served in order");
             let (_, estimate) = self.waiting.remove(0);
             self.note(estimate, lease);
@@ -214,7 +214,7 @@ proptest! {
             if world.waiting.is_empty() {
                 break;
             }
-            let due = world.machine.poll_timeout().expect("whoever waits for a budget has a wake-up");
+            let due = world.machine.poll_timeout().expect("a request that waits for a budget has a wake-up");
             world.advance(due);
             world.check();
         }
