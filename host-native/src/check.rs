@@ -167,7 +167,7 @@ async fn call(client: &Client, model: &ModelSpec) -> ModelState {
 /// What a person can do about a call that failed.
 fn advice(error: &CallError, key_variable: Option<&str>) -> String {
     match error {
-        CallError::KeyRefused { .. } => match key_variable {
+        CallError::KeyRejected { .. } => match key_variable {
             Some(name) => format!("check the key in `{name}`"),
             None => "it needs a key: see `api_key_env`".to_string(),
         },

@@ -226,7 +226,7 @@ impl Provider {
 #[must_use]
 pub fn what_to_do(cause: UnavailableCause) -> &'static str {
     match cause {
-        UnavailableCause::KeyRefused => "check its key",
+        UnavailableCause::KeyRejected => "check its key",
         UnavailableCause::QuotaExhausted => "add funds, or raise the quota",
         UnavailableCause::ModelNotFound => "check its `model` and `base_url`",
         UnavailableCause::Outage => "wait until it answers, or see `outage_patience`",
@@ -252,7 +252,7 @@ impl Trouble {
     fn note(&mut self, error: &CallError) {
         let cause = match error {
             CallError::RateLimited { .. } => UnavailableCause::RateLimited,
-            CallError::KeyRefused { .. } => UnavailableCause::KeyRefused,
+            CallError::KeyRejected { .. } => UnavailableCause::KeyRejected,
             CallError::QuotaExhausted { .. } => UnavailableCause::QuotaExhausted,
             CallError::ModelNotFound { .. } => UnavailableCause::ModelNotFound,
             _ => UnavailableCause::Outage,
@@ -326,7 +326,7 @@ impl<G: GateRef> Drop for CallOut<'_, G> {
 fn not_made(denial: Denial, failed: Option<CallError>) -> CallFailure {
     match (denial.reason, failed) {
         (DenialReason::Unavailable, failed) => CallFailure::Unavailable(failed),
-        (DenialReason::FailureStands, Some(error)) => CallFailure::Failed(error),
+        (DenialReason::RequestAtFault, Some(error)) => CallFailure::Failed(error),
         _ => CallFailure::NotAdmitted(denial),
     }
 }
@@ -350,10 +350,10 @@ impl Classify for CallError {
             // The provider has done its work: what is wrong is in the answer.
             Self::Malformed { usage, .. } => Completion { usage: *usage, ..Outcome::Success.into() },
             Self::Connection { .. } => Outcome::ConnectionFailed.into(),
-            Self::KeyRefused { .. } => Outcome::KeyRefused.into(),
+            Self::KeyRejected { .. } => Outcome::KeyRejected.into(),
             Self::ModelNotFound { .. } => Outcome::ModelNotFound.into(),
             // A command that fails, and does not say that it may work later, fails for its row.
-            Self::Rejected { .. } | Self::Command { .. } => Outcome::RequestRefused.into(),
+            Self::Rejected { .. } | Self::Command { .. } => Outcome::RequestRejected.into(),
             Self::Server { .. } | Self::Broken { .. } | Self::CommandBusy { .. } => Outcome::ProviderFailure.into(),
         }
     }
@@ -396,7 +396,7 @@ mod tests {
         let said = |cause| trouble.0.iter().find(|(of, _)| *of == cause).map(|(_, said)| said.as_str());
         assert_eq!(said(UnavailableCause::Outage), Some(failed(502).to_string().as_str()), "the latest");
         assert_eq!(said(UnavailableCause::RateLimited), Some("rate limited (HTTP 429)"));
-        assert_eq!(said(UnavailableCause::KeyRefused), None);
+        assert_eq!(said(UnavailableCause::KeyRejected), None);
     }
 
     type Attempt = std::future::Ready<Result<Answer<()>, CallError>>;

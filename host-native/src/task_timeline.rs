@@ -24,7 +24,7 @@ use serde::Deserialize;
 use tidegate_core::observe::SCHEMA;
 use tidegate_core::pipeline::event::{Correlation, SchedulerEvent, SchedulerEventPayload};
 use tidegate_core::pipeline::{ColumnId, RetryKind, TaskOutcome};
-use tidegate_core::request::event::{EventPlace, RequestEvent, RequestEventPayload};
+use tidegate_core::request::event::{EventScope, RequestEvent, RequestEventPayload};
 use tidegate_core::time::Instant;
 
 use crate::error::{Error, Exit};
@@ -292,11 +292,11 @@ impl RowTimeline {
         })
     }
 
-    fn place(&self, place: EventPlace) -> &str {
+    fn place(&self, place: EventScope) -> &str {
         let found = self.names.resources.iter().find(|resource| match place {
-            EventPlace::Resource(id) => resource.resource == id,
-            EventPlace::Model(id) => resource.model == id,
-            EventPlace::Controller => false,
+            EventScope::Resource(id) => resource.resource == id,
+            EventScope::Model(id) => resource.model == id,
+            EventScope::Controller => false,
         });
         found.map_or("its provider", |resource| &resource.name)
     }

@@ -62,7 +62,7 @@ pub enum CallError {
         detail: String,
     },
     /// The key was refused.
-    KeyRefused {
+    KeyRejected {
         /// The HTTP status.
         status: u16,
     },
@@ -144,7 +144,7 @@ impl fmt::Display for CallError {
                 f.write_str("the answer broke off")?;
                 with(f, detail)
             }
-            Self::KeyRefused { status } => write!(f, "the API key was refused or is missing (HTTP {status})"),
+            Self::KeyRejected { status } => write!(f, "the API key was refused or is missing (HTTP {status})"),
             Self::QuotaExhausted { status, detail } => {
                 write!(f, "the account is out of funds or quota (HTTP {status})")?;
                 with(f, detail)
@@ -183,7 +183,7 @@ impl CallError {
             Self::RateLimited { status, .. }
             | Self::Server { status, .. }
             | Self::ServerTimeout { status }
-            | Self::KeyRefused { status }
+            | Self::KeyRejected { status }
             | Self::QuotaExhausted { status, .. }
             | Self::ModelNotFound { status, .. }
             | Self::Rejected { status, .. } => Some(*status),
@@ -211,7 +211,7 @@ impl CallError {
             | Self::Malformed { detail, .. }
             | Self::Command { detail }
             | Self::CommandBusy { detail } => *detail = change(detail),
-            Self::RateLimited { .. } | Self::Timeout | Self::ServerTimeout { .. } | Self::KeyRefused { .. } => {}
+            Self::RateLimited { .. } | Self::Timeout | Self::ServerTimeout { .. } | Self::KeyRejected { .. } => {}
         }
         self
     }
@@ -240,7 +240,7 @@ fn explain(mut info: ResponseInfo, said: &ErrorBody) -> CallError {
         Outcome::RateLimited => CallError::RateLimited { status, retry_after: info.completion.retry_after },
         Outcome::ProviderTimeout => CallError::ServerTimeout { status },
         Outcome::ProviderFailure => CallError::Server { status, detail },
-        Outcome::KeyRefused => CallError::KeyRefused { status },
+        Outcome::KeyRejected => CallError::KeyRejected { status },
         Outcome::QuotaExhausted => CallError::QuotaExhausted { status, detail },
         Outcome::ModelNotFound => CallError::ModelNotFound { status, detail },
         _ => CallError::Rejected { status, refusal: info.refusal.unwrap_or(Refusal::Other), detail },
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn every_other_status_has_its_own_meaning() {
         let refused = |status, refusal| Err(CallError::Rejected { status, refusal, detail: String::new() });
-        assert_eq!(meaning(401, None, "{}"), Err(CallError::KeyRefused { status: 401 }));
+        assert_eq!(meaning(401, None, "{}"), Err(CallError::KeyRejected { status: 401 }));
         assert_eq!(meaning(403, None, "{}"), refused(403, Refusal::Forbidden));
         assert_eq!(meaning(404, None, "{}"), refused(404, Refusal::NotFound));
         assert!(matches!(meaning(402, None, "{}"), Err(CallError::QuotaExhausted { status: 402, .. })));

@@ -180,7 +180,7 @@ fn explain(failure: CallFailure) -> Unfilled {
                 CallError::Timeout | CallError::ServerTimeout { .. } => retryable(RetryKind::Timeout),
                 CallError::Connection { .. } => retryable(RetryKind::Connection),
                 CallError::Broken { .. } | CallError::Unreadable { .. } => retryable(RetryKind::UnreadableAnswer),
-                CallError::KeyRefused { .. } => TaskOutcome::Failed(FailureKind::Authentication),
+                CallError::KeyRejected { .. } => TaskOutcome::Failed(FailureKind::Authentication),
                 CallError::ModelNotFound { .. } | CallError::Rejected { refusal: Refusal::NotFound, .. } => {
                     TaskOutcome::Failed(FailureKind::NotFound)
                 }

@@ -169,7 +169,7 @@ fn status_text(stats: &MockStats) -> String {
     let models = || stats.models.values();
     let sum = |of: fn(&super::ModelStats) -> u64| models().map(of).sum::<u64>();
     let in_flight = sum(|model| u64::from(model.in_flight));
-    let wrong = sum(|model| model.counters.failed + model.counters.hung + model.counters.spoilt);
+    let wrong = sum(|model| model.counters.failed + model.counters.hung + model.counters.corrupted);
     let refused = sum(|model| model.counters.refused);
     format!("{} requests, {in_flight} in flight, {refused} refused, {wrong} gone wrong", stats.requests)
 }
@@ -195,7 +195,8 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MockStats { requests, rejected, models } = &self.0;
         writeln!(f, "\n{requests} requests, {rejected} of them malformed, unknown or without the key\n")?;
-        let titles = ["model", "answered", "refused", "by rate", "failed", "hung", "spoilt", "most at once", "tokens"];
+        let titles =
+            ["model", "answered", "refused", "by rate", "failed", "hung", "corrupted", "most at once", "tokens"];
         let mut table = vec![row(titles)];
         for (name, stats) in models {
             let counters = &stats.counters;
@@ -205,7 +206,7 @@ impl fmt::Display for Summary {
                 counters.refused_by_rate,
                 counters.failed,
                 counters.hung,
-                counters.spoilt,
+                counters.corrupted,
                 u64::from(stats.most_in_flight),
                 stats.answered_tokens,
             ];

@@ -50,9 +50,9 @@ pub(super) async fn carry_out(
     let Arrival { answer, slot, requests, tokens, by_rate } = arrival;
     let mut response = match (answer, slot) {
         (MockResponse::Accept { finish_at }, Some(slot)) => serve(service, slot, reply(), finish_at).await,
-        (MockResponse::Spoil { flaw, at }, Some(slot)) => {
-            service.tell(&model.id, &format!("spoilt: {}", flaw_text(flaw)));
-            spoil(service, slot, reply(), flaw, at).await
+        (MockResponse::Corrupt { flaw, at }, Some(slot)) => {
+            service.tell(&model.id, &format!("corrupted: {}", flaw_text(flaw)));
+            corrupt(service, slot, reply(), flaw, at).await
         }
         (MockResponse::Refuse { status, retry_after }, _) => {
             let wait = |wait: Duration| format!(", come back in {}", format_seconds(wait.as_secs_f64()));
@@ -74,7 +74,7 @@ pub(super) async fn carry_out(
             service.tell(&model.id, &format!("{}: {}", because.status(), because.code()));
             let status = StatusCode::from_u16(because.status()).unwrap_or(StatusCode::FORBIDDEN);
             let (kind, message) = match because {
-                Rejection::KeyRefused => ("authentication_error", "the key was revoked".to_owned()),
+                Rejection::KeyRejected => ("authentication_error", "the key was revoked".to_owned()),
                 Rejection::QuotaExhausted => ("insufficient_quota", "the account has no quota left".to_owned()),
                 _ => ("invalid_request_error", format!("the model `{}` does not exist", model.id)),
             };
@@ -93,7 +93,7 @@ pub(super) async fn carry_out(
             Refusal::new(StatusCode::GATEWAY_TIMEOUT, "timeout", "timeout", message).into_response()
         }
         // A call that is served holds a slot.
-        (MockResponse::Accept { .. } | MockResponse::Spoil { .. }, None) => {
+        (MockResponse::Accept { .. } | MockResponse::Corrupt { .. }, None) => {
             let message = "a call was served without a slot";
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "internal", message).into_response()
         }
@@ -118,11 +118,11 @@ async fn serve(service: &Service, slot: Slot, reply: Reply, finish_at: Instant) 
 }
 
 /// An answer that is no use, and ends so at `at`.
-async fn spoil(service: &Service, slot: Slot, reply: Reply, flaw: Flaw, at: Instant) -> Response {
+async fn corrupt(service: &Service, slot: Slot, reply: Reply, flaw: Flaw, at: Instant) -> Response {
     match reply.form {
         Form::Whole(body) => {
             service.host.sleep_until(at).await;
-            spoilt(&body, flaw, slot)
+            corrupted(&body, flaw, slot)
         }
         Form::Stream(frames) => {
             token_stream::response(service.host.clone(), frames, slot, at, Some(flaw), reply.tokens)
@@ -142,7 +142,7 @@ fn json_body(body: Body) -> Response {
 }
 
 /// A whole body that is cut or garbled. The slot is free, as for any answer, before it is sent.
-fn spoilt(body: &Bytes, flaw: Flaw, slot: Slot) -> Response {
+fn corrupted(body: &Bytes, flaw: Flaw, slot: Slot) -> Response {
     drop(slot);
     match flaw {
         Flaw::Malformed => json_body(Body::from(GARBLED)),

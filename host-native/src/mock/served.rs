@@ -47,7 +47,7 @@ pub struct ModelStats {
     pub most_in_flight: u32,
     /// Calls it can truly serve at once now.
     pub capacity: u32,
-    /// Calls answered whole and well. What else finished was spoilt, or its client went away.
+    /// Calls answered whole and well. What else finished was corrupted, or its client went away.
     pub answered: u64,
     /// Tokens of those answers.
     pub answered_tokens: u64,
@@ -87,7 +87,7 @@ impl Served {
         let refused_by_rate = line.machine.counters().refused_by_rate;
         let answer = line.machine.arrive(now, tokens);
         line.most_in_flight = line.most_in_flight.max(line.in_flight());
-        let holds_slot = matches!(answer, MockResponse::Accept { .. } | MockResponse::Spoil { .. });
+        let holds_slot = matches!(answer, MockResponse::Accept { .. } | MockResponse::Corrupt { .. });
         Arrival {
             answer: line.in_host_time(answer),
             slot: holds_slot.then(|| Slot { of: Arc::clone(self), generation: line.generation }),
@@ -145,7 +145,7 @@ impl Line {
         let shifted = |at: Instant| self.origin + at.saturating_duration_since(Instant::ZERO);
         match answer {
             MockResponse::Accept { finish_at } => MockResponse::Accept { finish_at: shifted(finish_at) },
-            MockResponse::Spoil { flaw, at } => MockResponse::Spoil { flaw, at: shifted(at) },
+            MockResponse::Corrupt { flaw, at } => MockResponse::Corrupt { flaw, at: shifted(at) },
             MockResponse::Fail { status, at } => MockResponse::Fail { status, at: shifted(at) },
             MockResponse::Hang { until } => MockResponse::Hang { until: shifted(until) },
             MockResponse::Refuse { .. } | MockResponse::Reject { .. } => answer,
@@ -156,7 +156,7 @@ impl Line {
         let (past, own) = (self.retired, self.machine.counters());
         Counters {
             accepted: past.accepted + own.accepted,
-            spoilt: past.spoilt + own.spoilt,
+            corrupted: past.corrupted + own.corrupted,
             refused: past.refused + own.refused,
             refused_by_rate: past.refused_by_rate + own.refused_by_rate,
             closed: past.closed + own.closed,

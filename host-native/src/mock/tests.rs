@@ -219,7 +219,7 @@ async fn a_cut_breaks_the_connection_in_the_middle_of_a_body_and_of_a_stream() {
         assert_eq!(code, 200);
         assert!(text.is_err(), "{text:?}");
         let stats = server.stats().models["m"];
-        assert_eq!((stats.counters.spoilt, stats.in_flight, stats.answered_tokens), (1, 0, 0));
+        assert_eq!((stats.counters.corrupted, stats.in_flight, stats.answered_tokens), (1, 0, 0));
     }
 }
 

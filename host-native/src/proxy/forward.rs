@@ -196,7 +196,7 @@ impl Trip<'_> {
         loop {
             let slot = match self.admit(retry, journey).await {
                 Ok(slot) => slot,
-                Err(NotAdmitted::Denied(Denial { reason: DenialReason::FailureStands, .. })) => {
+                Err(NotAdmitted::Denied(Denial { reason: DenialReason::RequestAtFault, .. })) => {
                     let Some(failed) = failure.take() else { return Err(Refusal::ShuttingDown) };
                     retry = None;
                     match self.pause_after(failed, journey).await {
@@ -332,7 +332,7 @@ impl Trip<'_> {
         call.held.read_part(&head);
         if self.upstream.authorization.is_some() && status == StatusCode::UNAUTHORIZED {
             // Its text may hold parts of a key that is none of the client's.
-            call.watcher.ended(Outcome::KeyRefused);
+            call.watcher.ended(Outcome::KeyRejected);
             let provider = self.upstream.config.name.clone();
             return Attempted::Over(Err(Refusal::ProviderKey { provider }));
         }

@@ -73,7 +73,7 @@ mod tests {
             "OpenAI, wrong key",
             401,
             r#"{"error":{"message":"Incorrect API key provided.","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}"#,
-            Outcome::KeyRefused,
+            Outcome::KeyRejected,
         ),
         (
             "OpenAI, no funds",
@@ -103,13 +103,13 @@ mod tests {
             "OpenAI, region",
             403,
             r#"{"error":{"code":"unsupported_country_region_territory","message":"Country, region, or territory not supported","param":null,"type":"request_forbidden"}}"#,
-            Outcome::RequestRefused,
+            Outcome::RequestRejected,
         ),
         (
             "Anthropic, wrong key",
             401,
             r#"{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}"#,
-            Outcome::KeyRefused,
+            Outcome::KeyRejected,
         ),
         (
             "Anthropic, no funds",
@@ -133,7 +133,7 @@ mod tests {
             "Anthropic, no permission",
             403,
             r#"{"type":"error","error":{"type":"permission_error","message":"Your key may not use this resource."}}"#,
-            Outcome::RequestRefused,
+            Outcome::RequestRejected,
         ),
         (
             "Azure, no deployment",
@@ -145,7 +145,7 @@ mod tests {
             "Azure, wrong key",
             401,
             r#"{"error":{"code":"401","message":"Access denied due to invalid subscription key or wrong API endpoint."}}"#,
-            Outcome::KeyRefused,
+            Outcome::KeyRejected,
         ),
         (
             "Azure, call volume",
@@ -157,7 +157,7 @@ mod tests {
             "Google, wrong key",
             400,
             r#"[{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID"}]}}]"#,
-            Outcome::KeyRefused,
+            Outcome::KeyRejected,
         ),
         (
             "Google, billing",
@@ -177,7 +177,7 @@ mod tests {
             r#"{"object":"error","message":"Invalid model: x","type":"invalid_model","param":null,"code":"1500"}"#,
             Outcome::ModelNotFound,
         ),
-        ("Mistral, wrong key", 401, r#"{"detail":"Unauthorized"}"#, Outcome::KeyRefused),
+        ("Mistral, wrong key", 401, r#"{"detail":"Unauthorized"}"#, Outcome::KeyRejected),
         (
             "OpenRouter, no credits",
             402,
@@ -194,7 +194,7 @@ mod tests {
             "OpenRouter, moderation",
             403,
             r#"{"error":{"message":"Your chosen model requires moderation and your input was flagged.","code":403,"metadata":{"reasons":["violence"]}}}"#,
-            Outcome::RequestRefused,
+            Outcome::RequestRejected,
         ),
         (
             "vLLM, no model",
@@ -202,7 +202,7 @@ mod tests {
             r#"{"object":"error","message":"The model `x` does not exist.","type":"NotFoundError","param":null,"code":404}"#,
             Outcome::ModelNotFound,
         ),
-        ("vLLM, no such address", 404, r#"{"detail":"Not Found"}"#, Outcome::RequestRefused),
+        ("vLLM, no such address", 404, r#"{"detail":"Not Found"}"#, Outcome::RequestRejected),
         (
             "Ollama, no model",
             404,
@@ -256,13 +256,13 @@ mod tests {
             "Azure, firewall",
             403,
             r#"{"error":{"code":"AccessDenied","message":"Access denied due to Virtual Network/Firewall rules."}}"#,
-            Outcome::RequestRefused,
+            Outcome::RequestRejected,
         ),
         (
             "Azure, no such address",
             404,
             r#"{"error":{"code":"404","message":"Resource not found"}}"#,
-            Outcome::RequestRefused,
+            Outcome::RequestRejected,
         ),
         (
             "Google, too many",
@@ -274,13 +274,13 @@ mod tests {
             "Google, API not enabled",
             403,
             r#"{"error":{"code":403,"message":"The API has not been used in project 1 before or it is disabled.","status":"PERMISSION_DENIED","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"SERVICE_DISABLED"}]}}"#,
-            Outcome::KeyRefused,
+            Outcome::KeyRejected,
         ),
         (
             "Google, place",
             400,
             r#"{"error":{"code":400,"message":"User location is not supported for the API use.","status":"FAILED_PRECONDITION"}}"#,
-            Outcome::RequestRefused,
+            Outcome::RequestRejected,
         ),
         (
             "Google, overloaded",
@@ -322,7 +322,7 @@ mod tests {
             "OpenRouter, no provider for what is asked",
             404,
             r#"{"error":{"message":"No endpoints found that support tool use.","code":404}}"#,
-            Outcome::RequestRefused,
+            Outcome::RequestRejected,
         ),
         (
             "OpenRouter, free calls of the day",
@@ -334,9 +334,9 @@ mod tests {
             "OpenRouter, no key",
             401,
             r#"{"error":{"message":"No auth credentials found","code":401}}"#,
-            Outcome::KeyRefused,
+            Outcome::KeyRejected,
         ),
-        ("vLLM, wrong key", 401, r#"{"error":"Unauthorized"}"#, Outcome::KeyRefused),
+        ("vLLM, wrong key", 401, r#"{"error":"Unauthorized"}"#, Outcome::KeyRejected),
         (
             "Ollama, too many",
             503,
@@ -347,7 +347,7 @@ mod tests {
             "llama.cpp, wrong key",
             401,
             r#"{"error":{"code":401,"message":"Invalid API Key","type":"authentication_error"}}"#,
-            Outcome::KeyRefused,
+            Outcome::KeyRejected,
         ),
     ];
 
@@ -454,7 +454,7 @@ mod tests {
             ),
         ] {
             let info = info(status, body);
-            assert_eq!((info.completion.outcome, info.refusal), (Outcome::RequestRefused, Some(expected)), "{what}");
+            assert_eq!((info.completion.outcome, info.refusal), (Outcome::RequestRejected, Some(expected)), "{what}");
         }
     }
 

@@ -147,7 +147,7 @@ async fn a_key_that_is_refused_ends_a_run_and_drops_no_row() {
     let report = PipelineRunner::new(rows(64))
         .through(&gate)
         .calling(Column::new("text", Strategy::Cell), &key, async |work, call| {
-            match work.call(&call, async || Outcome::KeyRefused).await {
+            match work.call(&call, async || Outcome::KeyRejected).await {
                 Ok(outcome) => Ok(Completion::from(outcome).into()),
                 Err(denied) => denied.into(),
             }

@@ -92,7 +92,7 @@ const REJECTED: &[(&str, u16, &str, UnavailableCause)] = &[
         "google-key",
         400,
         r#"[{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}]"#,
-        UnavailableCause::KeyRefused,
+        UnavailableCause::KeyRejected,
     ),
 ];
 
