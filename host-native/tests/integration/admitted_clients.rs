@@ -17,8 +17,8 @@ use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use tidegate_core::limit::LimitChoice;
 use tidegate_core::request::{DenialReason, HealthState, Outcome, UnavailableCause};
 use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
-use tidegate_native::reqwest::AdmissionMiddleware;
-use tidegate_native::tower::{Admission, AdmissionError, AdmissionLayer, Always};
+use tidegate_native::middleware::reqwest::AdmissionMiddleware;
+use tidegate_native::middleware::tower::{Admission, AdmissionError, AdmissionLayer, Always};
 use tokio::time::sleep;
 use tower::{Layer, ServiceExt};
 
