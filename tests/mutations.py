@@ -235,7 +235,7 @@ FAULTS = [
     Fault("limits do not climb step by step after an outage", "request/provider/mod.rs",
           "resource.controller.begin_recovery(now, span);", "let _ = (now, span, &resource);"),
     Fault("a failure that the call itself caused is retried for ever", "request/admission/health.rs",
-          "for key in self.providers[at].take_undecided(&mut self.shared) {\n                    self.reject(now, key, DenialReason::RequestAtFault);\n                }",
+          "for key in self.providers[at].take_undecided(&mut self.shared) {\n                    self.deny_waiter(now, key, DenialReason::RequestAtFault);\n                }",
           "drop(self.providers[at].take_undecided(&mut self.shared));"),
     Fault("failures of an outage stand", "request/provider/health.rs",
           "return if is_poison { RetryStatus::RequestAtFault } else { RetryStatus::Preserved };",

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use clap::Parser;
 use tidegate_native::app::check::check;
-use tidegate_native::app::cli::{CheckArgs, Cli, Command, MockArgs, ProxyArgs, Reasons, RunArgs, TimelineArgs};
+use tidegate_native::app::cli::{CheckArgs, Cli, Command, Reasons, RunArgs, TimelineArgs};
 use tidegate_native::app::config::pipeline;
 use tidegate_native::app::error::{Error, Exit};
+use tidegate_native::app::mock::args::MockArgs;
 use tidegate_native::app::mock::command::serve_until_interrupted;
+use tidegate_native::app::proxy::args::ProxyArgs;
 use tidegate_native::app::proxy::proxy;
 use tidegate_native::app::replay::replay_log;
 use tidegate_native::app::report::progress::{Screen, json_line};

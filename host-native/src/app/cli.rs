@@ -1,17 +1,16 @@
 //! The command line.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use tidegate_core::limit::{LimitChoice, TideConfig, VegasConfig};
+use clap::{Args, Parser, Subcommand};
 use tidegate_core::pipeline::DropReason;
 
 use crate::app::error::Exit;
-use crate::app::mock::RateHeaders;
-use crate::app::mock::flags::{FaultFlag, ListenAddress, ModelFlag};
+use crate::app::mock::args::MockArgs;
 use crate::app::output::Existing;
 use crate::app::provider::cost::Money;
+use crate::app::proxy::args::ProxyArgs;
+use crate::app::simulate::args::{RegressArgs, SimulateArgs};
 
 /// Runs a pipeline of model calls over a dataset, as fast as its providers can bear and no faster.
 #[derive(Clone, Debug, Parser)]
@@ -73,26 +72,6 @@ pub struct CheckArgs {
 const CHECK_HELP: &str = "Each model that a column calls is called once, for an answer of one token or the vector of one word; judges are \
     not asked. `run --dry-run` checks the same without a call. Exit codes: 0 all is well, or else that of a run that meets the same.";
 
-/// What `proxy` takes.
-#[derive(Clone, Debug, Default, Args)]
-pub struct ProxyArgs {
-    /// The proxy file: providers, limits, tenants
-    #[arg(value_name = "CONFIG.toml", required_unless_present = "upstream")]
-    pub config: Option<PathBuf>,
-    /// Call this one provider, with defaults for everything and the clients' own keys
-    #[arg(long, value_name = "URL", conflicts_with = "config")]
-    pub upstream: Option<String>,
-    /// Where to listen [default: what the file says, or 127.0.0.1:4180]
-    #[arg(long, value_name = "ADDRESS")]
-    pub listen: Option<SocketAddr>,
-    /// Read the file and the keys it names, say what they come to, and serve nothing
-    #[arg(long)]
-    pub check: bool,
-    /// Write a line for each answer to the standard error; never a key, never a body
-    #[arg(long, short)]
-    pub verbose: bool,
-}
-
 const PROXY_HELP: &str = "Clients call http://ADDRESS/v1 in the place of the provider. /healthz, /metrics and /why say how \
     it stands. Ctrl-C lets the calls that are out end; a second one cuts them. Exit codes: 0 stopped in good order, \
     2 the command line or the file is wrong, 130 calls were cut.";
@@ -109,153 +88,6 @@ pub struct TimelineArgs {
     /// Show only this column's task
     #[arg(long, value_name = "NAME")]
     pub column: Option<String>,
-}
-
-/// What `simulate` takes.
-#[derive(Clone, Debug, Default, Args)]
-pub struct SimulateArgs {
-    /// A built-in scenario (see --list), or a file of one
-    #[arg(value_name = "SCENARIO", required_unless_present = "list")]
-    pub scenario: Option<String>,
-    /// List the built-in scenarios
-    #[arg(long)]
-    pub list: bool,
-    /// Write the scenario as a file to standard output, and run nothing
-    #[arg(long, conflicts_with = "json")]
-    pub dump: bool,
-    /// The seed: equal seeds give equal runs
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// When a fairness group may start more workers than its share [default: what the scenario says]
-    #[arg(long, value_name = "POLICY")]
-    pub policy: Option<PolicyName>,
-    /// What decides how many calls of each model may be out [default: what the scenario says]
-    #[arg(long, value_name = "ALGORITHM")]
-    pub limit: Option<LimitName>,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Write a trace of the run, for the Perfetto UI or any viewer of Chrome traces
-    #[arg(long, value_name = "FILE.json")]
-    pub trace: Option<PathBuf>,
-}
-
-/// A task policy, by the name that files use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub enum PolicyName {
-    /// Only while nobody else could start
-    StrictFair,
-    /// While nobody else wants the same, and as a debt
-    BoundedBorrow,
-}
-
-/// A limit algorithm, by the name that files use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub enum LimitName {
-    /// Additive increase, multiplicative decrease: what a scenario has unless it says otherwise
-    Aimd,
-    /// Watches for queueing
-    Vegas,
-    /// Finds the ceiling or the rate, and holds it: the default of `run` and `proxy`
-    Tide,
-    /// The cap, always
-    Fixed,
-}
-
-impl LimitName {
-    /// The algorithm with its default settings, for a model of this cap.
-    #[must_use]
-    pub fn with_defaults(self, cap: u32) -> LimitChoice {
-        match self {
-            Self::Aimd => LimitChoice::Aimd,
-            Self::Vegas => LimitChoice::Vegas(VegasConfig::default()),
-            Self::Tide => LimitChoice::Tide(TideConfig::default()),
-            Self::Fixed => LimitChoice::Fixed { limit: cap },
-        }
-    }
-}
-
-/// A suite of the simulator.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum SuiteName {
-    /// Is capacity ever idle without need? Figures, checks, baseline and report
-    #[default]
-    Idle,
-    /// How well do limit algorithms find what a provider bears? Tables and a page beside an oracle
-    Control,
-}
-
-/// What `regress` takes.
-#[derive(Clone, Debug, Default, Args)]
-pub struct RegressArgs {
-    /// Which suite
-    #[arg(long, value_name = "SUITE", default_value = "idle")]
-    pub suite: SuiteName,
-    /// Run the quick set only
-    #[arg(long)]
-    pub quick: bool,
-    /// Compare every figure with those in this file; any difference fails
-    #[arg(long, value_name = "FILE")]
-    pub baseline: Option<PathBuf>,
-    /// Write the figures to this file, to be the next baseline
-    #[arg(long, value_name = "FILE")]
-    pub update_baseline: Option<PathBuf>,
-    /// Write a report of one HTML file
-    #[arg(long, value_name = "FILE.html")]
-    pub report: Option<PathBuf>,
-    /// The control suite: how many providers to draw from seeds [default: 68]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=100_000))]
-    pub drawn: Option<u64>,
-    /// The control suite: the first seed [default: 0]
-    #[arg(long, value_name = "SEED", value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
-    pub from: Option<u64>,
-}
-
-/// What `mock` takes.
-#[derive(Clone, Debug, Default, Args)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
-pub struct MockArgs {
-    /// Whose models to serve: a built-in scenario (see --list), or a file of one, or of models alone
-    #[arg(value_name = "SCENARIO")]
-    pub scenario: Option<String>,
-    /// The same, by name
-    #[arg(long = "scenario", value_name = "SCENARIO", conflicts_with = "scenario")]
-    pub by_name: Option<String>,
-    /// List the built-in scenarios
-    #[arg(long)]
-    pub list: bool,
-    /// Where to listen; port 0 is any free port
-    #[arg(long, value_name = "ADDRESS", default_value_t, value_parser = clap::value_parser!(ListenAddress))]
-    pub listen: ListenAddress,
-    /// The seed of latencies, neighbours and faults
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Serve this model too, or instead of the one of that name; settings are those below
-    #[arg(long = "model", value_name = "NAME[=SETTINGS]")]
-    pub models: Vec<ModelFlag>,
-    /// Let this share of every model's calls go wrong: error=0.02, hang=..., cut=..., malformed=... or refused=...
-    #[arg(long = "fault", value_name = "KIND=SHARE")]
-    pub faults: Vec<FaultFlag>,
-    /// Serve every other model name too, by the first model
-    #[arg(long)]
-    pub any_model: bool,
-    /// Answer 401 to calls without this key
-    #[arg(long, value_name = "KEY")]
-    pub require_key: Option<String>,
-    /// Let clients change the providers: POST /mock/models/NAME
-    #[arg(long)]
-    pub allow_control: bool,
-    /// How answers name the rates of a model in headers
-    #[arg(long, value_enum, default_value_t)]
-    pub rate_headers: RateHeaders,
-    /// Tell each call that is refused or goes wrong, a line each on standard error
-    #[arg(long, short)]
-    pub verbose: bool,
-    /// Show no status while it serves, and no table at the end
-    #[arg(long, short, conflicts_with = "verbose")]
-    pub quiet: bool,
 }
 
 /// What stands below the flags of `mock`.
@@ -411,8 +243,10 @@ fn after_help() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::CommandFactory;
+
+    use super::*;
+    use crate::app::simulate::args::{LimitName, PolicyName};
 
     fn parse(line: &str) -> RunArgs {
         match Cli::try_parse_from(line.split(' ')).expect(line).into_command() {

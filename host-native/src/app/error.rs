@@ -4,13 +4,6 @@ use std::process::{ExitCode, Termination};
 
 use serde::{Serialize, Serializer};
 
-use crate::app::config::pipeline::FileError;
-use crate::app::data::DatasetError;
-use crate::app::mock::MockError;
-use crate::app::output::OutputError;
-use crate::app::replay::LogError;
-use crate::app::task_timeline::TimelineError;
-
 /// How the program ended. The one table of exit codes; `tidegate --help` prints it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -98,50 +91,42 @@ impl Termination for Exit {
 }
 
 /// A run that did not start, or broke.
+///
+/// Each module whose errors end the program has a `From` implementation for its error type, with the exit code.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The pipeline file.
-    #[error(transparent)]
-    Pipeline(#[from] FileError),
-    /// A value from the pipeline file or the environment that only showed to be wrong when it was used.
+    /// An error of one part of the program, with the exit code that it ends with.
+    #[error("{source}")]
+    Of {
+        /// The exit code.
+        exit: Exit,
+        /// The error itself.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A value of a file or of the environment that turns out to be wrong only when it is used.
     #[error("{0}")]
     Setting(String),
-    /// A decision log.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// A file of events.
-    #[error(transparent)]
-    Timeline(#[from] TimelineError),
-    /// The dataset.
-    #[error(transparent)]
-    Dataset(#[from] DatasetError),
-    /// The output directory.
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    /// A mock provider.
-    #[error(transparent)]
-    Mock(#[from] MockError),
-    /// Several things at once, at least two.
+    /// Several errors, at least two.
     #[error("{} things are wrong, and nothing was started\n\n{}", .0.len(), listed(.0))]
     Several(Vec<Error>),
-    /// Something that should not be possible.
+    /// A bug in this program.
     #[error("internal error: {0}")]
     Internal(String),
 }
 
 impl Error {
-    /// The exit code that tells this error.
+    /// Creates an error that ends the program with `exit`.
+    pub fn new(exit: Exit, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Of { exit, source: Box::new(source) }
+    }
+
+    /// Returns the exit code that the program ends with.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Pipeline(_)
-            | Self::Setting(_)
-            | Self::Log(_)
-            | Self::Timeline(_)
-            | Self::Mock(MockError::Listen { .. }) => Exit::Pipeline,
-            Self::Dataset(_) => Exit::Dataset,
-            Self::Output(_) => Exit::Output,
-            Self::Mock(_) | Self::Internal(_) => Exit::Internal,
+            Self::Of { exit, .. } => *exit,
+            Self::Setting(_) => Exit::Pipeline,
+            Self::Internal(_) => Exit::Internal,
             Self::Several(errors) => {
                 errors.iter().map(Self::exit).min_by_key(|exit| exit.code()).unwrap_or(Exit::Internal)
             }

@@ -144,3 +144,9 @@ fn describe(replayed: &Replayed) -> String {
     });
     lines.join("\n") + "\n"
 }
+
+impl From<LogError> for Error {
+    fn from(error: LogError) -> Self {
+        Self::new(Exit::Pipeline, error)
+    }
+}

@@ -332,3 +332,9 @@ fn outcome_text(outcome: Option<TaskOutcome>) -> String {
         Some(TaskOutcome::Failed(kind)) => kind.to_string(),
     }
 }
+
+impl From<TimelineError> for Error {
+    fn from(error: TimelineError) -> Self {
+        Self::new(Exit::Pipeline, error)
+    }
+}

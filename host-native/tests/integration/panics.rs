@@ -13,7 +13,8 @@ use tidegate_core::pipeline::{
     Column, FinishedRowGroup, Pipeline, PipelineConfig, PlanBuilder, RunReport, StopReason, Strategy, Task, TaskOutcome,
 };
 use tidegate_core::request::{Domain, Request, RequestAdmission, RequestConfig, ResourceId};
-use tidegate_native::app::config::pipeline::{PipelineFile, RowFormat, SourceText};
+use tidegate_native::app::config::pipeline::{PipelineFile, SourceText};
+use tidegate_native::app::data::row_file::RowFormat;
 use tidegate_native::app::data::{Dataset, DatasetFormat};
 use tidegate_native::app::error::Exit;
 use tidegate_native::app::output::{

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
+use crate::app::error::{Error, Exit};
 use tidegate_core::error::ConfigError;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -229,6 +230,12 @@ pub(crate) fn locate(value: &Spanned<DeValue<'_>>, path: &str) -> Range<usize> {
         }
     }
     found.span()
+}
+
+impl From<FileError> for Error {
+    fn from(error: FileError) -> Self {
+        Self::new(Exit::Pipeline, error)
+    }
 }
 
 #[cfg(test)]

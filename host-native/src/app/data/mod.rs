@@ -7,6 +7,7 @@
 //! The check is one pass that keeps no row, only where every 64th begins: a dataset takes memory for the rows in work and
 //! not for all of them.
 
+pub mod calendar;
 pub mod column_type;
 mod csv;
 mod jsonl;
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::app::data::column_type::ValueKind;
+use crate::app::error::{Error, Exit};
 use text::{Bytes, Text};
 
 /// How a dataset file is written.
@@ -238,6 +240,12 @@ fn check_columns(path: &Path, line: u64, columns: &[String]) -> Result<(), Datas
         }
     }
     Ok(())
+}
+
+impl From<DatasetError> for Error {
+    fn from(error: DatasetError) -> Self {
+        Self::new(Exit::Dataset, error)
+    }
 }
 
 #[cfg(test)]

@@ -28,8 +28,8 @@ use serde_json::{Number, Value};
 
 use super::text::Stamp;
 use super::{Dataset, DatasetError, Row, Source, check_columns};
+use crate::app::data::calendar::Moment;
 use crate::app::data::column_type::ValueKind;
-use crate::app::run::columns::calendar::Moment;
 
 /// Rows that were passed and may still be asked for: row groups in work are asked for nearly in order.
 const MAX_KEPT: u64 = 1 << 18;
@@ -281,8 +281,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::app::config::pipeline::RowFormat;
     use crate::app::data::row_file::Layout;
+    use crate::app::data::row_file::RowFormat;
 
     const SCHEMA: &str = "message m {
         REQUIRED INT32 day (DATE);

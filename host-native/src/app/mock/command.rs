@@ -12,8 +12,8 @@ use tidegate_core::sim::latency::Latency;
 use tidegate_core::sim::provider::{Capacity, Overload, ProviderSpec, Rate};
 use tidegate_core::time::Duration;
 
+use super::args::MockArgs;
 use super::{Log, MockConfig, MockKey, MockServer, MockStats};
-use crate::app::cli::MockArgs;
 use crate::app::error::{Error, Exit};
 use crate::app::interrupt::Interrupts;
 use crate::app::render::table::{format_seconds, row, write_table};

@@ -26,6 +26,7 @@
 //! | `command`, `flags` | `tidegate mock`, and what its flags say |
 
 pub mod answer;
+pub mod args;
 mod chat;
 pub mod command;
 mod control;
@@ -39,6 +40,19 @@ mod schema;
 mod served;
 mod server;
 mod stream;
+
+impl From<MockError> for Error {
+    fn from(error: MockError) -> Self {
+        Self::new(
+            match &error {
+                MockError::Listen { .. } => Exit::Pipeline,
+                _ => Exit::Internal,
+            },
+            error,
+        )
+    }
+}
+
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -57,6 +71,7 @@ use tokio::task::JoinHandle;
 use self::answer::hash_of;
 use self::served::Served;
 use self::server::Service;
+use crate::app::error::{Error, Exit};
 use crate::host::TokioHost;
 
 pub use self::control::MockStats;

@@ -1,5 +1,6 @@
 //! Why an output directory cannot be used.
 
+use crate::app::error::{Error, Exit};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -69,4 +70,10 @@ pub(super) fn io_error(path: &Path) -> impl FnOnce(io::Error) -> OutputError + u
 pub(super) fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> OutputError + use<> {
     let path = path.to_path_buf();
     |source| OutputError::Unreadable { path, source }
+}
+
+impl From<OutputError> for Error {
+    fn from(error: OutputError) -> Self {
+        Self::new(Exit::Output, error)
+    }
 }

@@ -11,8 +11,8 @@ use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
 use super::done::DoneRowGroups;
-use crate::app::config::pipeline::RowFormat;
 use crate::app::data::column_type::ValueKind;
+use crate::app::data::row_file::RowFormat;
 use crate::app::provider::cost::Money;
 
 /// Bytes of a dataset that are in memory at once to be hashed.

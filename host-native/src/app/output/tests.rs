@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::app::config::pipeline::RowFormat;
 use crate::app::data::column_type::ValueKind;
+use crate::app::data::row_file::RowFormat;
 
 fn manifest() -> Manifest {
     Manifest {

@@ -19,6 +19,7 @@
 
 mod admin;
 mod answer;
+pub mod args;
 mod ask;
 pub mod config;
 mod count;

@@ -6,8 +6,8 @@ use std::io::Write as _;
 use reqwest::Url;
 
 use super::Proxy;
+use super::args::ProxyArgs;
 use super::config::ProxyConfig;
-use crate::app::cli::ProxyArgs;
 use crate::app::error::{Error, Exit};
 use crate::app::interrupt::Interrupts;
 use crate::gate::Limits;

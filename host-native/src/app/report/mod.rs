@@ -1,6 +1,7 @@
 //! The report of a run as one HTML file, which needs nothing from anywhere: what happened over time, what the run came to,
 //! and where the idle time went.
 
+pub mod comparison;
 pub(crate) mod idle;
 pub mod progress;
 pub mod summary;

@@ -13,8 +13,8 @@ use crate::app::output::{Earlier, JobTotals, ModelTotals};
 use crate::app::provider::cost::Money;
 use crate::app::provider::usage::Usage;
 use crate::app::render::table::{format_seconds, percent, row, slot_seconds, write_table};
+use crate::app::report::comparison::Comparison;
 use crate::app::report::idle::write_idle;
-use crate::app::run::comparison::Comparison;
 
 /// The end of a run.
 #[derive(Clone, Debug, Serialize)]

@@ -3,17 +3,15 @@
 //! It is the scheduler itself that runs, under the settings of the run. Calls take what the mocks would take for them; connections and
 //! files take no time. So a simulated time is compared with a simulated time, never with that of the run.
 
-use std::fmt;
 use std::time::Duration as StdDuration;
 
-use serde::Serialize;
 use tidegate_core::limit::LimitChoice;
 use tidegate_core::pipeline::Strategy;
 use tidegate_core::sim::scenario::{Model, Scenario, ScenarioColumn};
 use tidegate_core::sim::world::World;
 
 use crate::app::config::pipeline::{ColumnKind, Domain, Endpoint, ModelSpec, PipelineFile};
-use crate::app::render::table::format_seconds;
+use crate::app::report::comparison::{Comparison, Simulated};
 use crate::app::run::pipeline_config;
 use crate::app::run::resolve::{GeneratedColumn, Job};
 use crate::app::run::workload::DATASET_NAME;
@@ -21,45 +19,16 @@ use crate::app::run::workload::DATASET_NAME;
 /// The seed of the simulated mocks.
 const SEED: u64 = 1;
 
-/// A run, simulated.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Simulated {
-    /// From the first task to the last checkpoint.
-    pub wall_s: f64,
-    /// Calls that were refused.
-    pub refused: u64,
-}
-
-/// The rows of a run under its own limits and under AIMD.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Comparison {
-    /// Under AIMD with its defaults.
-    pub aimd: Simulated,
-    /// Under the limits of the run.
-    pub own: Simulated,
-}
-
-impl Comparison {
-    /// Simulates the run of `job`. `None` where that would not be the same run: a model that is no mock, a condition, or a column that does
-    /// not call once for each task.
-    #[must_use]
-    pub fn of(file: &PipelineFile, job: &Job) -> Option<Self> {
-        let own = scenario(file, job)?;
-        let mut other = own.clone();
-        for model in &mut other.models {
-            model.algorithm = LimitChoice::Aimd;
-        }
-        Some(Self { aimd: simulate(&other)?, own: simulate(&own)? })
+/// Simulates the run of `job`. `None` where that would not be the same run: a model that is no mock, a condition, or a column that does
+/// not call once for each task.
+#[must_use]
+pub fn compare(file: &PipelineFile, job: &Job) -> Option<Comparison> {
+    let own = scenario(file, job)?;
+    let mut other = own.clone();
+    for model in &mut other.models {
+        model.algorithm = LimitChoice::Aimd;
     }
-}
-
-impl fmt::Display for Comparison {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { aimd, own } = self;
-        let seconds = |run: &Simulated| format_seconds(run.wall_s);
-        write!(f, "  with limit = \"aimd\" the same rows take {} and {} refusals,", seconds(aimd), aimd.refused)?;
-        write!(f, " with this run's limits {} and {}: both simulated", seconds(own), own.refused)
-    }
+    Some(Comparison { aimd: simulate(&other)?, own: simulate(&own)? })
 }
 
 fn simulate(scenario: &Scenario) -> Option<Simulated> {
@@ -137,11 +106,11 @@ mod tests {
     fn the_bundled_example_takes_longer_and_is_refused_more_often_under_aimd() {
         let file = example::pipeline().unwrap();
         let job = Job::resolve(&file, example::dataset().unwrap()).unwrap();
-        let comparison = Comparison::of(&file, &job).expect("it has mocks alone");
+        let comparison = compare(&file, &job).expect("it has mocks alone");
         let Comparison { aimd, own } = comparison;
         assert!(file.models.iter().all(|model| matches!(model.limit, LimitChoice::Tide(_))));
         assert!(own.wall_s < aimd.wall_s && own.refused < aimd.refused, "{comparison:?}");
-        assert_eq!(Comparison::of(&file, &job), Some(comparison), "equal runs have equal figures");
+        assert_eq!(compare(&file, &job), Some(comparison), "equal runs have equal figures");
         let line = comparison.to_string();
         assert!(line.contains("with limit = \"aimd\"") && line.contains("simulated") && !line.contains('\n'), "{line}");
     }
@@ -151,6 +120,6 @@ mod tests {
         let mut file = example::pipeline().unwrap();
         let job = Job::resolve(&file, example::dataset().unwrap()).unwrap();
         file.models[0].endpoint = Endpoint::Command { argv: Vec::new(), directory: std::path::PathBuf::new() };
-        assert_eq!(Comparison::of(&file, &job), None);
+        assert_eq!(compare(&file, &job), None);
     }
 }

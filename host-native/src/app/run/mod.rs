@@ -1,7 +1,7 @@
 //! `tidegate run`: from a pipeline file to finished rows on disk.
 //!
 //! Everything that can be wrong with the input is found before the output directory is touched and the first call is
-//! made ([`preflight`](crate::app::run::preflight)); then the plan and the limits.
+//! made ([`preflight`]); then the plan and the limits.
 
 pub mod buffer;
 pub mod columns;
@@ -49,7 +49,7 @@ use crate::app::report::progress::{ColumnView, ProviderView, REFRESH, Screen, Vi
 use crate::app::report::summary::Summary;
 use crate::app::report::{Timeline, page};
 use crate::app::run::columns::Caller;
-use crate::app::run::comparison::Comparison;
+use crate::app::run::comparison::compare;
 use crate::app::run::exit_status::{Ending, summarise, usage};
 use crate::app::run::models::{Models, called, task_resources};
 use crate::app::run::preflight::{Preflight, Ready};
@@ -113,7 +113,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     }
 
     let is_whole_example = request.pipeline.is_none() && earlier == Earlier::default();
-    let comparison = is_whole_example.then(|| Comparison::of(&file, &job)).flatten();
+    let comparison = is_whole_example.then(|| compare(&file, &job)).flatten();
     let work = Arc::new(JobWork::new(job, callers, Arc::clone(&output)));
     let calls = if file.run.pressure_advisory { models.calls() } else { Vec::new() };
     let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
@@ -334,7 +334,7 @@ fn identity(file: &PipelineFile, is_example: bool) -> Result<Identity, Error> {
     let document: toml::Table =
         toml::from_str(file.source.text()).map_err(|error| Error::Internal(error.to_string()))?;
     let tables = document.get("columns").and_then(toml::Value::as_array).map_or(&[][..], Vec::as_slice);
-    let unreadable = |error: io::Error| Error::Dataset(DatasetError::unreadable(&file.seed.path, &error));
+    let unreadable = |error: io::Error| Error::from(DatasetError::unreadable(&file.seed.path, &error));
     let mut columns = BTreeMap::new();
     for (place, (column, table)) in file.columns.iter().zip(tables).enumerate() {
         // A schema may stand in a file of its own.

@@ -8,8 +8,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::app::config::pipeline::{ColumnSpec, Endpoint, FileError, PipelineFile, RowFormat};
+use crate::app::config::pipeline::{ColumnSpec, Endpoint, FileError, PipelineFile};
 use crate::app::data::Dataset;
+use crate::app::data::row_file::RowFormat;
 use crate::app::error::Error;
 use crate::app::example;
 use crate::app::output::{Existing, OutputError};

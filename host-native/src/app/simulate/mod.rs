@@ -3,6 +3,7 @@
 //! What runs is the scheduler itself, against mock providers; a year takes as long as its events, and equal seeds give
 //! equal runs on every machine, down to the digest.
 
+pub mod args;
 mod file;
 pub mod regress;
 mod report;
@@ -20,12 +21,12 @@ use tidegate_core::sim::scenario::{Scenario, ScenarioError};
 use tidegate_core::sim::suite;
 use tidegate_core::sim::world::World;
 
-use crate::app::cli::{PolicyName, SimulateArgs};
 use crate::app::config::pipeline::{FileError, SourceText};
 use crate::app::error::{Error, Exit};
 use crate::app::output::OutputError;
 use crate::app::report::progress::{REFRESH, Screen, View};
 use crate::observe::trace::TraceFile;
+use args::{PolicyName, SimulateArgs};
 
 pub use file::{Providers, dump, load, parse, parse_providers};
 pub use report::{Text, to_json};

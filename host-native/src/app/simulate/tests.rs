@@ -3,8 +3,8 @@ use tidegate_core::pipeline::AdaptiveRowGroups;
 use tidegate_core::sim::scenario::{Holder, PreBatch, ScenarioColumn};
 use tidegate_core::time::Duration;
 
+use super::args::LimitName;
 use super::*;
-use crate::app::cli::LimitName;
 use crate::app::config::pipeline::SourceText;
 
 /// A file with nothing in it that has a default.

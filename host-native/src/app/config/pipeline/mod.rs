@@ -34,9 +34,9 @@
 mod columns;
 mod kinds;
 pub(crate) mod models;
-mod sampler;
+pub(crate) mod sampler;
 mod settings;
-mod structure;
+pub(crate) mod structure;
 
 use std::path::{Path, PathBuf};
 
@@ -49,7 +49,7 @@ pub use columns::ColumnSpec;
 pub use kinds::{ColumnKind, EmbeddingCall, Expression, JudgeCall, LlmCall, MessageSpec, OutputForm};
 pub use models::{Domain, Endpoint, MockSpec, ModelSpec, budget_name};
 pub use sampler::SamplerSpec;
-pub use settings::{OutputSettings, RowFormat, RunSettings, SeedSpec};
+pub use settings::{OutputSettings, RunSettings, SeedSpec};
 pub use structure::{JsonMode, Structure};
 
 use crate::app::config::reader::{TableReader, to_json};

@@ -6,8 +6,7 @@ use toml::Spanned;
 
 use crate::app::config::reader::{FromToml, TableReader};
 use crate::app::config::source::{FileError, SourceText};
-use crate::app::run::columns::calendar::Moment;
-use crate::app::run::columns::sampler::grid;
+use crate::app::data::calendar::Moment;
 
 /// What a sampler draws.
 #[derive(Clone, Debug)]
@@ -219,4 +218,21 @@ fn parse_datetime(table: &TableReader<'_>) -> Result<SamplerSpec, FileError> {
         return Err(table.refused("to", "a time after `from`"));
     }
     Ok(SamplerSpec::Datetime { from, to, step_s })
+}
+
+/// The first and the last number from `low` to `high` of so many decimals, in units of the last decimal; the first is
+/// above the last if there is none. `None` if they are too large to be counted exactly.
+pub(crate) fn grid(low: f64, high: f64, decimals: u32) -> Option<(i64, i64)> {
+    const EXACT: f64 = (1_u64 << 53) as f64;
+    let scale = scale(decimals);
+    let nearest = |bound: f64| Some((bound * scale).round()).filter(|steps| steps.abs() < EXACT);
+    let (first, last) = (nearest(low)?, nearest(high)?);
+    // Compared as the numbers that come out, so that a bound such as 0.07 counts as in its own range.
+    let first = if first / scale < low { first + 1.0 } else { first };
+    let last = if last / scale > high { last - 1.0 } else { last };
+    Some((first as i64, last as i64))
+}
+
+pub(crate) fn scale(decimals: u32) -> f64 {
+    f64::from(10_u32.pow(decimals))
 }

@@ -3,7 +3,6 @@
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use tidegate_core::pipeline::PolicyChoice;
 use tidegate_core::task::BoundedBorrowConfig;
 use tidegate_core::time::Duration;
@@ -13,6 +12,7 @@ use toml::de::DeValue;
 use crate::app::config::reader::{FromToml, TableReader, parse_duration};
 use crate::app::config::source::{FileError, SourceText};
 use crate::app::data::DatasetFormat;
+use crate::app::data::row_file::RowFormat;
 
 /// Where the rows come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,39 +70,6 @@ pub struct OutputSettings {
     pub row_key: String,
     /// How rows are written \[JSONL\].
     pub format: RowFormat,
-}
-
-/// How finished rows are written: one file per row group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RowFormat {
-    /// One JSON object a line.
-    #[default]
-    Jsonl,
-    /// Comma-separated values with a header line.
-    Csv,
-    /// Parquet.
-    #[cfg(feature = "parquet")]
-    Parquet,
-}
-
-impl RowFormat {
-    /// Whether a column has one type in all files of a run.
-    #[must_use]
-    pub const fn is_typed(self) -> bool {
-        !matches!(self, Self::Jsonl | Self::Csv)
-    }
-
-    /// The extension of its files, without a dot.
-    #[must_use]
-    pub const fn extension(self) -> &'static str {
-        match self {
-            Self::Jsonl => "jsonl",
-            Self::Csv => "csv",
-            #[cfg(feature = "parquet")]
-            Self::Parquet => "parquet",
-        }
-    }
 }
 
 pub(super) const SEED_KEYS: &[&str] = &["path", "format"];

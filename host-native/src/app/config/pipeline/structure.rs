@@ -1,5 +1,6 @@
 //! Structured output: `schema`, `schema_file`, `json_mode`, `schema_retries` of a column of kind `llm`.
 
+use jsonschema::Validator;
 use std::path::Path;
 
 use serde_json::Value;
@@ -95,8 +96,37 @@ fn parse_schema(
         (None, None) => return Ok(None),
     };
     // Compiled once here to be refused here, and again where it is used: a schema is small.
-    crate::app::run::columns::structure::compile(schema.get_ref()).map_err(|why| {
+    compile_schema(schema.get_ref()).map_err(|why| {
         source.error(schema.span(), format!("this is not a JSON Schema: {why}")).expected("a JSON Schema")
     })?;
     Ok(Some(schema))
+}
+
+/// Compiles `schema`. References to other documents are not followed: nothing is fetched.
+pub(crate) fn compile_schema(schema: &Value) -> Result<Validator, String> {
+    jsonschema::options().build(schema).map_err(|error| cut(&error.to_string()))
+}
+
+/// Characters of a complaint: it may repeat a value of any length.
+const MAX_COMPLAINT_CHARS: usize = 300;
+
+/// Returns `text`, shortened if it is long.
+pub(crate) fn cut(text: &str) -> String {
+    match text.char_indices().nth(MAX_COMPLAINT_CHARS) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_schema_that_is_none_is_refused_and_nothing_is_fetched() {
+        assert!(compile_schema(&json!({ "type": 7 })).is_err());
+        assert!(compile_schema(&json!({ "$ref": "https://schemas.test/grade.json" })).is_err());
+    }
 }

@@ -21,12 +21,44 @@ use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write};
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::app::config::pipeline::RowFormat;
 use crate::app::data::column_type::ValueKind;
+
+/// How finished rows are written: one file per row group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RowFormat {
+    /// One JSON object a line.
+    #[default]
+    Jsonl,
+    /// Comma-separated values with a header line.
+    Csv,
+    /// Parquet.
+    #[cfg(feature = "parquet")]
+    Parquet,
+}
+
+impl RowFormat {
+    /// Whether a column has one type in all files of a run.
+    #[must_use]
+    pub const fn is_typed(self) -> bool {
+        !matches!(self, Self::Jsonl | Self::Csv)
+    }
+
+    /// The extension of its files, without a dot.
+    #[must_use]
+    pub const fn extension(self) -> &'static str {
+        match self {
+            Self::Jsonl => "jsonl",
+            Self::Csv => "csv",
+            #[cfg(feature = "parquet")]
+            Self::Parquet => "parquet",
+        }
+    }
+}
 
 /// How rows are written, and of which columns.
 #[derive(Clone, Debug)]

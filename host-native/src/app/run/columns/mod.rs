@@ -1,7 +1,6 @@
 //! What fills the columns: one module per kind. Each turns what a task may read into the value of its cell, through a
 //! model or without one. When a call goes out is the gate's business.
 
-pub mod calendar;
 pub mod embedding;
 pub mod expression;
 pub mod judge;

@@ -1,6 +1,7 @@
 //! Columns of kind `sampler`: values drawn by a law, as a pure function of the file's seed, the column's name and the row
 //! number. They are the same on every machine, in any order, and whichever rows of the dataset a run is for.
 
+use crate::app::config::pipeline::sampler::{grid, scale};
 use serde_json::{Number, Value};
 use tidegate_core::pipeline::FailureKind;
 use tidegate_core::sim::rng::Rng;
@@ -90,23 +91,6 @@ fn uniform(low: f64, high: f64, decimals: Option<u32>, rng: &mut Rng) -> Value {
     }
 }
 
-/// The first and the last number from `low` to `high` of so many decimals, in units of the last decimal; the first is
-/// above the last if there is none. `None` if they are too large to be counted exactly.
-pub(crate) fn grid(low: f64, high: f64, decimals: u32) -> Option<(i64, i64)> {
-    const EXACT: f64 = (1_u64 << 53) as f64;
-    let scale = scale(decimals);
-    let nearest = |bound: f64| Some((bound * scale).round()).filter(|steps| steps.abs() < EXACT);
-    let (first, last) = (nearest(low)?, nearest(high)?);
-    // Compared as the numbers that come out, so that a bound such as 0.07 counts as in its own range.
-    let first = if first / scale < low { first + 1.0 } else { first };
-    let last = if last / scale > high { last - 1.0 } else { last };
-    Some((first as i64, last as i64))
-}
-
-fn scale(decimals: u32) -> f64 {
-    f64::from(10_u32.pow(decimals))
-}
-
 /// `number` with so many decimals; null if it is too large to be a number.
 fn number(number: f64, decimals: Option<u32>) -> Value {
     let rounded = decimals.map_or(number, |decimals| {
@@ -140,7 +124,7 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::run::columns::calendar::Moment;
+    use crate::app::data::calendar::Moment;
     use crate::app::template::{TemplateValue, Templates};
     use serde_json::json;
     use toml::Spanned;

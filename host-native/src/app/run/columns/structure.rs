@@ -6,14 +6,12 @@ use jsonschema::Validator;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use crate::app::config::pipeline::structure::{compile_schema, cut};
 use crate::app::config::pipeline::{JsonMode, OutputForm};
 use crate::app::template::shape::resolve;
 
 /// Of how many complaints a model is told at once.
 const MAX_COMPLAINTS: usize = 5;
-
-/// Characters of a complaint: it may repeat a value of any length.
-const MAX_COMPLAINT_CHARS: usize = 300;
 
 /// The form that an answer must have, ready to be checked.
 #[derive(Debug)]
@@ -25,15 +23,10 @@ pub struct StructureFill {
     pub retries: u32,
 }
 
-/// Compiles `schema`. References to other documents are not followed: nothing is fetched.
-pub fn compile(schema: &Value) -> Result<Validator, String> {
-    jsonschema::options().build(schema).map_err(|error| cut(&error.to_string()))
-}
-
 impl StructureFill {
     /// Answers that fit `schema`, if there is one.
     pub fn new(output: OutputForm, schema: Option<&Value>, mode: JsonMode, retries: u32) -> Result<Self, String> {
-        let schema = schema.map(|schema| Ok::<_, String>((schema.clone(), compile(schema)?))).transpose()?;
+        let schema = schema.map(|schema| Ok::<_, String>((schema.clone(), compile_schema(schema)?))).transpose()?;
         Ok(Self { output, schema, mode, retries })
     }
 
@@ -126,13 +119,6 @@ fn excerpt(text: &str) -> String {
     match text.char_indices().nth(60) {
         Some((at, _)) => format!("{:?}…", &text[..at]),
         None => format!("{text:?}"),
-    }
-}
-
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(MAX_COMPLAINT_CHARS) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_string(),
     }
 }
 
@@ -250,12 +236,6 @@ mod tests {
             assert_eq!(error, format!("`n` is {wrong:?}; expected a whole number"));
         }
         assert!(parse_number::<f64>("t", "nan", "a number").is_err());
-    }
-
-    #[test]
-    fn a_schema_that_is_none_is_refused_and_nothing_is_fetched() {
-        assert!(compile(&json!({ "type": 7 })).is_err());
-        assert!(compile(&json!({ "$ref": "https://schemas.test/grade.json" })).is_err());
     }
 
     #[test]

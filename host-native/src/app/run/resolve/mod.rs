@@ -13,10 +13,10 @@ use tidegate_core::pipeline::{Column, Plan, PlanBuilder, PlanError, Strategy};
 use tidegate_core::task::{GroupKind, TaskGroup};
 use toml::Spanned;
 
-use crate::app::config::pipeline::{ColumnSpec, FileError, PipelineFile, RowFormat, SourceText};
+use crate::app::config::pipeline::{ColumnSpec, FileError, PipelineFile, SourceText};
 use crate::app::data::Dataset;
 use crate::app::data::column_type::ValueKind;
-use crate::app::data::row_file::Layout;
+use crate::app::data::row_file::{Layout, RowFormat};
 use crate::app::run::columns::Fill;
 use crate::app::run::columns::structure::StructureFill;
 use crate::app::template::shape::Shape;

@@ -18,7 +18,7 @@ use tidegate_core::sim::suite::idle::{self, CaseFigures, IdleCase, TargetCheck};
 use tidegate_core::sim::world::World;
 use tidegate_core::time::Duration;
 
-use crate::app::cli::{RegressArgs, SuiteName};
+use super::args::{RegressArgs, SuiteName};
 use crate::app::error::{Error, Exit};
 use crate::app::render::table::{format_seconds, row, write_table};
 use crate::app::report::progress::{ColumnView, REFRESH, Screen, View};
