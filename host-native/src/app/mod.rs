@@ -22,6 +22,8 @@ pub mod config;
 pub mod data;
 pub mod error;
 pub mod example;
+#[cfg(test)]
+mod fuzz;
 mod interrupt;
 pub mod mock;
 pub mod output;

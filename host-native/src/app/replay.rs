@@ -114,7 +114,7 @@ pub fn replay(path: &Path) -> Result<Replayed, LogError> {
     log.replay().map_err(|source| wrong(WrongLog::Replay(source)))
 }
 
-fn parse(line: &[u8]) -> Result<LogLine, UnreadableLine> {
+pub(super) fn parse(line: &[u8]) -> Result<LogLine, UnreadableLine> {
     serde_json::from_slice(line).map_err(|error| {
         if error.is_data() {
             UnreadableLine::OtherShape(error.to_string())

@@ -114,3 +114,13 @@ fn a_file_that_changes_under_way_is_noticed_and_rows_beyond_the_end_are_none() {
     std::fs::write(&path, "a\n1\n").unwrap();
     assert_eq!(dataset.read(0..1).unwrap_err().message, "the file has changed since the run began");
 }
+
+#[test]
+fn a_csv_row_that_begins_with_a_byte_order_mark_keeps_it() {
+    for end in ["\n", "\r\n", "\r"] {
+        let text = format!("a,b{end}\u{feff}1,2{end}\u{feff},{end}");
+        let dataset = Dataset::parse(Path::new("d.csv"), text.as_bytes(), DatasetFormat::Csv).unwrap();
+        let rows = dataset.read(0..dataset.rows()).unwrap();
+        assert_eq!(rows, [["\u{feff}1", "2"], ["\u{feff}", ""]].map(|row| Box::from(row.map(Value::from))), "{end:?}");
+    }
+}

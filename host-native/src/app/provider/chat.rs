@@ -173,7 +173,7 @@ impl Choice {
 }
 
 /// The text of the first choice, and the tokens that were used.
-pub(super) fn read_completion(body: &[u8]) -> Result<Answer<String>, CallError> {
+pub(crate) fn read_completion(body: &[u8]) -> Result<Answer<String>, CallError> {
     let malformed = |detail, usage| CallError::Malformed { what: "a chat completion", detail, usage };
     let completion: ChatCompletion =
         serde_json::from_slice(body).map_err(|error| unreadable("a chat completion", &error, body))?;

@@ -50,7 +50,7 @@ struct Embedding {
     embedding: Vec<Number>,
 }
 
-fn read_embedding(body: &[u8], dimensions: Option<u32>) -> Result<Answer<Value>, CallError> {
+pub(crate) fn read_embedding(body: &[u8], dimensions: Option<u32>) -> Result<Answer<Value>, CallError> {
     let malformed = |detail, usage| CallError::Malformed { what: "an embedding", detail, usage };
     let read: Embeddings = serde_json::from_slice(body).map_err(|error| unreadable("an embedding", &error, body))?;
     let usage = read.usage.known();
