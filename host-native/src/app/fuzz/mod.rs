@@ -58,7 +58,9 @@ impl Edit {
 
 /// Gives `check` the documents of `corpus`, first unchanged and then with changes from the tokens of their format.
 fn fuzz(corpus: &[&[u8]], tokens: &[&str], check: impl Fn(&[u8]) + RefUnwindSafe) {
-    corpus.iter().for_each(|document| check(document));
+    for document in corpus {
+        check(document);
+    }
     bolero::check!().with_type::<(u8, Vec<Edit>, Option<u16>)>().for_each(|(start, edits, cut)| {
         let mut document = corpus[usize::from(*start) % corpus.len()].to_vec();
         edits.iter().take(MAX_EDITS).for_each(|edit| edit.apply(&mut document, tokens));
