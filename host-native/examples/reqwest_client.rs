@@ -24,14 +24,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let gate = RequestGate::new()?;
     let writer = ResourceKey::chat("mock", "writer");
     gate.register(&writer, &Limits::at_most(3))?;
-    gate.tenant("paying", 3.0)?;
-    gate.tenant("free", 1.0)?;
+    gate.register_tenant("paying", 3.0)?;
+    gate.register_tenant("free", 1.0)?;
 
     // Who a call is for stands in a header of it.
-    let call = Call::of(writer);
+    let call = Call::new(writer);
     let admission = AdmissionMiddleware::new(gate, move |request: &reqwest::Request| {
         let tenant = request.headers().get("x-tenant").and_then(|tenant| tenant.to_str().ok());
-        call.clone().tenant(tenant.unwrap_or("free"))
+        call.clone().for_tenant(tenant.unwrap_or("free"))
     });
     // This build of `reqwest` leaves the choice of cryptography to the program.
     let _ = rustls::crypto::ring::default_provider().install_default();

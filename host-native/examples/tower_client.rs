@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let writer = ResourceKey::chat("mock", "writer");
     gate.register(&writer, &Limits::at_most(16))?;
 
-    let call = Call::of(writer.clone());
+    let call = Call::new(writer.clone());
     let service = ServiceBuilder::new()
         .layer(AdmissionLayer::new(gate.clone(), move |_: &Request<String>| call.clone()))
         .service(Client::builder(TokioExecutor::new()).build_http());

@@ -12,10 +12,10 @@
 //! let gate = RequestGate::new()?;
 //! let writer = ResourceKey::chat("provider", "writer-large");
 //! gate.register(&writer, &Limits::at_most(16))?;
-//! gate.tenant("batch", 1.0)?;
-//! gate.tenant("people", 4.0)?;
+//! gate.register_tenant("batch", 1.0)?;
+//! gate.register_tenant("people", 4.0)?;
 //!
-//! let slot = gate.acquire(&Call::of(writer).tenant("people")).await?;
+//! let slot = gate.acquire(&Call::new(writer).for_tenant("people")).await?;
 //! // ... make the call ...
 //! slot.finish(Outcome::Success);
 //! # Ok(())
@@ -23,7 +23,7 @@
 //! ```
 //!
 //! Names from outside may be anything and any number. Models nobody registered are refused, unless
-//! [`admit_unknown`](RequestGate::admit_unknown) says what they get and how many there may be; of tenants, the first
+//! [`admit_unregistered`](RequestGate::admit_unregistered) says what they get and how many there may be; of tenants, the first
 //! [`MAX_UNREGISTERED_TENANTS`](tidegate_core::request::MAX_UNREGISTERED_TENANTS) that nobody registered get a group each, and the rest share one.
 
 use std::collections::HashMap;
@@ -34,13 +34,13 @@ use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use parking_lot::RwLock;
-use tidegate_core::budget::{BudgetConfig, Correction, Usage};
+use tidegate_core::budget::{BudgetConfig, Usage};
 use tidegate_core::error::ConfigError;
 use tidegate_core::gate::{Gate, OwnedPermit};
 use tidegate_core::limit::{LimitChoice, TideConfig};
 use tidegate_core::request::{
-    AfterCall, AimdConfig, CallWait, Completion, Denial, DenialReason, Domain, GroupId, HealthConfig, Request,
-    RequestAdmission, RequestConfig, ResourceId, ResourceSnapshot,
+    AimdConfig, CallWait, Denial, DenialReason, Domain, GroupId, HealthConfig, Request, RequestAdmission,
+    RequestConfig, ResourceId, ResourceSnapshot,
 };
 use tokio::runtime::TryCurrentError;
 
@@ -113,13 +113,13 @@ impl Limits {
 
     /// The same with this algorithm.
     #[must_use]
-    pub fn found_by(self, algorithm: LimitChoice) -> Self {
+    pub fn with_algorithm(self, algorithm: LimitChoice) -> Self {
         Self { algorithm, ..self }
     }
 
     /// The same with AIMD, by these settings.
     #[must_use]
-    pub fn found_by_aimd(self, aimd: AimdConfig) -> Self {
+    pub fn with_aimd(self, aimd: AimdConfig) -> Self {
         Self { algorithm: LimitChoice::Aimd, aimd, ..self }
     }
 
@@ -147,13 +147,13 @@ pub struct Call {
 impl Call {
     /// A call of nobody in particular, with the gate's default timeout and no estimate.
     #[must_use]
-    pub fn of(key: ResourceKey) -> Self {
+    pub fn new(key: ResourceKey) -> Self {
         Self { key, tenant: None, timeout: None, estimate: Usage::default() }
     }
 
     /// The same call for `tenant`.
     #[must_use]
-    pub fn tenant(self, tenant: &str) -> Self {
+    pub fn for_tenant(self, tenant: &str) -> Self {
         Self { tenant: Some(tenant.into()), ..self }
     }
 
@@ -184,23 +184,23 @@ pub enum GateError {
     NoRuntime(#[from] TryCurrentError),
     /// A setting is out of range.
     #[error(transparent)]
-    Setting(#[from] ConfigError),
+    Config(#[from] ConfigError),
 }
 
 /// The core's gate on tokio, with a book of names. Clones are the same gate.
 #[derive(Clone)]
 pub struct RequestGate {
     gate: Gate<TokioHost>,
-    names: Arc<RwLock<Names>>,
+    registry: Arc<RwLock<Registry>>,
 }
 
 #[derive(Default)]
-struct Names {
+struct Registry {
     resources: HashMap<ResourceKey, ResourceId>,
     /// Those that have a group to themselves: as bounded as the groups.
     tenants: HashMap<Arc<str>, GroupId>,
     /// What models get that nobody registered, and how many more there may be.
-    unknown: Option<(Limits, usize)>,
+    unregistered: Option<(Limits, usize)>,
 }
 
 impl RequestGate {
@@ -219,16 +219,21 @@ impl RequestGate {
     /// A book of names for a gate that is there already, with nothing in it.
     #[must_use]
     pub fn from_gate(gate: Gate<TokioHost>) -> Self {
-        Self { gate, names: Arc::default() }
+        Self { gate, registry: Arc::default() }
     }
 
     /// Registers what `key` names, or changes its limits: the limit then starts afresh.
     pub fn register(&self, key: &ResourceKey, limits: &Limits) -> Result<ResourceId, ConfigError> {
-        let mut names = self.names.write();
-        self.put(&mut names, key, limits)
+        let mut registry = self.registry.write();
+        self.register_locked(&mut registry, key, limits)
     }
 
-    fn put(&self, names: &mut Names, key: &ResourceKey, limits: &Limits) -> Result<ResourceId, ConfigError> {
+    fn register_locked(
+        &self,
+        registry: &mut Registry,
+        key: &ResourceKey,
+        limits: &Limits,
+    ) -> Result<ResourceId, ConfigError> {
         let resource = self.gate.with(|machine, now| {
             limits.aimd.validate()?;
             let cap = limits.max_parallel.get();
@@ -241,65 +246,65 @@ impl RequestGate {
             machine.set_budgets(now, resource, &limits.budgets)?;
             Ok(resource)
         })?;
-        names.resources.insert(key.clone(), resource);
+        registry.resources.insert(key.clone(), resource);
         Ok(resource)
     }
 
-    /// Gives models that nobody registered these limits when they are first called for, `at_most` of them; later ones are
+    /// Gives models that nobody registered these limits when they are first called for, `max_resources` of them; later ones are
     /// refused. Without this call, every such model is.
-    pub fn admit_unknown(&self, limits: Limits, at_most: usize) {
-        self.names.write().unknown = Some((limits, at_most));
+    pub fn admit_unregistered(&self, limits: Limits, max_resources: usize) {
+        self.registry.write().unregistered = Some((limits, max_resources));
     }
 
     /// Gives a tenant this share of whatever is contended, beside the others. `weight` lies in 2^-20..=2^20.
-    pub fn tenant(&self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
-        let mut names = self.names.write();
+    pub fn register_tenant(&self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
+        let mut registry = self.registry.write();
         let group = self.gate.with(|machine, _| machine.group(name, weight))?;
-        names.tenants.insert(name.into(), group);
+        registry.tenants.insert(name.into(), group);
         Ok(group)
     }
 
     /// The resource that `key` names; `None` if it was neither registered nor called for.
     #[must_use]
     pub fn resource(&self, key: &ResourceKey) -> Option<ResourceId> {
-        self.names.read().resources.get(key).copied()
+        self.registry.read().resources.get(key).copied()
     }
 
     /// The core's form of `call`, with every name looked up.
     pub fn request(&self, call: &Call) -> Result<Request, Denial> {
-        let (resource, group) = self.look_up(call)?;
+        let (resource, group) = self.resolve(call)?;
         let timeout = call.timeout.map(Into::into);
         Ok(Request { group, timeout, estimate: call.estimate, ..Request::new(resource) })
     }
 
-    fn look_up(&self, call: &Call) -> Result<(ResourceId, Option<GroupId>), Denial> {
+    fn resolve(&self, call: &Call) -> Result<(ResourceId, Option<GroupId>), Denial> {
         {
-            let names = self.names.read();
-            let group = call.tenant.as_ref().map(|tenant| names.tenants.get(tenant).copied());
-            if let (Some(resource), None | Some(Some(_))) = (names.resources.get(&call.key), group) {
+            let registry = self.registry.read();
+            let group = call.tenant.as_ref().map(|tenant| registry.tenants.get(tenant).copied());
+            if let (Some(resource), None | Some(Some(_))) = (registry.resources.get(&call.key), group) {
                 return Ok((*resource, group.flatten()));
             }
         }
-        let mut names = self.names.write();
-        let resource = match names.resources.get(&call.key) {
+        let mut registry = self.registry.write();
+        let resource = match registry.resources.get(&call.key) {
             Some(known) => *known,
-            None => self.first_mention(&mut names, &call.key)?,
+            None => self.register_on_first_use(&mut registry, &call.key)?,
         };
-        let group = call.tenant.as_ref().map(|tenant| self.stranger(&mut names, tenant)).transpose()?;
+        let group = call.tenant.as_ref().map(|tenant| self.unregistered_group(&mut registry, tenant)).transpose()?;
         Ok((resource, group))
     }
 
-    fn first_mention(&self, names: &mut Names, key: &ResourceKey) -> Result<ResourceId, Denial> {
+    fn register_on_first_use(&self, registry: &mut Registry, key: &ResourceKey) -> Result<ResourceId, Denial> {
         let refused = Denial { reason: DenialReason::Unregistered, changes_at: None };
-        let Some((limits, left)) = &mut names.unknown else { return Err(refused) };
+        let Some((limits, left)) = &mut registry.unregistered else { return Err(refused) };
         *left = left.checked_sub(1).ok_or(refused)?;
         let limits = limits.clone();
-        self.put(names, key, &limits).map_err(|_| refused)
+        self.register_locked(registry, key, &limits).map_err(|_| refused)
     }
 
     /// The group of a tenant that nobody registered.
-    fn stranger(&self, names: &mut Names, tenant: &Arc<str>) -> Result<GroupId, Denial> {
-        if let Some(known) = names.tenants.get(tenant) {
+    fn unregistered_group(&self, registry: &mut Registry, tenant: &Arc<str>) -> Result<GroupId, Denial> {
+        if let Some(known) = registry.tenants.get(tenant) {
             return Ok(*known);
         }
         let found = self.gate.with(|machine, _| {
@@ -308,29 +313,27 @@ impl RequestGate {
         });
         let (group, is_shared) = found.map_err(|_| Denial { reason: DenialReason::Unregistered, changes_at: None })?;
         if !is_shared {
-            names.tenants.insert(Arc::clone(tenant), group);
+            registry.tenants.insert(Arc::clone(tenant), group);
         }
         Ok(group)
     }
 
     /// A slot for `call`, as soon as it is its turn. Dropping the future at any moment leaks nothing.
-    pub async fn acquire(&self, call: &Call) -> Result<Admitted, Denial> {
+    pub async fn acquire(&self, call: &Call) -> Result<CallPermit, Denial> {
         let request = self.request(call)?;
-        let permit = self.gate.acquire_owned(request).await?;
-        Ok(Admitted::new(permit, request.resource))
+        self.gate.acquire_owned(request).await
     }
 
     /// A slot at once or not at all. Never overtakes a waiter of the same provider and model.
-    pub fn try_acquire(&self, call: &Call) -> Result<Admitted, Denial> {
+    pub fn try_acquire(&self, call: &Call) -> Result<CallPermit, Denial> {
         let request = self.request(call)?;
-        let permit = self.gate.try_acquire_owned(request)?;
-        Ok(Admitted::new(permit, request.resource))
+        self.gate.try_acquire_owned(request)
     }
 
     /// Every resource that was registered or called for, by name.
     #[must_use]
     pub fn resources(&self) -> Vec<(ResourceKey, ResourceId)> {
-        let mut known: Vec<_> = self.names.read().resources.iter().map(|(key, id)| (key.clone(), *id)).collect();
+        let mut known: Vec<_> = self.registry.read().resources.iter().map(|(key, id)| (key.clone(), *id)).collect();
         known.sort_unstable();
         known
     }
@@ -361,41 +364,8 @@ impl fmt::Debug for RequestGate {
     }
 }
 
-/// The right to make one call. Dropped without an end, it counts as a call that the caller gave up.
-#[derive(Debug)]
-#[must_use = "a slot that is dropped is given back at once"]
-pub struct Admitted {
-    permit: OwnedPermit<TokioHost>,
-    resource: ResourceId,
-}
-
-impl Admitted {
-    pub(crate) fn new(permit: OwnedPermit<TokioHost>, resource: ResourceId) -> Self {
-        Self { permit, resource }
-    }
-
-    /// Gives the slot back and tells the gate how the call ended.
-    pub fn finish(self, completion: impl Into<Completion>) {
-        self.permit.finish(completion);
-    }
-
-    /// Gives the slot back, for a caller that makes the call again if it failed in an outage: with
-    /// [`again`](tidegate_core::gate::AcquireOf::with_retry).
-    pub fn finish_call(self, completion: impl Into<Completion>) -> AfterCall {
-        self.permit.finish_call(completion)
-    }
-
-    /// Takes over what the answer states of the provider's rates: configured budgets are corrected, others are learned.
-    pub fn correct(&self, said: &[Correction]) {
-        self.permit.rate_limit_feedback(said);
-    }
-
-    /// What is called.
-    #[must_use]
-    pub fn resource(&self) -> ResourceId {
-        self.resource
-    }
-}
+/// The right to make one call through a [`RequestGate`]: the core's permit, on tokio.
+pub type CallPermit = OwnedPermit<TokioHost>;
 
 #[cfg(test)]
 mod tests;

@@ -54,7 +54,7 @@ use tidegate_core::request::{Denial, DenialReason, Request, ResourceId};
 use tidegate_core::task::{GroupKind, TaskGroup};
 use tokio::runtime::TryCurrentError;
 
-use crate::gate::{Admitted, Call, RequestGate, ResourceKey};
+use crate::gate::{Call, CallPermit, RequestGate, ResourceKey};
 use crate::host::TokioHost;
 
 /// A run under way: await it for its report; its [`handle`](driver::PipelineRun::handle) watches and cancels it.
@@ -75,10 +75,9 @@ pub struct Work {
 impl Work {
     /// A slot for a call of this task, as soon as it is its turn. Meanwhile the task gives its worker slot back, if its
     /// column yields: a call to wait for should be awaited by the task itself.
-    pub async fn acquire(&self, call: &Call) -> Result<Admitted, NotAdmitted> {
+    pub async fn acquire(&self, call: &Call) -> Result<CallPermit, NotAdmitted> {
         let (gate, request) = self.request(call)?;
-        let permit = gate.core().acquire_owned(request).for_task(self.task.token).await.map_err(NotAdmitted)?;
-        Ok(Admitted::new(permit, request.resource))
+        gate.core().acquire_owned(request).for_task(self.task.token).await.map_err(NotAdmitted)
     }
 
     /// Makes a call of this task as soon as it is its turn, and makes it again after a failure in an outage: `attempt` is called for each
@@ -186,7 +185,7 @@ impl PipelineRunner {
         Fut: Future<Output = Result<TaskOutcome, FatalError>> + Send + 'static,
     {
         self.columns.push((column, Some(key.clone())));
-        let call = Call::of(key.clone());
+        let call = Call::new(key.clone());
         self.work.push(Box::new(move |task| Box::pin(work(task, call.clone()))));
         self
     }

@@ -14,7 +14,7 @@ use tidegate_core::budget::Usage;
 use tidegate_core::request::{AfterCall, Completion, Outcome};
 
 use super::{ResponseInfo, grpc, read_error, read_head};
-use crate::gate::Admitted;
+use crate::gate::CallPermit;
 
 /// The most of the body of a refusal that is read.
 pub(super) const MOST: usize = 64 << 10;
@@ -28,7 +28,7 @@ const PIECES: usize = 16;
 #[must_use = "a call that is dropped counts as given up"]
 pub struct Held {
     /// Taken by whoever finishes it.
-    slot: Option<Admitted>,
+    slot: Option<CallPermit>,
     /// How the call ends, as far as it is known.
     completion: Completion,
     /// A refusal whose body may say more.
@@ -46,7 +46,7 @@ struct Refused {
 
 impl Held {
     /// Holds `slot` until an end that nothing is known of yet.
-    pub fn new(slot: Admitted) -> Self {
+    pub fn new(slot: CallPermit) -> Self {
         Self { slot: Some(slot), completion: Outcome::Success.into(), refused: None }
     }
 
@@ -68,7 +68,7 @@ impl Held {
     /// Takes in a head that was read already, and keeps the slot in any case.
     pub fn read_part(&mut self, head: &ResponseInfo) {
         if let Some(slot) = &self.slot {
-            slot.correct(&head.corrections);
+            slot.rate_limit_feedback(&head.corrections);
         }
         self.completion = head.completion;
     }
@@ -114,7 +114,7 @@ impl Held {
         self.end();
     }
 
-    /// The call ended so, and is made again if it failed in an outage: see [`Admitted::finish_call`].
+    /// The call ended so, and is made again if it failed in an outage: see [`CallPermit::finish_call`].
     pub fn finish_call(&mut self, completion: impl Into<Completion>) -> AfterCall {
         self.completion = completion.into();
         self.slot.take().map_or(AfterCall::Final, |slot| slot.finish_call(self.completion))

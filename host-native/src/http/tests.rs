@@ -74,8 +74,8 @@ mod bodies {
     async fn pause_after(frames: Vec<Frame<&'static [u8]>>) -> Option<u64> {
         let gate = RequestGate::new().unwrap();
         let key = ResourceKey::chat("p", "m");
-        gate.register(&key, &Limits::at_most(1).found_by(LimitChoice::Aimd)).unwrap();
-        let mut held = Held::new(gate.acquire(&Call::of(key.clone())).await.unwrap());
+        gate.register(&key, &Limits::at_most(1).with_algorithm(LimitChoice::Aimd)).unwrap();
+        let mut held = Held::new(gate.acquire(&Call::new(key.clone())).await.unwrap());
         held.read_head(StatusCode::OK, &HeaderMap::new(), UNIX_EPOCH);
         let body = HeldBody::new(Frames(frames.into()), held);
         assert_eq!(gate.snapshot(&key).unwrap().in_flight, 1);
@@ -98,7 +98,7 @@ mod bodies {
         let gate = RequestGate::new().unwrap();
         let key = ResourceKey::chat("p", "m");
         gate.register(&key, &Limits::at_most(1)).unwrap();
-        let held = Held::new(gate.acquire(&Call::of(key.clone())).await.unwrap());
+        let held = Held::new(gate.acquire(&Call::new(key.clone())).await.unwrap());
         let _body = HeldBody::new(http_body_util::Empty::<&[u8]>::new(), held);
         assert_eq!(gate.snapshot(&key).unwrap().in_flight, 0);
     }

@@ -11,7 +11,7 @@
 //! gate.register(&key, &Limits::at_most(8))?;
 //!
 //! let client = reqwest_middleware::ClientBuilder::new(reqwest::Client::new())
-//!     .with(AdmissionMiddleware::new(gate, move |_: &reqwest::Request| Call::of(key.clone())))
+//!     .with(AdmissionMiddleware::new(gate, move |_: &reqwest::Request| Call::new(key.clone())))
 //!     .build();
 //! let answer = client.get("https://provider.example/v1/models").send().await?;
 //! // The slot is held until here.
@@ -33,7 +33,7 @@ use reqwest::{Request, Response, ResponseBuilderExt};
 use reqwest_middleware::{Error, Middleware, Next};
 use tidegate_core::request::Outcome;
 
-use crate::gate::{Admitted, RequestGate};
+use crate::gate::{CallPermit, RequestGate};
 use crate::http::refusal_body::RefusalBody;
 use crate::http::{Held, HeldBody, of_transport_error, read_error, read_head};
 use crate::middleware::tower::{HttpAnswers, KeyExtractor, Settle};
@@ -79,7 +79,7 @@ impl<K: KeyExtractor<Request> + Send + Sync + 'static> Middleware for AdmissionM
 impl Settle<Response, reqwest::Error> for HttpAnswers {
     type Response = Response;
 
-    fn settle(&self, result: Result<Response, reqwest::Error>, slot: Admitted) -> Result<Response, reqwest::Error> {
+    fn settle(&self, result: Result<Response, reqwest::Error>, slot: CallPermit) -> Result<Response, reqwest::Error> {
         match result {
             Ok(answer) => Ok(hold(answer, Held::new(slot))),
             Err(error) => {

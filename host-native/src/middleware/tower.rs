@@ -23,9 +23,9 @@
 //! gate.register(&key, &Limits::at_most(8))?;
 //!
 //! let admission = AdmissionLayer::new(gate, move |request: &http::Request<String>| {
-//!     let call = Call::of(key.clone());
+//!     let call = Call::new(key.clone());
 //!     match request.headers().get("x-tenant").and_then(|name| name.to_str().ok()) {
-//!         Some(tenant) => call.tenant(tenant),
+//!         Some(tenant) => call.for_tenant(tenant),
 //!         None => call,
 //!     }
 //! });
@@ -50,11 +50,11 @@ use std::time::SystemTime;
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tidegate_core::gate::{AcquireOwned, Classify};
-use tidegate_core::request::{Denial, Outcome, ResourceId};
+use tidegate_core::request::{Denial, Outcome};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::gate::{Admitted, Call, RequestGate};
+use crate::gate::{Call, CallPermit, RequestGate};
 use crate::host::TokioHost;
 use crate::http::{Held, HeldBody};
 
@@ -86,7 +86,7 @@ pub trait Settle<T, E> {
     type Response;
 
     /// Takes charge of `slot`.
-    fn settle(&self, result: Result<T, E>, slot: Admitted) -> Result<Self::Response, E>;
+    fn settle(&self, result: Result<T, E>, slot: CallPermit) -> Result<Self::Response, E>;
 }
 
 /// Answers of HTTP and gRPC: read by [`ResponseInfo`](crate::http::ResponseInfo), held by [`HeldBody`]. An error of the service is a provider failure.
@@ -96,7 +96,7 @@ pub struct HttpAnswers;
 impl<B: Body, E> Settle<http::Response<B>, E> for HttpAnswers {
     type Response = http::Response<HeldBody<B>>;
 
-    fn settle(&self, result: Result<http::Response<B>, E>, slot: Admitted) -> Result<Self::Response, E> {
+    fn settle(&self, result: Result<http::Response<B>, E>, slot: CallPermit) -> Result<Self::Response, E> {
         match result {
             Ok(answer) => {
                 let mut held = Held::new(slot);
@@ -118,7 +118,7 @@ pub struct Classified;
 impl<T, E: Classify> Settle<T, E> for Classified {
     type Response = T;
 
-    fn settle(&self, result: Result<T, E>, slot: Admitted) -> Result<T, E> {
+    fn settle(&self, result: Result<T, E>, slot: CallPermit) -> Result<T, E> {
         slot.finish(result.as_ref().map(|_| ()).completion());
         result
     }
@@ -225,7 +225,7 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let stage = match self.gate.request(&self.extractor.call(&request)) {
-            Ok(call) => Stage::Waiting { acquire: self.gate.core().acquire_owned(call), resource: call.resource },
+            Ok(call) => Stage::Waiting { acquire: self.gate.core().acquire_owned(call) },
             Err(denial) => Stage::Refused { denial },
         };
         ResponseFuture {
@@ -261,13 +261,13 @@ pin_project! {
     #[project = StageNow]
     enum Stage<F> {
         Refused { denial: Denial },
-        Waiting { acquire: AcquireOwned<TokioHost>, resource: ResourceId },
+        Waiting { acquire: AcquireOwned<TokioHost> },
         // Has a slot; the service may not be ready yet.
-        Admitted { slot: Option<Admitted> },
+        Admitted { slot: Option<CallPermit> },
         Calling {
             #[pin]
             call: F,
-            slot: Option<Admitted>,
+            slot: Option<CallPermit>,
         },
     }
 }
@@ -287,8 +287,8 @@ where
         loop {
             let next = match this.stage.as_mut().project() {
                 StageNow::Refused { denial } => return Poll::Ready(Err(AdmissionError::NotAdmitted(*denial))),
-                StageNow::Waiting { acquire, resource } => match ready!(Pin::new(acquire).poll(context)) {
-                    Ok(permit) => Stage::Admitted { slot: Some(Admitted::new(permit, *resource)) },
+                StageNow::Waiting { acquire } => match ready!(Pin::new(acquire).poll(context)) {
+                    Ok(permit) => Stage::Admitted { slot: Some(permit) },
                     Err(denial) => return Poll::Ready(Err(AdmissionError::NotAdmitted(denial))),
                 },
                 StageNow::Admitted { slot } => match ready!(this.inner.poll_ready(context)) {

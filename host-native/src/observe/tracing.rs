@@ -34,7 +34,7 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Names the resources that `admission` has now; calls of later ones have no name.
+    /// Registry the resources that `admission` has now; calls of later ones have no name.
     #[must_use]
     pub fn new(now: Instant, admission: &RequestAdmission) -> Self {
         let baselines = admission.resources().filter_map(|resource| admission.baseline(now, resource));

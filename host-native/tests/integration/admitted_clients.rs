@@ -117,14 +117,14 @@ fn plain_client() -> reqwest::Client {
 
 fn client(gate: &RequestGate, key: &ResourceKey) -> ClientWithMiddleware {
     ClientBuilder::new(plain_client())
-        .with(AdmissionMiddleware::new(gate.clone(), Always(Call::of(key.clone()))))
+        .with(AdmissionMiddleware::new(gate.clone(), Always(Call::new(key.clone()))))
         .build()
 }
 
 type Hyper = Client<HttpConnector, String>;
 
 fn hyper(gate: &RequestGate, key: &ResourceKey) -> Admission<Hyper, Always> {
-    AdmissionLayer::new(gate.clone(), Always(Call::of(key.clone())))
+    AdmissionLayer::new(gate.clone(), Always(Call::new(key.clone())))
         .layer(Client::builder(TokioExecutor::new()).build_http())
 }
 
@@ -203,7 +203,7 @@ async fn a_call_that_is_given_up_frees_its_slot_for_who_waits() {
 async fn a_refusal_stops_the_next_call_until_the_server_said_though_nobody_read_its_body() {
     let (gate, key) = gate();
     // Tide finds out first whether a Retry-After stops the resource; AIMD takes that for granted.
-    gate.register(&key, &Limits::at_most(1).found_by(LimitChoice::Aimd)).unwrap();
+    gate.register(&key, &Limits::at_most(1).with_algorithm(LimitChoice::Aimd)).unwrap();
     let base = server();
     let asked = gate.snapshot(&key).unwrap().at;
     let answer = hyper(&gate, &key).oneshot(request(&format!("{base}/refused"))).await.unwrap();
@@ -259,8 +259,8 @@ async fn behind_the_layer_what_a_refusal_says_counts_once_it_has_been_read() {
 #[tokio::test]
 async fn a_call_that_is_not_admitted_in_time_says_why() {
     let (gate, key) = gate();
-    let _taken = gate.acquire(&Call::of(key.clone())).await.unwrap();
-    let call = Call::of(key).within(Duration::from_millis(20));
+    let _taken = gate.acquire(&Call::new(key.clone())).await.unwrap();
+    let call = Call::new(key).within(Duration::from_millis(20));
     let service =
         AdmissionLayer::new(gate, Always(call)).layer(Client::builder(TokioExecutor::new()).build_http::<String>());
     let error = service.oneshot(request("http://127.0.0.1:9/never")).await.unwrap_err();
@@ -279,7 +279,7 @@ async fn a_server_that_is_not_there_is_a_failure_and_no_slot_is_lost() {
     let error = hyper(&gate, &key).oneshot(request(dead)).await.unwrap_err();
     assert!(matches!(error, AdmissionError::Service(_)));
     assert_eq!(last(), Some(Outcome::ProviderFailure), "the layer knows nothing of hyper's errors");
-    let layered = AdmissionLayer::new(gate.clone(), Always(Call::of(key.clone()))).layer(plain_client());
+    let layered = AdmissionLayer::new(gate.clone(), Always(Call::new(key.clone()))).layer(plain_client());
     let error = layered.oneshot(reqwest::Request::new(Method::GET, dead.parse().unwrap())).await.unwrap_err();
     assert!(matches!(error, AdmissionError::Service(_)));
     assert_eq!(last(), Some(Outcome::ConnectionFailed));

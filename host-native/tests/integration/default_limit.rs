@@ -44,7 +44,7 @@ impl Callers {
         let mock = MockServer::start(spec, SEED).await.unwrap();
         let (gate, key) = (RequestGate::new().unwrap(), ResourceKey::chat("mock", "m"));
         gate.register(&key, limits).unwrap();
-        let admission = AdmissionMiddleware::new(gate, move |_: &reqwest::Request| Call::of(key.clone()));
+        let admission = AdmissionMiddleware::new(gate, move |_: &reqwest::Request| Call::new(key.clone()));
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
         let client = ClientBuilder::new(http).with(admission).build();
@@ -90,7 +90,7 @@ async fn call(client: &ClientWithMiddleware, url: &str) -> Option<StdDuration> {
 async fn answers_of_a_fixed_cap(spec: ProviderSpec, enough: u32) -> u32 {
     let limits = Limits::at_most(CAP);
     assert!(matches!(limits.algorithm, LimitChoice::Tide(_)));
-    let fixed = Callers::start(&spec, &limits.clone().found_by(LimitChoice::Fixed { limit: CAP })).await;
+    let fixed = Callers::start(&spec, &limits.clone().with_algorithm(LimitChoice::Fixed { limit: CAP })).await;
     let default = Callers::start(&spec, &limits).await;
     until(async || default.answers(), |answers| *answers >= enough).await;
     let answers = fixed.answers();

@@ -37,7 +37,7 @@ use super::route::{NO_MODEL, Resource, Upstream, leaves_its_base};
 use super::tenant::{Group, Level, Tenant};
 use super::watch::Watcher;
 use super::{ReplyBody, Shared, models};
-use crate::gate::Admitted;
+use crate::gate::CallPermit;
 use crate::host::TokioHost;
 use crate::http::refusal_body::RefusalBody;
 use crate::http::{Held, HeldBody, ResponseInfo, of_transport_error, read_error, read_head};
@@ -229,7 +229,7 @@ impl Trip<'_> {
     }
 
     /// Waits for this request's turn. `retry`: how it failed in what may be an outage.
-    async fn admit(&self, retry: Option<Retry>, journey: &mut Journey) -> Result<Admitted, NotAdmitted> {
+    async fn admit(&self, retry: Option<Retry>, journey: &mut Journey) -> Result<CallPermit, NotAdmitted> {
         let (gate, resource) = (&self.shared.gate, &self.resource);
         let request = tidegate_core::request::Request {
             group: self.shared.tenants.group(&self.tenant, journey.level),
@@ -243,7 +243,7 @@ impl Trip<'_> {
             None => self.wait(request, retry, journey).await?,
         };
         self.group(journey).admitted.fetch_add(1, Ordering::Relaxed);
-        Ok(Admitted::new(permit, resource.id))
+        Ok(permit)
     }
 
     async fn wait(
@@ -297,7 +297,7 @@ impl Trip<'_> {
     }
 
     /// Makes the call.
-    async fn attempt(&self, request: reqwest::Request, slot: Admitted, journey: &Journey) -> Attempted {
+    async fn attempt(&self, request: reqwest::Request, slot: CallPermit, journey: &Journey) -> Attempted {
         let (tenant, level) = (&self.tenant, journey.level);
         let watcher = Watcher::new(self.shared, &self.resource, tenant, level, self.estimate, self.upstream);
         let mut call = Call { held: Held::new(slot), watcher };

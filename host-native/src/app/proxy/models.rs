@@ -22,7 +22,6 @@ use super::route::{NO_MODEL, Upstream};
 use super::tenant::{Level, Tenant};
 use super::watch::Watcher;
 use super::{ReplyBody, Shared, headers};
-use crate::gate::Admitted;
 use crate::http::{Held, HeldBody, of_transport_error, read_head};
 
 /// A list is a courtesy: a provider that takes longer for its turn, or for its answer, is left out.
@@ -105,7 +104,7 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
         ..tidegate_core::request::Request::new(resource.id)
     };
     let permit = shared.gate.core().acquire_owned(request).await.ok()?;
-    let mut slot = Held::new(Admitted::new(permit, resource.id));
+    let mut slot = Held::new(permit);
     let mut watcher = Watcher::new(shared, &resource, tenant, level, Usage::default(), upstream);
     let mut sent = HeaderMap::new();
     sent.insert(ACCEPT, HeaderValue::from_static("application/json"));
