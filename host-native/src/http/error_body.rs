@@ -6,7 +6,7 @@ use http::HeaderMap;
 use serde_json::Value;
 use tidegate_core::request::response::{self, ErrorBody, JsonValue};
 
-use super::Sent;
+use super::HeaderLookup;
 
 /// A value of `serde_json`.
 struct Json<'a>(&'a Value);
@@ -35,9 +35,9 @@ impl JsonValue for Json<'_> {
 
 /// Reads the body of an answer with these headers that is no success, at wall-clock time `now`. What is no JSON says nothing.
 #[must_use]
-pub fn read_error(body: &[u8], headers: &HeaderMap, now: SystemTime) -> ErrorBody {
+pub fn read_error_body(body: &[u8], headers: &HeaderMap, now: SystemTime) -> ErrorBody {
     let Ok(value) = serde_json::from_slice::<Value>(body) else { return ErrorBody::default() };
-    ErrorBody::read(Json(&value), |moment| response::reset_after(&Sent { headers, now }, moment))
+    ErrorBody::read(Json(&value), |moment| response::reset_after(&HeaderLookup { headers, now }, moment))
 }
 
 /// Reads the error that some gateways answer with status 200; `None` if the body holds none.
@@ -57,7 +57,7 @@ mod tests {
     use crate::http::read_head;
 
     fn read(body: &str) -> ErrorBody {
-        read_error(body.as_bytes(), &HeaderMap::new(), SystemTime::UNIX_EPOCH)
+        read_error_body(body.as_bytes(), &HeaderMap::new(), SystemTime::UNIX_EPOCH)
     }
 
     fn info(status: u16, body: &str) -> ResponseInfo {
@@ -475,7 +475,7 @@ mod tests {
                        {"X-RateLimit-Limit":"20","X-RateLimit-Remaining":"0","X-RateLimit-Reset":"1767225600000"}}}}"#;
         let headers = HeaderMap::from_iter([(http::header::DATE, "Wed, 31 Dec 2025 23:59:30 GMT".parse().unwrap())]);
         let mut info = read_head(StatusCode::TOO_MANY_REQUESTS, &headers, SystemTime::UNIX_EPOCH);
-        read_error(body.as_bytes(), &headers, SystemTime::UNIX_EPOCH).refine(&mut info);
+        read_error_body(body.as_bytes(), &headers, SystemTime::UNIX_EPOCH).refine(&mut info);
         let asked = Some(Duration::from_secs(30));
         assert_eq!((info.completion.outcome, info.completion.retry_after), (Outcome::RateLimited, asked));
     }

@@ -2,13 +2,13 @@
 //!
 //! What status and headers mean is decided by [`response`] in the core; [`read_head`] hands it the headers and the date.
 //!
-//! A call is out until its body has ended. [`HeldBody`] holds the slot so long, streamed answers included, and lets go of
+//! A call is out until its body has ended. [`PermitBody`] holds the slot so long, streamed answers included, and lets go of
 //! it when it is dropped half-way.
 
 pub mod body;
 mod error_body;
 #[cfg(any(feature = "cli", feature = "reqwest-middleware"))]
-pub(crate) mod refusal_body;
+pub(crate) mod peeked_body;
 
 use std::time::SystemTime;
 
@@ -19,19 +19,19 @@ use tidegate_core::request::Outcome;
 use tidegate_core::request::response::{self, Headers};
 use tidegate_core::time::Duration;
 
-pub use body::{Held, HeldBody, Observe};
-pub use error_body::{error_in_success, read_error};
+pub use body::{BodyObserver, InFlightCall, PermitBody};
+pub use error_body::{error_in_success, read_error_body};
 pub use tidegate_core::request::response::{ErrorBody, ResponseInfo};
 
 /// Reads status and headers at wall-clock time `now`.
 #[must_use]
 pub fn read_head(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> ResponseInfo {
-    ResponseInfo::read(status.as_u16(), &Sent { headers, now })
+    ResponseInfo::read(status.as_u16(), &HeaderLookup { headers, now })
 }
 
 /// How a call ended that brought no answer, or an answer that broke off.
 #[cfg(any(feature = "cli", feature = "reqwest-middleware"))]
-pub(crate) fn of_transport_error(error: &reqwest::Error) -> Outcome {
+pub(crate) fn transport_error_outcome(error: &reqwest::Error) -> Outcome {
     if error.is_connect() {
         Outcome::ConnectionFailed
     } else if error.is_timeout() {
@@ -43,18 +43,18 @@ pub(crate) fn of_transport_error(error: &reqwest::Error) -> Outcome {
 
 /// How a gRPC call ended, by the headers of an answer without a body or by its trailers; `None` if they do not say.
 #[must_use]
-pub fn grpc(metadata: &HeaderMap) -> Option<Completion> {
+pub fn read_grpc_status(metadata: &HeaderMap) -> Option<Completion> {
     // No gRPC header holds a moment.
-    response::grpc(&Sent { headers: metadata, now: SystemTime::UNIX_EPOCH })
+    response::grpc(&HeaderLookup { headers: metadata, now: SystemTime::UNIX_EPOCH })
 }
 
 /// The headers of an answer, as the core looks them up.
-pub(crate) struct Sent<'a> {
+pub(crate) struct HeaderLookup<'a> {
     headers: &'a HeaderMap,
     now: SystemTime,
 }
 
-impl Headers for Sent<'_> {
+impl Headers for HeaderLookup<'_> {
     fn get(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }

@@ -75,9 +75,9 @@ mod bodies {
         let gate = RequestGate::new().unwrap();
         let key = ResourceKey::chat("p", "m");
         gate.register(&key, &Limits::at_most(1).with_algorithm(LimitChoice::Aimd)).unwrap();
-        let mut held = Held::new(gate.acquire(&Call::new(key.clone())).await.unwrap());
-        held.read_head(StatusCode::OK, &HeaderMap::new(), UNIX_EPOCH);
-        let body = HeldBody::new(Frames(frames.into()), held);
+        let mut held = InFlightCall::new(gate.acquire(&Call::new(key.clone())).await.unwrap());
+        held.record_response(StatusCode::OK, &HeaderMap::new(), UNIX_EPOCH);
+        let body = PermitBody::new(Frames(frames.into()), held);
         assert_eq!(gate.snapshot(&key).unwrap().in_flight, 1);
         body.collect().await.unwrap();
         let state = gate.snapshot(&key).unwrap();
@@ -98,8 +98,8 @@ mod bodies {
         let gate = RequestGate::new().unwrap();
         let key = ResourceKey::chat("p", "m");
         gate.register(&key, &Limits::at_most(1)).unwrap();
-        let held = Held::new(gate.acquire(&Call::new(key.clone())).await.unwrap());
-        let _body = HeldBody::new(http_body_util::Empty::<&[u8]>::new(), held);
+        let held = InFlightCall::new(gate.acquire(&Call::new(key.clone())).await.unwrap());
+        let _body = PermitBody::new(http_body_util::Empty::<&[u8]>::new(), held);
         assert_eq!(gate.snapshot(&key).unwrap().in_flight, 0);
     }
 }

@@ -34,8 +34,8 @@ use reqwest_middleware::{Error, Middleware, Next};
 use tidegate_core::request::Outcome;
 
 use crate::gate::{CallPermit, RequestGate};
-use crate::http::refusal_body::RefusalBody;
-use crate::http::{Held, HeldBody, of_transport_error, read_error, read_head};
+use crate::http::peeked_body::PeekedBody;
+use crate::http::{InFlightCall, PermitBody, read_error_body, read_head, transport_error_outcome};
 use crate::middleware::tower::{HttpAnswers, KeyExtractor, Settle};
 
 /// Admits every request of a client.
@@ -63,12 +63,12 @@ impl<K: KeyExtractor<Request> + Send + Sync + 'static> Middleware for AdmissionM
     async fn handle(&self, request: Request, extensions: &mut Extensions, next: Next<'_>) -> Result<Response, Error> {
         let call = self.extractor.call(&request);
         let slot = self.gate.acquire(&call).await.map_err(Error::middleware)?;
-        let mut held = Held::new(slot);
+        let mut held = InFlightCall::new(slot);
         match next.run(request, extensions).await {
             Ok(answer) if answer.status().is_client_error() => Ok(read_refusal(answer, held).await),
             Ok(answer) => Ok(hold(answer, held)),
             Err(error) => {
-                held.end_as(outcome(&error));
+                held.finish_with(outcome(&error));
                 Err(error)
             }
         }
@@ -81,9 +81,9 @@ impl Settle<Response, reqwest::Error> for HttpAnswers {
 
     fn settle(&self, result: Result<Response, reqwest::Error>, slot: CallPermit) -> Result<Response, reqwest::Error> {
         match result {
-            Ok(answer) => Ok(hold(answer, Held::new(slot))),
+            Ok(answer) => Ok(hold(answer, InFlightCall::new(slot))),
             Err(error) => {
-                slot.finish(of_transport_error(&error));
+                slot.finish(transport_error_outcome(&error));
                 Err(error)
             }
         }
@@ -91,25 +91,25 @@ impl Settle<Response, reqwest::Error> for HttpAnswers {
 }
 
 /// The same answer with a body that holds the slot.
-fn hold(answer: Response, mut held: Held) -> Response {
-    held.read_head(answer.status(), answer.headers(), SystemTime::now());
+fn hold(answer: Response, mut held: InFlightCall) -> Response {
+    held.record_response(answer.status(), answer.headers(), SystemTime::now());
     let url = answer.url().clone();
     let (parts, body) = http::Response::from(answer).into_parts();
-    put_together(url, parts, reqwest::Body::wrap(HeldBody::with_errors(body, held, of_transport_error)))
+    put_together(url, parts, reqwest::Body::wrap(PermitBody::with_error_outcome(body, held, transport_error_outcome)))
 }
 
 /// The same refusal, which has given the slot back: the part of its body was read that is there soon, since it may say that the account
-/// is empty, the key refused or the model unknown.
-async fn read_refusal(answer: Response, mut held: Held) -> Response {
+/// is empty, the key rejected or the model unknown.
+async fn read_refusal(answer: Response, mut held: InFlightCall) -> Response {
     let (url, now) = (answer.url().clone(), SystemTime::now());
     let (parts, body) = http::Response::from(answer).into_parts();
     let mut info = read_head(parts.status, &parts.headers, now);
-    let body = RefusalBody::read(body).await;
-    if let Some(whole) = body.whole() {
-        read_error(whole, &parts.headers, now).refine(&mut info);
+    let body = PeekedBody::peek(body).await;
+    if let Some(whole) = body.complete() {
+        read_error_body(whole, &parts.headers, now).refine(&mut info);
     }
-    held.read_part(&info);
-    held.end();
+    held.record_info(&info);
+    held.finish();
     put_together(url, parts, reqwest::Body::wrap(body))
 }
 
@@ -128,7 +128,7 @@ fn put_together(url: reqwest::Url, parts: http::response::Parts, body: reqwest::
 fn outcome(error: &Error) -> Outcome {
     match error {
         Error::Reqwest(error) if error.is_builder() => Outcome::Unexpected,
-        Error::Reqwest(error) => of_transport_error(error),
+        Error::Reqwest(error) => transport_error_outcome(error),
         Error::Middleware(_) => Outcome::Unexpected,
     }
 }

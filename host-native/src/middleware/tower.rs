@@ -4,7 +4,7 @@
 //! calls and for whom; the request waits for its turn, goes to the service, and a [`Settle`] reads the result: the status
 //! and headers of HTTP and gRPC by default ([`HttpAnswers`]), or [`Classify`] for services that are neither ([`Classified`]).
 //!
-//! The slot of an HTTP call is held until the body of its answer ends ([`HeldBody`]), and given back when that is dropped. What the
+//! The slot of an HTTP call is held until the body of its answer ends ([`PermitBody`]), and given back when that is dropped. What the
 //! body of an error says, such as that the account is empty, counts if it is read; a 429 that says when to come back is over with its head.
 //! Dropping the response future at any moment gives up the place in the queue or the slot.
 //!
@@ -56,7 +56,7 @@ use tower_service::Service;
 
 use crate::gate::{Call, CallPermit, RequestGate};
 use crate::host::TokioHost;
-use crate::http::{Held, HeldBody};
+use crate::http::{InFlightCall, PermitBody};
 
 /// Says what a request calls, and for whom.
 pub trait KeyExtractor<R> {
@@ -89,19 +89,19 @@ pub trait Settle<T, E> {
     fn settle(&self, result: Result<T, E>, slot: CallPermit) -> Result<Self::Response, E>;
 }
 
-/// Answers of HTTP and gRPC: read by [`ResponseInfo`](crate::http::ResponseInfo), held by [`HeldBody`]. An error of the service is a provider failure.
+/// Answers of HTTP and gRPC: read by [`ResponseInfo`](crate::http::ResponseInfo), held by [`PermitBody`]. An error of the service is a provider failure.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HttpAnswers;
 
 impl<B: Body, E> Settle<http::Response<B>, E> for HttpAnswers {
-    type Response = http::Response<HeldBody<B>>;
+    type Response = http::Response<PermitBody<B>>;
 
     fn settle(&self, result: Result<http::Response<B>, E>, slot: CallPermit) -> Result<Self::Response, E> {
         match result {
             Ok(answer) => {
-                let mut held = Held::new(slot);
-                held.read_head(answer.status(), answer.headers(), SystemTime::now());
-                Ok(answer.map(|body| HeldBody::new(body, held)))
+                let mut held = InFlightCall::new(slot);
+                held.record_response(answer.status(), answer.headers(), SystemTime::now());
+                Ok(answer.map(|body| PermitBody::new(body, held)))
             }
             Err(error) => {
                 slot.finish(Outcome::ProviderFailure);
@@ -226,7 +226,7 @@ where
     fn call(&mut self, request: R) -> Self::Future {
         let stage = match self.gate.request(&self.extractor.call(&request)) {
             Ok(call) => Stage::Waiting { acquire: self.gate.core().acquire_owned(call) },
-            Err(denial) => Stage::Refused { denial },
+            Err(denial) => Stage::Denied { denial },
         };
         ResponseFuture {
             stage,
@@ -260,7 +260,7 @@ pin_project! {
 pin_project! {
     #[project = StageNow]
     enum Stage<F> {
-        Refused { denial: Denial },
+        Denied { denial: Denial },
         Waiting { acquire: AcquireOwned<TokioHost> },
         // Has a slot; the service may not be ready yet.
         Admitted { slot: Option<CallPermit> },
@@ -286,7 +286,7 @@ where
         let mut this = self.project();
         loop {
             let next = match this.stage.as_mut().project() {
-                StageNow::Refused { denial } => return Poll::Ready(Err(AdmissionError::NotAdmitted(*denial))),
+                StageNow::Denied { denial } => return Poll::Ready(Err(AdmissionError::NotAdmitted(*denial))),
                 StageNow::Waiting { acquire } => match ready!(Pin::new(acquire).poll(context)) {
                     Ok(permit) => Stage::Admitted { slot: Some(permit) },
                     Err(denial) => return Poll::Ready(Err(AdmissionError::NotAdmitted(denial))),

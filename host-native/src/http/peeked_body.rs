@@ -1,4 +1,4 @@
-//! The body of a refusal, which may say more than its head: that the account is empty, that the key is refused, how long to wait.
+//! The body of a refusal, which may say more than its head: that the account is empty, that the key is rejected, how long to wait.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,13 +9,13 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
 
-use super::body::MOST;
+use super::body::MAX_ERROR_BODY_BYTES;
 
 /// How long that may take, while the slot of the call is held: as a rule it comes with its head.
-const PATIENCE: Duration = Duration::from_millis(250);
+const PEEK_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A body of which the first part was read. As a body it is whole.
-pub(crate) struct RefusalBody {
+pub(crate) struct PeekedBody {
     read: BytesMut,
     /// What comes after that; `None`: nothing.
     rest: Option<reqwest::Body>,
@@ -23,12 +23,12 @@ pub(crate) struct RefusalBody {
     broken: Option<reqwest::Error>,
 }
 
-impl RefusalBody {
+impl PeekedBody {
     /// Reads what is there soon, and no more than is worth reading.
-    pub(crate) async fn read(mut body: reqwest::Body) -> Self {
-        let until = Instant::now() + PATIENCE;
+    pub(crate) async fn peek(mut body: reqwest::Body) -> Self {
+        let until = Instant::now() + PEEK_TIMEOUT;
         let mut read = BytesMut::new();
-        while read.len() < MOST {
+        while read.len() < MAX_ERROR_BODY_BYTES {
             match timeout_at(until, body.frame()).await {
                 Err(_) => break,
                 Ok(None) => return Self { read, rest: None, broken: None },
@@ -44,12 +44,12 @@ impl RefusalBody {
     }
 
     /// What was read, if that is all.
-    pub(crate) fn whole(&self) -> Option<&[u8]> {
+    pub(crate) fn complete(&self) -> Option<&[u8]> {
         (self.rest.is_none() && self.broken.is_none()).then_some(&self.read)
     }
 }
 
-impl Body for RefusalBody {
+impl Body for PeekedBody {
     type Data = Bytes;
     type Error = reqwest::Error;
 
