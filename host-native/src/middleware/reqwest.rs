@@ -36,7 +36,7 @@ use tidegate_core::request::Outcome;
 use crate::gate::{CallPermit, RequestGate};
 use crate::http::peeked_body::PeekedBody;
 use crate::http::{InFlightCall, PermitBody, read_error_body, read_head, transport_error_outcome};
-use crate::middleware::tower::{HttpAnswers, KeyExtractor, Settle};
+use crate::middleware::tower::{CallExtractor, HttpClassifier, ResponseClassifier};
 
 /// Admits every request of a client.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl<K> Clone for AdmissionMiddleware<K> {
     }
 }
 
-impl<K: KeyExtractor<Request>> AdmissionMiddleware<K> {
+impl<K: CallExtractor<Request>> AdmissionMiddleware<K> {
     /// Admits requests through `gate`, as the calls that `extractor` says they are.
     pub fn new(gate: RequestGate, extractor: K) -> Self {
         Self { gate, extractor: Arc::new(extractor) }
@@ -59,14 +59,14 @@ impl<K: KeyExtractor<Request>> AdmissionMiddleware<K> {
 }
 
 #[async_trait::async_trait]
-impl<K: KeyExtractor<Request> + Send + Sync + 'static> Middleware for AdmissionMiddleware<K> {
+impl<K: CallExtractor<Request> + Send + Sync + 'static> Middleware for AdmissionMiddleware<K> {
     async fn handle(&self, request: Request, extensions: &mut Extensions, next: Next<'_>) -> Result<Response, Error> {
-        let call = self.extractor.call(&request);
+        let call = self.extractor.extract(&request);
         let slot = self.gate.acquire(&call).await.map_err(Error::middleware)?;
         let mut held = InFlightCall::new(slot);
         match next.run(request, extensions).await {
-            Ok(answer) if answer.status().is_client_error() => Ok(read_refusal(answer, held).await),
-            Ok(answer) => Ok(hold(answer, held)),
+            Ok(answer) if answer.status().is_client_error() => Ok(peek_client_error(answer, held).await),
+            Ok(answer) => Ok(with_permit_body(answer, held)),
             Err(error) => {
                 held.finish_with(outcome(&error));
                 Err(error)
@@ -76,12 +76,12 @@ impl<K: KeyExtractor<Request> + Send + Sync + 'static> Middleware for AdmissionM
 }
 
 /// For a [`reqwest::Client`] behind the `tower` layer.
-impl Settle<Response, reqwest::Error> for HttpAnswers {
+impl ResponseClassifier<Response, reqwest::Error> for HttpClassifier {
     type Response = Response;
 
-    fn settle(&self, result: Result<Response, reqwest::Error>, slot: CallPermit) -> Result<Response, reqwest::Error> {
+    fn classify(&self, result: Result<Response, reqwest::Error>, slot: CallPermit) -> Result<Response, reqwest::Error> {
         match result {
-            Ok(answer) => Ok(hold(answer, InFlightCall::new(slot))),
+            Ok(answer) => Ok(with_permit_body(answer, InFlightCall::new(slot))),
             Err(error) => {
                 slot.finish(transport_error_outcome(&error));
                 Err(error)
@@ -91,16 +91,16 @@ impl Settle<Response, reqwest::Error> for HttpAnswers {
 }
 
 /// The same answer with a body that holds the slot.
-fn hold(answer: Response, mut held: InFlightCall) -> Response {
+fn with_permit_body(answer: Response, mut held: InFlightCall) -> Response {
     held.record_response(answer.status(), answer.headers(), SystemTime::now());
     let url = answer.url().clone();
     let (parts, body) = http::Response::from(answer).into_parts();
-    put_together(url, parts, reqwest::Body::wrap(PermitBody::with_error_outcome(body, held, transport_error_outcome)))
+    rebuild(url, parts, reqwest::Body::wrap(PermitBody::with_error_outcome(body, held, transport_error_outcome)))
 }
 
 /// The same refusal, which has given the slot back: the part of its body was read that is there soon, since it may say that the account
 /// is empty, the key rejected or the model unknown.
-async fn read_refusal(answer: Response, mut held: InFlightCall) -> Response {
+async fn peek_client_error(answer: Response, mut held: InFlightCall) -> Response {
     let (url, now) = (answer.url().clone(), SystemTime::now());
     let (parts, body) = http::Response::from(answer).into_parts();
     let mut info = read_head(parts.status, &parts.headers, now);
@@ -110,10 +110,10 @@ async fn read_refusal(answer: Response, mut held: InFlightCall) -> Response {
     }
     held.record_info(&info);
     held.finish();
-    put_together(url, parts, reqwest::Body::wrap(body))
+    rebuild(url, parts, reqwest::Body::wrap(body))
 }
 
-fn put_together(url: reqwest::Url, parts: http::response::Parts, body: reqwest::Body) -> Response {
+fn rebuild(url: reqwest::Url, parts: http::response::Parts, body: reqwest::Body) -> Response {
     // The address is kept apart from the other parts.
     let Ok(mut held) = http::Response::builder().url(url).body(body) else {
         unreachable!("an address is a valid part")

@@ -1,8 +1,8 @@
 //! Admission as a `tower` layer, for whatever service.
 //!
-//! [`AdmissionLayer`] puts a [`RequestGate`] before a service. For each request a [`KeyExtractor`] says which resource it
-//! calls and for whom; the request waits for its turn, goes to the service, and a [`Settle`] reads the result: the status
-//! and headers of HTTP and gRPC by default ([`HttpAnswers`]), or [`Classify`] for services that are neither ([`Classified`]).
+//! [`AdmissionLayer`] puts a [`RequestGate`] before a service. For each request a [`CallExtractor`] says which resource it
+//! calls and for whom; the request waits for its turn, goes to the service, and a [`ResponseClassifier`] reads the result: the status
+//! and headers of HTTP and gRPC by default ([`HttpClassifier`]), or [`Classify`] for services that are neither ([`ResultClassifier`]).
 //!
 //! The slot of an HTTP call is held until the body of its answer ends ([`PermitBody`]), and given back when that is dropped. What the
 //! body of an error says, such as that the account is empty, counts if it is read; a 429 that says when to come back is over with its head.
@@ -59,44 +59,44 @@ use crate::host::TokioHost;
 use crate::http::{InFlightCall, PermitBody};
 
 /// Says what a request calls, and for whom.
-pub trait KeyExtractor<R> {
+pub trait CallExtractor<R> {
     /// The call that `request` is.
-    fn call(&self, request: &R) -> Call;
+    fn extract(&self, request: &R) -> Call;
 }
 
-impl<R, F: Fn(&R) -> Call> KeyExtractor<R> for F {
-    fn call(&self, request: &R) -> Call {
+impl<R, F: Fn(&R) -> Call> CallExtractor<R> for F {
+    fn extract(&self, request: &R) -> Call {
         self(request)
     }
 }
 
 /// Every request is the same call.
 #[derive(Clone, Debug)]
-pub struct Always(pub Call);
+pub struct FixedCall(pub Call);
 
-impl<R> KeyExtractor<R> for Always {
-    fn call(&self, _request: &R) -> Call {
+impl<R> CallExtractor<R> for FixedCall {
+    fn extract(&self, _request: &R) -> Call {
         self.0.clone()
     }
 }
 
 /// Reads from a result how the call ended, and gives its slot back then or later.
-pub trait Settle<T, E> {
+pub trait ResponseClassifier<T, E> {
     /// What the caller gets for the service's response.
     type Response;
 
     /// Takes charge of `slot`.
-    fn settle(&self, result: Result<T, E>, slot: CallPermit) -> Result<Self::Response, E>;
+    fn classify(&self, result: Result<T, E>, slot: CallPermit) -> Result<Self::Response, E>;
 }
 
 /// Answers of HTTP and gRPC: read by [`ResponseInfo`](crate::http::ResponseInfo), held by [`PermitBody`]. An error of the service is a provider failure.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct HttpAnswers;
+pub struct HttpClassifier;
 
-impl<B: Body, E> Settle<http::Response<B>, E> for HttpAnswers {
+impl<B: Body, E> ResponseClassifier<http::Response<B>, E> for HttpClassifier {
     type Response = http::Response<PermitBody<B>>;
 
-    fn settle(&self, result: Result<http::Response<B>, E>, slot: CallPermit) -> Result<Self::Response, E> {
+    fn classify(&self, result: Result<http::Response<B>, E>, slot: CallPermit) -> Result<Self::Response, E> {
         match result {
             Ok(answer) => {
                 let mut held = InFlightCall::new(slot);
@@ -113,12 +113,12 @@ impl<B: Body, E> Settle<http::Response<B>, E> for HttpAnswers {
 
 /// Results that say themselves how the call ended; the slot is given back at once.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Classified;
+pub struct ResultClassifier;
 
-impl<T, E: Classify> Settle<T, E> for Classified {
+impl<T, E: Classify> ResponseClassifier<T, E> for ResultClassifier {
     type Response = T;
 
-    fn settle(&self, result: Result<T, E>, slot: CallPermit) -> Result<T, E> {
+    fn classify(&self, result: Result<T, E>, slot: CallPermit) -> Result<T, E> {
         slot.finish(result.as_ref().map(|_| ()).completion());
         result
     }
@@ -126,23 +126,23 @@ impl<T, E: Classify> Settle<T, E> for Classified {
 
 /// Puts a gate before a service.
 #[derive(Clone, Debug)]
-pub struct AdmissionLayer<K, S = HttpAnswers> {
+pub struct AdmissionLayer<K, S = HttpClassifier> {
     gate: RequestGate,
     extractor: Arc<K>,
-    settle: S,
+    classifier: S,
 }
 
 impl<K> AdmissionLayer<K> {
     /// Admits HTTP and gRPC requests through `gate`, as the calls that `extractor` says they are.
     pub fn new(gate: RequestGate, extractor: K) -> Self {
-        Self { gate, extractor: Arc::new(extractor), settle: HttpAnswers }
+        Self { gate, extractor: Arc::new(extractor), classifier: HttpClassifier }
     }
 }
 
 impl<K, S> AdmissionLayer<K, S> {
-    /// The same with results read by `settle`.
-    pub fn settled_by<T>(self, settle: T) -> AdmissionLayer<K, T> {
-        AdmissionLayer { gate: self.gate, extractor: self.extractor, settle }
+    /// The same with results read by `classifier`.
+    pub fn with_classifier<T>(self, classifier: T) -> AdmissionLayer<K, T> {
+        AdmissionLayer { gate: self.gate, extractor: self.extractor, classifier }
     }
 }
 
@@ -150,25 +150,25 @@ impl<K, S: Clone, Inner> Layer<Inner> for AdmissionLayer<K, S> {
     type Service = Admission<Inner, K, S>;
 
     fn layer(&self, inner: Inner) -> Self::Service {
-        let Self { gate, extractor, settle } = self.clone_parts();
-        Admission { inner, gate, extractor, settle }
+        let Self { gate, extractor, classifier } = self.clone_parts();
+        Admission { inner, gate, extractor, classifier }
     }
 }
 
 impl<K, S: Clone> AdmissionLayer<K, S> {
     /// A clone that asks nothing of the extractor.
     fn clone_parts(&self) -> Self {
-        Self { gate: self.gate.clone(), extractor: Arc::clone(&self.extractor), settle: self.settle.clone() }
+        Self { gate: self.gate.clone(), extractor: Arc::clone(&self.extractor), classifier: self.classifier.clone() }
     }
 }
 
 /// A service behind a gate. Made by [`AdmissionLayer`].
 #[derive(Debug)]
-pub struct Admission<Inner, K, S = HttpAnswers> {
+pub struct Admission<Inner, K, S = HttpClassifier> {
     inner: Inner,
     gate: RequestGate,
     extractor: Arc<K>,
-    settle: S,
+    classifier: S,
 }
 
 impl<Inner: Clone, K, S: Clone> Clone for Admission<Inner, K, S> {
@@ -177,7 +177,7 @@ impl<Inner: Clone, K, S: Clone> Clone for Admission<Inner, K, S> {
             inner: self.inner.clone(),
             gate: self.gate.clone(),
             extractor: Arc::clone(&self.extractor),
-            settle: self.settle.clone(),
+            classifier: self.classifier.clone(),
         }
     }
 }
@@ -186,7 +186,7 @@ impl<Inner: Clone, K, S: Clone> Clone for Admission<Inner, K, S> {
 #[derive(Debug)]
 pub enum AdmissionError<E> {
     /// The request was never let out.
-    NotAdmitted(Denial),
+    Denied(Denial),
     /// The service failed.
     Service(E),
 }
@@ -194,7 +194,7 @@ pub enum AdmissionError<E> {
 impl<E: fmt::Display> fmt::Display for AdmissionError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAdmitted(denial) => write!(f, "not admitted: {denial}"),
+            Self::Denied(denial) => write!(f, "not admitted: {denial}"),
             Self::Service(error) => error.fmt(f),
         }
     }
@@ -203,7 +203,7 @@ impl<E: fmt::Display> fmt::Display for AdmissionError<E> {
 impl<E: StdError + 'static> StdError for AdmissionError<E> {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
-            Self::NotAdmitted(denial) => Some(denial),
+            Self::Denied(denial) => Some(denial),
             Self::Service(error) => error.source(),
         }
     }
@@ -212,8 +212,8 @@ impl<E: StdError + 'static> StdError for AdmissionError<E> {
 impl<R, Inner, K, S> Service<R> for Admission<Inner, K, S>
 where
     Inner: Service<R> + Clone,
-    K: KeyExtractor<R>,
-    S: Settle<Inner::Response, Inner::Error> + Clone,
+    K: CallExtractor<R>,
+    S: ResponseClassifier<Inner::Response, Inner::Error> + Clone,
 {
     type Response = S::Response;
     type Error = AdmissionError<Inner::Error>;
@@ -224,16 +224,16 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let stage = match self.gate.request(&self.extractor.call(&request)) {
-            Ok(call) => Stage::Waiting { acquire: self.gate.core().acquire_owned(call) },
-            Err(denial) => Stage::Denied { denial },
+        let state = match self.gate.request(&self.extractor.extract(&request)) {
+            Ok(call) => State::Waiting { acquire: self.gate.core().acquire_owned(call) },
+            Err(denial) => State::Denied { denial },
         };
         ResponseFuture {
-            stage,
+            state,
             request: Some(request),
             inner: self.inner.clone(),
             gate: self.gate.clone(),
-            settle: self.settle.clone(),
+            classifier: self.classifier.clone(),
             marker: PhantomData,
         }
     }
@@ -247,19 +247,19 @@ pin_project! {
     {
         // Before the slot: the call is over before its slot is another's.
         #[pin]
-        stage: Stage<Inner::Future>,
+        state: State<Inner::Future>,
         // Taken when the call begins.
         request: Option<R>,
         inner: Inner,
         gate: RequestGate,
-        settle: S,
+        classifier: S,
         marker: PhantomData<fn(R)>,
     }
 }
 
 pin_project! {
-    #[project = StageNow]
-    enum Stage<F> {
+    #[project = StateProj]
+    enum State<F> {
         Denied { denial: Denial },
         Waiting { acquire: AcquireOwned<TokioHost> },
         // Has a slot; the service may not be ready yet.
@@ -275,7 +275,7 @@ pin_project! {
 impl<Inner, R, S> Future for ResponseFuture<Inner, R, S>
 where
     Inner: Service<R>,
-    S: Settle<Inner::Response, Inner::Error>,
+    S: ResponseClassifier<Inner::Response, Inner::Error>,
 {
     type Output = Result<S::Response, AdmissionError<Inner::Error>>;
 
@@ -285,16 +285,16 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         loop {
-            let next = match this.stage.as_mut().project() {
-                StageNow::Denied { denial } => return Poll::Ready(Err(AdmissionError::NotAdmitted(*denial))),
-                StageNow::Waiting { acquire } => match ready!(Pin::new(acquire).poll(context)) {
-                    Ok(permit) => Stage::Admitted { slot: Some(permit) },
-                    Err(denial) => return Poll::Ready(Err(AdmissionError::NotAdmitted(denial))),
+            let next = match this.state.as_mut().project() {
+                StateProj::Denied { denial } => return Poll::Ready(Err(AdmissionError::Denied(*denial))),
+                StateProj::Waiting { acquire } => match ready!(Pin::new(acquire).poll(context)) {
+                    Ok(permit) => State::Admitted { slot: Some(permit) },
+                    Err(denial) => return Poll::Ready(Err(AdmissionError::Denied(denial))),
                 },
-                StageNow::Admitted { slot } => match ready!(this.inner.poll_ready(context)) {
+                StateProj::Admitted { slot } => match ready!(this.inner.poll_ready(context)) {
                     Ok(()) => {
                         let Some(request) = this.request.take() else { panic!("polled after it was ready") };
-                        Stage::Calling { call: this.inner.call(request), slot: slot.take() }
+                        State::Calling { call: this.inner.call(request), slot: slot.take() }
                     }
                     Err(error) => {
                         // The call was never made.
@@ -302,13 +302,13 @@ where
                         return Poll::Ready(Err(AdmissionError::Service(error)));
                     }
                 },
-                StageNow::Calling { call, slot } => {
+                StateProj::Calling { call, slot } => {
                     let result = ready!(call.poll(context));
                     let Some(slot) = slot.take() else { panic!("polled after it was ready") };
-                    return Poll::Ready(this.settle.settle(result, slot).map_err(AdmissionError::Service));
+                    return Poll::Ready(this.classifier.classify(result, slot).map_err(AdmissionError::Service));
                 }
             };
-            this.stage.set(next);
+            this.state.set(next);
         }
     }
 }

@@ -18,7 +18,7 @@ use tidegate_core::limit::LimitChoice;
 use tidegate_core::request::{DenialReason, HealthState, Outcome, UnavailableCause};
 use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
 use tidegate_native::middleware::reqwest::AdmissionMiddleware;
-use tidegate_native::middleware::tower::{Admission, AdmissionError, AdmissionLayer, Always};
+use tidegate_native::middleware::tower::{Admission, AdmissionError, AdmissionLayer, FixedCall};
 use tokio::time::sleep;
 use tower::{Layer, ServiceExt};
 
@@ -117,14 +117,14 @@ fn plain_client() -> reqwest::Client {
 
 fn client(gate: &RequestGate, key: &ResourceKey) -> ClientWithMiddleware {
     ClientBuilder::new(plain_client())
-        .with(AdmissionMiddleware::new(gate.clone(), Always(Call::new(key.clone()))))
+        .with(AdmissionMiddleware::new(gate.clone(), FixedCall(Call::new(key.clone()))))
         .build()
 }
 
 type Hyper = Client<HttpConnector, String>;
 
-fn hyper(gate: &RequestGate, key: &ResourceKey) -> Admission<Hyper, Always> {
-    AdmissionLayer::new(gate.clone(), Always(Call::new(key.clone())))
+fn hyper(gate: &RequestGate, key: &ResourceKey) -> Admission<Hyper, FixedCall> {
+    AdmissionLayer::new(gate.clone(), FixedCall(Call::new(key.clone())))
         .layer(Client::builder(TokioExecutor::new()).build_http())
 }
 
@@ -262,9 +262,9 @@ async fn a_call_that_is_not_admitted_in_time_says_why() {
     let _taken = gate.acquire(&Call::new(key.clone())).await.unwrap();
     let call = Call::new(key).within(Duration::from_millis(20));
     let service =
-        AdmissionLayer::new(gate, Always(call)).layer(Client::builder(TokioExecutor::new()).build_http::<String>());
+        AdmissionLayer::new(gate, FixedCall(call)).layer(Client::builder(TokioExecutor::new()).build_http::<String>());
     let error = service.oneshot(request("http://127.0.0.1:9/never")).await.unwrap_err();
-    assert!(matches!(&error, AdmissionError::NotAdmitted(denial) if denial.reason == DenialReason::QueueTimeout));
+    assert!(matches!(&error, AdmissionError::Denied(denial) if denial.reason == DenialReason::QueueTimeout));
     assert!(error.to_string().starts_with("not admitted: the deadline passed while waiting"), "{error}");
 }
 
@@ -279,7 +279,7 @@ async fn a_server_that_is_not_there_is_a_failure_and_no_slot_is_lost() {
     let error = hyper(&gate, &key).oneshot(request(dead)).await.unwrap_err();
     assert!(matches!(error, AdmissionError::Service(_)));
     assert_eq!(last(), Some(Outcome::ProviderFailure), "the layer knows nothing of hyper's errors");
-    let layered = AdmissionLayer::new(gate.clone(), Always(Call::new(key.clone()))).layer(plain_client());
+    let layered = AdmissionLayer::new(gate.clone(), FixedCall(Call::new(key.clone()))).layer(plain_client());
     let error = layered.oneshot(reqwest::Request::new(Method::GET, dead.parse().unwrap())).await.unwrap_err();
     assert!(matches!(error, AdmissionError::Service(_)));
     assert_eq!(last(), Some(Outcome::ConnectionFailed));
