@@ -41,9 +41,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let kept = Arc::clone(&titles);
     let config = PipelineConfig { rows: ROWS, row_group_size: 20, ..PipelineConfig::default() };
     let report = PipelineRunner::new(config)
-        .through(&gate)
+        .with_gate(&gate)
         .column(Column::new("note", Strategy::Cell), async |_work| Ok(TaskOutcome::Success))
-        .calling(Column::new("title", Strategy::Cell).with_upstream("note"), &writer, move |work, call| {
+        .model_column(Column::new("title", Strategy::Cell).with_upstream("note"), &writer, move |work, call| {
             let (client, titles) = (client.clone(), Arc::clone(&kept));
             async move {
                 let row = work.task.first_row + u64::from(work.task.row.unwrap_or(0));

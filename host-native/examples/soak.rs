@@ -147,12 +147,12 @@ async fn in_real_time(span: StdDuration) -> Result<(), Failure> {
         submission_limit: 4 * IN_FLIGHT,
         ..PipelineConfig::default()
     };
-    let mut runner = PipelineRunner::new(config).through(&gate);
+    let mut runner = PipelineRunner::new(config).with_gate(&gate);
     for (name, upstream) in [("title", None), ("line", Some("title"))] {
         let column = Column::new(name, Strategy::Cell);
         let column = upstream.into_iter().fold(column, Column::with_upstream);
         let client = client.clone();
-        runner = runner.calling(column, &key, move |work, call| {
+        runner = runner.model_column(column, &key, move |work, call| {
             let client = client.clone();
             async move {
                 let slot = match work.acquire(&call).await {

@@ -82,20 +82,20 @@ pub trait AcquireBlocking {
 
 impl AcquireBlocking for Gate<TokioHost> {
     fn acquire_blocking(&self, request: Request) -> Result<Permit<'_, TokioHost>, BlockingError> {
-        park_for(self.acquire(request))
+        block_on(self.acquire(request))
     }
 
     fn acquire_owned_blocking(&self, request: Request) -> Result<OwnedPermit<TokioHost>, BlockingError> {
-        park_for(self.acquire_owned(request))
+        block_on(self.acquire_owned(request))
     }
 }
 
 /// Drives `acquire` on this thread, which sleeps whenever there is nothing to do.
-fn park_for<T>(acquire: impl Future<Output = Result<T, Denial>>) -> Result<T, BlockingError> {
+fn block_on<T>(acquire: impl Future<Output = Result<T, Denial>>) -> Result<T, BlockingError> {
     if is_async_context() {
         return Err(BlockingError::InAsyncContext);
     }
-    let parked = Arc::new(Parked { thread: std::thread::current(), is_woken: AtomicBool::new(false) });
+    let parked = Arc::new(ParkedThread { thread: std::thread::current(), is_woken: AtomicBool::new(false) });
     let waker = Waker::from(Arc::clone(&parked));
     let mut context = Context::from_waker(&waker);
     let mut acquire = pin!(acquire);
@@ -111,12 +111,12 @@ fn park_for<T>(acquire: impl Future<Output = Result<T, Denial>>) -> Result<T, Bl
 }
 
 /// A thread, and whether the future it waits for wants to be polled.
-struct Parked {
+struct ParkedThread {
     thread: Thread,
     is_woken: AtomicBool,
 }
 
-impl Wake for Parked {
+impl Wake for ParkedThread {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

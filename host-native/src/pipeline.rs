@@ -18,9 +18,9 @@
 //!
 //! let config = PipelineConfig { rows: 20, row_group_size: 5, ..PipelineConfig::default() };
 //! let report = PipelineRunner::new(config)
-//!     .through(&gate)
+//!     .with_gate(&gate)
 //!     .column(Column::new("topic", Strategy::Cell), async |_work| Ok(TaskOutcome::Success))
-//!     .calling(Column::new("title", Strategy::Cell).with_upstream("topic"), &writer, async |work, call| {
+//!     .model_column(Column::new("title", Strategy::Cell).with_upstream("topic"), &writer, async |work, call| {
 //!         // ... make the call for row `work.task.row` ...
 //!         match work.call(&call, async || Ok::<_, Outcome>("a title")).await {
 //!             Ok(Ok(_title)) => Ok(TaskOutcome::Success),
@@ -58,60 +58,60 @@ use crate::gate::{Call, CallPermit, RequestGate, ResourceKey};
 use crate::host::TokioHost;
 
 /// A run under way: await it for its report; its [`handle`](driver::PipelineRun::handle) watches and cancels it.
-pub type Running = driver::PipelineRun<TokioHost, Closures>;
+pub type PipelineRun = driver::PipelineRun<TokioHost, ClosureWorkload>;
 
-type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-type WorkFn = Box<dyn Fn(Work) -> Boxed<Result<TaskOutcome, FatalError>> + Send + Sync>;
-type SaveFn = Box<dyn Fn(FinishedRowGroup) -> Boxed<Result<(), SaveError>> + Send + Sync>;
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type TaskFn = Box<dyn Fn(TaskContext) -> BoxFuture<Result<TaskOutcome, FatalError>> + Send + Sync>;
+type SaveFn = Box<dyn Fn(FinishedRowGroup) -> BoxFuture<Result<(), SaveError>> + Send + Sync>;
 
 /// One task, as its column's closure sees it.
 #[derive(Clone, Debug)]
-pub struct Work {
+pub struct TaskContext {
     /// Which cell or row group to fill.
     pub task: Task,
     gate: Option<RequestGate>,
 }
 
-impl Work {
+impl TaskContext {
     /// A slot for a call of this task, as soon as it is its turn. Meanwhile the task gives its worker slot back, if its
     /// column yields: a call to wait for should be awaited by the task itself.
-    pub async fn acquire(&self, call: &Call) -> Result<CallPermit, NotAdmitted> {
+    pub async fn acquire(&self, call: &Call) -> Result<CallPermit, CallDenied> {
         let (gate, request) = self.request(call)?;
-        gate.core().acquire_owned(request).for_task(self.task.token).await.map_err(NotAdmitted)
+        gate.core().acquire_owned(request).for_task(self.task.token).await.map_err(CallDenied)
     }
 
     /// Makes a call of this task as soon as it is its turn, and makes it again after a failure in an outage: `attempt` is called for each
     /// try. Waits as [`acquire`](Self::acquire) does. See [`Gate::run_through_outages`](tidegate_core::gate::Gate::run_through_outages).
-    pub async fn call<F, Fut>(&self, call: &Call, mut attempt: F) -> Result<Fut::Output, NotAdmitted>
+    pub async fn call<F, Fut>(&self, call: &Call, mut attempt: F) -> Result<Fut::Output, CallDenied>
     where
         F: FnMut() -> Fut,
         Fut: Future,
         Fut::Output: Classify,
     {
         let (gate, request) = self.request(call)?;
-        gate.core().run_through_outages(request, self.task.token, |_| attempt()).await.map_err(NotAdmitted)
+        gate.core().run_through_outages(request, self.task.token, |_| attempt()).await.map_err(CallDenied)
     }
 
     /// The gate, and what it is asked for.
-    fn request(&self, call: &Call) -> Result<(&RequestGate, Request), NotAdmitted> {
+    fn request(&self, call: &Call) -> Result<(&RequestGate, Request), CallDenied> {
         let refused = Denial { reason: DenialReason::Unregistered, changes_at: None };
-        let gate = self.gate.as_ref().ok_or(NotAdmitted(refused))?;
-        Ok((gate, gate.request(call).map_err(NotAdmitted)?))
+        let gate = self.gate.as_ref().ok_or(CallDenied(refused))?;
+        Ok((gate, gate.request(call).map_err(CallDenied)?))
     }
 }
 
 /// A call that was not let out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not admitted: {0}")]
-pub struct NotAdmitted(pub Denial);
+pub struct CallDenied(pub Denial);
 
-impl From<NotAdmitted> for Result<TaskOutcome, FatalError> {
+impl From<CallDenied> for Result<TaskOutcome, FatalError> {
     /// What it means for the task: try again, unless the gate is shut, does not know the model, or the model cannot be used any more.
-    fn from(NotAdmitted(denial): NotAdmitted) -> Self {
+    fn from(CallDenied(denial): CallDenied) -> Self {
         match denial.reason {
             DenialReason::Shutdown | DenialReason::Cancelled => Ok(TaskOutcome::Cancelled),
             DenialReason::Unavailable => Ok(TaskOutcome::Unavailable),
-            DenialReason::Unregistered => Err(FatalError(NotAdmitted(denial).to_string())),
+            DenialReason::Unregistered => Err(FatalError(CallDenied(denial).to_string())),
             _ => Ok(TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, status: None, retry_after: None }),
         }
     }
@@ -125,7 +125,7 @@ pub enum StartError {
     Plan(#[from] PlanError),
     /// A setting is out of range.
     #[error(transparent)]
-    Setting(#[from] PipelineError),
+    Config(#[from] PipelineError),
     /// A column calls a model, and the runner has no gate, or its gate does not know the model.
     #[error("the column `{column}` calls {key}, which {why}")]
     Call {
@@ -145,7 +145,7 @@ pub enum StartError {
 pub struct PipelineRunner {
     config: PipelineConfig,
     columns: Vec<(Column, Option<ResourceKey>)>,
-    work: Vec<WorkFn>,
+    work: Vec<TaskFn>,
     save: SaveFn,
     gate: Option<RequestGate>,
 }
@@ -160,7 +160,7 @@ impl PipelineRunner {
 
     /// Lets tasks call through `gate`.
     #[must_use]
-    pub fn through(self, gate: &RequestGate) -> Self {
+    pub fn with_gate(self, gate: &RequestGate) -> Self {
         Self { gate: Some(gate.clone()), ..self }
     }
 
@@ -168,7 +168,7 @@ impl PipelineRunner {
     #[must_use]
     pub fn column<F, Fut>(mut self, column: Column, work: F) -> Self
     where
-        F: Fn(Work) -> Fut + Send + Sync + 'static,
+        F: Fn(TaskContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<TaskOutcome, FatalError>> + Send + 'static,
     {
         self.columns.push((column, None));
@@ -179,9 +179,9 @@ impl PipelineRunner {
     /// Adds a column whose tasks call `key`, one call at a time; `work` gets the call to acquire a slot for. Unless the column says otherwise, its
     /// tasks queue as the model's and take up no more workers than twice the calls the model bears.
     #[must_use]
-    pub fn calling<F, Fut>(mut self, column: Column, key: &ResourceKey, work: F) -> Self
+    pub fn model_column<F, Fut>(mut self, column: Column, key: &ResourceKey, work: F) -> Self
     where
-        F: Fn(Work, Call) -> Fut + Send + Sync + 'static,
+        F: Fn(TaskContext, Call) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<TaskOutcome, FatalError>> + Send + 'static,
     {
         self.columns.push((column, Some(key.clone())));
@@ -201,7 +201,7 @@ impl PipelineRunner {
     }
 
     /// Checks everything and gives the run, which begins when it is first polled.
-    pub fn start(self) -> Result<Running, StartError> {
+    pub fn start(self) -> Result<PipelineRun, StartError> {
         let Self { mut config, columns, work, save, gate } = self;
         let mut plan = PlanBuilder::new();
         let mut calls: Vec<(String, ResourceId)> = Vec::new();
@@ -210,16 +210,16 @@ impl PipelineRunner {
                 plan = plan.column(column);
                 continue;
             };
-            let (resource, most) = find(&column, &key, gate.as_ref())?;
+            let (resource, most) = resolve_resource(&column, &key, gate.as_ref())?;
             let name = format!("request:{key}");
             if calls.iter().all(|(known, _)| *known != name) {
                 config.resources.push((name.clone(), most));
                 calls.push((name.clone(), resource));
             }
-            plan = plan.column(as_model(column, &key, most).with_demand(&name, 1));
+            plan = plan.column(with_model_group(column, &key, most).with_demand(&name, 1));
         }
         let pipeline = Pipeline::new(plan.build()?, config)?;
-        let work = Arc::new(Closures { work, save, gate: gate.clone() });
+        let work = Arc::new(ClosureWorkload { work, save, gate: gate.clone() });
         let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
         Ok(match gate {
             Some(gate) => driver::run_through(pipeline, work, gate.core(), &calls),
@@ -229,16 +229,20 @@ impl PipelineRunner {
 }
 
 /// The resource that a column calls, and how many of its tasks may be at work.
-fn find(column: &Column, key: &ResourceKey, gate: Option<&RequestGate>) -> Result<(ResourceId, u32), StartError> {
+fn resolve_resource(
+    column: &Column,
+    key: &ResourceKey,
+    gate: Option<&RequestGate>,
+) -> Result<(ResourceId, u32), StartError> {
     let refuse = |why| StartError::Call { column: column.name.clone(), key: key.clone(), why };
-    let gate = gate.ok_or_else(|| refuse("needs a gate: see `PipelineRunner::through`"))?;
+    let gate = gate.ok_or_else(|| refuse("needs a gate: see `PipelineRunner::with_gate`"))?;
     let resource = gate.resource(key).ok_or_else(|| refuse("the gate does not know: see `RequestGate::register`"))?;
     let most = gate.core().snapshot(resource).map_or(1, |state| state.effective_max);
     Ok((resource, most.saturating_mul(2)))
 }
 
 /// The column in the fairness group of its model, unless it was given one of its own.
-fn as_model(column: Column, key: &ResourceKey, most: u32) -> Column {
+fn with_model_group(column: Column, key: &ResourceKey, most: u32) -> Column {
     if column.group != TaskGroup::local(&column.name) {
         return column;
     }
@@ -258,20 +262,20 @@ impl fmt::Debug for PipelineRunner {
 }
 
 /// The workload of a [`PipelineRunner`].
-pub struct Closures {
+pub struct ClosureWorkload {
     /// By column.
-    work: Vec<WorkFn>,
+    work: Vec<TaskFn>,
     save: SaveFn,
     gate: Option<RequestGate>,
 }
 
-impl Workload for Closures {
-    type Work = Boxed<Result<TaskOutcome, FatalError>>;
-    type Save = Boxed<Result<(), SaveError>>;
+impl Workload for ClosureWorkload {
+    type Work = BoxFuture<Result<TaskOutcome, FatalError>>;
+    type Save = BoxFuture<Result<(), SaveError>>;
 
     fn work(&self, task: Task) -> Self::Work {
         let work = &self.work[task.column.index()];
-        work(Work { task, gate: self.gate.clone() })
+        work(TaskContext { task, gate: self.gate.clone() })
     }
 
     fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save {
@@ -279,9 +283,9 @@ impl Workload for Closures {
     }
 }
 
-impl fmt::Debug for Closures {
+impl fmt::Debug for ClosureWorkload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Closures").field("columns", &self.work.len()).finish_non_exhaustive()
+        f.debug_struct("ClosureWorkload").field("columns", &self.work.len()).finish_non_exhaustive()
     }
 }
 

@@ -9,7 +9,7 @@ fn rows(rows: u64) -> PipelineConfig {
     PipelineConfig { rows, row_group_size: 8, ..PipelineConfig::default() }
 }
 
-async fn fine(_work: Work) -> Result<TaskOutcome, FatalError> {
+async fn fine(_work: TaskContext) -> Result<TaskOutcome, FatalError> {
     Ok(TaskOutcome::Success)
 }
 
@@ -22,9 +22,9 @@ async fn every_row_goes_through_every_column_and_is_saved() {
     let most = Arc::new(Mutex::new(0));
     let (kept, highest, watched) = (Arc::clone(&saved), Arc::clone(&most), gate.clone());
     let report = PipelineRunner::new(rows(20))
-        .through(&gate)
+        .with_gate(&gate)
         .column(Column::new("seed", Strategy::Cell), fine)
-        .calling(Column::new("text", Strategy::Cell).with_upstream("seed"), &key, move |work, call| {
+        .model_column(Column::new("text", Strategy::Cell).with_upstream("seed"), &key, move |work, call| {
             let (highest, gate) = (Arc::clone(&highest), watched.clone());
             async move {
                 let slot = work.acquire(&call).await.unwrap();
@@ -53,8 +53,8 @@ async fn a_refused_call_is_tried_again_and_no_row_is_lost() {
     let key = ResourceKey::chat("p", "m");
     gate.register(&key, &Limits::at_most(2)).unwrap();
     let report = PipelineRunner::new(rows(6))
-        .through(&gate)
-        .calling(Column::new("text", Strategy::Cell), &key, async |work, call| {
+        .with_gate(&gate)
+        .model_column(Column::new("text", Strategy::Cell), &key, async |work, call| {
             let slot = work.acquire(&call).await.unwrap();
             if work.task.attempt > 1 {
                 slot.finish(Outcome::Success);
@@ -84,18 +84,18 @@ async fn a_run_without_calls_needs_no_gate_and_can_be_cancelled() {
 async fn a_column_that_calls_what_the_gate_does_not_know_is_refused_before_anything_runs() {
     let key = ResourceKey::chat("p", "m");
     let calling = |runner: PipelineRunner| {
-        runner.calling(Column::new("text", Strategy::Cell), &key, async |_, _| Ok(TaskOutcome::Success)).start()
+        runner.model_column(Column::new("text", Strategy::Cell), &key, async |_, _| Ok(TaskOutcome::Success)).start()
     };
     let error = calling(PipelineRunner::new(rows(1))).unwrap_err().to_string();
-    assert_eq!(error, "the column `text` calls p/m/chat, which needs a gate: see `PipelineRunner::through`");
+    assert_eq!(error, "the column `text` calls p/m/chat, which needs a gate: see `PipelineRunner::with_gate`");
     let gate = RequestGate::new().unwrap();
-    let error = calling(PipelineRunner::new(rows(1)).through(&gate)).unwrap_err().to_string();
+    let error = calling(PipelineRunner::new(rows(1)).with_gate(&gate)).unwrap_err().to_string();
     assert_eq!(error, "the column `text` calls p/m/chat, which the gate does not know: see `RequestGate::register`");
 }
 
 #[test]
 fn a_call_that_was_not_let_out_in_time_is_tried_again() {
-    let outcome = |reason| Result::from(NotAdmitted(Denial { reason, changes_at: None }));
+    let outcome = |reason| Result::from(CallDenied(Denial { reason, changes_at: None }));
     let again = TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, status: None, retry_after: None };
     assert_eq!(outcome(DenialReason::QueueTimeout), Ok(again));
     assert_eq!(outcome(DenialReason::Shutdown), Ok(TaskOutcome::Cancelled));
@@ -113,8 +113,8 @@ async fn calls_that_meet_an_outage_are_made_again_and_no_row_is_lost() {
     let failed = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&failed);
     let report = PipelineRunner::new(rows(64))
-        .through(&gate)
-        .calling(Column::new("text", Strategy::Cell), &key, move |work, call| {
+        .with_gate(&gate)
+        .model_column(Column::new("text", Strategy::Cell), &key, move |work, call| {
             let failed = Arc::clone(&counted);
             async move {
                 let attempt = async || {
@@ -145,8 +145,8 @@ async fn a_key_that_is_refused_ends_a_run_and_drops_no_row() {
     let key = ResourceKey::chat("p", "m");
     gate.register(&key, &Limits::at_most(4)).unwrap();
     let report = PipelineRunner::new(rows(64))
-        .through(&gate)
-        .calling(Column::new("text", Strategy::Cell), &key, async |work, call| {
+        .with_gate(&gate)
+        .model_column(Column::new("text", Strategy::Cell), &key, async |work, call| {
             match work.call(&call, async || Outcome::KeyRejected).await {
                 Ok(outcome) => Ok(Completion::from(outcome).into()),
                 Err(denied) => denied.into(),
