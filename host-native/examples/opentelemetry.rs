@@ -16,7 +16,7 @@ use tidegate_core::request::RequestAdmission;
 use tidegate_core::sim::scenario::builtin;
 use tidegate_core::sim::world::World;
 use tidegate_core::time::Instant;
-use tidegate_native::observe::tracing::Traces;
+use tidegate_native::observe::tracing::TracingSink;
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let scenario = builtin().remove(0);
     let mut traces = None;
-    let begin = |admission: &RequestAdmission| traces = Some(Traces::new(Instant::ZERO, admission));
+    let begin = |admission: &RequestAdmission| traces = Some(TracingSink::new(Instant::ZERO, admission));
     let mut world = World::with_events(&scenario, 1, begin)?;
     let mut traces = traces.ok_or("the world has no controller")?;
     tracing::subscriber::with_default(Registry::default().with(layer), || {

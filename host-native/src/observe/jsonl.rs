@@ -22,7 +22,7 @@ use tidegate_core::request::event::RequestEvent;
 use tidegate_core::request::{ProviderModelId, ResourceId};
 
 /// Lines that wait to be written at most.
-const QUEUE: usize = 1 << 16;
+const QUEUE_CAPACITY: usize = 1 << 16;
 
 /// What the numbers in the events of a run stand for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,23 +66,23 @@ struct NamesLine<'a> {
 
 /// Writes events to a file. See the [module documentation](self).
 #[derive(Debug)]
-pub struct JsonLines {
+pub struct JsonLinesSink {
     lines: Option<SyncSender<String>>,
     writer: Option<JoinHandle<io::Result<()>>>,
     lost: Arc<AtomicU64>,
 }
 
-impl JsonLines {
+impl JsonLinesSink {
     /// Creates the file, or empties it, and begins it with the names.
     pub fn create(path: &Path, names: &EventNames) -> io::Result<Self> {
         let mut file = File::create(path)?;
         serde_json::to_writer(&mut file, &NamesLine { schema: SCHEMA, stream: "names", names })?;
         file.write_all(b"\n")?;
-        Self::writing_to(file, QUEUE)
+        Self::from_writer(file, QUEUE_CAPACITY)
     }
 
     /// Writes the events alone to any writer, with room for `queue` lines that wait.
-    pub fn writing_to(to: impl Write + Send + 'static, queue: usize) -> io::Result<Self> {
+    pub fn from_writer(to: impl Write + Send + 'static, queue: usize) -> io::Result<Self> {
         let (lines, waiting) = sync_channel(queue);
         let writer = std::thread::Builder::new().name("tidegate-events".into()).spawn(move || write(to, &waiting))?;
         Ok(Self { lines: Some(lines), writer: Some(writer), lost: Arc::default() })
@@ -90,7 +90,7 @@ impl JsonLines {
 
     /// Counts the lines that were lost because too many waited.
     #[must_use]
-    pub fn lost(&self) -> Arc<AtomicU64> {
+    pub fn lost_lines(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.lost)
     }
 
@@ -116,7 +116,7 @@ fn write(to: impl Write, lines: &Receiver<String>) -> io::Result<()> {
     to.flush()
 }
 
-impl Sink for JsonLines {
+impl Sink for JsonLinesSink {
     fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
         self.send(&Envelope::from(event))
     }
@@ -137,7 +137,7 @@ impl Sink for JsonLines {
 }
 
 /// What was handed over is written even if the run ended early.
-impl Drop for JsonLines {
+impl Drop for JsonLinesSink {
     fn drop(&mut self) {
         let _ = self.finish();
     }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn what_is_written_reads_back_as_the_same_events() {
         let disk = Disk::default();
-        let mut sink = JsonLines::writing_to(disk.clone(), QUEUE).unwrap();
+        let mut sink = JsonLinesSink::from_writer(disk.clone(), QUEUE_CAPACITY).unwrap();
         let events = events();
         for event in &events {
             sink.on_scheduler(event).unwrap();
@@ -201,8 +201,8 @@ mod tests {
     #[test]
     fn a_slow_disk_costs_lines_and_no_time() {
         let disk = Disk::default();
-        let mut sink = JsonLines::writing_to(disk.clone(), 4).unwrap();
-        let lost = sink.lost();
+        let mut sink = JsonLinesSink::from_writer(disk.clone(), 4).unwrap();
+        let lost = sink.lost_lines();
         let events = events();
         let shut = disk.gate.lock();
         // Enough to fill the writer's buffer, at which it waits for the disk, and then the queue.
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_an_error_at_the_end_and_no_panic() {
-        let mut sink = JsonLines::writing_to(Disk { is_full: true, ..Disk::default() }, QUEUE).unwrap();
+        let mut sink = JsonLinesSink::from_writer(Disk { is_full: true, ..Disk::default() }, QUEUE_CAPACITY).unwrap();
         for event in events().iter().cycle().take(5_000) {
             let _ = sink.on_scheduler(event);
         }

@@ -29,13 +29,13 @@ use super::names;
 
 /// Counts events. See the [module documentation](self).
 #[derive(Debug)]
-pub struct Metrics {
+pub struct MetricsSink {
     scheduler: Vec<Arc<str>>,
     requests: Vec<Arc<str>>,
     resources: HashMap<ResourceId, [Label; 3]>,
 }
 
-impl Metrics {
+impl MetricsSink {
     /// Counts for the resources that `admission` has now; calls of later ones count without their names.
     #[must_use]
     pub fn new(now: Instant, admission: &RequestAdmission) -> Self {
@@ -49,8 +49,8 @@ impl Metrics {
             Some((resource, labels))
         };
         Self {
-            scheduler: names::of_kinds::<SchedulerEventKind>(),
-            requests: names::of_kinds::<RequestEventKind>(),
+            scheduler: names::kind_names::<SchedulerEventKind>(),
+            requests: names::kind_names::<RequestEventKind>(),
             resources: admission.resources().filter_map(labels).collect(),
         }
     }
@@ -65,13 +65,13 @@ impl Metrics {
     }
 }
 
-impl Sink for Metrics {
+impl Sink for MetricsSink {
     fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
         let kind = Arc::clone(&self.scheduler[event.payload.kind().index() as usize]);
         counter!("tidegate_scheduler_events_total", "kind" => kind).increment(1);
         match event.payload {
             SchedulerEventPayload::TaskCompleted { outcome, .. } => {
-                counter!("tidegate_tasks_total", "outcome" => names::of_task_outcome(outcome)).increment(1);
+                counter!("tidegate_tasks_total", "outcome" => names::task_outcome_name(outcome)).increment(1);
             }
             SchedulerEventPayload::TaskLeaseAcquired { active, .. }
             | SchedulerEventPayload::TaskLeaseReleased { active, .. } => {
@@ -101,7 +101,7 @@ impl Sink for Metrics {
         counter!("tidegate_request_events_total", with("kind", kind)).increment(1);
         match event.payload {
             RequestEventPayload::LeaseReleased { outcome, held, in_flight, .. } => {
-                let outcome: Arc<str> = names::of(&outcome).into();
+                let outcome: Arc<str> = names::variant_name(&outcome).into();
                 counter!("tidegate_calls_total", with("outcome", Arc::clone(&outcome))).increment(1);
                 histogram!("tidegate_call_held_seconds", with("outcome", outcome)).record(held.as_secs_f64());
                 gauge!("tidegate_calls_in_flight", labels).set(in_flight);
@@ -172,7 +172,7 @@ mod tests {
         let series = Series::default();
         for scenario in builtin() {
             let mut counts = None;
-            let begin = |admission: &RequestAdmission| counts = Some(Metrics::new(Instant::ZERO, admission));
+            let begin = |admission: &RequestAdmission| counts = Some(MetricsSink::new(Instant::ZERO, admission));
             let mut world = World::with_events(&scenario, 1, begin).unwrap();
             let mut counts = counts.unwrap();
             metrics::with_local_recorder(&series, || world.run_feeding(&mut counts).unwrap());
@@ -180,9 +180,9 @@ mod tests {
         let series = series.0.into_inner();
         let models: BTreeSet<String> =
             builtin().into_iter().flat_map(|scenario| scenario.models).map(|model| model.name).collect();
-        let kinds: BTreeSet<String> = names::of_kinds::<SchedulerEventKind>()
+        let kinds: BTreeSet<String> = names::kind_names::<SchedulerEventKind>()
             .into_iter()
-            .chain(names::of_kinds::<RequestEventKind>())
+            .chain(names::kind_names::<RequestEventKind>())
             .map(|name| name.to_string())
             .collect();
         for (name, labels) in &series {

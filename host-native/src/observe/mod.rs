@@ -8,6 +8,6 @@ pub mod jsonl;
 pub mod metrics;
 #[cfg(any(feature = "cli", feature = "metrics", feature = "tracing"))]
 pub(crate) mod names;
-pub mod trace;
+pub mod perfetto;
 #[cfg(feature = "tracing")]
 pub mod tracing;

@@ -11,12 +11,12 @@ use tidegate_core::pipeline::TaskOutcome;
 
 /// The names of all kinds of a stream, by index.
 #[cfg(any(feature = "metrics", feature = "tracing"))]
-pub(crate) fn of_kinds<K: EventKind + Serialize>() -> Vec<Arc<str>> {
-    K::ALL.iter().map(|kind| Arc::from(of(kind))).collect()
+pub(crate) fn kind_names<K: EventKind + Serialize>() -> Vec<Arc<str>> {
+    K::ALL.iter().map(|kind| Arc::from(variant_name(kind))).collect()
 }
 
 /// The name of a variant without content.
-pub(crate) fn of(variant: &impl Serialize) -> String {
+pub(crate) fn variant_name(variant: &impl Serialize) -> String {
     match serde_json::to_value(variant) {
         Ok(serde_json::Value::String(name)) => name,
         _ => "other".into(),
@@ -25,7 +25,7 @@ pub(crate) fn of(variant: &impl Serialize) -> String {
 
 /// The name of how a task ended; `None`: it met a bug.
 #[cfg(any(feature = "metrics", feature = "tracing"))]
-pub(crate) fn of_task_outcome(outcome: Option<TaskOutcome>) -> &'static str {
+pub(crate) fn task_outcome_name(outcome: Option<TaskOutcome>) -> &'static str {
     match outcome {
         Some(TaskOutcome::Success) => "success",
         Some(TaskOutcome::Skipped) => "skipped",

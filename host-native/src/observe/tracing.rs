@@ -23,7 +23,7 @@ use super::names;
 
 /// Makes spans and events. See the [module documentation](self).
 #[derive(Debug)]
-pub struct Traces {
+pub struct TracingSink {
     scheduler: Vec<Arc<str>>,
     requests: Vec<Arc<str>>,
     resources: HashMap<ResourceId, String>,
@@ -33,14 +33,14 @@ pub struct Traces {
     calls: HashMap<(u32, u32), Span>,
 }
 
-impl Traces {
+impl TracingSink {
     /// Registry the resources that `admission` has now; calls of later ones have no name.
     #[must_use]
     pub fn new(now: Instant, admission: &RequestAdmission) -> Self {
         let baselines = admission.resources().filter_map(|resource| admission.baseline(now, resource));
         Self {
-            scheduler: names::of_kinds::<SchedulerEventKind>(),
-            requests: names::of_kinds::<RequestEventKind>(),
+            scheduler: names::kind_names::<SchedulerEventKind>(),
+            requests: names::kind_names::<RequestEventKind>(),
             resources: baselines.map(|baseline| (baseline.resource, baseline.name)).collect(),
             tasks: HashMap::new(),
             calls: HashMap::new(),
@@ -58,7 +58,7 @@ fn task_span(event: &SchedulerEvent) -> Span {
     )
 }
 
-impl Sink for Traces {
+impl Sink for TracingSink {
     fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
         let kind = &*self.scheduler[event.payload.kind().index() as usize];
         let (at_ns, task, payload) = (event.at.as_nanos(), event.correlation.task.unwrap_or(u64::MAX), &event.payload);
@@ -79,7 +79,7 @@ impl Sink for Traces {
         }
         match payload {
             SchedulerEventPayload::TaskCompleted { outcome, .. } => {
-                span.record("outcome", names::of_task_outcome(*outcome));
+                span.record("outcome", names::task_outcome_name(*outcome));
             }
             SchedulerEventPayload::TaskLeaseReleased { .. } => drop(self.tasks.remove(&task)),
             SchedulerEventPayload::JobCompleted { .. } => self.tasks.clear(),
@@ -106,7 +106,7 @@ impl Sink for Traces {
             }
             RequestEventPayload::LeaseReleased { lease, outcome, .. } => {
                 if let Some(span) = self.calls.remove(&(lease.key.slot, lease.key.generation)) {
-                    span.record("outcome", names::of(outcome).as_str());
+                    span.record("outcome", names::variant_name(outcome).as_str());
                 }
             }
             RequestEventPayload::RateLimited { .. } => {
@@ -159,7 +159,7 @@ mod tests {
 
     /// The bridge, and a count of what it is told beside it.
     struct Beside {
-        traces: Traces,
+        traces: TracingSink,
         spawned: u64,
         granted: u64,
     }
@@ -180,7 +180,7 @@ mod tests {
     fn every_try_of_a_task_and_every_call_is_a_span_that_closes() {
         let scenario = builtin().remove(0);
         let mut traces = None;
-        let begin = |admission: &RequestAdmission| traces = Some(Traces::new(Instant::ZERO, admission));
+        let begin = |admission: &RequestAdmission| traces = Some(TracingSink::new(Instant::ZERO, admission));
         let mut world = World::with_events(&scenario, 1, begin).unwrap();
         let mut sink = Beside { traces: traces.unwrap(), spawned: 0, granted: 0 };
         let counts = Counts::default();

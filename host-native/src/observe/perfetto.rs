@@ -13,7 +13,7 @@ use tidegate_core::time::Instant;
 
 /// Writes a trace as the run goes on. After an error it writes nothing more.
 #[derive(Debug)]
-pub struct TraceFile<W: Write = BufWriter<File>> {
+pub struct PerfettoSink<W: Write = BufWriter<File>> {
     trace: Trace,
     to: W,
     /// The latest instant that was told.
@@ -21,16 +21,16 @@ pub struct TraceFile<W: Write = BufWriter<File>> {
     is_first: bool,
 }
 
-impl TraceFile {
+impl PerfettoSink {
     /// Creates the file, or empties it.
     pub fn create(path: &Path, plan: &Plan, resources: &[TracedResource<'_>]) -> io::Result<Self> {
-        Self::writing_to(BufWriter::new(File::create(path)?), plan, resources)
+        Self::from_writer(BufWriter::new(File::create(path)?), plan, resources)
     }
 }
 
-impl<W: Write> TraceFile<W> {
+impl<W: Write> PerfettoSink<W> {
     /// The same for any writer.
-    pub fn writing_to(mut to: W, plan: &Plan, resources: &[TracedResource<'_>]) -> io::Result<Self> {
+    pub fn from_writer(mut to: W, plan: &Plan, resources: &[TracedResource<'_>]) -> io::Result<Self> {
         to.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
         Ok(Self { trace: Trace::new(plan, resources), to, latest: Instant::ZERO, is_first: true })
     }
@@ -50,7 +50,7 @@ impl<W: Write> TraceFile<W> {
     }
 
     /// Closes what is open, and the file.
-    pub fn end(&mut self) -> io::Result<()> {
+    pub fn close(&mut self) -> io::Result<()> {
         self.trace.finish(self.latest);
         self.write()?;
         self.to.write_all(b"\n]}\n")?;
@@ -67,7 +67,7 @@ impl<W: Write> TraceFile<W> {
     }
 }
 
-impl<W: Write + Send> Sink for TraceFile<W> {
+impl<W: Write + Send> Sink for PerfettoSink<W> {
     fn scheduler_interest(&self) -> SchedulerInterest {
         scheduler_interest()
     }
@@ -85,7 +85,7 @@ impl<W: Write + Send> Sink for TraceFile<W> {
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
-        self.end().map_err(|error| SinkError(error.to_string()))
+        self.close().map_err(|error| SinkError(error.to_string()))
     }
 }
 
@@ -103,9 +103,9 @@ mod tests {
         let mut world = World::with_events(scenario, 2, |_| ()).unwrap();
         let resources: Vec<_> = world.resources().collect();
         let mut written = Vec::new();
-        let mut file = TraceFile::writing_to(&mut written, &scenario.plan().unwrap(), &resources).unwrap();
+        let mut file = PerfettoSink::from_writer(&mut written, &scenario.plan().unwrap(), &resources).unwrap();
         world.run_feeding(&mut file).unwrap();
-        file.end().unwrap();
+        file.close().unwrap();
         let trace: Value = serde_json::from_slice(&written).unwrap();
         let events = trace["traceEvents"].as_array().unwrap();
         let phases: std::collections::BTreeSet<&str> =
@@ -132,6 +132,6 @@ mod tests {
             }
         }
         let plan = builtin()[0].plan().unwrap();
-        assert_eq!(TraceFile::writing_to(Full, &plan, &[]).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(PerfettoSink::from_writer(Full, &plan, &[]).unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 }
