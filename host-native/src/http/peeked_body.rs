@@ -1,4 +1,7 @@
-//! The body of a refusal, which may say more than its head: that the account is empty, that the key is rejected, how long to wait.
+//! Error bodies that are read before the response is passed on.
+//!
+//! The body of a 4xx response may refine the outcome of its call, for example to an exhausted quota, a
+//! rejected key or a wait. The call should end with that outcome, also if its caller never reads the body.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,28 +14,29 @@ use tokio::time::{Instant, timeout_at};
 
 use super::body::MAX_ERROR_BODY_BYTES;
 
-/// How long that may take, while the slot of the call is held: as a rule it comes with its head.
+/// How long a peek may take. The permit of the call is held meanwhile. Short bodies usually arrive with the
+/// head.
 const PEEK_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// A body of which the first part was read. As a body it is whole.
+/// A body whose first part was read. It yields the whole body, with that part first.
 pub(crate) struct PeekedBody {
     read: BytesMut,
-    /// What comes after that; `None`: nothing.
+    /// The rest of the body. `None` if it was read to its end or failed.
     rest: Option<reqwest::Body>,
-    /// How it broke off.
-    broken: Option<reqwest::Error>,
+    /// The error that the body failed with.
+    error: Option<reqwest::Error>,
 }
 
 impl PeekedBody {
-    /// Reads what is there soon, and no more than is worth reading.
+    /// Reads `body` until it ends or fails, `PEEK_TIMEOUT` has passed, or `MAX_ERROR_BODY_BYTES` are read.
     pub(crate) async fn peek(mut body: reqwest::Body) -> Self {
-        let until = Instant::now() + PEEK_TIMEOUT;
+        let deadline = Instant::now() + PEEK_TIMEOUT;
         let mut read = BytesMut::new();
         while read.len() < MAX_ERROR_BODY_BYTES {
-            match timeout_at(until, body.frame()).await {
+            match timeout_at(deadline, body.frame()).await {
                 Err(_) => break,
-                Ok(None) => return Self { read, rest: None, broken: None },
-                Ok(Some(Err(error))) => return Self { read, rest: None, broken: Some(error) },
+                Ok(None) => return Self { read, rest: None, error: None },
+                Ok(Some(Err(error))) => return Self { read, rest: None, error: Some(error) },
                 Ok(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {
                         read.extend_from_slice(&data);
@@ -40,12 +44,12 @@ impl PeekedBody {
                 }
             }
         }
-        Self { read, rest: Some(body), broken: None }
+        Self { read, rest: Some(body), error: None }
     }
 
-    /// What was read, if that is all.
+    /// Returns the whole body, or `None` if it was not read to its end.
     pub(crate) fn complete(&self) -> Option<&[u8]> {
-        (self.rest.is_none() && self.broken.is_none()).then_some(&self.read)
+        (self.rest.is_none() && self.error.is_none()).then_some(&self.read)
     }
 }
 
@@ -62,12 +66,12 @@ impl Body for PeekedBody {
         }
         match &mut self.rest {
             Some(rest) => Pin::new(rest).poll_frame(context),
-            None => Poll::Ready(self.broken.take().map(Err)),
+            None => Poll::Ready(self.error.take().map(Err)),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.read.is_empty() && self.broken.is_none() && self.rest.as_ref().is_none_or(Body::is_end_stream)
+        self.read.is_empty() && self.error.is_none() && self.rest.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -75,8 +79,8 @@ impl Body for PeekedBody {
         let read = self.read.len() as u64;
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower() + read);
-        if let (Some(most), None) = (rest.upper(), &self.broken) {
-            hint.set_upper(most + read);
+        if let (Some(upper), None) = (rest.upper(), &self.error) {
+            hint.set_upper(upper + read);
         }
         hint
     }
