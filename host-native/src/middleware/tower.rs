@@ -1,15 +1,22 @@
-//! Admission as a `tower` layer, for whatever service.
+//! Admission as a `tower` layer, for any service.
 //!
-//! [`AdmissionLayer`] puts a [`RequestGate`] before a service. For each request a [`CallExtractor`] says which resource it
-//! calls and for whom; the request waits for its turn, goes to the service, and a [`ResponseClassifier`] reads the result: the status
-//! and headers of HTTP and gRPC by default ([`HttpClassifier`]), or [`Classify`] for services that are neither ([`ResultClassifier`]).
+//! [`AdmissionLayer`] puts a [`RequestGate`] in front of a service. For each request:
 //!
-//! The slot of an HTTP call is held until the body of its answer ends ([`PermitBody`]), and given back when that is dropped. What the
-//! body of an error says, such as that the account is empty, counts if it is read; a 429 that says when to come back is over with its head.
-//! Dropping the response future at any moment gives up the place in the queue or the slot.
+//! 1. A [`CallExtractor`], for example a closure, returns the [`Call`] that the request is: its model and
+//!    tenant.
+//! 2. The request waits for a permit, and then goes to the service.
+//! 3. A [`ResponseClassifier`] derives from the result how the call ended. The default, [`HttpClassifier`],
+//!    reads the status and headers of HTTP and gRPC responses. For other services, [`ResultClassifier`] uses
+//!    [`Classify`].
 //!
-//! The layer is always ready, and the service below is asked whether it is only once a request has its slot: nothing
-//! below is reserved by a request that waits. A retry layer belongs above this one, so that each attempt is admitted.
+//! The permit of an HTTP call is held until the body of its response ends or is dropped: see [`PermitBody`].
+//! A rate-limited response with a wait releases it at once. The body of another error response refines the
+//! outcome, for example to an exhausted quota, if it is read to its end. Dropping the response future at any
+//! moment removes the request from the queue or releases its permit.
+//!
+//! The layer is always ready. It polls the readiness of the inner service once a request has its permit, so a
+//! waiting request reserves nothing in the inner service. Put a retry layer outside of this one, so that each
+//! attempt is admitted.
 //!
 //! ```
 //! use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
@@ -32,8 +39,8 @@
 //! let service = ServiceBuilder::new().layer(admission).service(service_fn(async |request: http::Request<String>| {
 //!     Ok::<_, std::io::Error>(http::Response::new(request.into_body()))
 //! }));
-//! let answer = service.oneshot(http::Request::new("hello".to_string())).await?;
-//! # assert_eq!(answer.status(), 200);
+//! let response = service.oneshot(http::Request::new("hello".to_string())).await?;
+//! # assert_eq!(response.status(), 200);
 //! # Ok(())
 //! # }
 //! ```
@@ -58,9 +65,11 @@ use crate::gate::{Call, CallPermit, RequestGate};
 use crate::host::TokioHost;
 use crate::http::{InFlightCall, PermitBody};
 
-/// Says what a request calls, and for whom.
+/// Determines which call a request is: the model that it calls, and the tenant that it is made for.
+///
+/// Implemented for closures `Fn(&R) -> Call`, and by [`FixedCall`].
 pub trait CallExtractor<R> {
-    /// The call that `request` is.
+    /// Returns the call that `request` is.
     fn extract(&self, request: &R) -> Call;
 }
 
@@ -70,7 +79,7 @@ impl<R, F: Fn(&R) -> Call> CallExtractor<R> for F {
     }
 }
 
-/// Every request is the same call.
+/// A [`CallExtractor`] that returns the same call for every request.
 #[derive(Clone, Debug)]
 pub struct FixedCall(pub Call);
 
@@ -80,52 +89,57 @@ impl<R> CallExtractor<R> for FixedCall {
     }
 }
 
-/// Reads from a result how the call ended, and gives its slot back then or later.
+/// Determines from the result of a service how the call ended, and releases its permit, at once or later.
 pub trait ResponseClassifier<T, E> {
-    /// What the caller gets for the service's response.
+    /// The response of the layered service.
     type Response;
 
-    /// Takes charge of `slot`.
-    fn classify(&self, result: Result<T, E>, slot: CallPermit) -> Result<Self::Response, E>;
+    /// Classifies `result`, and finishes `permit` or moves it into the response.
+    ///
+    /// A permit that is dropped unfinished counts as a call that was cancelled locally.
+    fn classify(&self, result: Result<T, E>, permit: CallPermit) -> Result<Self::Response, E>;
 }
 
-/// Answers of HTTP and gRPC: read by [`ResponseInfo`](crate::http::ResponseInfo), held by [`PermitBody`]. An error of the service is a provider failure.
+/// Classifies HTTP and gRPC responses by status and headers, and wraps their bodies in [`PermitBody`].
+///
+/// An error of the service is a provider failure. Errors of `reqwest` are classified further, as in the
+/// module `reqwest`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HttpClassifier;
 
 impl<B: Body, E> ResponseClassifier<http::Response<B>, E> for HttpClassifier {
     type Response = http::Response<PermitBody<B>>;
 
-    fn classify(&self, result: Result<http::Response<B>, E>, slot: CallPermit) -> Result<Self::Response, E> {
+    fn classify(&self, result: Result<http::Response<B>, E>, permit: CallPermit) -> Result<Self::Response, E> {
         match result {
-            Ok(answer) => {
-                let mut held = InFlightCall::new(slot);
-                held.record_response(answer.status(), answer.headers(), SystemTime::now());
-                Ok(answer.map(|body| PermitBody::new(body, held)))
+            Ok(response) => {
+                let mut call = InFlightCall::new(permit);
+                call.record_response(response.status(), response.headers(), SystemTime::now());
+                Ok(response.map(|body| PermitBody::new(body, call)))
             }
             Err(error) => {
-                slot.finish(Outcome::ProviderFailure);
+                permit.finish(Outcome::ProviderFailure);
                 Err(error)
             }
         }
     }
 }
 
-/// Results that say themselves how the call ended; the slot is given back at once.
+/// Classifies results by their [`Classify`] implementation, and releases the permit at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResultClassifier;
 
 impl<T, E: Classify> ResponseClassifier<T, E> for ResultClassifier {
     type Response = T;
 
-    fn classify(&self, result: Result<T, E>, slot: CallPermit) -> Result<T, E> {
-        slot.finish(result.as_ref().map(|_| ()).completion());
+    fn classify(&self, result: Result<T, E>, permit: CallPermit) -> Result<T, E> {
+        permit.finish(result.as_ref().map(|_| ()).completion());
         result
     }
 }
 
-/// Puts a gate before a service.
-#[derive(Clone, Debug)]
+/// A layer that admits requests through a [`RequestGate`]. See the [module documentation](self).
+#[derive(Debug)]
 pub struct AdmissionLayer<K, S = HttpClassifier> {
     gate: RequestGate,
     extractor: Arc<K>,
@@ -133,14 +147,46 @@ pub struct AdmissionLayer<K, S = HttpClassifier> {
 }
 
 impl<K> AdmissionLayer<K> {
-    /// Admits HTTP and gRPC requests through `gate`, as the calls that `extractor` says they are.
+    /// Creates a layer that admits HTTP and gRPC requests through `gate`. `extractor` returns the call of
+    /// each request.
     pub fn new(gate: RequestGate, extractor: K) -> Self {
         Self { gate, extractor: Arc::new(extractor), classifier: HttpClassifier }
     }
 }
 
 impl<K, S> AdmissionLayer<K, S> {
-    /// The same with results read by `classifier`.
+    /// Returns the layer with another classifier, for services that are neither HTTP nor gRPC.
+    ///
+    /// ```
+    /// use tidegate_core::gate::Classify;
+    /// use tidegate_core::request::{Completion, Outcome};
+    /// use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
+    /// use tidegate_native::middleware::tower::{AdmissionLayer, FixedCall, ResultClassifier};
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// #[derive(Debug)]
+    /// struct Busy;
+    ///
+    /// impl Classify for Busy {
+    ///     fn completion(&self) -> Completion {
+    ///         Outcome::RateLimited.into()
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let gate = RequestGate::new()?;
+    /// let search = ResourceKey::new("internal", "search", "search".into());
+    /// gate.register(&search, &Limits::at_most(4))?;
+    ///
+    /// let layer = AdmissionLayer::new(gate, FixedCall(Call::new(search))).with_classifier(ResultClassifier);
+    /// let service = ServiceBuilder::new().layer(layer).service(service_fn(async |query: &'static str| {
+    ///     if query.is_empty() { Err(Busy) } else { Ok(query.len()) }
+    /// }));
+    /// assert_eq!(service.oneshot("tide").await.ok(), Some(4));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_classifier<T>(self, classifier: T) -> AdmissionLayer<K, T> {
         AdmissionLayer { gate: self.gate, extractor: self.extractor, classifier }
     }
@@ -150,19 +196,19 @@ impl<K, S: Clone, Inner> Layer<Inner> for AdmissionLayer<K, S> {
     type Service = Admission<Inner, K, S>;
 
     fn layer(&self, inner: Inner) -> Self::Service {
-        let Self { gate, extractor, classifier } = self.clone_parts();
+        let Self { gate, extractor, classifier } = self.clone();
         Admission { inner, gate, extractor, classifier }
     }
 }
 
-impl<K, S: Clone> AdmissionLayer<K, S> {
-    /// A clone that asks nothing of the extractor.
-    fn clone_parts(&self) -> Self {
+/// Also for an extractor that cannot be cloned: clones share it.
+impl<K, S: Clone> Clone for AdmissionLayer<K, S> {
+    fn clone(&self) -> Self {
         Self { gate: self.gate.clone(), extractor: Arc::clone(&self.extractor), classifier: self.classifier.clone() }
     }
 }
 
-/// A service behind a gate. Made by [`AdmissionLayer`].
+/// A service whose requests are admitted through a gate. Created by [`AdmissionLayer`].
 #[derive(Debug)]
 pub struct Admission<Inner, K, S = HttpClassifier> {
     inner: Inner,
@@ -182,12 +228,12 @@ impl<Inner: Clone, K, S: Clone> Clone for Admission<Inner, K, S> {
     }
 }
 
-/// Why there is no response.
+/// The error of an [`Admission`] service.
 #[derive(Debug)]
 pub enum AdmissionError<E> {
-    /// The request was never let out.
+    /// The gate denied the call. The request was not sent.
     Denied(Denial),
-    /// The service failed.
+    /// The inner service failed.
     Service(E),
 }
 
@@ -225,7 +271,7 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let state = match self.gate.request(&self.extractor.extract(&request)) {
-            Ok(call) => State::Waiting { acquire: self.gate.core().acquire_owned(call) },
+            Ok(request) => State::Waiting { acquire: self.gate.core().acquire_owned(request) },
             Err(denial) => State::Denied { denial },
         };
         ResponseFuture {
@@ -240,15 +286,14 @@ where
 }
 
 pin_project! {
-    /// The response of an [`Admission`].
+    /// The response future of an [`Admission`] service.
     pub struct ResponseFuture<Inner, R, S>
     where
         Inner: Service<R>,
     {
-        // Before the slot: the call is over before its slot is another's.
         #[pin]
         state: State<Inner::Future>,
-        // Taken when the call begins.
+        // `None` once the call has started.
         request: Option<R>,
         inner: Inner,
         gate: RequestGate,
@@ -262,12 +307,13 @@ pin_project! {
     enum State<F> {
         Denied { denial: Denial },
         Waiting { acquire: AcquireOwned<TokioHost> },
-        // Has a slot; the service may not be ready yet.
-        Admitted { slot: Option<CallPermit> },
+        // Has its permit, and waits until the inner service is ready.
+        Admitted { permit: Option<CallPermit> },
+        // Fields drop in order: a dropped call ends before its permit is released.
         Calling {
             #[pin]
             call: F,
-            slot: Option<CallPermit>,
+            permit: Option<CallPermit>,
         },
     }
 }
@@ -281,31 +327,33 @@ where
 
     /// # Panics
     ///
-    /// When polled again after it was ready.
+    /// Panics if it is polled again after it returned a result.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         loop {
             let next = match this.state.as_mut().project() {
                 StateProj::Denied { denial } => return Poll::Ready(Err(AdmissionError::Denied(*denial))),
                 StateProj::Waiting { acquire } => match ready!(Pin::new(acquire).poll(context)) {
-                    Ok(permit) => State::Admitted { slot: Some(permit) },
+                    Ok(permit) => State::Admitted { permit: Some(permit) },
                     Err(denial) => return Poll::Ready(Err(AdmissionError::Denied(denial))),
                 },
-                StateProj::Admitted { slot } => match ready!(this.inner.poll_ready(context)) {
+                StateProj::Admitted { permit } => match ready!(this.inner.poll_ready(context)) {
                     Ok(()) => {
-                        let Some(request) = this.request.take() else { panic!("polled after it was ready") };
-                        State::Calling { call: this.inner.call(request), slot: slot.take() }
+                        let Some(request) = this.request.take() else {
+                            panic!("`ResponseFuture` was polled after it was ready")
+                        };
+                        State::Calling { call: this.inner.call(request), permit: permit.take() }
                     }
                     Err(error) => {
-                        // The call was never made.
-                        drop(slot.take());
+                        // No call was made: the permit is dropped, which counts as cancelled.
+                        drop(permit.take());
                         return Poll::Ready(Err(AdmissionError::Service(error)));
                     }
                 },
-                StateProj::Calling { call, slot } => {
+                StateProj::Calling { call, permit } => {
                     let result = ready!(call.poll(context));
-                    let Some(slot) = slot.take() else { panic!("polled after it was ready") };
-                    return Poll::Ready(this.classifier.classify(result, slot).map_err(AdmissionError::Service));
+                    let Some(permit) = permit.take() else { panic!("`ResponseFuture` was polled after it was ready") };
+                    return Poll::Ready(this.classifier.classify(result, permit).map_err(AdmissionError::Service));
                 }
             };
             this.state.set(next);
