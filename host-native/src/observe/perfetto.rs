@@ -1,4 +1,7 @@
-//! A trace file for the Perfetto UI (`ui.perfetto.dev`, or any viewer of Chrome traces).
+//! Events as a trace file in the Chrome trace format, for the [Perfetto UI](https://ui.perfetto.dev) and
+//! other viewers.
+//!
+//! The trace shows a row for each worker and each call slot, with the tasks, calls and pauses over time.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -11,57 +14,73 @@ use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerInterest};
 use tidegate_core::request::event::{RequestEvent, RequestInterest};
 use tidegate_core::time::Instant;
 
-/// Writes a trace as the run goes on. After an error it writes nothing more.
+/// A sink that writes a trace while the run continues.
+///
+/// The file is complete once the sink is [closed](Self::close), which a run does at its end. After a write
+/// error the file is incomplete.
+///
+/// ```
+/// use tidegate_core::pipeline::{Column, PlanBuilder, Strategy};
+/// use tidegate_native::observe::perfetto::PerfettoSink;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let plan = PlanBuilder::new().column(Column::new("title", Strategy::Cell)).build()?;
+/// let mut trace = Vec::new();
+/// PerfettoSink::from_writer(&mut trace, &plan, &[])?.close()?;
+/// assert!(trace.starts_with(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":["));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct PerfettoSink<W: Write = BufWriter<File>> {
     trace: Trace,
-    to: W,
-    /// The latest instant that was told.
+    writer: W,
+    /// The latest instant of any event so far.
     latest: Instant,
     is_first: bool,
 }
 
 impl PerfettoSink {
-    /// Creates the file, or empties it.
+    /// Creates a sink that writes to a file. An existing file is truncated. `plan` and `resources` give the
+    /// names of columns and calls.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be created or written.
     pub fn create(path: &Path, plan: &Plan, resources: &[TracedResource<'_>]) -> io::Result<Self> {
         Self::from_writer(BufWriter::new(File::create(path)?), plan, resources)
     }
 }
 
 impl<W: Write> PerfettoSink<W> {
-    /// The same for any writer.
-    pub fn from_writer(mut to: W, plan: &Plan, resources: &[TracedResource<'_>]) -> io::Result<Self> {
-        to.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
-        Ok(Self { trace: Trace::new(plan, resources), to, latest: Instant::ZERO, is_first: true })
+    /// Creates a sink that writes to any writer.
+    ///
+    /// # Errors
+    ///
+    /// The writer fails.
+    pub fn from_writer(mut writer: W, plan: &Plan, resources: &[TracedResource<'_>]) -> io::Result<Self> {
+        writer.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
+        Ok(Self { trace: Trace::new(plan, resources), writer, latest: Instant::ZERO, is_first: true })
     }
 
-    /// Shows an event of the pipeline.
-    pub fn scheduler(&mut self, event: &SchedulerEvent) -> io::Result<()> {
-        self.latest = self.latest.max(event.at);
-        self.trace.on_scheduler(event);
-        self.write()
-    }
-
-    /// Shows an event of request admission.
-    pub fn request(&mut self, event: &RequestEvent) -> io::Result<()> {
-        self.latest = self.latest.max(event.at);
-        self.trace.on_request(event);
-        self.write()
-    }
-
-    /// Closes what is open, and the file.
+    /// Ends all open slices at the latest instant, writes the end of the file and flushes the writer. No
+    /// event may follow.
+    ///
+    /// # Errors
+    ///
+    /// The writer fails.
     pub fn close(&mut self) -> io::Result<()> {
         self.trace.finish(self.latest);
-        self.write()?;
-        self.to.write_all(b"\n]}\n")?;
-        self.to.flush()
+        self.write_pending()?;
+        self.writer.write_all(b"\n]}\n")?;
+        self.writer.flush()
     }
 
-    fn write(&mut self) -> io::Result<()> {
+    fn write_pending(&mut self) -> io::Result<()> {
         for event in self.trace.take() {
-            self.to.write_all(if self.is_first { b"\n" } else { b",\n" })?;
+            self.writer.write_all(if self.is_first { b"\n" } else { b",\n" })?;
             self.is_first = false;
-            serde_json::to_writer(&mut self.to, &event)?;
+            serde_json::to_writer(&mut self.writer, &event)?;
         }
         Ok(())
     }
@@ -77,16 +96,25 @@ impl<W: Write + Send> Sink for PerfettoSink<W> {
     }
 
     fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
-        self.scheduler(event).map_err(|error| SinkError(error.to_string()))
+        self.latest = self.latest.max(event.at);
+        self.trace.on_scheduler(event);
+        self.write_pending().map_err(sink_error)
     }
 
     fn on_request(&mut self, event: &RequestEvent) -> Result<(), SinkError> {
-        self.request(event).map_err(|error| SinkError(error.to_string()))
+        self.latest = self.latest.max(event.at);
+        self.trace.on_request(event);
+        self.write_pending().map_err(sink_error)
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
-        self.close().map_err(|error| SinkError(error.to_string()))
+        self.close().map_err(sink_error)
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes the error by value")]
+fn sink_error(error: io::Error) -> SinkError {
+    SinkError(error.to_string())
 }
 
 #[cfg(test)]
@@ -98,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_is_one_json_object_with_events_of_known_phases_and_named_processes() {
+    fn the_file_is_a_json_object_of_events_with_known_phases_and_named_rows() {
         let scenario = &builtin()[5];
         let mut world = World::with_events(scenario, 2, |_| ()).unwrap();
         let resources: Vec<_> = world.resources().collect();
@@ -120,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_full_is_an_error_of_the_sink_and_not_of_the_run() {
+    fn a_full_disk_is_an_io_error() {
         #[derive(Debug)]
         struct Full;
         impl Write for Full {
