@@ -1,9 +1,9 @@
 //! A soak test: memory stays flat and every lease is released, in virtual time and in real time.
 //!
 //! ```sh
-//! cargo run --release -p tidegate-native --example soak -- virtual            # 10^7 tasks in the simulator
-//! cargo run --release -p tidegate-native --example soak -- real               # 5 minutes, 512 calls in flight over sockets
-//! cargo run --release -p tidegate-native --example soak -- real 30            # the same for 30 seconds
+//! cargo run --release -p tidegate-native --example soak -- virtual  # 10^7 tasks in the simulator
+//! cargo run --release -p tidegate-native --example soak -- real     # 5 minutes, 512 calls in flight
+//! cargo run --release -p tidegate-native --example soak -- real 30  # the same for 30 seconds
 //! ```
 //!
 //! It fails if memory grew by more than a tenth after the first tenth of the work, or if a lease, a waiter or

@@ -58,8 +58,9 @@ pub enum BlockingError {
 /// let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build()?;
 /// let inside = runtime.enter();
 /// let gate = Gate::new(TokioHost::current()?, RequestAdmission::new(RequestConfig::default())?);
-/// let chat = gate.with(|machine, now| {
-///     machine.register(now, "provider", "model", "default", 4).and_then(|model| machine.resource(model, Domain::Chat))
+/// let chat = gate.with(|control, now| {
+///     let model = control.register(now, "acme", "large", "default", 4)?;
+///     control.resource(model, Domain::Chat)
 /// })?;
 ///
 /// gate.acquire_blocking(Request::new(chat))?.finish(Outcome::Success);

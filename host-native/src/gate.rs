@@ -67,6 +67,7 @@ pub(crate) fn random_seed() -> u64 {
 
 /// The reason why a gate could not be created.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum GateError {
     /// The caller does not run inside a tokio runtime.
     #[error("a gate needs a tokio runtime: {0}")]

@@ -34,7 +34,7 @@
 //!
 //! | type | what it is |
 //! | --- | --- |
-//! | [`gate::RequestGate`] | admits calls by the names of models and tenants: `acquire(&call).await` returns a permit |
+//! | [`gate::RequestGate`] | admits calls by name: `acquire(&call).await` returns a permit |
 //! | [`gate::Call`], [`gate::ResourceKey`] | a call, and the model that it calls |
 //! | [`gate::Limits`] | the limits of a model: concurrent calls, limit algorithm, rate budgets |
 //! | `middleware::tower::AdmissionLayer` | admits the requests of a `tower` service |
@@ -42,7 +42,7 @@
 //! | [`http::PermitBody`] | a response body that holds the permit of its call until it ends |
 //! | [`pipeline::PipelineRunner`] | runs a pipeline of closures, one per column |
 //! | [`blocking::AcquireBlocking`] | acquires permits on plain threads |
-//! | [`host::TokioHost`] | the host of the core's own types: [`Gate`](tidegate_core::gate::Gate), [drivers](tidegate_core::driver) |
+//! | [`host::TokioHost`] | the host of the core's [gate](tidegate_core::gate) and [driver](tidegate_core::driver) |
 //! | [`observe`] | sinks for events: JSON lines, Perfetto traces, `tracing`, `metrics` |
 //!
 //! # Errors

@@ -19,11 +19,12 @@
 //! let writer = ResourceKey::chat("provider", "writer");
 //! gate.register(&writer, &Limits::at_most(4))?;
 //!
+//! let title = Column::new("title", Strategy::Cell).with_upstream("topic");
 //! let config = PipelineConfig { rows: 20, row_group_size: 5, ..PipelineConfig::default() };
 //! let report = PipelineRunner::new(config)
 //!     .with_gate(&gate)
 //!     .column(Column::new("topic", Strategy::Cell), async |_context| Ok(TaskOutcome::Success))
-//!     .model_column(Column::new("title", Strategy::Cell).with_upstream("topic"), &writer, async |context, call| {
+//!     .model_column(title, &writer, async |context, call| {
 //!         // ... make the call for row `context.task.row` ...
 //!         match context.call(&call, async || Ok::<_, Outcome>("a title")).await {
 //!             Ok(Ok(_title)) => Ok(TaskOutcome::Success),
@@ -82,9 +83,8 @@ pub struct TaskContext {
 impl TaskContext {
     /// Waits until `call` of this task may start, and returns its permit.
     ///
-    /// If the column yields, the task releases its worker slot while it waits. Await the future in the task
-    /// itself and not in a task that it spawns, because the worker slot is released although the rest of the
-    /// task goes on.
+    /// If the column yields, the task releases its worker slot while it waits, and another task can start.
+    /// Await the future in the closure itself, and let the closure do nothing else meanwhile.
     ///
     /// # Errors
     ///
@@ -122,9 +122,7 @@ impl TaskContext {
     }
 }
 
-/// The denial of a call of a task.
-///
-/// Convert it with `into()` to the result of the task's closure.
+/// The denial of a call of a task. `into()` converts it to the result of the task's closure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not admitted: {0}")]
 pub struct CallDenied(pub Denial);
@@ -150,6 +148,7 @@ impl From<CallDenied> for Result<TaskOutcome, FatalError> {
 
 /// The reason why a run could not start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// The columns do not form a valid plan.
     #[error(transparent)]
@@ -224,7 +223,7 @@ impl PipelineRunner {
     ///
     /// The model must be registered with the gate before [`start`](Self::start). At most twice as many of its
     /// tasks have a worker as calls to it may be in flight. Unless the column has a group of its own, its
-    /// tasks form a fairness group of the model.
+    /// tasks form a fairness group of kind [`GroupKind::Model`] with weight 1.
     #[must_use]
     pub fn model_column<F, Fut>(mut self, column: Column, key: &ResourceKey, run: F) -> Self
     where

@@ -36,9 +36,11 @@
 //!         None => call,
 //!     }
 //! });
-//! let service = ServiceBuilder::new().layer(admission).service(service_fn(async |request: http::Request<String>| {
+//! // Your client. Here a function that returns the body of the request:
+//! let client = service_fn(async |request: http::Request<String>| {
 //!     Ok::<_, std::io::Error>(http::Response::new(request.into_body()))
-//! }));
+//! });
+//! let service = ServiceBuilder::new().layer(admission).service(client);
 //! let response = service.oneshot(http::Request::new("hello".to_string())).await?;
 //! # assert_eq!(response.status(), 200);
 //! # Ok(())
