@@ -1,8 +1,11 @@
-//! A whole pipeline on tokio, made of closures: one for each column, and one that saves finished rows.
+//! Pipelines of closures on tokio: one closure per column, and one that saves finished rows.
 //!
-//! [`PipelineRunner`] is the core's [`Pipeline`] and its [driver], ready-made: it registers what a
-//! column's tasks call as a resource of the task stage, and ties their calls to their tasks, so that a task that waits for
-//! its provider holds no worker slot meanwhile. Values of cells are the caller's: the scheduler knows rows by number.
+//! A pipeline fills a table column by column. [`PipelineRunner`] configures the core's [`Pipeline`] and its
+//! [driver] for tokio. The cell values belong to the caller; the scheduler identifies rows by number.
+//!
+//! The tasks of a [`model_column`](PipelineRunner::model_column) call a model through a [`RequestGate`]. Each
+//! call is tied to its task: a task that waits for its model holds no worker slot meanwhile, if its column
+//! yields. Retries, rate limits and outages are handled by the scheduler.
 //!
 //! ```
 //! use tidegate_core::pipeline::{Column, PipelineConfig, Strategy, TaskOutcome};
@@ -16,13 +19,14 @@
 //! let writer = ResourceKey::chat("provider", "writer");
 //! gate.register(&writer, &Limits::at_most(4))?;
 //!
+//! let title = Column::new("title", Strategy::Cell).with_upstream("topic");
 //! let config = PipelineConfig { rows: 20, row_group_size: 5, ..PipelineConfig::default() };
 //! let report = PipelineRunner::new(config)
-//!     .through(&gate)
-//!     .column(Column::new("topic", Strategy::Cell), async |_work| Ok(TaskOutcome::Success))
-//!     .calling(Column::new("title", Strategy::Cell).with_upstream("topic"), &writer, async |work, call| {
-//!         // ... make the call for row `work.task.row` ...
-//!         match work.call(&call, async || Ok::<_, Outcome>("a title")).await {
+//!     .with_gate(&gate)
+//!     .column(Column::new("topic", Strategy::Cell), async |_context| Ok(TaskOutcome::Success))
+//!     .model_column(title, &writer, async |context, call| {
+//!         // ... make the call for row `context.task.row` ...
+//!         match context.call(&call, async || Ok::<_, Outcome>("a title")).await {
 //!             Ok(Ok(_title)) => Ok(TaskOutcome::Success),
 //!             Ok(Err(outcome)) => Ok(Completion::from(outcome).into()),
 //!             Err(denied) => denied.into(),
@@ -54,144 +58,186 @@ use tidegate_core::request::{Denial, DenialReason, Request, ResourceId};
 use tidegate_core::task::{GroupKind, TaskGroup};
 use tokio::runtime::TryCurrentError;
 
-use crate::gate::{Admitted, Call, RequestGate, ResourceKey};
+use crate::gate::{Call, CallPermit, RequestGate, ResourceKey};
 use crate::host::TokioHost;
 
-/// A run under way: await it for its report; its [`handle`](driver::PipelineRun::handle) watches and cancels it.
-pub type Running = driver::PipelineRun<TokioHost, Closures>;
+/// A run of a [`PipelineRunner`]: a future that resolves with the report of the run.
+///
+/// Nothing runs before it is polled, and dropping it cancels the run. Its
+/// [`handle`](driver::PipelineRun::handle) observes and stops the run from elsewhere;
+/// [`with_sinks`](driver::PipelineRun::with_sinks) sends its events to [sinks](crate::observe).
+pub type PipelineRun = driver::PipelineRun<TokioHost, ClosureWorkload>;
 
-type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-type WorkFn = Box<dyn Fn(Work) -> Boxed<Result<TaskOutcome, FatalError>> + Send + Sync>;
-type SaveFn = Box<dyn Fn(FinishedRowGroup) -> Boxed<Result<(), SaveError>> + Send + Sync>;
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type TaskFn = Box<dyn Fn(TaskContext) -> BoxFuture<Result<TaskOutcome, FatalError>> + Send + Sync>;
+type SaveFn = Box<dyn Fn(FinishedRowGroup) -> BoxFuture<Result<(), SaveError>> + Send + Sync>;
 
-/// One task, as its column's closure sees it.
+/// One attempt of a task: the argument of a column's closure.
 #[derive(Clone, Debug)]
-pub struct Work {
-    /// Which cell or row group to fill.
+pub struct TaskContext {
+    /// The cell or row group to fill, the number of this attempt, and the task's token.
     pub task: Task,
     gate: Option<RequestGate>,
 }
 
-impl Work {
-    /// A slot for a call of this task, as soon as it is its turn. Meanwhile the task gives its worker slot back, if its
-    /// column yields: a call to wait for should be awaited by the task itself.
-    pub async fn acquire(&self, call: &Call) -> Result<Admitted, NotAdmitted> {
+impl TaskContext {
+    /// Waits until `call` of this task may start, and returns its permit.
+    ///
+    /// If the column yields, the task releases its worker slot while it waits, and another task can start.
+    /// Await the future in the closure itself, and let the closure do nothing else meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The gate denies the call, or the runner has no gate.
+    pub async fn acquire(&self, call: &Call) -> Result<CallPermit, CallDenied> {
         let (gate, request) = self.request(call)?;
-        let permit = gate.core().acquire_owned(request).for_task(self.task.token).await.map_err(NotAdmitted)?;
-        Ok(Admitted::new(permit, request.resource))
+        gate.core().acquire_owned(request).for_task(self.task.token).await.map_err(CallDenied)
     }
 
-    /// Makes a call of this task as soon as it is its turn, and makes it again after a failure in an outage: `attempt` is called for each
-    /// try. Waits as [`acquire`](Self::acquire) does. See [`Gate::run_through_outages`](tidegate_core::gate::Gate::run_through_outages).
-    pub async fn call<F, Fut>(&self, call: &Call, mut attempt: F) -> Result<Fut::Output, NotAdmitted>
+    /// Makes `call` with `attempt` as soon as it may start, and repeats it if it fails in an outage of the
+    /// provider.
+    ///
+    /// `attempt` is called once for each try. The last result is returned, also if it is a failure. Waits as
+    /// [`acquire`](Self::acquire) does. See
+    /// [`Gate::run_through_outages`](tidegate_core::gate::Gate::run_through_outages).
+    ///
+    /// # Errors
+    ///
+    /// The gate denies the call, or the runner has no gate.
+    pub async fn call<F, Fut>(&self, call: &Call, mut attempt: F) -> Result<Fut::Output, CallDenied>
     where
         F: FnMut() -> Fut,
         Fut: Future,
         Fut::Output: Classify,
     {
         let (gate, request) = self.request(call)?;
-        gate.core().run_through_outages(request, self.task.token, |_| attempt()).await.map_err(NotAdmitted)
+        gate.core().run_through_outages(request, self.task.token, |_| attempt()).await.map_err(CallDenied)
     }
 
-    /// The gate, and what it is asked for.
-    fn request(&self, call: &Call) -> Result<(&RequestGate, Request), NotAdmitted> {
-        let refused = Denial { reason: DenialReason::Unregistered, changes_at: None };
-        let gate = self.gate.as_ref().ok_or(NotAdmitted(refused))?;
-        Ok((gate, gate.request(call).map_err(NotAdmitted)?))
+    /// Returns the gate, and `call` as a request of the core.
+    fn request(&self, call: &Call) -> Result<(&RequestGate, Request), CallDenied> {
+        let unregistered = Denial { reason: DenialReason::Unregistered, changes_at: None };
+        let gate = self.gate.as_ref().ok_or(CallDenied(unregistered))?;
+        Ok((gate, gate.request(call).map_err(CallDenied)?))
     }
 }
 
-/// A call that was not let out.
+/// The denial of a call of a task. `into()` converts it to the result of the task's closure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not admitted: {0}")]
-pub struct NotAdmitted(pub Denial);
+pub struct CallDenied(pub Denial);
 
-impl From<NotAdmitted> for Result<TaskOutcome, FatalError> {
-    /// What it means for the task: try again, unless the gate is shut, does not know the model, or the model cannot be used any more.
-    fn from(NotAdmitted(denial): NotAdmitted) -> Self {
+impl From<CallDenied> for Result<TaskOutcome, FatalError> {
+    /// Returns how a task ends whose call was denied:
+    ///
+    /// | denial | result |
+    /// | --- | --- |
+    /// | shut down, cancelled | cancelled |
+    /// | unavailable: a rejected key, for example | unavailable; the row is left for a resumed run |
+    /// | unregistered | a [`FatalError`], which stops the run: a bug in the caller |
+    /// | anything else: a timeout, for example | retryable |
+    fn from(CallDenied(denial): CallDenied) -> Self {
         match denial.reason {
             DenialReason::Shutdown | DenialReason::Cancelled => Ok(TaskOutcome::Cancelled),
             DenialReason::Unavailable => Ok(TaskOutcome::Unavailable),
-            DenialReason::Unregistered => Err(FatalError(NotAdmitted(denial).to_string())),
+            DenialReason::Unregistered => Err(FatalError(CallDenied(denial).to_string())),
             _ => Ok(TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, status: None, retry_after: None }),
         }
     }
 }
 
-/// Why a run could not start.
+/// The reason why a run could not start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
-    /// The columns do not make a plan.
+    /// The columns do not form a valid plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// A setting is out of range.
     #[error(transparent)]
-    Setting(#[from] PipelineError),
-    /// A column calls a model, and the runner has no gate, or its gate does not know the model.
-    #[error("the column `{column}` calls {key}, which {why}")]
-    Call {
-        /// The column.
+    Config(#[from] PipelineError),
+    /// A column calls a model, and the runner has no gate.
+    #[error("the column `{column}` calls {key}, which needs a gate: see `PipelineRunner::with_gate`")]
+    NoGate {
+        /// The name of the column.
         column: String,
-        /// What it calls.
+        /// The model that it calls.
         key: ResourceKey,
-        /// What is the matter.
-        why: &'static str,
     },
-    /// The caller is not inside a tokio runtime.
+    /// A column calls a model that is not registered with the gate.
+    #[error("the column `{column}` calls {key}, which is not registered with the gate: see `RequestGate::register`")]
+    UnregisteredModel {
+        /// The name of the column.
+        column: String,
+        /// The model that it calls.
+        key: ResourceKey,
+    },
+    /// The caller does not run inside a tokio runtime.
     #[error("a run needs a tokio runtime: {0}")]
     NoRuntime(#[from] TryCurrentError),
 }
 
-/// A pipeline of closures, to be started. See the [module documentation](self).
+/// A builder of a run: its settings, columns, gate and save function. See the [module documentation](self).
 pub struct PipelineRunner {
     config: PipelineConfig,
+    /// Each column, with the model that its tasks call.
     columns: Vec<(Column, Option<ResourceKey>)>,
-    work: Vec<WorkFn>,
+    /// By column.
+    tasks: Vec<TaskFn>,
     save: SaveFn,
     gate: Option<RequestGate>,
 }
 
 impl PipelineRunner {
-    /// A pipeline without columns. Finished row groups are let go of until [`save`](Self::save) says what to do.
+    /// Creates a pipeline without columns. Without a [`save`](Self::save) function, finished row groups are
+    /// discarded.
     #[must_use]
     pub fn new(config: PipelineConfig) -> Self {
         let save: SaveFn = Box::new(|_| Box::pin(std::future::ready(Ok(()))));
-        Self { config, columns: Vec::new(), work: Vec::new(), save, gate: None }
+        Self { config, columns: Vec::new(), tasks: Vec::new(), save, gate: None }
     }
 
-    /// Lets tasks call through `gate`.
+    /// Sets the gate through which tasks make their calls. Several runs and other callers may share one gate.
     #[must_use]
-    pub fn through(self, gate: &RequestGate) -> Self {
+    pub fn with_gate(self, gate: &RequestGate) -> Self {
         Self { gate: Some(gate.clone()), ..self }
     }
 
-    /// Adds a column whose tasks call no model.
+    /// Adds a column whose tasks call no model. `run` runs one task.
+    ///
+    /// An `Err` of `run` means a bug and stops the run. A problem of one row, or a temporary problem, is a
+    /// [`TaskOutcome`].
     #[must_use]
-    pub fn column<F, Fut>(mut self, column: Column, work: F) -> Self
+    pub fn column<F, Fut>(mut self, column: Column, run: F) -> Self
     where
-        F: Fn(Work) -> Fut + Send + Sync + 'static,
+        F: Fn(TaskContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<TaskOutcome, FatalError>> + Send + 'static,
     {
         self.columns.push((column, None));
-        self.work.push(Box::new(move |task| Box::pin(work(task))));
+        self.tasks.push(Box::new(move |context| Box::pin(run(context))));
         self
     }
 
-    /// Adds a column whose tasks call `key`, one call at a time; `work` gets the call to acquire a slot for. Unless the column says otherwise, its
-    /// tasks queue as the model's and take up no more workers than twice the calls the model bears.
+    /// Adds a column whose tasks call the model `key`, one call at a time. `run` runs one task; its second
+    /// argument is the call to pass to [`TaskContext::call`] or [`TaskContext::acquire`].
+    ///
+    /// The model must be registered with the gate before [`start`](Self::start). At most twice as many of its
+    /// tasks have a worker as calls to it may be in flight. Unless the column has a group of its own, its
+    /// tasks form a fairness group of kind [`GroupKind::Model`] with weight 1.
     #[must_use]
-    pub fn calling<F, Fut>(mut self, column: Column, key: &ResourceKey, work: F) -> Self
+    pub fn model_column<F, Fut>(mut self, column: Column, key: &ResourceKey, run: F) -> Self
     where
-        F: Fn(Work, Call) -> Fut + Send + Sync + 'static,
+        F: Fn(TaskContext, Call) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<TaskOutcome, FatalError>> + Send + 'static,
     {
         self.columns.push((column, Some(key.clone())));
-        let call = Call::of(key.clone());
-        self.work.push(Box::new(move |task| Box::pin(work(task, call.clone()))));
+        let call = Call::new(key.clone());
+        self.tasks.push(Box::new(move |context| Box::pin(run(context, call.clone()))));
         self
     }
 
-    /// Says how the rows of a finished row group are kept. Called once for each, in whatever order they finish.
+    /// Sets the function that saves the rows of a finished row group. It is called once for each row group,
+    /// in the order in which they finish.
     #[must_use]
     pub fn save<F, Fut>(self, save: F) -> Self
     where
@@ -201,9 +247,14 @@ impl PipelineRunner {
         Self { save: Box::new(move |group| Box::pin(save(group))), ..self }
     }
 
-    /// Checks everything and gives the run, which begins when it is first polled.
-    pub fn start(self) -> Result<Running, StartError> {
-        let Self { mut config, columns, work, save, gate } = self;
+    /// Checks the pipeline and returns its run. Nothing runs before the run is polled.
+    ///
+    /// # Errors
+    ///
+    /// The columns form no valid plan, a setting is out of range, a model is not registered with the gate, or
+    /// the runner has no gate and the caller does not run inside a tokio runtime.
+    pub fn start(self) -> Result<PipelineRun, StartError> {
+        let Self { mut config, columns, tasks, save, gate } = self;
         let mut plan = PlanBuilder::new();
         let mut calls: Vec<(String, ResourceId)> = Vec::new();
         for (column, key) in columns {
@@ -211,40 +262,44 @@ impl PipelineRunner {
                 plan = plan.column(column);
                 continue;
             };
-            let (resource, most) = find(&column, &key, gate.as_ref())?;
+            let (resource, max_workers) = resolve_resource(&column, &key, gate.as_ref())?;
             let name = format!("request:{key}");
             if calls.iter().all(|(known, _)| *known != name) {
-                config.resources.push((name.clone(), most));
+                config.resources.push((name.clone(), max_workers));
                 calls.push((name.clone(), resource));
             }
-            plan = plan.column(as_model(column, &key, most).with_demand(&name, 1));
+            plan = plan.column(with_model_group(column, &key, max_workers).with_demand(&name, 1));
         }
         let pipeline = Pipeline::new(plan.build()?, config)?;
-        let work = Arc::new(Closures { work, save, gate: gate.clone() });
+        let workload = Arc::new(ClosureWorkload { tasks, save, gate: gate.clone() });
         let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
         Ok(match gate {
-            Some(gate) => driver::run_through(pipeline, work, gate.core(), &calls),
-            None => driver::run(TokioHost::current()?, pipeline, work),
+            Some(gate) => driver::run_through(pipeline, workload, gate.core(), &calls),
+            None => driver::run(TokioHost::current()?, pipeline, workload),
         })
     }
 }
 
-/// The resource that a column calls, and how many of its tasks may be at work.
-fn find(column: &Column, key: &ResourceKey, gate: Option<&RequestGate>) -> Result<(ResourceId, u32), StartError> {
-    let refuse = |why| StartError::Call { column: column.name.clone(), key: key.clone(), why };
-    let gate = gate.ok_or_else(|| refuse("needs a gate: see `PipelineRunner::through`"))?;
-    let resource = gate.resource(key).ok_or_else(|| refuse("the gate does not know: see `RequestGate::register`"))?;
-    let most = gate.core().snapshot(resource).map_or(1, |state| state.effective_max);
-    Ok((resource, most.saturating_mul(2)))
+/// Returns the resource that a column calls, and the maximum number of workers for it.
+fn resolve_resource(
+    column: &Column,
+    key: &ResourceKey,
+    gate: Option<&RequestGate>,
+) -> Result<(ResourceId, u32), StartError> {
+    let (name, model) = (|| column.name.clone(), || key.clone());
+    let gate = gate.ok_or_else(|| StartError::NoGate { column: name(), key: model() })?;
+    let resource = gate.resource(key).ok_or_else(|| StartError::UnregisteredModel { column: name(), key: model() })?;
+    let max_calls = gate.core().snapshot(resource).map_or(1, |state| state.effective_max);
+    Ok((resource, max_calls.saturating_mul(2)))
 }
 
-/// The column in the fairness group of its model, unless it was given one of its own.
-fn as_model(column: Column, key: &ResourceKey, most: u32) -> Column {
+/// Returns the column in a fairness group of its model, unless it has a group of its own already.
+fn with_model_group(column: Column, key: &ResourceKey, max_workers: u32) -> Column {
     if column.group != TaskGroup::local(&column.name) {
         return column;
     }
     let identity = vec![key.provider.to_string(), key.model.to_string(), column.name.clone()];
-    let group = TaskGroup { kind: GroupKind::Model, identity, weight: 1.0, admitted_limit: Some(most) };
+    let group = TaskGroup { kind: GroupKind::Model, identity, weight: 1.0, admitted_limit: Some(max_workers) };
     column.with_group(group)
 }
 
@@ -258,21 +313,21 @@ impl fmt::Debug for PipelineRunner {
     }
 }
 
-/// The workload of a [`PipelineRunner`].
-pub struct Closures {
+/// The workload of a [`PipelineRunner`]: its closures.
+pub struct ClosureWorkload {
     /// By column.
-    work: Vec<WorkFn>,
+    tasks: Vec<TaskFn>,
     save: SaveFn,
     gate: Option<RequestGate>,
 }
 
-impl Workload for Closures {
-    type Work = Boxed<Result<TaskOutcome, FatalError>>;
-    type Save = Boxed<Result<(), SaveError>>;
+impl Workload for ClosureWorkload {
+    type Work = BoxFuture<Result<TaskOutcome, FatalError>>;
+    type Save = BoxFuture<Result<(), SaveError>>;
 
     fn work(&self, task: Task) -> Self::Work {
-        let work = &self.work[task.column.index()];
-        work(Work { task, gate: self.gate.clone() })
+        let run = &self.tasks[task.column.index()];
+        run(TaskContext { task, gate: self.gate.clone() })
     }
 
     fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save {
@@ -280,9 +335,9 @@ impl Workload for Closures {
     }
 }
 
-impl fmt::Debug for Closures {
+impl fmt::Debug for ClosureWorkload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Closures").field("columns", &self.work.len()).finish_non_exhaustive()
+        f.debug_struct("ClosureWorkload").field("columns", &self.tasks.len()).finish_non_exhaustive()
     }
 }
 

@@ -318,7 +318,7 @@ impl fmt::Display for RowTimeline {
 
 /// The name of a variant, in words.
 fn words(variant: &impl serde::Serialize) -> String {
-    names::of(variant).replace('_', " ")
+    names::variant_name(variant).replace('_', " ")
 }
 
 fn outcome_text(outcome: Option<TaskOutcome>) -> String {

@@ -1,4 +1,8 @@
-//! The body of an answer, with the slot of its call.
+//! Response bodies that hold the permit of their call until they end.
+//!
+//! 1. [`InFlightCall`] takes the permit when the call is made.
+//! 2. [`InFlightCall::record_response`] records the status and headers of the response.
+//! 3. [`PermitBody`] wraps its body and finishes the call when the body ends, fails or is dropped.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -13,216 +17,222 @@ use pin_project_lite::pin_project;
 use tidegate_core::budget::Usage;
 use tidegate_core::request::{AfterCall, Completion, Outcome};
 
-use super::{ResponseInfo, grpc, read_error, read_head};
-use crate::gate::Admitted;
+use super::{ResponseInfo, read_error_body, read_grpc_status, read_head};
+use crate::gate::CallPermit;
 
-/// The most of the body of a refusal that is read.
-pub(super) const MOST: usize = 64 << 10;
-/// The most pieces of it that are looked at in one frame.
-const PIECES: usize = 16;
+/// The number of bytes of an error body that are read. A longer body is not interpreted.
+pub(super) const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
+/// The number of chunks of one frame that are read. Bytes after them are not interpreted.
+const MAX_CHUNKS_PER_FRAME: usize = 16;
 
-/// The slot of a call whose answer is under way.
+/// A call that was sent: its permit, and how the call ends as far as that is known.
 ///
-/// Dropped before it is finished, it says what the head said, if that was no success, and else that the caller gave up.
+/// A call that is dropped before it is finished ends with the outcome that was recorded, if that is not a
+/// success. Otherwise it counts as cancelled locally.
 #[derive(Debug)]
-#[must_use = "a call that is dropped counts as given up"]
-pub struct Held {
-    /// Taken by whoever finishes it.
-    slot: Option<Admitted>,
-    /// How the call ends, as far as it is known.
+#[must_use = "a call that is dropped counts as cancelled"]
+pub struct InFlightCall {
+    /// `None` once the call is finished.
+    permit: Option<CallPermit>,
     completion: Completion,
-    /// A refusal whose body may say more.
-    refused: Option<Box<Refused>>,
+    /// A response whose body may refine `completion`.
+    error_response: Option<Box<ErrorResponse>>,
 }
 
-/// A refusal: its head, and what has passed of its body.
+/// A 4xx response, and the part of its body that was read.
 #[derive(Debug)]
-struct Refused {
+struct ErrorResponse {
     info: ResponseInfo,
     headers: HeaderMap,
     now: SystemTime,
-    read: Vec<u8>,
+    body: Vec<u8>,
 }
 
-impl Held {
-    /// Holds `slot` until an end that nothing is known of yet.
-    pub fn new(slot: Admitted) -> Self {
-        Self { slot: Some(slot), completion: Outcome::Success.into(), refused: None }
+impl InFlightCall {
+    /// Creates a call that holds `permit`. Until something else is recorded, it ends as a success.
+    pub fn new(permit: CallPermit) -> Self {
+        Self { permit: Some(permit), completion: Outcome::Success.into(), error_response: None }
     }
 
-    /// Takes in status and headers of the answer, read at wall-clock time `now`.
+    /// Records the status and headers of the response, which arrived at wall-clock time `now`.
     ///
-    /// The body of a refusal, a 4xx, may say more: that the account is empty, the key refused, the model unknown. So the slot is kept until
-    /// the body has been read or dropped. Only a refusal for too many calls that says when to come back is over with its head.
-    pub fn read_head(&mut self, status: StatusCode, headers: &HeaderMap, now: SystemTime) {
+    /// A rate-limited response finishes the call at once, so that its cooldown applies before another call
+    /// starts. The exception is a 4xx response without a wait: its body may refine the outcome, for example
+    /// to an exhausted quota, a rejected key or a missing model. The permit of a 4xx response is therefore
+    /// held until its body ends or is dropped.
+    pub fn record_response(&mut self, status: StatusCode, headers: &HeaderMap, now: SystemTime) {
         let info = read_head(status, headers, now);
-        self.read_part(&info);
-        let may_say_more = status.is_client_error() && info.completion.retry_after.is_none();
-        if info.is_rate_limited() && !may_say_more {
-            self.end();
+        self.record_info(&info);
+        let is_body_needed = status.is_client_error() && info.completion.retry_after.is_none();
+        if info.is_rate_limited() && !is_body_needed {
+            self.finish();
         } else if status.is_client_error() {
-            self.refused = Some(Box::new(Refused { info, headers: headers.clone(), now, read: Vec::new() }));
+            self.error_response =
+                Some(Box::new(ErrorResponse { info, headers: headers.clone(), now, body: Vec::new() }));
         }
     }
 
-    /// Takes in a head that was read already, and keeps the slot in any case.
-    pub fn read_part(&mut self, head: &ResponseInfo) {
-        if let Some(slot) = &self.slot {
-            slot.correct(&head.corrections);
+    /// Records a response that the caller has interpreted. Never finishes the call.
+    pub fn record_info(&mut self, info: &ResponseInfo) {
+        if let Some(permit) = &self.permit {
+            permit.rate_limit_feedback(&info.corrections);
         }
-        self.completion = head.completion;
+        self.completion = info.completion;
     }
 
-    /// A piece of the body of a refusal passes.
-    fn see(&mut self, data: &impl Buf) {
-        let Some(refused) = &mut self.refused else { return };
-        let mut pieces = [IoSlice::new(&[]); PIECES];
-        let count = data.chunks_vectored(&mut pieces);
-        for piece in &pieces[..count] {
-            refused.read.extend_from_slice(piece);
+    fn push_body_data(&mut self, data: &impl Buf) {
+        let Some(response) = &mut self.error_response else { return };
+        let mut chunks = [IoSlice::new(&[]); MAX_CHUNKS_PER_FRAME];
+        let count = data.chunks_vectored(&mut chunks);
+        for chunk in &chunks[..count] {
+            response.body.extend_from_slice(chunk);
         }
-        if refused.read.len() > MOST {
-            // No error is as long.
-            self.refused = None;
+        if response.body.len() > MAX_ERROR_BODY_BYTES {
+            self.error_response = None;
         }
     }
 
-    /// The whole body has passed.
-    fn refine(&mut self) {
-        if let Some(Refused { mut info, headers, now, read }) = self.refused.take().map(|refused| *refused) {
-            read_error(&read, &headers, now).refine(&mut info);
+    /// Refines the outcome by the error body, which is complete.
+    fn apply_error_body(&mut self) {
+        if let Some(ErrorResponse { mut info, headers, now, body }) =
+            self.error_response.take().map(|response| *response)
+        {
+            read_error_body(&body, &headers, now).refine(&mut info);
             self.completion = info.completion;
         }
     }
 
-    /// Whether the slot has been given back.
+    /// Returns whether the call is finished, and its permit released.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.slot.is_none()
+        self.permit.is_none()
     }
 
-    /// The answer came through whole.
-    pub fn end(&mut self) {
-        if let Some(slot) = self.slot.take() {
-            slot.finish(self.completion);
+    /// Finishes the call with the recorded outcome. Does nothing if it is finished already.
+    pub fn finish(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            permit.finish(self.completion);
         }
     }
 
-    /// The answer ended otherwise.
-    pub fn end_as(&mut self, completion: impl Into<Completion>) {
+    /// Finishes the call with `completion`. Does nothing if it is finished already.
+    pub fn finish_with(&mut self, completion: impl Into<Completion>) {
         self.completion = completion.into();
-        self.end();
+        self.finish();
     }
 
-    /// The call ended so, and is made again if it failed in an outage: see [`Admitted::finish_call`].
+    /// Finishes the call with `completion`, and returns whether to repeat it. For a caller that repeats calls
+    /// which failed in an outage: see [`finish_call`](tidegate_core::gate::PermitOf::finish_call).
     pub fn finish_call(&mut self, completion: impl Into<Completion>) -> AfterCall {
         self.completion = completion.into();
-        self.slot.take().map_or(AfterCall::Final, |slot| slot.finish_call(self.completion))
-    }
-
-    /// What else the answer says about its end: a success may turn out to be none.
-    pub fn expect(&mut self, completion: Completion) {
-        self.completion = completion;
+        self.permit.take().map_or(AfterCall::Final, |permit| permit.finish_call(self.completion))
     }
 }
 
-impl Drop for Held {
+impl Drop for InFlightCall {
     fn drop(&mut self) {
         if self.completion.outcome != Outcome::Success {
-            self.end();
+            self.finish();
         }
-        // A slot that is dropped counts as given up.
+        // Otherwise the drop of the permit counts as a local cancellation.
     }
 }
 
-/// Watches an answer go by, and has the last word on how its call ended.
-pub trait Observe<D> {
-    /// A piece of the body passes.
-    fn data(&mut self, data: &D) {
+/// Observes the body of a response, and decides how its call ends. All methods have a default.
+pub trait BodyObserver<D> {
+    /// Observes a data frame of the body.
+    fn on_data(&mut self, data: &D) {
         let _ = data;
     }
 
-    /// The answer has ended, and its call with it: so, unless this says otherwise. Told once; not at all for an answer
-    /// that is dropped half-way, and for a refusal, whose call has ended before.
-    fn end(&mut self, completion: Completion) -> Completion {
+    /// Returns how the call ends, now that its body has ended or failed. The default is `completion`.
+    ///
+    /// Called at most once. It is not called for a body that is dropped before its end, nor for a call that
+    /// was finished before its body, such as a rate-limited one.
+    fn on_end(&mut self, completion: Completion) -> Completion {
         completion
     }
 
-    /// The answer of a success is dropped half-way, and its call given up: what it has used by then. `None` says that this is
-    /// not known, and everything that the call reserved comes back.
-    fn give_up(&mut self) -> Option<Usage> {
+    /// Returns the usage of a successful call whose body is dropped before its end. The call is then charged
+    /// for this usage. The default, `None`, means that the usage is unknown: everything that the call
+    /// reserved in its budgets is returned to them.
+    fn on_cancel(&mut self) -> Option<Usage> {
         None
     }
 }
 
-/// Nobody watches.
-impl<D> Observe<D> for () {}
+/// Observes nothing.
+impl<D> BodyObserver<D> for () {}
 
 pin_project! {
-    /// A body that holds the slot of its call until its end: the end of the stream, an error, or its drop.
+    /// A body that holds the permit of its call until the stream ends, fails or is dropped.
     ///
-    /// Trailers with a `grpc-status` decide how the call ended.
-    pub struct HeldBody<B, O = ()>
+    /// Trailers with a `grpc-status` decide how the call ended. The body of an error refines the outcome if
+    /// it is read to its end: see [`InFlightCall::record_response`].
+    pub struct PermitBody<B, O = ()>
     where
         B: Body,
-        O: Observe<B::Data>,
+        O: BodyObserver<B::Data>,
     {
         #[pin]
         body: B,
-        held: Held,
-        outcome: fn(&B::Error) -> Outcome,
+        call: InFlightCall,
+        error_outcome: fn(&B::Error) -> Outcome,
         observer: O,
     }
 
-    impl<B, O> PinnedDrop for HeldBody<B, O>
+    impl<B, O> PinnedDrop for PermitBody<B, O>
     where
         B: Body,
-        O: Observe<B::Data>,
+        O: BodyObserver<B::Data>,
     {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
-            if this.held.is_finished() || this.held.completion.outcome != Outcome::Success {
+            if this.call.is_finished() || this.call.completion.outcome != Outcome::Success {
                 return;
             }
-            if let Some(used) = this.observer.give_up() {
-                this.held.end_as(Completion::from(Outcome::LocalCancelled).used(used));
+            if let Some(used) = this.observer.on_cancel() {
+                this.call.finish_with(Completion::from(Outcome::LocalCancelled).used(used));
             }
         }
     }
 }
 
-impl<B: Body> HeldBody<B> {
-    /// Holds `held` for as long as `body` lasts; not at all if it is empty. A body that breaks is a provider failure.
-    pub fn new(body: B, held: Held) -> Self {
-        Self::with_errors(body, held, |_| Outcome::ProviderFailure)
+impl<B: Body> PermitBody<B> {
+    /// Creates a body that holds the permit of `call`. An error of `body` is a provider failure.
+    ///
+    /// The call is finished at once if `body` is already at its end.
+    pub fn new(body: B, call: InFlightCall) -> Self {
+        Self::with_error_outcome(body, call, |_| Outcome::ProviderFailure)
     }
 
-    /// The same for a body whose errors mean what `outcome` says.
-    pub fn with_errors(body: B, held: Held, outcome: fn(&B::Error) -> Outcome) -> Self {
-        Self::observed(body, held, outcome, ())
+    /// Creates a body whose errors have the outcome that `error_outcome` returns.
+    pub fn with_error_outcome(body: B, call: InFlightCall, error_outcome: fn(&B::Error) -> Outcome) -> Self {
+        Self::with_observer(body, call, error_outcome, ())
     }
 }
 
-impl<B: Body, O: Observe<B::Data>> HeldBody<B, O> {
-    /// The same for a body that `observer` watches.
-    pub fn observed(body: B, held: Held, outcome: fn(&B::Error) -> Outcome, observer: O) -> Self {
-        let mut this = Self { body, held, outcome, observer };
+impl<B: Body, O: BodyObserver<B::Data>> PermitBody<B, O> {
+    /// Creates a body that `observer` observes, and whose errors have the outcome that `error_outcome`
+    /// returns.
+    pub fn with_observer(body: B, call: InFlightCall, error_outcome: fn(&B::Error) -> Outcome, observer: O) -> Self {
+        let mut this = Self { body, call, error_outcome, observer };
         if this.body.is_end_stream() {
-            end(&mut this.held, &mut this.observer);
+            finish(&mut this.call, &mut this.observer);
         }
         this
     }
 }
 
-fn end<D>(held: &mut Held, observer: &mut impl Observe<D>) {
-    if !held.is_finished() {
-        held.refine();
-        held.completion = observer.end(held.completion);
-        held.end();
+fn finish<D>(call: &mut InFlightCall, observer: &mut impl BodyObserver<D>) {
+    if !call.is_finished() {
+        call.apply_error_body();
+        call.completion = observer.on_end(call.completion);
+        call.finish();
     }
 }
 
-impl<B: Body, O: Observe<B::Data>> Body for HeldBody<B, O> {
+impl<B: Body, O: BodyObserver<B::Data>> Body for PermitBody<B, O> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -230,25 +240,25 @@ impl<B: Body, O: Observe<B::Data>> Body for HeldBody<B, O> {
         let mut this = self.project();
         let frame = ready!(this.body.as_mut().poll_frame(context));
         match &frame {
-            None => end(this.held, this.observer),
+            None => finish(this.call, this.observer),
             Some(Err(error)) => {
-                // Of a refusal it is the head that counts then.
-                if this.held.refused.take().is_none() {
-                    this.held.expect((this.outcome)(error).into());
+                // An error response keeps the outcome of its head, which is known, when its body fails.
+                if this.call.error_response.take().is_none() {
+                    this.call.completion = (this.error_outcome)(error).into();
                 }
-                end(this.held, this.observer);
+                finish(this.call, this.observer);
             }
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
-                    this.held.see(data);
-                    this.observer.data(data);
+                    this.call.push_body_data(data);
+                    this.observer.on_data(data);
                 }
-                if let Some(completion) = frame.trailers_ref().and_then(grpc) {
-                    this.held.expect(completion);
+                if let Some(completion) = frame.trailers_ref().and_then(read_grpc_status) {
+                    this.call.completion = completion;
                 }
-                // Whoever reads by length does not come back for the end.
+                // A reader that counts bytes does not poll again after the last frame.
                 if this.body.is_end_stream() {
-                    end(this.held, this.observer);
+                    finish(this.call, this.observer);
                 }
             }
         }
@@ -264,8 +274,8 @@ impl<B: Body, O: Observe<B::Data>> Body for HeldBody<B, O> {
     }
 }
 
-impl<B: Body + fmt::Debug, O: Observe<B::Data>> fmt::Debug for HeldBody<B, O> {
+impl<B: Body + fmt::Debug, O: BodyObserver<B::Data>> fmt::Debug for PermitBody<B, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeldBody").field("body", &self.body).field("held", &self.held).finish_non_exhaustive()
+        f.debug_struct("PermitBody").field("body", &self.body).field("call", &self.call).finish_non_exhaustive()
     }
 }

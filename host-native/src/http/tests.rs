@@ -8,31 +8,31 @@ fn read(status: u16, headers: &[(&'static str, &'static str)]) -> Completion {
     read_head(StatusCode::from_u16(status).unwrap(), &map.collect(), UNIX_EPOCH).completion
 }
 
-fn limited_for(secs: u64) -> Completion {
+fn rate_limited_for(secs: u64) -> Completion {
     Completion::rate_limited(Some(Duration::from_secs(secs)))
 }
 
 #[test]
-fn status_and_headers_reach_the_core() {
+fn status_and_headers_decide_the_completion() {
     assert_eq!(read(200, &[]), Outcome::Success.into());
     assert_eq!(read(503, &[]), Outcome::ProviderFailure.into());
-    assert_eq!(read(503, &[("retry-after", "7")]), limited_for(7));
+    assert_eq!(read(503, &[("retry-after", "7")]), rate_limited_for(7));
     let exhausted = [("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "1m30s")];
-    assert_eq!(read(429, &exhausted), limited_for(90));
+    assert_eq!(read(429, &exhausted), rate_limited_for(90));
     assert_eq!(read(200, &[("grpc-status", "4")]), Outcome::ProviderTimeout.into());
 }
 
 #[test]
-fn a_date_is_read_by_the_wall_clock() {
-    assert_eq!(read(429, &[("retry-after", "Thu, 01 Jan 1970 00:00:10 GMT")]), limited_for(10));
+fn a_retry_after_date_counts_from_the_given_time() {
+    assert_eq!(read(429, &[("retry-after", "Thu, 01 Jan 1970 00:00:10 GMT")]), rate_limited_for(10));
     let late = UNIX_EPOCH + std::time::Duration::from_mins(1);
     let headers =
         HeaderMap::from_iter([(http::header::RETRY_AFTER, HeaderValue::from_static("Thu, 01 Jan 1970 00:00:10 GMT"))]);
-    assert_eq!(read_head(StatusCode::TOO_MANY_REQUESTS, &headers, late).completion, limited_for(0));
+    assert_eq!(read_head(StatusCode::TOO_MANY_REQUESTS, &headers, late).completion, rate_limited_for(0));
 }
 
 #[test]
-fn a_header_that_is_no_text_is_as_good_as_absent() {
+fn a_header_that_is_not_text_counts_as_absent() {
     let name = http::HeaderName::from_static("x-ratelimit-remaining-tokens");
     let headers = HeaderMap::from_iter([(name, HeaderValue::from_bytes(b"\xff1").unwrap())]);
     assert_eq!(read_head(StatusCode::OK, &headers, UNIX_EPOCH).corrections, []);
@@ -50,7 +50,7 @@ mod bodies {
     use std::task::{Context, Poll};
     use tidegate_core::limit::LimitChoice;
 
-    /// Frames that are there already.
+    /// A body whose frames are all available.
     struct Frames(VecDeque<Frame<&'static [u8]>>);
 
     impl Body for Frames {
@@ -70,14 +70,14 @@ mod bodies {
         Frame::trailers(pairs.collect())
     }
 
-    /// The pause in milliseconds that a gRPC answer with these trailers leaves behind.
-    async fn pause_after(frames: Vec<Frame<&'static [u8]>>) -> Option<u64> {
+    /// Returns the cooldown in milliseconds after a gRPC response with these frames.
+    async fn cooldown_after(frames: Vec<Frame<&'static [u8]>>) -> Option<u64> {
         let gate = RequestGate::new().unwrap();
         let key = ResourceKey::chat("p", "m");
-        gate.register(&key, &Limits::at_most(1).found_by(LimitChoice::Aimd)).unwrap();
-        let mut held = Held::new(gate.acquire(&Call::of(key.clone())).await.unwrap());
-        held.read_head(StatusCode::OK, &HeaderMap::new(), UNIX_EPOCH);
-        let body = HeldBody::new(Frames(frames.into()), held);
+        gate.register(&key, &Limits::at_most(1).with_algorithm(LimitChoice::Aimd)).unwrap();
+        let mut call = InFlightCall::new(gate.acquire(&Call::new(key.clone())).await.unwrap());
+        call.record_response(StatusCode::OK, &HeaderMap::new(), UNIX_EPOCH);
+        let body = PermitBody::new(Frames(frames.into()), call);
         assert_eq!(gate.snapshot(&key).unwrap().in_flight, 1);
         body.collect().await.unwrap();
         let state = gate.snapshot(&key).unwrap();
@@ -86,20 +86,20 @@ mod bodies {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_trailers_of_a_grpc_answer_decide_how_its_call_ended() {
+    async fn grpc_trailers_decide_how_the_call_ended() {
         let data = || Frame::data(&b"message"[..]);
-        assert_eq!(pause_after(vec![data(), trailers(&[("grpc-status", "0")])]).await, None);
+        assert_eq!(cooldown_after(vec![data(), trailers(&[("grpc-status", "0")])]).await, None);
         let exhausted = trailers(&[("grpc-status", "8"), ("grpc-retry-pushback-ms", "750")]);
-        assert_eq!(pause_after(vec![data(), exhausted]).await, Some(750));
+        assert_eq!(cooldown_after(vec![data(), exhausted]).await, Some(750));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_without_a_body_gives_its_slot_back_at_once() {
+    async fn an_empty_body_releases_the_permit_at_once() {
         let gate = RequestGate::new().unwrap();
         let key = ResourceKey::chat("p", "m");
         gate.register(&key, &Limits::at_most(1)).unwrap();
-        let held = Held::new(gate.acquire(&Call::of(key.clone())).await.unwrap());
-        let _body = HeldBody::new(http_body_util::Empty::<&[u8]>::new(), held);
+        let call = InFlightCall::new(gate.acquire(&Call::new(key.clone())).await.unwrap());
+        let _body = PermitBody::new(http_body_util::Empty::<&[u8]>::new(), call);
         assert_eq!(gate.snapshot(&key).unwrap().in_flight, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Admission for `reqwest` clients, as a `reqwest-middleware`.
+//! Admission for `reqwest` clients, as a middleware of `reqwest-middleware`.
 //!
 //! ```no_run
 //! use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
@@ -11,19 +11,25 @@
 //! gate.register(&key, &Limits::at_most(8))?;
 //!
 //! let client = reqwest_middleware::ClientBuilder::new(reqwest::Client::new())
-//!     .with(AdmissionMiddleware::new(gate, move |_: &reqwest::Request| Call::of(key.clone())))
+//!     .with(AdmissionMiddleware::new(gate, move |_: &reqwest::Request| Call::new(key.clone())))
 //!     .build();
-//! let answer = client.get("https://provider.example/v1/models").send().await?;
-//! // The slot is held until here.
-//! println!("{}", answer.text().await?);
+//! let response = client.get("https://provider.example/v1/models").send().await?;
+//! // The permit is held until the body is read.
+//! println!("{}", response.text().await?);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A middleware that retries belongs before this one in the chain, so that each attempt is admitted. Status, headers and
-//! body are read as by the [`tower`](crate::middleware::tower) layer; besides, a timeout of the client is a provider timeout, and of a refusal
-//! the first part of its body is read before it is handed on, for at most 250 ms, so that what it says counts whoever reads it. A call
-//! that was not admitted is an [`Error::Middleware`] that holds the [`Denial`](tidegate_core::request::Denial).
+//! Responses are classified as by the [`tower`](crate::middleware::tower) layer, with two differences:
+//!
+//! - The error of a call that brought no response is classified further: a timeout of the client is a
+//!   provider timeout, and a connection that cannot be made is a failed connection. A request that cannot be
+//!   built, or that another middleware fails, is unexpected and does not count against the provider.
+//! - The body of a 4xx response is read before the response is returned, for at most 250 ms and 64 KiB, so
+//!   that it refines the outcome even if the caller never reads it. The caller still gets the whole body.
+//!
+//! A denied call is an [`Error::Middleware`] that contains the [`Denial`](tidegate_core::request::Denial).
+//! Add a middleware that retries before this one, so that each attempt is admitted.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -33,12 +39,13 @@ use reqwest::{Request, Response, ResponseBuilderExt};
 use reqwest_middleware::{Error, Middleware, Next};
 use tidegate_core::request::Outcome;
 
-use crate::gate::{Admitted, RequestGate};
-use crate::http::refusal_body::RefusalBody;
-use crate::http::{Held, HeldBody, of_transport_error, read_error, read_head};
-use crate::middleware::tower::{HttpAnswers, KeyExtractor, Settle};
+use crate::gate::{CallPermit, RequestGate};
+use crate::http::peeked_body::PeekedBody;
+use crate::http::{InFlightCall, PermitBody, read_error_body, read_head, transport_error_outcome};
+use crate::middleware::tower::{CallExtractor, HttpClassifier, ResponseClassifier};
 
-/// Admits every request of a client.
+/// A middleware that admits the requests of a client through a [`RequestGate`]. See the
+/// [module documentation](self).
 #[derive(Debug)]
 pub struct AdmissionMiddleware<K> {
     gate: RequestGate,
@@ -51,84 +58,88 @@ impl<K> Clone for AdmissionMiddleware<K> {
     }
 }
 
-impl<K: KeyExtractor<Request>> AdmissionMiddleware<K> {
-    /// Admits requests through `gate`, as the calls that `extractor` says they are.
+impl<K: CallExtractor<Request>> AdmissionMiddleware<K> {
+    /// Creates a middleware that admits requests through `gate`. `extractor` returns the call of each
+    /// request.
     pub fn new(gate: RequestGate, extractor: K) -> Self {
         Self { gate, extractor: Arc::new(extractor) }
     }
 }
 
 #[async_trait::async_trait]
-impl<K: KeyExtractor<Request> + Send + Sync + 'static> Middleware for AdmissionMiddleware<K> {
+impl<K: CallExtractor<Request> + Send + Sync + 'static> Middleware for AdmissionMiddleware<K> {
     async fn handle(&self, request: Request, extensions: &mut Extensions, next: Next<'_>) -> Result<Response, Error> {
-        let call = self.extractor.call(&request);
-        let slot = self.gate.acquire(&call).await.map_err(Error::middleware)?;
-        let mut held = Held::new(slot);
+        let permit = self.gate.acquire(&self.extractor.extract(&request)).await.map_err(Error::middleware)?;
+        let mut call = InFlightCall::new(permit);
         match next.run(request, extensions).await {
-            Ok(answer) if answer.status().is_client_error() => Ok(read_refusal(answer, held).await),
-            Ok(answer) => Ok(hold(answer, held)),
+            Ok(response) if response.status().is_client_error() => Ok(finish_client_error(response, call).await),
+            Ok(response) => Ok(with_permit_body(response, call)),
             Err(error) => {
-                held.end_as(outcome(&error));
+                call.finish_with(error_outcome(&error));
                 Err(error)
             }
         }
     }
 }
 
-/// For a [`reqwest::Client`] behind the `tower` layer.
-impl Settle<Response, reqwest::Error> for HttpAnswers {
+/// For a [`reqwest::Client`] inside the `tower` layer.
+impl ResponseClassifier<Response, reqwest::Error> for HttpClassifier {
     type Response = Response;
 
-    fn settle(&self, result: Result<Response, reqwest::Error>, slot: Admitted) -> Result<Response, reqwest::Error> {
+    fn classify(
+        &self,
+        result: Result<Response, reqwest::Error>,
+        permit: CallPermit,
+    ) -> Result<Response, reqwest::Error> {
         match result {
-            Ok(answer) => Ok(hold(answer, Held::new(slot))),
+            Ok(response) => Ok(with_permit_body(response, InFlightCall::new(permit))),
             Err(error) => {
-                slot.finish(of_transport_error(&error));
+                permit.finish(transport_error_outcome(&error));
                 Err(error)
             }
         }
     }
 }
 
-/// The same answer with a body that holds the slot.
-fn hold(answer: Response, mut held: Held) -> Response {
-    held.read_head(answer.status(), answer.headers(), SystemTime::now());
-    let url = answer.url().clone();
-    let (parts, body) = http::Response::from(answer).into_parts();
-    put_together(url, parts, reqwest::Body::wrap(HeldBody::with_errors(body, held, of_transport_error)))
+/// Returns the response with a body that holds the permit.
+fn with_permit_body(response: Response, mut call: InFlightCall) -> Response {
+    call.record_response(response.status(), response.headers(), SystemTime::now());
+    let url = response.url().clone();
+    let (parts, body) = http::Response::from(response).into_parts();
+    rebuild(url, parts, reqwest::Body::wrap(PermitBody::with_error_outcome(body, call, transport_error_outcome)))
 }
 
-/// The same refusal, which has given the slot back: the part of its body was read that is there soon, since it may say that the account
-/// is empty, the key refused or the model unknown.
-async fn read_refusal(answer: Response, mut held: Held) -> Response {
-    let (url, now) = (answer.url().clone(), SystemTime::now());
-    let (parts, body) = http::Response::from(answer).into_parts();
+/// Finishes the call of a 4xx response by its head and the first part of its body, and returns the response
+/// with its whole body.
+async fn finish_client_error(response: Response, mut call: InFlightCall) -> Response {
+    let (url, now) = (response.url().clone(), SystemTime::now());
+    let (parts, body) = http::Response::from(response).into_parts();
     let mut info = read_head(parts.status, &parts.headers, now);
-    let body = RefusalBody::read(body).await;
-    if let Some(whole) = body.whole() {
-        read_error(whole, &parts.headers, now).refine(&mut info);
+    let body = PeekedBody::peek(body).await;
+    if let Some(whole) = body.complete() {
+        read_error_body(whole, &parts.headers, now).refine(&mut info);
     }
-    held.read_part(&info);
-    held.end();
-    put_together(url, parts, reqwest::Body::wrap(body))
+    call.record_info(&info);
+    call.finish();
+    rebuild(url, parts, reqwest::Body::wrap(body))
 }
 
-fn put_together(url: reqwest::Url, parts: http::response::Parts, body: reqwest::Body) -> Response {
-    // The address is kept apart from the other parts.
-    let Ok(mut held) = http::Response::builder().url(url).body(body) else {
-        unreachable!("an address is a valid part")
+fn rebuild(url: reqwest::Url, parts: http::response::Parts, body: reqwest::Body) -> Response {
+    // `reqwest` keeps the URL in an extension that only its own builder can set.
+    let Ok(mut response) = http::Response::builder().url(url).body(body) else {
+        unreachable!("a URL is a valid part of a response")
     };
-    *held.status_mut() = parts.status;
-    *held.version_mut() = parts.version;
-    *held.headers_mut() = parts.headers;
-    held.extensions_mut().extend(parts.extensions);
-    held.into()
+    *response.status_mut() = parts.status;
+    *response.version_mut() = parts.version;
+    *response.headers_mut() = parts.headers;
+    response.extensions_mut().extend(parts.extensions);
+    response.into()
 }
 
-fn outcome(error: &Error) -> Outcome {
+fn error_outcome(error: &Error) -> Outcome {
     match error {
         Error::Reqwest(error) if error.is_builder() => Outcome::Unexpected,
-        Error::Reqwest(error) => of_transport_error(error),
+        Error::Reqwest(error) => transport_error_outcome(error),
         Error::Middleware(_) => Outcome::Unexpected,
     }
 }

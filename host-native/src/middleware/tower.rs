@@ -1,15 +1,22 @@
-//! Admission as a `tower` layer, for whatever service.
+//! Admission as a `tower` layer, for any service.
 //!
-//! [`AdmissionLayer`] puts a [`RequestGate`] before a service. For each request a [`KeyExtractor`] says which resource it
-//! calls and for whom; the request waits for its turn, goes to the service, and a [`Settle`] reads the result: the status
-//! and headers of HTTP and gRPC by default ([`HttpAnswers`]), or [`Classify`] for services that are neither ([`Classified`]).
+//! [`AdmissionLayer`] puts a [`RequestGate`] in front of a service. For each request:
 //!
-//! The slot of an HTTP call is held until the body of its answer ends ([`HeldBody`]), and given back when that is dropped. What the
-//! body of an error says, such as that the account is empty, counts if it is read; a 429 that says when to come back is over with its head.
-//! Dropping the response future at any moment gives up the place in the queue or the slot.
+//! 1. A [`CallExtractor`], for example a closure, returns the [`Call`] that the request is: its model and
+//!    tenant.
+//! 2. The request waits for a permit, and then goes to the service.
+//! 3. A [`ResponseClassifier`] derives from the result how the call ended. The default, [`HttpClassifier`],
+//!    reads the status and headers of HTTP and gRPC responses. For other services, [`ResultClassifier`] uses
+//!    [`Classify`].
 //!
-//! The layer is always ready, and the service below is asked whether it is only once a request has its slot: nothing
-//! below is reserved by a request that waits. A retry layer belongs above this one, so that each attempt is admitted.
+//! The permit of an HTTP call is held until the body of its response ends or is dropped: see [`PermitBody`].
+//! A rate-limited response with a wait releases it at once. The body of another error response refines the
+//! outcome, for example to an exhausted quota, if it is read to its end. Dropping the response future at any
+//! moment removes the request from the queue or releases its permit.
+//!
+//! The layer is always ready. It polls the readiness of the inner service once a request has its permit, so a
+//! waiting request reserves nothing in the inner service. Put a retry layer outside of this one, so that each
+//! attempt is admitted.
 //!
 //! ```
 //! use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
@@ -23,17 +30,19 @@
 //! gate.register(&key, &Limits::at_most(8))?;
 //!
 //! let admission = AdmissionLayer::new(gate, move |request: &http::Request<String>| {
-//!     let call = Call::of(key.clone());
+//!     let call = Call::new(key.clone());
 //!     match request.headers().get("x-tenant").and_then(|name| name.to_str().ok()) {
-//!         Some(tenant) => call.tenant(tenant),
+//!         Some(tenant) => call.for_tenant(tenant),
 //!         None => call,
 //!     }
 //! });
-//! let service = ServiceBuilder::new().layer(admission).service(service_fn(async |request: http::Request<String>| {
+//! // Your client. Here a function that returns the body of the request:
+//! let client = service_fn(async |request: http::Request<String>| {
 //!     Ok::<_, std::io::Error>(http::Response::new(request.into_body()))
-//! }));
-//! let answer = service.oneshot(http::Request::new("hello".to_string())).await?;
-//! # assert_eq!(answer.status(), 200);
+//! });
+//! let service = ServiceBuilder::new().layer(admission).service(client);
+//! let response = service.oneshot(http::Request::new("hello".to_string())).await?;
+//! # assert_eq!(response.status(), 200);
 //! # Ok(())
 //! # }
 //! ```
@@ -50,99 +59,138 @@ use std::time::SystemTime;
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tidegate_core::gate::{AcquireOwned, Classify};
-use tidegate_core::request::{Denial, Outcome, ResourceId};
+use tidegate_core::request::{Denial, Outcome};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::gate::{Admitted, Call, RequestGate};
+use crate::gate::{Call, CallPermit, RequestGate};
 use crate::host::TokioHost;
-use crate::http::{Held, HeldBody};
+use crate::http::{InFlightCall, PermitBody};
 
-/// Says what a request calls, and for whom.
-pub trait KeyExtractor<R> {
-    /// The call that `request` is.
-    fn call(&self, request: &R) -> Call;
+/// Determines which call a request is: the model that it calls, and the tenant that it is made for.
+///
+/// Implemented for closures `Fn(&R) -> Call`, and by [`FixedCall`].
+pub trait CallExtractor<R> {
+    /// Returns the call that `request` is.
+    fn extract(&self, request: &R) -> Call;
 }
 
-impl<R, F: Fn(&R) -> Call> KeyExtractor<R> for F {
-    fn call(&self, request: &R) -> Call {
+impl<R, F: Fn(&R) -> Call> CallExtractor<R> for F {
+    fn extract(&self, request: &R) -> Call {
         self(request)
     }
 }
 
-/// Every request is the same call.
+/// A [`CallExtractor`] that returns the same call for every request.
 #[derive(Clone, Debug)]
-pub struct Always(pub Call);
+pub struct FixedCall(pub Call);
 
-impl<R> KeyExtractor<R> for Always {
-    fn call(&self, _request: &R) -> Call {
+impl<R> CallExtractor<R> for FixedCall {
+    fn extract(&self, _request: &R) -> Call {
         self.0.clone()
     }
 }
 
-/// Reads from a result how the call ended, and gives its slot back then or later.
-pub trait Settle<T, E> {
-    /// What the caller gets for the service's response.
+/// Determines from the result of a service how the call ended, and releases its permit, at once or later.
+pub trait ResponseClassifier<T, E> {
+    /// The response of the layered service.
     type Response;
 
-    /// Takes charge of `slot`.
-    fn settle(&self, result: Result<T, E>, slot: Admitted) -> Result<Self::Response, E>;
+    /// Classifies `result`, and finishes `permit` or moves it into the response.
+    ///
+    /// A permit that is dropped unfinished counts as a call that was cancelled locally.
+    fn classify(&self, result: Result<T, E>, permit: CallPermit) -> Result<Self::Response, E>;
 }
 
-/// Answers of HTTP and gRPC: read by [`ResponseInfo`](crate::http::ResponseInfo), held by [`HeldBody`]. An error of the service is a provider failure.
+/// Classifies HTTP and gRPC responses by status and headers, and wraps their bodies in [`PermitBody`].
+///
+/// An error of the service is a provider failure. Errors of `reqwest` are classified further, as in the
+/// module `reqwest`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct HttpAnswers;
+pub struct HttpClassifier;
 
-impl<B: Body, E> Settle<http::Response<B>, E> for HttpAnswers {
-    type Response = http::Response<HeldBody<B>>;
+impl<B: Body, E> ResponseClassifier<http::Response<B>, E> for HttpClassifier {
+    type Response = http::Response<PermitBody<B>>;
 
-    fn settle(&self, result: Result<http::Response<B>, E>, slot: Admitted) -> Result<Self::Response, E> {
+    fn classify(&self, result: Result<http::Response<B>, E>, permit: CallPermit) -> Result<Self::Response, E> {
         match result {
-            Ok(answer) => {
-                let mut held = Held::new(slot);
-                held.read_head(answer.status(), answer.headers(), SystemTime::now());
-                Ok(answer.map(|body| HeldBody::new(body, held)))
+            Ok(response) => {
+                let mut call = InFlightCall::new(permit);
+                call.record_response(response.status(), response.headers(), SystemTime::now());
+                Ok(response.map(|body| PermitBody::new(body, call)))
             }
             Err(error) => {
-                slot.finish(Outcome::ProviderFailure);
+                permit.finish(Outcome::ProviderFailure);
                 Err(error)
             }
         }
     }
 }
 
-/// Results that say themselves how the call ended; the slot is given back at once.
+/// Classifies results by their [`Classify`] implementation, and releases the permit at once.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Classified;
+pub struct ResultClassifier;
 
-impl<T, E: Classify> Settle<T, E> for Classified {
+impl<T, E: Classify> ResponseClassifier<T, E> for ResultClassifier {
     type Response = T;
 
-    fn settle(&self, result: Result<T, E>, slot: Admitted) -> Result<T, E> {
-        slot.finish(result.as_ref().map(|_| ()).completion());
+    fn classify(&self, result: Result<T, E>, permit: CallPermit) -> Result<T, E> {
+        permit.finish(result.as_ref().map(|_| ()).completion());
         result
     }
 }
 
-/// Puts a gate before a service.
-#[derive(Clone, Debug)]
-pub struct AdmissionLayer<K, S = HttpAnswers> {
+/// A layer that admits requests through a [`RequestGate`]. See the [module documentation](self).
+#[derive(Debug)]
+pub struct AdmissionLayer<K, S = HttpClassifier> {
     gate: RequestGate,
     extractor: Arc<K>,
-    settle: S,
+    classifier: S,
 }
 
 impl<K> AdmissionLayer<K> {
-    /// Admits HTTP and gRPC requests through `gate`, as the calls that `extractor` says they are.
+    /// Creates a layer that admits HTTP and gRPC requests through `gate`. `extractor` returns the call of
+    /// each request.
     pub fn new(gate: RequestGate, extractor: K) -> Self {
-        Self { gate, extractor: Arc::new(extractor), settle: HttpAnswers }
+        Self { gate, extractor: Arc::new(extractor), classifier: HttpClassifier }
     }
 }
 
 impl<K, S> AdmissionLayer<K, S> {
-    /// The same with results read by `settle`.
-    pub fn settled_by<T>(self, settle: T) -> AdmissionLayer<K, T> {
-        AdmissionLayer { gate: self.gate, extractor: self.extractor, settle }
+    /// Returns the layer with another classifier, for services that are neither HTTP nor gRPC.
+    ///
+    /// ```
+    /// use tidegate_core::gate::Classify;
+    /// use tidegate_core::request::{Completion, Outcome};
+    /// use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
+    /// use tidegate_native::middleware::tower::{AdmissionLayer, FixedCall, ResultClassifier};
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// #[derive(Debug)]
+    /// struct Busy;
+    ///
+    /// impl Classify for Busy {
+    ///     fn completion(&self) -> Completion {
+    ///         Outcome::RateLimited.into()
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let gate = RequestGate::new()?;
+    /// let search = ResourceKey::new("internal", "search", "search".into());
+    /// gate.register(&search, &Limits::at_most(4))?;
+    ///
+    /// let layer = AdmissionLayer::new(gate, FixedCall(Call::new(search))).with_classifier(ResultClassifier);
+    /// let service = ServiceBuilder::new().layer(layer).service(service_fn(async |query: &'static str| {
+    ///     if query.is_empty() { Err(Busy) } else { Ok(query.len()) }
+    /// }));
+    /// assert_eq!(service.oneshot("tide").await.ok(), Some(4));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_classifier<T>(self, classifier: T) -> AdmissionLayer<K, T> {
+        AdmissionLayer { gate: self.gate, extractor: self.extractor, classifier }
     }
 }
 
@@ -150,25 +198,25 @@ impl<K, S: Clone, Inner> Layer<Inner> for AdmissionLayer<K, S> {
     type Service = Admission<Inner, K, S>;
 
     fn layer(&self, inner: Inner) -> Self::Service {
-        let Self { gate, extractor, settle } = self.clone_parts();
-        Admission { inner, gate, extractor, settle }
+        let Self { gate, extractor, classifier } = self.clone();
+        Admission { inner, gate, extractor, classifier }
     }
 }
 
-impl<K, S: Clone> AdmissionLayer<K, S> {
-    /// A clone that asks nothing of the extractor.
-    fn clone_parts(&self) -> Self {
-        Self { gate: self.gate.clone(), extractor: Arc::clone(&self.extractor), settle: self.settle.clone() }
+/// Also for an extractor that cannot be cloned: clones share it.
+impl<K, S: Clone> Clone for AdmissionLayer<K, S> {
+    fn clone(&self) -> Self {
+        Self { gate: self.gate.clone(), extractor: Arc::clone(&self.extractor), classifier: self.classifier.clone() }
     }
 }
 
-/// A service behind a gate. Made by [`AdmissionLayer`].
+/// A service whose requests are admitted through a gate. Created by [`AdmissionLayer`].
 #[derive(Debug)]
-pub struct Admission<Inner, K, S = HttpAnswers> {
+pub struct Admission<Inner, K, S = HttpClassifier> {
     inner: Inner,
     gate: RequestGate,
     extractor: Arc<K>,
-    settle: S,
+    classifier: S,
 }
 
 impl<Inner: Clone, K, S: Clone> Clone for Admission<Inner, K, S> {
@@ -177,24 +225,24 @@ impl<Inner: Clone, K, S: Clone> Clone for Admission<Inner, K, S> {
             inner: self.inner.clone(),
             gate: self.gate.clone(),
             extractor: Arc::clone(&self.extractor),
-            settle: self.settle.clone(),
+            classifier: self.classifier.clone(),
         }
     }
 }
 
-/// Why there is no response.
+/// The error of an [`Admission`] service.
 #[derive(Debug)]
 pub enum AdmissionError<E> {
-    /// The request was never let out.
-    NotAdmitted(Denial),
-    /// The service failed.
+    /// The gate denied the call. The request was not sent.
+    Denied(Denial),
+    /// The inner service failed.
     Service(E),
 }
 
 impl<E: fmt::Display> fmt::Display for AdmissionError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAdmitted(denial) => write!(f, "not admitted: {denial}"),
+            Self::Denied(denial) => write!(f, "not admitted: {denial}"),
             Self::Service(error) => error.fmt(f),
         }
     }
@@ -203,7 +251,7 @@ impl<E: fmt::Display> fmt::Display for AdmissionError<E> {
 impl<E: StdError + 'static> StdError for AdmissionError<E> {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
-            Self::NotAdmitted(denial) => Some(denial),
+            Self::Denied(denial) => Some(denial),
             Self::Service(error) => error.source(),
         }
     }
@@ -212,8 +260,8 @@ impl<E: StdError + 'static> StdError for AdmissionError<E> {
 impl<R, Inner, K, S> Service<R> for Admission<Inner, K, S>
 where
     Inner: Service<R> + Clone,
-    K: KeyExtractor<R>,
-    S: Settle<Inner::Response, Inner::Error> + Clone,
+    K: CallExtractor<R>,
+    S: ResponseClassifier<Inner::Response, Inner::Error> + Clone,
 {
     type Response = S::Response;
     type Error = AdmissionError<Inner::Error>;
@@ -224,50 +272,50 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let stage = match self.gate.request(&self.extractor.call(&request)) {
-            Ok(call) => Stage::Waiting { acquire: self.gate.core().acquire_owned(call), resource: call.resource },
-            Err(denial) => Stage::Refused { denial },
+        let state = match self.gate.request(&self.extractor.extract(&request)) {
+            Ok(request) => State::Waiting { acquire: self.gate.core().acquire_owned(request) },
+            Err(denial) => State::Denied { denial },
         };
         ResponseFuture {
-            stage,
+            state,
             request: Some(request),
             inner: self.inner.clone(),
             gate: self.gate.clone(),
-            settle: self.settle.clone(),
+            classifier: self.classifier.clone(),
             marker: PhantomData,
         }
     }
 }
 
 pin_project! {
-    /// The response of an [`Admission`].
+    /// The response future of an [`Admission`] service.
     pub struct ResponseFuture<Inner, R, S>
     where
         Inner: Service<R>,
     {
-        // Before the slot: the call is over before its slot is another's.
         #[pin]
-        stage: Stage<Inner::Future>,
-        // Taken when the call begins.
+        state: State<Inner::Future>,
+        // `None` once the call has started.
         request: Option<R>,
         inner: Inner,
         gate: RequestGate,
-        settle: S,
+        classifier: S,
         marker: PhantomData<fn(R)>,
     }
 }
 
 pin_project! {
-    #[project = StageNow]
-    enum Stage<F> {
-        Refused { denial: Denial },
-        Waiting { acquire: AcquireOwned<TokioHost>, resource: ResourceId },
-        // Has a slot; the service may not be ready yet.
-        Admitted { slot: Option<Admitted> },
+    #[project = StateProj]
+    enum State<F> {
+        Denied { denial: Denial },
+        Waiting { acquire: AcquireOwned<TokioHost> },
+        // Has its permit, and waits until the inner service is ready.
+        Admitted { permit: Option<CallPermit> },
+        // Fields drop in order: a dropped call ends before its permit is released.
         Calling {
             #[pin]
             call: F,
-            slot: Option<Admitted>,
+            permit: Option<CallPermit>,
         },
     }
 }
@@ -275,40 +323,42 @@ pin_project! {
 impl<Inner, R, S> Future for ResponseFuture<Inner, R, S>
 where
     Inner: Service<R>,
-    S: Settle<Inner::Response, Inner::Error>,
+    S: ResponseClassifier<Inner::Response, Inner::Error>,
 {
     type Output = Result<S::Response, AdmissionError<Inner::Error>>;
 
     /// # Panics
     ///
-    /// When polled again after it was ready.
+    /// Panics if it is polled again after it returned a result.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         loop {
-            let next = match this.stage.as_mut().project() {
-                StageNow::Refused { denial } => return Poll::Ready(Err(AdmissionError::NotAdmitted(*denial))),
-                StageNow::Waiting { acquire, resource } => match ready!(Pin::new(acquire).poll(context)) {
-                    Ok(permit) => Stage::Admitted { slot: Some(Admitted::new(permit, *resource)) },
-                    Err(denial) => return Poll::Ready(Err(AdmissionError::NotAdmitted(denial))),
+            let next = match this.state.as_mut().project() {
+                StateProj::Denied { denial } => return Poll::Ready(Err(AdmissionError::Denied(*denial))),
+                StateProj::Waiting { acquire } => match ready!(Pin::new(acquire).poll(context)) {
+                    Ok(permit) => State::Admitted { permit: Some(permit) },
+                    Err(denial) => return Poll::Ready(Err(AdmissionError::Denied(denial))),
                 },
-                StageNow::Admitted { slot } => match ready!(this.inner.poll_ready(context)) {
+                StateProj::Admitted { permit } => match ready!(this.inner.poll_ready(context)) {
                     Ok(()) => {
-                        let Some(request) = this.request.take() else { panic!("polled after it was ready") };
-                        Stage::Calling { call: this.inner.call(request), slot: slot.take() }
+                        let Some(request) = this.request.take() else {
+                            panic!("`ResponseFuture` was polled after it was ready")
+                        };
+                        State::Calling { call: this.inner.call(request), permit: permit.take() }
                     }
                     Err(error) => {
-                        // The call was never made.
-                        drop(slot.take());
+                        // No call was made: the permit is dropped, which counts as cancelled.
+                        drop(permit.take());
                         return Poll::Ready(Err(AdmissionError::Service(error)));
                     }
                 },
-                StageNow::Calling { call, slot } => {
+                StateProj::Calling { call, permit } => {
                     let result = ready!(call.poll(context));
-                    let Some(slot) = slot.take() else { panic!("polled after it was ready") };
-                    return Poll::Ready(this.settle.settle(result, slot).map_err(AdmissionError::Service));
+                    let Some(permit) = permit.take() else { panic!("`ResponseFuture` was polled after it was ready") };
+                    return Poll::Ready(this.classifier.classify(result, permit).map_err(AdmissionError::Service));
                 }
             };
-            this.stage.set(next);
+            this.state.set(next);
         }
     }
 }

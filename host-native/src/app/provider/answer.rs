@@ -22,7 +22,7 @@ use tidegate_core::request::response::{Refusal, ResponseInfo};
 use tidegate_core::time::Duration;
 
 use super::usage_said;
-use crate::http::{ErrorBody, error_in_success as read_error_in_success, read_error, read_head};
+use crate::http::{ErrorBody, error_in_success as read_error_in_success, read_error_body, read_head};
 
 /// Characters of a provider's own message that are worth repeating.
 const EXCERPT_CHARS: usize = 160;
@@ -223,7 +223,7 @@ pub fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], now: System
     if status.is_success() {
         return None;
     }
-    Some(explain(read_head(status, headers, now), &read_error(body, headers, now)))
+    Some(explain(read_head(status, headers, now), &read_error_body(body, headers, now)))
 }
 
 /// The error that a body of a success holds, if it holds one.

@@ -37,10 +37,10 @@ use super::route::{NO_MODEL, Resource, Upstream, leaves_its_base};
 use super::tenant::{Group, Level, Tenant};
 use super::watch::Watcher;
 use super::{ReplyBody, Shared, models};
-use crate::gate::Admitted;
+use crate::gate::CallPermit;
 use crate::host::TokioHost;
-use crate::http::refusal_body::RefusalBody;
-use crate::http::{Held, HeldBody, ResponseInfo, of_transport_error, read_error, read_head};
+use crate::http::peeked_body::PeekedBody;
+use crate::http::{InFlightCall, PermitBody, ResponseInfo, read_error_body, read_head, transport_error_outcome};
 
 /// The longest refusal that is read to its end, so that its connection can be used again.
 const REFUSAL_BYTES: usize = 64 << 10;
@@ -153,7 +153,7 @@ type Reply = Result<Response<ReplyBody>, Refusal>;
 
 /// A call that is out.
 struct Call {
-    held: Held,
+    held: InFlightCall,
     watcher: Watcher,
 }
 
@@ -229,7 +229,7 @@ impl Trip<'_> {
     }
 
     /// Waits for this request's turn. `retry`: how it failed in what may be an outage.
-    async fn admit(&self, retry: Option<Retry>, journey: &mut Journey) -> Result<Admitted, NotAdmitted> {
+    async fn admit(&self, retry: Option<Retry>, journey: &mut Journey) -> Result<CallPermit, NotAdmitted> {
         let (gate, resource) = (&self.shared.gate, &self.resource);
         let request = tidegate_core::request::Request {
             group: self.shared.tenants.group(&self.tenant, journey.level),
@@ -243,7 +243,7 @@ impl Trip<'_> {
             None => self.wait(request, retry, journey).await?,
         };
         self.group(journey).admitted.fetch_add(1, Ordering::Relaxed);
-        Ok(Admitted::new(permit, resource.id))
+        Ok(permit)
     }
 
     async fn wait(
@@ -297,10 +297,10 @@ impl Trip<'_> {
     }
 
     /// Makes the call.
-    async fn attempt(&self, request: reqwest::Request, slot: Admitted, journey: &Journey) -> Attempted {
+    async fn attempt(&self, request: reqwest::Request, slot: CallPermit, journey: &Journey) -> Attempted {
         let (tenant, level) = (&self.tenant, journey.level);
         let watcher = Watcher::new(self.shared, &self.resource, tenant, level, self.estimate, self.upstream);
-        let mut call = Call { held: Held::new(slot), watcher };
+        let mut call = Call { held: InFlightCall::new(slot), watcher };
         match self.upstream.http.execute(request).await {
             Ok(answer) => {
                 let head = read_head(answer.status(), answer.headers(), SystemTime::now());
@@ -308,7 +308,7 @@ impl Trip<'_> {
                 self.judge(answer.into(), self.upstream.as_gate_sees(head), call, journey).await
             }
             Err(error) => {
-                let outcome = of_transport_error(&error);
+                let outcome = transport_error_outcome(&error);
                 call.watcher.ended(outcome);
                 let provider = self.upstream.config.name.clone();
                 let reply = Err(if error.is_timeout() {
@@ -321,7 +321,7 @@ impl Trip<'_> {
                     let failure = Failure { reply, kind: FailureKind::Connection };
                     return Attempted::Failed(failure, call.held.finish_call(outcome));
                 }
-                call.held.end_as(outcome);
+                call.held.finish_with(outcome);
                 Attempted::Over(reply)
             }
         }
@@ -329,7 +329,7 @@ impl Trip<'_> {
 
     async fn judge(&self, answer: Answer, head: ResponseInfo, mut call: Call, journey: &Journey) -> Attempted {
         let status = answer.status();
-        call.held.read_part(&head);
+        call.held.record_info(&head);
         if self.upstream.authorization.is_some() && status == StatusCode::UNAUTHORIZED {
             // Its text may hold parts of a key that is none of the client's.
             call.watcher.ended(Outcome::KeyRejected);
@@ -365,13 +365,13 @@ impl Trip<'_> {
         journey: &Journey,
     ) -> Attempted {
         let (parts, body) = answer.into_parts();
-        let body = RefusalBody::read(body).await;
-        if let Some(whole) = body.whole() {
-            read_error(whole, &parts.headers, SystemTime::now()).refine(&mut head);
+        let body = PeekedBody::peek(body).await;
+        if let Some(whole) = body.complete() {
+            read_error_body(whole, &parts.headers, SystemTime::now()).refine(&mut head);
         }
         let head = self.upstream.as_gate_sees(head);
         call.watcher.ended(head.completion.outcome);
-        call.held.end_as(head.completion);
+        call.held.finish_with(head.completion);
         if head.is_rate_limited() && self.may_wait(&head, journey) {
             return Attempted::RateLimited;
         }
@@ -419,7 +419,7 @@ async fn whole(answer: Answer) -> Response<ReplyBody> {
 fn hand_on(answer: Answer, Call { held, watcher }: Call) -> Response<ReplyBody> {
     let (mut parts, body) = answer.into_parts();
     headers::strip_hop_by_hop(&mut parts.headers);
-    Response::from_parts(parts, Either::Right(HeldBody::observed(body, held, of_transport_error, watcher)))
+    Response::from_parts(parts, Either::Right(PermitBody::with_observer(body, held, transport_error_outcome, watcher)))
 }
 
 /// Reads a refusal to its end if it is short, so that its connection can be used again.

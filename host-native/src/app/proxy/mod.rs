@@ -50,7 +50,7 @@ use tokio::sync::watch as signal;
 use tokio::time::Instant;
 
 use crate::gate::{GateError, RequestGate, random_seed};
-use crate::http::HeldBody;
+use crate::http::PermitBody;
 
 use config::{ProxyConfig, QueueConfig, RetryConfig};
 use forward::Journey;
@@ -66,7 +66,7 @@ pub use program::proxy;
 pub use server::{Drained, Proxy};
 
 /// The body of an answer to a client: the proxy's own, or a provider's as it comes.
-type ReplyBody = Either<Full<Bytes>, HeldBody<reqwest::Body, Watcher>>;
+type ReplyBody = Either<Full<Bytes>, PermitBody<reqwest::Body, Watcher>>;
 
 /// Why there is no proxy.
 #[derive(Debug, thiserror::Error)]

@@ -22,8 +22,7 @@ use super::route::{NO_MODEL, Upstream};
 use super::tenant::{Level, Tenant};
 use super::watch::Watcher;
 use super::{ReplyBody, Shared, headers};
-use crate::gate::Admitted;
-use crate::http::{Held, HeldBody, of_transport_error, read_head};
+use crate::http::{InFlightCall, PermitBody, read_head, transport_error_outcome};
 
 /// A list is a courtesy: a provider that takes longer for its turn, or for its answer, is left out.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -105,7 +104,7 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
         ..tidegate_core::request::Request::new(resource.id)
     };
     let permit = shared.gate.core().acquire_owned(request).await.ok()?;
-    let mut slot = Held::new(Admitted::new(permit, resource.id));
+    let mut slot = InFlightCall::new(permit);
     let mut watcher = Watcher::new(shared, &resource, tenant, level, Usage::default(), upstream);
     let mut sent = HeaderMap::new();
     sent.insert(ACCEPT, HeaderValue::from_static("application/json"));
@@ -113,17 +112,17 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
     let answer = match upstream.http.get(url).headers(sent).timeout(PATIENCE).send().await {
         Ok(answer) => answer,
         Err(error) => {
-            let outcome = of_transport_error(&error);
+            let outcome = transport_error_outcome(&error);
             watcher.ended(outcome);
-            slot.end_as(outcome);
+            slot.finish_with(outcome);
             return None;
         }
     };
     // Where clients have keys of their own, it is asked for with none at all.
     let head = upstream.as_gate_sees(read_head(answer.status(), answer.headers(), SystemTime::now()));
-    slot.read_part(&head);
+    slot.record_info(&head);
     if head.is_rate_limited() {
-        slot.end();
+        slot.finish();
     }
     watcher.head(&head, answer.headers());
     if !answer.status().is_success() {
@@ -131,8 +130,10 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
         return None;
     }
     let body = Response::from(answer).into_body();
-    let whole =
-        Limited::new(HeldBody::observed(body, slot, of_transport_error, watcher), LONGEST).collect().await.ok()?;
+    let whole = Limited::new(PermitBody::with_observer(body, slot, transport_error_outcome, watcher), LONGEST)
+        .collect()
+        .await
+        .ok()?;
     let mut list: Value = serde_json::from_slice(&whole.to_bytes()).ok()?;
     Some(std::mem::take(list["data"].as_array_mut()?))
 }

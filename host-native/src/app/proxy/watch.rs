@@ -13,7 +13,7 @@ use super::Shared;
 use super::route::{Resource, Upstream};
 use super::tenant::{Level, Tenant};
 use super::usage::UsageReader;
-use crate::http::{Observe, ResponseInfo};
+use crate::http::{BodyObserver, ResponseInfo};
 
 /// Counts one call of a provider: in flight for as long as it lives, and then by how it ended.
 pub(super) struct Watcher {
@@ -70,14 +70,14 @@ impl Watcher {
     }
 }
 
-impl Observe<Bytes> for Watcher {
-    fn data(&mut self, data: &Bytes) {
+impl BodyObserver<Bytes> for Watcher {
+    fn on_data(&mut self, data: &Bytes) {
         if let Some(usage) = &mut self.usage {
             usage.pass(data);
         }
     }
 
-    fn end(&mut self, mut completion: Completion) -> Completion {
+    fn on_end(&mut self, mut completion: Completion) -> Completion {
         if self.has_own_key {
             // The trailers of an answer have their say only here.
             completion.outcome = completion.outcome.of_own_key();
@@ -95,7 +95,7 @@ impl Observe<Bytes> for Watcher {
 
     /// A client that leaves has its call cut, which does not unsay what the provider has counted: what went by until then,
     /// or else all that was reserved.
-    fn give_up(&mut self) -> Option<Usage> {
+    fn on_cancel(&mut self) -> Option<Usage> {
         let used = self.usage.as_ref()?.read(self.estimate).unwrap_or(self.estimate);
         self.resource.meters.used(used);
         Some(used)

@@ -17,8 +17,8 @@ use tidegate_core::time::Duration;
 use crate::app::config::pipeline::{PipelineFile, RunSettings, budget_name};
 use crate::app::provider::cost::Money;
 use crate::host::TokioHost;
-use crate::observe::jsonl::{EventNames, JsonLines};
-use crate::observe::trace::TraceFile;
+use crate::observe::jsonl::{EventNames, JsonLinesSink};
+use crate::observe::perfetto::PerfettoSink;
 
 /// Watches one run of the program.
 #[derive(Debug)]
@@ -86,14 +86,14 @@ impl Watch {
     }
 
     /// The sinks for the run, with a file for its events if there is to be one, and a trace of it.
-    pub fn sinks(&mut self, events: Option<(&Path, &EventNames)>, trace: Option<TraceFile>) -> io::Result<Sinks> {
+    pub fn sinks(&mut self, events: Option<(&Path, &EventNames)>, trace: Option<PerfettoSink>) -> io::Result<Sinks> {
         let mut sinks = Sinks::default();
         let complaints = Arc::clone(&self.complaints);
         sinks.report_to(move |failure| complaints.lock().push(failure.to_string()));
         sinks.add("account", Arc::clone(&self.account));
         if let Some((path, names)) = events {
-            let lines = JsonLines::create(path, names)?;
-            self.lost = Some(lines.lost());
+            let lines = JsonLinesSink::create(path, names)?;
+            self.lost = Some(lines.lost_lines());
             sinks.add("events", lines);
         }
         if let Some(trace) = trace {

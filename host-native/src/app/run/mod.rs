@@ -60,7 +60,7 @@ use crate::app::run::workload::{DATASET_NAME, JobWork, Written};
 use crate::gate::random_seed;
 use crate::host::TokioHost;
 use crate::observe::jsonl::{EventNames, ResourceName};
-use crate::observe::trace::TraceFile;
+use crate::observe::perfetto::PerfettoSink;
 use events::Watch;
 
 /// Runs to the end, showing progress on `screen`.
@@ -247,7 +247,7 @@ fn sinks(
         row_group_size: file.run.row_group_size.get(),
     };
     let resources: Vec<_> = names.resources.iter().map(ResourceName::traced).collect();
-    let trace = request.trace.as_deref().map(|path| TraceFile::create(path, &job.plan, &resources)).transpose();
+    let trace = request.trace.as_deref().map(|path| PerfettoSink::create(path, &job.plan, &resources)).transpose();
     let trace = trace.map_err(|source| unwritable(&request.trace, source))?;
     let events = request.events.as_deref().map(|path| (path, &names));
     Ok(watch.sinks(events, trace).map_err(|source| unwritable(&request.events, source))?)

@@ -25,7 +25,7 @@ use crate::app::config::pipeline::{FileError, SourceText};
 use crate::app::error::{Error, Exit};
 use crate::app::output::OutputError;
 use crate::app::report::progress::{REFRESH, Screen, View};
-use crate::observe::trace::TraceFile;
+use crate::observe::perfetto::PerfettoSink;
 use args::{PolicyName, SimulateArgs};
 
 pub use file::{Providers, dump, load, parse, parse_providers};
@@ -139,10 +139,10 @@ fn traced(path: &Path, scenario: &Scenario, seed: u64, screen: &mut Screen) -> R
     let world = World::watched_with_events(scenario, seed).map_err(refused)?;
     let plan = scenario.plan().map_err(refused)?;
     let resources: Vec<_> = world.resources().collect();
-    let mut file = TraceFile::create(path, &plan, &resources).map_err(unwritable)?;
+    let mut file = PerfettoSink::create(path, &plan, &resources).map_err(unwritable)?;
     let world =
         run(world, screen, |world| world.feed(&mut file)).map_err(|error| unwritable(io::Error::other(error)))?;
-    file.end().map_err(unwritable)?;
+    file.close().map_err(unwritable)?;
     Ok(world)
 }
 
