@@ -24,47 +24,47 @@ const FILLER_CHARS: usize = 3;
 /// The answer to `prompt`, of at most `max_tokens` words.
 #[must_use]
 pub fn answer(prompt: &str, max_tokens: Option<u32>) -> String {
-    choice(prompt, 0, max_tokens).text
+    generate_text(prompt, 0, max_tokens).text
 }
 
 /// One of several answers to the same prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct GeneratedText {
     /// What it says.
     pub text: String,
     /// Whether there was more to say than fitted.
-    pub is_cut: bool,
+    pub is_truncated: bool,
 }
 
 /// The answer of this number, from 0; that is the [`answer`].
 #[must_use]
-pub fn choice(prompt: &str, number: u32, max_tokens: Option<u32>) -> Choice {
+pub fn generate_text(prompt: &str, number: u32, max_tokens: Option<u32>) -> GeneratedText {
     let hash = match number {
-        0 => hash_of(prompt),
-        _ => hash_of(&format!("{prompt}\0{number}")),
+        0 => hash_text(prompt),
+        _ => hash_text(&format!("{prompt}\0{number}")),
     };
-    let text = match choices(prompt) {
+    let text = match listed_choices(prompt) {
         Some(choices) => pick(&choices, hash).to_string(),
         None => sentence(prompt, hash),
     };
     match max_tokens {
         Some(most) if text.split_whitespace().nth(most as usize).is_some() => {
             let kept: Vec<&str> = text.split_whitespace().take(most as usize).collect();
-            Choice { text: kept.join(" "), is_cut: true }
+            GeneratedText { text: kept.join(" "), is_truncated: true }
         }
-        Some(_) => Choice { text: text.split_whitespace().collect::<Vec<_>>().join(" "), is_cut: false },
-        None => Choice { text, is_cut: false },
+        Some(_) => GeneratedText { text: text.split_whitespace().collect::<Vec<_>>().join(" "), is_truncated: false },
+        None => GeneratedText { text, is_truncated: false },
     }
 }
 
 /// About how many tokens a text has: the usual four characters each.
 #[must_use]
-pub fn tokens(text: &str) -> u32 {
+pub fn count_tokens(text: &str) -> u32 {
     u32::try_from(text.chars().count().div_ceil(4)).unwrap_or(u32::MAX)
 }
 
 /// The words after the last `one of:`, if there are any.
-fn choices(prompt: &str) -> Option<Vec<&str>> {
+fn listed_choices(prompt: &str) -> Option<Vec<&str>> {
     let (_, list) = prompt.rsplit_once("one of:")?;
     let line = list.lines().next()?;
     let words: Vec<&str> = line
@@ -92,7 +92,7 @@ pub(super) fn pick<'a>(items: &[&'a str], hash: u64) -> &'a str {
 
 /// The 64-bit FNV-1a hash, with its high bits folded into the low ones that [`pick`] looks at.
 /// Fowler, Noll, Vo: "The FNV Non-Cryptographic Hash Algorithm".
-pub(super) fn hash_of(text: &str) -> u64 {
+pub(super) fn hash_text(text: &str) -> u64 {
     let hash = text
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
@@ -113,17 +113,18 @@ mod tests {
 
     #[test]
     fn several_answers_to_one_prompt_begin_with_the_answer_and_differ() {
-        let all: std::collections::BTreeSet<String> = (0..20).map(|n| choice("a buoy adrift", n, None).text).collect();
-        assert_eq!(choice("a buoy adrift", 0, None).text, answer("a buoy adrift", None));
+        let all: std::collections::BTreeSet<String> =
+            (0..20).map(|n| generate_text("a buoy adrift", n, None).text).collect();
+        assert_eq!(generate_text("a buoy adrift", 0, None).text, answer("a buoy adrift", None));
         assert!(all.len() > 8, "{} different answers", all.len());
     }
 
     #[test]
     fn an_answer_says_whether_it_was_cut() {
-        let whole = choice("a buoy adrift", 0, None);
+        let whole = generate_text("a buoy adrift", 0, None);
         let words = u32::try_from(whole.text.split(' ').count()).unwrap();
-        assert_eq!(choice("a buoy adrift", 0, Some(words)), whole);
-        assert!(choice("a buoy adrift", 0, Some(words - 1)).is_cut);
+        assert_eq!(generate_text("a buoy adrift", 0, Some(words)), whole);
+        assert!(generate_text("a buoy adrift", 0, Some(words - 1)).is_truncated);
     }
 
     #[test]

@@ -7,28 +7,28 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer::{self, Choice};
-use super::refusal::Refusal;
+use super::answer::{self, GeneratedText};
+use super::error::ApiError;
 use super::schema;
 
 /// The most choices of one call.
-const MOST_CHOICES: u32 = 128;
+const MAX_CHOICES: u32 = 128;
 
 /// One call as it was understood, with its answer.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct CompletionCall {
     pub(super) model: String,
     /// Tokens of the prompt and of the answer.
     pub(super) tokens: (u32, u32),
     pub(super) protocol: Protocol,
-    pub(super) choices: Vec<Said>,
+    pub(super) choices: Vec<Choice>,
     pub(super) stream: bool,
     pub(super) include_usage: bool,
 }
 
 /// One choice of an answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct Choice {
     /// What it says, or the arguments of the tool's call.
     pub(super) text: String,
     /// The tool that is called.
@@ -72,9 +72,9 @@ struct Function {
 #[serde(untagged)]
 enum ToolChoice {
     /// `none`, `auto` or `required`.
-    Word(String),
+    Mode(String),
     Named {
-        function: Named,
+        function: FunctionName,
     },
     /// Forms that a mock has no use for.
     #[allow(dead_code, reason = "it is read and not looked at")]
@@ -82,7 +82,7 @@ enum ToolChoice {
 }
 
 #[derive(Debug, Deserialize)]
-struct Named {
+struct FunctionName {
     name: String,
 }
 
@@ -96,11 +96,11 @@ struct StreamOptions {
 enum ResponseFormat {
     Text,
     JsonObject,
-    JsonSchema { json_schema: NamedSchema },
+    JsonSchema { json_schema: JsonSchemaFormat },
 }
 
 #[derive(Debug, Deserialize)]
-struct NamedSchema {
+struct JsonSchemaFormat {
     schema: Option<Value>,
 }
 
@@ -169,38 +169,38 @@ impl Prompt {
     }
 }
 
-impl Prepared {
+impl CompletionCall {
     /// Reads a request and makes its answer.
-    pub(super) fn read(protocol: Protocol, body: &[u8]) -> Result<Self, Refusal> {
-        let unreadable = |error: serde_json::Error| Refusal::invalid(format!("the body cannot be read: {error}"));
+    pub(super) fn parse(protocol: Protocol, body: &[u8]) -> Result<Self, ApiError> {
+        let invalid_body = |error: serde_json::Error| ApiError::invalid(format!("the body cannot be read: {error}"));
         let (prompts, settings) = match protocol {
             Protocol::Chat => {
-                let body: ChatBody = serde_json::from_slice(body).map_err(unreadable)?;
+                let body: ChatBody = serde_json::from_slice(body).map_err(invalid_body)?;
                 if body.messages.is_empty() {
-                    return Err(Refusal::field("messages", "`messages` is empty; expected at least one"));
+                    return Err(ApiError::field("messages", "`messages` is empty; expected at least one"));
                 }
                 let texts = body.messages.iter().filter_map(|message| message.content.as_ref().map(Content::text));
                 (vec![texts.collect::<Vec<_>>().join("\n")], body.settings)
             }
             Protocol::Text => {
-                let body: TextBody = serde_json::from_slice(body).map_err(unreadable)?;
+                let body: TextBody = serde_json::from_slice(body).map_err(invalid_body)?;
                 (body.prompt.map_or_else(|| vec![String::new()], Prompt::texts), body.settings)
             }
         };
         let n = settings.n.unwrap_or(1);
         let count = u64::from(n).saturating_mul(prompts.len() as u64);
-        if !(1..=u64::from(MOST_CHOICES)).contains(&count) {
-            return Err(Refusal::field("n", format!("{count} choices are asked for; expected 1 to {MOST_CHOICES}")));
+        if !(1..=u64::from(MAX_CHOICES)).contains(&count) {
+            return Err(ApiError::field("n", format!("{count} choices are asked for; expected 1 to {MAX_CHOICES}")));
         }
         let mut choices = Vec::new();
         for prompt in &prompts {
             for number in 0..n {
-                choices.push(settings.choice(prompt, number)?);
+                choices.push(settings.generate_choice(prompt, number)?);
             }
         }
         let sum = |of: &mut dyn Iterator<Item = u32>| of.fold(0, u32::saturating_add);
-        let asked = sum(&mut prompts.iter().map(|prompt| answer::tokens(prompt)));
-        let answered = sum(&mut choices.iter().map(|choice| answer::tokens(&choice.text)));
+        let asked = sum(&mut prompts.iter().map(|prompt| answer::count_tokens(prompt)));
+        let answered = sum(&mut choices.iter().map(|choice| answer::count_tokens(&choice.text)));
         Ok(Self {
             model: settings.model,
             tokens: (asked, answered),
@@ -213,34 +213,34 @@ impl Prepared {
 }
 
 impl Settings {
-    fn choice(&self, prompt: &str, number: u32) -> Result<Said, Refusal> {
+    fn generate_choice(&self, prompt: &str, number: u32) -> Result<Choice, ApiError> {
         let seed = if number == 0 { prompt.to_string() } else { format!("{prompt}\0{number}") };
-        if let Some(tool) = self.tool()? {
-            let text = fitting(tool.parameters.as_ref().unwrap_or(&json!({ "type": "object" })), &seed, "tools")?;
-            return Ok(Said { text, tool: Some(tool.name.clone()), finish_reason: "tool_calls" });
+        if let Some(tool) = self.required_tool()? {
+            let text = schema_text(tool.parameters.as_ref().unwrap_or(&json!({ "type": "object" })), &seed, "tools")?;
+            return Ok(Choice { text, tool: Some(tool.name.clone()), finish_reason: "tool_calls" });
         }
         let free = json!({ "type": "object", "properties": { "answer": {} }, "required": ["answer"] });
         let schema = match &self.response_format {
             None | Some(ResponseFormat::Text) => {
-                let most = self.max_completion_tokens.or(self.max_tokens);
-                let Choice { text, is_cut } = answer::choice(prompt, number, most);
-                return Ok(Said { text, tool: None, finish_reason: if is_cut { "length" } else { "stop" } });
+                let max_tokens = self.max_completion_tokens.or(self.max_tokens);
+                let GeneratedText { text, is_truncated } = answer::generate_text(prompt, number, max_tokens);
+                return Ok(Choice { text, tool: None, finish_reason: if is_truncated { "length" } else { "stop" } });
             }
             Some(ResponseFormat::JsonObject) => &free,
             Some(ResponseFormat::JsonSchema { json_schema }) => json_schema.schema.as_ref().unwrap_or(&free),
         };
-        Ok(Said { text: fitting(schema, &seed, "response_format")?, tool: None, finish_reason: "stop" })
+        Ok(Choice { text: schema_text(schema, &seed, "response_format")?, tool: None, finish_reason: "stop" })
     }
 
     /// The tool that has to be called.
-    fn tool(&self) -> Result<Option<&Function>, Refusal> {
+    fn required_tool(&self) -> Result<Option<&Function>, ApiError> {
         let mut functions = self.tools.iter().flatten().filter_map(|tool| tool.function.as_ref());
         match &self.tool_choice {
-            Some(ToolChoice::Word(word)) if word == "required" => Ok(functions.next()),
-            Some(ToolChoice::Named { function: Named { name } }) => {
+            Some(ToolChoice::Mode(word)) if word == "required" => Ok(functions.next()),
+            Some(ToolChoice::Named { function: FunctionName { name } }) => {
                 let found = functions.find(|function| function.name == *name);
                 let message = || format!("`tool_choice` asks for `{name}`, which is not among the tools");
-                found.map(Some).ok_or_else(|| Refusal::field("tool_choice", message()))
+                found.map(Some).ok_or_else(|| ApiError::field("tool_choice", message()))
             }
             _ => Ok(None),
         }
@@ -248,9 +248,9 @@ impl Settings {
 }
 
 /// JSON that fits a schema of the request's field `param`.
-fn fitting(schema: &Value, seed: &str, param: &str) -> Result<String, Refusal> {
-    let value = schema::instance(schema, seed)
-        .map_err(|error| Refusal::field(param, format!("the schema cannot be met: {error}")))?;
+fn schema_text(schema: &Value, seed: &str, param: &str) -> Result<String, ApiError> {
+    let value = schema::generate(schema, seed)
+        .map_err(|error| ApiError::field(param, format!("the schema cannot be met: {error}")))?;
     Ok(value.to_string())
 }
 
@@ -258,11 +258,11 @@ fn fitting(schema: &Value, seed: &str, param: &str) -> Result<String, Refusal> {
 mod tests {
     use super::*;
 
-    fn read(body: &Value) -> Result<Prepared, Refusal> {
-        Prepared::read(Protocol::Chat, body.to_string().as_bytes())
+    fn read(body: &Value) -> Result<CompletionCall, ApiError> {
+        CompletionCall::parse(Protocol::Chat, body.to_string().as_bytes())
     }
 
-    fn said(body: &Value) -> Vec<String> {
+    fn answer_texts(body: &Value) -> Vec<String> {
         read(body).unwrap().choices.into_iter().map(|choice| choice.text).collect()
     }
 
@@ -274,7 +274,7 @@ mod tests {
             { "type": "image_url", "image_url": { "url": "data:," } },
             { "type": "text", "text": "adrift" },
         ] }] });
-        assert_eq!(said(&parts), said(&plain));
+        assert_eq!(answer_texts(&parts), answer_texts(&plain));
     }
 
     #[test]
@@ -289,7 +289,7 @@ mod tests {
                 { "role": "tool", "content": "adrift", "tool_call_id": "1" },
             ],
         });
-        assert_eq!(said(&body), [answer::answer("a buoy\nadrift", None)]);
+        assert_eq!(answer_texts(&body), [answer::answer("a buoy\nadrift", None)]);
     }
 
     #[test]
@@ -311,8 +311,8 @@ mod tests {
                 "stream_options": { "include_usage": true } });
             let prepared = read(&body).unwrap();
             let mut texts = vec![String::new(); usize::try_from(n).unwrap()];
-            let frames = prepared.frames(1, 0);
-            for chunk in frames.opening.iter().chain(&frames.tokens).chain(&frames.closing) {
+            let events = prepared.events(1, 0);
+            for chunk in events.opening.iter().chain(&events.tokens).chain(&events.closing) {
                 let Some(choice) = chunk["choices"].get(0) else { continue };
                 let index = usize::try_from(choice["index"].as_u64().unwrap()).unwrap();
                 texts[index].push_str(choice["delta"]["content"].as_str().unwrap_or_default());
@@ -321,9 +321,9 @@ mod tests {
             for (index, text) in texts.iter().enumerate() {
                 assert_eq!(whole["choices"][index]["message"]["content"], *text);
             }
-            assert_eq!(frames.opening[0]["choices"][0]["delta"]["role"], "assistant");
-            assert_eq!(frames.closing.last().unwrap()["usage"], whole["usage"]);
-            assert_eq!(frames.tokens[0]["usage"], Value::Null);
+            assert_eq!(events.opening[0]["choices"][0]["delta"]["role"], "assistant");
+            assert_eq!(events.closing.last().unwrap()["usage"], whole["usage"]);
+            assert_eq!(events.tokens[0]["usage"], Value::Null);
         }
     }
 
@@ -337,7 +337,7 @@ mod tests {
             (Value::Null, 1),
         ] {
             let body = json!({ "model": "m", "prompt": prompt });
-            let prepared = Prepared::read(Protocol::Text, body.to_string().as_bytes()).unwrap();
+            let prepared = CompletionCall::parse(Protocol::Text, body.to_string().as_bytes()).unwrap();
             assert_eq!(prepared.whole(1, 0)["choices"].as_array().unwrap().len(), choices, "{prompt}");
         }
     }
@@ -351,9 +351,9 @@ mod tests {
             (json!({ "messages": [{ "content": "x" }] }), None),
             (json!({ "model": "m", "messages": [{ "content": 3 }] }), None),
         ] {
-            let refusal = read(&body).unwrap_err();
-            assert_eq!(refusal.status, 400);
-            assert_eq!(refusal.param(), param, "{body}");
+            let error = read(&body).unwrap_err();
+            assert_eq!(error.status, 400);
+            assert_eq!(error.param(), param, "{body}");
         }
     }
 
@@ -377,11 +377,11 @@ mod tests {
         assert_eq!(call["function"]["name"], "open");
         let arguments = call["function"]["arguments"].as_str().unwrap();
         assert!(serde_json::from_str::<Value>(arguments).unwrap()["berth"].is_i64(), "{arguments}");
-        let frames = prepared.frames(1, 0);
-        let opened = &frames.opening[0]["choices"][0]["delta"]["tool_calls"][0];
+        let events = prepared.events(1, 0);
+        let opened = &events.opening[0]["choices"][0]["delta"]["tool_calls"][0];
         assert_eq!((&opened["id"], &opened["function"]["name"]), (&call["id"], &json!("open")));
         let piece = |chunk: &Value| chunk["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"].clone();
-        let streamed: String = frames.tokens.iter().map(|chunk| piece(chunk).as_str().unwrap().to_string()).collect();
+        let streamed: String = events.tokens.iter().map(|chunk| piece(chunk).as_str().unwrap().to_string()).collect();
         assert_eq!(streamed, arguments);
         assert_eq!(named("close").unwrap().choices[0].tool.as_deref(), Some("close"));
         assert_eq!(named("sink").unwrap_err().param(), Some("tool_choice"));

@@ -13,22 +13,22 @@ use tidegate_core::sim::provider::{Capacity, Overload, ProviderSpec, Rate};
 use tidegate_core::time::Duration;
 
 use super::args::MockArgs;
-use super::{Log, MockConfig, MockKey, MockServer, MockStats};
+use super::{CallLog, MockConfig, MockKey, MockServer, MockStats};
 use crate::app::error::{Error, Exit};
 use crate::app::interrupt::Interrupts;
 use crate::app::render::table::{format_seconds, row, write_table};
 use crate::app::report::progress::REFRESH;
-use crate::app::simulate::{Providers, find_providers, list};
+use crate::app::simulate::{ModelProviders, find_providers, list_scenarios};
 
 /// Serves what `args` say until the program is told to stop; gives what to print then.
 pub async fn serve_until_interrupted(args: &MockArgs) -> Result<(String, Exit), Error> {
     if args.list {
-        return Ok((list(), Exit::Done));
+        return Ok((list_scenarios(), Exit::Done));
     }
     let models = models(args)?;
     let mut interrupts = Interrupts::listen().map_err(|error| Error::Internal(error.to_string()))?;
     let status = status_line(args.quiet);
-    let described = describe(&models);
+    let described = describe_models(&models);
     let config = MockConfig {
         models,
         any_model: args.any_model,
@@ -36,7 +36,7 @@ pub async fn serve_until_interrupted(args: &MockArgs) -> Result<(String, Exit), 
         key: args.require_key.clone().map(MockKey),
         allow_control: args.allow_control,
         rate_headers: args.rate_headers,
-        log: args.verbose.then(|| log(status.clone())),
+        log: args.verbose.then(|| call_log(status.clone())),
     };
     let server = MockServer::serve(config, args.listen.0).await?;
     // A reader that went away does not stop the server.
@@ -55,7 +55,7 @@ pub async fn serve_until_interrupted(args: &MockArgs) -> Result<(String, Exit), 
 }
 
 /// The models to serve: the scenario's, then those of the command line; of two with one name, the latter.
-fn models(args: &MockArgs) -> Result<Providers, Error> {
+fn models(args: &MockArgs) -> Result<ModelProviders, Error> {
     let mut models = match args.scenario.as_ref().or(args.by_name.as_ref()) {
         Some(name) => {
             let models = find_providers(name)?;
@@ -64,7 +64,7 @@ fn models(args: &MockArgs) -> Result<Providers, Error> {
             }
             models
         }
-        None if args.models.is_empty() => friendly(),
+        None if args.models.is_empty() => default_models(),
         None => Vec::new(),
     };
     for flag in &args.models {
@@ -83,7 +83,7 @@ fn models(args: &MockArgs) -> Result<Providers, Error> {
 }
 
 /// What is served when nothing is said: models that push back only under real load.
-fn friendly() -> Providers {
+fn default_models() -> ModelProviders {
     let latency = |median_ms| Latency::LogNormal { median: Duration::from_millis(median_ms), sigma: 0.3, tail: None };
     let provider = |median_ms| ProviderSpec {
         capacity: Capacity::Constant { slots: 64 },
@@ -97,29 +97,29 @@ fn friendly() -> Providers {
 }
 
 /// A line for each model.
-fn describe(models: &Providers) -> String {
+fn describe_models(models: &ModelProviders) -> String {
     let width = models.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     models.iter().fold(String::new(), |mut text, (name, provider)| {
-        let _ = writeln!(text, "model {name:<width$}  {}", description(provider));
+        let _ = writeln!(text, "model {name:<width$}  {}", describe_provider(provider));
         text
     })
 }
 
 /// A provider in a few words.
-fn description(provider: &ProviderSpec) -> String {
+fn describe_provider(provider: &ProviderSpec) -> String {
     let ProviderSpec {
         capacity, overload, latency, requests, tokens, surge, neighbour, outages, closures, faults, ..
     } = provider;
     let mut text = match capacity {
         Capacity::Constant { slots } => format!("{slots} calls at once"),
-        Capacity::WarmUp { slots, warm_up } => format!("1 to {slots} calls at once in {}", short(*warm_up)),
+        Capacity::WarmUp { slots, warm_up } => format!("1 to {slots} calls at once in {}", format_duration(*warm_up)),
         Capacity::Steps { slots, steps } => format!("{slots} calls at once, {} steps", steps.len()),
-        Capacity::Drift { from, to, over, .. } => format!("{from} to {to} calls at once in {}", short(*over)),
+        Capacity::Drift { from, to, over, .. } => format!("{from} to {to} calls at once in {}", format_duration(*over)),
     };
     let _ = match latency {
-        Latency::Constant { latency } => write!(text, " of {}", short(*latency)),
-        Latency::Uniform { low, high } => write!(text, " of {} to {}", short(*low), short(*high)),
-        Latency::LogNormal { median, .. } => write!(text, " of some {}", short(*median)),
+        Latency::Constant { latency } => write!(text, " of {}", format_duration(*latency)),
+        Latency::Uniform { low, high } => write!(text, " of {} to {}", format_duration(*low), format_duration(*high)),
+        Latency::LogNormal { median, .. } => write!(text, " of some {}", format_duration(*median)),
     };
     if matches!(overload, Overload::SlowDown { .. }) {
         text.push_str(", slower beyond");
@@ -127,7 +127,7 @@ fn description(provider: &ProviderSpec) -> String {
     for (rate, what) in [(requests, "requests"), (tokens, "tokens")] {
         if let Some(rate) = rate {
             let _ = write!(text, ", {} {what} a minute", rate.per_minute);
-            let _ = rate.window.map_or(Ok(()), |window| write!(text, " in windows of {}", short(window)));
+            let _ = rate.window.map_or(Ok(()), |window| write!(text, " in windows of {}", format_duration(window)));
         }
     }
     if surge.is_some() {
@@ -152,7 +152,7 @@ fn description(provider: &ProviderSpec) -> String {
     text
 }
 
-fn short(span: Duration) -> String {
+fn format_duration(span: Duration) -> String {
     format_seconds(span.as_secs_f64())
 }
 
@@ -175,9 +175,9 @@ fn status_text(stats: &MockStats) -> String {
 }
 
 /// Writes a line for each call that goes wrong, above the status line if there is one.
-fn log(status: ProgressBar) -> Log {
+fn call_log(status: ProgressBar) -> CallLog {
     let start = StdInstant::now();
-    Log(Box::new(move |model, what| {
+    CallLog(Box::new(move |model, what| {
         let line = format!("{:>9.3} s  {model}  {what}", start.elapsed().as_secs_f64());
         if status.is_hidden() {
             // A reader that went away does not stop the server.
@@ -269,7 +269,7 @@ mod tests {
         let (_, file) = page.split_once("```toml\n").unwrap();
         let (file, _) = file.split_once("```").unwrap();
         let models = parse_providers(&SourceText::new("models.toml", file)).unwrap_or_else(|error| panic!("{error}"));
-        let told = describe(&models);
+        let told = describe_models(&models);
         let first = "model harbour-chat       1 to 8 calls at once in 20.0 s of some 400 ms, 600 requests a minute";
         assert!(
             told.starts_with(first) && told.contains("an outage, a closure, faults\nmodel harbour-embedding  32 calls"),
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_provider_is_described_in_a_line() {
-        let told = describe(&friendly());
+        let told = describe_models(&default_models());
         assert!(told.starts_with("model mock-chat       64 calls at once of some 250 ms, "), "{told}");
         assert!(told.contains("6000 requests a minute, 2000000 tokens a minute\nmodel mock-embedding"), "{told}");
     }

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_core::sim::provider::ProviderSpec;
 
-use super::refusal::Refusal;
-use super::served::ModelStats;
+use super::error::ApiError;
+use super::model::ModelStats;
 use super::server::Service;
 
 /// The figures of a whole mock.
@@ -28,11 +28,11 @@ pub struct MockStats {
 }
 
 /// The most slots that can be set.
-const MOST_SLOTS: u32 = 1_000_000;
+const MAX_SLOTS: u32 = 1_000_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Slots {
+struct SlotsOverride {
     /// `None`: what the schedule says.
     slots: Option<u32>,
 }
@@ -45,7 +45,7 @@ pub(super) async fn stats(State(service): State<Arc<Service>>) -> Json<MockStats
 pub(super) async fn provider(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Response {
     match service.model(&id) {
         Ok(model) => Json(model.spec()).into_response(),
-        Err(refusal) => service.reject(refusal),
+        Err(error) => service.reject(error),
     }
 }
 
@@ -54,27 +54,27 @@ pub(super) async fn provider(State(service): State<Arc<Service>>, Path(id): Path
 pub(super) async fn change(State(service): State<Arc<Service>>, Path(id): Path<String>, body: Bytes) -> Response {
     match try_change(&service, &id, &body) {
         Ok(stats) => Json(stats).into_response(),
-        Err(refusal) => service.reject(refusal),
+        Err(error) => service.reject(error),
     }
 }
 
-fn try_change(service: &Service, id: &str, body: &[u8]) -> Result<ModelStats, Refusal> {
+fn try_change(service: &Service, id: &str, body: &[u8]) -> Result<ModelStats, ApiError> {
     if !service.allow_control {
         let message = "control is off; start the mock with --allow-control";
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "invalid_request_error", "control_off", message));
+        return Err(ApiError::new(StatusCode::FORBIDDEN, "invalid_request_error", "control_off", message));
     }
     let model = service.model(id)?;
-    let unreadable = |error: serde_json::Error| Refusal::invalid(format!("the body cannot be read: {error}"));
-    let value: Value = serde_json::from_slice(body).map_err(unreadable)?;
+    let invalid_body = |error: serde_json::Error| ApiError::invalid(format!("the body cannot be read: {error}"));
+    let value: Value = serde_json::from_slice(body).map_err(invalid_body)?;
     if value.get("slots").is_some() {
-        let Slots { slots } = serde_json::from_value(value).map_err(unreadable)?;
-        if let Some(slots) = slots.filter(|slots| *slots > MOST_SLOTS) {
-            return Err(Refusal::field("slots", format!("`slots` is {slots}; expected 0 to {MOST_SLOTS}")));
+        let SlotsOverride { slots } = serde_json::from_value(value).map_err(invalid_body)?;
+        if let Some(slots) = slots.filter(|slots| *slots > MAX_SLOTS) {
+            return Err(ApiError::field("slots", format!("`slots` is {slots}; expected 0 to {MAX_SLOTS}")));
         }
-        model.set_slots(slots);
+        model.override_slots(slots);
     } else {
-        let spec: ProviderSpec = serde_json::from_value(value).map_err(unreadable)?;
-        model.replace(&spec).map_err(|error| Refusal::field(&error.field, error.to_string()))?;
+        let spec: ProviderSpec = serde_json::from_value(value).map_err(invalid_body)?;
+        model.replace(&spec).map_err(|error| ApiError::field(&error.field, error.to_string()))?;
     }
     Ok(model.stats())
 }

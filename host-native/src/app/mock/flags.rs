@@ -66,15 +66,15 @@ impl FromStr for ModelFlag {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, settings) = text.split_once('=').unwrap_or((text, ""));
+        let (name, list) = text.split_once('=').unwrap_or((text, ""));
         if name.is_empty() {
             return Err("expected a model name before the `=`".to_string());
         }
-        let mut given = Given::default();
-        for setting in settings.split(',').filter(|setting| !setting.is_empty()) {
-            given.take(setting)?;
+        let mut settings = ModelSettings::default();
+        for setting in list.split(',').filter(|setting| !setting.is_empty()) {
+            settings.set(setting)?;
         }
-        let provider = given.provider();
+        let provider = settings.provider();
         provider.validate().map_err(|error| error.to_string())?;
         Ok(Self { name: name.to_string(), provider })
     }
@@ -82,7 +82,7 @@ impl FromStr for ModelFlag {
 
 /// The settings of one model, as far as they are given.
 #[derive(Default)]
-struct Given {
+struct ModelSettings {
     slots: Option<u32>,
     latency_ms: Option<u32>,
     retry_after_ms: Option<u32>,
@@ -91,8 +91,8 @@ struct Given {
     tokens_per_minute: Option<u32>,
 }
 
-impl Given {
-    fn take(&mut self, setting: &str) -> Result<(), String> {
+impl ModelSettings {
+    fn set(&mut self, setting: &str) -> Result<(), String> {
         let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
         let place = match key {
             "slots" => &mut self.slots,

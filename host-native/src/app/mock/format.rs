@@ -3,20 +3,20 @@
 use axum::body::Bytes;
 use serde_json::{Value, json};
 
-use super::chat::{Prepared, Protocol, Said};
-use super::reply::{Form, Reply};
-use super::stream::{Frames, pieces};
+use super::chat::{Choice, CompletionCall, Protocol};
+use super::reply::{Reply, ReplyBody};
+use super::stream::{StreamEvents, split_pieces};
 
-impl Prepared {
-    /// The answer in its form. `number` tells it from others, `created` is in seconds since 1970.
+impl CompletionCall {
+    /// The answer in its body. `number` tells it from others, `created` is in seconds since 1970.
     pub(super) fn reply(self, number: u64, created: u64) -> Reply {
         let tokens = self.tokens.1;
-        let form = if self.stream {
-            Form::Stream(self.frames(number, created))
+        let body = if self.stream {
+            ReplyBody::Stream(self.events(number, created))
         } else {
-            Form::Whole(Bytes::from(self.whole(number, created).to_string()))
+            ReplyBody::Whole(Bytes::from(self.whole(number, created).to_string()))
         };
-        Reply { form, tokens }
+        Reply { body, tokens }
     }
 
     pub(super) fn whole(&self, number: u64, created: u64) -> Value {
@@ -35,7 +35,7 @@ impl Prepared {
         body
     }
 
-    pub(super) fn frames(&self, number: u64, created: u64) -> Frames {
+    pub(super) fn events(&self, number: u64, created: u64) -> StreamEvents {
         let chunk = |choice: Option<Value>| {
             let mut chunk = self.head(number, created, true);
             chunk["choices"] = choice.into_iter().collect();
@@ -51,7 +51,7 @@ impl Prepared {
             }
             Protocol::Text => Vec::new(),
         };
-        let texts: Vec<Vec<String>> = self.choices.iter().map(|choice| pieces(&choice.text)).collect();
+        let texts: Vec<Vec<String>> = self.choices.iter().map(|choice| split_pieces(&choice.text)).collect();
         let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
         let mut tokens = Vec::new();
         for nth in 0..longest {
@@ -78,7 +78,7 @@ impl Prepared {
             usage["usage"] = self.usage();
             closing.push(usage);
         }
-        Frames { opening, tokens, closing }
+        StreamEvents { opening, tokens, closing }
     }
 
     fn head(&self, number: u64, created: u64, is_chunk: bool) -> Value {
@@ -107,7 +107,7 @@ impl Prepared {
 }
 
 /// The message of a whole chat completion.
-fn message(said: &Said, number: u64, index: u32) -> Value {
+fn message(said: &Choice, number: u64, index: u32) -> Value {
     match &said.tool {
         None => json!({ "role": "assistant", "content": said.text, "refusal": null }),
         Some(tool) => json!({
@@ -124,7 +124,7 @@ fn message(said: &Said, number: u64, index: u32) -> Value {
 }
 
 /// What the first chunk of a choice says.
-fn opening(said: &Said, number: u64, index: u32) -> Value {
+fn opening(said: &Choice, number: u64, index: u32) -> Value {
     match &said.tool {
         None => json!({ "role": "assistant", "content": "", "refusal": null }),
         Some(tool) => json!({

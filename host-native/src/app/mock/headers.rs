@@ -36,7 +36,7 @@ pub enum RateHeaders {
 }
 
 /// Tells what is left of the rates that a model has.
-pub(super) fn tell_rates(
+pub(super) fn insert_rate_headers(
     headers: &mut HeaderMap,
     dialect: RateHeaders,
     requests: Option<RateLeft>,
@@ -44,7 +44,7 @@ pub(super) fn tell_rates(
 ) {
     for (what, left) in [("requests", requests), ("tokens", tokens)] {
         let Some(left) = left else { continue };
-        for (name, value) in lines(dialect, what, left) {
+        for (name, value) in rate_headers(dialect, what, left) {
             if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
                 headers.insert(name, value);
             }
@@ -53,10 +53,10 @@ pub(super) fn tell_rates(
 }
 
 /// What one rate is told by.
-fn lines(dialect: RateHeaders, what: &str, left: RateLeft) -> Vec<(String, String)> {
+fn rate_headers(dialect: RateHeaders, what: &str, left: RateLeft) -> Vec<(String, String)> {
     let RateLeft { per_minute, remaining, full_in } = left;
     let seconds = full_in.as_nanos().div_ceil(1_000_000_000);
-    let three = |name: &dyn Fn(&str) -> String, reset: String| {
+    let three_headers = |name: &dyn Fn(&str) -> String, reset: String| {
         vec![
             (name("limit"), per_minute.to_string()),
             (name("remaining"), remaining.to_string()),
@@ -64,13 +64,13 @@ fn lines(dialect: RateHeaders, what: &str, left: RateLeft) -> Vec<(String, Strin
         ]
     };
     match dialect {
-        RateHeaders::Openai => three(&|kind| format!("x-ratelimit-{kind}-{what}"), reset_text(full_in)),
+        RateHeaders::Openai => three_headers(&|kind| format!("x-ratelimit-{kind}-{what}"), format_reset(full_in)),
         RateHeaders::Anthropic => {
             let at = SystemTime::now() + StdDuration::from_secs(seconds);
             let at = jiff::Timestamp::try_from(at).map(|at| format!("{at:.0}")).unwrap_or_default();
-            three(&|kind| format!("anthropic-ratelimit-{what}-{kind}"), at)
+            three_headers(&|kind| format!("anthropic-ratelimit-{what}-{kind}"), at)
         }
-        RateHeaders::Minute => three(&|kind| format!("x-ratelimit-{kind}-{what}-minute"), seconds.to_string()),
+        RateHeaders::Minute => three_headers(&|kind| format!("x-ratelimit-{kind}-{what}-minute"), seconds.to_string()),
         RateHeaders::Ietf if what == "requests" => vec![
             ("ratelimit-policy".to_string(), format!("\"{what}\";q={per_minute};w=60")),
             ("ratelimit".to_string(), format!("\"{what}\";r={remaining};t={seconds}")),
@@ -80,7 +80,7 @@ fn lines(dialect: RateHeaders, what: &str, left: RateLeft) -> Vec<(String, Strin
 }
 
 /// Says when to come back: in whole seconds, as the standard has it, and exactly in milliseconds.
-pub(super) fn tell_retry_after(headers: &mut HeaderMap, wait: Option<Duration>) {
+pub(super) fn insert_retry_after(headers: &mut HeaderMap, wait: Option<Duration>) {
     if let Some(wait) = wait {
         let nanos = wait.as_nanos();
         headers.insert(header::RETRY_AFTER, HeaderValue::from(nanos.div_ceil(1_000_000_000)));
@@ -89,7 +89,7 @@ pub(super) fn tell_retry_after(headers: &mut HeaderMap, wait: Option<Duration>) 
 }
 
 /// A span in the form of those headers, rounded up to milliseconds: `0s`, `20ms`, `1.5s`, `6m0s`, `2h0m3.25s`.
-fn reset_text(span: Duration) -> String {
+fn format_reset(span: Duration) -> String {
     let millis = span.as_nanos().div_ceil(1_000_000);
     if (1..1_000).contains(&millis) {
         return format!("{millis}ms");
@@ -123,16 +123,16 @@ mod tests {
             (360_000, "6m0s"),
             (7_203_250, "2h0m3.25s"),
         ] {
-            assert_eq!(reset_text(Duration::from_millis(millis)), text);
+            assert_eq!(format_reset(Duration::from_millis(millis)), text);
         }
-        assert_eq!(reset_text(Duration::from_nanos(1)), "1ms");
+        assert_eq!(format_reset(Duration::from_nanos(1)), "1ms");
     }
 
     #[test]
     fn a_rate_that_is_not_there_is_not_told() {
         let mut headers = HeaderMap::new();
         let left = RateLeft { per_minute: 600, remaining: 19, full_in: Duration::from_millis(100) };
-        tell_rates(&mut headers, RateHeaders::Openai, Some(left), None);
+        insert_rate_headers(&mut headers, RateHeaders::Openai, Some(left), None);
         assert_eq!(headers.len(), 3);
         assert_eq!(headers["x-ratelimit-limit-requests"], "600");
         assert_eq!(headers["x-ratelimit-remaining-requests"], "19");
@@ -157,7 +157,7 @@ mod tests {
             (RateHeaders::None, &[]),
         ] {
             let mut headers = HeaderMap::new();
-            tell_rates(&mut headers, dialect, Some(requests), Some(tokens));
+            insert_rate_headers(&mut headers, dialect, Some(requests), Some(tokens));
             let said = read_head(StatusCode::OK, &headers, SystemTime::now()).corrections;
             let found: Vec<_> = said
                 .iter()
@@ -173,9 +173,9 @@ mod tests {
     #[test]
     fn a_wait_is_told_in_whole_seconds_and_in_milliseconds_both_rounded_up() {
         let mut headers = HeaderMap::new();
-        tell_retry_after(&mut headers, None);
+        insert_retry_after(&mut headers, None);
         assert!(headers.is_empty());
-        tell_retry_after(&mut headers, Some(Duration::from_nanos(1_000_000_001)));
+        insert_retry_after(&mut headers, Some(Duration::from_nanos(1_000_000_001)));
         assert_eq!(
             (&headers["retry-after"], &headers["retry-after-ms"]),
             (&"2".parse().unwrap(), &"1001".parse().unwrap())

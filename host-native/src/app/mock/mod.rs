@@ -31,13 +31,13 @@ mod chat;
 pub mod command;
 mod control;
 mod embeddings;
+mod error;
 pub mod flags;
 mod format;
 mod headers;
-mod refusal;
+mod model;
 mod reply;
 mod schema;
-mod served;
 mod server;
 mod stream;
 
@@ -68,15 +68,15 @@ use tidegate_core::sim::rng::Rng;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use self::answer::hash_of;
-use self::served::Served;
+use self::answer::hash_text;
+use self::model::ServedModel;
 use self::server::Service;
 use crate::app::error::{Error, Exit};
 use crate::host::TokioHost;
 
 pub use self::control::MockStats;
 pub use self::headers::RateHeaders;
-pub use self::served::ModelStats;
+pub use self::model::ModelStats;
 
 /// What a mock serves, and how.
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ pub struct MockConfig {
     /// How rates are named in headers.
     pub rate_headers: RateHeaders,
     /// Hears about every call that brings no good answer: the model, or `-`, and what happened.
-    pub log: Option<Log>,
+    pub log: Option<CallLog>,
 }
 
 /// A key that calls have to bring, never shown.
@@ -108,14 +108,14 @@ impl fmt::Debug for MockKey {
 }
 
 /// Takes the name of a model, or `-`, and what happened.
-pub type Listener = dyn Fn(&str, &str) + Send + Sync;
+pub type CallListener = dyn Fn(&str, &str) + Send + Sync;
 
 /// Somebody who is told.
-pub struct Log(pub Box<Listener>);
+pub struct CallLog(pub Box<CallListener>);
 
-impl fmt::Debug for Log {
+impl fmt::Debug for CallLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Log(..)")
+        f.write_str("CallLog(..)")
     }
 }
 
@@ -155,7 +155,7 @@ impl MockServer {
     /// Serves what `spec` describes on a free loopback port, under every model name.
     pub async fn start(spec: &ProviderSpec, seed: u64) -> Result<Self, MockError> {
         let host = TokioHost::current()?;
-        let models = vec![Arc::new(Served::new("mock", spec, seed, host.clone())?)];
+        let models = vec![Arc::new(ServedModel::new("mock", spec, seed, host.clone())?)];
         let config = MockConfig { any_model: true, ..MockConfig::default() };
         Self::listen(Service::new(host, models, config), (Ipv4Addr::LOCALHOST, 0).into()).await
     }
@@ -211,7 +211,7 @@ impl MockServer {
     }
 
     fn first(&self) -> ModelStats {
-        self.service.first().map_or_else(ModelStats::default, Served::stats)
+        self.service.first().map_or_else(ModelStats::default, ServedModel::stats)
     }
 }
 
@@ -229,8 +229,8 @@ fn service(config: MockConfig) -> Result<Service, MockError> {
     let host = TokioHost::current()?;
     let chance = Rng::new(config.seed);
     let served = config.models.iter().map(|(id, spec)| {
-        let seed = chance.fork(hash_of(id)).next_u64();
-        Ok(Arc::new(Served::new(id, spec, seed, host.clone())?))
+        let seed = chance.fork(hash_text(id)).next_u64();
+        Ok(Arc::new(ServedModel::new(id, spec, seed, host.clone())?))
     });
     let models = served.collect::<Result<Vec<_>, MockError>>()?;
     Ok(Service::new(host, models, config))

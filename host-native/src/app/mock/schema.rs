@@ -8,28 +8,28 @@
 use serde_json::{Map, Number, Value};
 use tidegate_core::sim::rng::Rng;
 
-use super::answer::{answer, hash_of};
+use super::answer::{answer, hash_text};
 
 /// The deepest value.
-const MOST_DEPTH: u32 = 48;
+const MAX_DEPTH: u32 = 48;
 
 /// From this depth on only what is required is made, so that a schema that refers to itself comes to an end.
 const SPARSE_DEPTH: u32 = 6;
 
 /// The most values in one answer.
-const MOST_VALUES: u32 = 20_000;
+const MAX_VALUES: u32 = 20_000;
 
 /// The most characters in it, those of constants included.
-const MOST_CHARS: u64 = 1_000_000;
+const MAX_CHARS: u64 = 1_000_000;
 
 /// Why there is no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SchemaError {
     /// It refers to itself without end.
-    #[error("it has no value of fewer than {MOST_DEPTH} levels")]
+    #[error("it has no value of fewer than {MAX_DEPTH} levels")]
     TooDeep,
     /// It asks for very many items or characters.
-    #[error("it asks for more than {MOST_VALUES} values or {MOST_CHARS} characters")]
+    #[error("it asks for more than {MAX_VALUES} values or {MAX_CHARS} characters")]
     TooLarge,
     /// A reference leads nowhere.
     #[error("a `$ref` leads nowhere")]
@@ -40,8 +40,8 @@ pub(super) enum SchemaError {
 }
 
 /// A value for `schema`.
-pub(super) fn instance(schema: &Value, seed: &str) -> Result<Value, SchemaError> {
-    let mut maker = Maker { root: schema, seed, draws: Rng::new(hash_of(seed)), left: MOST_VALUES, chars: MOST_CHARS };
+pub(super) fn generate(schema: &Value, seed: &str) -> Result<Value, SchemaError> {
+    let mut maker = Maker { root: schema, seed, draws: Rng::new(hash_text(seed)), left: MAX_VALUES, chars: MAX_CHARS };
     maker.value(schema, 0)
 }
 
@@ -57,7 +57,7 @@ struct Maker<'s> {
 
 impl Maker<'_> {
     fn value(&mut self, schema: &Value, depth: u32) -> Result<Value, SchemaError> {
-        if depth >= MOST_DEPTH {
+        if depth >= MAX_DEPTH {
             return Err(SchemaError::TooDeep);
         }
         self.left = self.left.checked_sub(1).ok_or(SchemaError::TooLarge)?;
@@ -137,7 +137,7 @@ impl Maker<'_> {
         let count = |key: &str| schema.get(key).and_then(Value::as_u64);
         let fixed = schema.get("prefixItems").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let least = count("minItems").unwrap_or(0).max(fixed.len() as u64);
-        if least > u64::from(MOST_VALUES) {
+        if least > u64::from(MAX_VALUES) {
             return Err(SchemaError::TooLarge);
         }
         // Two items show that it is a list; in the depth, none that need not be.
@@ -206,7 +206,7 @@ impl Maker<'_> {
             return Ok(Value::String(text));
         }
         let length = |key: &str| schema.get(key).and_then(Value::as_u64);
-        let (least, most) = (length("minLength").unwrap_or(0), length("maxLength").unwrap_or(MOST_CHARS));
+        let (least, most) = (length("minLength").unwrap_or(0), length("maxLength").unwrap_or(MAX_CHARS));
         self.spend(least)?;
         let mut text = answer(&format!("{}\n{drawn:x}\n{}", self.seed, last_line(self.seed)), None);
         while (text.chars().count() as u64) < least {
@@ -288,7 +288,7 @@ mod tests {
     use serde_json::json;
 
     fn make(schema: &Value) -> Value {
-        instance(schema, "a buoy adrift").unwrap_or_else(|error| panic!("{schema}: {error}"))
+        generate(schema, "a buoy adrift").unwrap_or_else(|error| panic!("{schema}: {error}"))
     }
 
     #[test]
@@ -324,7 +324,7 @@ mod tests {
     fn equal_prompts_give_equal_values_and_others_mostly_do_not() {
         let schema =
             json!({ "type": "object", "properties": { "a": { "type": "string" }, "b": { "type": "integer" } } });
-        let of = |seed: &str| instance(&schema, seed).unwrap().to_string();
+        let of = |seed: &str| generate(&schema, seed).unwrap().to_string();
         let all: std::collections::BTreeSet<String> = (0..50).map(|n| of(&format!("berth {n}"))).collect();
         assert_eq!(of("berth 7"), of("berth 7"));
         assert!(all.len() > 40, "{}", all.len());
@@ -362,7 +362,7 @@ mod tests {
         });
         assert!(make(&tree)["name"].is_string());
         let endless = json!({ "type": "object", "properties": { "next": { "$ref": "#" } }, "required": ["next"] });
-        assert_eq!(instance(&endless, "x"), Err(SchemaError::TooDeep));
+        assert_eq!(generate(&endless, "x"), Err(SchemaError::TooDeep));
     }
 
     #[test]
@@ -376,15 +376,15 @@ mod tests {
             (json!({ "type": "array", "minItems": 1_000_000_000 }), SchemaError::TooLarge),
             (json!({ "type": "string", "minLength": 1_000_000_000 }), SchemaError::TooLarge),
         ] {
-            assert_eq!(instance(&schema, "x"), Err(error), "{schema}");
+            assert_eq!(generate(&schema, "x"), Err(error), "{schema}");
         }
         let mut bomb = json!({ "type": "integer" });
         for _ in 0..8 {
             bomb = json!({ "type": "array", "items": bomb, "minItems": 1_000 });
         }
-        assert_eq!(instance(&bomb, "x"), Err(SchemaError::TooLarge));
+        assert_eq!(generate(&bomb, "x"), Err(SchemaError::TooLarge));
         let extremes = json!({ "type": "integer", "minimum": -1e300, "maximum": 1e300, "multipleOf": 1e300 });
-        let _ = instance(&extremes, "x");
+        let _ = generate(&extremes, "x");
         assert!(make(&json!({ "type": "number", "minimum": -1e308, "maximum": 1e308 })).is_number());
     }
 }

@@ -22,25 +22,25 @@ pub fn load(path: &Path) -> Result<Scenario, FileError> {
 
 /// Reads a scenario, and makes sure that it can run.
 pub fn parse(source: &SourceText) -> Result<Scenario, FileError> {
-    let root = document(source)?;
-    let scenario: Scenario = toml::from_str(source.text()).map_err(|error| misread(source, &root, &error))?;
-    World::new(&scenario, 0).map_err(|error| refused(source, &root, &scenario, &error))?;
+    let root = parse_document(source)?;
+    let scenario: Scenario = toml::from_str(source.text()).map_err(|error| deserialize_error(source, &root, &error))?;
+    World::new(&scenario, 0).map_err(|error| validation_error(source, &root, &scenario, &error))?;
     Ok(scenario)
 }
 
 /// Models, each with the provider behind it.
-pub type Providers = Vec<(String, ProviderSpec)>;
+pub type ModelProviders = Vec<(String, ProviderSpec)>;
 
 /// Reads the models of a scenario, or of a file that has nothing but `[[models]]` with `name` and `provider`.
-pub fn parse_providers(source: &SourceText) -> Result<Providers, FileError> {
-    let root = document(source)?;
+pub fn parse_providers(source: &SourceText) -> Result<ModelProviders, FileError> {
+    let root = parse_document(source)?;
     let is_scenario =
         matches!(root.get_ref(), DeValue::Table(table) if table.keys().any(|key| key.get_ref() != "models"));
     if is_scenario {
         let models = parse(source)?.models;
         return Ok(models.into_iter().map(|model| (model.name, model.provider)).collect());
     }
-    let read: ModelsAlone = toml::from_str(source.text()).map_err(|error| misread(source, &root, &error))?;
+    let read: ModelsOnly = toml::from_str(source.text()).map_err(|error| deserialize_error(source, &root, &error))?;
     for (nth, model) in read.models.iter().enumerate() {
         if read.models[..nth].iter().any(|other| other.name == model.name) {
             let message = format!("there are two models called `{}`", model.name);
@@ -57,19 +57,19 @@ pub fn parse_providers(source: &SourceText) -> Result<Providers, FileError> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ModelsAlone {
-    models: Vec<ModelAlone>,
+struct ModelsOnly {
+    models: Vec<ModelEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ModelAlone {
+struct ModelEntry {
     name: String,
     #[serde(default)]
     provider: ProviderSpec,
 }
 
-fn document(source: &SourceText) -> Result<Spanned<DeValue<'_>>, FileError> {
+fn parse_document(source: &SourceText) -> Result<Spanned<DeValue<'_>>, FileError> {
     let document = DeTable::parse(source.text()).map_err(|error| {
         source.error(error.span().unwrap_or(0..0), format!("this is not TOML: {}", error.message()))
     })?;
@@ -82,18 +82,18 @@ fn document(source: &SourceText) -> Result<Spanned<DeValue<'_>>, FileError> {
 pub fn dump(scenario: &Scenario) -> Result<String, Error> {
     let text = toml::to_string(scenario).ok();
     let is_read_back = |text: &String| toml::from_str::<Scenario>(text).is_ok_and(|read| read == *scenario);
-    let refused = || Error::Setting(format!("`{}` has a setting that no file can hold", scenario.name));
-    text.filter(is_read_back).ok_or_else(refused)
+    let unsupported = || Error::Setting(format!("`{}` has a setting that no file can hold", scenario.name));
+    text.filter(is_read_back).ok_or_else(unsupported)
 }
 
 /// Says in the words of the other files what serde found: the key, what was expected, and what was perhaps meant.
-fn misread(source: &SourceText, root: &Spanned<DeValue<'_>>, error: &toml::de::Error) -> FileError {
+fn deserialize_error(source: &SourceText, root: &Spanned<DeValue<'_>>, error: &toml::de::Error) -> FileError {
     let span = error.span().unwrap_or(0..0);
     let (what, expected) = match error.message().split_once(", expected ") {
         Some((what, expected)) => (what, Some(expected)),
         None => (error.message(), None),
     };
-    let span = table_at(root, &span).and_then(|table| place_of(table, what)).unwrap_or(span);
+    let span = find_table(root, &span).and_then(|table| find_span(table, what)).unwrap_or(span);
     let key = key_before(source.text(), &span);
     let names_a_key =
         what.starts_with("unknown field") || what.starts_with("missing field") || what.contains("duplicate");
@@ -101,25 +101,25 @@ fn misread(source: &SourceText, root: &Spanned<DeValue<'_>>, error: &toml::de::E
         Some(key) if !names_a_key => format!("`{key}`: {what}"),
         _ => what.to_string(),
     };
-    let told = source.error(span, &what);
-    let Some(expected) = expected else { return told };
-    let told = told.expected(expected.replace('`', ""));
+    let error = source.error(span, &what);
+    let Some(expected) = expected else { return error };
+    let error = error.expected(expected.replace('`', ""));
     let wrong = what.split('`').filter(|_| what.starts_with("unknown") || what.contains(": unknown")).rev().nth(1);
     match wrong {
-        Some(wrong) => told.suggest(wrong, expected.split('`').skip(1).step_by(2)),
-        None => told,
+        Some(wrong) => error.suggest(wrong, expected.split('`').skip(1).step_by(2)),
+        None => error,
     }
 }
 
 /// Returns the table that has this span.
-fn table_at<'v, 't>(value: &'v Spanned<DeValue<'t>>, span: &Range<usize>) -> Option<&'v Spanned<DeValue<'t>>> {
+fn find_table<'v, 't>(value: &'v Spanned<DeValue<'t>>, span: &Range<usize>) -> Option<&'v Spanned<DeValue<'t>>> {
     // A list of tables has the span of its first one.
     if value.span() == *span && value.get_ref().is_table() {
         return Some(value);
     }
     match value.get_ref() {
-        DeValue::Table(table) => table.values().find_map(|value| table_at(value, span)),
-        DeValue::Array(items) => items.iter().find_map(|value| table_at(value, span)),
+        DeValue::Table(table) => table.values().find_map(|value| find_table(value, span)),
+        DeValue::Array(items) => items.iter().find_map(|value| find_table(value, span)),
         _ => None,
     }
 }
@@ -128,8 +128,8 @@ fn table_at<'v, 't>(value: &'v Spanned<DeValue<'t>>, span: &Range<usize>) -> Opt
 ///
 /// Serde reads a table whose type depends on one of its keys into a buffer, which keeps no places: the error has the place of
 /// the whole table. The message quotes the wrong key or value, and the first of that kind is the one that was read first.
-fn place_of(table: &Spanned<DeValue<'_>>, what: &str) -> Option<Range<usize>> {
-    let is_meant = |value: &DeValue<'_>| match value {
+fn find_span(table: &Spanned<DeValue<'_>>, what: &str) -> Option<Range<usize>> {
+    let is_quoted = |value: &DeValue<'_>| match value {
         DeValue::String(text) => {
             what.ends_with(&Unexpected::Str(text).to_string()) || what == format!("unknown variant `{text}`")
         }
@@ -147,9 +147,9 @@ fn place_of(table: &Spanned<DeValue<'_>>, what: &str) -> Option<Range<usize>> {
             if what == format!("unknown field `{}`", key.get_ref()) {
                 return Some(key.span());
             }
-            if is_meant(value.get_ref()) { Some(value.span()) } else { place_of(value, what) }
+            if is_quoted(value.get_ref()) { Some(value.span()) } else { find_span(value, what) }
         }),
-        DeValue::Array(items) => items.iter().find_map(|item| place_of(item, what)),
+        DeValue::Array(items) => items.iter().find_map(|item| find_span(item, what)),
         _ => None,
     }
 }
@@ -164,7 +164,12 @@ fn key_before<'t>(text: &'t str, span: &Range<usize>) -> Option<&'t str> {
 }
 
 /// A scenario that reads well and cannot run: the message of the core, at the place it is about.
-fn refused(source: &SourceText, root: &Spanned<DeValue<'_>>, scenario: &Scenario, error: &ScenarioError) -> FileError {
+fn validation_error(
+    source: &SourceText,
+    root: &Spanned<DeValue<'_>>,
+    scenario: &Scenario,
+    error: &ScenarioError,
+) -> FileError {
     let column = |name: &str| scenario.columns.iter().rposition(|column| column.name == name);
     let model = |name: &str| scenario.models.iter().position(|model| model.name == name);
     let at = |list: &str, place: Option<usize>, field: &str| match place {
@@ -183,7 +188,7 @@ fn refused(source: &SourceText, root: &Spanned<DeValue<'_>>, scenario: &Scenario
         ScenarioError::Plan(PlanError::DuplicateColumn { name }) => at("columns", column(name), "name"),
         ScenarioError::Plan(_) => "columns".to_string(),
         ScenarioError::Pipeline(PipelineError::Config(error)) | ScenarioError::Config(error) => {
-            key_of(root, &error.field)
+            file_key(root, &error.field)
         }
         ScenarioError::Pipeline(PipelineError::Group { column: name, source }) => {
             at("columns", column(name), &source.field)
@@ -191,17 +196,17 @@ fn refused(source: &SourceText, root: &Spanned<DeValue<'_>>, scenario: &Scenario
         ScenarioError::Pipeline(PipelineError::Demand { column: name, .. }) => at("columns", column(name), "holds"),
         _ => String::new(),
     };
-    let told = source.error(locate(root, &path), error.to_string());
+    let located = source.error(locate(root, &path), error.to_string());
     match error {
         ScenarioError::UnknownModel { model, .. } | ScenarioError::UnknownHeldModel { model } => {
-            told.suggest(model, scenario.models.iter().map(|model| model.name.as_str()))
+            located.suggest(model, scenario.models.iter().map(|model| model.name.as_str()))
         }
-        _ => told,
+        _ => located,
     }
 }
 
 /// The key under which a file writes a setting: durations end in `_ms` there.
-fn key_of(root: &Spanned<DeValue<'_>>, field: &str) -> String {
+fn file_key(root: &Spanned<DeValue<'_>>, field: &str) -> String {
     let first = field.split('.').next().unwrap_or(field);
     let is_there = |key: &str| matches!(root.get_ref(), DeValue::Table(table) if table.contains_key(key));
     let in_millis = format!("{first}_ms");

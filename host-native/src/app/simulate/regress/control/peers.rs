@@ -9,12 +9,12 @@ use tidegate_core::sim::suite::control::{ControlCase, Oracle, Trace};
 use crate::app::error::Error;
 
 /// A line for each example and algorithm.
-const RECORDED: &str = include_str!("peers.jsonl");
+const PEER_RECORDS: &str = include_str!("peers.jsonl");
 
 /// A run of a peer on an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Recorded {
+pub struct PeerRecord {
     /// The name of the case.
     pub case: String,
     /// What the oracle had when it was recorded. A case of another figure is another case, and its record is not shown.
@@ -23,19 +23,19 @@ pub struct Recorded {
     pub trace: Trace,
 }
 
-impl Recorded {
+impl PeerRecord {
     /// The file's records.
-    pub fn all() -> Result<Vec<Self>, Error> {
+    pub fn load_all() -> Result<Vec<Self>, Error> {
         let wrong = |(nth, error): (usize, serde_json::Error)| {
             Error::Internal(format!("the recorded peers, line {}: {error}", nth + 1))
         };
-        let lines = RECORDED.lines().enumerate();
+        let lines = PEER_RECORDS.lines().enumerate();
         lines.map(|(nth, line)| serde_json::from_str(line).map_err(|error| wrong((nth, error)))).collect()
     }
 
     /// Whether it is a record of this case as it is now.
     #[must_use]
-    pub fn is_of(&self, case: &ControlCase, oracle: &Oracle) -> bool {
+    pub fn matches_case(&self, case: &ControlCase, oracle: &Oracle) -> bool {
         self.case == case.name && self.oracle_answered == oracle.answered()
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 /// A call that gets an error for its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct ApiError {
     pub(super) status: StatusCode,
     /// The family, such as `invalid_request_error`.
     kind: &'static str,
@@ -18,7 +18,7 @@ pub(super) struct Refusal {
     pub(super) message: String,
 }
 
-impl Refusal {
+impl ApiError {
     pub(super) fn new(status: StatusCode, kind: &'static str, code: &'static str, message: impl Into<String>) -> Self {
         Self { status, kind, code: Some(code), param: None, message: message.into() }
     }
@@ -40,7 +40,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let Self { status, kind, code, param, message } = self;
         let error = json!({ "message": message, "type": kind, "param": param, "code": code });

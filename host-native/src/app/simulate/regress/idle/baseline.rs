@@ -37,18 +37,18 @@ pub struct Difference {
 impl Baseline {
     /// The baseline of these figures.
     #[must_use]
-    pub fn of(figures: &[CaseFigures]) -> Self {
+    pub fn new(figures: &[CaseFigures]) -> Self {
         Self { schema: SCHEMA, cases: figures.to_vec() }
     }
 
     /// Reads a baseline.
     pub fn load(path: &Path) -> Result<Self, Error> {
-        let wrong = |what: &str| Error::Setting(format!("the baseline {}: {what}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(&format!("cannot be read: {error}")))?;
-        Self::parse(&text).map_err(|what| wrong(&what))
+        let invalid = |what: &str| Error::Setting(format!("the baseline {}: {what}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| invalid(&format!("cannot be read: {error}")))?;
+        Self::parse(&text).map_err(|what| invalid(&what))
     }
 
-    /// Reads the text of a baseline; in an error, what is wrong with it.
+    /// Reads the text of a baseline; in an error, what is invalid with it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let baseline: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if baseline.schema == SCHEMA {
@@ -65,10 +65,10 @@ impl Baseline {
     }
 
     /// Every figure that is different, in the order of the cases. Cases that were not run count as gone only if
-    /// `all_were_run`.
+    /// `ran_all_cases`.
     #[must_use]
-    pub fn compare(&self, figures: &[CaseFigures], all_were_run: bool) -> Vec<Difference> {
-        let whole = |case: &CaseFigures, before: Option<&str>, now: Option<&str>| Difference {
+    pub fn compare(&self, figures: &[CaseFigures], ran_all_cases: bool) -> Vec<Difference> {
+        let case_difference = |case: &CaseFigures, before: Option<&str>, now: Option<&str>| Difference {
             case: case.name.clone(),
             figure: String::new(),
             before: before.map(str::to_string),
@@ -77,18 +77,19 @@ impl Baseline {
         let mut differences = Vec::new();
         for now in figures {
             match self.cases.iter().find(|before| before.name == now.name) {
-                Some(before) => differences.extend(between(before, now)),
-                None => differences.push(whole(now, None, Some("new"))),
+                Some(before) => differences.extend(case_differences(before, now)),
+                None => differences.push(case_difference(now, None, Some("new"))),
             }
         }
-        let is_gone = |before: &&CaseFigures| all_were_run && figures.iter().all(|now| now.name != before.name);
-        differences.extend(self.cases.iter().filter(is_gone).map(|before| whole(before, Some("there"), None)));
+        let is_missing = |before: &&CaseFigures| ran_all_cases && figures.iter().all(|now| now.name != before.name);
+        differences
+            .extend(self.cases.iter().filter(is_missing).map(|before| case_difference(before, Some("there"), None)));
         differences
     }
 }
 
-fn between(before: &CaseFigures, now: &CaseFigures) -> Vec<Difference> {
-    let (before, now) = (flat(before), flat(now));
+fn case_differences(before: &CaseFigures, now: &CaseFigures) -> Vec<Difference> {
+    let (before, now) = (flatten_figures(before), flatten_figures(now));
     let names = before.keys().chain(now.keys().filter(|name| !before.contains_key(*name)));
     let differing = names.filter(|name| before.get(*name) != now.get(*name));
     let case = now.get("name").cloned().unwrap_or_default();
@@ -102,7 +103,7 @@ fn between(before: &CaseFigures, now: &CaseFigures) -> Vec<Difference> {
 }
 
 /// Each figure by its path, as text. Resources go by their names.
-fn flat(figures: &CaseFigures) -> BTreeMap<String, String> {
+fn flatten_figures(figures: &CaseFigures) -> BTreeMap<String, String> {
     let mut flat = BTreeMap::new();
     if let Ok(value) = serde_json::to_value(figures) {
         flatten("", &value, &mut flat);
@@ -130,7 +131,7 @@ fn flatten(path: &str, value: &Value, flat: &mut BTreeMap<String, String>) {
 }
 
 /// What is different, for a person to read.
-pub(super) fn in_words(differences: &[Difference]) -> String {
+pub fn describe(differences: &[Difference]) -> String {
     if differences.is_empty() {
         return "every figure is that of the baseline\n".to_string();
     }
@@ -146,7 +147,7 @@ pub(super) fn in_words(differences: &[Difference]) -> String {
             (Some(_), None) if difference.figure.is_empty() => writeln!(text, "    is gone"),
             (before, now) => {
                 let [before, now] = [before, now].map(|figure| figure.as_deref().unwrap_or("-"));
-                writeln!(text, "    {}: {before} -> {now}{}", difference.figure, change(before, now))
+                writeln!(text, "    {}: {before} -> {now}{}", difference.figure, relative_change(before, now))
             }
         };
     }
@@ -155,7 +156,7 @@ pub(super) fn in_words(differences: &[Difference]) -> String {
 }
 
 /// By how much a number has changed.
-fn change(before: &str, now: &str) -> String {
+fn relative_change(before: &str, now: &str) -> String {
     match (before.parse::<f64>(), now.parse::<f64>()) {
         (Ok(before), Ok(now)) if before != 0.0 => format!("  ({:+.2} %)", (now - before) / before * 100.0),
         _ => String::new(),

@@ -11,23 +11,23 @@ use crate::host::TokioHost;
 
 /// A model at work.
 #[derive(Debug)]
-pub(super) struct Served {
+pub(super) struct ServedModel {
     pub(super) id: String,
     host: TokioHost,
     seed: u64,
-    line: Mutex<Line>,
+    state: Mutex<ModelState>,
 }
 
 /// What changes.
 #[derive(Debug)]
-struct Line {
-    machine: MockProvider,
-    /// When the machine's time began: schedules count from there.
+struct ModelState {
+    provider: MockProvider,
+    /// When the provider's time began: schedules count from there.
     origin: Instant,
     /// Counts the machines, so that a slot is given back to the one it is of.
     generation: u64,
     /// What earlier machines did.
-    retired: Counters,
+    replaced: Counters,
     most_in_flight: u32,
     answered: u64,
     answered_tokens: u64,
@@ -55,93 +55,93 @@ pub struct ModelStats {
 
 /// What becomes of a call, in the host's time, and what its headers are to say.
 #[derive(Debug)]
-pub(super) struct Arrival {
+pub(super) struct CallDecision {
     pub(super) answer: MockResponse,
     /// Held by a call that is served.
     pub(super) slot: Option<Slot>,
     pub(super) requests: Option<RateLeft>,
     pub(super) tokens: Option<RateLeft>,
     /// Whether a refusal is for a rate, and not for want of a slot.
-    pub(super) by_rate: bool,
+    pub(super) is_rate_limited: bool,
 }
 
-impl Served {
+impl ServedModel {
     pub(super) fn new(id: &str, spec: &ProviderSpec, seed: u64, host: TokioHost) -> Result<Self, SpecError> {
-        let line = Line {
-            machine: MockProvider::new(spec, seed)?,
+        let state = ModelState {
+            provider: MockProvider::new(spec, seed)?,
             origin: Instant::ZERO,
             generation: 0,
-            retired: Counters::default(),
+            replaced: Counters::default(),
             most_in_flight: 0,
             answered: 0,
             answered_tokens: 0,
         };
-        Ok(Self { id: id.to_string(), host, seed, line: Mutex::new(line) })
+        Ok(Self { id: id.to_string(), host, seed, state: Mutex::new(state) })
     }
 
     /// A call of `tokens` tokens arrives.
-    pub(super) fn arrive(self: &Arc<Self>, tokens: u32) -> Arrival {
-        // The clock is read under the lock, so that the machine sees time in order.
-        let mut line = self.line.lock();
-        let now = line.own(self.host.now());
-        let refused_by_rate = line.machine.counters().refused_by_rate;
-        let answer = line.machine.arrive(now, tokens);
-        line.most_in_flight = line.most_in_flight.max(line.in_flight());
+    pub(super) fn arrive(self: &Arc<Self>, tokens: u32) -> CallDecision {
+        // The clock is read under the lock, so that the provider sees time in order.
+        let mut state = self.state.lock();
+        let now = state.provider_time(self.host.now());
+        let refused_by_rate = state.provider.counters().refused_by_rate;
+        let answer = state.provider.arrive(now, tokens);
+        state.most_in_flight = state.most_in_flight.max(state.in_flight());
         let holds_slot = matches!(answer, MockResponse::Accept { .. } | MockResponse::Corrupt { .. });
-        Arrival {
-            answer: line.in_host_time(answer),
-            slot: holds_slot.then(|| Slot { of: Arc::clone(self), generation: line.generation }),
-            requests: line.machine.requests_left(now),
-            tokens: line.machine.tokens_left(now),
-            by_rate: line.machine.counters().refused_by_rate > refused_by_rate,
+        CallDecision {
+            answer: state.with_host_time(answer),
+            slot: holds_slot.then(|| Slot { model: Arc::clone(self), generation: state.generation }),
+            requests: state.provider.requests_left(now),
+            tokens: state.provider.tokens_left(now),
+            is_rate_limited: state.provider.counters().refused_by_rate > refused_by_rate,
         }
     }
 
     /// From now on it serves so many calls at once; `None`: what its schedule says.
-    pub(super) fn set_slots(&self, slots: Option<u32>) {
-        let mut line = self.line.lock();
-        let now = line.own(self.host.now());
+    pub(super) fn override_slots(&self, slots: Option<u32>) {
+        let mut state = self.state.lock();
+        let now = state.provider_time(self.host.now());
         match slots {
-            Some(slots) => line.machine.set_capacity(now, slots),
-            None => line.machine.clear_override(now),
+            Some(slots) => state.provider.set_capacity(now, slots),
+            None => state.provider.clear_override(now),
         }
     }
 
     /// Puts another provider in its place, whose time begins now. Calls in flight end as they were promised.
     pub(super) fn replace(&self, spec: &ProviderSpec) -> Result<(), SpecError> {
-        let machine = MockProvider::new(spec, self.seed)?;
-        let mut line = self.line.lock();
-        line.retired = line.counters();
-        line.machine = machine;
-        line.generation += 1;
-        line.origin = self.host.now();
+        let provider = MockProvider::new(spec, self.seed)?;
+        let mut state = self.state.lock();
+        state.replaced = state.counters();
+        state.provider = provider;
+        state.generation += 1;
+        state.origin = self.host.now();
         Ok(())
     }
 
     pub(super) fn stats(&self) -> ModelStats {
-        let line = self.line.lock();
+        let state = self.state.lock();
         ModelStats {
-            counters: line.counters(),
-            in_flight: line.in_flight(),
-            most_in_flight: line.most_in_flight,
-            capacity: line.machine.capacity(line.own(self.host.now())),
-            answered: line.answered,
-            answered_tokens: line.answered_tokens,
+            counters: state.counters(),
+            in_flight: state.in_flight(),
+            most_in_flight: state.most_in_flight,
+            capacity: state.provider.capacity(state.provider_time(self.host.now())),
+            answered: state.answered,
+            answered_tokens: state.answered_tokens,
         }
     }
 
     pub(super) fn spec(&self) -> ProviderSpec {
-        self.line.lock().machine.spec().clone()
+        self.state.lock().provider.spec().clone()
     }
 }
 
-impl Line {
-    /// The machine's time at the host's `now`.
-    fn own(&self, now: Instant) -> Instant {
+impl ModelState {
+    /// The provider's time at the host's `now`.
+    fn provider_time(&self, now: Instant) -> Instant {
         Instant::ZERO + now.saturating_duration_since(self.origin)
     }
 
-    fn in_host_time(&self, answer: MockResponse) -> MockResponse {
+    fn with_host_time(&self, answer: MockResponse) -> MockResponse {
         let shifted = |at: Instant| self.origin + at.saturating_duration_since(Instant::ZERO);
         match answer {
             MockResponse::Accept { finish_at } => MockResponse::Accept { finish_at: shifted(finish_at) },
@@ -153,7 +153,7 @@ impl Line {
     }
 
     fn counters(&self) -> Counters {
-        let (past, own) = (self.retired, self.machine.counters());
+        let (past, own) = (self.replaced, self.provider.counters());
         Counters {
             accepted: past.accepted + own.accepted,
             corrupted: past.corrupted + own.corrupted,
@@ -169,43 +169,43 @@ impl Line {
     }
 
     fn in_flight(&self) -> u32 {
-        let of_the_past = self.retired.accepted.saturating_sub(self.retired.finished);
-        self.machine.in_flight().saturating_add(u32::try_from(of_the_past).unwrap_or(u32::MAX))
+        let of_the_past = self.replaced.accepted.saturating_sub(self.replaced.finished);
+        self.provider.in_flight().saturating_add(u32::try_from(of_the_past).unwrap_or(u32::MAX))
     }
 }
 
 /// A slot of a provider; free again when dropped, also because the client hung up.
 #[derive(Debug)]
 pub(super) struct Slot {
-    of: Arc<Served>,
+    model: Arc<ServedModel>,
     generation: u64,
 }
 
 impl Slot {
     /// The answer is whole: its tokens count, and the slot is free.
     pub(super) fn answered(self, tokens: u32) {
-        let mut line = self.of.line.lock();
-        line.answered += 1;
-        line.answered_tokens += u64::from(tokens);
+        let mut state = self.model.state.lock();
+        state.answered += 1;
+        state.answered_tokens += u64::from(tokens);
         // Giving the slot back takes the same lock.
-        drop(line);
+        drop(state);
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut line = self.of.line.lock();
-        if line.generation == self.generation {
-            let now = line.own(self.of.host.now());
-            line.machine.finish(now);
+        let mut state = self.model.state.lock();
+        if state.generation == self.generation {
+            let now = state.provider_time(self.model.host.now());
+            state.provider.finish(now);
         } else {
-            line.retired.finished += 1;
+            state.replaced.finished += 1;
         }
     }
 }
 
 /// How long from the host's `now` to `at`.
-pub(super) fn span(host: &TokioHost, at: Instant) -> Duration {
+pub(super) fn time_until(host: &TokioHost, at: Instant) -> Duration {
     at.saturating_duration_since(host.now())
 }
 
@@ -220,11 +220,11 @@ mod tests {
         ProviderSpec { capacity: Capacity::Constant { slots }, latency, ..ProviderSpec::default() }
     }
 
-    fn served(spec: &ProviderSpec) -> Arc<Served> {
-        Arc::new(Served::new("m", spec, 1, TokioHost::current().unwrap()).unwrap())
+    fn served(spec: &ProviderSpec) -> Arc<ServedModel> {
+        Arc::new(ServedModel::new("m", spec, 1, TokioHost::current().unwrap()).unwrap())
     }
 
-    fn figures(served: &Served) -> (u64, u64, u32) {
+    fn figures(served: &ServedModel) -> (u64, u64, u32) {
         let stats = served.stats();
         (stats.counters.accepted, stats.counters.finished, stats.in_flight)
     }
@@ -264,9 +264,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slots_are_set_and_given_back_to_the_schedule() {
         let served = served(&spec(2));
-        served.set_slots(Some(0));
+        served.override_slots(Some(0));
         assert!(served.arrive(1).slot.is_none());
-        served.set_slots(None);
+        served.override_slots(None);
         assert!(served.arrive(1).slot.is_some());
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use tidegate_core::sim::suite::idle::CaseFigures;
 
-use super::{Outcome, nanos, percent, ratio};
+use super::{IdleOutcome, format_nanos, format_ppm_percent, format_ppm_ratio};
 use crate::app::render::html::escaped;
 
 const STYLE: &str = "\
@@ -25,11 +25,11 @@ svg .quiet{fill:var(--quiet)}.busy{fill:var(--busy)}.starved{fill:var(--starved)
 
 /// The page of a run: its checks, its table, and a chart for each sweep. All text in it is escaped.
 #[must_use]
-pub fn page(outcome: &Outcome) -> String {
+pub fn page(outcome: &IdleOutcome) -> String {
     let mut html = String::from("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n");
     html.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n");
     let _ = writeln!(html, "<title>tidegate: the idle suite</title>\n<style>{STYLE}</style>\n</head>\n<body>");
-    let (cases, checks, missed) = (outcome.cases.len(), outcome.checks.len(), outcome.missed());
+    let (cases, checks, missed) = (outcome.cases.len(), outcome.checks.len(), outcome.missed_checks());
     html.push_str("<h1>Is capacity ever idle without need?</h1>\n");
     let _ = writeln!(html, "<p>{cases} cases, {checks} checks, {missed} missed. Times are virtual.</p>");
     misses(&mut html, outcome);
@@ -39,8 +39,8 @@ pub fn page(outcome: &Outcome) -> String {
     html
 }
 
-fn misses(html: &mut String, outcome: &Outcome) {
-    if outcome.missed() == 0 {
+fn misses(html: &mut String, outcome: &IdleOutcome) {
+    if outcome.missed_checks() == 0 {
         return;
     }
     html.push_str("<h2>Missed</h2>\n<ul>\n");
@@ -51,7 +51,7 @@ fn misses(html: &mut String, outcome: &Outcome) {
     html.push_str("</ul>\n");
 }
 
-fn charts(html: &mut String, outcome: &Outcome) {
+fn charts(html: &mut String, outcome: &IdleOutcome) {
     html.push_str("<h2>Wall time beside the least possible, and what the slots did</h2>\n<p>");
     for (class, what) in [
         ("wall", "wall time"),
@@ -93,7 +93,12 @@ fn chart(html: &mut String, figures: &[&CaseFigures]) {
         for (class, nanos, down) in [("wall", case.wall_ns, 4.0), ("bound", case.bound_ns, 15.0)] {
             bar(html, class, (from, top + down), most * nanos as f64 / longest, 10.0);
         }
-        let times = format!("{} / {} = {}", nanos(case.wall_ns), nanos(case.bound_ns), ratio(case.ratio_ppm()));
+        let times = format!(
+            "{} / {} = {}",
+            format_nanos(case.wall_ns),
+            format_nanos(case.bound_ns),
+            format_ppm_ratio(case.ratio_ppm())
+        );
         text(html, from, top + 37.0, "quiet", &times);
         let main = case.main();
         let (mut from, most) = SLOTS;
@@ -104,7 +109,7 @@ fn chart(html: &mut String, figures: &[&CaseFigures]) {
             bar(html, class, (from, top + 4.0), width, 21.0);
             from += width;
         }
-        text(html, SLOTS.0 + SLOTS.1 + 10.0, top + 19.0, "quiet", &percent(main.utilisation_ppm()));
+        text(html, SLOTS.0 + SLOTS.1 + 10.0, top + 19.0, "quiet", &format_ppm_percent(main.utilisation_ppm()));
     }
     html.push_str("</svg>\n");
 }
@@ -122,7 +127,7 @@ fn text(html: &mut String, x: f64, y: f64, class: &str, text: &str) {
     let _ = writeln!(html, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escaped(text));
 }
 
-fn table(html: &mut String, outcome: &Outcome) {
+fn table(html: &mut String, outcome: &IdleOutcome) {
     html.push_str("<h2>All figures</h2>\n<div class=\"scroll\"><table>\n");
     for (place, line) in outcome.table().iter().enumerate() {
         let tag = if place == 0 { "th" } else { "td" };
