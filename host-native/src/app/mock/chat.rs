@@ -1,8 +1,8 @@
-//! `POST /v1/chat/completions` and `POST /v1/completions`: what is asked, and what is said.
+//! Parsing and answering of `POST /v1/chat/completions` and `POST /v1/completions`.
 //!
-//! The text is [`answer`](super::answer)'s; a JSON value that fits when a schema is asked for; and a call of a tool, with
-//! arguments that fit, when `tool_choice` asks for one. `n` and the token limits are honoured; sampling settings, `stop`,
-//! `user` and tools that may be called or not are accepted and change nothing.
+//! A choice is a text of [`answer`](super::answer), JSON that fits the schema of `response_format`, or a tool
+//! call with arguments that fit, if `tool_choice` requires one. `n` and the token limits are honoured.
+//! Sampling settings, `stop`, `user` and optional tools are accepted and ignored.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,14 +11,14 @@ use super::answer::{self, GeneratedText};
 use super::error::ApiError;
 use super::schema;
 
-/// The most choices of one call.
+/// The most choices of a call, over all its prompts.
 const MAX_CHOICES: u32 = 128;
 
-/// One call as it was understood, with its answer.
+/// A parsed request with its generated answer.
 #[derive(Debug)]
 pub(super) struct CompletionCall {
     pub(super) model: String,
-    /// Tokens of the prompt and of the answer.
+    /// Tokens of the prompts and of the answers.
     pub(super) tokens: (u32, u32),
     pub(super) protocol: Protocol,
     pub(super) choices: Vec<Choice>,
@@ -26,24 +26,24 @@ pub(super) struct CompletionCall {
     pub(super) include_usage: bool,
 }
 
-/// One choice of an answer.
+/// One choice of a completion.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// What it says, or the arguments of the tool's call.
+    /// The text, or the arguments of the tool call.
     pub(super) text: String,
-    /// The tool that is called.
+    /// The name of the called tool; `None` for a text.
     pub(super) tool: Option<String>,
     pub(super) finish_reason: &'static str,
 }
 
-/// The two forms of completions.
+/// The endpoint of a request: chat completions, or text completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Chat,
     Text,
 }
 
-/// The parts of a request that both forms share.
+/// The fields that requests of both endpoints share.
 #[derive(Debug, Deserialize)]
 struct Settings {
     model: String,
@@ -76,8 +76,8 @@ enum ToolChoice {
     Named {
         function: FunctionName,
     },
-    /// Forms that a mock has no use for.
-    #[allow(dead_code, reason = "it is read and not looked at")]
+    /// Accepted and ignored.
+    #[allow(dead_code, reason = "deserialised and not used")]
     Other(Value),
 }
 
@@ -123,7 +123,7 @@ enum Content {
     Parts(Vec<Part>),
 }
 
-/// A part of a message. Only text says anything to a mock.
+/// A part of a message. Parts without a text are ignored.
 #[derive(Debug, Deserialize)]
 struct Part {
     text: Option<String>,
@@ -159,18 +159,18 @@ impl Content {
 
 impl Prompt {
     fn texts(self) -> Vec<String> {
-        let of_tokens = |tokens: Vec<u32>| tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+        let join_tokens = |tokens: Vec<u32>| tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
         match self {
             Self::Text(text) => vec![text],
             Self::Texts(texts) => texts,
-            Self::Tokens(tokens) => vec![of_tokens(tokens)],
-            Self::TokenLists(lists) => lists.into_iter().map(of_tokens).collect(),
+            Self::Tokens(tokens) => vec![join_tokens(tokens)],
+            Self::TokenLists(lists) => lists.into_iter().map(join_tokens).collect(),
         }
     }
 }
 
 impl CompletionCall {
-    /// Reads a request and makes its answer.
+    /// Parses a request and generates its answer.
     pub(super) fn parse(protocol: Protocol, body: &[u8]) -> Result<Self, ApiError> {
         let invalid_body = |error: serde_json::Error| ApiError::invalid(format!("the body cannot be read: {error}"));
         let (prompts, settings) = match protocol {
@@ -190,7 +190,7 @@ impl CompletionCall {
         let n = settings.n.unwrap_or(1);
         let count = u64::from(n).saturating_mul(prompts.len() as u64);
         if !(1..=u64::from(MAX_CHOICES)).contains(&count) {
-            return Err(ApiError::field("n", format!("{count} choices are asked for; expected 1 to {MAX_CHOICES}")));
+            return Err(ApiError::field("n", format!("the request has {count} choices; expected 1 to {MAX_CHOICES}")));
         }
         let mut choices = Vec::new();
         for prompt in &prompts {
@@ -199,11 +199,11 @@ impl CompletionCall {
             }
         }
         let sum = |of: &mut dyn Iterator<Item = u32>| of.fold(0, u32::saturating_add);
-        let asked = sum(&mut prompts.iter().map(|prompt| answer::count_tokens(prompt)));
-        let answered = sum(&mut choices.iter().map(|choice| answer::count_tokens(&choice.text)));
+        let prompt_tokens = sum(&mut prompts.iter().map(|prompt| answer::count_tokens(prompt)));
+        let answer_tokens = sum(&mut choices.iter().map(|choice| answer::count_tokens(&choice.text)));
         Ok(Self {
             model: settings.model,
-            tokens: (asked, answered),
+            tokens: (prompt_tokens, answer_tokens),
             protocol,
             choices,
             stream: settings.stream.unwrap_or(false),
@@ -219,27 +219,27 @@ impl Settings {
             let text = schema_text(tool.parameters.as_ref().unwrap_or(&json!({ "type": "object" })), &seed, "tools")?;
             return Ok(Choice { text, tool: Some(tool.name.clone()), finish_reason: "tool_calls" });
         }
-        let free = json!({ "type": "object", "properties": { "answer": {} }, "required": ["answer"] });
+        let any_object = json!({ "type": "object", "properties": { "answer": {} }, "required": ["answer"] });
         let schema = match &self.response_format {
             None | Some(ResponseFormat::Text) => {
                 let max_tokens = self.max_completion_tokens.or(self.max_tokens);
                 let GeneratedText { text, is_truncated } = answer::generate_text(prompt, number, max_tokens);
                 return Ok(Choice { text, tool: None, finish_reason: if is_truncated { "length" } else { "stop" } });
             }
-            Some(ResponseFormat::JsonObject) => &free,
-            Some(ResponseFormat::JsonSchema { json_schema }) => json_schema.schema.as_ref().unwrap_or(&free),
+            Some(ResponseFormat::JsonObject) => &any_object,
+            Some(ResponseFormat::JsonSchema { json_schema }) => json_schema.schema.as_ref().unwrap_or(&any_object),
         };
         Ok(Choice { text: schema_text(schema, &seed, "response_format")?, tool: None, finish_reason: "stop" })
     }
 
-    /// The tool that has to be called.
+    /// Returns the tool that `tool_choice` requires to be called.
     fn required_tool(&self) -> Result<Option<&Function>, ApiError> {
         let mut functions = self.tools.iter().flatten().filter_map(|tool| tool.function.as_ref());
         match &self.tool_choice {
-            Some(ToolChoice::Mode(word)) if word == "required" => Ok(functions.next()),
+            Some(ToolChoice::Mode(mode)) if mode == "required" => Ok(functions.next()),
             Some(ToolChoice::Named { function: FunctionName { name } }) => {
                 let found = functions.find(|function| function.name == *name);
-                let message = || format!("`tool_choice` asks for `{name}`, which is not among the tools");
+                let message = || format!("`tool_choice` names `{name}`, which is not one of `tools`");
                 found.map(Some).ok_or_else(|| ApiError::field("tool_choice", message()))
             }
             _ => Ok(None),
@@ -247,10 +247,10 @@ impl Settings {
     }
 }
 
-/// JSON that fits a schema of the request's field `param`.
+/// Generates JSON that fits a schema from the field `param` of the request.
 fn schema_text(schema: &Value, seed: &str, param: &str) -> Result<String, ApiError> {
     let value = schema::generate(schema, seed)
-        .map_err(|error| ApiError::field(param, format!("the schema cannot be met: {error}")))?;
+        .map_err(|error| ApiError::field(param, format!("the schema is not supported: {error}")))?;
     Ok(value.to_string())
 }
 
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_message_say_what_one_text_says_and_other_parts_say_nothing() {
+    fn text_parts_are_answered_like_a_single_text_and_other_parts_are_ignored() {
         let plain = json!({ "model": "m", "messages": [{ "role": "user", "content": "a buoy\nadrift" }] });
         let parts = json!({ "model": "m", "messages": [{ "role": "user", "content": [
             { "type": "text", "text": "a buoy" },
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_mock_has_no_use_for_is_accepted() {
+    fn unused_fields_are_accepted() {
         let body = json!({
             "model": "m", "temperature": 0.3, "top_p": 1, "stop": ["x"], "seed": 4, "user": "u", "logit_bias": {},
             "tools": [{ "type": "function", "function": { "name": "f", "parameters": {} } }], "tool_choice": "auto",
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_cut_at_the_token_limit_and_says_so() {
+    fn an_answer_is_truncated_at_the_token_limit_with_finish_reason_length() {
         let messages = json!([{ "content": "a buoy adrift" }]);
         for name in ["max_tokens", "max_completion_tokens"] {
             let prepared = read(&json!({ "model": "m", "messages": messages, name: 2 })).unwrap();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_put_together_says_what_the_whole_answer_says() {
+    fn the_chunks_of_a_stream_concatenate_to_the_whole_answer() {
         for n in [1_u64, 3] {
             let body = json!({ "model": "m", "n": n, "messages": [{ "content": "a buoy adrift" }],
                 "stream_options": { "include_usage": true } });
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_completions_take_every_form_of_prompt() {
+    fn text_completions_accept_every_form_of_prompt() {
         for (prompt, choices) in [
             (json!("a buoy"), 1),
             (json!(["a buoy", "a lamp"]), 2),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_asks_for_too_much_or_nothing_is_refused_at_its_field() {
+    fn an_invalid_request_is_rejected_at_its_field() {
         for (body, param) in [
             (json!({ "model": "m", "messages": [] }), Some("messages")),
             (json!({ "model": "m", "messages": [{ "content": "x" }], "n": 129 }), Some("n")),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_is_called_when_it_has_to_be_with_arguments_that_fit() {
+    fn a_required_tool_is_called_with_arguments_that_fit_its_schema() {
         let parameters = json!({ "type": "object", "properties": { "berth": { "type": "integer" } } });
         let tools = json!([
             { "type": "function", "function": { "name": "open", "parameters": parameters } },

@@ -1,4 +1,4 @@
-//! What a test looks at and turns while the mock runs: `GET /mock/stats`, and `GET` and `POST /mock/models/{id}`.
+//! Statistics and control of a running mock: `GET /mock/stats`, and `GET` and `POST /mock/models/{id}`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use super::error::ApiError;
 use super::model::ModelStats;
 use super::server::Service;
 
-/// The figures of a whole mock.
+/// The statistics of a mock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MockStats {
-    /// HTTP requests of any kind.
+    /// HTTP requests to any route.
     pub requests: u64,
-    /// Requests that no provider decided about: malformed, of an unknown model, without the key.
+    /// Requests that no provider decided about: malformed, for an unknown model, or without the API key.
     pub rejected: u64,
-    /// The figures of each model.
+    /// The statistics of each model by name.
     pub models: BTreeMap<String, ModelStats>,
 }
 
-/// The most slots that can be set.
+/// The most slots of an override.
 const MAX_SLOTS: u32 = 1_000_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SlotsOverride {
-    /// `None`: what the schedule says.
+    /// `None` removes the override: the capacity follows the provider's schedule again.
     slots: Option<u32>,
 }
 
@@ -41,7 +41,7 @@ pub(super) async fn stats(State(service): State<Arc<Service>>) -> Json<MockStats
     Json(service.stats())
 }
 
-/// The provider of a model, as a scenario file writes it.
+/// Returns the description of a model's provider, as in a scenario file.
 pub(super) async fn provider(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Response {
     match service.model(&id) {
         Ok(model) => Json(model.spec()).into_response(),
@@ -49,8 +49,10 @@ pub(super) async fn provider(State(service): State<Arc<Service>>, Path(id): Path
     }
 }
 
-/// `{"slots": 4}` sets the capacity, `{"slots": null}` gives it back to the schedule, and a provider as a scenario file
-/// writes it, in JSON, takes the model's place. The answer is the model's figures from now on.
+/// Changes the provider of a model, and returns the model's statistics.
+///
+/// `{"slots": 4}` overrides the capacity, `{"slots": null}` removes the override, and any other object is the
+/// JSON of a provider in a scenario file, which replaces the present one.
 pub(super) async fn change(State(service): State<Arc<Service>>, Path(id): Path<String>, body: Bytes) -> Response {
     match try_change(&service, &id, &body) {
         Ok(stats) => Json(stats).into_response(),
@@ -60,7 +62,7 @@ pub(super) async fn change(State(service): State<Arc<Service>>, Path(id): Path<S
 
 fn try_change(service: &Service, id: &str, body: &[u8]) -> Result<ModelStats, ApiError> {
     if !service.allow_control {
-        let message = "control is off; start the mock with --allow-control";
+        let message = "control is disabled; start the mock with --allow-control";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "invalid_request_error", "control_off", message));
     }
     let model = service.model(id)?;

@@ -1,5 +1,6 @@
-//! `POST /v1/embeddings`: vectors of length 1 that are a function of the text alone, near to each other for texts that
-//! share words.
+//! Parsing and answering of `POST /v1/embeddings`.
+//!
+//! A vector depends on its text only, has length 1, and is similar to the vectors of texts that share words.
 
 use axum::body::Bytes;
 use base64::Engine as _;
@@ -11,22 +12,23 @@ use super::answer::{count_tokens, hash_text};
 use super::error::ApiError;
 use super::reply::{Reply, ReplyBody};
 
-/// Dimensions unless others are asked for.
+/// Dimensions of a vector if the request has no `dimensions`.
 const DEFAULT_DIMENSIONS: u32 = 1_536;
 
-/// The most dimensions.
+/// The most dimensions of a vector.
 const MAX_DIMENSIONS: u32 = 4_096;
 
-/// The most texts of one call.
+/// The most texts of a request.
 const MAX_TEXTS: usize = 2_048;
 
-/// Words of a text that are looked at one by one; the rest counts as a whole.
+/// The number of first words of a text that each add a direction. The words after them count only in the
+/// whole text.
 const MAX_SEPARATE_WORDS: usize = 64;
 
-/// How much the text as a whole counts beside its words: enough to tell two orders of the same words apart.
+/// The weight of the whole text relative to a word: enough to tell two orders of the same words apart.
 const WHOLE_TEXT_WEIGHT: f64 = 0.1;
 
-/// One call as it was understood.
+/// A parsed request.
 #[derive(Debug)]
 pub(super) struct EmbeddingCall {
     pub(super) model: String,
@@ -90,7 +92,7 @@ struct Usage {
 }
 
 impl Input {
-    /// The texts, and how many tokens they are.
+    /// Returns the texts and the number of their tokens.
     fn into_texts(self) -> (Vec<String>, u32) {
         let count = |texts: &[String]| texts.iter().map(|text| count_tokens(text)).fold(0, u32::saturating_add);
         let text = |tokens: Vec<u32>| tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
@@ -117,7 +119,7 @@ impl Input {
 }
 
 impl EmbeddingCall {
-    /// Reads a request.
+    /// Parses a request.
     pub(super) fn parse(body: &[u8]) -> Result<Self, ApiError> {
         let body: Body = serde_json::from_slice(body)
             .map_err(|error| ApiError::invalid(format!("the body cannot be read: {error}")))?;
@@ -135,7 +137,7 @@ impl EmbeddingCall {
         Ok(Self { model: body.model, texts, tokens, dimensions, is_base64 })
     }
 
-    /// The answer. Costs some 2 µs for each word of each text.
+    /// Returns the response. Costs about 2 µs for each word of each text at the default dimensions.
     pub(super) fn reply(&self) -> Reply {
         let item = |(index, text): (usize, &String)| {
             let vector = embedding(text, self.dimensions);
@@ -148,13 +150,14 @@ impl EmbeddingCall {
             model: &self.model,
             usage: Usage { prompt_tokens: self.tokens, total_tokens: self.tokens },
         };
-        // Plain structs with text keys always serialise.
+        // Structs with string keys always serialise.
         let body = serde_json::to_vec(&answer).unwrap_or_default();
         Reply { body: ReplyBody::Whole(Bytes::from(body)), tokens: 0 }
     }
 }
 
-/// The vector of a text: the sum of a random direction for each word and a little of one for the whole, of length 1.
+/// Returns the vector of a text: the normalised sum of a random direction for each word, and a small one for
+/// the text.
 fn embedding(text: &str, dimensions: u32) -> Vec<f32> {
     let mut sum = vec![0.0_f64; dimensions as usize];
     let mut add = |seed: u64, weight: f64| {
@@ -169,12 +172,12 @@ fn embedding(text: &str, dimensions: u32) -> Vec<f32> {
     }
     add(!hash_text(text), WHOLE_TEXT_WEIGHT);
     let length = sum.iter().map(|value| value * value).sum::<f64>().sqrt();
-    // A single dimension may cancel out.
+    // With one dimension, the sum may be zero.
     let length = if length > 0.0 { length } else { 1.0 };
     sum.into_iter().map(|value| (value / length) as f32).collect()
 }
 
-/// Little-endian 32-bit floats, as official clients read them.
+/// Encodes a vector as base64 of little-endian 32-bit floats, as the OpenAI API does.
 fn encode_base64(vector: &[f32]) -> String {
     STANDARD.encode(vector.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())
 }
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_texts_have_equal_vectors_and_texts_that_share_words_are_near() {
+    fn equal_texts_have_equal_vectors_and_texts_that_share_words_are_similar() {
         assert!((similarity("the north buoy", "the north buoy") - 1.0).abs() < 1e-5);
         let (same_words, one_word, none) = (
             similarity("the north buoy", "north the buoy"),
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_holds_the_same_numbers_as_the_list() {
+    fn base64_encodes_the_same_numbers_as_the_list() {
         let floats = answer(&json!({ "model": "m", "input": "buoy", "dimensions": 3 }));
         let base64 = answer(&json!({ "model": "m", "input": "buoy", "dimensions": 3, "encoding_format": "base64" }));
         let bytes = STANDARD.decode(base64["data"][0]["embedding"].as_str().unwrap()).unwrap();
@@ -220,23 +223,23 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_input_is_understood() {
+    fn every_form_of_input_is_accepted() {
         for (input, texts, tokens) in [
             (json!("a buoy adrift"), 1, 4),
             (json!(["a buoy", "a lamp"]), 2, 4),
             (json!([5, 6, 7]), 1, 3),
             (json!([[5, 6], [7]]), 2, 3),
         ] {
-            let told = answer(&json!({ "model": "m", "input": input }));
-            let data = told["data"].as_array().unwrap();
-            assert_eq!((data.len(), &told["usage"]["prompt_tokens"]), (texts, &json!(tokens)), "{input}");
+            let response = answer(&json!({ "model": "m", "input": input }));
+            let data = response["data"].as_array().unwrap();
+            assert_eq!((data.len(), &response["usage"]["prompt_tokens"]), (texts, &json!(tokens)), "{input}");
             assert_eq!(data[0]["embedding"].as_array().unwrap().len(), 1_536);
             assert_eq!(data[texts - 1]["index"], texts - 1);
         }
     }
 
     #[test]
-    fn what_is_out_of_range_is_refused_at_its_field() {
+    fn a_value_out_of_range_is_rejected_at_its_field() {
         for (body, param) in [
             (json!({ "model": "m", "input": [] }), Some("input")),
             (json!({ "model": "m", "input": vec!["x"; 2_049] }), Some("input")),

@@ -1,14 +1,14 @@
-//! What the headers of an answer tell: the state of the rates, and when to come back.
+//! Headers of responses: the state of the rate limits, and Retry-After.
 //!
-//! | header | on | says |
+//! | header | responses | value |
 //! | --- | --- | --- |
-//! | `x-ratelimit-limit-requests`, `-tokens` | answers of a model with that rate | how many a minute |
-//! | `x-ratelimit-remaining-requests`, `-tokens` | the same | how many could come at once now |
-//! | `x-ratelimit-reset-requests`, `-tokens` | the same | how long until all are back, as `6m0s`, `1.5s`, `20ms` |
-//! | `retry-after` | refusals that say when | whole seconds, rounded up |
+//! | `x-ratelimit-limit-requests`, `-tokens` | of a model with that rate limit | the limit per minute |
+//! | `x-ratelimit-remaining-requests`, `-tokens` | the same | how many are permitted at once now |
+//! | `x-ratelimit-reset-requests`, `-tokens` | the same | time until it is full: `6m0s`, `1.5s`, `20ms` |
+//! | `retry-after` | refusals with a wait time | whole seconds, rounded up |
 //! | `retry-after-ms` | the same | milliseconds, rounded up |
 //!
-//! The first three are in the [dialect](RateHeaders) of one provider or another.
+//! The names and formats of the first three depend on [`RateHeaders`].
 
 use std::fmt::Write as _;
 use std::time::{Duration as StdDuration, SystemTime};
@@ -19,23 +19,23 @@ use tidegate_core::request::response::RETRY_AFTER_MS;
 use tidegate_core::sim::provider::RateLeft;
 use tidegate_core::time::Duration;
 
-/// How a mock names its rates in headers.
+/// The names and formats of rate-limit headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum RateHeaders {
-    /// `x-ratelimit-remaining-requests`, resets as spans
+    /// `x-ratelimit-remaining-requests`, resets as durations
     #[default]
     Openai,
-    /// `anthropic-ratelimit-requests-remaining`, resets as times of day
+    /// `anthropic-ratelimit-requests-remaining`, resets as RFC 3339 timestamps
     Anthropic,
-    /// `x-ratelimit-remaining-requests-minute`, resets as seconds
+    /// `x-ratelimit-remaining-requests-minute`, resets in seconds
     Minute,
-    /// `ratelimit-policy` and `ratelimit`, of requests only
+    /// `ratelimit-policy` and `ratelimit`, for requests only
     Ietf,
-    /// None
+    /// No rate-limit headers
     None,
 }
 
-/// Tells what is left of the rates that a model has.
+/// Inserts headers for each of the rate limits that is present.
 pub(super) fn insert_rate_headers(
     headers: &mut HeaderMap,
     dialect: RateHeaders,
@@ -52,7 +52,7 @@ pub(super) fn insert_rate_headers(
     }
 }
 
-/// What one rate is told by.
+/// Returns the headers of a rate limit of `what`, which is `requests` or `tokens`.
 fn rate_headers(dialect: RateHeaders, what: &str, left: RateLeft) -> Vec<(String, String)> {
     let RateLeft { per_minute, remaining, full_in } = left;
     let seconds = full_in.as_nanos().div_ceil(1_000_000_000);
@@ -79,7 +79,8 @@ fn rate_headers(dialect: RateHeaders, what: &str, left: RateLeft) -> Vec<(String
     }
 }
 
-/// Says when to come back: in whole seconds, as the standard has it, and exactly in milliseconds.
+/// Inserts `retry-after` in whole seconds, as in RFC 9110, and `retry-after-ms` in milliseconds, both rounded
+/// up.
 pub(super) fn insert_retry_after(headers: &mut HeaderMap, wait: Option<Duration>) {
     if let Some(wait) = wait {
         let nanos = wait.as_nanos();
@@ -88,7 +89,7 @@ pub(super) fn insert_retry_after(headers: &mut HeaderMap, wait: Option<Duration>
     }
 }
 
-/// A span in the form of those headers, rounded up to milliseconds: `0s`, `20ms`, `1.5s`, `6m0s`, `2h0m3.25s`.
+/// Formats a duration as OpenAI does, rounded up to milliseconds: `0s`, `20ms`, `1.5s`, `6m0s`, `2h0m3.25s`.
 fn format_reset(span: Duration) -> String {
     let millis = span.as_nanos().div_ceil(1_000_000);
     if (1..1_000).contains(&millis) {
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reset_is_written_as_openai_does() {
+    fn a_reset_is_formatted_as_by_openai() {
         for (millis, text) in [
             (0, "0s"),
             (20, "20ms"),
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_is_not_there_is_not_told() {
+    fn a_missing_rate_limit_has_no_headers() {
         let mut headers = HeaderMap::new();
         let left = RateLeft { per_minute: 600, remaining: 19, full_in: Duration::from_millis(100) };
         insert_rate_headers(&mut headers, RateHeaders::Openai, Some(left), None);
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn every_dialect_is_read_back_as_it_was_meant() {
+    fn every_dialect_is_parsed_back_to_the_same_rate_limits() {
         use axum::http::StatusCode;
         use tidegate_core::budget::Dimension;
 
@@ -158,20 +159,21 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             insert_rate_headers(&mut headers, dialect, Some(requests), Some(tokens));
-            let said = read_head(StatusCode::OK, &headers, SystemTime::now()).corrections;
-            let found: Vec<_> = said
+            let corrections = read_head(StatusCode::OK, &headers, SystemTime::now()).corrections;
+            let found: Vec<_> = corrections
                 .iter()
                 .map(|one| (one.dimension, one.limit.unwrap_or_default(), one.remaining.unwrap_or_default()))
                 .collect();
             assert_eq!(found, read, "{dialect:?}: {headers:?}");
-            let resets = said.iter().map(|one| one.reset_after.expect("a reset").as_nanos().div_ceil(1_000_000_000));
+            let resets =
+                corrections.iter().map(|one| one.reset_after.expect("a reset").as_nanos().div_ceil(1_000_000_000));
             let expected = [2, 60].into_iter().zip(resets).all(|(meant, read)| (meant - 1..=meant).contains(&read));
-            assert!(expected, "{dialect:?}: {said:?}");
+            assert!(expected, "{dialect:?}: {corrections:?}");
         }
     }
 
     #[test]
-    fn a_wait_is_told_in_whole_seconds_and_in_milliseconds_both_rounded_up() {
+    fn retry_after_is_in_whole_seconds_and_in_milliseconds_both_rounded_up() {
         let mut headers = HeaderMap::new();
         insert_retry_after(&mut headers, None);
         assert!(headers.is_empty());

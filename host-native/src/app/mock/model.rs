@@ -1,4 +1,4 @@
-//! One served model: a [`MockProvider`] on the host's clock, the slots that calls hold of it, and its figures.
+//! A served model: a [`MockProvider`] on the host's clock, the slots that calls hold, and statistics.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tidegate_core::time::{Clock, Duration, Instant};
 
 use crate::host::TokioHost;
 
-/// A model at work.
+/// A served model.
 #[derive(Debug)]
 pub(super) struct ServedModel {
     pub(super) id: String,
@@ -18,50 +18,51 @@ pub(super) struct ServedModel {
     state: Mutex<ModelState>,
 }
 
-/// What changes.
+/// The mutable state of a model.
 #[derive(Debug)]
 struct ModelState {
     provider: MockProvider,
-    /// When the provider's time began: schedules count from there.
+    /// The host's time at which the provider's schedules start.
     origin: Instant,
-    /// Counts the machines, so that a slot is given back to the one it is of.
+    /// The number of replacements, so that a slot is returned only to the provider that granted it.
     generation: u64,
-    /// What earlier machines did.
+    /// The counters of replaced providers.
     replaced: Counters,
     most_in_flight: u32,
     answered: u64,
     answered_tokens: u64,
 }
 
-/// The figures of one model, as `/mock/stats` tells them.
+/// The statistics of a model, as returned by `/mock/stats`.
 ///
-/// `accepted = finished + in_flight`, always.
+/// Invariant: `accepted = finished + in_flight`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ModelStats {
-    /// What became of its calls.
+    /// The outcomes of its calls.
     #[serde(flatten)]
     pub counters: Counters,
     /// Calls that hold a slot now.
     pub in_flight: u32,
-    /// The most that ever did at once.
+    /// The most calls that held a slot at once.
     pub most_in_flight: u32,
-    /// Calls it can truly serve at once now.
+    /// Calls that it can serve at once now.
     pub capacity: u32,
-    /// Calls answered whole and well. What else finished was corrupted, or its client went away.
+    /// Calls with a complete, correct answer. Other finished calls were corrupted, or abandoned by their
+    /// client.
     pub answered: u64,
     /// Tokens of those answers.
     pub answered_tokens: u64,
 }
 
-/// What becomes of a call, in the host's time, and what its headers are to say.
+/// The provider's decision about a call, in the host's time, with the data of its headers.
 #[derive(Debug)]
 pub(super) struct CallDecision {
     pub(super) answer: MockResponse,
-    /// Held by a call that is served.
+    /// Present if the call is served, whole or corrupted.
     pub(super) slot: Option<Slot>,
     pub(super) requests: Option<RateLeft>,
     pub(super) tokens: Option<RateLeft>,
-    /// Whether a refusal is for a rate, and not for want of a slot.
+    /// Whether a refusal is due to a rate limit rather than a lack of slots.
     pub(super) is_rate_limited: bool,
 }
 
@@ -79,9 +80,9 @@ impl ServedModel {
         Ok(Self { id: id.to_string(), host, seed, state: Mutex::new(state) })
     }
 
-    /// A call of `tokens` tokens arrives.
+    /// Decides about a call of `tokens` tokens that arrives now.
     pub(super) fn arrive(self: &Arc<Self>, tokens: u32) -> CallDecision {
-        // The clock is read under the lock, so that the provider sees time in order.
+        // The clock is read under the lock, so that the provider never sees time go back.
         let mut state = self.state.lock();
         let now = state.provider_time(self.host.now());
         let refused_by_rate = state.provider.counters().refused_by_rate;
@@ -97,7 +98,7 @@ impl ServedModel {
         }
     }
 
-    /// From now on it serves so many calls at once; `None`: what its schedule says.
+    /// Sets the number of calls that are served at once; `None` follows the provider's schedule again.
     pub(super) fn override_slots(&self, slots: Option<u32>) {
         let mut state = self.state.lock();
         let now = state.provider_time(self.host.now());
@@ -107,7 +108,7 @@ impl ServedModel {
         }
     }
 
-    /// Puts another provider in its place, whose time begins now. Calls in flight end as they were promised.
+    /// Replaces the provider by one whose schedules start now. Calls in flight end as decided before.
     pub(super) fn replace(&self, spec: &ProviderSpec) -> Result<(), SpecError> {
         let provider = MockProvider::new(spec, self.seed)?;
         let mut state = self.state.lock();
@@ -136,11 +137,12 @@ impl ServedModel {
 }
 
 impl ModelState {
-    /// The provider's time at the host's `now`.
+    /// Converts the host's time to the provider's.
     fn provider_time(&self, now: Instant) -> Instant {
         Instant::ZERO + now.saturating_duration_since(self.origin)
     }
 
+    /// Converts the times in a response from the provider's to the host's.
     fn with_host_time(&self, answer: MockResponse) -> MockResponse {
         let shifted = |at: Instant| self.origin + at.saturating_duration_since(Instant::ZERO);
         match answer {
@@ -153,28 +155,28 @@ impl ModelState {
     }
 
     fn counters(&self) -> Counters {
-        let (past, own) = (self.replaced, self.provider.counters());
+        let (replaced, current) = (self.replaced, self.provider.counters());
         Counters {
-            accepted: past.accepted + own.accepted,
-            corrupted: past.corrupted + own.corrupted,
-            refused: past.refused + own.refused,
-            refused_by_rate: past.refused_by_rate + own.refused_by_rate,
-            closed: past.closed + own.closed,
-            failed: past.failed + own.failed,
-            hung: past.hung + own.hung,
-            finished: past.finished + own.finished,
-            unmatched_finishes: past.unmatched_finishes + own.unmatched_finishes,
-            clock_regressions: past.clock_regressions + own.clock_regressions,
+            accepted: replaced.accepted + current.accepted,
+            corrupted: replaced.corrupted + current.corrupted,
+            refused: replaced.refused + current.refused,
+            refused_by_rate: replaced.refused_by_rate + current.refused_by_rate,
+            closed: replaced.closed + current.closed,
+            failed: replaced.failed + current.failed,
+            hung: replaced.hung + current.hung,
+            finished: replaced.finished + current.finished,
+            unmatched_finishes: replaced.unmatched_finishes + current.unmatched_finishes,
+            clock_regressions: replaced.clock_regressions + current.clock_regressions,
         }
     }
 
     fn in_flight(&self) -> u32 {
-        let of_the_past = self.replaced.accepted.saturating_sub(self.replaced.finished);
-        self.provider.in_flight().saturating_add(u32::try_from(of_the_past).unwrap_or(u32::MAX))
+        let outlived = self.replaced.accepted.saturating_sub(self.replaced.finished);
+        self.provider.in_flight().saturating_add(u32::try_from(outlived).unwrap_or(u32::MAX))
     }
 }
 
-/// A slot of a provider; free again when dropped, also because the client hung up.
+/// A slot of a provider. It is released on drop, which also happens when the client disconnects.
 #[derive(Debug)]
 pub(super) struct Slot {
     model: Arc<ServedModel>,
@@ -182,12 +184,12 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// The answer is whole: its tokens count, and the slot is free.
+    /// Counts a complete answer with its tokens, and releases the slot.
     pub(super) fn answered(self, tokens: u32) {
         let mut state = self.model.state.lock();
         state.answered += 1;
         state.answered_tokens += u64::from(tokens);
-        // Giving the slot back takes the same lock.
+        // Dropping `self` takes the same lock.
         drop(state);
     }
 }
@@ -204,7 +206,7 @@ impl Drop for Slot {
     }
 }
 
-/// How long from the host's `now` to `at`.
+/// Returns the duration from now to `at`; zero if `at` has passed.
 pub(super) fn time_until(host: &TokioHost, at: Instant) -> Duration {
     at.saturating_duration_since(host.now())
 }
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn calls_that_outlive_their_provider_are_counted_and_hold_no_slot_of_the_next() {
+    async fn calls_that_outlive_their_provider_are_counted_and_hold_no_slot_of_its_replacement() {
         let served = served(&spec(2));
         let (first, second) = (served.arrive(1).slot, served.arrive(1).slot);
         assert!(first.is_some() && second.is_some() && served.arrive(1).slot.is_none());
@@ -240,7 +242,7 @@ mod tests {
         assert!(third.is_some() && served.arrive(1).slot.is_none());
         drop((first, second));
         assert_eq!(figures(&served), (3, 2, 1));
-        assert!(served.arrive(1).slot.is_none(), "the slots of the past are not those of the present");
+        assert!(served.arrive(1).slot.is_none(), "slots of a replaced provider do not free slots of the current one");
         drop(third);
         assert_eq!(figures(&served), (3, 3, 0));
         assert_eq!(served.stats().counters.unmatched_finishes, 0);
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_schedule_of_another_provider_begins_when_it_takes_over() {
+    async fn the_schedule_of_a_replacement_starts_when_it_replaces() {
         let served = served(&spec(2));
         tokio::time::sleep(std::time::Duration::from_mins(1)).await;
         let outage = Outage::of_errors(Duration::from_secs(5), Duration::from_secs(5));
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slots_are_set_and_given_back_to_the_schedule() {
+    async fn an_override_of_slots_is_set_and_removed() {
         let served = served(&spec(2));
         served.override_slots(Some(0));
         assert!(served.arrive(1).slot.is_none());

@@ -1,4 +1,4 @@
-//! From the provider's decision about a call to the HTTP answer: at its time, with its faults.
+//! Turns the provider's decision about a call into an HTTP response, with its latency and faults.
 
 use std::io;
 use std::time::Duration as StdDuration;
@@ -18,29 +18,27 @@ use super::server::Service;
 use super::stream::{self as token_stream, StreamEvents};
 use crate::app::render::table::format_seconds;
 
-/// What a call is answered if all goes well.
+/// The response of a call without faults.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) body: ReplyBody,
-    /// Tokens of the answer.
+    /// Tokens of the answer, for the statistics.
     pub(super) tokens: u32,
 }
 
-/// The two forms of an answer.
+/// The body of a [`Reply`].
 #[derive(Debug)]
 pub(super) enum ReplyBody {
-    /// One JSON body, when all of it is there.
+    /// A JSON body, sent when the answer is complete.
     Whole(Bytes),
-    /// Server-sent events, as its tokens come.
+    /// Server-sent events, sent token by token.
     Stream(StreamEvents),
 }
 
-/// A body that is no JSON although its headers say so.
+/// An invalid JSON body.
 const MALFORMED_BODY: &[u8] = b"{\"id\":\"chatcmpl-mock\",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assis";
 
-/// Answers a call that has arrived, as the provider decided.
-///
-/// The reply is made only for a call that is served.
+/// Responds to a call as the provider decided. `reply` is called only if the call is served.
 pub(super) async fn respond(
     service: &Service,
     model: &ServedModel,
@@ -55,7 +53,7 @@ pub(super) async fn respond(
             serve_corrupted(service, slot, reply(), flaw, at).await
         }
         (MockResponse::Refuse { status, retry_after }, _) => {
-            let wait = |wait: Duration| format!(", come back in {}", format_seconds(wait.as_secs_f64()));
+            let wait = |wait: Duration| format!(", retry after {}", format_seconds(wait.as_secs_f64()));
             let wait = retry_after.map_or_else(String::new, wait);
             let why = if is_rate_limited { "the rate per minute is used up" } else { "too many calls at once" };
             service.log_failure(&model.id, &format!("{status}: {why}{wait}"));
@@ -92,7 +90,7 @@ pub(super) async fn respond(
             let message = "the mock provider did not answer";
             ApiError::new(StatusCode::GATEWAY_TIMEOUT, "timeout", "timeout", message).into_response()
         }
-        // A call that is served holds a slot.
+        // Unreachable: `ServedModel::arrive` gives a slot to every call that is served.
         (MockResponse::Accept { .. } | MockResponse::Corrupt { .. }, None) => {
             let message = "a call was served without a slot";
             ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "internal", message).into_response()
@@ -102,12 +100,12 @@ pub(super) async fn respond(
     response
 }
 
-/// A good answer, whole at `finish_at`.
+/// Sends a complete answer, which ends at `finish_at`.
 async fn serve(service: &Service, slot: Slot, reply: Reply, finish_at: Instant) -> Response {
     match reply.body {
         ReplyBody::Whole(body) => {
             service.host.sleep_until(finish_at).await;
-            // Free before the client can know: its next call must find the slot.
+            // Released before the client receives the answer, so that its next call finds a free slot.
             slot.answered(reply.tokens);
             json_response(Body::from(body))
         }
@@ -117,7 +115,7 @@ async fn serve(service: &Service, slot: Slot, reply: Reply, finish_at: Instant) 
     }
 }
 
-/// An answer that is no use, and ends so at `at`.
+/// Sends a corrupted answer, which ends at `at`.
 async fn serve_corrupted(service: &Service, slot: Slot, reply: Reply, flaw: Flaw, at: Instant) -> Response {
     match reply.body {
         ReplyBody::Whole(body) => {
@@ -133,7 +131,7 @@ async fn serve_corrupted(service: &Service, slot: Slot, reply: Reply, flaw: Flaw
 fn describe_flaw(flaw: Flaw) -> &'static str {
     match flaw {
         Flaw::Cut => "the connection breaks in the middle of the answer",
-        Flaw::Malformed => "the answer is no JSON",
+        Flaw::Malformed => "the answer is not valid JSON",
     }
 }
 
@@ -141,7 +139,7 @@ fn json_response(body: Body) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// A whole body that is cut or garbled. The slot is free, as for any answer, before it is sent.
+/// Returns a response whose body is cut or malformed. Releases the slot before the body is sent.
 fn corrupted_body(body: &Bytes, flaw: Flaw, slot: Slot) -> Response {
     drop(slot);
     match flaw {
@@ -160,10 +158,10 @@ fn corrupted_body(body: &Bytes, flaw: Flaw, slot: Slot) -> Response {
     }
 }
 
-/// How long a connection stays open behind the last bytes before it is cut, so that they get out.
+/// Delay between the last bytes and the cut of a connection, so that the bytes are sent.
 pub(super) const FLUSH_DELAY: StdDuration = StdDuration::from_millis(2);
 
-/// The error at which the server breaks the connection.
+/// Returns the error of a body that makes the server close the connection.
 pub(super) fn connection_cut() -> io::Error {
     io::Error::other("the provider cuts the connection")
 }

@@ -1,4 +1,4 @@
-//! The addresses that a mock answers at, and what goes before every answer: its number, its key.
+//! The routes of a mock, request ids and the check of API keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,15 +24,15 @@ use super::reply::respond;
 use super::{CallLog, MockConfig, MockKey};
 use crate::host::TokioHost;
 
-/// The largest request.
+/// The largest request body in bytes.
 const MAX_BYTES: usize = 16 << 20;
 
-/// What all handlers share.
+/// The state that all handlers share.
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) host: TokioHost,
     models: Vec<Arc<ServedModel>>,
-    /// Whether the first model serves every name that no model has.
+    /// Whether the first model serves unknown model names.
     any_model: bool,
     key: Option<MockKey>,
     pub(super) allow_control: bool,
@@ -40,7 +40,7 @@ pub(super) struct Service {
     log: Option<CallLog>,
     requests: AtomicU64,
     rejected: AtomicU64,
-    /// Completions so far, for their ids.
+    /// The number of completions, from which their ids are made.
     completions: AtomicU64,
 }
 
@@ -64,19 +64,19 @@ pub(super) fn router(service: &Arc<Service>) -> Router {
 }
 
 impl Service {
-    /// The models, of which there is at least one, and the rest of `config`.
+    /// Creates the state with `models`, which are those of `config` and not empty.
     pub(super) fn new(host: TokioHost, models: Vec<Arc<ServedModel>>, config: MockConfig) -> Self {
         let MockConfig { any_model, key, allow_control, rate_headers, log, .. } = config;
         let (requests, rejected, completions) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         Self { host, models, any_model, key, allow_control, rate_headers, log, requests, rejected, completions }
     }
 
-    /// The first model.
+    /// Returns the first model.
     pub(super) fn first(&self) -> Option<&ServedModel> {
         self.models.first().map(Arc::as_ref)
     }
 
-    /// The model of that name.
+    /// Returns the model of that name, or the first one for an unknown name if `any_model` is set.
     pub(super) fn model(&self, id: &str) -> Result<&Arc<ServedModel>, ApiError> {
         let named = self.models.iter().find(|model| model.id == id);
         named.or_else(|| self.models.first().filter(|_| self.any_model)).ok_or_else(|| {
@@ -87,14 +87,14 @@ impl Service {
         })
     }
 
-    /// Answers a request that no provider decides about.
+    /// Counts a request that no provider decides about, and returns its error response.
     pub(super) fn reject(&self, refusal: ApiError) -> Response {
         self.rejected.fetch_add(1, Ordering::Relaxed);
         self.log_failure("-", &format!("{}: {}", refusal.status.as_u16(), refusal.message));
         refusal.into_response()
     }
 
-    /// Tells the log about a call that brings no good answer.
+    /// Reports a failed call to the log.
     pub(super) fn log_failure(&self, model: &str, what: &str) {
         if let Some(CallLog(log)) = &self.log {
             log(model, what);
@@ -110,7 +110,7 @@ impl Service {
     }
 }
 
-/// A request's body, or why there is none.
+/// The body of a request, or the error of reading it.
 type ReadBody = Result<Bytes, BytesRejection>;
 
 fn read(body: ReadBody) -> Result<Bytes, ApiError> {
@@ -175,12 +175,12 @@ async fn no_such_address(State(service): State<Arc<Service>>, request: Request) 
 }
 
 async fn no_such_method(State(service): State<Arc<Service>>, request: Request) -> Response {
-    let message = format!("{} is not understood at {}", request.method(), request.uri().path());
+    let message = format!("{} is not supported at {}", request.method(), request.uri().path());
     let (status, kind) = (StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error");
     service.reject(ApiError::new(status, kind, "method_not_allowed", message))
 }
 
-/// Numbers each request, and tells the number in its answer.
+/// Adds `x-request-id` to each response.
 async fn number(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     let number = service.requests.fetch_add(1, Ordering::Relaxed);
     let mut response = next.run(request).await;

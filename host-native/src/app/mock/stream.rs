@@ -1,7 +1,8 @@
-//! Answers that come token by token, as server-sent events: `data: {...}`, an empty line, and `data: [DONE]` at last.
+//! Streamed answers as server-sent events, which end with `data: [DONE]`.
 //!
-//! The provider's latency is that of the whole answer. A quarter of it passes before the first token, and the rest is
-//! spread evenly over the tokens. The slot is held until the last of them, or until the client goes away.
+//! The provider's latency is that of the whole answer. A quarter of it passes before the first token, and the
+//! rest is spread evenly over the tokens. The slot is held until the last token, or until the client
+//! disconnects.
 
 use std::collections::VecDeque;
 
@@ -18,33 +19,33 @@ use super::model::{Slot, time_until};
 use super::reply::{FLUSH_DELAY, connection_cut};
 use crate::host::TokioHost;
 
-/// The part of the latency, one in so many, that passes before the first token.
+/// The latency divided by this passes before the first token.
 const FIRST_TOKEN_DIVISOR: u64 = 4;
 
-/// A long stretch without a space comes in pieces of so many characters.
+/// The most characters of a piece of a streamed text.
 const MAX_PIECE_CHARS: usize = 12;
 
-/// The events of one answer.
+/// The events of a streamed answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StreamEvents {
-    /// Sent with the first token.
+    /// Sent together, when the first token is due.
     pub(super) opening: Vec<Value>,
-    /// One token each.
+    /// Events of a token each.
     pub(super) tokens: Vec<Value>,
-    /// Sent with the last token.
+    /// Sent together with the last token.
     pub(super) closing: Vec<Value>,
 }
 
-/// What is yet to be sent, and what is held meanwhile.
+/// A stream in progress: the events to send, and the slot held meanwhile.
 struct EventSender {
     host: TokioHost,
-    left: VecDeque<(Instant, Bytes)>,
+    pending: VecDeque<(Instant, Bytes)>,
     slot: Option<Slot>,
     answered: u32,
     flaw: Option<Flaw>,
 }
 
-/// The answer that ends at `end`; with a flaw, in that way.
+/// Returns a streamed response that ends at `end`. A flaw cuts it, or makes its last event invalid.
 pub(super) fn response(
     host: TokioHost,
     events: StreamEvents,
@@ -53,8 +54,8 @@ pub(super) fn response(
     flaw: Option<Flaw>,
     answered: u32,
 ) -> Response {
-    let left = schedule_events(events, host.now(), time_until(&host, end), flaw);
-    let sender = EventSender { host, left, slot: Some(slot), answered, flaw };
+    let pending = schedule_events(events, host.now(), time_until(&host, end), flaw);
+    let sender = EventSender { host, pending, slot: Some(slot), answered, flaw };
     let body = Body::from_stream(stream::unfold(Some(sender), async |sender| {
         let mut sender = sender?;
         match sender.next().await {
@@ -71,12 +72,12 @@ pub(super) fn response(
 }
 
 impl EventSender {
-    /// The next bytes, when they are due.
+    /// Waits until the next event is due and returns its bytes. Returns `None` after the last one.
     async fn next(&mut self) -> Option<Bytes> {
-        let (due, frame) = self.left.pop_front()?;
+        let (due, frame) = self.pending.pop_front()?;
         self.host.sleep_until(due).await;
-        if self.left.is_empty() {
-            // Free before the client can know: its next call must find the slot.
+        if self.pending.is_empty() {
+            // Released before the client receives the end, so that its next call finds a free slot.
             match (self.slot.take(), self.flaw) {
                 (Some(slot), None) => slot.answered(self.answered),
                 (slot, _) => drop(slot),
@@ -86,7 +87,8 @@ impl EventSender {
     }
 }
 
-/// When each part is due, of an answer that takes `span` from `start` on.
+/// Schedules the events of an answer that takes `span` from `start`: the bytes of each, and when they are
+/// due.
 fn schedule_events(
     events: StreamEvents,
     start: Instant,
@@ -104,33 +106,35 @@ fn schedule_events(
     }
     let nanos = span.as_nanos();
     let first = if tokens.is_empty() { nanos } else { nanos / FIRST_TOKEN_DIVISOR };
-    let mut left = VecDeque::with_capacity(tokens.len() + 2);
-    left.push_back((start + Duration::from_nanos(first), opening.iter().flat_map(encode_event).collect::<Bytes>()));
+    let mut scheduled = VecDeque::with_capacity(tokens.len() + 2);
+    scheduled
+        .push_back((start + Duration::from_nanos(first), opening.iter().flat_map(encode_event).collect::<Bytes>()));
     let count = u128::try_from(tokens.len()).unwrap_or(1).max(1);
     for (token, nth) in tokens.iter().zip(1_u128..) {
-        // Below `nanos`, so it fits.
+        // At most `nanos`, so the conversion is lossless.
         let since_first = u128::from(nanos - first) * nth / count;
         let due = start + Duration::from_nanos(first + since_first as u64);
-        left.push_back((due, encode_event(token).into()));
+        scheduled.push_back((due, encode_event(token).into()));
     }
     let end: Vec<u8> = match flaw {
         None => closing.iter().flat_map(encode_event).chain(*b"data: [DONE]\n\n").collect(),
         Some(Flaw::Malformed) => b"data: {\"choices\":[{\"index\":0,\"del\n\ndata: [DONE]\n\n".to_vec(),
         Some(Flaw::Cut) => Vec::new(),
     };
-    match left.back_mut() {
-        // One write, so that the last token and the end arrive together.
+    match scheduled.back_mut() {
+        // One write, so that the last token and the end of the stream arrive together.
         Some((_, last)) => *last = [last, end.as_slice()].concat().into(),
-        None => left.push_back((start + span, end.into())),
+        None => scheduled.push_back((start + span, end.into())),
     }
-    left
+    scheduled
 }
 
 fn encode_event(chunk: &Value) -> Vec<u8> {
     format!("data: {chunk}\n\n").into_bytes()
 }
 
-/// A text in pieces as a tokenizer might make them; put together they are the text.
+/// Splits a text into pieces like tokens: words, of at most [`MAX_PIECE_CHARS`] characters. They concatenate
+/// to the text.
 pub(super) fn split_pieces(text: &str) -> Vec<String> {
     let mut pieces = Vec::new();
     for word in text.split_inclusive(' ') {
@@ -177,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_tokens_ends_all_the_same() {
-        let told = scheduled(0, None);
-        assert_eq!((told.len(), told[0].0), (1, 1_400));
-        assert!(told[0].1.ends_with("data: [DONE]\n\n"), "{told:?}");
+    fn an_answer_without_tokens_ends_after_its_latency() {
+        let events = scheduled(0, None);
+        assert_eq!((events.len(), events[0].0), (1, 1_400));
+        assert!(events[0].1.ends_with("data: [DONE]\n\n"), "{events:?}");
     }
 
     #[test]
-    fn a_flaw_shows_after_half_of_the_tokens() {
+    fn a_flaw_occurs_after_half_of_the_tokens() {
         let cut = scheduled(4, Some(Flaw::Cut));
         assert_eq!(cut.last(), Some(&(1_400, "data: 1\n\n".to_string())));
         let (at, text) = scheduled(4, Some(Flaw::Malformed)).pop().unwrap();
@@ -193,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_put_together_are_the_text() {
+    fn pieces_concatenate_to_the_text() {
         for text in ["", "one", "a buoy  adrift ", &"längs".repeat(30), "{\"a\":[1,2,3],\"b\":\"the breakwater lamp\"}"]
         {
             assert_eq!(split_pieces(text).concat(), text);

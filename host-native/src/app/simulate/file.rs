@@ -1,4 +1,5 @@
-//! Scenario files: TOML that is read with the place of every mistake, and written so that it is read back equal.
+//! Scenario files in TOML: parsing with a position for every error, and writing that parses to an equal
+//! scenario.
 
 use std::ops::Range;
 use std::path::Path;
@@ -15,12 +16,12 @@ use toml::de::{DeTable, DeValue};
 use crate::app::config::pipeline::{FileError, SourceText, locate};
 use crate::app::error::Error;
 
-/// Reads the scenario at `path`, and makes sure that it can run.
+/// Reads the scenario file at `path` and checks that it can run.
 pub fn load(path: &Path) -> Result<Scenario, FileError> {
     parse(&SourceText::read(path)?)
 }
 
-/// Reads a scenario, and makes sure that it can run.
+/// Parses a scenario and checks that it can run.
 pub fn parse(source: &SourceText) -> Result<Scenario, FileError> {
     let root = parse_document(source)?;
     let scenario: Scenario = toml::from_str(source.text()).map_err(|error| deserialize_error(source, &root, &error))?;
@@ -28,10 +29,11 @@ pub fn parse(source: &SourceText) -> Result<Scenario, FileError> {
     Ok(scenario)
 }
 
-/// Models, each with the provider behind it.
+/// Model names, each with the description of its mock provider.
 pub type ModelProviders = Vec<(String, ProviderSpec)>;
 
-/// Reads the models of a scenario, or of a file that has nothing but `[[models]]` with `name` and `provider`.
+/// Parses the models of a scenario, or of a file that contains nothing but `[[models]]` with `name` and
+/// `provider`.
 pub fn parse_providers(source: &SourceText) -> Result<ModelProviders, FileError> {
     let root = parse_document(source)?;
     let is_scenario =
@@ -40,9 +42,9 @@ pub fn parse_providers(source: &SourceText) -> Result<ModelProviders, FileError>
         let models = parse(source)?.models;
         return Ok(models.into_iter().map(|model| (model.name, model.provider)).collect());
     }
-    let read: ModelsOnly = toml::from_str(source.text()).map_err(|error| deserialize_error(source, &root, &error))?;
-    for (nth, model) in read.models.iter().enumerate() {
-        if read.models[..nth].iter().any(|other| other.name == model.name) {
+    let file: ModelsOnly = toml::from_str(source.text()).map_err(|error| deserialize_error(source, &root, &error))?;
+    for (nth, model) in file.models.iter().enumerate() {
+        if file.models[..nth].iter().any(|other| other.name == model.name) {
             let message = format!("there are two models called `{}`", model.name);
             let at = locate(&root, &format!("models[{nth}].name"));
             return Err(source.error(at, message).expected("a name that no other model has"));
@@ -52,7 +54,7 @@ pub fn parse_providers(source: &SourceText) -> Result<ModelProviders, FileError>
             source.error(at, format!("`{}` is {}", error.field, error.value)).expected(error.expected)
         })?;
     }
-    Ok(read.models.into_iter().map(|model| (model.name, model.provider)).collect())
+    Ok(file.models.into_iter().map(|model| (model.name, model.provider)).collect())
 }
 
 #[derive(Deserialize)]
@@ -76,17 +78,18 @@ fn parse_document(source: &SourceText) -> Result<Spanned<DeValue<'_>>, FileError
     Ok(Spanned::new(0..0, DeValue::Table(document.into_inner())))
 }
 
-/// The text of a scenario file.
+/// Writes a scenario as the text of a file.
 ///
-/// A setting that a file cannot express is refused: fractions of a millisecond are exact below 104 days.
+/// Fails if the text would not parse to an equal scenario: a file holds fractions of a millisecond exactly
+/// only for durations below 104 days.
 pub fn dump(scenario: &Scenario) -> Result<String, Error> {
     let text = toml::to_string(scenario).ok();
     let is_read_back = |text: &String| toml::from_str::<Scenario>(text).is_ok_and(|read| read == *scenario);
-    let unsupported = || Error::Setting(format!("`{}` has a setting that no file can hold", scenario.name));
+    let unsupported = || Error::Setting(format!("`{}` has a setting that a file cannot express", scenario.name));
     text.filter(is_read_back).ok_or_else(unsupported)
 }
 
-/// Says in the words of the other files what serde found: the key, what was expected, and what was perhaps meant.
+/// Converts an error of serde into one that names the key, its position, what was expected and a suggestion.
 fn deserialize_error(source: &SourceText, root: &Spanned<DeValue<'_>>, error: &toml::de::Error) -> FileError {
     let span = error.span().unwrap_or(0..0);
     let (what, expected) = match error.message().split_once(", expected ") {
@@ -111,9 +114,9 @@ fn deserialize_error(source: &SourceText, root: &Spanned<DeValue<'_>>, error: &t
     }
 }
 
-/// Returns the table that has this span.
+/// Finds the table with this span.
 fn find_table<'v, 't>(value: &'v Spanned<DeValue<'t>>, span: &Range<usize>) -> Option<&'v Spanned<DeValue<'t>>> {
-    // A list of tables has the span of its first one.
+    // An array of tables has the span of its first table.
     if value.span() == *span && value.get_ref().is_table() {
         return Some(value);
     }
@@ -124,10 +127,11 @@ fn find_table<'v, 't>(value: &'v Spanned<DeValue<'t>>, span: &Range<usize>) -> O
     }
 }
 
-/// Finds the key or value inside `table` that a message is about.
+/// Finds the key or value inside `table` that the message `what` quotes.
 ///
-/// Serde reads a table whose type depends on one of its keys into a buffer, which keeps no places: the error has the place of
-/// the whole table. The message quotes the wrong key or value, and the first of that kind is the one that was read first.
+/// Serde buffers a table whose type depends on one of its keys, and the buffer keeps no spans: the error has
+/// the span of the whole table. The message quotes the wrong key or value. The first match is the one that
+/// serde read first.
 fn find_span(table: &Spanned<DeValue<'_>>, what: &str) -> Option<Range<usize>> {
     let is_quoted = |value: &DeValue<'_>| match value {
         DeValue::String(text) => {
@@ -154,7 +158,7 @@ fn find_span(table: &Spanned<DeValue<'_>>, what: &str) -> Option<Range<usize>> {
     }
 }
 
-/// The key that stands on the line of `span`, before it.
+/// Returns the key before `span` on its line.
 fn key_before<'t>(text: &'t str, span: &Range<usize>) -> Option<&'t str> {
     let before = text.get(..span.start)?;
     let line = &before[before.rfind('\n').map_or(0, |at| at + 1)..];
@@ -163,7 +167,7 @@ fn key_before<'t>(text: &'t str, span: &Range<usize>) -> Option<&'t str> {
     (!key.is_empty()).then_some(key)
 }
 
-/// A scenario that reads well and cannot run: the message of the core, at the place it is about.
+/// Locates an error of the core about a scenario that parses and cannot run.
 fn validation_error(
     source: &SourceText,
     root: &Spanned<DeValue<'_>>,
@@ -172,8 +176,8 @@ fn validation_error(
 ) -> FileError {
     let column = |name: &str| scenario.columns.iter().rposition(|column| column.name == name);
     let model = |name: &str| scenario.models.iter().position(|model| model.name == name);
-    let at = |list: &str, place: Option<usize>, field: &str| match place {
-        Some(place) => format!("{list}[{place}].{field}"),
+    let at = |list: &str, index: Option<usize>, field: &str| match index {
+        Some(index) => format!("{list}[{index}].{field}"),
         None => list.to_string(),
     };
     let path = match error {
@@ -205,7 +209,7 @@ fn validation_error(
     }
 }
 
-/// The key under which a file writes a setting: durations end in `_ms` there.
+/// Returns the key of a setting in a file, where durations end in `_ms`.
 fn file_key(root: &Spanned<DeValue<'_>>, field: &str) -> String {
     let first = field.split('.').next().unwrap_or(field);
     let is_there = |key: &str| matches!(root.get_ref(), DeValue::Table(table) if table.contains_key(key));

@@ -1,7 +1,7 @@
-//! `tidegate simulate`: a scenario run in virtual time, judged by every law, and accounted for.
+//! `tidegate simulate`: runs a scenario in virtual time, checks every invariant and reports where time went.
 //!
-//! What runs is the scheduler itself, against mock providers; a year takes as long as its events, and equal seeds give
-//! equal runs on every machine, down to the digest.
+//! The real scheduler runs against mock providers. The cost of a run depends on its number of events, not on
+//! its virtual duration. Equal seeds give equal runs, with equal digests, on every machine.
 
 pub mod args;
 mod file;
@@ -32,10 +32,10 @@ pub use file::{ModelProviders, dump, load, parse, parse_providers};
 pub use report::{TextReport, to_json};
 pub use tidegate_core::sim::report::{Report, SCHEMA};
 
-/// Steps between two looks at the clock.
+/// Simulation steps between two reads of the real clock, so that progress costs nothing per step.
 const STEPS_PER_CLOCK_READ: u32 = 1 << 12;
 
-/// Carries the command out: what to print, and how to end.
+/// Executes the command. Returns the text to print and the exit status.
 pub fn simulate(args: &SimulateArgs) -> Result<(String, Exit), Error> {
     if args.list {
         return Ok((list_scenarios(), Exit::Done));
@@ -54,20 +54,20 @@ pub fn simulate(args: &SimulateArgs) -> Result<(String, Exit), Error> {
         world
     };
     if world.finished().is_none() {
-        return Err(Error::Internal(format!("{}: it stands still and has not ended", scenario.name)));
+        return Err(Error::Internal(format!("{}: the simulation stopped before the run ended", scenario.name)));
     }
     let report = Report::of(&scenario, args.seed, &world).map_err(scenario_error)?;
     let text = if args.json { to_json(&report)? } else { TextReport(&report).to_string() };
     Ok((text, if report.violation.is_none() { Exit::Done } else { Exit::ChecksFailed }))
 }
 
-/// Every built-in scenario: those of the playground, then the cases of the idle suite.
+/// Returns all built-in scenarios: those of the playground, then the cases of the idle suite.
 #[must_use]
 pub fn builtin_scenarios() -> Vec<Scenario> {
     suite::scenarios().into_iter().map(|listed| listed.scenario).collect()
 }
 
-/// One line for each built-in scenario: its name and its title.
+/// Returns a line for each built-in scenario, with its name and its title.
 #[must_use]
 pub fn list_scenarios() -> String {
     let all = builtin_scenarios();
@@ -79,7 +79,9 @@ pub fn list_scenarios() -> String {
     text
 }
 
-/// The built-in scenario of that name, or the one in that file.
+/// Finds a built-in scenario by its name, or else reads the scenario file at that path.
+///
+/// Fails if there is neither, or if the file is invalid.
 pub fn find_scenario(name: &str) -> Result<Scenario, Error> {
     let mut all = builtin_scenarios();
     if let Some(place) = all.iter().position(|scenario| scenario.name == name) {
@@ -93,7 +95,9 @@ pub fn find_scenario(name: &str) -> Result<Scenario, Error> {
     Err(unknown.suggest(name, all.iter().map(|scenario| scenario.name.as_str())).into())
 }
 
-/// The providers of the built-in scenario of that name, or of that file: a scenario, or models alone.
+/// Finds the models of a built-in scenario by its name, or else reads them from the file at that path.
+///
+/// The file is a scenario, or contains nothing but `[[models]]`.
 pub fn find_providers(name: &str) -> Result<ModelProviders, Error> {
     let is_built_in = builtin_scenarios().iter().any(|scenario| scenario.name == name);
     match scenario_path(name).filter(|_| !is_built_in) {
@@ -102,17 +106,17 @@ pub fn find_providers(name: &str) -> Result<ModelProviders, Error> {
     }
 }
 
-/// The path, if the name is of a file or looks like one.
+/// Returns `name` as a path if there is such a file, or if it ends in `.toml`.
 fn scenario_path(name: &str) -> Option<&Path> {
     let path = Path::new(name);
     let is_file = path.exists() || path.extension().is_some_and(|extension| extension == "toml");
     is_file.then_some(path)
 }
 
-/// Puts the settings of the command line in place of the scenario's.
+/// Replaces settings of the scenario by those of the command line.
 fn apply_overrides(scenario: &mut Scenario, args: &SimulateArgs) -> Result<(), Error> {
     match args.policy {
-        // The scenario's own settings of bounded borrowing stay.
+        // The scenario's settings of bounded borrowing are kept.
         Some(PolicyName::BoundedBorrow) if matches!(scenario.policy, PolicyChoice::BoundedBorrow(_)) => {}
         Some(PolicyName::BoundedBorrow) => scenario.policy = PolicyChoice::default(),
         Some(PolicyName::StrictFair) => scenario.policy = PolicyChoice::StrictFair,
@@ -120,7 +124,7 @@ fn apply_overrides(scenario: &mut Scenario, args: &SimulateArgs) -> Result<(), E
     }
     let Some(name) = args.limit else { return Ok(()) };
     if scenario.models.is_empty() {
-        return Err(Error::Setting(format!("`{}` has no model, so `--limit` has nothing to decide", scenario.name)));
+        return Err(Error::Setting(format!("`{}` has no model, so `--limit` has no effect", scenario.name)));
     }
     for model in &mut scenario.models {
         model.algorithm = name.with_defaults(model.max_parallel);
@@ -128,12 +132,12 @@ fn apply_overrides(scenario: &mut Scenario, args: &SimulateArgs) -> Result<(), E
     Ok(())
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes the error by value")]
 fn scenario_error(error: ScenarioError) -> Error {
     Error::Setting(error.to_string())
 }
 
-/// Runs to the end, and writes a trace of it to `path`.
+/// Runs the scenario to its end and writes a trace of the run to `path`.
 fn run_with_trace(path: &Path, scenario: &Scenario, seed: u64, screen: &mut Screen) -> Result<World, Error> {
     let unwritable = |source| OutputError::Io { path: path.to_owned(), source };
     let world = World::watched_with_events(scenario, seed).map_err(scenario_error)?;
@@ -146,7 +150,8 @@ fn run_with_trace(path: &Path, scenario: &Scenario, seed: u64, screen: &mut Scre
     Ok(world)
 }
 
-/// Runs to the end, and calls `after_each` before the first step and after each.
+/// Runs the world to its end, with progress on `screen`. Calls `after_each` before the first step and after
+/// every step.
 fn run_to_end<E>(
     mut world: World,
     screen: &mut Screen,

@@ -1,4 +1,4 @@
-//! What a simulated run came to, as text for a person and as JSON for a program.
+//! The report of a simulated run as text and as JSON.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use tidegate_core::time::Duration;
 use crate::app::error::Error;
 use crate::app::render::table::{percent, row, write_table};
 
-/// The report as JSON, with a line end.
+/// Returns the report as JSON, with a final newline.
 pub fn to_json(report: &Report) -> Result<String, Error> {
     let text = serde_json::to_string_pretty(report).map_err(|error| Error::Internal(error.to_string()))?;
     Ok(text + "\n")
 }
 
-/// The report as text.
+/// Displays a report as text.
 pub struct TextReport<'a>(pub &'a Report);
 
 impl TextReport<'_> {
@@ -53,13 +53,13 @@ impl TextReport<'_> {
         let calls = self.0.providers.iter().zip(&self.0.figures.requests);
         let calls = calls.map(|(provider, resource)| (format!("calls of {}", provider.model), resource));
         table.extend(tasks.chain(calls).map(|(name, resource)| resource_row(name, resource)));
-        // Words go to the left, and numbers to the right.
+        // `write_table` aligns to the right; the last column contains words and is aligned to the left.
         let width = table.iter().filter_map(|line| line.last()).map(|cell| cell.chars().count()).max().unwrap_or(0);
         for cell in table.iter_mut().filter_map(|line| line.last_mut()) {
             *cell = format!("{cell:<width$}");
         }
         write_table(f, &table, 1)?;
-        writeln!(f, "  starved: idle while something queued wanted it; frontier: idle while nothing did")
+        writeln!(f, "  starved: idle while a queued task demanded it; frontier: idle while no task did")
     }
 
     fn write_providers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,7 +84,7 @@ impl TextReport<'_> {
         let RunFigures { dispatched, advisory_skips, yields, liveness_overrides, .. } = figures;
         writeln!(
             f,
-            "  {dispatched} tasks started, {advisory_skips} passed over for now, {yields} workers yielded, \
+            "  {dispatched} tasks started, {advisory_skips} skipped for now, {yields} workers yielded, \
              {liveness_overrides} started against the policy"
         )
     }

@@ -7,7 +7,7 @@ use super::args::LimitName;
 use super::*;
 use crate::app::config::pipeline::SourceText;
 
-/// A file with nothing in it that has a default.
+/// A scenario file without any setting that has a default.
 const MINIMAL_SCENARIO: &str = r#"name = "n"
 title = "t"
 description = "d"
@@ -34,7 +34,7 @@ fn parse_error(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn every_built_in_scenario_is_read_back_equal_from_what_is_dumped_of_it() {
+fn every_built_in_scenario_is_dumped_and_parsed_back_equal() {
     for scenario in builtin_scenarios() {
         let text = dump(&scenario).unwrap_or_else(|error| panic!("{}: {error}", scenario.name));
         let read = parse(&SourceText::new(&scenario.name, text)).unwrap_or_else(|error| panic!("{error}"));
@@ -43,7 +43,7 @@ fn every_built_in_scenario_is_read_back_equal_from_what_is_dumped_of_it() {
 }
 
 #[test]
-fn settings_of_every_kind_survive_the_way_through_a_file() {
+fn settings_of_every_kind_are_dumped_and_parsed_back_equal() {
     let mut full = parse(&SourceText::new("s.toml", MINIMAL_SCENARIO)).unwrap();
     let span = Duration::from_nanos(300_001);
     full.adaptive = Some(AdaptiveRowGroups::default());
@@ -61,7 +61,7 @@ fn settings_of_every_kind_survive_the_way_through_a_file() {
 }
 
 #[test]
-fn what_is_switched_off_is_dumped_as_never_and_read_back_as_such() {
+fn disabled_settings_are_dumped_as_never_and_parsed_back() {
     let off = parse(&SourceText::new("s.toml", MINIMAL_SCENARIO)).unwrap();
     let off = Scenario { shutdown_rate: None, rate_limit_patience: None, degraded_rate: None, ..off };
     let text = dump(&off).unwrap();
@@ -74,14 +74,14 @@ fn what_is_switched_off_is_dumped_as_never_and_read_back_as_such() {
 }
 
 #[test]
-fn what_a_file_cannot_hold_is_not_dumped_as_something_else() {
+fn dumping_a_setting_that_a_file_cannot_express_fails() {
     let cancel_at = Some(Duration::from_nanos((1 << 60) + 1));
     let late = Scenario { cancel_at, ..builtin_scenarios().swap_remove(0) };
-    assert!(dump(&late).unwrap_err().to_string().contains("no file can hold"));
+    assert!(dump(&late).unwrap_err().to_string().contains("a file cannot express"));
 }
 
 #[test]
-fn an_unknown_key_is_refused_with_its_place_and_the_nearest_known_one() {
+fn an_unknown_key_is_rejected_with_its_position_and_the_nearest_known_key() {
     let error = parse_error("max_parallel", "max_paralel");
     assert!(error.starts_with("s.toml:12:1: unknown field `max_paralel`"), "{error}");
     assert!(error.contains("did you mean `max_parallel`?"), "{error}");
@@ -90,7 +90,7 @@ fn an_unknown_key_is_refused_with_its_place_and_the_nearest_known_one() {
 }
 
 #[test]
-fn a_value_of_the_wrong_type_is_refused_with_its_key_and_what_is_expected() {
+fn a_value_of_the_wrong_type_is_rejected_with_its_key_and_the_expected_type() {
     let error = parse_error("rows = 8", "rows = \"many\"");
     assert!(error.starts_with("s.toml:4:8: `rows`: invalid type: string \"many\""), "{error}");
     assert!(error.contains("expected u64"), "{error}");
@@ -109,7 +109,7 @@ fn a_value_of_the_wrong_type_is_refused_with_its_key_and_what_is_expected() {
 }
 
 #[test]
-fn a_scenario_that_cannot_run_is_refused_at_the_setting_that_keeps_it() {
+fn a_scenario_that_cannot_run_is_rejected_at_the_setting_that_prevents_it() {
     for (from, to, place) in [
         ("model = \"m\"", "model = \"n\"", "s.toml:17:9: "),
         ("strategy = \"cell\"", "strategy = \"cell\"\nskip_share = 2.0", "s.toml:17:14: "),
@@ -126,7 +126,7 @@ fn a_scenario_that_cannot_run_is_refused_at_the_setting_that_keeps_it() {
 }
 
 #[test]
-fn a_change_is_read_from_a_file_and_refused_at_its_place() {
+fn changes_are_parsed_and_invalid_changes_are_rejected_at_their_position() {
     let change = |line: &str| format!("rows = 8\n\n[[changes]]\nat_ms = 3\n{line}\n");
     let text = MINIMAL_SCENARIO.to_string()
         + "\n[[changes]]\nat_ms = 3\nset = \"slow\"\nmodel = \"m\"\nfactor = 2\nfor_ms = 10\n";
@@ -161,7 +161,7 @@ fn a_change_is_read_from_a_file_and_refused_at_its_place() {
 }
 
 #[test]
-fn a_name_that_is_nobodys_is_refused_with_the_nearest_one() {
+fn an_unknown_scenario_name_is_rejected_with_the_nearest_name() {
     let error = find_scenario("tidee").unwrap_err().to_string();
     assert!(error.contains("no built-in scenario") && error.contains("did you mean `tide`?"), "{error}");
     assert!(find_scenario("nowhere.toml").unwrap_err().to_string().contains("cannot read the file"));
@@ -176,7 +176,7 @@ fn args(scenario: &str) -> SimulateArgs {
 }
 
 #[test]
-fn a_report_tells_rows_resources_digest_and_laws_and_equal_seeds_give_equal_reports() {
+fn a_report_contains_rows_resources_digest_and_laws_and_is_equal_for_equal_seeds() {
     let (text, exit) = simulate_ok(&args("outage"));
     assert_eq!(exit, Exit::Done);
     for part in ["rows in            1200", "laws         all kept", "calls of shaky", "submission", "digest"] {
@@ -187,7 +187,7 @@ fn a_report_tells_rows_resources_digest_and_laws_and_equal_seeds_give_equal_repo
 }
 
 #[test]
-fn the_json_holds_the_schema_and_the_figures() {
+fn the_json_report_contains_its_schema_version_and_the_figures() {
     let (text, _) = simulate_ok(&SimulateArgs { json: true, ..args("request-pressure/both") });
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&json["schema"], &json["violation"]), (&SCHEMA.into(), &serde_json::Value::Null));
@@ -198,7 +198,7 @@ fn the_json_holds_the_schema_and_the_figures() {
 }
 
 #[test]
-fn policy_and_limit_of_the_command_line_take_the_place_of_the_scenarios() {
+fn policy_and_limit_of_the_command_line_replace_those_of_the_scenario() {
     let digest = |args: &SimulateArgs| {
         let (text, _) = simulate_ok(&SimulateArgs { json: true, ..args.clone() });
         serde_json::from_str::<serde_json::Value>(&text).unwrap()["digest"].clone()
@@ -208,26 +208,26 @@ fn policy_and_limit_of_the_command_line_take_the_place_of_the_scenarios() {
     assert_eq!(digest(&SimulateArgs { policy: Some(PolicyName::BoundedBorrow), ..args("tide") }), plain);
     let strict = |policy| digest(&SimulateArgs { policy, ..args("late-peer/bounded") });
     assert_ne!(strict(Some(PolicyName::StrictFair)), strict(None));
-    let nothing = simulate(&SimulateArgs { limit: Some(LimitName::Fixed), ..args("fan/in") });
-    assert!(nothing.unwrap_err().to_string().contains("has no model"));
+    let without_models = simulate(&SimulateArgs { limit: Some(LimitName::Fixed), ..args("fan/in") });
+    assert!(without_models.unwrap_err().to_string().contains("has no model"));
 }
 
 #[test]
-fn the_list_names_every_built_in_scenario() {
+fn the_list_contains_every_built_in_scenario() {
     let (text, _) = simulate_ok(&SimulateArgs { list: true, ..SimulateArgs::default() });
     assert!(text.starts_with("tide ") && text.contains("\nvery-many/row-groups "), "{text}");
     assert_eq!(text.lines().count(), builtin_scenarios().len());
 }
 
 #[test]
-fn a_trace_is_of_the_run_that_is_reported_and_changes_nothing_of_it() {
-    let place = tempfile::tempdir().unwrap();
-    let trace = place.path().join("trace.json");
+fn writing_a_trace_does_not_change_the_report() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("trace.json");
     let traced = simulate_ok(&SimulateArgs { trace: Some(trace.clone()), ..args("outage") });
     assert_eq!(traced, simulate_ok(&args("outage")));
     let text = std::fs::read_to_string(trace).unwrap();
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert!(json["traceEvents"].as_array().unwrap().len() > 1_000);
-    let nowhere = SimulateArgs { trace: Some(place.path().join("no/such/file")), ..args("outage") };
-    assert!(simulate(&nowhere).unwrap_err().to_string().contains("no/such/file"));
+    let unwritable = SimulateArgs { trace: Some(directory.path().join("no/such/file")), ..args("outage") };
+    assert!(simulate(&unwritable).unwrap_err().to_string().contains("no/such/file"));
 }

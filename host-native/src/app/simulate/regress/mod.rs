@@ -1,7 +1,7 @@
-//! `tidegate regress`: the idle suite, its checks, its baseline and its report; and the control suite with its page.
+//! `tidegate regress`: runs one of the two suites of simulated scenarios.
 //!
-//! Every figure of the suite is an integer and a function of the code alone, so a [baseline](Baseline) is compared exactly:
-//! any change of any figure is a difference to be read, and either a fault or a new baseline.
+//! The [`idle`] suite has checks and a baseline, and decides the exit status. The [`control`] suite compares
+//! limit algorithms and always succeeds. Each prints a table and can write its results as an HTML page.
 
 pub mod control;
 pub mod idle;
@@ -18,17 +18,17 @@ use super::args::{RegressArgs, SuiteName};
 use crate::app::error::{Error, Exit};
 use crate::app::report::progress::Screen;
 
-/// Carries the command out: what to print, and how to end.
+/// Executes the command. Returns the text to print and the exit status.
 pub fn regress(args: &RegressArgs) -> Result<(String, Exit), Error> {
     if args.suite == SuiteName::Control {
         return regress_control_suite(args);
     }
     if args.drawn.is_some() || args.from.is_some() {
         return Err(Error::Setting(
-            "`--drawn` and `--from` are of the control suite: add `--suite control`".to_string(),
+            "`--drawn` and `--from` belong to the control suite: add `--suite control`".to_string(),
         ));
     }
-    // A baseline that cannot be read is told before anything is run.
+    // Read first, so that an invalid baseline is reported before minutes of work.
     let baseline = args.baseline.as_deref().map(Baseline::load).transpose()?;
     let cases = if args.quick { quick_cases() } else { cases() };
     let outcome = idle::run(cases, Screen::new(!io::stderr().is_terminal(), false))?;
@@ -48,10 +48,11 @@ pub fn regress(args: &RegressArgs) -> Result<(String, Exit), Error> {
     Ok((text, if fails { Exit::ChecksFailed } else { Exit::Done }))
 }
 
-/// Drawn providers of the control suite unless it is told how many: four of each kind on average.
+/// Number of drawn providers without `--drawn`: four of each kind on average.
 const DEFAULT_DRAWN_PROVIDERS: u64 = 68;
 
-/// The control suite: its tables and its page. It has neither targets nor a baseline; `docs/control.md` is held to it by a test.
+/// Runs the control suite. It has neither checks nor a baseline; a test compares its figures with
+/// `docs/control.md`.
 fn regress_control_suite(args: &RegressArgs) -> Result<(String, Exit), Error> {
     let other = [
         ("--quick", args.quick),
@@ -59,7 +60,7 @@ fn regress_control_suite(args: &RegressArgs) -> Result<(String, Exit), Error> {
         ("--update-baseline", args.update_baseline.is_some()),
     ];
     if let Some((flag, _)) = other.iter().find(|(_, is_given)| *is_given) {
-        return Err(Error::Setting(format!("`{flag}` is of the idle suite")));
+        return Err(Error::Setting(format!("`{flag}` belongs to the idle suite")));
     }
     let (from, count) = (args.from.unwrap_or(0), args.drawn.unwrap_or(DEFAULT_DRAWN_PROVIDERS));
     let screen = Screen::new(!io::stderr().is_terminal(), false);

@@ -1,12 +1,13 @@
 use super::*;
 
-/// What a page may not have that needs nothing from anywhere.
-pub(super) const FOREIGN: [&str; 7] = ["http://", "https://", "<script", "src=", "url(", "@import", "<link"];
+/// Text that a page must not contain, because it loads or links something else.
+pub(super) const EXTERNAL: [&str; 7] = ["http://", "https://", "<script", "src=", "url(", "@import", "<link"];
 
-/// Elements that have no end.
-const VOID: [&str; 3] = ["br", "input", "meta"];
+/// Elements without an end tag.
+const VOID_ELEMENTS: [&str; 3] = ["br", "input", "meta"];
 
-/// The names of elements that are open at the end, of text in which every other one is closed in its order.
+/// Returns the names of elements that are still open at the end. Fails if an end tag does not match its start
+/// tag.
 pub(super) fn open_elements(html: &str) -> Result<Vec<String>, String> {
     let mut open: Vec<String> = Vec::new();
     for tag in html.split('<').skip(1) {
@@ -23,7 +24,7 @@ pub(super) fn open_elements(html: &str) -> Result<Vec<String>, String> {
                 return Err(format!("<{tag}> has an open attribute"));
             }
             let name = tag.split(' ').next().unwrap_or_default();
-            if !VOID.contains(&name) {
+            if !VOID_ELEMENTS.contains(&name) {
                 open.push(name.to_string());
             }
         }
@@ -32,13 +33,13 @@ pub(super) fn open_elements(html: &str) -> Result<Vec<String>, String> {
 }
 
 #[test]
-fn a_flag_of_one_suite_is_refused_with_the_other() {
-    let refused = |args: RegressArgs| match regress(&args) {
+fn a_flag_of_one_suite_is_rejected_with_the_other() {
+    let error = |args: RegressArgs| match regress(&args) {
         Err(Error::Setting(why)) => why,
         other => panic!("{other:?}"),
     };
     let idle = RegressArgs { drawn: Some(3), ..RegressArgs::default() };
-    assert!(refused(idle).contains("add `--suite control`"));
+    assert!(error(idle).contains("add `--suite control`"));
     let control = RegressArgs { suite: SuiteName::Control, quick: true, ..RegressArgs::default() };
-    assert_eq!(refused(control), "`--quick` is of the idle suite");
+    assert_eq!(error(control), "`--quick` belongs to the idle suite");
 }

@@ -1,4 +1,7 @@
-//! The control suite for people: the named cases, providers drawn from seeds, and a page with a chart of each kind.
+//! The control suite: how well limit algorithms find the capacity of a provider, compared with an oracle.
+//!
+//! It runs named cases and providers drawn from seeds, prints tables of their scores, and writes a page with
+//! charts.
 
 mod page;
 mod peers;
@@ -23,36 +26,39 @@ use crate::app::report::progress::{ColumnView, Screen, View};
 pub use page::page;
 pub use peers::PeerRecord;
 
-/// The contenders whose runs are in the charts, beside the peers'.
+/// The contenders that are charted, besides the peers.
 const CHARTED: [fn() -> Contender; 3] = [Contender::tide, Contender::aimd, Contender::fixed];
 
-/// What a run of the suite came to.
+/// The result of a run of the control suite.
 #[derive(Clone, Debug)]
 pub struct ControlOutcome {
-    /// The named cases, with a score for each contender of the survey.
+    /// The name of each named case, with a score for each contender of the survey.
     pub named: Vec<(String, Vec<Score>)>,
-    /// The drawn providers.
+    /// The scores on drawn providers.
     pub survey: Survey,
-    /// A chart of each named case and of a drawn provider of each kind; none unless they were asked for.
+    /// The runs over time on each named case and on a drawn provider of each kind; empty if [`run`] was
+    /// called without traces.
     pub traces: Vec<CaseTraces>,
 }
 
-/// What happened on one case over time.
+/// The runs of all contenders on one case over time: the data of its two charts.
 #[derive(Clone, Debug)]
 pub struct CaseTraces {
-    /// The case's name.
+    /// The name of the case.
     pub name: String,
-    /// What the provider does.
+    /// A description of the provider's behaviour.
     pub description: String,
-    /// Whether it is drawn from a seed.
+    /// Whether the provider is drawn from a seed.
     pub is_drawn: bool,
-    /// What could be had.
+    /// The run of the oracle.
     pub oracle: Trace,
-    /// What was had: by our contenders and then by the peers.
+    /// The runs of tidegate's algorithms, then those of the peers.
     pub traces: Vec<Trace>,
 }
 
-/// Runs the named cases and `count` providers drawn from the seeds from `from` on, and makes the charts if they are wanted.
+/// Runs the named cases, and `count` providers drawn from the seeds `from` and up.
+///
+/// Uses all processors. `with_traces` also records the runs that the page charts.
 pub fn run(from: u64, count: u64, with_traces: bool, mut screen: Screen) -> Result<ControlOutcome, Error> {
     let named = Example::named();
     let drawn = if with_traces { Example::drawn() } else { Vec::new() };
@@ -97,7 +103,9 @@ impl CaseTraces {
     }
 }
 
-/// Computes `work` of each number below `count` on all processors, and returns the results in order. Calls `show` with how many are done.
+/// Calls `work` with each number below `count` on all processors, and returns the results in order.
+///
+/// Calls `show` on the current thread after each result, with how many are done and `count`.
 fn parallel_map<T: Send>(
     count: u64,
     work: impl Fn(u64) -> Result<T, ConfigError> + Sync,
@@ -110,7 +118,7 @@ fn parallel_map<T: Send>(
             let (sender, next, work) = (sender.clone(), &next, &work);
             scope.spawn(move || {
                 let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
-                // Sending fails only if the results are no longer collected.
+                // Sending fails only after the receiver is dropped.
                 let _ = numbers.take_while(|nth| *nth < count).try_for_each(|nth| sender.send((nth, work(nth))));
             });
         }
@@ -162,14 +170,14 @@ impl fmt::Display for ControlOutcome {
 
 const SPREAD_TITLES: [&str; 7] = ["contender", "least", "p5", "p25", "median", "mean", "in time"];
 
-/// The cells of a line under [`SPREAD_TITLES`].
+/// Returns the cells of a row under [`SPREAD_TITLES`].
 fn spread_cells(spread: &Spread) -> Vec<String> {
     let Spread { contender, least, p5, p25, median, mean, in_time, .. } = spread;
     let figures = [least, p5, p25, median, mean].map(|permille| format_permille(*permille));
     std::iter::once(contender.clone()).chain(figures).chain([in_time.to_string()]).collect()
 }
 
-/// Permille as percent with one place.
+/// Formats permille as a percentage with one decimal.
 fn format_permille(permille: u64) -> String {
     format!("{}.{}", permille / 10, permille % 10)
 }

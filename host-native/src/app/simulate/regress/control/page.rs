@@ -1,4 +1,4 @@
-//! The control suite as one HTML file, which needs nothing from anywhere.
+//! The report of the control suite: one HTML file that loads nothing else.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use tidegate_core::sim::suite::control::{KindFigures, OfKind, Series, Trace};
@@ -6,7 +6,7 @@ use tidegate_core::sim::suite::control::{KindFigures, OfKind, Series, Trace};
 use super::{CaseTraces, ControlOutcome, SPREAD_TITLES, format_permille, spread_cells};
 use crate::app::render::chart::Chart;
 
-/// A line of the charts: the contender, its class, and whether it is shown before anyone chooses.
+/// A line of the charts: the contender, its CSS class, and whether it is shown by default.
 struct ChartLine {
     contender: &'static str,
     class: &'static str,
@@ -17,7 +17,7 @@ const fn chart_line(contender: &'static str, class: &'static str, is_shown: bool
     ChartLine { contender, class, is_shown }
 }
 
-/// Drawn in this order, so that the most important one is on top.
+/// The lines in drawing order: the most important one is last, and so on top.
 const CHART_LINES: [ChartLine; 8] = [
     chart_line("tower-acc Aimd", "tower-aimd", false),
     chart_line("tower-acc Gradient2", "tower-gradient", true),
@@ -29,13 +29,13 @@ const CHART_LINES: [ChartLine; 8] = [
     chart_line("tide", "tide", true),
 ];
 
-/// Width and height of the two charts of a case: narrow, since three cases stand beside each other and a telephone is narrow too.
+/// Width and height of the two charts of a case. Narrow enough for three cases in a row, and for a phone.
 const ANSWERED_CHART_SIZE: (f64, f64) = (420.0, 170.0);
 const REFUSED_CHART_SIZE: (f64, f64) = (420.0, 132.0);
 
 const STYLESHEET: &str = include_str!("page.css");
 
-/// The page of a run. All text in it is escaped.
+/// Returns the page of a run: tables of all providers, and charts of the cases with traces.
 #[must_use]
 pub fn page(outcome: &ControlOutcome) -> String {
     let markup = html! {
@@ -66,7 +66,7 @@ pub fn page(outcome: &ControlOutcome) -> String {
     markup.into_string()
 }
 
-/// Rules that hide the lines of a contender while its box is not checked.
+/// Returns CSS rules that hide the lines of a contender while its checkbox is not checked.
 fn visibility_rules() -> String {
     let rule = |class: &str| format!("body:has(#show-{class}:not(:checked)) svg .{class}{{display:none}}");
     CHART_LINES.map(|line| rule(line.class)).concat()
@@ -155,7 +155,7 @@ fn kind_row(kind: &OfKind, order: &[usize]) -> Markup {
     }
 }
 
-/// The places of the contenders, that of tide before the others.
+/// Returns the indices of the contenders, with tide first.
 fn tide_first(contenders: &[String]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..contenders.len()).collect();
     order.sort_by_key(|place| contenders[*place] != "tide");
@@ -191,7 +191,8 @@ fn chart_section(outcome: &ControlOutcome) -> Markup {
 }
 
 fn chart_figure(case: &CaseTraces) -> Markup {
-    // Those of a drawn one begin with its kind; the rest of the name is in the description but for the seed.
+    // The name of a drawn case begins with its kind and ends with its seed; the description repeats what is
+    // between.
     let title = match case.name.split_once(',') {
         Some((kind, rest)) if case.is_drawn => (kind, rest.rsplit(", ").next()),
         _ => (case.name.as_str(), None),
@@ -229,7 +230,9 @@ fn find_trace<'a>(case: &'a CaseTraces, line: &ChartLine) -> Option<&'a Trace> {
     case.traces.iter().find(|trace| trace.contender == line.contender)
 }
 
-/// Counts of a series per second, each from the start of its window on, and the last one up to its end.
+/// Returns the counts of a series per second as points `(seconds, rate)`.
+///
+/// Each point is at the start of its window; an additional one ends the last window.
 fn per_second(series: &Series, counts: &[u64]) -> impl Iterator<Item = (f64, f64)> {
     let seconds = series.window_ms as f64 / 1e3;
     let rates: Vec<f64> = counts.iter().map(|count| *count as f64 / seconds).collect();
@@ -274,7 +277,7 @@ fn refused_chart(case: &CaseTraces) -> String {
     chart.svg(&chart_label(case, "refused", |trace| trace.score.refused_permille))
 }
 
-/// What a case shows, for those who do not see it.
+/// Returns the text alternative of a chart.
 fn chart_label(case: &CaseTraces, what: &str, permille: impl Fn(&Trace) -> u64) -> String {
     let each = |trace: &Trace| format!("{} {} %", trace.contender, format_permille(permille(trace)));
     let all: Vec<String> = case.traces.iter().map(each).collect();

@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::app::simulate::regress::tests::{FOREIGN, open_elements};
+use crate::app::simulate::regress::tests::{EXTERNAL, open_elements};
 
-/// A survey of three providers, and the charts of two named cases and a drawn one.
+/// A survey of three providers, with the traces of three named cases and a drawn provider.
 fn outcome() -> ControlOutcome {
     let recorded = PeerRecord::load_all().unwrap();
     let [named, drawn] = [Example::named(), Example::drawn()];
@@ -21,7 +21,7 @@ fn outcome() -> ControlOutcome {
 }
 
 #[test]
-fn every_example_has_a_record_of_each_peer_that_is_of_the_case_as_it_is_now() {
+fn every_example_has_a_current_record_of_each_peer() {
     let recorded = PeerRecord::load_all().unwrap();
     let mut examples = Example::named();
     examples.extend(Example::drawn());
@@ -31,12 +31,12 @@ fn every_example_has_a_record_of_each_peer_that_is_of_the_case_as_it_is_now() {
         let oracle = Oracle::of(case, *seed).unwrap();
         let of_case = recorded.iter().filter(|it| it.matches_case(case, &oracle));
         let is_as_long = |it: &&PeerRecord| it.trace.series.answered.len() == oracle.trace(case).series.answered.len();
-        assert_eq!(of_case.filter(is_as_long).count(), 5, "{}: record them anew, see `peers.rs`", case.name);
+        assert_eq!(of_case.filter(is_as_long).count(), 5, "{}: record the peers again, see `peers.rs`", case.name);
     }
 }
 
 #[test]
-fn a_record_of_another_version_of_a_case_is_not_shown() {
+fn a_record_of_an_earlier_version_of_a_case_is_left_out() {
     let mut recorded = PeerRecord::load_all().unwrap();
     let knee = Example::named().into_iter().find(|it| it.case.kind() == "knee").unwrap();
     assert_eq!(CaseTraces::of(&knee, false, &recorded).unwrap().traces.len(), 8);
@@ -50,18 +50,18 @@ fn a_record_of_another_version_of_a_case_is_not_shown() {
 }
 
 #[test]
-fn the_page_has_a_picture_of_each_case_with_every_contender_is_well_formed_and_needs_nothing_from_anywhere() {
+fn the_page_shows_every_contender_of_each_case_is_well_formed_and_loads_nothing() {
     let mut outcome = outcome();
     let page = page(&outcome);
     assert_eq!(open_elements(&page), Ok(Vec::new()));
-    for foreign in FOREIGN {
-        assert!(!page.contains(foreign), "{foreign}");
+    for external in EXTERNAL {
+        assert!(!page.contains(external), "{external}");
     }
     assert_eq!(page.matches("<figure>").count(), outcome.traces.len());
     assert_eq!(
         page.matches("role=\"img\" aria-label=").count(),
         2 * outcome.traces.len(),
-        "each chart is told in words"
+        "each chart has a text alternative"
     );
     for contender in ["tide", "aimd", "fixed", "tower-acc Gradient2", "throttle-net Vegas"] {
         let rows = page.matches(&format!("</span>{contender}</th>")).count();
@@ -69,7 +69,7 @@ fn the_page_has_a_picture_of_each_case_with_every_contender_is_well_formed_and_n
     }
     assert!(
         page.contains("From 40 s on it fails for 5 s, then is silent for 5 s, then recovers for 10 s."),
-        "the caption says what it does"
+        "the caption describes the provider"
     );
     assert!(!page.contains("are left out"));
     outcome.traces[0].name = "<b>\"evil\" & co</b>".to_string();
@@ -78,7 +78,7 @@ fn the_page_has_a_picture_of_each_case_with_every_contender_is_well_formed_and_n
 }
 
 #[test]
-fn the_table_has_a_line_for_each_named_case_and_for_each_contender_over_the_drawn_ones() {
+fn the_tables_have_a_row_for_each_named_case_and_a_row_for_each_contender() {
     let outcome = outcome();
     let text = outcome.to_string();
     assert!(text.lines().any(|line| line.trim_start().starts_with("few requests per minute  100.0 / ")), "{text}");
@@ -90,7 +90,7 @@ fn the_table_has_a_line_for_each_named_case_and_for_each_contender_over_the_draw
 }
 
 #[test]
-fn work_done_by_many_threads_comes_back_in_order_and_is_counted() {
+fn parallel_results_are_returned_in_order_and_progress_is_counted() {
     let mut counts = Vec::new();
     let squares = parallel_map(100, |nth| Ok(nth * nth), |done, of| counts.push((done, of))).unwrap();
     assert_eq!(squares, (0..100).map(|nth| nth * nth).collect::<Vec<u64>>());

@@ -1,4 +1,5 @@
-//! The baseline: the figures of an earlier run, and what is different now.
+//! The baseline of the idle suite: a file with the figures of an earlier run, and their comparison with a new
+//! run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,10 +11,10 @@ use tidegate_core::sim::suite::idle::CaseFigures;
 
 use crate::app::error::Error;
 
-/// The version of the file: raised when a figure changes its meaning.
+/// The version of the file format. It is raised when a figure changes its meaning.
 const SCHEMA: u32 = 1;
 
-/// The figures of a run of the suite, as a file holds them.
+/// The figures of a run of the idle suite, as stored in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Baseline {
@@ -21,34 +22,35 @@ pub struct Baseline {
     cases: Vec<CaseFigures>,
 }
 
-/// A figure that is not what it was.
+/// A figure that differs from the baseline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The case.
+    /// The name of the case.
     pub case: String,
-    /// The figure; empty for a case that is only in one of the two.
+    /// The path of the figure in the case; empty if the whole case was added or removed.
     pub figure: String,
-    /// What it was; `None`: it was not there.
+    /// The value in the baseline; `None` if it was added.
     pub before: Option<String>,
-    /// What it is; `None`: it is gone.
+    /// The value in the new run; `None` if it was removed.
     pub now: Option<String>,
 }
 
 impl Baseline {
-    /// The baseline of these figures.
+    /// Creates a baseline from the figures of a run.
     #[must_use]
     pub fn new(figures: &[CaseFigures]) -> Self {
         Self { schema: SCHEMA, cases: figures.to_vec() }
     }
 
-    /// Reads a baseline.
+    /// Reads a baseline file. Fails if the file cannot be read or is not a baseline of the current schema
+    /// version.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let invalid = |what: &str| Error::Setting(format!("the baseline {}: {what}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| invalid(&format!("cannot be read: {error}")))?;
         Self::parse(&text).map_err(|what| invalid(&what))
     }
 
-    /// Reads the text of a baseline; in an error, what is invalid with it.
+    /// Parses the text of a baseline. Fails with a message if it is invalid or has another schema version.
     pub fn parse(text: &str) -> Result<Self, String> {
         let baseline: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if baseline.schema == SCHEMA {
@@ -58,14 +60,15 @@ impl Baseline {
         }
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     pub fn to_json(&self) -> Result<String, Error> {
         let text = serde_json::to_string_pretty(self).map_err(|error| Error::Internal(error.to_string()))?;
         Ok(text + "\n")
     }
 
-    /// Every figure that is different, in the order of the cases. Cases that were not run count as gone only if
-    /// `ran_all_cases`.
+    /// Returns every figure that differs, in the order of the cases.
+    ///
+    /// Cases of the baseline without figures are reported as removed only if `ran_all_cases`.
     #[must_use]
     pub fn compare(&self, figures: &[CaseFigures], ran_all_cases: bool) -> Vec<Difference> {
         let case_difference = |case: &CaseFigures, before: Option<&str>, now: Option<&str>| Difference {
@@ -102,7 +105,7 @@ fn case_differences(before: &CaseFigures, now: &CaseFigures) -> Vec<Difference> 
     differing.map(difference).collect()
 }
 
-/// Each figure by its path, as text. Resources go by their names.
+/// Returns each figure as text by its path. The path contains names of resources instead of indices.
 fn flatten_figures(figures: &CaseFigures) -> BTreeMap<String, String> {
     let mut flat = BTreeMap::new();
     if let Ok(value) = serde_json::to_value(figures) {
@@ -130,12 +133,12 @@ fn flatten(path: &str, value: &Value, flat: &mut BTreeMap<String, String>) {
     }
 }
 
-/// What is different, for a person to read.
+/// Describes differences in a line each, under the name of their case.
 pub fn describe(differences: &[Difference]) -> String {
     if differences.is_empty() {
-        return "every figure is that of the baseline\n".to_string();
+        return "all figures equal the baseline\n".to_string();
     }
-    let mut text = format!("{} figures are not those of the baseline:\n", differences.len());
+    let mut text = format!("{} figures differ from the baseline:\n", differences.len());
     let mut case = "";
     for difference in differences {
         if difference.case != case {
@@ -143,19 +146,20 @@ pub fn describe(differences: &[Difference]) -> String {
             let _ = writeln!(text, "\n  {case}");
         }
         let _ = match (&difference.before, &difference.now) {
-            (None, Some(_)) if difference.figure.is_empty() => writeln!(text, "    is new"),
-            (Some(_), None) if difference.figure.is_empty() => writeln!(text, "    is gone"),
+            (None, Some(_)) if difference.figure.is_empty() => writeln!(text, "    added"),
+            (Some(_), None) if difference.figure.is_empty() => writeln!(text, "    removed"),
             (before, now) => {
                 let [before, now] = [before, now].map(|figure| figure.as_deref().unwrap_or("-"));
                 writeln!(text, "    {}: {before} -> {now}{}", difference.figure, relative_change(before, now))
             }
         };
     }
-    text.push_str("\nread them, and if they are meant, write a new baseline with --update-baseline FILE\n");
+    text.push_str("\nif these changes are intended, write a new baseline with --update-baseline FILE\n");
     text
 }
 
-/// By how much a number has changed.
+/// Returns the relative change between two numbers in percent; nothing if `before` is zero or either is not a
+/// number.
 fn relative_change(before: &str, now: &str) -> String {
     match (before.parse::<f64>(), now.parse::<f64>()) {
         (Ok(before), Ok(now)) if before != 0.0 => format!("  ({:+.2} %)", (now - before) / before * 100.0),

@@ -21,20 +21,20 @@ use crate::app::report::progress::{ColumnView, REFRESH, Screen, View};
 pub use baseline::{Baseline, Difference, describe};
 pub use page::page;
 
-/// What a run of the suite came to.
+/// The result of a run of the idle suite.
 #[derive(Clone, Debug)]
 pub struct IdleOutcome {
-    /// The cases.
+    /// The cases, in the order of the suite.
     pub cases: Vec<IdleCase>,
-    /// Their figures, each in its place.
+    /// The figures of the cases, with equal indices.
     pub figures: Vec<CaseFigures>,
-    /// What had to hold of them.
+    /// The checks of the figures against their targets.
     pub checks: Vec<TargetCheck>,
-    /// How long it took.
+    /// The real duration of the run.
     pub took: StdDuration,
 }
 
-/// Runs these cases, one after another.
+/// Runs the cases one after another and checks their figures. Shows progress on `screen`.
 pub fn run(cases: Vec<IdleCase>, mut screen: Screen) -> Result<IdleOutcome, Error> {
     let started = StdInstant::now();
     let mut shown = started;
@@ -67,19 +67,19 @@ fn progress_view(case: &IdleCase, world: &World) -> View {
 }
 
 impl IdleOutcome {
-    /// Checks that do not hold.
+    /// Returns the number of checks that do not hold.
     #[must_use]
     pub fn missed_checks(&self) -> usize {
         self.checks.iter().filter(|check| !check.holds).count()
     }
 
-    /// How many checks of a case hold, and how many there are.
+    /// Returns how many checks of a case hold, and how many it has.
     fn check_counts(&self, case: &str) -> (usize, usize) {
         let checks = self.checks.iter().filter(|check| check.case == case);
         checks.fold((0, 0), |(held, all), check| (held + usize::from(check.holds), all + 1))
     }
 
-    /// A line for each case, under the titles.
+    /// Returns a row of titles and a row for each case.
     fn table(&self) -> Vec<Vec<String>> {
         let mut table = vec![row(TABLE_TITLES)];
         table.extend(self.figures.iter().map(|figures| self.case_row(figures)));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::app::simulate::regress::tests::{FOREIGN, open_elements};
+use crate::app::simulate::regress::tests::{EXTERNAL, open_elements};
 
 fn outcome(sweep: &str) -> IdleOutcome {
     let cases = idle::cases().into_iter().filter(|case| case.sweep == sweep).collect();
@@ -7,7 +7,7 @@ fn outcome(sweep: &str) -> IdleOutcome {
 }
 
 #[test]
-fn the_table_has_a_line_for_each_case_and_says_what_was_missed() {
+fn the_table_has_a_row_for_each_case_and_lists_missed_checks() {
     let mut outcome = outcome("adaptive-row-groups");
     let text = outcome.to_string();
     assert_eq!(text.lines().filter(|line| line.contains("adaptive-row-groups/")).count(), 3);
@@ -19,7 +19,7 @@ fn the_table_has_a_line_for_each_case_and_says_what_was_missed() {
 }
 
 #[test]
-fn a_baseline_finds_every_figure_that_is_different_and_nothing_else() {
+fn a_baseline_reports_exactly_the_figures_that_differ() {
     let figures = outcome("request-pressure").figures;
     let baseline = Baseline::parse(&Baseline::new(&figures).to_json().unwrap()).unwrap();
     assert_eq!(baseline.compare(&figures, true), []);
@@ -41,18 +41,18 @@ fn a_baseline_finds_every_figure_that_is_different_and_nothing_else() {
     );
     let text = describe(&differences);
     assert!(text.contains("wall_ns: 82000000 -> 82820000  (+1.00 %)"), "{text}");
-    assert!(text.contains("is new") && text.contains("is gone"), "{text}");
-    assert_eq!(baseline.compare(&other, false).len(), 3, "what was not run is not gone");
+    assert!(text.contains("added") && text.contains("removed"), "{text}");
+    assert_eq!(baseline.compare(&other, false).len(), 3, "cases that were not run are not reported as removed");
 }
 
 #[test]
-fn a_baseline_of_another_schema_is_refused() {
+fn a_baseline_with_another_schema_version_is_rejected() {
     assert!(Baseline::parse("{\"schema\": 2, \"cases\": []}").unwrap_err().contains("schema 2"));
     assert!(Baseline::parse("{").is_err());
 }
 
 #[test]
-fn the_page_is_well_formed_needs_nothing_from_anywhere_and_escapes_what_it_shows() {
+fn the_page_is_well_formed_loads_nothing_and_escapes_text() {
     let mut outcome = outcome("request-pressure");
     let evil = "<script>alert(\"1\") & 'more'</script>";
     outcome.figures[0].name = evil.to_string();
@@ -60,8 +60,8 @@ fn the_page_is_well_formed_needs_nothing_from_anywhere_and_escapes_what_it_shows
         TargetCheck { case: evil.to_string(), what: evil.to_string(), found: evil.to_string(), holds: false };
     let html = page(&outcome);
     assert_eq!(open_elements(&html), Ok(Vec::new()));
-    for foreign in FOREIGN {
-        assert!(!html.contains(foreign), "{foreign}");
+    for external in EXTERNAL {
+        assert!(!html.contains(external), "{external}");
     }
     assert!(html.contains("&lt;script&gt;alert(&quot;1&quot;) &amp; 'more'&lt;/script&gt;"));
     assert!(html.contains("class=\"frontier\"") && html.contains("<svg"), "the charts are there");
