@@ -57,16 +57,19 @@ pub struct ModelStats {
 /// The provider's decision about a call, in the host's time, with the data of its headers.
 #[derive(Debug)]
 pub(super) struct CallDecision {
-    pub(super) answer: MockResponse,
+    pub(super) response: MockResponse,
     /// Present if the call is served, whole or corrupted.
     pub(super) slot: Option<Slot>,
-    pub(super) requests: Option<RateLeft>,
-    pub(super) tokens: Option<RateLeft>,
-    /// Whether a refusal is due to a rate limit rather than a lack of slots.
+    /// What is left of the rate of requests, if the provider has one.
+    pub(super) requests_left: Option<RateLeft>,
+    /// What is left of the rate of tokens, if the provider has one.
+    pub(super) tokens_left: Option<RateLeft>,
+    /// Whether a refusal is due to a rate rather than a lack of slots.
     pub(super) is_rate_limited: bool,
 }
 
 impl ServedModel {
+    /// Creates a model whose provider's schedules start at the start of `host`'s clock.
     pub(super) fn new(id: &str, spec: &ProviderSpec, seed: u64, host: TokioHost) -> Result<Self, SpecError> {
         let state = ModelState {
             provider: MockProvider::new(spec, seed)?,
@@ -86,14 +89,14 @@ impl ServedModel {
         let mut state = self.state.lock();
         let now = state.provider_time(self.host.now());
         let refused_by_rate = state.provider.counters().refused_by_rate;
-        let answer = state.provider.arrive(now, tokens);
+        let response = state.provider.arrive(now, tokens);
         state.most_in_flight = state.most_in_flight.max(state.in_flight());
-        let holds_slot = matches!(answer, MockResponse::Accept { .. } | MockResponse::Corrupt { .. });
+        let holds_slot = matches!(response, MockResponse::Accept { .. } | MockResponse::Corrupt { .. });
         CallDecision {
-            answer: state.with_host_time(answer),
+            response: state.with_host_time(response),
             slot: holds_slot.then(|| Slot { model: Arc::clone(self), generation: state.generation }),
-            requests: state.provider.requests_left(now),
-            tokens: state.provider.tokens_left(now),
+            requests_left: state.provider.requests_left(now),
+            tokens_left: state.provider.tokens_left(now),
             is_rate_limited: state.provider.counters().refused_by_rate > refused_by_rate,
         }
     }
@@ -143,14 +146,14 @@ impl ModelState {
     }
 
     /// Converts the times in a response from the provider's to the host's.
-    fn with_host_time(&self, answer: MockResponse) -> MockResponse {
+    fn with_host_time(&self, response: MockResponse) -> MockResponse {
         let shifted = |at: Instant| self.origin + at.saturating_duration_since(Instant::ZERO);
-        match answer {
+        match response {
             MockResponse::Accept { finish_at } => MockResponse::Accept { finish_at: shifted(finish_at) },
             MockResponse::Corrupt { flaw, at } => MockResponse::Corrupt { flaw, at: shifted(at) },
             MockResponse::Fail { status, at } => MockResponse::Fail { status, at: shifted(at) },
             MockResponse::Hang { until } => MockResponse::Hang { until: shifted(until) },
-            MockResponse::Refuse { .. } | MockResponse::Reject { .. } => answer,
+            MockResponse::Refuse { .. } | MockResponse::Reject { .. } => response,
         }
     }
 
@@ -257,10 +260,10 @@ mod tests {
         served.replace(&ProviderSpec { outages: vec![outage], ..spec(2) }).unwrap();
         assert_eq!(served.stats().capacity, 2);
         let finish_at = Instant::ZERO + Duration::from_millis(60_100);
-        assert_eq!(served.arrive(1).answer, MockResponse::Accept { finish_at });
+        assert_eq!(served.arrive(1).response, MockResponse::Accept { finish_at });
         tokio::time::sleep(std::time::Duration::from_secs(6)).await;
         assert_eq!(served.stats().capacity, 0);
-        assert!(matches!(served.arrive(1).answer, MockResponse::Fail { .. }));
+        assert!(matches!(served.arrive(1).response, MockResponse::Fail { .. }));
     }
 
     #[tokio::test(start_paused = true)]

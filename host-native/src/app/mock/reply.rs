@@ -45,39 +45,22 @@ pub(super) async fn respond(
     decision: CallDecision,
     reply: impl FnOnce() -> Reply,
 ) -> Response {
-    let CallDecision { answer, slot, requests, tokens, is_rate_limited } = decision;
-    let mut response = match (answer, slot) {
+    let CallDecision { response, slot, requests_left, tokens_left, is_rate_limited } = decision;
+    let mut response = match (response, slot) {
         (MockResponse::Accept { finish_at }, Some(slot)) => serve(service, slot, reply(), finish_at).await,
         (MockResponse::Corrupt { flaw, at }, Some(slot)) => {
             service.log_failure(&model.id, &format!("corrupted: {}", describe_flaw(flaw)));
             serve_corrupted(service, slot, reply(), flaw, at).await
         }
         (MockResponse::Refuse { status, retry_after }, _) => {
-            let wait = |wait: Duration| format!(", retry after {}", format_seconds(wait.as_secs_f64()));
-            let wait = retry_after.map_or_else(String::new, wait);
-            let why = if is_rate_limited { "the rate per minute is used up" } else { "too many calls at once" };
-            service.log_failure(&model.id, &format!("{status}: {why}{wait}"));
-            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
-            let kind = match requests {
+            let kind = match requests_left {
                 _ if !is_rate_limited => "concurrency",
                 Some(RateLeft { remaining: 0, .. }) => "requests",
                 _ => "tokens",
             };
-            let message = format!("too many requests: {why} of `{}`{wait}", model.id);
-            let mut response = ApiError::new(status, kind, "rate_limit_exceeded", message).into_response();
-            insert_retry_after(response.headers_mut(), retry_after);
-            response
+            refuse(service, model, status, retry_after, kind)
         }
-        (MockResponse::Reject { because }, _) => {
-            service.log_failure(&model.id, &format!("{}: {}", because.status(), because.code()));
-            let status = StatusCode::from_u16(because.status()).unwrap_or(StatusCode::FORBIDDEN);
-            let (kind, message) = match because {
-                Rejection::KeyRejected => ("authentication_error", "the key was revoked".to_owned()),
-                Rejection::QuotaExhausted => ("insufficient_quota", "the account has no quota left".to_owned()),
-                _ => ("invalid_request_error", format!("the model `{}` does not exist", model.id)),
-            };
-            ApiError::new(status, kind, because.code(), message).into_response()
-        }
+        (MockResponse::Reject { because }, _) => reject(service, model, because),
         (MockResponse::Fail { status, at }, _) => {
             service.log_failure(&model.id, &format!("{status}: failed"));
             service.host.sleep_until(at).await;
@@ -96,8 +79,39 @@ pub(super) async fn respond(
             ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "internal", message).into_response()
         }
     };
-    insert_rate_headers(response.headers_mut(), service.rate_headers, requests, tokens);
+    insert_rate_headers(response.headers_mut(), service.rate_headers, requests_left, tokens_left);
     response
+}
+
+/// Refuses a call that may be retried. `kind` is the exhausted limit: `concurrency`, `requests` or `tokens`.
+fn refuse(
+    service: &Service,
+    model: &ServedModel,
+    status: u16,
+    retry_after: Option<Duration>,
+    kind: &'static str,
+) -> Response {
+    let wait = |wait: Duration| format!(", retry after {}", format_seconds(wait.as_secs_f64()));
+    let wait = retry_after.map_or_else(String::new, wait);
+    let why = if kind == "concurrency" { "too many calls at once" } else { "the rate per minute is used up" };
+    service.log_failure(&model.id, &format!("{status}: {why}{wait}"));
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
+    let message = format!("too many requests to `{}`: {why}{wait}", model.id);
+    let mut response = ApiError::new(status, kind, "rate_limit_exceeded", message).into_response();
+    insert_retry_after(response.headers_mut(), retry_after);
+    response
+}
+
+/// Rejects a call that fails again if it is retried.
+fn reject(service: &Service, model: &ServedModel, because: Rejection) -> Response {
+    service.log_failure(&model.id, &format!("{}: {}", because.status(), because.code()));
+    let status = StatusCode::from_u16(because.status()).unwrap_or(StatusCode::FORBIDDEN);
+    let (kind, message) = match because {
+        Rejection::KeyRejected => ("authentication_error", "the key was revoked".to_owned()),
+        Rejection::QuotaExhausted => ("insufficient_quota", "the account has no quota left".to_owned()),
+        _ => ("invalid_request_error", format!("the model `{}` does not exist", model.id)),
+    };
+    ApiError::new(status, kind, because.code(), message).into_response()
 }
 
 /// Sends a complete answer, which ends at `finish_at`.

@@ -84,14 +84,15 @@ fn parse_document(source: &SourceText) -> Result<Spanned<DeValue<'_>>, FileError
 /// only for durations below 104 days.
 pub fn dump(scenario: &Scenario) -> Result<String, Error> {
     let text = toml::to_string(scenario).ok();
-    let is_read_back = |text: &String| toml::from_str::<Scenario>(text).is_ok_and(|read| read == *scenario);
+    let parses_back = |text: &String| toml::from_str::<Scenario>(text).is_ok_and(|read| read == *scenario);
     let unsupported = || Error::Setting(format!("`{}` has a setting that a file cannot express", scenario.name));
-    text.filter(is_read_back).ok_or_else(unsupported)
+    text.filter(parses_back).ok_or_else(unsupported)
 }
 
 /// Converts an error of serde into one that names the key, its position, what was expected and a suggestion.
 fn deserialize_error(source: &SourceText, root: &Spanned<DeValue<'_>>, error: &toml::de::Error) -> FileError {
     let span = error.span().unwrap_or(0..0);
+    // For example: "unknown field `rwos`, expected one of `rows`, `models`".
     let (what, expected) = match error.message().split_once(", expected ") {
         Some((what, expected)) => (what, Some(expected)),
         None => (error.message(), None),
@@ -107,6 +108,7 @@ fn deserialize_error(source: &SourceText, root: &Spanned<DeValue<'_>>, error: &t
     let error = source.error(span, &what);
     let Some(expected) = expected else { return error };
     let error = error.expected(expected.replace('`', ""));
+    // The quoted names of `what` and `expected` are every second part between backquotes.
     let wrong = what.split('`').filter(|_| what.starts_with("unknown") || what.contains(": unknown")).rev().nth(1);
     match wrong {
         Some(wrong) => error.suggest(wrong, expected.split('`').skip(1).step_by(2)),
@@ -212,7 +214,7 @@ fn validation_error(
 /// Returns the key of a setting in a file, where durations end in `_ms`.
 fn file_key(root: &Spanned<DeValue<'_>>, field: &str) -> String {
     let first = field.split('.').next().unwrap_or(field);
-    let is_there = |key: &str| matches!(root.get_ref(), DeValue::Table(table) if table.contains_key(key));
+    let has_key = |key: &str| matches!(root.get_ref(), DeValue::Table(table) if table.contains_key(key));
     let in_millis = format!("{first}_ms");
-    if !is_there(first) && is_there(&in_millis) { in_millis } else { field.to_string() }
+    if !has_key(first) && has_key(&in_millis) { in_millis } else { field.to_string() }
 }

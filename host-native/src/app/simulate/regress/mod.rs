@@ -36,7 +36,7 @@ pub fn regress(args: &RegressArgs) -> Result<(String, Exit), Error> {
     let mut fails = outcome.missed_checks() > 0;
     if let Some(baseline) = baseline {
         let differences = baseline.compare(&outcome.figures, !args.quick);
-        text += &idle::describe(&differences);
+        text += &idle::describe_differences(&differences);
         fails |= !differences.is_empty();
     }
     if let Some(path) = &args.update_baseline {

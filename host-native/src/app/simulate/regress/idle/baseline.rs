@@ -134,7 +134,8 @@ fn flatten(path: &str, value: &Value, flat: &mut BTreeMap<String, String>) {
 }
 
 /// Describes differences in a line each, under the name of their case.
-pub fn describe(differences: &[Difference]) -> String {
+#[must_use]
+pub fn describe_differences(differences: &[Difference]) -> String {
     if differences.is_empty() {
         return "all figures equal the baseline\n".to_string();
     }

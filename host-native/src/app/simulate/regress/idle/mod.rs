@@ -18,7 +18,7 @@ use crate::app::error::Error;
 use crate::app::render::table::{format_seconds, row, write_table};
 use crate::app::report::progress::{ColumnView, REFRESH, Screen, View};
 
-pub use baseline::{Baseline, Difference, describe};
+pub use baseline::{Baseline, Difference, describe_differences};
 pub use page::page;
 
 /// The result of a run of the idle suite.

@@ -39,7 +39,7 @@ fn a_baseline_reports_exactly_the_figures_that_differ() {
             ("request-pressure/control", "")
         ]
     );
-    let text = describe(&differences);
+    let text = describe_differences(&differences);
     assert!(text.contains("wall_ns: 82000000 -> 82820000  (+1.00 %)"), "{text}");
     assert!(text.contains("added") && text.contains("removed"), "{text}");
     assert_eq!(baseline.compare(&other, false).len(), 3, "cases that were not run are not reported as removed");
