@@ -202,8 +202,8 @@ fn chart_figure(case: &CaseTraces) -> Markup {
         figure {
             h4 { (title.0) @if let Some(seed) = title.1 { " " small { (seed) } } }
             p { (case.description) }
-            div { div.axis aria-hidden="true" { "answered a second" } (PreEscaped(answered_chart(case))) }
-            div { div.axis aria-hidden="true" { "refused a second" } (PreEscaped(refused_chart(case))) }
+            div { div.axis aria-hidden="true" { "answered a second" } (answered_chart(case)) }
+            div { div.axis aria-hidden="true" { "refused a second" } (refused_chart(case)) }
             figcaption {
                 table {
                     thead { tr { th scope="col" { "contender" } th scope="col" { "goodput" } th scope="col" { "refused" } th scope="col" { "in time" } } }
@@ -249,7 +249,7 @@ fn duration_seconds(case: &CaseTraces) -> f64 {
     *window_ms as f64 / 1e3 * answered.len() as f64
 }
 
-fn answered_chart(case: &CaseTraces) -> String {
+fn answered_chart(case: &CaseTraces) -> Markup {
     let all = || std::iter::once(&case.oracle).chain(&case.traces);
     let most = all().map(|trace| max_rate(&trace.series, &trace.series.answered)).fold(0.0, f64::max);
     let mut chart =
@@ -264,7 +264,7 @@ fn answered_chart(case: &CaseTraces) -> String {
     chart.svg(&chart_label(case, "answered", |trace| trace.score.goodput_permille))
 }
 
-fn refused_chart(case: &CaseTraces) -> String {
+fn refused_chart(case: &CaseTraces) -> Markup {
     let most = case.traces.iter().map(|trace| max_rate(&trace.series, &trace.series.refused)).fold(0.0, f64::max);
     let mut chart = Chart::new(&case.name, duration_seconds(case), most)
         .sized(REFUSED_CHART_SIZE.0, REFUSED_CHART_SIZE.1)

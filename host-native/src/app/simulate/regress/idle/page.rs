@@ -4,6 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use tidegate_core::sim::suite::idle::CaseFigures;
 
 use super::{IdleOutcome, format_nanos, format_ppm_percent, format_ppm_ratio};
+use crate::app::render::chart::coordinate;
 
 const STYLESHEET: &str = include_str!("page.css");
 
@@ -123,10 +124,6 @@ fn bar(class: &str, (x, y): (f64, f64), width: f64, height: f64) -> Markup {
 
 fn text((x, y): (f64, f64), class: Option<&str>, text: &str) -> Markup {
     html! { text class=[class] x=(coordinate(x)) y=(coordinate(y)) { (text) } }
-}
-
-fn coordinate(value: f64) -> String {
-    format!("{value:.1}")
 }
 
 fn figure_table(outcome: &IdleOutcome) -> Markup {
