@@ -87,8 +87,7 @@ impl EventSender {
     }
 }
 
-/// Schedules the events of an answer that takes `span` from `start`: the bytes of each, and when they are
-/// due.
+/// Returns the bytes of the events of an answer that takes `span` from `start`, each with its due time.
 fn schedule_events(
     events: StreamEvents,
     start: Instant,
@@ -121,10 +120,9 @@ fn schedule_events(
         Some(Flaw::Malformed) => b"data: {\"choices\":[{\"index\":0,\"del\n\ndata: [DONE]\n\n".to_vec(),
         Some(Flaw::Cut) => Vec::new(),
     };
-    match scheduled.back_mut() {
-        // One write, so that the last token and the end of the stream arrive together.
-        Some((_, last)) => *last = [last, end.as_slice()].concat().into(),
-        None => scheduled.push_back((start + span, end.into())),
+    // One write, so that the last token and the end of the stream arrive together.
+    if let Some((_, last)) = scheduled.back_mut() {
+        *last = [last, end.as_slice()].concat().into();
     }
     scheduled
 }

@@ -159,12 +159,15 @@ impl fmt::Display for ControlOutcome {
         spreads.extend(self.survey.spreads().iter().map(spread_cells));
         writeln!(f)?;
         write_table(f, &spreads, 1)?;
+        let providers = self.survey.providers.len();
         writeln!(
             f,
-            "  goodput on {} providers drawn from seeds, in % of the oracle's; on how many nine format_permille of it came",
-            self.survey.providers.len()
+            "  goodput on {providers} providers drawn from seeds, in % of the oracle's; in time: on how many it reached nine tenths"
         )?;
-        writeln!(f, "  in time, of those that nothing changes or that make lasting steps")
+        writeln!(
+            f,
+            "  of the oracle's soon enough after the start or after each step, of those with a constant capacity or with steps"
+        )
     }
 }
 

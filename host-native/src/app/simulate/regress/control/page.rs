@@ -51,10 +51,10 @@ pub fn page(outcome: &ControlOutcome) -> String {
                 main {
                     h1 { "How well does each limit find what a provider can serve?" }
                     p.lead {
-                        "Each limit algorithm runs inside the real request admission against mock providers, in virtual time, and there are "
-                        "always more calls than could go out. Beside each run stands an oracle, which knows the provider's whole schedule "
-                        "beforehand and is never refused. Goodput is the answered calls in percent of the oracle's; refused is the calls "
-                        "that the provider answered with 429, in percent of those sent."
+                        "Each limit algorithm runs in the real request admission against mock providers, in virtual time, with more "
+                        "calls waiting than can be sent. Each run is compared with an oracle that knows the provider's schedule in "
+                        "advance and is never refused. Goodput is the number of answered calls in percent of the oracle's. Refused is "
+                        "the number of calls answered with 429 in percent of the calls sent."
                     }
                     (spread_section(outcome))
                     (kind_section(outcome))
@@ -83,9 +83,9 @@ fn spread_section(outcome: &ControlOutcome) -> Markup {
     html! {
         h2 { "Goodput on " (providers.len()) " drawn providers" }
         p {
-            "Drawn from the seeds " (first) " to " (last) "; in percent of the oracle's. A twentieth has less than p5, a quarter less than p25. In time: on how many providers nine format_permille of the oracle's "
-            "goodput came within the later of 2 s and three call durations from the start, where nothing moves, or of 5 s and five durations "
-            "after each step that lasts."
+            "Drawn from the seeds " (first) " to " (last) ", in percent of the oracle's. In time: on how many providers nine tenths of "
+            "the oracle's goodput were reached within the later of 2 s and three call durations after the start, if the capacity "
+            "is constant, or within the later of 5 s and five call durations after each lasting step."
         }
         div.scroll tabindex="0" role="region" aria-label="Goodput by contender" {
             table {
@@ -113,8 +113,8 @@ fn kind_section(outcome: &ControlOutcome) -> Markup {
     html! {
         h2 { "By kind" }
         p {
-            "For each contender: the median of the goodput, that of the worst tenth, and the median share of refusals, in percent; and on how "
-            "many providers in time."
+            "For each contender: the median and the tenth percentile of the goodput and the median share of refusals, in percent; and "
+            "the number of providers in time."
         }
         div.scroll tabindex="0" role="region" aria-label="Goodput by kind of provider" {
             table.kinds {
@@ -127,7 +127,7 @@ fn kind_section(outcome: &ControlOutcome) -> Markup {
                     tr {
                         @for _ in &order {
                             th.first scope="col" { "median" }
-                            th scope="col" { "tenth" }
+                            th scope="col" { "p10" }
                             th scope="col" { "refused" }
                             th scope="col" { "in time" }
                         }
@@ -167,9 +167,9 @@ fn chart_section(outcome: &ControlOutcome) -> Markup {
     html! {
         h2 { "Over time" }
         p {
-            "Above, answered calls a second; the oracle's are the shaded area. Below, refused calls a second, on a logarithmic scale. "
-            code { "tower-acc" } " and " code { "throttle-net" } " are the algorithms of other crates: their runs are recorded, and never pause "
-            "after a refusal unless the provider says for how long."
+            "Above: answered calls per second, with those of the oracle as the shaded area. Below: refused calls per second, on a "
+            "logarithmic scale. " code { "tower-acc" } " and " code { "throttle-net" } " are limit algorithms of other crates. Their "
+            "runs are recorded, and pause after a refusal only if it has a Retry-After."
         }
         fieldset.lines {
             legend { "Show" }
@@ -185,7 +185,7 @@ fn chart_section(outcome: &ControlOutcome) -> Markup {
         h3 { "The named cases" }
         div.charts { @for case in named { (chart_figure(case)) } }
         h3 { "One drawn provider of each kind" }
-        p { "Of each kind the first seed from 0 on whose provider has a cap from 16 to 256." }
+        p { "For each kind, the first seed whose provider has a cap from 16 to 256." }
         div.charts { @for case in drawn { (chart_figure(case)) } }
     }
 }
@@ -202,8 +202,8 @@ fn chart_figure(case: &CaseTraces) -> Markup {
         figure {
             h4 { (title.0) @if let Some(seed) = title.1 { " " small { (seed) } } }
             p { (case.description) }
-            div { div.axis aria-hidden="true" { "answered a second" } (answered_chart(case)) }
-            div { div.axis aria-hidden="true" { "refused a second" } (refused_chart(case)) }
+            div { div.axis aria-hidden="true" { "answered per second" } (answered_chart(case)) }
+            div { div.axis aria-hidden="true" { "refused per second" } (refused_chart(case)) }
             figcaption {
                 table {
                     thead { tr { th scope="col" { "contender" } th scope="col" { "goodput" } th scope="col" { "refused" } th scope="col" { "in time" } } }
@@ -281,9 +281,9 @@ fn refused_chart(case: &CaseTraces) -> Markup {
 fn chart_label(case: &CaseTraces, what: &str, permille: impl Fn(&Trace) -> u64) -> String {
     let each = |trace: &Trace| format!("{} {} %", trace.contender, format_permille(permille(trace)));
     let all: Vec<String> = case.traces.iter().map(each).collect();
-    let of = if what == "refused" { "the calls sent" } else { "the oracle's" };
+    let of = if what == "refused" { "the calls sent" } else { "the oracle's answers" };
     format!(
-        "{}: calls {what} a second over {:.0} s. In all, of {of}: {}.",
+        "{}: calls {what} per second over {:.0} s. Total in percent of {of}: {}.",
         case.name,
         duration_seconds(case),
         all.join(", ")

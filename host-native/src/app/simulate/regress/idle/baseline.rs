@@ -71,22 +71,20 @@ impl Baseline {
     /// Cases of the baseline without figures are reported as removed only if `ran_all_cases`.
     #[must_use]
     pub fn compare(&self, figures: &[CaseFigures], ran_all_cases: bool) -> Vec<Difference> {
-        let case_difference = |case: &CaseFigures, before: Option<&str>, now: Option<&str>| Difference {
-            case: case.name.clone(),
-            figure: String::new(),
-            before: before.map(str::to_string),
-            now: now.map(str::to_string),
+        let present = || Some("present".to_string());
+        let whole_case = |case: &CaseFigures, before: Option<String>, now: Option<String>| {
+            let (case, figure) = (case.name.clone(), String::new());
+            Difference { case, figure, before, now }
         };
         let mut differences = Vec::new();
         for now in figures {
             match self.cases.iter().find(|before| before.name == now.name) {
                 Some(before) => differences.extend(case_differences(before, now)),
-                None => differences.push(case_difference(now, None, Some("new"))),
+                None => differences.push(whole_case(now, None, present())),
             }
         }
         let is_missing = |before: &&CaseFigures| ran_all_cases && figures.iter().all(|now| now.name != before.name);
-        differences
-            .extend(self.cases.iter().filter(is_missing).map(|before| case_difference(before, Some("there"), None)));
+        differences.extend(self.cases.iter().filter(is_missing).map(|before| whole_case(before, present(), None)));
         differences
     }
 }
@@ -123,8 +121,8 @@ fn flatten(path: &str, value: &Value, flat: &mut BTreeMap<String, String>) {
             }
         }
         Value::Array(items) => {
-            for (place, item) in items.iter().enumerate() {
-                let name = item["name"].as_str().map_or_else(|| place.to_string(), |name| format!("`{name}`"));
+            for (index, item) in items.iter().enumerate() {
+                let name = item["name"].as_str().map_or_else(|| index.to_string(), |name| format!("`{name}`"));
                 flatten(&format!("{path}.{name}"), item, flat);
             }
         }
@@ -139,7 +137,7 @@ pub fn describe_differences(differences: &[Difference]) -> String {
     if differences.is_empty() {
         return "all figures equal the baseline\n".to_string();
     }
-    let mut text = format!("{} figures differ from the baseline:\n", differences.len());
+    let mut text = format!("differences from the baseline: {}\n", differences.len());
     let mut case = "";
     for difference in differences {
         if difference.case != case {

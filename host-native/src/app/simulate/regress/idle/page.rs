@@ -51,8 +51,8 @@ fn chart_section(outcome: &IdleOutcome) -> Markup {
         ("wall", "wall time"),
         ("bound", "lower bound"),
         ("busy", "busy"),
-        ("starved", "idle while something wanted it"),
-        ("frontier", "idle while nothing did"),
+        ("starved", "idle while a task demanded it"),
+        ("frontier", "idle while no task did"),
     ];
     let mut sweeps: Vec<&str> = outcome.cases.iter().map(|case| case.sweep).collect();
     sweeps.dedup();
