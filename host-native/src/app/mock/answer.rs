@@ -25,23 +25,21 @@ const TOPIC_WORDS: usize = 7;
 const FILLER_CHARS: usize = 3;
 
 /// Returns the answer to `prompt`, of at most `max_tokens` words.
-#[must_use]
-pub fn answer(prompt: &str, max_tokens: Option<u32>) -> String {
+pub(super) fn answer(prompt: &str, max_tokens: Option<u32>) -> String {
     generate_text(prompt, 0, max_tokens).text
 }
 
 /// One of several answers to a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GeneratedText {
+pub(super) struct GeneratedText {
     /// The text.
-    pub text: String,
+    pub(super) text: String,
     /// Whether the text was cut at the maximum length.
-    pub is_truncated: bool,
+    pub(super) is_truncated: bool,
 }
 
 /// Generates the answer with this number, of at most `max_tokens` words. Number 0 is the [`answer`].
-#[must_use]
-pub fn generate_text(prompt: &str, number: u32, max_tokens: Option<u32>) -> GeneratedText {
+pub(super) fn generate_text(prompt: &str, number: u32, max_tokens: Option<u32>) -> GeneratedText {
     let hash = match number {
         0 => hash_text(prompt),
         _ => hash_text(&format!("{prompt}\0{number}")),
@@ -61,8 +59,7 @@ pub fn generate_text(prompt: &str, number: u32, max_tokens: Option<u32>) -> Gene
 }
 
 /// Estimates the number of tokens of a text at four characters each, rounded up.
-#[must_use]
-pub fn count_tokens(text: &str) -> u32 {
+pub(super) fn count_tokens(text: &str) -> u32 {
     u32::try_from(text.chars().count().div_ceil(4)).unwrap_or(u32::MAX)
 }
 

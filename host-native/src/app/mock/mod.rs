@@ -28,7 +28,7 @@
 //! | `control` | `/mock/stats` and `/mock/models` |
 //! | `command`, `args`, `flags` | the command `tidegate mock` |
 
-pub mod answer;
+mod answer;
 pub mod args;
 mod chat;
 pub mod command;

@@ -17,12 +17,12 @@ use crate::app::config::pipeline::{FileError, SourceText, locate};
 use crate::app::error::Error;
 
 /// Reads the scenario file at `path` and checks that it can run.
-pub fn load(path: &Path) -> Result<Scenario, FileError> {
+pub(super) fn load(path: &Path) -> Result<Scenario, FileError> {
     parse(&SourceText::read(path)?)
 }
 
 /// Parses a scenario and checks that it can run.
-pub fn parse(source: &SourceText) -> Result<Scenario, FileError> {
+pub(super) fn parse(source: &SourceText) -> Result<Scenario, FileError> {
     let root = parse_document(source)?;
     let scenario: Scenario = toml::from_str(source.text()).map_err(|error| deserialize_error(source, &root, &error))?;
     World::new(&scenario, 0).map_err(|error| validation_error(source, &root, &scenario, &error))?;
@@ -82,7 +82,7 @@ fn parse_document(source: &SourceText) -> Result<Spanned<DeValue<'_>>, FileError
 ///
 /// Fails if the text would not parse to an equal scenario: a file holds fractions of a millisecond exactly
 /// only for durations below 104 days.
-pub fn dump(scenario: &Scenario) -> Result<String, Error> {
+pub(super) fn dump(scenario: &Scenario) -> Result<String, Error> {
     let text = toml::to_string(scenario).ok();
     let parses_back = |text: &String| toml::from_str::<Scenario>(text).is_ok_and(|read| read == *scenario);
     let unsupported = || Error::Setting(format!("`{}` has a setting that a file cannot express", scenario.name));

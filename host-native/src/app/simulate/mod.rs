@@ -17,6 +17,7 @@ use std::path::Path;
 use std::time::Instant as StdInstant;
 
 use tidegate_core::pipeline::PolicyChoice;
+use tidegate_core::sim::report::Report;
 use tidegate_core::sim::scenario::{Scenario, ScenarioError};
 use tidegate_core::sim::suite;
 use tidegate_core::sim::world::World;
@@ -27,10 +28,10 @@ use crate::app::output::OutputError;
 use crate::app::report::progress::{REFRESH, Screen, View};
 use crate::observe::trace::TraceFile;
 use args::{PolicyName, SimulateArgs};
+use file::{dump, load};
+use report::{TextReport, to_json};
 
-pub use file::{ModelProviders, dump, load, parse, parse_providers};
-pub use report::{TextReport, to_json};
-pub use tidegate_core::sim::report::{Report, SCHEMA};
+pub use file::{ModelProviders, parse_providers};
 
 /// Simulation steps between two reads of the real clock, so that progress costs nothing per step.
 const STEPS_PER_CLOCK_READ: u32 = 1 << 12;

@@ -10,13 +10,13 @@ use crate::app::error::Error;
 use crate::app::render::table::{percent, row, write_table};
 
 /// Returns the report as JSON, with a final newline.
-pub fn to_json(report: &Report) -> Result<String, Error> {
+pub(super) fn to_json(report: &Report) -> Result<String, Error> {
     let text = serde_json::to_string_pretty(report).map_err(|error| Error::Internal(error.to_string()))?;
     Ok(text + "\n")
 }
 
 /// Displays a report as text.
-pub struct TextReport<'a>(pub &'a Report);
+pub(super) struct TextReport<'a>(pub(super) &'a Report);
 
 impl TextReport<'_> {
     fn write_rows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

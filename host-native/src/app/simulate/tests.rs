@@ -1,9 +1,11 @@
 use tidegate_core::limit::{LimitChoice, VegasConfig};
 use tidegate_core::pipeline::AdaptiveRowGroups;
+use tidegate_core::sim::report::SCHEMA;
 use tidegate_core::sim::scenario::{Holder, PreBatch, ScenarioColumn};
 use tidegate_core::time::Duration;
 
 use super::args::LimitName;
+use super::file::parse;
 use super::*;
 use crate::app::config::pipeline::SourceText;
 
