@@ -7,7 +7,7 @@ use tidegate_core::sim::scenario::builtin;
 use super::fuzz_text;
 use crate::app::config::pipeline::{FileError, PipelineFile, SourceText};
 use crate::app::proxy::config::ProxyConfig;
-use crate::app::simulate;
+use crate::app::simulate::file;
 use crate::app::template::Templates;
 
 const TOML: &[&str] = &[
@@ -99,10 +99,10 @@ fn the_configuration_of_the_proxy_is_read_or_refused_with_a_line_of_it() {
 #[test]
 fn a_scenario_is_read_or_refused_with_a_line_of_it() {
     let corpus: Vec<String> =
-        builtin().iter().map(|scenario| simulate::dump(scenario).expect("it can be written")).collect();
+        builtin().iter().map(|scenario| file::dump(scenario).expect("it can be written")).collect();
     let corpus: Vec<&str> = corpus.iter().map(String::as_str).collect();
     fuzz_text(&corpus, TOML, |text| {
-        if let Err(error) = simulate::parse(&SourceText::new("fuzz.toml", text)) {
+        if let Err(error) = file::parse(&SourceText::new("fuzz.toml", text)) {
             check_error(&error, text);
         }
     });

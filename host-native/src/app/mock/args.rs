@@ -9,43 +9,44 @@ use super::flags::{FaultFlag, ListenAddress, ModelFlag};
 #[derive(Clone, Debug, Default, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct MockArgs {
-    /// Whose models to serve: a built-in scenario (see --list), or a file of one, or of models alone
+    /// Serve the models of a built-in scenario (see --list), of a scenario file, or of a file with models
+    /// only
     #[arg(value_name = "SCENARIO")]
     pub scenario: Option<String>,
-    /// The same, by name
+    /// The same as a flag
     #[arg(long = "scenario", value_name = "SCENARIO", conflicts_with = "scenario")]
     pub by_name: Option<String>,
     /// List the built-in scenarios
     #[arg(long)]
     pub list: bool,
-    /// Where to listen; port 0 is any free port
+    /// Listen at this address; port 0 takes any free port
     #[arg(long, value_name = "ADDRESS", default_value_t, value_parser = clap::value_parser!(ListenAddress))]
     pub listen: ListenAddress,
-    /// The seed of latencies, neighbours and faults
+    /// The seed of latencies, neighbours and faults: equal seeds give equal draws
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Serve this model too, or instead of the one of that name; settings are those below
+    /// Add this model, or replace the model of that name
     #[arg(long = "model", value_name = "NAME[=SETTINGS]")]
     pub models: Vec<ModelFlag>,
-    /// Let this share of every model's calls go wrong: error=0.02, hang=..., cut=..., malformed=... or refused=...
+    /// Make this share of all calls fail: error=0.02, hang=..., cut=..., malformed=... or refused=...
     #[arg(long = "fault", value_name = "KIND=SHARE")]
     pub faults: Vec<FaultFlag>,
-    /// Serve every other model name too, by the first model
+    /// Serve all other model names with the first model
     #[arg(long)]
     pub any_model: bool,
     /// Answer 401 to calls without this key
     #[arg(long, value_name = "KEY")]
     pub require_key: Option<String>,
-    /// Let clients change the providers: POST /mock/models/NAME
+    /// Allow clients to change the providers: POST /mock/models/NAME
     #[arg(long)]
     pub allow_control: bool,
-    /// How answers name the rates of a model in headers
+    /// The names of the rate-limit headers of responses
     #[arg(long, value_enum, default_value_t)]
     pub rate_headers: RateHeaders,
-    /// Tell each call that is refused or goes wrong, a line each on standard error
+    /// Write a line to standard error for each call that fails or is refused
     #[arg(long, short)]
     pub verbose: bool,
-    /// Show no status while it serves, and no table at the end
+    /// Show no status line and no table at the end
     #[arg(long, short, conflicts_with = "verbose")]
     pub quiet: bool,
 }

@@ -1,49 +1,49 @@
-//! `POST /v1/chat/completions` and `POST /v1/completions`: what is asked, and what is said.
+//! Parsing and answering of `POST /v1/chat/completions` and `POST /v1/completions`.
 //!
-//! The text is [`answer`](super::answer)'s; a JSON value that fits when a schema is asked for; and a call of a tool, with
-//! arguments that fit, when `tool_choice` asks for one. `n` and the token limits are honoured; sampling settings, `stop`,
-//! `user` and tools that may be called or not are accepted and change nothing.
+//! A choice is a text of [`answer`](super::answer), JSON that fits the schema of `response_format`, or a tool
+//! call with arguments that fit, if `tool_choice` requires one. `n` and the token limits are honoured.
+//! Sampling settings, `stop`, `user` and optional tools are accepted and ignored.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer::{self, Choice};
-use super::refusal::Refusal;
+use super::answer::{self, GeneratedText};
+use super::error::ApiError;
 use super::schema;
 
-/// The most choices of one call.
-const MOST_CHOICES: u32 = 128;
+/// The most choices of a call, over all its prompts.
+const MAX_CHOICES: u32 = 128;
 
-/// One call as it was understood, with its answer.
+/// A parsed request with its generated answer.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct CompletionCall {
     pub(super) model: String,
-    /// Tokens of the prompt and of the answer.
+    /// Tokens of the prompts and of the answers.
     pub(super) tokens: (u32, u32),
     pub(super) protocol: Protocol,
-    pub(super) choices: Vec<Said>,
+    pub(super) choices: Vec<Choice>,
     pub(super) stream: bool,
     pub(super) include_usage: bool,
 }
 
-/// One choice of an answer.
+/// One choice of a completion.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Said {
-    /// What it says, or the arguments of the tool's call.
+pub(super) struct Choice {
+    /// The text, or the arguments of the tool call.
     pub(super) text: String,
-    /// The tool that is called.
+    /// The name of the called tool; `None` for a text.
     pub(super) tool: Option<String>,
     pub(super) finish_reason: &'static str,
 }
 
-/// The two forms of completions.
+/// The endpoint of a request: chat completions, or text completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Chat,
     Text,
 }
 
-/// The parts of a request that both forms share.
+/// The fields that requests of both endpoints share.
 #[derive(Debug, Deserialize)]
 struct Settings {
     model: String,
@@ -72,17 +72,17 @@ struct Function {
 #[serde(untagged)]
 enum ToolChoice {
     /// `none`, `auto` or `required`.
-    Word(String),
+    Mode(String),
     Named {
-        function: Named,
+        function: FunctionName,
     },
-    /// Forms that a mock has no use for.
-    #[allow(dead_code, reason = "it is read and not looked at")]
+    /// Accepted and ignored.
+    #[allow(dead_code, reason = "deserialised and not used")]
     Other(Value),
 }
 
 #[derive(Debug, Deserialize)]
-struct Named {
+struct FunctionName {
     name: String,
 }
 
@@ -96,11 +96,11 @@ struct StreamOptions {
 enum ResponseFormat {
     Text,
     JsonObject,
-    JsonSchema { json_schema: NamedSchema },
+    JsonSchema { json_schema: JsonSchemaFormat },
 }
 
 #[derive(Debug, Deserialize)]
-struct NamedSchema {
+struct JsonSchemaFormat {
     schema: Option<Value>,
 }
 
@@ -123,7 +123,7 @@ enum Content {
     Parts(Vec<Part>),
 }
 
-/// A part of a message. Only text says anything to a mock.
+/// A part of a message. Parts without a text are ignored.
 #[derive(Debug, Deserialize)]
 struct Part {
     text: Option<String>,
@@ -159,51 +159,51 @@ impl Content {
 
 impl Prompt {
     fn texts(self) -> Vec<String> {
-        let of_tokens = |tokens: Vec<u32>| tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+        let join_tokens = |tokens: Vec<u32>| tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
         match self {
             Self::Text(text) => vec![text],
             Self::Texts(texts) => texts,
-            Self::Tokens(tokens) => vec![of_tokens(tokens)],
-            Self::TokenLists(lists) => lists.into_iter().map(of_tokens).collect(),
+            Self::Tokens(tokens) => vec![join_tokens(tokens)],
+            Self::TokenLists(lists) => lists.into_iter().map(join_tokens).collect(),
         }
     }
 }
 
-impl Prepared {
-    /// Reads a request and makes its answer.
-    pub(super) fn read(protocol: Protocol, body: &[u8]) -> Result<Self, Refusal> {
-        let unreadable = |error: serde_json::Error| Refusal::invalid(format!("the body cannot be read: {error}"));
+impl CompletionCall {
+    /// Parses a request and generates its answer.
+    pub(super) fn parse(protocol: Protocol, body: &[u8]) -> Result<Self, ApiError> {
+        let invalid_body = |error: serde_json::Error| ApiError::invalid(format!("the body cannot be read: {error}"));
         let (prompts, settings) = match protocol {
             Protocol::Chat => {
-                let body: ChatBody = serde_json::from_slice(body).map_err(unreadable)?;
+                let body: ChatBody = serde_json::from_slice(body).map_err(invalid_body)?;
                 if body.messages.is_empty() {
-                    return Err(Refusal::field("messages", "`messages` is empty; expected at least one"));
+                    return Err(ApiError::field("messages", "`messages` is empty; expected at least one"));
                 }
                 let texts = body.messages.iter().filter_map(|message| message.content.as_ref().map(Content::text));
                 (vec![texts.collect::<Vec<_>>().join("\n")], body.settings)
             }
             Protocol::Text => {
-                let body: TextBody = serde_json::from_slice(body).map_err(unreadable)?;
+                let body: TextBody = serde_json::from_slice(body).map_err(invalid_body)?;
                 (body.prompt.map_or_else(|| vec![String::new()], Prompt::texts), body.settings)
             }
         };
         let n = settings.n.unwrap_or(1);
         let count = u64::from(n).saturating_mul(prompts.len() as u64);
-        if !(1..=u64::from(MOST_CHOICES)).contains(&count) {
-            return Err(Refusal::field("n", format!("{count} choices are asked for; expected 1 to {MOST_CHOICES}")));
+        if !(1..=u64::from(MAX_CHOICES)).contains(&count) {
+            return Err(ApiError::field("n", format!("the request has {count} choices; expected 1 to {MAX_CHOICES}")));
         }
         let mut choices = Vec::new();
         for prompt in &prompts {
             for number in 0..n {
-                choices.push(settings.choice(prompt, number)?);
+                choices.push(settings.generate_choice(prompt, number)?);
             }
         }
         let sum = |of: &mut dyn Iterator<Item = u32>| of.fold(0, u32::saturating_add);
-        let asked = sum(&mut prompts.iter().map(|prompt| answer::tokens(prompt)));
-        let answered = sum(&mut choices.iter().map(|choice| answer::tokens(&choice.text)));
+        let prompt_tokens = sum(&mut prompts.iter().map(|prompt| answer::count_tokens(prompt)));
+        let answer_tokens = sum(&mut choices.iter().map(|choice| answer::count_tokens(&choice.text)));
         Ok(Self {
             model: settings.model,
-            tokens: (asked, answered),
+            tokens: (prompt_tokens, answer_tokens),
             protocol,
             choices,
             stream: settings.stream.unwrap_or(false),
@@ -213,44 +213,44 @@ impl Prepared {
 }
 
 impl Settings {
-    fn choice(&self, prompt: &str, number: u32) -> Result<Said, Refusal> {
+    fn generate_choice(&self, prompt: &str, number: u32) -> Result<Choice, ApiError> {
         let seed = if number == 0 { prompt.to_string() } else { format!("{prompt}\0{number}") };
-        if let Some(tool) = self.tool()? {
-            let text = fitting(tool.parameters.as_ref().unwrap_or(&json!({ "type": "object" })), &seed, "tools")?;
-            return Ok(Said { text, tool: Some(tool.name.clone()), finish_reason: "tool_calls" });
+        if let Some(tool) = self.required_tool()? {
+            let text = schema_text(tool.parameters.as_ref().unwrap_or(&json!({ "type": "object" })), &seed, "tools")?;
+            return Ok(Choice { text, tool: Some(tool.name.clone()), finish_reason: "tool_calls" });
         }
-        let free = json!({ "type": "object", "properties": { "answer": {} }, "required": ["answer"] });
+        let any_object = json!({ "type": "object", "properties": { "answer": {} }, "required": ["answer"] });
         let schema = match &self.response_format {
             None | Some(ResponseFormat::Text) => {
-                let most = self.max_completion_tokens.or(self.max_tokens);
-                let Choice { text, is_cut } = answer::choice(prompt, number, most);
-                return Ok(Said { text, tool: None, finish_reason: if is_cut { "length" } else { "stop" } });
+                let max_tokens = self.max_completion_tokens.or(self.max_tokens);
+                let GeneratedText { text, is_truncated } = answer::generate_text(prompt, number, max_tokens);
+                return Ok(Choice { text, tool: None, finish_reason: if is_truncated { "length" } else { "stop" } });
             }
-            Some(ResponseFormat::JsonObject) => &free,
-            Some(ResponseFormat::JsonSchema { json_schema }) => json_schema.schema.as_ref().unwrap_or(&free),
+            Some(ResponseFormat::JsonObject) => &any_object,
+            Some(ResponseFormat::JsonSchema { json_schema }) => json_schema.schema.as_ref().unwrap_or(&any_object),
         };
-        Ok(Said { text: fitting(schema, &seed, "response_format")?, tool: None, finish_reason: "stop" })
+        Ok(Choice { text: schema_text(schema, &seed, "response_format")?, tool: None, finish_reason: "stop" })
     }
 
-    /// The tool that has to be called.
-    fn tool(&self) -> Result<Option<&Function>, Refusal> {
+    /// Returns the tool that `tool_choice` requires to be called.
+    fn required_tool(&self) -> Result<Option<&Function>, ApiError> {
         let mut functions = self.tools.iter().flatten().filter_map(|tool| tool.function.as_ref());
         match &self.tool_choice {
-            Some(ToolChoice::Word(word)) if word == "required" => Ok(functions.next()),
-            Some(ToolChoice::Named { function: Named { name } }) => {
+            Some(ToolChoice::Mode(mode)) if mode == "required" => Ok(functions.next()),
+            Some(ToolChoice::Named { function: FunctionName { name } }) => {
                 let found = functions.find(|function| function.name == *name);
-                let message = || format!("`tool_choice` asks for `{name}`, which is not among the tools");
-                found.map(Some).ok_or_else(|| Refusal::field("tool_choice", message()))
+                let message = || format!("`tool_choice` names `{name}`, which is not one of `tools`");
+                found.map(Some).ok_or_else(|| ApiError::field("tool_choice", message()))
             }
             _ => Ok(None),
         }
     }
 }
 
-/// JSON that fits a schema of the request's field `param`.
-fn fitting(schema: &Value, seed: &str, param: &str) -> Result<String, Refusal> {
-    let value = schema::instance(schema, seed)
-        .map_err(|error| Refusal::field(param, format!("the schema cannot be met: {error}")))?;
+/// Generates JSON that fits a schema from the field `param` of the request.
+fn schema_text(schema: &Value, seed: &str, param: &str) -> Result<String, ApiError> {
+    let value = schema::generate(schema, seed)
+        .map_err(|error| ApiError::field(param, format!("the schema is not supported: {error}")))?;
     Ok(value.to_string())
 }
 
@@ -258,27 +258,27 @@ fn fitting(schema: &Value, seed: &str, param: &str) -> Result<String, Refusal> {
 mod tests {
     use super::*;
 
-    fn read(body: &Value) -> Result<Prepared, Refusal> {
-        Prepared::read(Protocol::Chat, body.to_string().as_bytes())
+    fn read(body: &Value) -> Result<CompletionCall, ApiError> {
+        CompletionCall::parse(Protocol::Chat, body.to_string().as_bytes())
     }
 
-    fn said(body: &Value) -> Vec<String> {
+    fn answer_texts(body: &Value) -> Vec<String> {
         read(body).unwrap().choices.into_iter().map(|choice| choice.text).collect()
     }
 
     #[test]
-    fn parts_of_a_message_say_what_one_text_says_and_other_parts_say_nothing() {
+    fn text_parts_are_answered_like_a_single_text_and_other_parts_are_ignored() {
         let plain = json!({ "model": "m", "messages": [{ "role": "user", "content": "a buoy\nadrift" }] });
         let parts = json!({ "model": "m", "messages": [{ "role": "user", "content": [
             { "type": "text", "text": "a buoy" },
             { "type": "image_url", "image_url": { "url": "data:," } },
             { "type": "text", "text": "adrift" },
         ] }] });
-        assert_eq!(said(&parts), said(&plain));
+        assert_eq!(answer_texts(&parts), answer_texts(&plain));
     }
 
     #[test]
-    fn what_a_mock_has_no_use_for_is_accepted() {
+    fn unused_fields_are_accepted() {
         let body = json!({
             "model": "m", "temperature": 0.3, "top_p": 1, "stop": ["x"], "seed": 4, "user": "u", "logit_bias": {},
             "tools": [{ "type": "function", "function": { "name": "f", "parameters": {} } }], "tool_choice": "auto",
@@ -289,11 +289,11 @@ mod tests {
                 { "role": "tool", "content": "adrift", "tool_call_id": "1" },
             ],
         });
-        assert_eq!(said(&body), [answer::answer("a buoy\nadrift", None)]);
+        assert_eq!(answer_texts(&body), [answer::answer("a buoy\nadrift", None)]);
     }
 
     #[test]
-    fn an_answer_is_cut_at_the_token_limit_and_says_so() {
+    fn an_answer_is_truncated_at_the_token_limit_with_finish_reason_length() {
         let messages = json!([{ "content": "a buoy adrift" }]);
         for name in ["max_tokens", "max_completion_tokens"] {
             let prepared = read(&json!({ "model": "m", "messages": messages, name: 2 })).unwrap();
@@ -305,14 +305,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_put_together_says_what_the_whole_answer_says() {
+    fn the_chunks_of_a_stream_concatenate_to_the_whole_answer() {
         for n in [1_u64, 3] {
             let body = json!({ "model": "m", "n": n, "messages": [{ "content": "a buoy adrift" }],
                 "stream_options": { "include_usage": true } });
             let prepared = read(&body).unwrap();
             let mut texts = vec![String::new(); usize::try_from(n).unwrap()];
-            let frames = prepared.frames(1, 0);
-            for chunk in frames.opening.iter().chain(&frames.tokens).chain(&frames.closing) {
+            let events = prepared.events(1, 0);
+            for chunk in events.opening.iter().chain(&events.tokens).chain(&events.closing) {
                 let Some(choice) = chunk["choices"].get(0) else { continue };
                 let index = usize::try_from(choice["index"].as_u64().unwrap()).unwrap();
                 texts[index].push_str(choice["delta"]["content"].as_str().unwrap_or_default());
@@ -321,14 +321,14 @@ mod tests {
             for (index, text) in texts.iter().enumerate() {
                 assert_eq!(whole["choices"][index]["message"]["content"], *text);
             }
-            assert_eq!(frames.opening[0]["choices"][0]["delta"]["role"], "assistant");
-            assert_eq!(frames.closing.last().unwrap()["usage"], whole["usage"]);
-            assert_eq!(frames.tokens[0]["usage"], Value::Null);
+            assert_eq!(events.opening[0]["choices"][0]["delta"]["role"], "assistant");
+            assert_eq!(events.closing.last().unwrap()["usage"], whole["usage"]);
+            assert_eq!(events.tokens[0]["usage"], Value::Null);
         }
     }
 
     #[test]
-    fn plain_completions_take_every_form_of_prompt() {
+    fn text_completions_accept_every_form_of_prompt() {
         for (prompt, choices) in [
             (json!("a buoy"), 1),
             (json!(["a buoy", "a lamp"]), 2),
@@ -337,13 +337,13 @@ mod tests {
             (Value::Null, 1),
         ] {
             let body = json!({ "model": "m", "prompt": prompt });
-            let prepared = Prepared::read(Protocol::Text, body.to_string().as_bytes()).unwrap();
+            let prepared = CompletionCall::parse(Protocol::Text, body.to_string().as_bytes()).unwrap();
             assert_eq!(prepared.whole(1, 0)["choices"].as_array().unwrap().len(), choices, "{prompt}");
         }
     }
 
     #[test]
-    fn a_request_that_asks_for_too_much_or_nothing_is_refused_at_its_field() {
+    fn an_invalid_request_is_rejected_at_its_field() {
         for (body, param) in [
             (json!({ "model": "m", "messages": [] }), Some("messages")),
             (json!({ "model": "m", "messages": [{ "content": "x" }], "n": 129 }), Some("n")),
@@ -351,14 +351,14 @@ mod tests {
             (json!({ "messages": [{ "content": "x" }] }), None),
             (json!({ "model": "m", "messages": [{ "content": 3 }] }), None),
         ] {
-            let refusal = read(&body).unwrap_err();
-            assert_eq!(refusal.status, 400);
-            assert_eq!(refusal.param(), param, "{body}");
+            let error = read(&body).unwrap_err();
+            assert_eq!(error.status, 400);
+            assert_eq!(error.param(), param, "{body}");
         }
     }
 
     #[test]
-    fn a_tool_is_called_when_it_has_to_be_with_arguments_that_fit() {
+    fn a_required_tool_is_called_with_arguments_that_fit_its_schema() {
         let parameters = json!({ "type": "object", "properties": { "berth": { "type": "integer" } } });
         let tools = json!([
             { "type": "function", "function": { "name": "open", "parameters": parameters } },
@@ -377,11 +377,11 @@ mod tests {
         assert_eq!(call["function"]["name"], "open");
         let arguments = call["function"]["arguments"].as_str().unwrap();
         assert!(serde_json::from_str::<Value>(arguments).unwrap()["berth"].is_i64(), "{arguments}");
-        let frames = prepared.frames(1, 0);
-        let opened = &frames.opening[0]["choices"][0]["delta"]["tool_calls"][0];
+        let events = prepared.events(1, 0);
+        let opened = &events.opening[0]["choices"][0]["delta"]["tool_calls"][0];
         assert_eq!((&opened["id"], &opened["function"]["name"]), (&call["id"], &json!("open")));
         let piece = |chunk: &Value| chunk["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"].clone();
-        let streamed: String = frames.tokens.iter().map(|chunk| piece(chunk).as_str().unwrap().to_string()).collect();
+        let streamed: String = events.tokens.iter().map(|chunk| piece(chunk).as_str().unwrap().to_string()).collect();
         assert_eq!(streamed, arguments);
         assert_eq!(named("close").unwrap().choices[0].tool.as_deref(), Some("close"));
         assert_eq!(named("sink").unwrap_err().param(), Some("tool_choice"));

@@ -1,4 +1,4 @@
-//! What the flags of `tidegate mock` say: addresses, models, faults.
+//! The values of the flags `--listen`, `--model` and `--fault` of `tidegate mock`.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,20 +8,21 @@ use tidegate_core::sim::latency::Latency;
 use tidegate_core::sim::provider::{Capacity, Faults, Overload, ProviderSpec, Rate};
 use tidegate_core::time::Duration;
 
-/// Where to listen: `127.0.0.1:8080`, `localhost:8080`, `[::1]:8080`, or a port alone on this machine.
+/// The address to listen at: `127.0.0.1:8080`, `localhost:8080`, `[::1]:8080`, or only a port of the loopback
+/// interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenAddress(pub SocketAddr);
 
-/// A model of the command line: `NAME` or `NAME=slots=8,latency_ms=100`.
+/// A model: `NAME` or `NAME=slots=8,latency_ms=100`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelFlag {
-    /// Its name.
+    /// The name of the model.
     pub name: String,
-    /// The provider behind it.
+    /// The description of its provider.
     pub provider: ProviderSpec,
 }
 
-/// A share of calls that goes wrong in one way: `cut=0.01`.
+/// The share of calls that fail in one way: `cut=0.01`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FaultFlag {
     kind: FaultKind,
@@ -57,7 +58,7 @@ impl FromStr for ListenAddress {
         match (port.parse::<u16>(), text.parse::<SocketAddr>()) {
             (Ok(port), _) => Ok(Self((Ipv4Addr::LOCALHOST, port).into())),
             (_, Ok(address)) => Ok(Self(address)),
-            _ => Err("expected an address and a port, such as 127.0.0.1:8080, or a port alone".to_string()),
+            _ => Err("expected an address and a port, such as 127.0.0.1:8080, or only a port".to_string()),
         }
     }
 }
@@ -66,23 +67,23 @@ impl FromStr for ModelFlag {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, settings) = text.split_once('=').unwrap_or((text, ""));
+        let (name, list) = text.split_once('=').unwrap_or((text, ""));
         if name.is_empty() {
             return Err("expected a model name before the `=`".to_string());
         }
-        let mut given = Given::default();
-        for setting in settings.split(',').filter(|setting| !setting.is_empty()) {
-            given.take(setting)?;
+        let mut settings = ModelSettings::default();
+        for setting in list.split(',').filter(|setting| !setting.is_empty()) {
+            settings.set(setting)?;
         }
-        let provider = given.provider();
+        let provider = settings.provider();
         provider.validate().map_err(|error| error.to_string())?;
         Ok(Self { name: name.to_string(), provider })
     }
 }
 
-/// The settings of one model, as far as they are given.
+/// The given settings of a model; `None` for those that are not given.
 #[derive(Default)]
-struct Given {
+struct ModelSettings {
     slots: Option<u32>,
     latency_ms: Option<u32>,
     retry_after_ms: Option<u32>,
@@ -91,10 +92,10 @@ struct Given {
     tokens_per_minute: Option<u32>,
 }
 
-impl Given {
-    fn take(&mut self, setting: &str) -> Result<(), String> {
+impl ModelSettings {
+    fn set(&mut self, setting: &str) -> Result<(), String> {
         let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
-        let place = match key {
+        let field = match key {
             "slots" => &mut self.slots,
             "latency_ms" => &mut self.latency_ms,
             "retry_after_ms" => &mut self.retry_after_ms,
@@ -109,12 +110,12 @@ impl Given {
             }
         };
         let number = value.parse().map_err(|_| format!("`{key}` is {value:?}; expected a whole number"))?;
-        *place = Some(number);
+        *field = Some(number);
         Ok(())
     }
 
     fn provider(self) -> ProviderSpec {
-        let usual = ProviderSpec::default();
+        let default = ProviderSpec::default();
         let millis = |millis: u32| Duration::from_millis(u64::from(millis));
         let slots = self.slots.unwrap_or(8);
         ProviderSpec {
@@ -123,10 +124,10 @@ impl Given {
                 None => Capacity::Constant { slots },
             },
             overload: Overload::Refuse { retry_after: self.retry_after_ms.map(millis) },
-            latency: self.latency_ms.map_or(usual.latency, |latency| Latency::Constant { latency: millis(latency) }),
+            latency: self.latency_ms.map_or(default.latency, |latency| Latency::Constant { latency: millis(latency) }),
             requests: self.requests_per_minute.map(Rate::per_minute),
             tokens: self.tokens_per_minute.map(Rate::per_minute),
-            ..usual
+            ..default
         }
     }
 }
@@ -152,17 +153,17 @@ impl FromStr for FaultFlag {
 }
 
 impl FaultFlag {
-    /// Puts the share in the place of the provider's own.
+    /// Sets the share of this kind of fault in the description of a provider.
     pub(super) fn apply(self, provider: &mut ProviderSpec) {
         let faults = provider.faults.get_or_insert_with(Faults::default);
-        let place = match self.kind {
+        let field = match self.kind {
             FaultKind::Error => &mut faults.error_share,
             FaultKind::Hang => &mut faults.hang_share,
             FaultKind::Cut => &mut faults.cut_share,
             FaultKind::Malformed => &mut faults.malformed_share,
             FaultKind::Refused => &mut faults.refused_share,
         };
-        *place = self.share;
+        *field = self.share;
     }
 }
 
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_may_be_short() {
+    fn a_listen_address_may_be_abbreviated() {
         for (text, address) in [
             ("127.0.0.1:0", "127.0.0.1:0"),
             ("localhost:9", "127.0.0.1:9"),
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_takes_settings_and_has_the_defaults_of_a_file() {
+    fn a_model_has_its_settings_and_otherwise_the_defaults_of_a_file() {
         let plain: ModelFlag = "llama3:8b".parse().unwrap();
         assert_eq!((plain.name.as_str(), plain.provider), ("llama3:8b", ProviderSpec::default()));
         let flag: ModelFlag = "m=slots=4,latency_ms=20,retry_after_ms=500,tokens_per_minute=9".parse().unwrap();
@@ -197,16 +198,16 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_setting_is_told_with_what_is_expected() {
-        let told = |text: &str| text.parse::<ModelFlag>().unwrap_err();
-        assert!(told("m=slot=4").starts_with("unknown setting `slot`; expected slots, "));
-        assert_eq!(told("m=slots=four"), "`slots` is \"four\"; expected a whole number");
-        assert_eq!(told("m=slots=2000000"), "`capacity.slots` is 2000000; expected a whole number from 0 to 1000000");
-        assert_eq!(told("=slots=4"), "expected a model name before the `=`");
+    fn an_invalid_setting_is_rejected_with_what_is_expected() {
+        let error = |text: &str| text.parse::<ModelFlag>().unwrap_err();
+        assert!(error("m=slot=4").starts_with("unknown setting `slot`; expected slots, "));
+        assert_eq!(error("m=slots=four"), "`slots` is \"four\"; expected a whole number");
+        assert_eq!(error("m=slots=2000000"), "`capacity.slots` is 2000000; expected a whole number from 0 to 1000000");
+        assert_eq!(error("=slots=4"), "expected a model name before the `=`");
     }
 
     #[test]
-    fn faults_add_up_on_a_provider() {
+    fn several_faults_apply_to_one_provider_and_the_last_of_a_kind_wins() {
         let mut provider = ProviderSpec::default();
         for text in ["error=0.5", "cut=0.25", "error=0.1"] {
             text.parse::<FaultFlag>().unwrap().apply(&mut provider);

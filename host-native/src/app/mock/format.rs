@@ -1,22 +1,23 @@
-//! How completions are written: as one JSON body, or as the chunks of a stream.
+//! Writes completions as a JSON body, or as the chunks of a stream.
 
 use axum::body::Bytes;
 use serde_json::{Value, json};
 
-use super::chat::{Prepared, Protocol, Said};
-use super::reply::{Form, Reply};
-use super::stream::{Frames, pieces};
+use super::chat::{Choice, CompletionCall, Protocol};
+use super::reply::{Reply, ReplyBody};
+use super::stream::{StreamEvents, split_pieces};
 
-impl Prepared {
-    /// The answer in its form. `number` tells it from others, `created` is in seconds since 1970.
+impl CompletionCall {
+    /// Returns the response of the call. `number` becomes part of its id; `created` is in seconds since the
+    /// Unix epoch.
     pub(super) fn reply(self, number: u64, created: u64) -> Reply {
         let tokens = self.tokens.1;
-        let form = if self.stream {
-            Form::Stream(self.frames(number, created))
+        let body = if self.stream {
+            ReplyBody::Stream(self.events(number, created))
         } else {
-            Form::Whole(Bytes::from(self.whole(number, created).to_string()))
+            ReplyBody::Whole(Bytes::from(self.whole(number, created).to_string()))
         };
-        Reply { form, tokens }
+        Reply { body, tokens }
     }
 
     pub(super) fn whole(&self, number: u64, created: u64) -> Value {
@@ -27,17 +28,17 @@ impl Prepared {
                 "logprobs": null,
                 "finish_reason": choice.finish_reason,
             }),
-            Protocol::Text => text_delta(index, &choice.text, Some(choice.finish_reason)),
+            Protocol::Text => text_choice(index, &choice.text, Some(choice.finish_reason)),
         });
-        let mut body = self.head(number, created, false);
+        let mut body = self.envelope(number, created, false);
         body["choices"] = choices.collect();
         body["usage"] = self.usage();
         body
     }
 
-    pub(super) fn frames(&self, number: u64, created: u64) -> Frames {
+    pub(super) fn events(&self, number: u64, created: u64) -> StreamEvents {
         let chunk = |choice: Option<Value>| {
-            let mut chunk = self.head(number, created, true);
+            let mut chunk = self.envelope(number, created, true);
             chunk["choices"] = choice.into_iter().collect();
             if self.include_usage {
                 chunk["usage"] = Value::Null;
@@ -46,31 +47,31 @@ impl Prepared {
         };
         let indexed = || self.choices.iter().zip(0_u32..);
         let opening = match self.protocol {
-            Protocol::Chat => {
-                indexed().map(|(said, index)| chunk(Some(delta(index, &opening(said, number, index), None)))).collect()
-            }
+            Protocol::Chat => indexed()
+                .map(|(choice, index)| chunk(Some(chat_choice(index, &opening_delta(choice, number, index), None))))
+                .collect(),
             Protocol::Text => Vec::new(),
         };
-        let texts: Vec<Vec<String>> = self.choices.iter().map(|choice| pieces(&choice.text)).collect();
+        let texts: Vec<Vec<String>> = self.choices.iter().map(|choice| split_pieces(&choice.text)).collect();
         let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
         let mut tokens = Vec::new();
         for nth in 0..longest {
-            for (text, (said, index)) in texts.iter().zip(indexed()) {
+            for (text, (choice, index)) in texts.iter().zip(indexed()) {
                 let Some(piece) = text.get(nth) else { continue };
-                tokens.push(chunk(Some(match (self.protocol, &said.tool) {
-                    (Protocol::Text, _) => text_delta(index, piece, None),
-                    (Protocol::Chat, None) => delta(index, &json!({ "content": piece }), None),
+                tokens.push(chunk(Some(match (self.protocol, &choice.tool) {
+                    (Protocol::Text, _) => text_choice(index, piece, None),
+                    (Protocol::Chat, None) => chat_choice(index, &json!({ "content": piece }), None),
                     (Protocol::Chat, Some(_)) => {
                         let call = json!({ "index": 0, "function": { "arguments": piece } });
-                        delta(index, &json!({ "tool_calls": [call] }), None)
+                        chat_choice(index, &json!({ "tool_calls": [call] }), None)
                     }
                 })));
             }
         }
         let mut closing: Vec<Value> = indexed()
-            .map(|(said, index)| match self.protocol {
-                Protocol::Chat => chunk(Some(delta(index, &json!({}), Some(said.finish_reason)))),
-                Protocol::Text => chunk(Some(text_delta(index, "", Some(said.finish_reason)))),
+            .map(|(choice, index)| match self.protocol {
+                Protocol::Chat => chunk(Some(chat_choice(index, &json!({}), Some(choice.finish_reason)))),
+                Protocol::Text => chunk(Some(text_choice(index, "", Some(choice.finish_reason)))),
             })
             .collect();
         if self.include_usage {
@@ -78,10 +79,10 @@ impl Prepared {
             usage["usage"] = self.usage();
             closing.push(usage);
         }
-        Frames { opening, tokens, closing }
+        StreamEvents { opening, tokens, closing }
     }
 
-    fn head(&self, number: u64, created: u64, is_chunk: bool) -> Value {
+    fn envelope(&self, number: u64, created: u64, is_chunk: bool) -> Value {
         let (prefix, object) = match (self.protocol, is_chunk) {
             (Protocol::Chat, false) => ("chatcmpl", "chat.completion"),
             (Protocol::Chat, true) => ("chatcmpl", "chat.completion.chunk"),
@@ -106,10 +107,10 @@ impl Prepared {
     }
 }
 
-/// The message of a whole chat completion.
-fn message(said: &Said, number: u64, index: u32) -> Value {
-    match &said.tool {
-        None => json!({ "role": "assistant", "content": said.text, "refusal": null }),
+/// Returns the message of a chat completion that is not streamed.
+fn message(choice: &Choice, number: u64, index: u32) -> Value {
+    match &choice.tool {
+        None => json!({ "role": "assistant", "content": choice.text, "refusal": null }),
         Some(tool) => json!({
             "role": "assistant",
             "content": null,
@@ -117,15 +118,15 @@ fn message(said: &Said, number: u64, index: u32) -> Value {
             "tool_calls": [{
                 "id": call_id(number, index),
                 "type": "function",
-                "function": { "name": tool, "arguments": said.text },
+                "function": { "name": tool, "arguments": choice.text },
             }],
         }),
     }
 }
 
-/// What the first chunk of a choice says.
-fn opening(said: &Said, number: u64, index: u32) -> Value {
-    match &said.tool {
+/// Returns the delta of a choice's first chunk.
+fn opening_delta(choice: &Choice, number: u64, index: u32) -> Value {
+    match &choice.tool {
         None => json!({ "role": "assistant", "content": "", "refusal": null }),
         Some(tool) => json!({
             "role": "assistant",
@@ -144,10 +145,10 @@ fn call_id(number: u64, index: u32) -> String {
     format!("call-mock-{number}-{index}")
 }
 
-fn delta(index: u32, delta: &Value, finish_reason: Option<&str>) -> Value {
+fn chat_choice(index: u32, delta: &Value, finish_reason: Option<&str>) -> Value {
     json!({ "index": index, "delta": delta, "logprobs": null, "finish_reason": finish_reason })
 }
 
-fn text_delta(index: u32, text: &str, finish_reason: Option<&str>) -> Value {
+fn text_choice(index: u32, text: &str, finish_reason: Option<&str>) -> Value {
     json!({ "index": index, "text": text, "logprobs": null, "finish_reason": finish_reason })
 }

@@ -1,14 +1,14 @@
-//! What the headers of an answer tell: the state of the rates, and when to come back.
+//! Headers of responses: the state of the rate limits, and Retry-After.
 //!
-//! | header | on | says |
+//! | header | responses | value |
 //! | --- | --- | --- |
-//! | `x-ratelimit-limit-requests`, `-tokens` | answers of a model with that rate | how many a minute |
-//! | `x-ratelimit-remaining-requests`, `-tokens` | the same | how many could come at once now |
-//! | `x-ratelimit-reset-requests`, `-tokens` | the same | how long until all are back, as `6m0s`, `1.5s`, `20ms` |
-//! | `retry-after` | refusals that say when | whole seconds, rounded up |
+//! | `x-ratelimit-limit-requests`, `-tokens` | of a model with that rate limit | the limit per minute |
+//! | `x-ratelimit-remaining-requests`, `-tokens` | the same | how many are permitted at once now |
+//! | `x-ratelimit-reset-requests`, `-tokens` | the same | time until it is full: `6m0s`, `1.5s`, `20ms` |
+//! | `retry-after` | refusals with a wait time | whole seconds, rounded up |
 //! | `retry-after-ms` | the same | milliseconds, rounded up |
 //!
-//! The first three are in the [dialect](RateHeaders) of one provider or another.
+//! The names and formats of the first three depend on [`RateHeaders`].
 
 use std::fmt::Write as _;
 use std::time::{Duration as StdDuration, SystemTime};
@@ -19,24 +19,24 @@ use tidegate_core::request::response::RETRY_AFTER_MS;
 use tidegate_core::sim::provider::RateLeft;
 use tidegate_core::time::Duration;
 
-/// How a mock names its rates in headers.
+/// The names and formats of rate-limit headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum RateHeaders {
-    /// `x-ratelimit-remaining-requests`, resets as spans
+    /// `x-ratelimit-remaining-requests`, resets as durations
     #[default]
     Openai,
-    /// `anthropic-ratelimit-requests-remaining`, resets as times of day
+    /// `anthropic-ratelimit-requests-remaining`, resets as RFC 3339 timestamps
     Anthropic,
-    /// `x-ratelimit-remaining-requests-minute`, resets as seconds
+    /// `x-ratelimit-remaining-requests-minute`, resets in seconds
     Minute,
-    /// `ratelimit-policy` and `ratelimit`, of requests only
+    /// `ratelimit-policy` and `ratelimit`, for requests only
     Ietf,
-    /// None
+    /// No rate-limit headers
     None,
 }
 
-/// Tells what is left of the rates that a model has.
-pub(super) fn tell_rates(
+/// Inserts headers for each of the rate limits that is present.
+pub(super) fn insert_rate_headers(
     headers: &mut HeaderMap,
     dialect: RateHeaders,
     requests: Option<RateLeft>,
@@ -44,7 +44,7 @@ pub(super) fn tell_rates(
 ) {
     for (what, left) in [("requests", requests), ("tokens", tokens)] {
         let Some(left) = left else { continue };
-        for (name, value) in lines(dialect, what, left) {
+        for (name, value) in rate_headers(dialect, what, left) {
             if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
                 headers.insert(name, value);
             }
@@ -52,11 +52,11 @@ pub(super) fn tell_rates(
     }
 }
 
-/// What one rate is told by.
-fn lines(dialect: RateHeaders, what: &str, left: RateLeft) -> Vec<(String, String)> {
+/// Returns the headers of a rate limit of `what`, which is `requests` or `tokens`.
+fn rate_headers(dialect: RateHeaders, what: &str, left: RateLeft) -> Vec<(String, String)> {
     let RateLeft { per_minute, remaining, full_in } = left;
     let seconds = full_in.as_nanos().div_ceil(1_000_000_000);
-    let three = |name: &dyn Fn(&str) -> String, reset: String| {
+    let three_headers = |name: &dyn Fn(&str) -> String, reset: String| {
         vec![
             (name("limit"), per_minute.to_string()),
             (name("remaining"), remaining.to_string()),
@@ -64,13 +64,13 @@ fn lines(dialect: RateHeaders, what: &str, left: RateLeft) -> Vec<(String, Strin
         ]
     };
     match dialect {
-        RateHeaders::Openai => three(&|kind| format!("x-ratelimit-{kind}-{what}"), reset_text(full_in)),
+        RateHeaders::Openai => three_headers(&|kind| format!("x-ratelimit-{kind}-{what}"), format_reset(full_in)),
         RateHeaders::Anthropic => {
             let at = SystemTime::now() + StdDuration::from_secs(seconds);
             let at = jiff::Timestamp::try_from(at).map(|at| format!("{at:.0}")).unwrap_or_default();
-            three(&|kind| format!("anthropic-ratelimit-{what}-{kind}"), at)
+            three_headers(&|kind| format!("anthropic-ratelimit-{what}-{kind}"), at)
         }
-        RateHeaders::Minute => three(&|kind| format!("x-ratelimit-{kind}-{what}-minute"), seconds.to_string()),
+        RateHeaders::Minute => three_headers(&|kind| format!("x-ratelimit-{kind}-{what}-minute"), seconds.to_string()),
         RateHeaders::Ietf if what == "requests" => vec![
             ("ratelimit-policy".to_string(), format!("\"{what}\";q={per_minute};w=60")),
             ("ratelimit".to_string(), format!("\"{what}\";r={remaining};t={seconds}")),
@@ -79,8 +79,9 @@ fn lines(dialect: RateHeaders, what: &str, left: RateLeft) -> Vec<(String, Strin
     }
 }
 
-/// Says when to come back: in whole seconds, as the standard has it, and exactly in milliseconds.
-pub(super) fn tell_retry_after(headers: &mut HeaderMap, wait: Option<Duration>) {
+/// Inserts `retry-after` in whole seconds, as in RFC 9110, and `retry-after-ms` in milliseconds, both rounded
+/// up.
+pub(super) fn insert_retry_after(headers: &mut HeaderMap, wait: Option<Duration>) {
     if let Some(wait) = wait {
         let nanos = wait.as_nanos();
         headers.insert(header::RETRY_AFTER, HeaderValue::from(nanos.div_ceil(1_000_000_000)));
@@ -88,8 +89,8 @@ pub(super) fn tell_retry_after(headers: &mut HeaderMap, wait: Option<Duration>) 
     }
 }
 
-/// A span in the form of those headers, rounded up to milliseconds: `0s`, `20ms`, `1.5s`, `6m0s`, `2h0m3.25s`.
-fn reset_text(span: Duration) -> String {
+/// Formats a duration as OpenAI does, rounded up to milliseconds: `0s`, `20ms`, `1.5s`, `6m0s`, `2h0m3.25s`.
+fn format_reset(span: Duration) -> String {
     let millis = span.as_nanos().div_ceil(1_000_000);
     if (1..1_000).contains(&millis) {
         return format!("{millis}ms");
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reset_is_written_as_openai_does() {
+    fn a_reset_is_formatted_as_by_openai() {
         for (millis, text) in [
             (0, "0s"),
             (20, "20ms"),
@@ -123,16 +124,16 @@ mod tests {
             (360_000, "6m0s"),
             (7_203_250, "2h0m3.25s"),
         ] {
-            assert_eq!(reset_text(Duration::from_millis(millis)), text);
+            assert_eq!(format_reset(Duration::from_millis(millis)), text);
         }
-        assert_eq!(reset_text(Duration::from_nanos(1)), "1ms");
+        assert_eq!(format_reset(Duration::from_nanos(1)), "1ms");
     }
 
     #[test]
-    fn a_rate_that_is_not_there_is_not_told() {
+    fn a_missing_rate_limit_has_no_headers() {
         let mut headers = HeaderMap::new();
         let left = RateLeft { per_minute: 600, remaining: 19, full_in: Duration::from_millis(100) };
-        tell_rates(&mut headers, RateHeaders::Openai, Some(left), None);
+        insert_rate_headers(&mut headers, RateHeaders::Openai, Some(left), None);
         assert_eq!(headers.len(), 3);
         assert_eq!(headers["x-ratelimit-limit-requests"], "600");
         assert_eq!(headers["x-ratelimit-remaining-requests"], "19");
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn every_dialect_is_read_back_as_it_was_meant() {
+    fn every_dialect_is_parsed_back_to_the_same_rate_limits() {
         use axum::http::StatusCode;
         use tidegate_core::budget::Dimension;
 
@@ -157,25 +158,26 @@ mod tests {
             (RateHeaders::None, &[]),
         ] {
             let mut headers = HeaderMap::new();
-            tell_rates(&mut headers, dialect, Some(requests), Some(tokens));
-            let said = read_head(StatusCode::OK, &headers, SystemTime::now()).corrections;
-            let found: Vec<_> = said
+            insert_rate_headers(&mut headers, dialect, Some(requests), Some(tokens));
+            let corrections = read_head(StatusCode::OK, &headers, SystemTime::now()).corrections;
+            let found: Vec<_> = corrections
                 .iter()
                 .map(|one| (one.dimension, one.limit.unwrap_or_default(), one.remaining.unwrap_or_default()))
                 .collect();
             assert_eq!(found, read, "{dialect:?}: {headers:?}");
-            let resets = said.iter().map(|one| one.reset_after.expect("a reset").as_nanos().div_ceil(1_000_000_000));
+            let resets =
+                corrections.iter().map(|one| one.reset_after.expect("a reset").as_nanos().div_ceil(1_000_000_000));
             let expected = [2, 60].into_iter().zip(resets).all(|(meant, read)| (meant - 1..=meant).contains(&read));
-            assert!(expected, "{dialect:?}: {said:?}");
+            assert!(expected, "{dialect:?}: {corrections:?}");
         }
     }
 
     #[test]
-    fn a_wait_is_told_in_whole_seconds_and_in_milliseconds_both_rounded_up() {
+    fn retry_after_is_in_whole_seconds_and_in_milliseconds_both_rounded_up() {
         let mut headers = HeaderMap::new();
-        tell_retry_after(&mut headers, None);
+        insert_retry_after(&mut headers, None);
         assert!(headers.is_empty());
-        tell_retry_after(&mut headers, Some(Duration::from_nanos(1_000_000_001)));
+        insert_retry_after(&mut headers, Some(Duration::from_nanos(1_000_000_001)));
         assert_eq!(
             (&headers["retry-after"], &headers["retry-after-ms"]),
             (&"2".parse().unwrap(), &"1001".parse().unwrap())

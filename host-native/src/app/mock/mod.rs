@@ -1,57 +1,48 @@
-//! A mock provider as an HTTP server: real sockets, the OpenAI API, and the behaviour of
-//! [`MockProvider`](tidegate_core::sim::provider::MockProvider), which decides about every call.
+//! A mock provider as an HTTP server: the OpenAI API over real sockets.
 //!
-//! [`MockServer::start`] serves one provider under every model name, on a free loopback port: what a test wants, and
-//! `tidegate run` for `provider = "mock"`. [`MockServer::serve`] serves several models, each by a provider of its own, on
-//! an address of the caller's: `tidegate mock`. Official OpenAI clients work against either.
+//! A [`MockProvider`](tidegate_core::sim::provider::MockProvider) of the simulator decides when and how each
+//! call is answered. The answers themselves are functions of the request. Official OpenAI clients work
+//! against the server.
 //!
-//! | address | what it does |
+//! [`MockServer::start`] serves one provider under every model name on a free loopback port, for tests and
+//! for `provider = "mock"` of `tidegate run`. [`MockServer::serve`] serves several models, each with its own
+//! provider, at a given address: `tidegate mock`.
+//!
+//! | route | response |
 //! | --- | --- |
-//! | `POST /v1/chat/completions`, `POST /v1/completions` | answers, whole or token by token |
+//! | `POST /v1/chat/completions`, `POST /v1/completions` | a completion, whole or streamed |
 //! | `POST /v1/embeddings` | vectors |
-//! | `GET /v1/models`, `GET /v1/models/{id}` | what is served |
-//! | `GET /healthz` | 200 once it listens |
+//! | `GET /v1/models`, `GET /v1/models/{id}` | the served models |
+//! | `GET /healthz` | 200 while the server listens |
 //! | `GET /mock/stats` | [`MockStats`] |
-//! | `GET /mock/models/{id}` | the provider behind a model |
-//! | `POST /mock/models/{id}` | changes it now, if that is allowed |
+//! | `GET /mock/models/{id}` | the description of a model's provider |
+//! | `POST /mock/models/{id}` | changes the provider, if [`MockConfig::allow_control`] is set |
 //!
-//! | file | what it is about |
+//! | module | contents |
 //! | --- | --- |
-//! | `served` | a provider on the host's clock, and the slots that calls hold of it |
-//! | `server` | addresses, keys, numbers |
-//! | `chat`, `format`, `embeddings` | what is asked, and what is answered |
-//! | `answer`, `schema` | what a mock says: text, or JSON for a schema |
-//! | `reply`, `stream`, `headers`, `refusal` | how it is said |
-//! | `control` | what tests look at and turn |
-//! | `command`, `flags` | `tidegate mock`, and what its flags say |
+//! | `server` | routes, authentication, request ids |
+//! | `model` | a provider on the host's clock, the slots that calls hold, and statistics |
+//! | `chat`, `embeddings` | parsing of requests |
+//! | `answer`, `schema` | generation of texts, and of JSON for a schema |
+//! | `format`, `reply`, `stream`, `headers`, `error` | responses: bodies, timing, events, headers, errors |
+//! | `control` | `/mock/stats` and `/mock/models` |
+//! | `command`, `args`, `flags` | the command `tidegate mock` |
 
-pub mod answer;
+mod answer;
 pub mod args;
 mod chat;
 pub mod command;
 mod control;
 mod embeddings;
+mod error;
 pub mod flags;
 mod format;
 mod headers;
-mod refusal;
+mod model;
 mod reply;
 mod schema;
-mod served;
 mod server;
 mod stream;
-
-impl From<MockError> for Error {
-    fn from(error: MockError) -> Self {
-        Self::new(
-            match &error {
-                MockError::Listen { .. } => Exit::Pipeline,
-                _ => Exit::Internal,
-            },
-            error,
-        )
-    }
-}
 
 #[cfg(test)]
 mod tests;
@@ -68,36 +59,36 @@ use tidegate_core::sim::rng::Rng;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use self::answer::hash_of;
-use self::served::Served;
+use self::answer::hash_text;
+use self::model::ServedModel;
 use self::server::Service;
 use crate::app::error::{Error, Exit};
 use crate::host::TokioHost;
 
 pub use self::control::MockStats;
 pub use self::headers::RateHeaders;
-pub use self::served::ModelStats;
+pub use self::model::ModelStats;
 
-/// What a mock serves, and how.
+/// The configuration of a [`MockServer`].
 #[derive(Debug, Default)]
 pub struct MockConfig {
-    /// Model names, each with the provider behind it. At least one.
+    /// Model names, each with the description of its provider. Must not be empty.
     pub models: Vec<(String, ProviderSpec)>,
-    /// Whether the first model also serves every name that is not here.
+    /// Whether the first model also serves every unknown model name.
     pub any_model: bool,
-    /// The seed of everything that is left to chance; each model's is drawn from it and the model's name.
+    /// The seed of latencies, neighbours and faults. Each model's seed is derived from it and the model's name.
     pub seed: u64,
-    /// The key that calls have to bring.
+    /// The API key that calls of models must have; `None` accepts all calls.
     pub key: Option<MockKey>,
-    /// Whether clients may change the providers.
+    /// Whether clients may change the providers with `POST /mock/models/{id}`.
     pub allow_control: bool,
-    /// How rates are named in headers.
+    /// The names of the rate-limit headers.
     pub rate_headers: RateHeaders,
-    /// Hears about every call that brings no good answer: the model, or `-`, and what happened.
-    pub log: Option<Log>,
+    /// Called for every request that is not answered successfully.
+    pub log: Option<CallLog>,
 }
 
-/// A key that calls have to bring, never shown.
+/// An API key. Its `Debug` output omits the key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MockKey(pub String);
 
@@ -107,19 +98,19 @@ impl fmt::Debug for MockKey {
     }
 }
 
-/// Takes the name of a model, or `-`, and what happened.
-pub type Listener = dyn Fn(&str, &str) + Send + Sync;
+/// A callback for failed calls. It receives the model, or `-` if there is none, and a message.
+pub type CallListener = dyn Fn(&str, &str) + Send + Sync;
 
-/// Somebody who is told.
-pub struct Log(pub Box<Listener>);
+/// A [`CallListener`] that implements `Debug`.
+pub struct CallLog(pub Box<CallListener>);
 
-impl fmt::Debug for Log {
+impl fmt::Debug for CallLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Log(..)")
+        f.write_str("CallLog(..)")
     }
 }
 
-/// A running mock. Dropping it stops the server.
+/// A running mock provider. Dropping it stops the server.
 #[derive(Debug)]
 pub struct MockServer {
     address: SocketAddr,
@@ -127,91 +118,103 @@ pub struct MockServer {
     server: JoinHandle<()>,
 }
 
-/// Why a mock could not start.
+/// An error of starting a [`MockServer`].
 #[derive(Debug, thiserror::Error)]
 pub enum MockError {
-    /// A provider's description is out of range.
+    /// The description of a provider is invalid.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// There is nothing to serve.
+    /// The configuration has no model.
     #[error("a mock needs at least one model")]
     NoModel,
-    /// The address could not be opened.
+    /// The address cannot be bound.
     #[error(
-        "cannot listen on {address}: {source}\n  expected an address of this machine that nobody else uses; port 0 takes any free one"
+        "cannot listen on {address}: {source}\n  expected a free address of this machine; port 0 takes any free port"
     )]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The caller is not inside a tokio runtime.
+    /// The caller is not in the context of a tokio runtime.
     #[error("a mock provider needs a tokio runtime")]
     NoRuntime(#[from] tokio::runtime::TryCurrentError),
 }
 
+impl From<MockError> for Error {
+    fn from(error: MockError) -> Self {
+        Self::new(
+            match &error {
+                MockError::Listen { .. } => Exit::Pipeline,
+                _ => Exit::Internal,
+            },
+            error,
+        )
+    }
+}
+
 impl MockServer {
-    /// Serves what `spec` describes on a free loopback port, under every model name.
+    /// Starts a server for one provider, under every model name, on a free loopback port.
     pub async fn start(spec: &ProviderSpec, seed: u64) -> Result<Self, MockError> {
         let host = TokioHost::current()?;
-        let models = vec![Arc::new(Served::new("mock", spec, seed, host.clone())?)];
+        let models = vec![Arc::new(ServedModel::new("mock", spec, seed, host.clone())?)];
         let config = MockConfig { any_model: true, ..MockConfig::default() };
         Self::listen(Service::new(host, models, config), (Ipv4Addr::LOCALHOST, 0).into()).await
     }
 
-    /// Serves what `config` says at `address`; port 0 is any free port.
+    /// Starts a server at `address`. Port 0 takes any free port.
     pub async fn serve(config: MockConfig, address: SocketAddr) -> Result<Self, MockError> {
         Self::listen(service(config)?, address).await
     }
 
     async fn listen(service: Service, address: SocketAddr) -> Result<Self, MockError> {
         let service = Arc::new(service);
-        let refused = |source| MockError::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(refused)?;
-        let address = listener.local_addr().map_err(refused)?;
-        // Tokens come in small writes, which must not wait for each other. A socket without the option works all the same.
+        let listen_error = |source| MockError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(listen_error)?;
+        let address = listener.local_addr().map_err(listen_error)?;
+        // A streamed token is a small write that must not be delayed. Failing to set the option is harmless.
         let listener = listener.tap_io(|socket| drop(socket.set_nodelay(true)));
         let router = server::router(&service);
         let server = tokio::spawn(async move {
-            // Serving ends only when this task is aborted.
+            // Returns only when the task is aborted.
             let _ = axum::serve(listener, router).await;
         });
         Ok(Self { address, service, server })
     }
 
-    /// Where it listens.
+    /// Returns the address at which the server listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The base address to give a client.
+    /// Returns the base URL for clients, which ends in `/v1`.
     #[must_use]
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
-    /// What the first provider has done so far.
+    /// Returns the counters of the first model's provider.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.first().counters
     }
 
-    /// Calls that hold a slot of the first provider now.
+    /// Returns how many calls hold a slot of the first model's provider.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.first().in_flight
     }
 
-    /// The figures of everything, as `/mock/stats` tells them.
+    /// Returns all statistics, as `/mock/stats` does.
     #[must_use]
     pub fn stats(&self) -> MockStats {
         self.service.stats()
     }
 
     fn first(&self) -> ModelStats {
-        self.service.first().map_or_else(ModelStats::default, Served::stats)
+        self.service.first().map_or_else(ModelStats::default, ServedModel::stats)
     }
 }
 
@@ -221,16 +224,16 @@ impl Drop for MockServer {
     }
 }
 
-/// What is to be served, on the runtime of the caller.
+/// Creates the shared state of the request handlers, on the tokio runtime of the caller.
 fn service(config: MockConfig) -> Result<Service, MockError> {
     if config.models.is_empty() {
         return Err(MockError::NoModel);
     }
     let host = TokioHost::current()?;
-    let chance = Rng::new(config.seed);
+    let seeds = Rng::new(config.seed);
     let served = config.models.iter().map(|(id, spec)| {
-        let seed = chance.fork(hash_of(id)).next_u64();
-        Ok(Arc::new(Served::new(id, spec, seed, host.clone())?))
+        let seed = seeds.fork(hash_text(id)).next_u64();
+        Ok(Arc::new(ServedModel::new(id, spec, seed, host.clone())?))
     });
     let models = served.collect::<Result<Vec<_>, MockError>>()?;
     Ok(Service::new(host, models, config))

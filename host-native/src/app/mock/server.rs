@@ -1,4 +1,4 @@
-//! The addresses that a mock answers at, and what goes before every answer: its number, its key.
+//! The routes of a mock, request ids and the check of API keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,30 +17,30 @@ use serde_json::{Value, json};
 use super::chat::{self, Protocol};
 use super::control::{self, MockStats};
 use super::embeddings;
+use super::error::ApiError;
 use super::headers::RateHeaders;
-use super::refusal::Refusal;
-use super::reply::carry_out;
-use super::served::Served;
-use super::{Log, MockConfig, MockKey};
+use super::model::ServedModel;
+use super::reply::respond;
+use super::{CallLog, MockConfig, MockKey};
 use crate::host::TokioHost;
 
-/// The largest request.
-const MOST_BYTES: usize = 16 << 20;
+/// The largest request body in bytes.
+const MAX_BYTES: usize = 16 << 20;
 
-/// What all handlers share.
+/// The state that all handlers share.
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) host: TokioHost,
-    models: Vec<Arc<Served>>,
-    /// Whether the first model serves every name that no model has.
+    models: Vec<Arc<ServedModel>>,
+    /// Whether the first model serves unknown model names.
     any_model: bool,
     key: Option<MockKey>,
     pub(super) allow_control: bool,
     pub(super) rate_headers: RateHeaders,
-    log: Option<Log>,
+    log: Option<CallLog>,
     requests: AtomicU64,
     rejected: AtomicU64,
-    /// Completions so far, for their ids.
+    /// The number of completions, from which their ids are made.
     completions: AtomicU64,
 }
 
@@ -58,45 +58,45 @@ pub(super) fn router(service: &Arc<Service>) -> Router {
         .route("/mock/models/{*id}", get(control::provider).post(control::change))
         .fallback(no_such_address)
         .method_not_allowed_fallback(no_such_method)
-        .layer(DefaultBodyLimit::max(MOST_BYTES))
+        .layer(DefaultBodyLimit::max(MAX_BYTES))
         .layer(middleware::from_fn_with_state(Arc::clone(service), number))
         .with_state(Arc::clone(service))
 }
 
 impl Service {
-    /// The models, of which there is at least one, and the rest of `config`.
-    pub(super) fn new(host: TokioHost, models: Vec<Arc<Served>>, config: MockConfig) -> Self {
+    /// Creates the state with `models`, which are those of `config` and not empty.
+    pub(super) fn new(host: TokioHost, models: Vec<Arc<ServedModel>>, config: MockConfig) -> Self {
         let MockConfig { any_model, key, allow_control, rate_headers, log, .. } = config;
         let (requests, rejected, completions) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         Self { host, models, any_model, key, allow_control, rate_headers, log, requests, rejected, completions }
     }
 
-    /// The first model.
-    pub(super) fn first(&self) -> Option<&Served> {
+    /// Returns the first model.
+    pub(super) fn first(&self) -> Option<&ServedModel> {
         self.models.first().map(Arc::as_ref)
     }
 
-    /// The model of that name.
-    pub(super) fn model(&self, id: &str) -> Result<&Arc<Served>, Refusal> {
+    /// Returns the model of that name, or the first one for an unknown name if `any_model` is set.
+    pub(super) fn model(&self, id: &str) -> Result<&Arc<ServedModel>, ApiError> {
         let named = self.models.iter().find(|model| model.id == id);
         named.or_else(|| self.models.first().filter(|_| self.any_model)).ok_or_else(|| {
             let known: Vec<String> = self.models.iter().map(|model| format!("`{}`", model.id)).collect();
             let message = format!("the model `{id}` does not exist here; there are {}", known.join(", "));
             let (status, kind) = (StatusCode::NOT_FOUND, "invalid_request_error");
-            Refusal::new(status, kind, "model_not_found", message)
+            ApiError::new(status, kind, "model_not_found", message)
         })
     }
 
-    /// Answers a request that no provider decides about.
-    pub(super) fn reject(&self, refusal: Refusal) -> Response {
+    /// Counts a request that no provider decides about, and returns its error response.
+    pub(super) fn reject(&self, refusal: ApiError) -> Response {
         self.rejected.fetch_add(1, Ordering::Relaxed);
-        self.tell("-", &format!("{}: {}", refusal.status.as_u16(), refusal.message));
+        self.log_failure("-", &format!("{}: {}", refusal.status.as_u16(), refusal.message));
         refusal.into_response()
     }
 
-    /// Tells the log about a call that brings no good answer.
-    pub(super) fn tell(&self, model: &str, what: &str) {
-        if let Some(Log(log)) = &self.log {
+    /// Reports a failed call to the log.
+    pub(super) fn log_failure(&self, model: &str, what: &str) {
+        if let Some(CallLog(log)) = &self.log {
             log(model, what);
         }
     }
@@ -110,13 +110,13 @@ impl Service {
     }
 }
 
-/// A request's body, or why there is none.
+/// The body of a request, or the error of reading it.
 type ReadBody = Result<Bytes, BytesRejection>;
 
-fn read(body: ReadBody) -> Result<Bytes, Refusal> {
+fn read(body: ReadBody) -> Result<Bytes, ApiError> {
     body.map_err(|error| {
         let (kind, code) = ("invalid_request_error", "unreadable_body");
-        Refusal::new(error.status(), kind, code, error.body_text())
+        ApiError::new(error.status(), kind, code, error.body_text())
     })
 }
 
@@ -129,7 +129,7 @@ async fn completions(State(service): State<Arc<Service>>, body: ReadBody) -> Res
 }
 
 async fn complete(service: &Service, protocol: Protocol, body: ReadBody) -> Response {
-    let prepared = read(body).and_then(|body| chat::Prepared::read(protocol, &body));
+    let prepared = read(body).and_then(|body| chat::CompletionCall::parse(protocol, &body));
     let found = prepared.and_then(|prepared| Ok((service.model(&prepared.model)?, prepared)));
     let (model, prepared) = match found {
         Ok(found) => found,
@@ -137,19 +137,19 @@ async fn complete(service: &Service, protocol: Protocol, body: ReadBody) -> Resp
     };
     let number = service.completions.fetch_add(1, Ordering::Relaxed);
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let arrival = model.arrive(prepared.tokens.0.saturating_add(prepared.tokens.1));
-    carry_out(service, model, arrival, || prepared.reply(number, created)).await
+    let decision = model.arrive(prepared.tokens.0.saturating_add(prepared.tokens.1));
+    respond(service, model, decision, || prepared.reply(number, created)).await
 }
 
 async fn embeddings(State(service): State<Arc<Service>>, body: ReadBody) -> Response {
-    let prepared = read(body).and_then(|body| embeddings::Prepared::read(&body));
+    let prepared = read(body).and_then(|body| embeddings::EmbeddingCall::parse(&body));
     let found = prepared.and_then(|prepared| Ok((service.model(&prepared.model)?, prepared)));
     let (model, prepared) = match found {
         Ok(found) => found,
         Err(refusal) => return service.reject(refusal),
     };
-    let arrival = model.arrive(prepared.tokens);
-    carry_out(&service, model, arrival, || prepared.reply()).await
+    let decision = model.arrive(prepared.tokens);
+    respond(&service, model, decision, || prepared.reply()).await
 }
 
 async fn models(State(service): State<Arc<Service>>) -> Json<Value> {
@@ -171,16 +171,16 @@ fn described(id: &str) -> Value {
 async fn no_such_address(State(service): State<Arc<Service>>, request: Request) -> Response {
     let message = format!("there is nothing at {}", request.uri().path());
     let (status, kind) = (StatusCode::NOT_FOUND, "invalid_request_error");
-    service.reject(Refusal::new(status, kind, "unknown_url", message))
+    service.reject(ApiError::new(status, kind, "unknown_url", message))
 }
 
 async fn no_such_method(State(service): State<Arc<Service>>, request: Request) -> Response {
-    let message = format!("{} is not understood at {}", request.method(), request.uri().path());
+    let message = format!("{} is not supported at {}", request.method(), request.uri().path());
     let (status, kind) = (StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error");
-    service.reject(Refusal::new(status, kind, "method_not_allowed", message))
+    service.reject(ApiError::new(status, kind, "method_not_allowed", message))
 }
 
-/// Numbers each request, and tells the number in its answer.
+/// Adds `x-request-id` to each response.
 async fn number(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     let number = service.requests.fetch_add(1, Ordering::Relaxed);
     let mut response = next.run(request).await;
@@ -198,7 +198,7 @@ async fn check_key(State(service): State<Arc<Service>>, request: Request, next: 
     }
     let message = "the API key is missing or wrong";
     let (status, kind) = (StatusCode::UNAUTHORIZED, "invalid_request_error");
-    service.reject(Refusal::new(status, kind, "invalid_api_key", message))
+    service.reject(ApiError::new(status, kind, "invalid_api_key", message))
 }
 
 impl MockKey {

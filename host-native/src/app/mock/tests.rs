@@ -32,7 +32,7 @@ fn ask(prompt: &str) -> ChatRequest<'_> {
 }
 
 #[tokio::test]
-async fn an_answer_over_a_real_socket_is_a_function_of_the_prompt() {
+async fn equal_prompts_get_equal_answers_over_a_real_socket() {
     let server = MockServer::start(&spec(2, 1), 7).await.unwrap();
     let client = client(&server);
     let first = client.complete(ask("the breakwater lamp failed")).await.unwrap();
@@ -42,7 +42,7 @@ async fn an_answer_over_a_real_socket_is_a_function_of_the_prompt() {
 }
 
 #[tokio::test]
-async fn a_call_too_many_is_refused_with_the_exact_wait() {
+async fn a_call_without_a_free_slot_is_refused_with_the_exact_wait() {
     let server = MockServer::start(&spec(0, 1), 7).await.unwrap();
     let error = client(&server).complete(ask("x")).await.unwrap_err();
     let retry_after = Some(Duration::from_millis(120));
@@ -50,7 +50,7 @@ async fn a_call_too_many_is_refused_with_the_exact_wait() {
 }
 
 #[tokio::test]
-async fn a_slot_is_free_again_when_its_client_hangs_up() {
+async fn a_slot_is_released_when_its_client_disconnects() {
     let server = MockServer::start(&spec(1, 600_000), 7).await.unwrap();
     let impatient = client(&server);
     let call = tokio::spawn(async move { impatient.complete(ask("x")).await });
@@ -61,7 +61,7 @@ async fn a_slot_is_free_again_when_its_client_hangs_up() {
 }
 
 #[tokio::test]
-async fn a_wrong_address_or_body_is_answered_as_a_provider_would() {
+async fn an_unknown_route_and_an_invalid_body_get_error_responses() {
     let server = MockServer::start(&spec(1, 1), 7).await.unwrap();
     let http = http();
     let not_found = http.post(format!("{}/nowhere", server.base_url())).send().await.unwrap();
@@ -75,11 +75,11 @@ async fn a_wrong_address_or_body_is_answered_as_a_provider_would() {
 }
 
 #[tokio::test]
-async fn a_stopped_mock_refuses_connections() {
+async fn a_stopped_mock_accepts_no_connections() {
     let server = MockServer::start(&spec(1, 1), 7).await.unwrap();
     let client = client(&server);
     drop(server);
-    // The task that serves ends at its next turn, so a call or two may still get through.
+    // The server task ends when it is next polled, so a call may still succeed.
     let error = loop {
         if let Err(error) = client.complete(ask("x")).await {
             break error;
@@ -126,7 +126,7 @@ fn header(response: &reqwest::Response, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_streamed_answer_says_what_the_whole_one_says_and_ends_with_done() {
+async fn a_streamed_answer_equals_the_whole_one_and_ends_with_done() {
     let server = serve(one(spec(2, 20))).await;
     let whole: Value = post(&server, CHAT, &chat("m")).await.json().await.unwrap();
     let response = post(&server, CHAT, &streamed()).await;
@@ -136,15 +136,15 @@ async fn a_streamed_answer_says_what_the_whole_one_says_and_ends_with_done() {
     assert_eq!(events.last(), Some(&"[DONE]"));
     let chunks: Vec<Value> =
         events[..events.len() - 1].iter().map(|text| serde_json::from_str(text).unwrap()).collect();
-    let said: String = chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
-    assert_eq!(whole["choices"][0]["message"]["content"], said);
+    let content: String = chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
+    assert_eq!(whole["choices"][0]["message"]["content"], content);
     assert_eq!(chunks.last().unwrap()["choices"][0]["finish_reason"], "stop");
     let stats = server.stats().models["m"];
     assert_eq!(stats.answered_tokens, 2 * whole["usage"]["completion_tokens"].as_u64().unwrap());
 }
 
 #[tokio::test]
-async fn a_slot_is_free_again_when_its_client_leaves_in_the_middle_of_a_stream() {
+async fn a_slot_is_released_when_its_client_disconnects_during_a_stream() {
     let server = serve(one(spec(1, 600_000))).await;
     let response = post(&server, CHAT, &streamed()).await;
     assert_eq!((response.status().as_u16(), server.in_flight()), (200, 1));
@@ -155,7 +155,7 @@ async fn a_slot_is_free_again_when_its_client_leaves_in_the_middle_of_a_stream()
 }
 
 #[tokio::test]
-async fn each_model_has_a_provider_of_its_own_and_others_do_not_exist() {
+async fn each_model_has_its_own_provider_and_unknown_models_are_not_found() {
     let models = vec![("a".to_string(), spec(0, 1)), ("b/c".to_string(), spec(4, 1))];
     let server = serve(MockConfig { models, ..MockConfig::default() }).await;
     assert_eq!(post(&server, CHAT, &chat("a")).await.status(), 429);
@@ -176,7 +176,7 @@ async fn each_model_has_a_provider_of_its_own_and_others_do_not_exist() {
 }
 
 #[tokio::test]
-async fn headers_tell_what_is_left_of_the_rates_and_when_to_come_back() {
+async fn headers_contain_the_rate_limits_and_retry_after() {
     let requests = Some(Rate::bursting(60, 1));
     let server = serve(one(ProviderSpec { requests, ..spec(4, 1) })).await;
     let answered = post(&server, CHAT, &chat("m")).await;
@@ -196,7 +196,7 @@ async fn headers_tell_what_is_left_of_the_rates_and_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn a_refusal_says_which_limit_it_was() {
+async fn a_refusal_names_the_exhausted_limit() {
     let tokens = Some(Rate::bursting(60, 1));
     for (spec, kind) in [(spec(0, 1), "concurrency"), (ProviderSpec { tokens, ..spec(4, 1) }, "tokens")] {
         let server = serve(one(spec)).await;
@@ -213,7 +213,7 @@ async fn outcome_of(faults: Faults, body: &Value) -> (u16, Result<String, reqwes
 }
 
 #[tokio::test]
-async fn a_cut_breaks_the_connection_in_the_middle_of_a_body_and_of_a_stream() {
+async fn a_cut_closes_the_connection_during_a_body_and_during_a_stream() {
     for body in [chat("m"), streamed()] {
         let (code, text, server) = outcome_of(Faults { cut_share: 1.0, ..Faults::default() }, &body).await;
         assert_eq!(code, 200);
@@ -224,7 +224,7 @@ async fn a_cut_breaks_the_connection_in_the_middle_of_a_body_and_of_a_stream() {
 }
 
 #[tokio::test]
-async fn a_malformed_answer_comes_whole_and_is_no_json() {
+async fn a_malformed_answer_is_sent_completely_and_is_not_valid_json() {
     let faults = Faults { malformed_share: 1.0, ..Faults::default() };
     let (status, text, _) = outcome_of(faults, &chat("m")).await;
     assert_eq!(status, 200);
@@ -232,11 +232,11 @@ async fn a_malformed_answer_comes_whole_and_is_no_json() {
     let (_, text, _) = outcome_of(faults, &streamed()).await;
     let text = text.unwrap();
     let unreadable = |event: &&str| serde_json::from_str::<Value>(event.trim_start_matches("data: ")).is_err();
-    assert_eq!(text.split_terminator("\n\n").filter(unreadable).count(), 2, "one event and the end: {text}");
+    assert_eq!(text.split_terminator("\n\n").filter(unreadable).count(), 2, "the last event and [DONE]: {text}");
 }
 
 #[tokio::test]
-async fn an_outage_fails_calls_and_a_hang_does_not_answer_them() {
+async fn an_outage_fails_calls_and_a_hang_leaves_them_unanswered() {
     let outage = Outage { status: 502, ..Outage::of_errors(Duration::ZERO, Duration::from_secs(60)) };
     let server = serve(one(ProviderSpec { outages: vec![outage], ..spec(4, 1) })).await;
     assert_eq!(post(&server, CHAT, &chat("m")).await.status(), 502);
@@ -249,7 +249,7 @@ async fn an_outage_fails_calls_and_a_hang_does_not_answer_them() {
 }
 
 #[tokio::test]
-async fn a_key_is_asked_for_only_where_models_are_called() {
+async fn the_key_is_required_only_for_calls_of_models() {
     let server = serve(MockConfig { key: Some(MockKey("tide".to_string())), ..one(spec(4, 1)) }).await;
     let call = |key: Option<&'static str>| {
         let request = http().post(url(&server, CHAT)).json(&chat("m"));
@@ -263,11 +263,11 @@ async fn a_key_is_asked_for_only_where_models_are_called() {
     assert_eq!(http().get(url(&server, "/healthz")).send().await.unwrap().status(), 200);
     let stats: Value = http().get(url(&server, "/mock/stats")).send().await.unwrap().json().await.unwrap();
     assert_eq!((&stats["models"]["m"]["accepted"], &stats["rejected"]), (&json!(1), &json!(2)));
-    assert!(!format!("{:?}", server.service).contains("tide\""), "the key is never shown");
+    assert!(!format!("{:?}", server.service).contains("tide\""), "debug output omits the key");
 }
 
 #[tokio::test]
-async fn a_provider_is_changed_while_it_serves_if_that_is_allowed() {
+async fn a_provider_can_be_changed_while_it_serves_if_control_is_allowed() {
     let server = serve(one(spec(4, 1))).await;
     assert_eq!(post(&server, "/mock/models/m", &json!({ "slots": 0 })).await.status(), 403);
     let server = serve(MockConfig { allow_control: true, ..one(spec(4, 1)) }).await;
@@ -277,10 +277,10 @@ async fn a_provider_is_changed_while_it_serves_if_that_is_allowed() {
     };
     let call = || async { post(&server, CHAT, &chat("m")).await.status().as_u16() };
     assert_eq!((change(json!({ "slots": 0 })).await, call().await), (200, 429));
-    let told: Value = post(&server, "/mock/models/m", &json!({ "slots": 3 })).await.json().await.unwrap();
-    assert_eq!((&told["capacity"], &told["refused"]), (&json!(3), &json!(1)));
+    let stats: Value = post(&server, "/mock/models/m", &json!({ "slots": 3 })).await.json().await.unwrap();
+    assert_eq!((&stats["capacity"], &stats["refused"]), (&json!(3), &json!(1)));
     let spec: Value = http().get(url(&server, "/mock/models/m")).send().await.unwrap().json().await.unwrap();
-    assert_eq!(spec["capacity"]["slots"], 4, "the schedule is as it was");
+    assert_eq!(spec["capacity"]["slots"], 4, "an override does not change the description");
     assert_eq!((change(json!({ "slots": null })).await, call().await), (200, 200));
     let broken = json!({ "faults": { "error_share": 1.0, "error_status": 529 } });
     assert_eq!((change(broken).await, call().await), (200, 529));
@@ -293,19 +293,19 @@ async fn a_provider_is_changed_while_it_serves_if_that_is_allowed() {
 }
 
 #[tokio::test]
-async fn embeddings_and_plain_completions_hold_slots_and_cost_tokens_as_chat_does() {
+async fn embeddings_and_text_completions_use_slots_and_tokens_like_chat() {
     let tokens = Some(Rate::per_minute(60_000));
     let server = serve(one(ProviderSpec { tokens, ..spec(4, 1) })).await;
-    let told = post(&server, "/v1/embeddings", &json!({ "model": "m", "input": "a buoy adrift" })).await;
-    assert_eq!(header(&told, "x-ratelimit-remaining-tokens"), "59996");
-    let told = post(&server, "/v1/completions", &json!({ "model": "m", "prompt": "a buoy adrift" })).await;
-    let told: Value = told.json().await.unwrap();
-    assert_eq!(told["object"], "text_completion");
+    let response = post(&server, "/v1/embeddings", &json!({ "model": "m", "input": "a buoy adrift" })).await;
+    assert_eq!(header(&response, "x-ratelimit-remaining-tokens"), "59996");
+    let response = post(&server, "/v1/completions", &json!({ "model": "m", "prompt": "a buoy adrift" })).await;
+    let completion: Value = response.json().await.unwrap();
+    assert_eq!(completion["object"], "text_completion");
     assert_eq!(server.counters().accepted, 2);
 }
 
 #[tokio::test]
-async fn hundreds_of_clients_at_once_are_all_answered_and_no_slot_is_lost() {
+async fn hundreds_of_concurrent_clients_are_answered_and_every_slot_is_released() {
     let server = serve(one(spec(1_000, 50))).await;
     let http = http();
     let calls: Vec<_> = (0..300)
@@ -324,10 +324,10 @@ async fn hundreds_of_clients_at_once_are_all_answered_and_no_slot_is_lost() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_and_a_mock_of_nothing_are_told() {
+async fn an_address_in_use_and_a_mock_without_models_are_errors() {
     let server = serve(one(spec(1, 1))).await;
     let error = MockServer::serve(one(spec(1, 1)), server.address()).await.unwrap_err();
     assert!(error.to_string().starts_with(&format!("cannot listen on {}: ", server.address())), "{error}");
-    let nothing = MockServer::serve(MockConfig::default(), (Ipv4Addr::LOCALHOST, 0).into()).await;
-    assert!(matches!(nothing, Err(MockError::NoModel)));
+    let empty = MockServer::serve(MockConfig::default(), (Ipv4Addr::LOCALHOST, 0).into()).await;
+    assert!(matches!(empty, Err(MockError::NoModel)));
 }

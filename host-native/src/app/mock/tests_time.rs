@@ -1,4 +1,4 @@
-//! When answers come, in virtual time: the same router, without a socket.
+//! Tests of the timing of answers in virtual time, with the router and without a socket.
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -15,14 +15,14 @@ use super::server::{Service, router};
 use super::{MockConfig, service};
 use std::sync::Arc;
 
-/// A mock that is called without a socket.
-struct Called {
+/// A mock whose router is called directly.
+struct DirectMock {
     service: Arc<Service>,
     router: Router,
     start: Instant,
 }
 
-impl Called {
+impl DirectMock {
     fn new(spec: ProviderSpec) -> Self {
         let config = MockConfig { models: vec![("m".to_string(), spec)], ..MockConfig::default() };
         let service = Arc::new(service(config).unwrap());
@@ -39,7 +39,7 @@ impl Called {
         self.post("/v1/chat/completions", json!({ "model": "m", "stream": stream, "messages": messages })).await
     }
 
-    /// Milliseconds since the mock was made.
+    /// Returns the milliseconds since the mock was created.
     fn now(&self) -> u128 {
         self.start.elapsed().as_millis()
     }
@@ -58,8 +58,8 @@ fn spec(slots: u32, latency_ms: u64) -> ProviderSpec {
     }
 }
 
-/// What a body brings, each part with its time.
-async fn parts(mock: &Called, response: Response<Body>) -> Vec<(u128, Result<Bytes, axum::Error>)> {
+/// Returns the parts of a body, each with the time in milliseconds at which it arrived.
+async fn parts(mock: &DirectMock, response: Response<Body>) -> Vec<(u128, Result<Bytes, axum::Error>)> {
     let mut stream = response.into_body().into_data_stream();
     let mut parts = Vec::new();
     while let Some(part) = stream.next().await {
@@ -69,8 +69,8 @@ async fn parts(mock: &Called, response: Response<Body>) -> Vec<(u128, Result<Byt
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_whole_answer_comes_when_the_provider_says_so_and_its_slot_is_free_then() {
-    let mock = Called::new(spec(1, 400));
+async fn a_whole_answer_is_sent_and_its_slot_released_after_the_latency() {
+    let mock = DirectMock::new(spec(1, 400));
     assert_eq!(mock.chat(false).await.status(), StatusCode::OK);
     assert_eq!((mock.now(), mock.in_flight()), (400, 0));
     assert_eq!(mock.post("/v1/embeddings", json!({ "model": "m", "input": "x" })).await.status(), StatusCode::OK);
@@ -78,8 +78,8 @@ async fn a_whole_answer_comes_when_the_provider_says_so_and_its_slot_is_free_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_begins_after_a_quarter_of_the_latency_and_ends_with_it() {
-    let mock = Called::new(spec(1, 400));
+async fn a_stream_starts_after_a_quarter_of_the_latency_and_ends_after_the_whole() {
+    let mock = DirectMock::new(spec(1, 400));
     let response = mock.chat(true).await;
     assert_eq!((mock.now(), mock.in_flight()), (0, 1));
     let times: Vec<u128> = parts(&mock, response).await.into_iter().map(|(at, _)| at).collect();
@@ -89,8 +89,8 @@ async fn a_stream_begins_after_a_quarter_of_the_latency_and_ends_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_nobody_reads_any_more_holds_no_slot() {
-    let mock = Called::new(spec(1, 400));
+async fn a_dropped_stream_releases_its_slot() {
+    let mock = DirectMock::new(spec(1, 400));
     let response = mock.chat(true).await;
     assert_eq!(mock.chat(true).await.status(), StatusCode::TOO_MANY_REQUESTS);
     drop(response);
@@ -99,10 +99,10 @@ async fn a_stream_that_nobody_reads_any_more_holds_no_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cut_comes_half_way_and_gives_the_slot_back() {
+async fn a_cut_happens_after_half_of_the_latency_and_releases_the_slot() {
     for stream in [false, true] {
         let faults = Some(Faults { cut_share: 1.0, ..Faults::default() });
-        let mock = Called::new(ProviderSpec { faults, ..spec(1, 400) });
+        let mock = DirectMock::new(ProviderSpec { faults, ..spec(1, 400) });
         let response = mock.chat(stream).await;
         let parts = parts(&mock, response).await;
         let (at, end) = parts.last().unwrap();
@@ -113,10 +113,10 @@ async fn a_cut_comes_half_way_and_gives_the_slot_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_take_their_time_and_silence_ends_in_a_gateway_timeout() {
+async fn failures_have_a_latency_and_a_hang_ends_in_a_gateway_timeout() {
     let outage =
         Outage { timeouts: Duration::from_secs(1), ..Outage::of_errors(Duration::ZERO, Duration::from_secs(1)) };
-    let mock = Called::new(ProviderSpec { outages: vec![outage], ..spec(1, 400) });
+    let mock = DirectMock::new(ProviderSpec { outages: vec![outage], ..spec(1, 400) });
     assert_eq!((mock.chat(true).await.status(), mock.now()), (StatusCode::SERVICE_UNAVAILABLE, 20));
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     assert_eq!((mock.chat(false).await.status(), mock.now()), (StatusCode::GATEWAY_TIMEOUT, 61_020));

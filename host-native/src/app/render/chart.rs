@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::app::render::html::escaped;
+use maud::{Markup, html};
+
 use crate::app::render::table::format_seconds;
 
 /// How large a chart is unless it says otherwise.
@@ -26,7 +27,7 @@ pub(crate) struct Chart<'a> {
     most: f64,
     size: (f64, f64),
     scale: Scale,
-    body: String,
+    body: Vec<Markup>,
     keys: Vec<(&'static str, String)>,
 }
 
@@ -34,7 +35,7 @@ impl<'a> Chart<'a> {
     /// An empty chart of values from 0 to `most`.
     pub(crate) fn new(title: &'a str, seconds: f64, most: f64) -> Self {
         let (seconds, most) = (seconds.max(1e-3), most.max(1.0));
-        Self { title, seconds, most, size: SIZE, scale: Scale::Linear, body: String::new(), keys: Vec::new() }
+        Self { title, seconds, most, size: SIZE, scale: Scale::Linear, body: Vec::new(), keys: Vec::new() }
     }
 
     /// The same so wide and so high. Text is as large as ever, so that it can be read where a narrow chart is not scaled down.
@@ -75,10 +76,9 @@ impl<'a> Chart<'a> {
     pub(crate) fn shade(&mut self, class: &'static str, what: &str, (from, until): (f64, f64)) {
         let (x, top) = (self.x(from), self.y(self.most));
         let (width, height) = (self.x(until) - x, self.y(0.0) - top);
-        let _ = writeln!(
-            self.body,
-            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>"
-        );
+        self.body.push(html! {
+            rect class=(class) x=(coordinate(x)) y=(coordinate(top)) width=(coordinate(width)) height=(coordinate(height)) {}
+        });
         self.key(class, what);
     }
 
@@ -89,7 +89,7 @@ impl<'a> Chart<'a> {
             let (x, y) = (self.x(at), self.y(value));
             let _ = if path.is_empty() { write!(path, "M{x:.1} {y:.1}") } else { write!(path, "H{x:.1}V{y:.1}") };
         }
-        let _ = writeln!(self.body, "<path class=\"line {class}\" d=\"{path}\"/>");
+        self.body.push(html! { path class={ "line " (class) } d=(path) {} });
         self.key(class, what);
     }
 
@@ -100,7 +100,8 @@ impl<'a> Chart<'a> {
         for (at, value) in points {
             let _ = write!(path, "H{:.1}V{:.1}", self.x(at), self.y(value));
         }
-        let _ = writeln!(self.body, "<path class=\"{class}\" d=\"{path}V{base:.1}Z\"/>");
+        let _ = write!(path, "V{base:.1}Z");
+        self.body.push(html! { path class=(class) d=(path) {} });
         self.key(class, what);
     }
 
@@ -112,7 +113,7 @@ impl<'a> Chart<'a> {
             let _ = write!(ticks, "M{:.1} {base:.1}v-9", self.x(at));
         }
         if !ticks.is_empty() {
-            let _ = writeln!(self.body, "<path class=\"line {class}\" d=\"{ticks}\"/>");
+            self.body.push(html! { path class={ "line " (class) } d=(ticks) {} });
             self.key(class, what);
         }
     }
@@ -132,37 +133,41 @@ impl<'a> Chart<'a> {
         }
     }
 
-    /// Writes the chart with its title and its key.
-    pub(crate) fn write(self, html: &mut String) {
-        let _ = write!(html, "<h2>{}</h2>\n<p>", escaped(self.title));
-        for (class, what) in &self.keys {
-            let _ = write!(html, "<span class=\"key {class}\"></span>{}", escaped(what));
+    /// Returns the chart with its title and its key.
+    pub(crate) fn titled(&self) -> Markup {
+        html! {
+            h2 { (self.title) }
+            p { @for (class, what) in &self.keys { span class={ "key " (class) } {} (what) } }
+            (self.svg(self.title))
         }
-        html.push_str("</p>\n");
-        html.push_str(&self.svg(self.title));
     }
 
-    /// The chart alone, with `label` for those who do not see it.
-    pub(crate) fn svg(&self, label: &str) -> String {
-        let ((width, height), label) = (self.size, escaped(label));
-        let mut svg = format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{label}\">\n");
+    /// Returns the chart alone, with `label` as its text alternative.
+    pub(crate) fn svg(&self, label: &str) -> Markup {
+        let (width, height) = self.size;
         let (left, right) = (self.x(0.0), self.x(self.seconds));
-        for value in self.grid() {
-            let (y, text) = (self.y(value), self.format_value(value));
-            let _ = writeln!(svg, "<path class=\"grid\" d=\"M{left:.1} {y:.1}H{right:.1}\"/>");
-            let (x, y) = (left - 6.0, y + 4.0);
-            let _ = writeln!(svg, "<text class=\"quiet end\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>");
+        html! {
+            svg viewBox={ "0 0 " (width) " " (height) } role="img" aria-label=(label) {
+                @for value in self.grid() {
+                    @let y = self.y(value);
+                    path class="grid" d={ "M" (coordinate(left)) " " (coordinate(y)) "H" (coordinate(right)) } {}
+                    text class="quiet end" x=(coordinate(left - 6.0)) y=(coordinate(y + 4.0)) { (self.format_value(value)) }
+                }
+                @for part in &self.body { (part) }
+                @for part in [0.0, 0.25, 0.5, 0.75, 1.0] {
+                    @let class = if part < 1.0 { "quiet" } else { "quiet end" };
+                    text class=(class) x=(coordinate(self.x(self.seconds * part))) y=(coordinate(height - 6.0)) {
+                        (format_seconds(self.seconds * part))
+                    }
+                }
+            }
         }
-        svg.push_str(&self.body);
-        for part in [0.0, 0.25, 0.5, 0.75, 1.0] {
-            let (at, x) = (self.seconds * part, self.x(self.seconds * part));
-            let class = if part < 1.0 { "quiet" } else { "quiet end" };
-            let when = format_seconds(at);
-            let _ = writeln!(svg, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{:.1}\">{when}</text>", height - 6.0);
-        }
-        svg.push_str("</svg>\n");
-        svg
     }
+}
+
+/// Formats a coordinate of the drawing with one decimal.
+pub(crate) fn coordinate(value: f64) -> String {
+    format!("{value:.1}")
 }
 
 fn powers_of_ten() -> impl Iterator<Item = f64> {
@@ -180,7 +185,7 @@ mod tests {
         assert_eq!(chart.grid(), [0.0, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5]);
         assert!((chart.y(0.0) - 110.0).abs() < 1e-9 && (chart.y(1e5) - 10.0).abs() < 1e-9);
         assert!((chart.y(1e3) - chart.y(1e4) - (chart.y(1e4) - chart.y(1e5))).abs() < 0.1);
-        let svg = chart.svg("\"so\" many");
+        let svg = chart.svg("\"so\" many").into_string();
         assert!(svg.contains("viewBox=\"0 0 400 132\"") && svg.contains(">100k</text>"), "{svg}");
         assert!(svg.contains("aria-label=\"&quot;so&quot; many\""), "{svg}");
     }

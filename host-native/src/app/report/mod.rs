@@ -7,12 +7,10 @@ pub mod progress;
 pub mod summary;
 mod timeline;
 
-use std::fmt::Write as _;
-
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use tidegate_core::observe::CapacityPlan;
 
 use crate::app::render::chart::Chart;
-use crate::app::render::html::escaped;
 use crate::app::render::table::{format_seconds, percent};
 use crate::app::report::idle::idle_table;
 use crate::app::report::progress::{ProviderView, View};
@@ -40,52 +38,63 @@ path.limit{stroke:var(--limit)}path.refused{stroke:var(--refused)}path.rows{stro
 /// The page of a run. All text in it is escaped.
 #[must_use]
 pub fn page(summary: &Summary, timeline: &Timeline, capacity: &CapacityPlan) -> String {
-    let name = escaped(&summary.pipeline);
-    let mut html = String::from("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n");
-    html.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n");
-    let _ = writeln!(html, "<title>tidegate: {name}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{name}</h1>");
-    head(&mut html, summary);
-    charts(&mut html, timeline.samples());
-    tables(&mut html, summary);
-    let _ = writeln!(html, "<h2>Capacity plan</h2>\n<pre>{}</pre>\n</body>\n</html>", escaped(&capacity.to_string()));
-    html
+    let markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "tidegate: " (summary.pipeline) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (summary.pipeline) }
+                (totals(summary))
+                (charts(timeline.samples()))
+                (tables(summary))
+                h2 { "Capacity plan" }
+                pre { (capacity) }
+            }
+        }
+    };
+    markup.into_string()
 }
 
-fn head(html: &mut String, summary: &Summary) {
-    if let Some(why) = &summary.stopped {
-        let _ = writeln!(html, "<p class=\"bad\">stopped: {}</p>", escaped(why));
-    }
-    let Summary { rows_in, rows_out, earlier, .. } = summary;
-    let wall = format_seconds(summary.wall.as_secs_f64());
-    let _ = write!(html, "<p>{} of {rows_in} rows written", rows_out + earlier.rows_out);
-    if earlier.rows_out > 0 {
-        let _ = write!(html, ", {} of them by earlier runs", earlier.rows_out);
-    }
-    let _ = writeln!(html, "; {} dropped, {} not done; {wall}</p>", summary.rows_dropped(), summary.rows_left());
-    if let Some(retry) = &summary.retry {
-        let _ = writeln!(html, "<p>To make the dropped rows again: <code>{}</code></p>", escaped(retry));
-    }
-    let job = &summary.job;
-    if job.runs > 1 {
-        let calls: u64 = job.models.values().map(|model| model.calls).sum();
-        let cost = summary.spent.as_ref().map_or(String::new(), |(_, currency)| format!(", {} {currency}", job.spent));
-        let _ = writeln!(html, "<p>The job: {calls} calls in {} runs{}</p>", job.runs, escaped(&cost));
+fn totals(summary: &Summary) -> Markup {
+    let Summary { rows_in, rows_out, earlier, job, .. } = summary;
+    html! {
+        @if let Some(why) = &summary.stopped { p.bad { "stopped: " (why) } }
+        p {
+            (rows_out + earlier.rows_out) " of " (rows_in) " rows written"
+            @if earlier.rows_out > 0 { ", " (earlier.rows_out) " of them by earlier runs" }
+            "; " (summary.rows_dropped()) " dropped, " (summary.rows_left()) " not done; "
+            (format_seconds(summary.wall.as_secs_f64()))
+        }
+        @if let Some(retry) = &summary.retry { p { "To make the dropped rows again: " code { (retry) } } }
+        @if job.runs > 1 {
+            @let calls: u64 = job.models.values().map(|model| model.calls).sum();
+            p {
+                "The job: " (calls) " calls in " (job.runs) " runs"
+                @if let Some((_, currency)) = &summary.spent { ", " (job.spent) " " (currency) }
+            }
+        }
     }
 }
 
-fn charts(html: &mut String, samples: &[View]) {
-    let Some(last) = samples.last() else { return };
+fn charts(samples: &[View]) -> Markup {
+    let Some(last) = samples.last() else { return html! {} };
     let seconds = last.elapsed;
+    let mut charts = Vec::new();
     for at in 0..last.providers.len() {
         let of = || samples.iter().filter_map(move |view| Some((view.elapsed, view.providers.get(at)?)));
-        provider(html, seconds, &of().collect::<Vec<_>>());
+        charts.push(provider(seconds, &of().collect::<Vec<_>>()));
     }
     let mut rows = Chart::new("Rows", seconds, last.rows_total as f64);
     rows.steps("rows", "rows done", samples.iter().map(|view| (view.elapsed, view.rows_done as f64)));
     if last.rows_dropped > 0 {
         rows.steps("refused", "dropped", samples.iter().map(|view| (view.elapsed, view.rows_dropped as f64)));
     }
-    rows.write(html);
+    charts.push(rows.titled());
     for (at, column) in last.columns.iter().enumerate() {
         let title = format!("Column {}", column.name);
         let mut chart = Chart::new(&title, seconds, column.total as f64);
@@ -94,13 +103,14 @@ fn charts(html: &mut String, samples: &[View]) {
         };
         chart.area("flight", "in work", of(|column| column.in_work));
         chart.steps("rows", "done", of(|column| column.done));
-        chart.write(html);
+        charts.push(chart.titled());
     }
+    html! { @for chart in charts { (chart) } }
 }
 
 /// The tide of one provider: what it was asked for, what it was held to, and where it pushed back.
-fn provider(html: &mut String, seconds: f64, samples: &[(f64, &ProviderView)]) {
-    let Some((_, last)) = samples.last() else { return };
+fn provider(seconds: f64, samples: &[(f64, &ProviderView)]) -> Markup {
+    let Some((_, last)) = samples.last() else { return html! {} };
     let most = samples.iter().map(|(_, provider)| provider.limit.max(provider.in_flight)).max().unwrap_or(1);
     let mut chart = Chart::new(&last.label, seconds, f64::from(most));
     let mut cooling: Option<f64> = None;
@@ -123,10 +133,10 @@ fn provider(html: &mut String, seconds: f64, samples: &[(f64, &ProviderView)]) {
     chart.steps("waiting", "waiting (cut at the top)", waiting);
     let refused = samples.windows(2).filter(|pair| pair[1].1.rate_limited > pair[0].1.rate_limited);
     chart.marks("refused", "429", refused.map(|pair| pair[1].0));
-    chart.write(html);
+    chart.titled()
 }
 
-fn tables(html: &mut String, summary: &Summary) {
+fn tables(summary: &Summary) -> Markup {
     let mut providers = vec![cells(["provider", "calls", "answered", "429s", "failed", "cap", "limit", "utilisation"])];
     providers.extend(summary.providers.iter().map(|provider| {
         let (calls, usage) = (&provider.calls, &provider.usage);
@@ -141,20 +151,22 @@ fn tables(html: &mut String, summary: &Summary) {
             &percent(usage.utilisation()),
         ])
     }));
-    table(html, "Providers", "", &providers);
     let mut columns = vec![cells(["column", "filled by", "done", "put off", "failed"])];
     columns.extend(summary.columns.iter().map(|column| {
         let [done, put_off, failed] = [column.succeeded, column.retried, column.failed].map(|count| count.to_string());
         vec![column.name.clone(), column.filled_by.clone(), done, put_off, failed]
     }));
-    table(html, "Columns", "left2", &columns);
-    table(html, "Why slots were idle", "left2", &idle_table(&summary.figures, &summary.labels()));
     let mut dropped = vec![cells(["column", "reason", "rows", "such as row", "what happened"])];
     dropped.extend(summary.dropped.iter().map(|dropped| {
         let (row, what) = dropped.example.clone().map_or_else(Default::default, |(row, what)| (row.to_string(), what));
         vec![dropped.column.clone(), dropped.reason.clone(), dropped.rows.to_string(), row, what]
     }));
-    table(html, "Dropped rows", "left2", &dropped);
+    html! {
+        (table("Providers", None, &providers))
+        (table("Columns", Some("left2"), &columns))
+        (table("Why slots were idle", Some("left2"), &idle_table(&summary.figures, &summary.labels())))
+        (table("Dropped rows", Some("left2"), &dropped))
+    }
 }
 
 fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
@@ -162,18 +174,17 @@ fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
 }
 
 /// A table whose first line has the titles; nothing if there is no other line.
-fn table(html: &mut String, title: &str, class: &str, lines: &[Vec<String>]) {
-    if lines.len() < 2 {
-        return;
-    }
-    let _ = writeln!(html, "<h2>{title}</h2>\n<div class=\"scroll\"><table class=\"{class}\">");
-    for (place, line) in lines.iter().enumerate() {
-        let tag = if place == 0 { "th" } else { "td" };
-        html.push_str("<tr>");
-        for cell in line {
-            let _ = write!(html, "<{tag}>{}</{tag}>", escaped(cell));
+fn table(title: &str, class: Option<&str>, lines: &[Vec<String>]) -> Markup {
+    let [titles, lines @ ..] = lines else { return html! {} };
+    html! {
+        @if !lines.is_empty() {
+            h2 { (title) }
+            div.scroll {
+                table class=[class] {
+                    tr { @for title in titles { th { (title) } } }
+                    @for line in lines { tr { @for cell in line { td { (cell) } } } }
+                }
+            }
         }
-        html.push_str("</tr>\n");
     }
-    html.push_str("</table></div>\n");
 }

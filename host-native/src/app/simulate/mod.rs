@@ -1,10 +1,10 @@
-//! `tidegate simulate`: a scenario run in virtual time, judged by every law, and accounted for.
+//! `tidegate simulate`: runs a scenario in virtual time, checks every invariant and reports where time went.
 //!
-//! What runs is the scheduler itself, against mock providers; a year takes as long as its events, and equal seeds give
-//! equal runs on every machine, down to the digest.
+//! The real scheduler runs against mock providers. The cost of a run depends on its number of events, not on
+//! its virtual duration. Equal seeds give equal runs, with equal digests, on every machine.
 
 pub mod args;
-mod file;
+pub(crate) mod file;
 pub mod regress;
 mod report;
 #[cfg(test)]
@@ -17,6 +17,7 @@ use std::path::Path;
 use std::time::Instant as StdInstant;
 
 use tidegate_core::pipeline::PolicyChoice;
+use tidegate_core::sim::report::Report;
 use tidegate_core::sim::scenario::{Scenario, ScenarioError};
 use tidegate_core::sim::suite;
 use tidegate_core::sim::world::World;
@@ -27,50 +28,50 @@ use crate::app::output::OutputError;
 use crate::app::report::progress::{REFRESH, Screen, View};
 use crate::observe::perfetto::PerfettoSink;
 use args::{PolicyName, SimulateArgs};
+use file::{dump, load};
+use report::{TextReport, to_json};
 
-pub use file::{Providers, dump, load, parse, parse_providers};
-pub use report::{Text, to_json};
-pub use tidegate_core::sim::report::{Report, SCHEMA};
+pub use file::{ModelProviders, parse_providers};
 
-/// Steps between two looks at the clock.
-const LOOK_EVERY: u32 = 1 << 12;
+/// Simulation steps between two reads of the real clock, so that progress costs nothing per step.
+const STEPS_PER_CLOCK_READ: u32 = 1 << 12;
 
-/// Carries the command out: what to print, and how to end.
+/// Executes the command. Returns the text to print and the exit status.
 pub fn simulate(args: &SimulateArgs) -> Result<(String, Exit), Error> {
     if args.list {
-        return Ok((list(), Exit::Done));
+        return Ok((list_scenarios(), Exit::Done));
     }
-    let mut scenario = find(args.scenario.as_deref().unwrap_or_default())?;
-    set_up(&mut scenario, args)?;
+    let mut scenario = find_scenario(args.scenario.as_deref().unwrap_or_default())?;
+    apply_overrides(&mut scenario, args)?;
     if args.dump {
         return Ok((dump(&scenario)?, Exit::Done));
     }
     let screen = &mut Screen::new(!io::stderr().is_terminal(), false);
     let world = if let Some(path) = &args.trace {
-        traced(path, &scenario, args.seed, screen)?
+        run_with_trace(path, &scenario, args.seed, screen)?
     } else {
-        let world = World::accounted(&scenario, args.seed).map_err(refused)?;
-        let Ok(world) = run(world, screen, |_| Ok::<_, Infallible>(()));
+        let world = World::accounted(&scenario, args.seed).map_err(scenario_error)?;
+        let Ok(world) = run_to_end(world, screen, |_| Ok::<_, Infallible>(()));
         world
     };
     if world.finished().is_none() {
-        return Err(Error::Internal(format!("{}: it stands still and has not ended", scenario.name)));
+        return Err(Error::Internal(format!("{}: the simulation stopped before the run ended", scenario.name)));
     }
-    let report = Report::of(&scenario, args.seed, &world).map_err(refused)?;
-    let text = if args.json { to_json(&report)? } else { Text(&report).to_string() };
+    let report = Report::of(&scenario, args.seed, &world).map_err(scenario_error)?;
+    let text = if args.json { to_json(&report)? } else { TextReport(&report).to_string() };
     Ok((text, if report.violation.is_none() { Exit::Done } else { Exit::ChecksFailed }))
 }
 
-/// Every built-in scenario: those of the playground, then the cases of the idle suite.
+/// Returns all built-in scenarios: those of the playground, then the cases of the idle suite.
 #[must_use]
-pub fn builtins() -> Vec<Scenario> {
+pub fn builtin_scenarios() -> Vec<Scenario> {
     suite::scenarios().into_iter().map(|listed| listed.scenario).collect()
 }
 
-/// One line for each built-in scenario: its name and its title.
+/// Returns a line for each built-in scenario, with its name and its title.
 #[must_use]
-pub fn list() -> String {
-    let all = builtins();
+pub fn list_scenarios() -> String {
+    let all = builtin_scenarios();
     let width = all.iter().map(|scenario| scenario.name.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for scenario in &all {
@@ -79,13 +80,15 @@ pub fn list() -> String {
     text
 }
 
-/// The built-in scenario of that name, or the one in that file.
-pub fn find(name: &str) -> Result<Scenario, Error> {
-    let mut all = builtins();
+/// Finds a built-in scenario by its name, or else reads the scenario file at that path.
+///
+/// Fails if there is neither, or if the file is invalid.
+pub fn find_scenario(name: &str) -> Result<Scenario, Error> {
+    let mut all = builtin_scenarios();
     if let Some(place) = all.iter().position(|scenario| scenario.name == name) {
         return Ok(all.swap_remove(place));
     }
-    if let Some(path) = as_file(name) {
+    if let Some(path) = scenario_path(name) {
         return Ok(load(path)?);
     }
     let unknown = FileError::about(name, "no built-in scenario has this name, and there is no such file");
@@ -93,26 +96,28 @@ pub fn find(name: &str) -> Result<Scenario, Error> {
     Err(unknown.suggest(name, all.iter().map(|scenario| scenario.name.as_str())).into())
 }
 
-/// The providers of the built-in scenario of that name, or of that file: a scenario, or models alone.
-pub fn find_providers(name: &str) -> Result<Providers, Error> {
-    let is_built_in = builtins().iter().any(|scenario| scenario.name == name);
-    match as_file(name).filter(|_| !is_built_in) {
+/// Finds the models of a built-in scenario by its name, or else reads them from the file at that path.
+///
+/// The file is a scenario, or contains nothing but `[[models]]`.
+pub fn find_providers(name: &str) -> Result<ModelProviders, Error> {
+    let is_built_in = builtin_scenarios().iter().any(|scenario| scenario.name == name);
+    match scenario_path(name).filter(|_| !is_built_in) {
         Some(path) => Ok(parse_providers(&SourceText::read(path)?)?),
-        None => Ok(find(name)?.models.into_iter().map(|model| (model.name, model.provider)).collect()),
+        None => Ok(find_scenario(name)?.models.into_iter().map(|model| (model.name, model.provider)).collect()),
     }
 }
 
-/// The path, if the name is of a file or looks like one.
-fn as_file(name: &str) -> Option<&Path> {
+/// Returns `name` as a path if there is such a file, or if it ends in `.toml`.
+fn scenario_path(name: &str) -> Option<&Path> {
     let path = Path::new(name);
     let is_file = path.exists() || path.extension().is_some_and(|extension| extension == "toml");
     is_file.then_some(path)
 }
 
-/// Puts the settings of the command line in place of the scenario's.
-fn set_up(scenario: &mut Scenario, args: &SimulateArgs) -> Result<(), Error> {
+/// Replaces settings of the scenario by those of the command line.
+fn apply_overrides(scenario: &mut Scenario, args: &SimulateArgs) -> Result<(), Error> {
     match args.policy {
-        // The scenario's own settings of bounded borrowing stay.
+        // The scenario's settings of bounded borrowing are kept.
         Some(PolicyName::BoundedBorrow) if matches!(scenario.policy, PolicyChoice::BoundedBorrow(_)) => {}
         Some(PolicyName::BoundedBorrow) => scenario.policy = PolicyChoice::default(),
         Some(PolicyName::StrictFair) => scenario.policy = PolicyChoice::StrictFair,
@@ -120,7 +125,7 @@ fn set_up(scenario: &mut Scenario, args: &SimulateArgs) -> Result<(), Error> {
     }
     let Some(name) = args.limit else { return Ok(()) };
     if scenario.models.is_empty() {
-        return Err(Error::Setting(format!("`{}` has no model, so `--limit` has nothing to decide", scenario.name)));
+        return Err(Error::Setting(format!("`{}` has no model, so `--limit` has no effect", scenario.name)));
     }
     for model in &mut scenario.models {
         model.algorithm = name.with_defaults(model.max_parallel);
@@ -128,26 +133,27 @@ fn set_up(scenario: &mut Scenario, args: &SimulateArgs) -> Result<(), Error> {
     Ok(())
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
-fn refused(error: ScenarioError) -> Error {
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes the error by value")]
+fn scenario_error(error: ScenarioError) -> Error {
     Error::Setting(error.to_string())
 }
 
-/// Runs to the end, and writes a trace of it to `path`.
-fn traced(path: &Path, scenario: &Scenario, seed: u64, screen: &mut Screen) -> Result<World, Error> {
+/// Runs the scenario to its end and writes a trace of the run to `path`.
+fn run_with_trace(path: &Path, scenario: &Scenario, seed: u64, screen: &mut Screen) -> Result<World, Error> {
     let unwritable = |source| OutputError::Io { path: path.to_owned(), source };
-    let world = World::watched_with_events(scenario, seed).map_err(refused)?;
-    let plan = scenario.plan().map_err(refused)?;
+    let world = World::watched_with_events(scenario, seed).map_err(scenario_error)?;
+    let plan = scenario.plan().map_err(scenario_error)?;
     let resources: Vec<_> = world.resources().collect();
     let mut file = PerfettoSink::create(path, &plan, &resources).map_err(unwritable)?;
-    let world =
-        run(world, screen, |world| world.feed(&mut file)).map_err(|error| unwritable(io::Error::other(error)))?;
+    let world = run_to_end(world, screen, |world| world.feed(&mut file))
+        .map_err(|error| unwritable(io::Error::other(error)))?;
     file.close().map_err(unwritable)?;
     Ok(world)
 }
 
-/// Runs to the end, and calls `after_each` before the first step and after each.
-fn run<E>(
+/// Runs the world to its end, with progress on `screen`. Calls `after_each` before the first step and after
+/// every step.
+fn run_to_end<E>(
     mut world: World,
     screen: &mut Screen,
     mut after_each: impl FnMut(&mut World) -> Result<(), E>,
@@ -157,16 +163,16 @@ fn run<E>(
     while world.step() {
         after_each(&mut world)?;
         steps = steps.wrapping_add(1);
-        if steps.is_multiple_of(LOOK_EVERY) && shown.elapsed() >= REFRESH {
+        if steps.is_multiple_of(STEPS_PER_CLOCK_READ) && shown.elapsed() >= REFRESH {
             shown = StdInstant::now();
-            screen.show(&view(&world));
+            screen.show(&progress_view(&world));
         }
     }
     std::mem::replace(screen, Screen::Off).close();
     Ok(world)
 }
 
-fn view(world: &World) -> View {
+fn progress_view(world: &World) -> View {
     let sample = world.sample();
     View {
         rows_done: sample.rows_done,

@@ -1,4 +1,4 @@
-//! What a simulated run came to, as text for a person and as JSON for a program.
+//! The report of a simulated run as text and as JSON.
 
 use std::fmt;
 
@@ -9,16 +9,16 @@ use tidegate_core::time::Duration;
 use crate::app::error::Error;
 use crate::app::render::table::{percent, row, write_table};
 
-/// The report as JSON, with a line end.
-pub fn to_json(report: &Report) -> Result<String, Error> {
+/// Returns the report as JSON, with a final newline.
+pub(super) fn to_json(report: &Report) -> Result<String, Error> {
     let text = serde_json::to_string_pretty(report).map_err(|error| Error::Internal(error.to_string()))?;
     Ok(text + "\n")
 }
 
-/// The report as text.
-pub struct Text<'a>(pub &'a Report);
+/// Displays a report as text.
+pub(super) struct TextReport<'a>(pub(super) &'a Report);
 
-impl Text<'_> {
+impl TextReport<'_> {
     fn write_rows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let run = &self.0.run;
         writeln!(f, "  rows in      {:>10}", run.rows_in)?;
@@ -52,14 +52,14 @@ impl Text<'_> {
         let tasks = self.0.figures.tasks.iter().map(|resource| (resource.name.clone(), resource));
         let calls = self.0.providers.iter().zip(&self.0.figures.requests);
         let calls = calls.map(|(provider, resource)| (format!("calls of {}", provider.model), resource));
-        table.extend(tasks.chain(calls).map(|(name, resource)| line(name, resource)));
-        // Words go to the left, and numbers to the right.
+        table.extend(tasks.chain(calls).map(|(name, resource)| resource_row(name, resource)));
+        // `write_table` aligns to the right; the last column contains words and is aligned to the left.
         let width = table.iter().filter_map(|line| line.last()).map(|cell| cell.chars().count()).max().unwrap_or(0);
         for cell in table.iter_mut().filter_map(|line| line.last_mut()) {
             *cell = format!("{cell:<width$}");
         }
         write_table(f, &table, 1)?;
-        writeln!(f, "  starved: idle while something queued wanted it; frontier: idle while nothing did")
+        writeln!(f, "  starved: idle while a queued task demanded it; frontier: idle while no task did")
     }
 
     fn write_providers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,19 +78,19 @@ impl Text<'_> {
             ("from ready to a worker", &figures.downstream_ready_gap),
             ("for a call", &figures.request_wait),
         ] {
-            table.push(distribution(what, waits));
+            table.push(distribution_row(what, waits));
         }
         write_table(f, &table, 1)?;
         let RunFigures { dispatched, advisory_skips, yields, liveness_overrides, .. } = figures;
         writeln!(
             f,
-            "  {dispatched} tasks started, {advisory_skips} passed over for now, {yields} workers yielded, \
+            "  {dispatched} tasks started, {advisory_skips} skipped for now, {yields} workers yielded, \
              {liveness_overrides} started against the policy"
         )
     }
 }
 
-fn line(name: String, resource: &ResourceFigures) -> Vec<String> {
+fn resource_row(name: String, resource: &ResourceFigures) -> Vec<String> {
     let whole = (resource.busy_slot_ns + resource.idle_slot_ns) as f64;
     let share = |part: u128| if whole > 0.0 { percent(part as f64 / whole) } else { "-".to_string() };
     let why = resource.why_idle.first().map_or_else(String::new, |cause| match &cause.resource {
@@ -108,13 +108,13 @@ fn line(name: String, resource: &ResourceFigures) -> Vec<String> {
     ]
 }
 
-fn distribution(what: &str, waits: &Distribution) -> Vec<String> {
+fn distribution_row(what: &str, waits: &Distribution) -> Vec<String> {
     let nanos = [waits.mean_ns, waits.p50_ns, waits.p95_ns, waits.max_ns];
     let nanos = nanos.map(|nanos| Duration::from_nanos(nanos).to_string());
     [what.to_string(), waits.count.to_string()].into_iter().chain(nanos).collect()
 }
 
-impl fmt::Display for Text<'_> {
+impl fmt::Display for TextReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.0;
         writeln!(f, "{} ({}, seed {})", report.title, report.scenario, report.seed)?;

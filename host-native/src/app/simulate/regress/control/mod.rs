@@ -1,4 +1,7 @@
-//! The control suite for people: the named cases, providers drawn from seeds, and a page with a picture of each kind.
+//! The control suite: how well limit algorithms find the capacity of a provider, compared with an oracle.
+//!
+//! It runs named cases and providers drawn from seeds, prints tables of their scores, and writes a page with
+//! charts.
 
 mod page;
 mod peers;
@@ -21,63 +24,66 @@ use crate::app::render::table::write_table;
 use crate::app::report::progress::{ColumnView, Screen, View};
 
 pub use page::page;
-pub use peers::Recorded;
+pub use peers::PeerRecord;
 
-/// The contenders whose runs are in the pictures, beside the peers'.
-const DRAWN: [fn() -> Contender; 3] = [Contender::tide, Contender::aimd, Contender::fixed];
+/// The contenders that are charted, besides the peers.
+const CHARTED: [fn() -> Contender; 3] = [Contender::tide, Contender::aimd, Contender::fixed];
 
-/// What a run of the suite came to.
+/// The result of a run of the control suite.
 #[derive(Clone, Debug)]
 pub struct ControlOutcome {
-    /// The named cases, with a score for each contender of the survey.
+    /// The name of each named case, with a score for each contender of the survey.
     pub named: Vec<(String, Vec<Score>)>,
-    /// The drawn providers.
+    /// The scores on drawn providers.
     pub survey: Survey,
-    /// A picture of each named case and of a drawn provider of each kind; none unless they were asked for.
-    pub pictures: Vec<Picture>,
+    /// The runs over time on each named case and on a drawn provider of each kind; empty if [`run`] was
+    /// called without traces.
+    pub traces: Vec<CaseTraces>,
 }
 
-/// What happened on one case over time.
+/// The runs of all contenders on one case over time: the data of its two charts.
 #[derive(Clone, Debug)]
-pub struct Picture {
-    /// The case's name.
+pub struct CaseTraces {
+    /// The name of the case.
     pub name: String,
-    /// What the provider does.
+    /// A description of the provider's behaviour.
     pub description: String,
-    /// Whether it is drawn from a seed.
+    /// Whether the provider is drawn from a seed.
     pub is_drawn: bool,
-    /// What could be had.
+    /// The run of the oracle.
     pub oracle: Trace,
-    /// What was had: by our contenders and then by the peers.
+    /// The runs of tidegate's algorithms, then those of the peers.
     pub traces: Vec<Trace>,
 }
 
-/// Runs the named cases and `count` providers drawn from the seeds from `from` on, and makes the pictures if they are wanted.
-pub fn run(from: u64, count: u64, with_pictures: bool, mut screen: Screen) -> Result<ControlOutcome, Error> {
+/// Runs the named cases, and `count` providers drawn from the seeds `from` and up.
+///
+/// Uses all processors. `with_traces` also records the runs that the page charts.
+pub fn run(from: u64, count: u64, with_traces: bool, mut screen: Screen) -> Result<ControlOutcome, Error> {
     let named = Example::named();
-    let drawn = if with_pictures { Example::drawn() } else { Vec::new() };
-    let recorded = if with_pictures { Recorded::all()? } else { Vec::new() };
+    let drawn = if with_traces { Example::drawn() } else { Vec::new() };
+    let recorded = if with_traces { PeerRecord::load_all()? } else { Vec::new() };
     let mut show = |name: &str, done: usize, total: u64| {
         let column = ColumnView { name: name.to_string(), total, done: done as u64, ..ColumnView::default() };
         screen.show(&View { rows_done: done as u64, rows_total: total, columns: vec![column], ..View::default() });
     };
     let scores =
-        in_parallel(named.len() as u64, |nth| scores(&named[nth as usize]), |done, of| show("named", done, of));
+        parallel_map(named.len() as u64, |nth| scores(&named[nth as usize]), |done, of| show("named", done, of));
     let surveyed = |nth| Surveyed::measure(from + nth, &Contender::all());
-    let providers = in_parallel(count, surveyed, |done, of| show("drawn", done, of));
+    let providers = parallel_map(count, surveyed, |done, of| show("drawn", done, of));
     let examples: Vec<(&Example, bool)> =
         named.iter().map(|it| (it, false)).chain(drawn.iter().map(|it| (it, true))).collect();
-    let wanted = if with_pictures { examples.len() as u64 } else { 0 };
-    let picture = |nth: u64| {
+    let trace_count = if with_traces { examples.len() as u64 } else { 0 };
+    let trace_case = |nth: u64| {
         let (example, is_drawn) = examples[nth as usize];
-        Picture::of(example, is_drawn, &recorded)
+        CaseTraces::of(example, is_drawn, &recorded)
     };
-    let pictures = in_parallel(wanted, picture, |done, of| show("pictures", done, of));
+    let traces = parallel_map(trace_count, trace_case, |done, of| show("charts", done, of));
     screen.close();
     Ok(ControlOutcome {
         named: named.iter().map(|example| example.case.name.clone()).zip(scores?).collect(),
         survey: Survey::new(&Contender::all(), providers?),
-        pictures: pictures?,
+        traces: traces?,
     })
 }
 
@@ -86,19 +92,21 @@ fn scores(example: &Example) -> Result<Vec<Score>, ConfigError> {
     Contender::all().iter().map(|contender| score(&example.case, contender, &oracle)).collect()
 }
 
-impl Picture {
-    fn of(Example { case, seed, .. }: &Example, is_drawn: bool, recorded: &[Recorded]) -> Result<Self, ConfigError> {
+impl CaseTraces {
+    fn of(Example { case, seed, .. }: &Example, is_drawn: bool, recorded: &[PeerRecord]) -> Result<Self, ConfigError> {
         let oracle = Oracle::of(case, *seed)?;
-        let ours = DRAWN.iter().map(|contender| trace(case, &contender(), &oracle));
+        let ours = CHARTED.iter().map(|contender| trace(case, &contender(), &oracle));
         let mut traces: Vec<Trace> = ours.collect::<Result<_, _>>()?;
-        traces.extend(recorded.iter().filter(|it| it.is_of(case, &oracle)).map(|it| it.trace.clone()));
+        traces.extend(recorded.iter().filter(|it| it.matches_case(case, &oracle)).map(|it| it.trace.clone()));
         let (name, description) = (case.name.clone(), case.description());
         Ok(Self { name, description, is_drawn, oracle: oracle.trace(case), traces })
     }
 }
 
-/// Computes `work` of each number below `count` on all processors, and returns the results in order. Calls `show` with how many are done.
-fn in_parallel<T: Send>(
+/// Calls `work` with each number below `count` on all processors, and returns the results in order.
+///
+/// Calls `show` on the current thread after each result, with how many are done and `count`.
+fn parallel_map<T: Send>(
     count: u64,
     work: impl Fn(u64) -> Result<T, ConfigError> + Sync,
     mut show: impl FnMut(usize, u64),
@@ -110,7 +118,7 @@ fn in_parallel<T: Send>(
             let (sender, next, work) = (sender.clone(), &next, &work);
             scope.spawn(move || {
                 let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
-                // Sending fails only if the results are no longer collected.
+                // Sending fails only after the receiver is dropped.
                 let _ = numbers.take_while(|nth| *nth < count).try_for_each(|nth| sender.send((nth, work(nth))));
             });
         }
@@ -137,8 +145,9 @@ impl fmt::Display for ControlOutcome {
         };
         let mut named = vec![titles("case")];
         named.extend(self.named.iter().map(|(name, scores)| {
-            let cells =
-                scores.iter().map(|it| format!("{} / {}", tenths(it.goodput_permille), tenths(it.refused_permille)));
+            let cells = scores.iter().map(|it| {
+                format!("{} / {}", format_permille(it.goodput_permille), format_permille(it.refused_permille))
+            });
             std::iter::once(name.clone()).chain(cells).collect()
         }));
         write_table(f, &named, 1)?;
@@ -150,25 +159,28 @@ impl fmt::Display for ControlOutcome {
         spreads.extend(self.survey.spreads().iter().map(spread_cells));
         writeln!(f)?;
         write_table(f, &spreads, 1)?;
+        let providers = self.survey.providers.len();
         writeln!(
             f,
-            "  goodput on {} providers drawn from seeds, in % of the oracle's; on how many nine tenths of it came",
-            self.survey.providers.len()
+            "  goodput on {providers} providers drawn from seeds, in % of the oracle's; in time: on how many it reached nine tenths"
         )?;
-        writeln!(f, "  in time, of those that nothing changes or that make lasting steps")
+        writeln!(
+            f,
+            "  of the oracle's soon enough after the start or after each step, of those with a constant capacity or with steps"
+        )
     }
 }
 
 const SPREAD_TITLES: [&str; 7] = ["contender", "least", "p5", "p25", "median", "mean", "in time"];
 
-/// The cells of a line under [`SPREAD_TITLES`].
+/// Returns the cells of a row under [`SPREAD_TITLES`].
 fn spread_cells(spread: &Spread) -> Vec<String> {
     let Spread { contender, least, p5, p25, median, mean, in_time, .. } = spread;
-    let figures = [least, p5, p25, median, mean].map(|permille| tenths(*permille));
+    let figures = [least, p5, p25, median, mean].map(|permille| format_permille(*permille));
     std::iter::once(contender.clone()).chain(figures).chain([in_time.to_string()]).collect()
 }
 
-/// Permille as percent with one place.
-fn tenths(permille: u64) -> String {
+/// Formats permille as a percentage with one decimal.
+fn format_permille(permille: u64) -> String {
     format!("{}.{}", permille / 10, permille % 10)
 }

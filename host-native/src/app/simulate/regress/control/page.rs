@@ -1,41 +1,41 @@
-//! The control suite as one HTML file, which needs nothing from anywhere.
+//! The report of the control suite: one HTML file that loads nothing else.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use tidegate_core::sim::suite::control::{KindFigures, OfKind, Series, Trace};
 
-use super::{ControlOutcome, Picture, SPREAD_TITLES, spread_cells, tenths};
+use super::{CaseTraces, ControlOutcome, SPREAD_TITLES, format_permille, spread_cells};
 use crate::app::render::chart::Chart;
 
-/// A line of the pictures: the contender, its class, and whether it is shown before anyone chooses.
-struct Line {
+/// A line of the charts: the contender, its CSS class, and whether it is shown by default.
+struct ChartLine {
     contender: &'static str,
     class: &'static str,
     is_shown: bool,
 }
 
-const fn line(contender: &'static str, class: &'static str, is_shown: bool) -> Line {
-    Line { contender, class, is_shown }
+const fn chart_line(contender: &'static str, class: &'static str, is_shown: bool) -> ChartLine {
+    ChartLine { contender, class, is_shown }
 }
 
-/// Drawn in this order, so that the most important one is on top.
-const LINES: [Line; 8] = [
-    line("tower-acc Aimd", "tower-aimd", false),
-    line("tower-acc Gradient2", "tower-gradient", true),
-    line("tower-acc Vegas", "tower-vegas", false),
-    line("throttle-net Aimd", "throttle-aimd", true),
-    line("throttle-net Vegas", "throttle-vegas", false),
-    line("fixed", "fixed", true),
-    line("aimd", "aimd", true),
-    line("tide", "tide", true),
+/// The lines in drawing order: the most important one is last, and so on top.
+const CHART_LINES: [ChartLine; 8] = [
+    chart_line("tower-acc Aimd", "tower-aimd", false),
+    chart_line("tower-acc Gradient2", "tower-gradient", true),
+    chart_line("tower-acc Vegas", "tower-vegas", false),
+    chart_line("throttle-net Aimd", "throttle-aimd", true),
+    chart_line("throttle-net Vegas", "throttle-vegas", false),
+    chart_line("fixed", "fixed", true),
+    chart_line("aimd", "aimd", true),
+    chart_line("tide", "tide", true),
 ];
 
-/// How large the two charts of a picture are: narrow, since three pictures stand beside each other and a telephone is narrow too.
-const ANSWERED: (f64, f64) = (420.0, 170.0);
-const REFUSED: (f64, f64) = (420.0, 132.0);
+/// Width and height of the two charts of a case. Narrow enough for three cases in a row, and for a phone.
+const ANSWERED_CHART_SIZE: (f64, f64) = (420.0, 170.0);
+const REFUSED_CHART_SIZE: (f64, f64) = (420.0, 132.0);
 
-const STYLE: &str = include_str!("page.css");
+const STYLESHEET: &str = include_str!("page.css");
 
-/// The page of a run. All text in it is escaped.
+/// Returns the page of a run: tables of all providers, and charts of the cases with traces.
 #[must_use]
 pub fn page(outcome: &ControlOutcome) -> String {
     let markup = html! {
@@ -45,20 +45,20 @@ pub fn page(outcome: &ControlOutcome) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { "tidegate: the control suite" }
-                style { (PreEscaped(STYLE)) (PreEscaped(hiding())) }
+                style { (PreEscaped(STYLESHEET)) (PreEscaped(visibility_rules())) }
             }
             body {
                 main {
                     h1 { "How well does each limit find what a provider can serve?" }
                     p.lead {
-                        "Each limit algorithm runs inside the real request admission against mock providers, in virtual time, and there are "
-                        "always more calls than could go out. Beside each run stands an oracle, which knows the provider's whole schedule "
-                        "beforehand and is never refused. Goodput is the answered calls in percent of the oracle's; refused is the calls "
-                        "that the provider answered with 429, in percent of those sent."
+                        "Each limit algorithm runs in the real request admission against mock providers, in virtual time, with more "
+                        "calls waiting than can be sent. Each run is compared with an oracle that knows the provider's schedule in "
+                        "advance and is never refused. Goodput is the number of answered calls in percent of the oracle's. Refused is "
+                        "the number of calls answered with 429 in percent of the calls sent."
                     }
-                    (spreads(outcome))
-                    (kinds(outcome))
-                    (pictures(outcome))
+                    (spread_section(outcome))
+                    (kind_section(outcome))
+                    (chart_section(outcome))
                 }
             }
         }
@@ -66,13 +66,13 @@ pub fn page(outcome: &ControlOutcome) -> String {
     markup.into_string()
 }
 
-/// Rules that hide the lines of a contender while its box is not checked.
-fn hiding() -> String {
+/// Returns CSS rules that hide the lines of a contender while its checkbox is not checked.
+fn visibility_rules() -> String {
     let rule = |class: &str| format!("body:has(#show-{class}:not(:checked)) svg .{class}{{display:none}}");
-    LINES.map(|line| rule(line.class)).concat()
+    CHART_LINES.map(|line| rule(line.class)).concat()
 }
 
-fn spreads(outcome: &ControlOutcome) -> Markup {
+fn spread_section(outcome: &ControlOutcome) -> Markup {
     let providers = &outcome.survey.providers;
     let (Some(first), Some(last)) =
         (providers.iter().map(|it| it.seed).min(), providers.iter().map(|it| it.seed).max())
@@ -83,9 +83,9 @@ fn spreads(outcome: &ControlOutcome) -> Markup {
     html! {
         h2 { "Goodput on " (providers.len()) " drawn providers" }
         p {
-            "Drawn from the seeds " (first) " to " (last) "; in percent of the oracle's. A twentieth has less than p5, a quarter less than p25. In time: on how many providers nine tenths of the oracle's "
-            "goodput came within the later of 2 s and three call durations from the start, where nothing moves, or of 5 s and five durations "
-            "after each step that lasts."
+            "Drawn from the seeds " (first) " to " (last) ", in percent of the oracle's. In time: on how many providers nine tenths of "
+            "the oracle's goodput were reached within the later of 2 s and three call durations after the start, if the capacity "
+            "is constant, or within the later of 5 s and five call durations after each lasting step."
         }
         div.scroll tabindex="0" role="region" aria-label="Goodput by contender" {
             table {
@@ -104,7 +104,7 @@ fn spreads(outcome: &ControlOutcome) -> Markup {
     }
 }
 
-fn kinds(outcome: &ControlOutcome) -> Markup {
+fn kind_section(outcome: &ControlOutcome) -> Markup {
     let kinds = outcome.survey.kinds();
     if kinds.is_empty() {
         return html! {};
@@ -113,8 +113,8 @@ fn kinds(outcome: &ControlOutcome) -> Markup {
     html! {
         h2 { "By kind" }
         p {
-            "For each contender: the median of the goodput, that of the worst tenth, and the median share of refusals, in percent; and on how "
-            "many providers in time."
+            "For each contender: the median and the tenth percentile of the goodput and the median share of refusals, in percent; and "
+            "the number of providers in time."
         }
         div.scroll tabindex="0" role="region" aria-label="Goodput by kind of provider" {
             table.kinds {
@@ -127,54 +127,54 @@ fn kinds(outcome: &ControlOutcome) -> Markup {
                     tr {
                         @for _ in &order {
                             th.first scope="col" { "median" }
-                            th scope="col" { "tenth" }
+                            th scope="col" { "p10" }
                             th scope="col" { "refused" }
                             th scope="col" { "in time" }
                         }
                     }
                 }
-                tbody { @for kind in &kinds { (of_kind(kind, &order)) } }
+                tbody { @for kind in &kinds { (kind_row(kind, &order)) } }
             }
         }
     }
 }
 
-fn of_kind(kind: &OfKind, order: &[usize]) -> Markup {
+fn kind_row(kind: &OfKind, order: &[usize]) -> Markup {
     html! {
         tr {
             th scope="row" { (kind.kind) }
             td { (kind.providers) }
             @for place in order {
                 @let KindFigures { goodput_p10_permille, goodput_median_permille, refused_median_permille, in_time, .. } = kind.figures[*place];
-                td.first { b { (tenths(goodput_median_permille)) } }
-                td { (tenths(goodput_p10_permille)) }
-                td { (tenths(refused_median_permille)) }
+                td.first { b { (format_permille(goodput_median_permille)) } }
+                td { (format_permille(goodput_p10_permille)) }
+                td { (format_permille(refused_median_permille)) }
                 td { (in_time) }
             }
         }
     }
 }
 
-/// The places of the contenders, that of tide before the others.
+/// Returns the indices of the contenders, with tide first.
 fn tide_first(contenders: &[String]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..contenders.len()).collect();
     order.sort_by_key(|place| contenders[*place] != "tide");
     order
 }
 
-fn pictures(outcome: &ControlOutcome) -> Markup {
-    let (drawn, named): (Vec<&Picture>, Vec<&Picture>) = outcome.pictures.iter().partition(|picture| picture.is_drawn);
+fn chart_section(outcome: &ControlOutcome) -> Markup {
+    let (drawn, named): (Vec<&CaseTraces>, Vec<&CaseTraces>) = outcome.traces.iter().partition(|case| case.is_drawn);
     html! {
         h2 { "Over time" }
         p {
-            "Above, answered calls a second; the oracle's are the shaded area. Below, refused calls a second, on a logarithmic scale. "
-            code { "tower-acc" } " and " code { "throttle-net" } " are the algorithms of other crates: their runs are recorded, and never pause "
-            "after a refusal unless the provider says for how long."
+            "Above: answered calls per second, with those of the oracle as the shaded area. Below: refused calls per second, on a "
+            "logarithmic scale. " code { "tower-acc" } " and " code { "throttle-net" } " are limit algorithms of other crates. Their "
+            "runs are recorded, and pause after a refusal only if it has a Retry-After."
         }
         fieldset.lines {
             legend { "Show" }
             span.entry { span.key.oracle {} "oracle" }
-            @for line in LINES.iter().rev() {
+            @for line in CHART_LINES.iter().rev() {
                 label.entry {
                     input type="checkbox" id={ "show-" (line.class) } checked[line.is_shown];
                     span class={ "key " (line.class) } {}
@@ -183,26 +183,27 @@ fn pictures(outcome: &ControlOutcome) -> Markup {
             }
         }
         h3 { "The named cases" }
-        div.pictures { @for picture in named { (figure(picture)) } }
+        div.charts { @for case in named { (chart_figure(case)) } }
         h3 { "One drawn provider of each kind" }
-        p { "Of each kind the first seed from 0 on whose provider has a cap from 16 to 256." }
-        div.pictures { @for picture in drawn { (figure(picture)) } }
+        p { "For each kind, the first seed whose provider has a cap from 16 to 256." }
+        div.charts { @for case in drawn { (chart_figure(case)) } }
     }
 }
 
-fn figure(picture: &Picture) -> Markup {
-    // Those of a drawn one begin with its kind; the rest of the name is in the description but for the seed.
-    let title = match picture.name.split_once(',') {
-        Some((kind, rest)) if picture.is_drawn => (kind, rest.rsplit(", ").next()),
-        _ => (picture.name.as_str(), None),
+fn chart_figure(case: &CaseTraces) -> Markup {
+    // The name of a drawn case begins with its kind and ends with its seed; the description repeats what is
+    // between.
+    let title = match case.name.split_once(',') {
+        Some((kind, rest)) if case.is_drawn => (kind, rest.rsplit(", ").next()),
+        _ => (case.name.as_str(), None),
     };
-    let traces = || LINES.iter().rev().filter_map(|line| Some((line, trace_of(picture, line)?)));
+    let traces = || CHART_LINES.iter().rev().filter_map(|line| Some((line, find_trace(case, line)?)));
     html! {
         figure {
             h4 { (title.0) @if let Some(seed) = title.1 { " " small { (seed) } } }
-            p { (picture.description) }
-            div { div.axis aria-hidden="true" { "answered a second" } (PreEscaped(answered(picture))) }
-            div { div.axis aria-hidden="true" { "refused a second" } (PreEscaped(refused(picture))) }
+            p { (case.description) }
+            div { div.axis aria-hidden="true" { "answered per second" } (answered_chart(case)) }
+            div { div.axis aria-hidden="true" { "refused per second" } (refused_chart(case)) }
             figcaption {
                 table {
                     thead { tr { th scope="col" { "contender" } th scope="col" { "goodput" } th scope="col" { "refused" } th scope="col" { "in time" } } }
@@ -210,14 +211,14 @@ fn figure(picture: &Picture) -> Markup {
                         @for (line, trace) in traces() {
                             tr.own[line.contender == "tide"] {
                                 th scope="row" { span class={ "key " (line.class) } {} (line.contender) }
-                                td { (tenths(trace.score.goodput_permille)) " %" }
-                                td { (tenths(trace.score.refused_permille)) " %" }
+                                td { (format_permille(trace.score.goodput_permille)) " %" }
+                                td { (format_permille(trace.score.refused_permille)) " %" }
                                 td { (match trace.score.is_in_time { Some(true) => "yes", Some(false) => "no", None => "-" }) }
                             }
                         }
                     }
                 }
-                @if traces().count() < LINES.len() {
+                @if traces().count() < CHART_LINES.len() {
                     p { "The other crates' runs were recorded on an earlier version of this provider, and are left out." }
                 }
             }
@@ -225,11 +226,13 @@ fn figure(picture: &Picture) -> Markup {
     }
 }
 
-fn trace_of<'a>(picture: &'a Picture, line: &Line) -> Option<&'a Trace> {
-    picture.traces.iter().find(|trace| trace.contender == line.contender)
+fn find_trace<'a>(case: &'a CaseTraces, line: &ChartLine) -> Option<&'a Trace> {
+    case.traces.iter().find(|trace| trace.contender == line.contender)
 }
 
-/// Counts of a series per second, each from the start of its window on, and the last one up to its end.
+/// Returns the counts of a series per second as points `(seconds, rate)`.
+///
+/// Each point is at the start of its window; an additional one ends the last window.
 fn per_second(series: &Series, counts: &[u64]) -> impl Iterator<Item = (f64, f64)> {
     let seconds = series.window_ms as f64 / 1e3;
     let rates: Vec<f64> = counts.iter().map(|count| *count as f64 / seconds).collect();
@@ -237,49 +240,52 @@ fn per_second(series: &Series, counts: &[u64]) -> impl Iterator<Item = (f64, f64
     rates.into_iter().chain(last).enumerate().map(move |(nth, rate)| (nth as f64 * seconds, rate))
 }
 
-fn most(series: &Series, counts: &[u64]) -> f64 {
+fn max_rate(series: &Series, counts: &[u64]) -> f64 {
     per_second(series, counts).map(|(_, rate)| rate).fold(0.0, f64::max)
 }
 
-fn seconds(picture: &Picture) -> f64 {
-    let Series { window_ms, answered, .. } = &picture.oracle.series;
+fn duration_seconds(case: &CaseTraces) -> f64 {
+    let Series { window_ms, answered, .. } = &case.oracle.series;
     *window_ms as f64 / 1e3 * answered.len() as f64
 }
 
-fn answered(picture: &Picture) -> String {
-    let all = || std::iter::once(&picture.oracle).chain(&picture.traces);
-    let most = all().map(|trace| most(&trace.series, &trace.series.answered)).fold(0.0, f64::max);
-    let mut chart = Chart::new(&picture.name, seconds(picture), most).sized(ANSWERED.0, ANSWERED.1);
-    let oracle = &picture.oracle.series;
+fn answered_chart(case: &CaseTraces) -> Markup {
+    let all = || std::iter::once(&case.oracle).chain(&case.traces);
+    let most = all().map(|trace| max_rate(&trace.series, &trace.series.answered)).fold(0.0, f64::max);
+    let mut chart =
+        Chart::new(&case.name, duration_seconds(case), most).sized(ANSWERED_CHART_SIZE.0, ANSWERED_CHART_SIZE.1);
+    let oracle = &case.oracle.series;
     chart.area("oracle", "oracle", per_second(oracle, &oracle.answered));
-    for line in &LINES {
-        if let Some(Trace { series, .. }) = trace_of(picture, line) {
+    for line in &CHART_LINES {
+        if let Some(Trace { series, .. }) = find_trace(case, line) {
             chart.steps(line.class, line.contender, per_second(series, &series.answered));
         }
     }
-    chart.svg(&in_words(picture, "answered", |trace| trace.score.goodput_permille))
+    chart.svg(&chart_label(case, "answered", |trace| trace.score.goodput_permille))
 }
 
-fn refused(picture: &Picture) -> String {
-    let most = picture.traces.iter().map(|trace| most(&trace.series, &trace.series.refused)).fold(0.0, f64::max);
-    let mut chart = Chart::new(&picture.name, seconds(picture), most).sized(REFUSED.0, REFUSED.1).logarithmic();
-    for line in &LINES {
-        if let Some(Trace { series, .. }) = trace_of(picture, line) {
+fn refused_chart(case: &CaseTraces) -> Markup {
+    let most = case.traces.iter().map(|trace| max_rate(&trace.series, &trace.series.refused)).fold(0.0, f64::max);
+    let mut chart = Chart::new(&case.name, duration_seconds(case), most)
+        .sized(REFUSED_CHART_SIZE.0, REFUSED_CHART_SIZE.1)
+        .logarithmic();
+    for line in &CHART_LINES {
+        if let Some(Trace { series, .. }) = find_trace(case, line) {
             chart.steps(line.class, line.contender, per_second(series, &series.refused));
         }
     }
-    chart.svg(&in_words(picture, "refused", |trace| trace.score.refused_permille))
+    chart.svg(&chart_label(case, "refused", |trace| trace.score.refused_permille))
 }
 
-/// What a chart shows, for those who do not see it.
-fn in_words(picture: &Picture, what: &str, permille: impl Fn(&Trace) -> u64) -> String {
-    let each = |trace: &Trace| format!("{} {} %", trace.contender, tenths(permille(trace)));
-    let all: Vec<String> = picture.traces.iter().map(each).collect();
-    let of = if what == "refused" { "the calls sent" } else { "the oracle's" };
+/// Returns the text alternative of a chart.
+fn chart_label(case: &CaseTraces, what: &str, permille: impl Fn(&Trace) -> u64) -> String {
+    let each = |trace: &Trace| format!("{} {} %", trace.contender, format_permille(permille(trace)));
+    let all: Vec<String> = case.traces.iter().map(each).collect();
+    let of = if what == "refused" { "the calls sent" } else { "the oracle's answers" };
     format!(
-        "{}: calls {what} a second over {:.0} s. In all, of {of}: {}.",
-        picture.name,
-        seconds(picture),
+        "{}: calls {what} per second over {:.0} s. Total in percent of {of}: {}.",
+        case.name,
+        duration_seconds(case),
         all.join(", ")
     )
 }

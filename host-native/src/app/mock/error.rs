@@ -1,35 +1,36 @@
-//! Errors in the form of the OpenAI API: `{"error": {"message", "type", "param", "code"}}`. Official clients choose
-//! their error class by the status, and show the message.
+//! Error responses in the format of the OpenAI API: `{"error": {"message", "type", "param", "code"}}`.
+//!
+//! Official clients choose their exception class by the status code, and show the message.
 
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-/// A call that gets an error for its answer.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct ApiError {
     pub(super) status: StatusCode,
-    /// The family, such as `invalid_request_error`.
+    /// The `type` of the error, such as `invalid_request_error`.
     kind: &'static str,
     code: Option<&'static str>,
-    /// The field of the request that is to blame.
+    /// The invalid field of the request.
     param: Option<String>,
     pub(super) message: String,
 }
 
-impl Refusal {
+impl ApiError {
     pub(super) fn new(status: StatusCode, kind: &'static str, code: &'static str, message: impl Into<String>) -> Self {
         Self { status, kind, code: Some(code), param: None, message: message.into() }
     }
 
-    /// The request is wrong: 400.
+    /// Creates an error of an invalid request: 400.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         let (status, kind) = (StatusCode::BAD_REQUEST, "invalid_request_error");
         Self { status, kind, code: None, param: None, message: message.into() }
     }
 
-    /// One field of the request is wrong: 400.
+    /// Creates an error of an invalid field of a request: 400.
     pub(super) fn field(param: &str, message: impl Into<String>) -> Self {
         Self { param: Some(param.to_string()), ..Self::invalid(message) }
     }
@@ -40,7 +41,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let Self { status, kind, code, param, message } = self;
         let error = json!({ "message": message, "type": kind, "param": param, "code": code });
