@@ -191,7 +191,7 @@ impl StandIn<'_> {
         let column = &self.job.columns[at];
         let (mut is_at_most, mut is_rendered) = (false, true);
         if let Some(when) = &column.when {
-            let reads = self.job.templates.variables(when.template());
+            let reads = self.job.templates.variables_of_condition(when);
             let is_read = |input: &&Input| self.job.input_name(**input).is_none_or(|name| reads.contains(name));
             let is_certain = column.inputs.iter().filter(is_read).all(|input| is_known(*input));
             match self.job.templates.holds(when, values.clone()) {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use minijinja::machinery::ast::{Call, CallArg, CallType, Expr, Filter, Stmt, Test};
-use minijinja::machinery::{Span, parse};
+use minijinja::machinery::{Span, parse, parse_expr};
 use minijinja::{Environment, ErrorKind};
 
 use super::TemplateFault;
@@ -95,6 +95,25 @@ pub(super) fn find<'s>(
     shape: &dyn Fn(&str) -> Option<Shape<'s>>,
 ) -> Vec<TemplateFault> {
     let Ok(template) = parse(text, "template", environment.syntax().clone()) else { return Vec::new() };
+    walk(environment, text, shape, |walker| walker.statement(&template))
+}
+
+/// The faults of an expression that compiles, in the order of its text.
+pub(super) fn find_in_expression<'s>(
+    environment: &Environment<'_>,
+    text: &str,
+    shape: &dyn Fn(&str) -> Option<Shape<'s>>,
+) -> Vec<TemplateFault> {
+    let Ok(expression) = parse_expr(text) else { return Vec::new() };
+    walk(environment, text, shape, |walker| walker.visit(&expression))
+}
+
+fn walk<'e, 't, 's>(
+    environment: &'e Environment<'e>,
+    text: &'t str,
+    shape: &'e dyn Fn(&str) -> Option<Shape<'s>>,
+    visit: impl FnOnce(&mut Walker<'e, 't, 's>),
+) -> Vec<TemplateFault> {
     let mut walker = Walker {
         environment,
         text,
@@ -104,7 +123,7 @@ pub(super) fn find<'s>(
         guarded: Vec::new(),
         faults: Vec::new(),
     };
-    walker.statement(&template);
+    visit(&mut walker);
     let Walker { guarded, mut faults, .. } = walker;
     // Who asks whether a field is there knows that it may be missing.
     faults.retain(|fault| text.get(fault.span.clone()).is_none_or(|text| !guarded.contains(&text)));

@@ -6,13 +6,13 @@
 mod faults;
 pub mod shape;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::ops::Range;
 
 pub use minijinja::Value as TemplateValue;
 pub use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment, UndefinedBehavior};
+use minijinja::{AutoEscape, Environment, Expression, UndefinedBehavior};
 
 use shape::Shape;
 
@@ -29,29 +29,39 @@ pub struct Templates {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TemplateId(String);
 
-/// A compiled condition of a [`Templates`]: an expression that holds or does not, by Jinja's rule that empty values, zero
-/// and none do not hold.
+/// An expression that holds or does not hold, checked by a [`Templates`].
+///
+/// By Jinja's rule, empty values, zero, `false` and `none` do not hold, and any other value does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    template: TemplateId,
-    /// Where the expression stands in the text that it was written as.
-    written: Range<usize>,
+    expression: String,
+    /// Bytes of the written text before the expression.
+    offset: usize,
+    /// Line breaks of the written text before the expression.
+    line_offset: usize,
 }
 
-/// What stands before the expression of a condition in its template.
-const BEFORE_CONDITION: &str = "{% if (";
-
 impl Condition {
-    /// The template behind it.
-    #[must_use]
-    pub fn template(&self) -> &TemplateId {
-        &self.template
+    /// Splits `text`, which may have braces around its expression.
+    fn of(text: &str) -> Self {
+        let bare = text.trim().strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}"));
+        let offset = if bare.is_some() { text.find("{{").map_or(0, |at| at + 2) } else { 0 };
+        Self { expression: bare.unwrap_or(text).to_string(), offset, line_offset: text[..offset].matches('\n').count() }
     }
 
-    /// Where bytes of the template stand in the text that the condition was written as.
+    /// Returns the bytes of the written text that are `part` of the expression.
     fn written(&self, part: &Range<usize>) -> Range<usize> {
-        let place = |at: usize| at.saturating_sub(BEFORE_CONDITION.len()).min(self.written.len()) + self.written.start;
+        let place = |at: usize| at.min(self.expression.len()) + self.offset;
         place(part.start)..place(part.end)
+    }
+
+    /// Returns the error for an expression whose value is undefined.
+    fn undefined(&self) -> TemplateError {
+        let expression = self.expression.trim();
+        let start = self.expression.find(expression).unwrap_or(0);
+        let line = self.expression[..start].matches('\n').count() + 1;
+        let message = format!("undefined value: `{expression}` is undefined");
+        TemplateError { message, span: None, line: Some(line) }.in_condition(self)
     }
 }
 
@@ -76,7 +86,12 @@ impl TemplateError {
     }
 
     fn in_condition(self, condition: &Condition) -> Self {
-        Self { span: self.span.map(|span| condition.written(&span)), ..self }
+        let expression = condition.expression.trim();
+        let start = condition.expression.find(expression).unwrap_or(0);
+        // Errors of an evaluation have a line, and no place in it.
+        let span = self.span.unwrap_or(start..start + expression.len());
+        let line = self.line.map(|line| line + condition.line_offset);
+        Self { span: Some(condition.written(&span)), line, ..self }
     }
 }
 
@@ -130,34 +145,51 @@ impl Templates {
         }
     }
 
-    /// Compiles `text`, an expression such as `score > 3`, with or without braces around it, under `name`, which must be
-    /// new.
-    pub fn add_condition(&mut self, name: String, text: &str) -> Result<Condition, TemplateError> {
-        let bare = text.trim().strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}"));
-        let start = if bare.is_some() { text.find("{{").map_or(0, |at| at + 2) } else { 0 };
-        let expression = bare.unwrap_or(text);
-        let written = start..start + expression.len();
-        let mut condition = Condition { template: TemplateId::default(), written };
-        match self.add(name, &format!("{BEFORE_CONDITION}{expression}) %}}1{{% endif %}}")) {
-            Ok(template) => condition.template = template,
-            Err(error) => return Err(error.in_condition(&condition)),
-        }
+    /// Checks that `text` is an expression, such as `score > 3`, with or without braces around it.
+    pub fn condition(&self, text: &str) -> Result<Condition, TemplateError> {
+        let condition = Condition::of(text);
+        self.compile(&condition)?;
         Ok(condition)
     }
 
-    /// Whether `condition` holds.
+    fn compile(&self, condition: &Condition) -> Result<Expression<'_, 'static>, TemplateError> {
+        let compiled = self.environment.compile_expression_owned(condition.expression.clone());
+        compiled.map_err(|error| TemplateError::of(&error).in_condition(condition))
+    }
+
+    /// Returns whether `condition` holds for the values of `context`.
+    ///
+    /// Compiles the expression each time: a compiled expression borrows its environment and cannot be stored beside it.
+    /// For an expression of one line that takes a few microseconds.
+    ///
+    /// # Errors
+    /// If the expression cannot be evaluated, or its value is undefined.
     pub fn holds(&self, condition: &Condition, context: TemplateValue) -> Result<bool, TemplateError> {
-        let rendered = self.render(&condition.template, context).map_err(|error| error.in_condition(condition))?;
-        Ok(!rendered.is_empty())
+        let value = self.compile(condition)?.eval(context);
+        let value = value.map_err(|error| TemplateError::of(&error).in_condition(condition))?;
+        // The filter is minijinja's own rule for `if`, which distinguishes the kinds of undefined values.
+        let holds = self.environment.empty_state().apply_filter("bool", &[value]);
+        holds.map(|holds| holds.is_true()).map_err(|_| condition.undefined())
     }
 
     /// The variables that `template` reads from outside, in alphabetical order; built-in functions are left out.
     #[must_use]
     pub fn variables(&self, template: &TemplateId) -> BTreeSet<String> {
-        let mut variables: BTreeSet<String> = match self.environment.get_template(&template.0) {
-            Ok(template) => template.undeclared_variables(false).into_iter().collect(),
-            Err(_) => BTreeSet::new(),
-        };
+        let template = self.environment.get_template(&template.0);
+        self.without_globals(template.map_or_else(|_| HashSet::new(), |template| template.undeclared_variables(false)))
+    }
+
+    /// The same of a condition.
+    #[must_use]
+    pub fn variables_of_condition(&self, condition: &Condition) -> BTreeSet<String> {
+        let expression = self.compile(condition);
+        self.without_globals(
+            expression.map_or_else(|_| HashSet::new(), |expression| expression.undeclared_variables(false)),
+        )
+    }
+
+    fn without_globals(&self, variables: HashSet<String>) -> BTreeSet<String> {
+        let mut variables: BTreeSet<String> = variables.into_iter().collect();
         for (name, _) in self.environment.globals() {
             variables.remove(name);
         }
@@ -185,7 +217,7 @@ impl Templates {
         condition: &Condition,
         shape: impl Fn(&str) -> Option<Shape<'s>>,
     ) -> Vec<TemplateFault> {
-        let faults = self.faults(&condition.template, shape).into_iter();
+        let faults = faults::find_in_expression(&self.environment, &condition.expression, &shape).into_iter();
         faults.map(|fault| TemplateFault { span: condition.written(&fault.span), ..fault }).collect()
     }
 }
@@ -231,15 +263,45 @@ mod tests {
     #[test]
     fn a_condition_is_an_expression_with_or_without_braces() {
         for (text, score, expected) in [("score > 3", 4, true), ("{{ score > 3 }}", 3, false), ("score", 0, false)] {
-            let mut templates = Templates::new();
-            let condition = templates.add_condition("c".to_string(), text).unwrap();
+            let templates = Templates::new();
+            let condition = templates.condition(text).unwrap();
             let holds = templates.holds(&condition, minijinja::context! { score });
             assert_eq!(holds, Ok(expected), "{text}");
-            assert_eq!(templates.variables(condition.template()).len(), 1);
+            assert_eq!(templates.variables_of_condition(&condition).len(), 1);
         }
-        let mut templates = Templates::new();
-        let error = templates.add_condition("c".to_string(), "{{ score > }}").unwrap_err();
+        let error = Templates::new().condition("{{ score > }}").unwrap_err();
         assert!(error.span.as_ref().is_some_and(|span| span.end <= "{{ score > }}".len()), "{error:?}");
+    }
+
+    #[test]
+    fn a_condition_cannot_leave_its_expression() {
+        for text in ["a) %}1{% endif %}{% if (b", "{{ a }} {{ b }}", "a) or (b", "a }}", "{% if a %}", ""] {
+            let error = Templates::new().condition(text).unwrap_err();
+            assert!(error.message.starts_with("syntax error: "), "{text}: {error}");
+        }
+        let text = "a) or (b";
+        let error = Templates::new().condition(text).unwrap_err();
+        assert_eq!(error.to_string(), "syntax error: unexpected input after expression (line 1 of the template)");
+        assert_eq!(error.span.map(|span| &text[span]), Some(")"));
+    }
+
+    #[test]
+    fn a_condition_whose_value_is_undefined_is_an_error_at_its_place_in_the_text() {
+        let templates = Templates::new();
+        for (text, message, part) in [
+            ("\n{{ note.missing }}", "`note.missing` is undefined (line 2 of the template)", "note.missing"),
+            ("\n{{ note.missing > 1 }}", "undefined value", "note.missing > 1"),
+            ("nothing", "`nothing` is undefined (line 1 of the template)", "nothing"),
+        ] {
+            let condition = templates.condition(text).unwrap();
+            let error =
+                templates.holds(&condition, minijinja::context! { note => minijinja::context! {} }).unwrap_err();
+            assert!(error.to_string().contains(message), "{error}");
+            assert_eq!(error.span.map(|span| &text[span]), Some(part), "{text}");
+        }
+        let condition = templates.condition("'x' if note").unwrap();
+        let note = TemplateValue::from("");
+        assert_eq!(templates.holds(&condition, minijinja::context! { note }), Ok(false), "as in an `if`");
     }
 
     #[test]

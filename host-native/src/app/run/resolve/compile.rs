@@ -207,14 +207,15 @@ impl Compiler<'_> {
     }
 
     fn condition(&mut self, text: &Spanned<String>) -> Option<Condition> {
-        let name = format!("{}.when", self.spec.name.get_ref());
-        match self.templates.add_condition(name, text.get_ref()) {
+        match self.templates.condition(text.get_ref()) {
             Ok(condition) => {
                 self.take_in(text, TemplateKind::Condition(condition.clone()));
                 Some(condition)
             }
             Err(error) => {
-                self.broken(text, &error);
+                let message = format!("this condition does not parse: {}", error.message);
+                let error = template_error(self.names.source(), text, &error, message);
+                self.errors.push(error.expected("one expression, such as `score > 3`"));
                 None
             }
         }
@@ -226,7 +227,7 @@ impl Compiler<'_> {
     }
 
     fn take_in(&mut self, text: &Spanned<String>, kind: TemplateKind) {
-        for variable in self.templates.variables(kind.template()) {
+        for variable in kind.variables(self.templates) {
             match self.names.variable(self.spec.strategy, text, &variable) {
                 Ok(input) => self.inputs.extend(input),
                 Err(error) => self.errors.push(error),

@@ -4,6 +4,7 @@
 mod compile;
 pub(crate) mod place;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -111,12 +112,12 @@ pub enum TemplateKind {
 }
 
 impl TemplateKind {
-    /// The template.
+    /// The variables that it reads from outside.
     #[must_use]
-    pub fn template(&self) -> &TemplateId {
+    pub fn variables(&self, templates: &Templates) -> BTreeSet<String> {
         match self {
-            Self::Text(template) => template,
-            Self::Condition(condition) => condition.template(),
+            Self::Text(template) => templates.variables(template),
+            Self::Condition(condition) => templates.variables_of_condition(condition),
         }
     }
 }

@@ -133,7 +133,15 @@ fn columns_that_are_named_outside_of_templates_are_upstreams_too() {
 #[test]
 fn a_condition_that_does_not_parse_or_reads_what_is_not_there_is_refused_where_it_stands() {
     let error = resolve(&["\"a\"|model = \"m\"|prompt = \"x\"|when = \"note >\""]).unwrap_err();
-    assert!(error.starts_with("p.toml:12:") && error.contains("this template does not parse"), "{error}");
+    assert!(error.starts_with("p.toml:12:") && error.contains("this condition does not parse"), "{error}");
+    let error = resolve(&["\"a\"|model = \"m\"|prompt = \"x\"|when = \"note) %}1{% endif %}{% if (id\""]).unwrap_err();
+    assert!(
+        error.starts_with(
+            "p.toml:12:13: this condition does not parse: syntax error: unexpected input after expression"
+        ),
+        "{error}"
+    );
+    assert!(error.contains("expected one expression, such as `score > 3`"), "{error}");
     let error = resolve(&["\"a\"|model = \"m\"|prompt = \"x\"|when = \"{{ notes }}\""]).unwrap_err();
     assert!(error.starts_with("p.toml:12:12: unknown template variable `notes`"), "{error}");
 }
