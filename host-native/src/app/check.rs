@@ -91,12 +91,12 @@ pub async fn check(request: &RunRequest) -> Result<CheckReport, Error> {
     let of_calls = states.iter().any(is_failed).then_some(Exit::Provider);
     let of_problems = found.problems.iter().map(Error::exit);
     let exit = of_problems.chain(of_calls).min_by_key(|exit| exit.code()).unwrap_or(Exit::Done);
-    let dataset = found.job.as_ref().map(|job| DatasetCheck {
+    let dataset = found.resolved.as_ref().map(|resolved| DatasetCheck {
         path: found.file.seed.path.clone(),
-        rows: job.dataset.rows(),
-        columns: job.dataset.columns().len(),
-        templates: job.texts.len(),
-        rendered_rows: SAMPLE_ROWS.min(job.rows.end - job.rows.start),
+        rows: resolved.dataset.rows(),
+        columns: resolved.dataset.columns().len(),
+        templates: resolved.texts.len(),
+        rendered_rows: SAMPLE_ROWS.min(resolved.rows.end - resolved.rows.start),
     });
     let models = found.file.models.iter().zip(states).map(|(model, state)| ModelCheck {
         model: model.name.clone(),

@@ -19,7 +19,7 @@ use crate::app::data::{DatasetError, Row};
 use crate::app::run::columns::embedding::EmbeddingFill;
 use crate::app::run::columns::structure::StructureFill;
 use crate::app::run::columns::{Fill, Scene, Unfilled};
-use crate::app::run::resolve::{GeneratedColumn, Input, Job, TemplateKind};
+use crate::app::run::resolve::{GeneratedColumn, Input, ResolvedPipeline, TemplateKind};
 use crate::app::template::{Serde, TemplateError, TemplateValue};
 
 /// Rows that templates are rendered for.
@@ -52,20 +52,20 @@ pub struct ColumnEstimate {
 /// Why there can be no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The template that fails, by its place in [`Job::texts`]; none if they can all be rendered, and what comes out is of no use.
+    /// The template that fails, by its place in [`ResolvedPipeline::texts`]; none if they can all be rendered, and what comes out is of no use.
     pub text: Option<usize>,
     /// What is wrong.
     pub error: TemplateError,
 }
 
 /// By generated column what it would take, for a run in row groups of `row_group_size`.
-pub fn estimate(job: &Job, row_group_size: u32) -> Result<Vec<ColumnEstimate>, DatasetError> {
-    let rows = job.rows.end - job.rows.start;
-    let sample = job.dataset.read(job.rows.start..job.rows.start + rows.min(SAMPLE_ROWS))?;
-    let mut standin = StandIn { job, seeds: &sample, cells: vec![Vec::new(); job.columns.len()] };
-    let mut estimates = vec![ColumnEstimate::default(); job.columns.len()];
-    for at in in_order(job) {
-        let column = &job.columns[at];
+pub fn estimate(resolved: &ResolvedPipeline, row_group_size: u32) -> Result<Vec<ColumnEstimate>, DatasetError> {
+    let rows = resolved.rows.end - resolved.rows.start;
+    let sample = resolved.dataset.read(resolved.rows.start..resolved.rows.start + rows.min(SAMPLE_ROWS))?;
+    let mut standin = StandIn { resolved, seeds: &sample, cells: vec![Vec::new(); resolved.columns.len()] };
+    let mut estimates = vec![ColumnEstimate::default(); resolved.columns.len()];
+    for at in in_order(resolved) {
+        let column = &resolved.columns[at];
         let is_cell = column.strategy == Strategy::Cell;
         let tasks = if is_cell { rows } else { rows.div_ceil(u64::from(row_group_size)) };
         estimates[at] = if is_cell { standin.cells(at, tasks) } else { standin.whole_group(at, tasks, row_group_size) };
@@ -75,14 +75,14 @@ pub fn estimate(job: &Job, row_group_size: u32) -> Result<Vec<ColumnEstimate>, D
 
 /// The generated columns, each after those it reads. The plan has seen to it that there is such an order.
 #[must_use]
-pub fn in_order(job: &Job) -> Vec<usize> {
+pub fn in_order(resolved: &ResolvedPipeline) -> Vec<usize> {
     let mut done: Vec<usize> = Vec::new();
-    while done.len() < job.columns.len() {
+    while done.len() < resolved.columns.len() {
         let is_ready = |at: &usize| {
             let is_done = |input: &Input| !matches!(input, Input::Generated(other) if !done.contains(other));
-            !done.contains(at) && job.columns[*at].inputs.iter().all(is_done)
+            !done.contains(at) && resolved.columns[*at].inputs.iter().all(is_done)
         };
-        match (0..job.columns.len()).find(is_ready) {
+        match (0..resolved.columns.len()).find(is_ready) {
             Some(at) => done.push(at),
             None => break,
         }
@@ -101,7 +101,7 @@ struct Cell {
 
 /// The sample with everything that stands for answers.
 struct StandIn<'a> {
-    job: &'a Job,
+    resolved: &'a ResolvedPipeline,
     seeds: &'a [Row],
     /// By generated column, by row.
     cells: Vec<Vec<Cell>>,
@@ -128,11 +128,11 @@ impl Tried {
 
 impl StandIn<'_> {
     fn cells(&mut self, at: usize, tasks: u64) -> ColumnEstimate {
-        let column = &self.job.columns[at];
+        let column = &self.resolved.columns[at];
         let mut sum = Sum::default();
         for row in 0..self.seeds.len() {
             let values = TemplateValue::from_pairs(self.row_values(column, row));
-            let number = self.job.rows.start + row as u64;
+            let number = self.resolved.rows.start + row as u64;
             let is_skipped = |at: &usize| self.cells[*at].get(row).is_some_and(|cell| cell.is_skipped);
             let mut tried = if column.skips_with_upstream && column.upstreams.iter().any(is_skipped) {
                 Tried::skipped(column)
@@ -146,13 +146,13 @@ impl StandIn<'_> {
     }
 
     fn whole_group(&mut self, at: usize, tasks: u64, row_group_size: u32) -> ColumnEstimate {
-        let column = &self.job.columns[at];
+        let column = &self.resolved.columns[at];
         let count = self.seeds.len().min(row_group_size as usize);
         let rows: TemplateValue =
             (0..count).map(|row| TemplateValue::from_pairs(self.row_values(column, row))).collect();
         let values = TemplateValue::from_pairs([("rows", rows), ("row_group", TemplateValue::from(0))]);
         // Of other groups nothing is known.
-        let mut tried = self.attempt(at, &values, self.job.rows.start, |_| false);
+        let mut tried = self.attempt(at, &values, self.resolved.rows.start, |_| false);
         let mut sum = Sum::default();
         sum.add(&mut tried);
         self.cells[at] = vec![tried.cell; self.seeds.len()];
@@ -166,14 +166,14 @@ impl StandIn<'_> {
     ) -> impl Iterator<Item = (&'a str, TemplateValue)> {
         column.inputs.iter().filter_map(move |input| match *input {
             Input::RowNumber => {
-                Some((self.job.row_key.as_str(), TemplateValue::from(self.job.rows.start + row as u64)))
+                Some((self.resolved.row_key.as_str(), TemplateValue::from(self.resolved.rows.start + row as u64)))
             }
             Input::Seed(at) => {
-                let name = self.job.dataset.columns().get(at)?;
+                let name = self.resolved.dataset.columns().get(at)?;
                 Some((name.as_str(), TemplateValue::from(Serde(self.seeds.get(row)?.get(at)?))))
             }
             Input::Generated(at) => {
-                let name = self.job.columns.get(at)?.name.as_str();
+                let name = self.resolved.columns.get(at)?.name.as_str();
                 Some((name, TemplateValue::from(Serde(&self.cells.get(at)?.get(row)?.value))))
             }
         })
@@ -188,13 +188,13 @@ impl StandIn<'_> {
 
     /// What the task of the column at `at` for `values` would do.
     fn attempt(&self, at: usize, values: &TemplateValue, row: u64, is_known: impl Fn(Input) -> bool) -> Tried {
-        let column = &self.job.columns[at];
+        let column = &self.resolved.columns[at];
         let (mut is_at_most, mut is_rendered) = (false, true);
         if let Some(when) = &column.when {
-            let reads = self.job.templates.variables_of_condition(when);
-            let is_read = |input: &&Input| self.job.input_name(**input).is_none_or(|name| reads.contains(name));
+            let reads = self.resolved.templates.variables_of_condition(when);
+            let is_read = |input: &&Input| self.resolved.input_name(**input).is_none_or(|name| reads.contains(name));
             let is_certain = column.inputs.iter().filter(is_read).all(|input| is_known(*input));
-            match self.job.templates.holds(when, values.clone()) {
+            match self.resolved.templates.holds(when, values.clone()) {
                 Ok(false) if is_certain => {
                     return Tried::skipped(column);
                 }
@@ -206,7 +206,7 @@ impl StandIn<'_> {
         }
         let is_known = column.inputs.iter().all(|input| is_known(*input));
         let is_whole_group = column.strategy != Strategy::Cell;
-        let scene = Scene { column: &column.name, templates: &self.job.templates, values, row, is_whole_group };
+        let scene = Scene { column: &column.name, templates: &self.resolved.templates, values, row, is_whole_group };
         let StoodFor { value, call, complaint } = stand_in(&column.fill, scene);
         is_rendered &= complaint.is_none();
         let calls_nobody = matches!(column.fill, Fill::Expression(_) | Fill::Sampler(_));
@@ -217,12 +217,12 @@ impl StandIn<'_> {
 
     /// Why the column at `at` has no value where its templates read `values`, and what it fills complains about.
     fn failure(&self, at: usize, values: &TemplateValue, complaint: Option<String>) -> Failure {
-        let templates = &self.job.templates;
+        let templates = &self.resolved.templates;
         let error = |kind: &TemplateKind| match kind {
             TemplateKind::Text(template) => templates.render(template, values.clone()).err(),
             TemplateKind::Condition(condition) => templates.holds(condition, values.clone()).err(),
         };
-        let mut texts = self.job.texts.iter().enumerate().filter(|(_, text)| text.column == at);
+        let mut texts = self.resolved.texts.iter().enumerate().filter(|(_, text)| text.column == at);
         let broken = texts.find_map(|(place, text)| Some(Failure { text: Some(place), error: error(&text.kind)? }));
         let message = || complaint.unwrap_or_default();
         broken.unwrap_or_else(|| Failure {
@@ -350,7 +350,7 @@ mod tests {
         let rows: Vec<String> = (0..1_000).map(|row| format!("{row},{}\n", "x".repeat(40))).collect();
         let data = format!("id,note\n{}", rows.concat());
         let dataset = Dataset::parse(Path::new("d.csv"), data.as_bytes(), DatasetFormat::Csv).unwrap();
-        estimate(&Job::resolve(&file, dataset).unwrap(), 30).unwrap()
+        estimate(&ResolvedPipeline::resolve(&file, dataset).unwrap(), 30).unwrap()
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::app::provider::cost::Withheld;
 use crate::app::report::summary::{ColumnSummary, Dropped, ProviderSummary, Summary};
 use crate::app::run::models::Models;
 use crate::app::run::provider::Provider;
-use crate::app::run::workload::{DroppedRows, JobWork, Written};
+use crate::app::run::workload::{DroppedRows, PipelineWorkload, Written};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub fn summarise(
     rows_in: u64,
     ending: &Ending,
     models: &Models,
-    work: &JobWork,
+    work: &PipelineWorkload,
     output: &OutputDirectory,
 ) -> Summary {
     let report = ending.report.as_ref();

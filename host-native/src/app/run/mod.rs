@@ -55,8 +55,8 @@ use crate::app::run::models::{Models, called, task_resources};
 use crate::app::run::preflight::{Preflight, Ready};
 use crate::app::run::provider::Provider;
 use crate::app::run::request::RunRequest;
-use crate::app::run::resolve::{GeneratedColumn, Job};
-use crate::app::run::workload::{DATASET_NAME, JobWork, Written};
+use crate::app::run::resolve::{GeneratedColumn, ResolvedPipeline};
+use crate::app::run::workload::{DATASET_NAME, PipelineWorkload, Written};
 use crate::gate::random_seed;
 use crate::host::TokioHost;
 use crate::observe::jsonl::{EventNames, ResourceName};
@@ -67,43 +67,43 @@ use events::Watch;
 ///
 /// An error means that nothing was run; a run that was stopped is a summary that says so.
 pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, Error> {
-    let Ready { name, file, mut job, .. } = Preflight::of(request)?.ready()?;
+    let Ready { name, file, mut resolved, .. } = Preflight::of(request)?.ready()?;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let sequence = request.record.as_ref().map(|_| Sequence::default());
     let requests = request_config(&file);
     let models = Models::start(&file, &host, &requests, sequence.as_ref(), Ledger::new(request.max_cost)).await?;
-    let callers = callers(&file, &job, &models)?;
-    let rows = job.rows.end - job.rows.start;
+    let callers = callers(&file, &resolved, &models)?;
+    let rows = resolved.rows.end - resolved.rows.start;
     let config = pipeline_config(&file, rows);
     // Whatever is wrong with the settings shows before the output is touched.
-    Pipeline::new(job.plan.clone(), config.clone()).map_err(|error| Error::Setting(error.to_string()))?;
-    let spec = output_spec(request, manifest(&name, &file, &job, request.pipeline.is_none())?, &file, &job);
+    Pipeline::new(resolved.plan.clone(), config.clone()).map_err(|error| Error::Setting(error.to_string()))?;
+    let spec = output_spec(request, manifest(&name, &file, &resolved, request.pipeline.is_none())?, &file, &resolved);
     let (output, place) = claim(request, &spec)?;
     let output = Arc::new(output);
     let has_prices = file.models.iter().any(|model| model.price.is_some());
     let amount_file = has_prices.then(|| output.amount_file()).transpose()?;
     models.ledger().lock().carry(output.used().spent, amount_file);
-    job.pass_over(output.done().iter(), file.run.row_group_size.get());
+    resolved.skip_row_groups(output.done().iter(), file.run.row_group_size.get());
     let (done_row_groups, missing_rows) = (output.done().iter().collect(), output.missing().to_vec());
     // The jitter of a run's retries differs from that of another, like that of its outages.
     let number = requests.health.map_or(0, |health| health.seed as u32);
     let config = PipelineConfig { done_row_groups, missing_rows, run: number, ..config };
-    let watch = Watch::new(&job.plan, &config, &file.run, models.gate());
+    let watch = Watch::new(&resolved.plan, &config, &file.run, models.gate());
     let mut watch = watch.with_file(&file, request.max_cost);
-    let header = Header::new(&job.plan, &config, &requests);
-    let pipeline = Pipeline::new(job.plan.clone(), config).map_err(|error| Error::Setting(error.to_string()))?;
+    let header = Header::new(&resolved.plan, &config, &requests);
+    let pipeline = Pipeline::new(resolved.plan.clone(), config).map_err(|error| Error::Setting(error.to_string()))?;
     let mut pipeline = Recorded::new(pipeline);
     if let Some(sequence) = &sequence {
         pipeline.start_recording(sequence);
     }
     let log = place.map(|place| LogWriter::begin(place, &header).map_err(|error| Error::Setting(error.to_string())));
     let mut log = log.transpose()?;
-    let sinks = sinks(request, &job, &file, &models, &mut watch)?;
+    let sinks = sinks(request, &resolved, &file, &models, &mut watch)?;
     if request.plan {
         // A reader that went away is no reason not to run.
         let _ = writeln!(io::stdout(), "{}", watch.capacity());
     }
-    let columns = task_totals(&job, &output, &spec.manifest);
+    let columns = task_totals(&resolved, &output, &spec.manifest);
     let count = columns.len();
     screen.say(&format!("{name}: {rows} rows, {count} columns to fill, output in {}", request.out.display()));
     let earlier = output.earlier();
@@ -113,8 +113,8 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     }
 
     let is_whole_example = request.pipeline.is_none() && earlier == Earlier::default();
-    let comparison = is_whole_example.then(|| compare(&file, &job)).flatten();
-    let work = Arc::new(JobWork::new(job, callers, Arc::clone(&output)));
+    let comparison = is_whole_example.then(|| compare(&file, &resolved)).flatten();
+    let work = Arc::new(PipelineWorkload::new(resolved, callers, Arc::clone(&output)));
     let calls = if file.run.pressure_advisory { models.calls() } else { Vec::new() };
     let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
     let run = driver::run_through(pipeline, Arc::clone(&work), models.gate(), &calls).with_sinks(sinks);
@@ -170,11 +170,16 @@ fn claim(request: &RunRequest, spec: &OutputSpec) -> Result<(OutputDirectory, Op
 }
 
 /// What the job writes, and how.
-fn output_spec(request: &RunRequest, manifest: Manifest, file: &PipelineFile, job: &Job) -> OutputSpec {
+fn output_spec(
+    request: &RunRequest,
+    manifest: Manifest,
+    file: &PipelineFile,
+    resolved: &ResolvedPipeline,
+) -> OutputSpec {
     OutputSpec {
         manifest,
-        layout: job.layout(file.output.format),
-        keeps_parts: job.plan.keeps_parts(),
+        layout: resolved.layout(file.output.format),
+        keeps_parts: resolved.plan.keeps_parts(),
         retry_dropped: request.retry_dropped.clone(),
         dataset: (file.seed.format.is_text() && request.pipeline.is_some()).then(|| file.seed.path.clone()),
     }
@@ -198,7 +203,7 @@ fn retry_command(request: &RunRequest) -> String {
 }
 
 /// The generated columns, each with the tasks that no earlier run has done.
-fn task_totals(job: &Job, output: &OutputDirectory, manifest: &Manifest) -> Vec<(String, u64)> {
+fn task_totals(resolved: &ResolvedPipeline, output: &OutputDirectory, manifest: &Manifest) -> Vec<(String, u64)> {
     let earlier = output.earlier();
     let rows = manifest.rows_in.saturating_sub(earlier.rows_out + earlier.rows_dropped);
     let row_groups = manifest.row_groups().saturating_sub(earlier.row_groups);
@@ -206,7 +211,7 @@ fn task_totals(job: &Job, output: &OutputDirectory, manifest: &Manifest) -> Vec<
         Strategy::Cell => rows,
         Strategy::FullColumn | Strategy::FromScratch => row_groups,
     };
-    job.columns.iter().map(|column| (column.name.clone(), tasks(column))).collect()
+    resolved.columns.iter().map(|column| (column.name.clone(), tasks(column))).collect()
 }
 
 /// Writes down what the run came to, with those before it, and what it has used.
@@ -231,30 +236,30 @@ fn close(
 /// Who hears the events of the run.
 fn sinks(
     request: &RunRequest,
-    job: &Job,
+    resolved: &ResolvedPipeline,
     file: &PipelineFile,
     models: &Models,
     watch: &mut Watch,
 ) -> Result<Sinks, Error> {
     let unwritable =
         |path: &Option<PathBuf>, source| OutputError::Io { path: path.clone().unwrap_or_default(), source };
-    let generated = job.columns.iter().map(|column| column.name.as_str());
+    let generated = resolved.columns.iter().map(|column| column.name.as_str());
     let names = EventNames {
         // The first column of the plan is the dataset.
         columns: iter::once(DATASET_NAME).chain(generated).map(str::to_string).collect(),
         resources: models.resource_names(),
-        first_row: job.rows.start,
+        first_row: resolved.rows.start,
         row_group_size: file.run.row_group_size.get(),
     };
     let resources: Vec<_> = names.resources.iter().map(ResourceName::traced).collect();
-    let trace = request.trace.as_deref().map(|path| TraceFile::create(path, &job.plan, &resources)).transpose();
+    let trace = request.trace.as_deref().map(|path| TraceFile::create(path, &resolved.plan, &resources)).transpose();
     let trace = trace.map_err(|source| unwritable(&request.trace, source))?;
     let events = request.events.as_deref().map(|path| (path, &names));
     Ok(watch.sinks(events, trace).map_err(|source| unwritable(&request.events, source))?)
 }
 
 /// How each generated column calls its model.
-fn callers(file: &PipelineFile, job: &Job, models: &Models) -> Result<Vec<Option<Caller>>, Error> {
+fn callers(file: &PipelineFile, resolved: &ResolvedPipeline, models: &Models) -> Result<Vec<Option<Caller>>, Error> {
     let caller = |(column, spec): (&GeneratedColumn, &crate::app::config::pipeline::ColumnSpec)| {
         let Some(model) = spec.kind.model() else { return Ok(None) };
         let refused = |error: &dyn std::fmt::Display| file.source.error(spec.weight.span(), error.to_string());
@@ -262,7 +267,7 @@ fn callers(file: &PipelineFile, job: &Job, models: &Models) -> Result<Vec<Option
         let (provider, client) = models.caller(model);
         Ok(Some(Caller { provider, client, group }))
     };
-    job.columns.iter().zip(&file.columns).map(caller).collect()
+    resolved.columns.iter().zip(&file.columns).map(caller).collect()
 }
 
 /// The settings of the calls of a run.
@@ -297,17 +302,17 @@ pub(crate) fn pipeline_config(file: &PipelineFile, rows: u64) -> PipelineConfig 
     }
 }
 
-fn manifest(name: &str, file: &PipelineFile, job: &Job, is_example: bool) -> Result<Manifest, Error> {
+fn manifest(name: &str, file: &PipelineFile, resolved: &ResolvedPipeline, is_example: bool) -> Result<Manifest, Error> {
     Ok(Manifest {
         schema: MANIFEST_SCHEMA,
         program: concat!("tidegate ", env!("CARGO_PKG_VERSION")).to_string(),
         pipeline: name.to_string(),
-        row_key: job.row_key.clone(),
-        columns: job.output_columns(),
-        types: if file.output.format.is_typed() { job.output_types() } else { Vec::new() },
-        rows_in: job.rows.end - job.rows.start,
+        row_key: resolved.row_key.clone(),
+        columns: resolved.output_columns(),
+        types: if file.output.format.is_typed() { resolved.output_types() } else { Vec::new() },
+        rows_in: resolved.rows.end - resolved.rows.start,
         row_group_size: file.run.row_group_size.get(),
-        first_row: job.rows.start,
+        first_row: resolved.rows.start,
         format: file.output.format,
         identity: identity(file, is_example)?,
         done: DoneRowGroups::default(),
@@ -361,7 +366,7 @@ fn identity(file: &PipelineFile, is_example: bool) -> Result<Identity, Error> {
 
 /// What there is to see while a run goes on.
 struct Watched<'a> {
-    work: &'a JobWork,
+    work: &'a PipelineWorkload,
     /// The generated columns with the tasks that they take.
     columns: &'a [(String, u64)],
     models: &'a Models,
@@ -381,7 +386,7 @@ fn take_down(log: &mut Option<LogWriter>, run: &RunHandle<TokioHost>, models: &M
 /// Awaits the end of `run`. A person's first signal winds it down: what was paid for is kept. A program's drains it: the calls that are out
 /// end, whatever pause their providers are in. The second signal waits for neither; what was not finished is made anew by a resumed run.
 async fn drive(
-    run: driver::PipelineRun<TokioHost, JobWork>,
+    run: driver::PipelineRun<TokioHost, PipelineWorkload>,
     watched: &Watched<'_>,
     log: &mut Option<LogWriter>,
     screen: &mut Screen,

@@ -17,7 +17,7 @@ use crate::app::output::{Existing, OutputError};
 use crate::app::run::estimate::{ColumnEstimate, Failure, estimate};
 use crate::app::run::models;
 use crate::app::run::request::RunRequest;
-use crate::app::run::resolve::Job;
+use crate::app::run::resolve::ResolvedPipeline;
 use crate::app::run::resolve::place::template_error;
 
 /// What was found out.
@@ -28,7 +28,7 @@ pub struct Preflight {
     /// The pipeline file.
     pub file: PipelineFile,
     /// What it means for the rows that are asked for, if it means anything.
-    pub job: Option<Job>,
+    pub resolved: Option<ResolvedPipeline>,
     /// What its columns would take.
     pub estimates: Vec<ColumnEstimate>,
     /// What is wrong.
@@ -47,7 +47,7 @@ pub struct Ready {
     /// The pipeline file.
     pub file: PipelineFile,
     /// What it means for the rows that are asked for.
-    pub job: Job,
+    pub resolved: ResolvedPipeline,
     /// What its columns would take.
     pub estimates: Vec<ColumnEstimate>,
 }
@@ -61,7 +61,7 @@ impl Preflight {
         };
         let is_callable = vec![true; file.models.len()];
         let mut found =
-            Self { name, file, job: None, estimates: Vec::new(), problems: Vec::new(), is_callable, free: None };
+            Self { name, file, resolved: None, estimates: Vec::new(), problems: Vec::new(), is_callable, free: None };
         found.look_at_models(request);
         found.look_at_rows(request).unwrap_or_else(|error| found.problems.push(error));
         found.look_at_output(request);
@@ -70,9 +70,11 @@ impl Preflight {
 
     /// What a run begins with; the error is all that is wrong.
     pub fn ready(self) -> Result<Ready, Error> {
-        match (Error::all(self.problems), self.job) {
+        match (Error::all(self.problems), self.resolved) {
             (Some(error), _) => Err(error),
-            (None, Some(job)) => Ok(Ready { name: self.name, file: self.file, job, estimates: self.estimates }),
+            (None, Some(resolved)) => {
+                Ok(Ready { name: self.name, file: self.file, resolved, estimates: self.estimates })
+            }
             (None, None) => Err(Error::Internal("a pipeline without a fault has no job".to_string())),
         }
     }
@@ -105,22 +107,22 @@ impl Preflight {
             None => example::dataset()?,
             Some(_) => Dataset::load(&file.seed.path, file.seed.format)?,
         };
-        let mut job = match Job::resolve(file, dataset) {
-            Ok(job) => job,
+        let mut resolved = match ResolvedPipeline::resolve(file, dataset) {
+            Ok(resolved) => resolved,
             Err(errors) => {
                 self.problems.extend(errors.into_iter().map(Error::from));
                 return Ok(());
             }
         };
-        job.select(request.rows.clone(), request.limit).map_err(Error::Setting)?;
-        let estimates = estimate(&job, file.run.row_group_size.get())?;
+        resolved.select_rows(request.rows.clone(), request.limit).map_err(Error::Setting)?;
+        let estimates = estimate(&resolved, file.run.row_group_size.get())?;
         for (at, (spec, estimate)) in file.columns.iter().zip(&estimates).enumerate() {
-            let faults = faults(file, &job, at);
+            let faults = faults(file, &resolved, at);
             let failure = estimate.failure.as_ref().filter(|_| estimate.fails_always && faults.is_empty());
             self.problems.extend(faults.into_iter().map(Error::from));
-            self.problems.extend(failure.map(|failure| fails_always(file, &job, spec, failure).into()));
+            self.problems.extend(failure.map(|failure| fails_always(file, &resolved, spec, failure).into()));
         }
-        (self.job, self.estimates) = (Some(job), estimates);
+        (self.resolved, self.estimates) = (Some(resolved), estimates);
         Ok(())
     }
 
@@ -141,11 +143,12 @@ impl Preflight {
 
     /// Bytes that the rows of the dataset take in the output, where every value is written out as it was read.
     fn bytes_needed(&self) -> Option<u64> {
-        let job = self.job.as_ref().filter(|_| matches!(self.file.output.format, RowFormat::Jsonl | RowFormat::Csv))?;
+        let resolved =
+            self.resolved.as_ref().filter(|_| matches!(self.file.output.format, RowFormat::Jsonl | RowFormat::Csv))?;
         let seed = &self.file.seed;
         let size = std::fs::metadata(&seed.path).ok().filter(|_| seed.format.is_text())?.len();
-        let rows = u128::from(job.rows.end - job.rows.start);
-        u64::try_from(u128::from(size) * rows / u128::from(job.dataset.rows().max(1))).ok()
+        let rows = u128::from(resolved.rows.end - resolved.rows.start);
+        u64::try_from(u128::from(size) * rows / u128::from(resolved.dataset.rows().max(1))).ok()
     }
 }
 
@@ -159,16 +162,16 @@ fn without_price(file: &PipelineFile) -> Option<FileError> {
 }
 
 /// What is wrong with the templates of the column at `at`, whatever its rows hold.
-fn faults(file: &PipelineFile, job: &Job, at: usize) -> Vec<FileError> {
-    let texts = job.texts.iter().filter(|text| text.column == at);
-    texts.flat_map(|text| text.faults(&file.source, &job.templates, |name| job.shape(at, name))).collect()
+fn faults(file: &PipelineFile, resolved: &ResolvedPipeline, at: usize) -> Vec<FileError> {
+    let texts = resolved.texts.iter().filter(|text| text.column == at);
+    texts.flat_map(|text| text.faults(&file.source, &resolved.templates, |name| resolved.shape(at, name))).collect()
 }
 
 /// A column that would drop all of the first rows.
-fn fails_always(file: &PipelineFile, job: &Job, spec: &ColumnSpec, failure: &Failure) -> FileError {
+fn fails_always(file: &PipelineFile, resolved: &ResolvedPipeline, spec: &ColumnSpec, failure: &Failure) -> FileError {
     let column = spec.name.get_ref();
     let expected = "a value for at least one of the first rows";
-    match failure.text.and_then(|place| job.texts.get(place)) {
+    match failure.text.and_then(|place| resolved.texts.get(place)) {
         Some(text) => {
             let message = format!("`{column}` fails for every one of the first rows: {}", failure.error.message);
             template_error(&file.source, &text.text, &failure.error, message)

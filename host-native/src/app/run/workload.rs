@@ -17,16 +17,16 @@ use tidegate_core::pipeline::{
 use crate::app::output::{DroppedLine, OutputDirectory, Stored};
 use crate::app::run::buffer::{CellGroup, Cells, OutputRow};
 use crate::app::run::columns::{Caller, Calls, Scene, Unfilled};
-use crate::app::run::resolve::{GeneratedColumn, Input, Job, REQUEST_RESOURCE};
+use crate::app::run::resolve::{GeneratedColumn, Input, REQUEST_RESOURCE, ResolvedPipeline};
 use crate::app::template::{Serde, TemplateError, TemplateValue};
 
 /// The work of a run. Shared by all workers.
 #[derive(Debug)]
-pub struct JobWork(Arc<Shared>);
+pub struct PipelineWorkload(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    job: Job,
+    resolved: ResolvedPipeline,
     /// By generated column; none for those that call nobody.
     callers: Vec<Option<Caller>>,
     by_id: HashMap<ColumnId, usize>,
@@ -87,15 +87,15 @@ pub const DATASET_NAME: &str = "seed";
 
 type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-impl JobWork {
+impl PipelineWorkload {
     /// The work of `job`, whose generated columns call through `callers` in the same order.
     #[must_use]
-    pub fn new(job: Job, callers: Vec<Option<Caller>>, output: Arc<OutputDirectory>) -> Self {
-        let id = |(index, column): (usize, &GeneratedColumn)| Some((job.plan.column_id(&column.name)?, index));
-        let by_id = job.columns.iter().enumerate().filter_map(id).collect();
-        let cells = Cells::new(job.columns.len());
+    pub fn new(resolved: ResolvedPipeline, callers: Vec<Option<Caller>>, output: Arc<OutputDirectory>) -> Self {
+        let id = |(index, column): (usize, &GeneratedColumn)| Some((resolved.plan.column_id(&column.name)?, index));
+        let by_id = resolved.columns.iter().enumerate().filter_map(id).collect();
+        let cells = Cells::new(resolved.columns.len());
         Self(Arc::new(Shared {
-            job,
+            resolved,
             callers,
             by_id,
             cells,
@@ -118,7 +118,7 @@ impl JobWork {
     }
 }
 
-impl Workload for JobWork {
+impl Workload for PipelineWorkload {
     type Work = BoxedFuture<Result<TaskOutcome, FatalError>>;
     type Save = BoxedFuture<Result<(), SaveError>>;
 
@@ -164,10 +164,10 @@ impl Shared {
 
     /// The root column: takes the rows of a group out of the dataset.
     async fn read_rows(self: Arc<Self>, task: Task) -> Result<TaskOutcome, FatalError> {
-        let first = self.job.rows.start + task.first_row;
+        let first = self.resolved.rows.start + task.first_row;
         let rows = first..first + u64::from(task.rows);
         let shared = Arc::clone(&self);
-        let read = tokio::task::spawn_blocking(move || shared.job.dataset.read(rows)).await;
+        let read = tokio::task::spawn_blocking(move || shared.resolved.dataset.read(rows)).await;
         match read.map_err(|error| FatalError(format!("reading the dataset broke: {error}")))? {
             Ok(rows) => {
                 self.cells.seed(task.row_group, rows);
@@ -182,17 +182,17 @@ impl Shared {
 
     /// The value that fills `task`, and whether anything was done for it.
     async fn value(&self, task: &Task, index: usize) -> Result<(Arc<Value>, TaskOutcome), Unfilled> {
-        let column = &self.job.columns[index];
+        let column = &self.resolved.columns[index];
         let values = self.context(task, index, column);
         let scene = Scene {
             column: &column.name,
-            templates: &self.job.templates,
+            templates: &self.resolved.templates,
             values: &values,
             row: self.row_number(task.first_row, task.row.unwrap_or(0)),
             is_whole_group: column.strategy != Strategy::Cell,
         };
         if let Some(when) = &column.when {
-            let holds = self.job.templates.holds(when, values.clone());
+            let holds = self.resolved.templates.holds(when, values.clone());
             let failed = |error: TemplateError| Unfilled::failed(FailureKind::Template, error.to_string());
             if !holds.map_err(failed)? {
                 return Ok((Arc::clone(&column.otherwise), TaskOutcome::Skipped));
@@ -204,7 +204,7 @@ impl Shared {
 
     /// The number in the dataset of a row of the run's.
     fn row_number(&self, first_row: u64, row: u32) -> u64 {
-        self.job.rows.start + first_row + u64::from(row)
+        self.resolved.rows.start + first_row + u64::from(row)
     }
 
     /// What the templates of `column` may read.
@@ -216,8 +216,8 @@ impl Shared {
             }
             _ => read(&|cells| {
                 // A row that an upstream dropped is not shown, whatever else has a value in it.
-                let above = self.job.above(index);
-                let rows = (0..task.rows).filter(|row| is_whole(&self.job.columns, &above, cells, *row));
+                let above = self.resolved.ancestors(index);
+                let rows = (0..task.rows).filter(|row| is_whole(&self.resolved.columns, &above, cells, *row));
                 let rows = rows.map(|row| TemplateValue::from_pairs(self.row_values(task, column, cells, row)));
                 let rows: TemplateValue = rows.collect();
                 TemplateValue::from_pairs([("rows", rows), ("row_group", TemplateValue::from(task.row_group))])
@@ -237,13 +237,13 @@ impl Shared {
         let number = self.row_number(task.first_row, row);
         let seeds = cells.seeds(row);
         column.inputs.iter().filter_map(move |input| match *input {
-            Input::RowNumber => Some((self.job.row_key.as_str(), TemplateValue::from(number))),
+            Input::RowNumber => Some((self.resolved.row_key.as_str(), TemplateValue::from(number))),
             Input::Seed(at) => {
-                let name = self.job.dataset.columns().get(at)?;
+                let name = self.resolved.dataset.columns().get(at)?;
                 Some((name.as_str(), TemplateValue::from(Serde(seeds.get(at)?))))
             }
             Input::Generated(at) => {
-                let column = self.job.columns.get(at)?;
+                let column = self.resolved.columns.get(at)?;
                 Some((column.name.as_str(), TemplateValue::from(Serde(&**made(column, cells, at, row)?))))
             }
         })
@@ -281,11 +281,11 @@ impl Shared {
     }
 
     fn output_row<'a>(&'a self, first_row: u64, cells: &'a CellGroup, row: u32) -> OutputRow<'a> {
-        let generated = self.job.columns.iter().enumerate();
+        let generated = self.resolved.columns.iter().enumerate();
         OutputRow {
-            row_key: &self.job.row_key,
+            row_key: &self.resolved.row_key,
             row: self.row_number(first_row, row),
-            seeds: (self.job.dataset.columns(), cells.seeds(row)),
+            seeds: (self.resolved.dataset.columns(), cells.seeds(row)),
             generated: generated
                 .filter_map(|(at, column)| Some((column.name.as_str(), &**made(column, cells, at, row)?)))
                 .collect(),
@@ -297,7 +297,7 @@ impl Shared {
         let index = self.by_id.get(&column).copied();
         DroppedLine {
             row: self.row_number(group.first_row, row),
-            column: Some(index.map_or(DATASET_NAME, |index| &self.job.columns[index].name).to_string()),
+            column: Some(index.map_or(DATASET_NAME, |index| &self.resolved.columns[index].name).to_string()),
             reason: reason.name().to_string(),
             detail: cells.failure(index.unwrap_or(DATASET), row).map(str::to_string),
         }

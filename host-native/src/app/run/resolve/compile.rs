@@ -8,7 +8,7 @@ use tidegate_core::pipeline::Strategy;
 use toml::Spanned;
 
 use super::place::{find_word, template_error};
-use super::{GeneratedColumn, Input, Names, TemplateKind, TemplateText};
+use super::{GeneratedColumn, Input, Names, TemplateKind, TemplateSource};
 use crate::app::config::pipeline::{ColumnKind, ColumnSpec, FileError, LlmCall, OutputForm, SamplerSpec, Setting};
 use crate::app::data::column_type::ValueKind;
 use crate::app::run::columns::Fill;
@@ -26,7 +26,7 @@ pub(super) fn column(
     names: &Names<'_>,
     place: usize,
     spec: &ColumnSpec,
-    found: (&mut Templates, &mut Vec<TemplateText>),
+    found: (&mut Templates, &mut Vec<TemplateSource>),
     errors: &mut Vec<FileError>,
 ) -> GeneratedColumn {
     let (templates, texts) = found;
@@ -111,7 +111,7 @@ struct Compiler<'a> {
     place: usize,
     spec: &'a ColumnSpec,
     templates: &'a mut Templates,
-    texts: &'a mut Vec<TemplateText>,
+    texts: &'a mut Vec<TemplateSource>,
     inputs: BTreeSet<Input>,
     errors: &'a mut Vec<FileError>,
 }
@@ -233,7 +233,7 @@ impl Compiler<'_> {
                 Err(error) => self.errors.push(error),
             }
         }
-        self.texts.push(TemplateText { kind, column: self.place, text: text.clone() });
+        self.texts.push(TemplateSource { kind, column: self.place, text: text.clone() });
     }
 
     /// Takes in a column that is named outside of a template.

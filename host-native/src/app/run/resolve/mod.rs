@@ -29,11 +29,11 @@ use place::find_word;
 const FUNCTIONS: [&str; 3] = ["dict", "namespace", "range"];
 
 /// What a group template sees: the rows with their values, and the number of the row group.
-pub const GROUP_VARIABLES: [&str; 2] = ["rows", "row_group"];
+pub const ROW_GROUP_VARIABLES: [&str; 2] = ["rows", "row_group"];
 
 /// Everything a run needs to know about its work, checked.
 #[derive(Debug)]
-pub struct Job {
+pub struct ResolvedPipeline {
     /// The DAG that the scheduler runs.
     pub plan: Plan,
     /// The rows it starts from.
@@ -45,7 +45,7 @@ pub struct Job {
     /// The templates of all columns.
     pub templates: Templates,
     /// The same where they stand in the file.
-    pub texts: Vec<TemplateText>,
+    pub texts: Vec<TemplateSource>,
     /// The key and template variable of the row number.
     pub row_key: String,
 }
@@ -75,9 +75,9 @@ pub struct GeneratedColumn {
     pub skips_with_upstream: bool,
 }
 
-/// A template of a [`Job`] where it stands in the pipeline file.
+/// A template of a [`ResolvedPipeline`] where it stands in the pipeline file.
 #[derive(Clone, Debug)]
-pub struct TemplateText {
+pub struct TemplateSource {
     /// What it is for.
     pub kind: TemplateKind,
     /// Its column, by its place in the file.
@@ -86,7 +86,7 @@ pub struct TemplateText {
     pub text: Spanned<String>,
 }
 
-impl TemplateText {
+impl TemplateSource {
     /// What is wrong with it whatever the values are, if they are of the shapes that `shape` gives.
     pub(crate) fn faults<'s>(
         &self,
@@ -133,7 +133,7 @@ pub enum Input {
     Generated(usize),
 }
 
-impl Job {
+impl ResolvedPipeline {
     /// Resolves `file` against `dataset`, for all its rows. Errors point into the pipeline file, and are all that there are.
     pub fn resolve(file: &PipelineFile, dataset: Dataset) -> Result<Self, Vec<FileError>> {
         let names = Names { file, seeds: dataset.columns() };
@@ -159,7 +159,7 @@ impl Job {
     }
 
     /// Limits the run to some rows of the dataset: to those of `rows`, of which at most `limit`, the first ones.
-    pub fn select(&mut self, rows: Option<Range<u64>>, limit: Option<u64>) -> Result<(), String> {
+    pub fn select_rows(&mut self, rows: Option<Range<u64>>, limit: Option<u64>) -> Result<(), String> {
         let rows = rows.unwrap_or(0..u64::MAX);
         let end = rows.end.min(self.dataset.rows()).min(rows.start.saturating_add(limit.unwrap_or(u64::MAX)));
         if rows.start >= end {
@@ -171,8 +171,8 @@ impl Job {
     }
 
     /// Says that these row groups of the run, of `row_group_size` rows each, are done and their rows not asked for again:
-    /// a dataset that is read from front to back then keeps none of them. After [`select`](Self::select). O(row groups).
-    pub fn pass_over(&mut self, row_groups: impl IntoIterator<Item = u32>, row_group_size: u32) {
+    /// a dataset that is read from front to back then keeps none of them. After [`select_rows`](Self::select_rows). O(row groups).
+    pub fn skip_row_groups(&mut self, row_groups: impl IntoIterator<Item = u32>, row_group_size: u32) {
         let (start, end) = (self.rows.start, self.rows.end);
         let size = u64::from(row_group_size);
         for row_group in row_groups {
@@ -184,7 +184,7 @@ impl Job {
     /// The generated columns that the one at `at` depends on, near or far, each after those that it depends on itself.
     /// O(columns and their upstreams).
     #[must_use]
-    pub fn above(&self, at: usize) -> Vec<usize> {
+    pub fn ancestors(&self, at: usize) -> Vec<usize> {
         let upstreams = |at: usize| self.columns.get(at).map_or(&[][..], |column| &column.upstreams);
         let mut above = Vec::new();
         let mut is_known = vec![false; self.columns.len()];
@@ -363,8 +363,8 @@ impl Names<'_> {
                 Some(input) => Ok(Some(input)),
                 None => Err(unknown(self.row_variables().collect())),
             },
-            Strategy::FullColumn | Strategy::FromScratch if GROUP_VARIABLES.contains(&variable) => Ok(None),
-            Strategy::FullColumn | Strategy::FromScratch => Err(unknown(GROUP_VARIABLES.to_vec())),
+            Strategy::FullColumn | Strategy::FromScratch if ROW_GROUP_VARIABLES.contains(&variable) => Ok(None),
+            Strategy::FullColumn | Strategy::FromScratch => Err(unknown(ROW_GROUP_VARIABLES.to_vec())),
         }
     }
 

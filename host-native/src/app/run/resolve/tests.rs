@@ -7,7 +7,7 @@ const MODEL: &str =
     "[seed]\npath = \"d.csv\"\n[[models]]\nname = \"m\"\nprovider = \"mock\"\nmax_parallel = 2\nmock = {}\n";
 
 /// Resolves columns given as `name|key = value|...` against a dataset with the columns `id` and `note`.
-fn resolve(columns: &[&str]) -> Result<Job, String> {
+fn resolve(columns: &[&str]) -> Result<ResolvedPipeline, String> {
     let tables: Vec<String> = columns
         .iter()
         .map(|column| {
@@ -25,24 +25,24 @@ name = {}
     resolve_text(&format!("{MODEL}{}", tables.concat()))
 }
 
-fn resolve_text(text: &str) -> Result<Job, String> {
+fn resolve_text(text: &str) -> Result<ResolvedPipeline, String> {
     let file =
         PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).map_err(|error| error.to_string())?;
     let dataset = Dataset::parse(Path::new("d.csv"), b"id,note\n1,x\n", DatasetFormat::Csv).unwrap();
     let listed = |errors: Vec<FileError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    Job::resolve(&file, dataset).map_err(listed)
+    ResolvedPipeline::resolve(&file, dataset).map_err(listed)
 }
 
 #[test]
 fn upstreams_are_the_columns_that_templates_name_and_those_that_are_listed() {
-    let job = resolve(&[
+    let resolved = resolve(&[
         "\"a\"|model = \"m\"|prompt = \"{{ note }} {{ row }}\"",
         "\"b\"|kind = \"expression\"|template = \"{{ a }}\"|upstreams = [\"id\"]",
     ])
     .unwrap();
-    assert_eq!(job.columns[0].inputs, [Input::RowNumber, Input::Seed(1)]);
-    assert_eq!(job.columns[1].inputs, [Input::Generated(0)]);
-    assert_eq!(job.output_columns(), ["id", "note", "a", "b"]);
+    assert_eq!(resolved.columns[0].inputs, [Input::RowNumber, Input::Seed(1)]);
+    assert_eq!(resolved.columns[1].inputs, [Input::Generated(0)]);
+    assert_eq!(resolved.output_columns(), ["id", "note", "a", "b"]);
 }
 
 #[test]
@@ -115,14 +115,14 @@ fn a_name_that_the_row_number_has_is_refused_with_the_way_out() {
 
 #[test]
 fn columns_that_are_named_outside_of_templates_are_upstreams_too() {
-    let job = resolve(&[
+    let resolved = resolve(&[
         "\"k\"|kind = \"sampler\"|sampler = { law = \"uuid\" }",
         "\"s\"|kind = \"sampler\"|sampler = { law = \"subcategory\", of = \"k\", values = { a = [1] } }",
         "\"c\"|model = \"m\"|prompt = \"x\"|when = \"k != id\"",
     ])
     .unwrap();
-    assert_eq!(job.columns[1].inputs, [Input::Generated(0)]);
-    assert_eq!(job.columns[2].inputs, [Input::Seed(0), Input::Generated(0)]);
+    assert_eq!(resolved.columns[1].inputs, [Input::Generated(0)]);
+    assert_eq!(resolved.columns[2].inputs, [Input::Seed(0), Input::Generated(0)]);
     let error =
         resolve(&["\"s\"|kind = \"sampler\"|sampler = { law = \"subcategory\", of = \"nots\", values = { a = [1] } }"])
             .unwrap_err();
@@ -148,24 +148,27 @@ fn a_condition_that_does_not_parse_or_reads_what_is_not_there_is_refused_where_i
 
 #[test]
 fn a_part_of_the_rows_is_chosen_or_refused() {
-    let mut job = resolve(&["\"a\"|kind = \"expression\"|template = \"x\""]).unwrap();
-    assert_eq!(job.rows, 0..1);
-    assert_eq!(job.select(Some(0..9), Some(4)).map(|()| job.rows.clone()), Ok(0..1));
-    let error = job.select(Some(1..9), None).unwrap_err();
+    let mut resolved = resolve(&["\"a\"|kind = \"expression\"|template = \"x\""]).unwrap();
+    assert_eq!(resolved.rows, 0..1);
+    assert_eq!(resolved.select_rows(Some(0..9), Some(4)).map(|()| resolved.rows.clone()), Ok(0..1));
+    let error = resolved.select_rows(Some(1..9), None).unwrap_err();
     assert_eq!(error, "there are no such rows: the dataset has 1, counted from 0");
 }
 
 #[test]
 fn a_column_is_below_its_upstreams_and_theirs_each_once_and_in_order() {
-    let job = resolve(&[
+    let resolved = resolve(&[
         "\"d\"|kind = \"expression\"|template = \"{{ b }} {{ c }}\"|upstreams = [\"a\"]",
         "\"c\"|kind = \"expression\"|template = \"{{ b }}\"",
         "\"b\"|kind = \"expression\"|template = \"{{ a }}\"",
         "\"a\"|kind = \"expression\"|template = \"{{ note }}\"",
     ])
     .unwrap();
-    assert_eq!((job.above(0), job.above(1), job.above(3)), (vec![3, 2, 1], vec![3, 2], vec![]));
-    assert_eq!(job.columns[0].upstreams, [1, 2, 3]);
+    assert_eq!(
+        (resolved.ancestors(0), resolved.ancestors(1), resolved.ancestors(3)),
+        (vec![3, 2, 1], vec![3, 2], vec![])
+    );
+    assert_eq!(resolved.columns[0].upstreams, [1, 2, 3]);
 }
 
 #[cfg(feature = "parquet")]
@@ -184,8 +187,8 @@ fn row_groups_that_are_done_are_passed_over_where_the_run_has_them() {
         .unwrap();
     let text = format!("{MODEL}[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{{{ note }}}}\"\n");
     let file = PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).unwrap();
-    let mut job = Job::resolve(&file, Dataset::load(&path, DatasetFormat::Parquet).unwrap()).unwrap();
-    job.select(Some(10..45), None).unwrap();
-    job.pass_over([0, 1, 3, 400], 10);
-    assert_eq!(job.dataset.passed_over(), [0..30, 40..45]);
+    let mut resolved = ResolvedPipeline::resolve(&file, Dataset::load(&path, DatasetFormat::Parquet).unwrap()).unwrap();
+    resolved.select_rows(Some(10..45), None).unwrap();
+    resolved.skip_row_groups([0, 1, 3, 400], 10);
+    assert_eq!(resolved.dataset.passed_over(), [0..30, 40..45]);
 }
