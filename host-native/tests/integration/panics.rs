@@ -22,7 +22,7 @@ use tidegate_native::app::output::{
     RunState,
 };
 use tidegate_native::app::provider::cost::Ledger;
-use tidegate_native::app::run::exit_status::{Ending, summarise};
+use tidegate_native::app::run::exit_status::{RunEnd, summarise};
 use tidegate_native::app::run::models::{Models, task_resources};
 use tidegate_native::app::run::resolve::ResolvedPipeline;
 use tidegate_native::app::run::workload::PipelineWorkload;
@@ -146,9 +146,9 @@ async fn the_summary_of_a_run_that_met_a_bug_names_column_row_group_and_cause_an
     let pipeline = Pipeline::new(resolved.plan.clone(), config).unwrap();
     let work = Arc::new(PipelineWorkload::new(resolved, vec![None], Arc::clone(&output)));
     let report = Some(driver::run(host, pipeline, Arc::clone(&work)).await);
-    let ending = Ending { report, interrupted: false, wall: std::time::Duration::ZERO, figures: RunFigures::default() };
+    let end = RunEnd { report, interrupted: false, wall: std::time::Duration::ZERO, figures: RunFigures::default() };
 
-    let summary = summarise("p.toml", &file, 2, &ending, &models, &work, &output);
+    let summary = summarise("p.toml", &file, 2, &end, &models, &work, &output);
     assert_eq!((summary.exit, summary.rows_out), (Exit::Internal, 0));
     let first = summary.to_string().lines().next().unwrap().to_string();
     let why = "a bug, in column `title` of row group 0: the column `title` has no model to call";

@@ -13,14 +13,14 @@ use crate::app::data::Row;
 
 /// The values of all row groups in work. A group takes memory from its first task to its checkpoint.
 #[derive(Debug)]
-pub struct Cells {
+pub struct RowGroupBuffers {
     columns: usize,
-    groups: Mutex<HashMap<u32, CellGroup>>,
+    groups: Mutex<HashMap<u32, RowGroupBuffer>>,
 }
 
 /// The values of one row group, and why those that are missing are missing.
 #[derive(Debug)]
-pub struct CellGroup {
+pub struct RowGroupBuffer {
     rows: u32,
     /// The rows of the dataset, once they are read.
     seeds: Vec<Row>,
@@ -32,7 +32,7 @@ pub struct CellGroup {
     skips: BTreeSet<(usize, Option<u32>)>,
 }
 
-impl CellGroup {
+impl RowGroupBuffer {
     /// What the dataset has for row `row` of the group; nothing before it was read.
     #[must_use]
     pub fn seeds(&self, row: u32) -> &[Value] {
@@ -63,7 +63,7 @@ impl CellGroup {
     }
 }
 
-impl Cells {
+impl RowGroupBuffers {
     /// No values yet, for `columns` generated columns.
     #[must_use]
     pub fn new(columns: usize) -> Self {
@@ -72,7 +72,7 @@ impl Cells {
 
     /// Makes room for row group `group` of `rows` rows, unless there is.
     pub fn open(&self, group: u32, rows: u32) {
-        self.groups.lock().entry(group).or_insert_with(|| CellGroup {
+        self.groups.lock().entry(group).or_insert_with(|| RowGroupBuffer {
             rows,
             seeds: Vec::new(),
             values: vec![None; self.columns * rows as usize],
@@ -82,51 +82,51 @@ impl Cells {
     }
 
     /// Reads row group `group`; `None` when it is not in work.
-    pub fn read<T>(&self, group: u32, read: impl FnOnce(&CellGroup) -> T) -> Option<T> {
+    pub fn read<T>(&self, group: u32, read: impl FnOnce(&RowGroupBuffer) -> T) -> Option<T> {
         self.groups.lock().get(&group).map(read)
     }
 
     /// Keeps what the dataset has for row group `group`.
-    pub fn seed(&self, group: u32, rows: Vec<Row>) {
-        if let Some(cells) = self.groups.lock().get_mut(&group) {
-            cells.seeds = rows;
+    pub fn set_seeds(&self, group: u32, rows: Vec<Row>) {
+        if let Some(buffer) = self.groups.lock().get_mut(&group) {
+            buffer.seeds = rows;
         }
     }
 
     /// Keeps `filled` as the value of `column`, in row `row` or in all rows of the group.
-    pub fn fill(&self, group: u32, column: usize, row: Option<u32>, filled: &Arc<Value>) {
+    pub fn set_value(&self, group: u32, column: usize, row: Option<u32>, filled: &Arc<Value>) {
         let mut groups = self.groups.lock();
-        let Some(cells) = groups.get_mut(&group) else { return };
-        for row in row.map_or(0..cells.rows, |row| row..row + 1) {
-            if let Some(value) = cells.index(column, row).and_then(|index| cells.values.get_mut(index)) {
+        let Some(buffer) = groups.get_mut(&group) else { return };
+        for row in row.map_or(0..buffer.rows, |row| row..row + 1) {
+            if let Some(value) = buffer.index(column, row).and_then(|index| buffer.values.get_mut(index)) {
                 *value = Some(Arc::clone(filled));
             }
         }
-        cells.failures.remove(&(column, row));
+        buffer.failures.remove(&(column, row));
     }
 
     /// Notes that there is nothing to make for `column`, in row `row` or in all rows of the group.
-    pub fn skip(&self, group: u32, column: usize, row: Option<u32>) {
-        if let Some(cells) = self.groups.lock().get_mut(&group) {
-            cells.skips.insert((column, row));
+    pub fn mark_skipped(&self, group: u32, column: usize, row: Option<u32>) {
+        if let Some(buffer) = self.groups.lock().get_mut(&group) {
+            buffer.skips.insert((column, row));
         }
     }
 
     /// Keeps why `column` has no value, in row `row` or in all rows of the group.
-    pub fn fail(&self, group: u32, column: usize, row: Option<u32>, why: String) {
-        if let Some(cells) = self.groups.lock().get_mut(&group) {
-            cells.failures.insert((column, row), why);
+    pub fn set_failure(&self, group: u32, column: usize, row: Option<u32>, why: String) {
+        if let Some(buffer) = self.groups.lock().get_mut(&group) {
+            buffer.failures.insert((column, row), why);
         }
     }
 
     /// Gives row group `group` up, with all its memory.
-    pub fn take(&self, group: u32) -> Option<CellGroup> {
+    pub fn take(&self, group: u32) -> Option<RowGroupBuffer> {
         self.groups.lock().remove(&group)
     }
 
     /// Takes row group `group` back, whose values could not be written.
-    pub fn put_back(&self, group: u32, cells: CellGroup) {
-        self.groups.lock().insert(group, cells);
+    pub fn restore(&self, group: u32, buffer: RowGroupBuffer) {
+        self.groups.lock().insert(group, buffer);
     }
 }
 
@@ -164,27 +164,27 @@ mod tests {
 
     #[test]
     fn values_go_where_they_belong_and_a_success_forgets_the_failure() {
-        let cells = Cells::new(2);
-        cells.open(3, 2);
-        cells.fail(3, 0, Some(1), "busy".to_string());
-        cells.fail(3, 1, Some(0), "refused".to_string());
-        cells.fill(3, 0, Some(1), &Arc::new(json!({"x": [1]})));
-        cells.open(3, 2);
-        let group = cells.take(3).unwrap();
+        let buffers = RowGroupBuffers::new(2);
+        buffers.open(3, 2);
+        buffers.set_failure(3, 0, Some(1), "busy".to_string());
+        buffers.set_failure(3, 1, Some(0), "refused".to_string());
+        buffers.set_value(3, 0, Some(1), &Arc::new(json!({"x": [1]})));
+        buffers.open(3, 2);
+        let group = buffers.take(3).unwrap();
         assert_eq!(group.value(0, 1).map(|value| &**value), Some(&json!({"x": [1]})));
         assert_eq!((group.value(0, 0), group.value(1, 2)), (None, None));
         assert_eq!((group.failure(0, 1), group.failure(1, 0)), (None, Some("refused")));
-        assert!(cells.read(3, |_| ()).is_none());
+        assert!(buffers.read(3, |_| ()).is_none());
     }
 
     #[test]
     fn a_whole_group_value_or_failure_concerns_every_row() {
-        let cells = Cells::new(1);
-        cells.open(0, 2);
-        cells.fail(0, 0, None, "busy".to_string());
-        assert_eq!(cells.read(0, |group| group.failure(0, 1).map(str::to_string)), Some(Some("busy".to_string())));
-        cells.fill(0, 0, None, &Arc::new(json!("all")));
-        let group = cells.take(0).unwrap();
+        let buffers = RowGroupBuffers::new(1);
+        buffers.open(0, 2);
+        buffers.set_failure(0, 0, None, "busy".to_string());
+        assert_eq!(buffers.read(0, |group| group.failure(0, 1).map(str::to_string)), Some(Some("busy".to_string())));
+        buffers.set_value(0, 0, None, &Arc::new(json!("all")));
+        let group = buffers.take(0).unwrap();
         assert!(!group.is_skipped(0, 1));
         assert!((0..2).all(|row| group.value(0, row).is_some_and(|value| **value == "all")));
         assert_eq!(group.failure(0, 1), None);

@@ -9,9 +9,9 @@ use crate::app::config::pipeline::PipelineFile;
 use crate::app::error::Error;
 use crate::app::provider::cost::Money;
 use crate::app::render::table::{row, write_table};
-use crate::app::run::estimate::{ColumnEstimate, SAMPLE_ROWS, in_order};
-use crate::app::run::events::Watch;
+use crate::app::run::estimate::{ColumnEstimate, SAMPLE_ROWS, topological_order};
 use crate::app::run::models::plan_gate;
+use crate::app::run::observer::RunObserver;
 use crate::app::run::pipeline_config;
 use crate::app::run::preflight::{Preflight, Ready};
 use crate::app::run::request::RunRequest;
@@ -35,14 +35,16 @@ pub struct DryRun {
 
 /// Resolves everything that a run would, and estimates what it would take. Needs a tokio runtime, for its clock.
 pub fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
-    let Ready { name, file, resolved, estimates } = Preflight::of(request)?.ready()?;
+    let Ready { name, file, resolved, estimates } = Preflight::run(request)?.ready()?;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let rows = resolved.rows.end - resolved.rows.start;
     let config = pipeline_config(&file, rows);
     Pipeline::new(resolved.plan.clone(), config.clone()).map_err(|error| Error::Setting(error.to_string()))?;
     let gate = plan_gate(&file, &host)?;
-    let capacity =
-        Watch::new(&resolved.plan, &config, &file.run, &gate).with_file(&file, request.max_cost).capacity().to_string();
+    let capacity = RunObserver::new(&resolved.plan, &config, &file.run, &gate)
+        .with_file(&file, request.max_cost)
+        .capacity()
+        .to_string();
     let size = file.run.row_group_size.get();
     let (models, cost) = models(&file, &resolved, &estimates);
     Ok(DryRun {
@@ -61,9 +63,9 @@ pub fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
 fn columns(file: &PipelineFile, resolved: &ResolvedPipeline, estimates: &[ColumnEstimate]) -> Vec<Vec<String>> {
     let titles = ["column", "kind", "filled by", "per", "reads", "tasks", "calls", "input tokens", "output tokens"];
     let mut table = vec![row(titles)];
-    for at in in_order(resolved) {
+    for at in topological_order(resolved) {
         let (column, spec, estimate) = (&resolved.columns[at], &file.columns[at], &estimates[at]);
-        let calls = if estimate.is_at_most { format!("<= {}", estimate.calls) } else { estimate.calls.to_string() };
+        let calls = if estimate.is_upper_bound { format!("<= {}", estimate.calls) } else { estimate.calls.to_string() };
         table.push(vec![
             column.name.clone(),
             spec.kind.name().to_string(),

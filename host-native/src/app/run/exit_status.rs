@@ -13,11 +13,11 @@ use crate::app::provider::cost::Withheld;
 use crate::app::report::summary::{ColumnSummary, Dropped, ProviderSummary, Summary};
 use crate::app::run::models::Models;
 use crate::app::run::provider::Provider;
-use crate::app::run::workload::{DroppedRows, PipelineWorkload, Written};
+use crate::app::run::workload::{DroppedRows, PipelineWorkload, WrittenCounts};
 
 /// How a run ended.
 #[derive(Debug)]
-pub struct Ending {
+pub struct RunEnd {
     /// The scheduler's report; none when a second interrupt did not wait for it.
     pub report: Option<RunReport>,
     /// Whether a signal asked for the end.
@@ -28,7 +28,7 @@ pub struct Ending {
     pub figures: RunFigures,
 }
 
-impl Ending {
+impl RunEnd {
     /// Whether it stopped because calls could not be made any more.
     fn is_unavailable(&self) -> bool {
         let stop = self.report.as_ref().map(|report| &report.stop);
@@ -42,20 +42,20 @@ pub fn summarise(
     name: &str,
     file: &PipelineFile,
     rows_in: u64,
-    ending: &Ending,
+    end: &RunEnd,
     models: &Models,
     work: &PipelineWorkload,
     output: &OutputDirectory,
 ) -> Summary {
-    let report = ending.report.as_ref();
-    let (exit, stopped) = match models.ledger().lock().withheld().filter(|_| ending.is_unavailable()) {
+    let report = end.report.as_ref();
+    let (exit, stopped) = match models.ledger().lock().withheld().filter(|_| end.is_unavailable()) {
         Some(Withheld::CostLimit(limit)) => {
             (Exit::CostLimit, Some(format!("the next call might pass the cost limit of {limit} {}", file.currency)))
         }
         Some(Withheld::Unwritable(why)) => (Exit::Output, Some(why.clone())),
         None => {
             let unavailable: Vec<String> = models.providers().iter().filter_map(|one| one.unavailable()).collect();
-            verdict(ending, output.remaining(), &unavailable.join("; "))
+            exit_status(end, output.remaining(), &unavailable.join("; "))
         }
     };
     // From the writer and not from the report, which a second interrupt does not wait for.
@@ -86,18 +86,18 @@ pub fn summarise(
         stopped,
         rows_in,
         rows_out: written.rows,
-        dropped: dropped(&written, output),
+        dropped: dropped_rows(&written, output),
         retryable: report.map_or_else(Vec::new, |report| report.retryable.clone()),
         retry: None,
         row_groups: written.row_groups,
         columns: columns.collect(),
         providers: models.providers().iter().map(provider_summary).collect(),
         spent: has_prices.then(|| (models.ledger().lock().spent(), file.currency.clone())),
-        figures: ending.figures.clone(),
-        wall: ending.wall,
+        figures: end.figures.clone(),
+        wall: end.wall,
         comparison: None,
         earlier: output.remaining(),
-        job: output.used().plus(&usage(models)),
+        job: output.used().plus(&run_totals(models)),
         output: output.root().to_path_buf(),
         exit,
     }
@@ -115,7 +115,7 @@ fn provider_summary(provider: &Arc<Provider>) -> ProviderSummary {
 
 /// What a run has used so far.
 #[must_use]
-pub fn usage(models: &Models) -> JobTotals {
+pub fn run_totals(models: &Models) -> JobTotals {
     let mut totals = JobTotals { runs: 1, spent: models.ledger().lock().spent(), ..JobTotals::default() };
     for provider in models.providers() {
         let (calls, tokens) = (provider.calls(), provider.tokens());
@@ -137,7 +137,7 @@ pub fn usage(models: &Models) -> JobTotals {
 
 /// The dropped rows of the job by column and reason, each with the first row of this run and what happened to
 /// it.
-fn dropped(written: &Written, output: &OutputDirectory) -> Vec<Dropped> {
+fn dropped_rows(written: &WrittenCounts, output: &OutputDirectory) -> Vec<Dropped> {
     let mut all = written.dropped.clone();
     for (key, rows) in output.dropped() {
         let known: &mut DroppedRows = all.entry(key).or_default();
@@ -149,8 +149,8 @@ fn dropped(written: &Written, output: &OutputDirectory) -> Vec<Dropped> {
 
 /// The exit code, and why the run stopped if it did not come to its end. `unavailable`: the providers that cannot be used any more,
 /// in words.
-fn verdict(ending: &Ending, earlier: Earlier, unavailable: &str) -> (Exit, Option<String>) {
-    let Some(report) = &ending.report else {
+fn exit_status(end: &RunEnd, earlier: Earlier, unavailable: &str) -> (Exit, Option<String>) {
+    let Some(report) = &end.report else {
         return (Exit::Interrupted, Some("interrupted twice, without waiting for row groups in work".to_string()));
     };
     let exit = match &report.stop {
@@ -158,7 +158,7 @@ fn verdict(ending: &Ending, earlier: Earlier, unavailable: &str) -> (Exit, Optio
         StopReason::Completed if report.rows_out + earlier.rows_out > 0 || report.rows_dropped == 0 => {
             Exit::RowsDropped
         }
-        StopReason::Completed | StopReason::EarlyShutdown { .. } => blame(report),
+        StopReason::Completed | StopReason::EarlyShutdown { .. } => failure_exit(report),
         StopReason::ProviderUnavailable { .. } => Exit::Provider,
         StopReason::Cancelled | StopReason::WoundDown | StopReason::Drained => Exit::Interrupted,
         StopReason::CheckpointFailed { .. } => Exit::Output,
@@ -184,7 +184,7 @@ fn verdict(ending: &Ending, earlier: Earlier, unavailable: &str) -> (Exit, Optio
 }
 
 /// Whose fault it is that rows failed: the pipeline's when it was the templates alone, else a provider's.
-fn blame(report: &RunReport) -> Exit {
+fn failure_exit(report: &RunReport) -> Exit {
     let mut failures = report.dropped.iter().peekable();
     let is_template = |count: &DroppedCount| count.reason == DropReason::Failed(FailureKind::Template);
     if failures.peek().is_some() && failures.all(is_template) { Exit::Pipeline } else { Exit::Provider }
@@ -196,7 +196,7 @@ mod tests {
     use tidegate_core::pipeline::{Column, Hook, PlanBuilder, Strategy};
     use tidegate_core::time::Instant;
 
-    fn ending(stop: StopReason, rows_out: u64, dropped: &[(DropReason, u64)]) -> Ending {
+    fn ending(stop: StopReason, rows_out: u64, dropped: &[(DropReason, u64)]) -> RunEnd {
         let rows_dropped = dropped.iter().map(|(_, rows)| rows).sum();
         let plan = PlanBuilder::new().column(Column::new("a", Strategy::Cell)).build().unwrap();
         let column = plan.column_id("a").unwrap();
@@ -218,25 +218,25 @@ mod tests {
             started: Instant::ZERO,
             ended: Instant::ZERO,
         };
-        Ending { report: Some(report), interrupted: false, wall: StdDuration::ZERO, figures: RunFigures::default() }
+        RunEnd { report: Some(report), interrupted: false, wall: StdDuration::ZERO, figures: RunFigures::default() }
     }
 
     fn exit(stop: StopReason, rows_out: u64, dropped: &[(DropReason, u64)]) -> Exit {
-        verdict(&ending(stop, rows_out, dropped)).0
+        exit_status(&ending(stop, rows_out, dropped)).0
     }
 
     const REFUSED: DropReason = DropReason::Failed(FailureKind::Request);
     const TEMPLATE: DropReason = DropReason::Failed(FailureKind::Template);
 
-    fn verdict(ending: &Ending) -> (Exit, Option<String>) {
-        super::verdict(ending, Earlier::default(), "acme/m cannot be used: no connection")
+    fn exit_status(end: &RunEnd) -> (Exit, Option<String>) {
+        super::exit_status(end, Earlier::default(), "acme/m cannot be used: no connection")
     }
 
     #[test]
     fn a_run_to_the_end_is_done_or_dropped_rows_or_finished_nothing() {
-        assert_eq!(verdict(&ending(StopReason::Completed, 10, &[])), (Exit::Done, None));
-        assert_eq!(verdict(&ending(StopReason::Completed, 9, &[(REFUSED, 1)])), (Exit::RowsDropped, None));
-        let (code, why) = verdict(&ending(StopReason::Completed, 0, &[(REFUSED, 10)]));
+        assert_eq!(exit_status(&ending(StopReason::Completed, 10, &[])), (Exit::Done, None));
+        assert_eq!(exit_status(&ending(StopReason::Completed, 9, &[(REFUSED, 1)])), (Exit::RowsDropped, None));
+        let (code, why) = exit_status(&ending(StopReason::Completed, 0, &[(REFUSED, 10)]));
         assert_eq!((code, why.as_deref()), (Exit::Provider, Some("not one row could be finished")));
     }
 
@@ -265,7 +265,7 @@ mod tests {
                 "post-batch hook of row group 1 failed: no schema",
             ),
         ] {
-            let (exit, why) = verdict(&ending(stop, 1, &[]));
+            let (exit, why) = exit_status(&ending(stop, 1, &[]));
             assert_eq!(exit, code);
             assert!(why.as_ref().is_some_and(|why| why.contains(part)), "{why:?}");
         }
@@ -273,8 +273,7 @@ mod tests {
 
     #[test]
     fn a_second_interrupt_does_not_wait_for_a_report() {
-        let ending =
-            Ending { report: None, interrupted: true, wall: StdDuration::ZERO, figures: RunFigures::default() };
-        assert_eq!(verdict(&ending).0, Exit::Interrupted);
+        let end = RunEnd { report: None, interrupted: true, wall: StdDuration::ZERO, figures: RunFigures::default() };
+        assert_eq!(exit_status(&end).0, Exit::Interrupted);
     }
 }

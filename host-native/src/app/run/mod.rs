@@ -8,9 +8,9 @@ pub mod columns;
 pub mod comparison;
 pub mod dry_run;
 pub mod estimate;
-pub mod events;
 pub mod exit_status;
 pub mod models;
+pub mod observer;
 pub mod preflight;
 pub mod provider;
 pub mod request;
@@ -50,24 +50,24 @@ use crate::app::report::summary::Summary;
 use crate::app::report::{Timeline, page};
 use crate::app::run::columns::Caller;
 use crate::app::run::comparison::compare;
-use crate::app::run::exit_status::{Ending, summarise, usage};
-use crate::app::run::models::{Models, called, task_resources};
+use crate::app::run::exit_status::{RunEnd, run_totals, summarise};
+use crate::app::run::models::{Models, called_models, task_resources};
 use crate::app::run::preflight::{Preflight, Ready};
 use crate::app::run::provider::Provider;
 use crate::app::run::request::RunRequest;
 use crate::app::run::resolve::{GeneratedColumn, ResolvedPipeline};
-use crate::app::run::workload::{DATASET_NAME, PipelineWorkload, Written};
+use crate::app::run::workload::{DATASET_NAME, PipelineWorkload, WrittenCounts};
 use crate::gate::random_seed;
 use crate::host::TokioHost;
 use crate::observe::jsonl::{EventNames, ResourceName};
 use crate::observe::trace::TraceFile;
-use events::Watch;
+use observer::RunObserver;
 
 /// Runs to the end, showing progress on `screen`.
 ///
 /// An error means that nothing was run; a run that was stopped is a summary that says so.
 pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, Error> {
-    let Ready { name, file, mut resolved, .. } = Preflight::of(request)?.ready()?;
+    let Ready { name, file, mut resolved, .. } = Preflight::run(request)?.ready()?;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let sequence = request.record.as_ref().map(|_| Sequence::default());
     let requests = request_config(&file);
@@ -78,7 +78,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     // Whatever is wrong with the settings shows before the output is touched.
     Pipeline::new(resolved.plan.clone(), config.clone()).map_err(|error| Error::Setting(error.to_string()))?;
     let spec = output_spec(request, manifest(&name, &file, &resolved, request.pipeline.is_none())?, &file, &resolved);
-    let (output, place) = claim(request, &spec)?;
+    let (output, place) = claim_outputs(request, &spec)?;
     let output = Arc::new(output);
     let has_prices = file.models.iter().any(|model| model.price.is_some());
     let amount_file = has_prices.then(|| output.amount_file()).transpose()?;
@@ -88,8 +88,8 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     // The jitter of a run's retries differs from that of another, like that of its outages.
     let number = requests.health.map_or(0, |health| health.seed as u32);
     let config = PipelineConfig { done_row_groups, missing_rows, run: number, ..config };
-    let watch = Watch::new(&resolved.plan, &config, &file.run, models.gate());
-    let mut watch = watch.with_file(&file, request.max_cost);
+    let observer = RunObserver::new(&resolved.plan, &config, &file.run, models.gate());
+    let mut observer = observer.with_file(&file, request.max_cost);
     let header = Header::new(&resolved.plan, &config, &requests);
     let pipeline = Pipeline::new(resolved.plan.clone(), config).map_err(|error| Error::Setting(error.to_string()))?;
     let mut pipeline = Recorded::new(pipeline);
@@ -98,10 +98,10 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     }
     let log = place.map(|place| LogWriter::begin(place, &header).map_err(|error| Error::Setting(error.to_string())));
     let mut log = log.transpose()?;
-    let sinks = sinks(request, &resolved, &file, &models, &mut watch)?;
+    let sinks = sinks(request, &resolved, &file, &models, &mut observer)?;
     if request.plan {
         // A reader that went away is no reason not to run.
-        let _ = writeln!(io::stdout(), "{}", watch.capacity());
+        let _ = writeln!(io::stdout(), "{}", observer.capacity());
     }
     let columns = task_totals(&resolved, &output, &spec.manifest);
     let count = columns.len();
@@ -115,25 +115,25 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let is_whole_example = request.pipeline.is_none() && earlier == Earlier::default();
     let comparison = is_whole_example.then(|| compare(&file, &resolved)).flatten();
     let work = Arc::new(PipelineWorkload::new(resolved, callers, Arc::clone(&output)));
-    let calls = if file.run.pressure_advisory { models.calls() } else { Vec::new() };
+    let calls = if file.run.pressure_advisory { models.request_resources() } else { Vec::new() };
     let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
     let run = driver::run_through(pipeline, Arc::clone(&work), models.gate(), &calls).with_sinks(sinks);
-    let watched = Watched { work: &work, columns: &columns, models: &models, output: &output };
+    let monitored = Monitored { work: &work, columns: &columns, models: &models, output: &output };
     let mut timeline = Timeline::default();
-    let ended = drive(run, &watched, &mut log, screen, &mut timeline).await?;
-    let ending = Ending { figures: watch.close(models.gate()), ..ended };
-    let mut summary = summarise(&name, &file, rows, &ending, &models, &work, &output);
+    let ended = drive(run, &monitored, &mut log, screen, &mut timeline).await?;
+    let end = RunEnd { figures: observer.finish(models.gate()), ..ended };
+    let mut summary = summarise(&name, &file, rows, &end, &models, &work, &output);
     summary.comparison = comparison.filter(|_| summary.exit == Exit::Done);
     summary.retry = (summary.rows_dropped() > 0).then(|| retry_command(request));
-    watch.complaints().iter().for_each(|complaint| screen.say(complaint));
+    observer.warnings().iter().for_each(|warning| screen.say(warning));
     // The rows are on disk, whatever becomes of what is written about them.
     let report = request.report.as_ref().map_or(Ok(()), |path| {
         let earlier = if request.existing == Existing::Resume { keep_earlier(path) } else { Ok(()) };
-        let written = earlier.and_then(|()| std::fs::write(path, page(&summary, &timeline, watch.capacity())));
+        let written = earlier.and_then(|()| std::fs::write(path, page(&summary, &timeline, observer.capacity())));
         written.map_err(|source| OutputError::Io { path: path.clone(), source })
     });
     let written = work.written();
-    let closed = close(&output, &summary, &written, &usage(&models), &watch);
+    let closed = close(&output, &summary, &written, &run_totals(&models), &observer);
     for error in [closed, report].into_iter().filter_map(Result::err) {
         screen.say(&format!("error: {error}"));
         summary.exit = Exit::Output;
@@ -144,7 +144,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
 
 /// The output directory and the place of the decision log, once every file that is asked for can be written; or nothing, and
 /// everything is as it was.
-fn claim(request: &RunRequest, spec: &OutputSpec) -> Result<(OutputDirectory, Option<FilePlace>), Error> {
+fn claim_outputs(request: &RunRequest, spec: &OutputSpec) -> Result<(OutputDirectory, Option<FilePlace>), Error> {
     let RunRequest { record, events, trace, report, .. } = request;
     // Before anything else, so that of two runs of one command the second touches nothing of the first.
     let claim = Claim::new(&request.out, request.existing)?;
@@ -218,9 +218,9 @@ fn task_totals(resolved: &ResolvedPipeline, output: &OutputDirectory, manifest: 
 fn close(
     output: &OutputDirectory,
     summary: &Summary,
-    written: &Written,
+    written: &WrittenCounts,
     used: &JobTotals,
-    watch: &Watch,
+    observer: &RunObserver,
 ) -> Result<(), OutputError> {
     let earlier = output.remaining();
     let state = RunState::Ended {
@@ -230,7 +230,7 @@ fn close(
         row_groups: written.row_groups + earlier.row_groups,
     };
     let closed = output.close(state, used);
-    output.write_capacity(watch.capacity()).and(closed)
+    output.write_capacity(observer.capacity()).and(closed)
 }
 
 /// Who hears the events of the run.
@@ -239,7 +239,7 @@ fn sinks(
     resolved: &ResolvedPipeline,
     file: &PipelineFile,
     models: &Models,
-    watch: &mut Watch,
+    observer: &mut RunObserver,
 ) -> Result<Sinks, Error> {
     let unwritable =
         |path: &Option<PathBuf>, source| OutputError::Io { path: path.clone().unwrap_or_default(), source };
@@ -255,7 +255,7 @@ fn sinks(
     let trace = request.trace.as_deref().map(|path| TraceFile::create(path, &resolved.plan, &resources)).transpose();
     let trace = trace.map_err(|source| unwritable(&request.trace, source))?;
     let events = request.events.as_deref().map(|path| (path, &names));
-    Ok(watch.sinks(events, trace).map_err(|source| unwritable(&request.events, source))?)
+    Ok(observer.sinks(events, trace).map_err(|source| unwritable(&request.events, source))?)
 }
 
 /// How each generated column calls its model.
@@ -353,7 +353,7 @@ fn identity(file: &PipelineFile, is_example: bool) -> Result<Identity, Error> {
     }
     // Those that columns call, and of a judge what it is.
     let models =
-        called(file).into_iter().map(|at| Ok((file.models[at].name.clone(), model_identity(&file.models[at])?)));
+        called_models(file).into_iter().map(|at| Ok((file.models[at].name.clone(), model_identity(&file.models[at])?)));
     let models = models.collect::<io::Result<_>>().map_err(unreadable)?;
     let hashed = if is_example {
         hash(example::dataset_bytes())
@@ -365,7 +365,7 @@ fn identity(file: &PipelineFile, is_example: bool) -> Result<Identity, Error> {
 }
 
 /// What there is to see while a run goes on.
-struct Watched<'a> {
+struct Monitored<'a> {
     work: &'a PipelineWorkload,
     /// The generated columns with the tasks that they take.
     columns: &'a [(String, u64)],
@@ -374,7 +374,7 @@ struct Watched<'a> {
 }
 
 /// Writes what the machines have taken down. A log that cannot be written is given up, and the run goes on.
-fn take_down(log: &mut Option<LogWriter>, run: &RunHandle<TokioHost>, models: &Models, screen: &mut Screen) {
+fn write_commands(log: &mut Option<LogWriter>, run: &RunHandle<TokioHost>, models: &Models, screen: &mut Screen) {
     let Some(writer) = log else { return };
     let requests = models.gate().with(|machine, _| machine.take_commands());
     if let Err(error) = writer.write(merge(run.take_commands(), requests)) {
@@ -387,12 +387,12 @@ fn take_down(log: &mut Option<LogWriter>, run: &RunHandle<TokioHost>, models: &M
 /// end, whatever pause their providers are in. The second signal waits for neither; what was not finished is made anew by a resumed run.
 async fn drive(
     run: driver::PipelineRun<TokioHost, PipelineWorkload>,
-    watched: &Watched<'_>,
+    monitored: &Monitored<'_>,
     log: &mut Option<LogWriter>,
     screen: &mut Screen,
     timeline: &mut Timeline,
-) -> Result<Ending, Error> {
-    let Watched { work, models, output, .. } = watched;
+) -> Result<RunEnd, Error> {
+    let Monitored { work, models, output, .. } = monitored;
     let mut interrupts = Interrupts::listen().map_err(|error| Error::Internal(error.to_string()))?;
     let mut run = pin!(run);
     let handle = run.handle();
@@ -405,10 +405,10 @@ async fn drive(
             report = &mut run => break Some(report),
             _ = refresh.tick() => {
                 work.take_warnings().iter().for_each(|warning| screen.say(warning));
-                let view = view(&handle.progress(), began.elapsed(), watched);
+                let view = view(&handle.progress(), began.elapsed(), monitored);
                 screen.show(&view);
                 timeline.sample(&view);
-                take_down(log, &handle, models, screen);
+                write_commands(log, &handle, models, screen);
                 let withheld = models.ledger().lock().withheld().filter(|_| !told).cloned();
                 if let Some(withheld) = withheld {
                     told = true;
@@ -419,7 +419,7 @@ async fn drive(
                     screen.say(&format!("{why}: no other goes out, those that are out are awaited"));
                 }
                 if keeping.as_ref().is_none_or(JoinHandle::is_finished) {
-                    let (output, used) = (Arc::clone(output), usage(models));
+                    let (output, used) = (Arc::clone(output), run_totals(models));
                     keeping = Some(tokio::task::spawn_blocking(move || output.keep_usage(&used)));
                 }
             }
@@ -447,17 +447,17 @@ async fn drive(
         let _ = keeping.await;
     }
     work.take_warnings().iter().for_each(|warning| screen.say(warning));
-    timeline.finish(view(&handle.progress(), began.elapsed(), watched));
-    take_down(log, &handle, models, screen);
+    timeline.finish(view(&handle.progress(), began.elapsed(), monitored));
+    write_commands(log, &handle, models, screen);
     if let (Some(log), true) = (log.take(), report.is_some()) {
         let digests = (handle.decision_digest(), models.gate().with(|machine, _| machine.decision_digest()));
         log.finish(digests).unwrap_or_else(|error| screen.say(&error));
     }
-    Ok(Ending { report, interrupted, wall: began.elapsed(), figures: RunFigures::default() })
+    Ok(RunEnd { report, interrupted, wall: began.elapsed(), figures: RunFigures::default() })
 }
 
 /// What there is to see now, `elapsed` after the run began.
-fn view(progress: &Progress, elapsed: StdDuration, &Watched { columns, models, .. }: &Watched<'_>) -> View {
+fn view(progress: &Progress, elapsed: StdDuration, &Monitored { columns, models, .. }: &Monitored<'_>) -> View {
     let provider = |provider: &Arc<Provider>| {
         let (snapshot, calls) = (provider.snapshot(), provider.calls());
         ProviderView {

@@ -39,7 +39,7 @@ pub struct Models {
 }
 
 /// A resource of the gate that models share.
-struct Shared {
+struct SharedResource {
     label: String,
     resource: ResourceId,
     price: Option<Price>,
@@ -58,11 +58,11 @@ impl Models {
         ledger: Ledger,
     ) -> Result<Self, Error> {
         let Clients { clients, mocks } = Clients::start(file).await?;
-        let (gate, places, shared) = register(file, host, requests, record)?;
+        let (gate, indices, shared) = register(file, host, requests, record)?;
         let clients: Vec<Client> = clients.into_iter().collect::<Result<_, _>>()?;
-        let callers: Vec<(Client, usize)> = clients.into_iter().zip(places).collect();
+        let callers: Vec<(Client, usize)> = clients.into_iter().zip(indices).collect();
         let ledger = Arc::new(SharedLedger::new(ledger));
-        let provider = |shared: Shared| {
+        let provider = |shared: SharedResource| {
             Arc::new(Provider::new(shared.label, gate.clone(), shared.resource, shared.price, Arc::clone(&ledger)))
         };
         let providers: Vec<Arc<Provider>> = shared.into_iter().map(provider).collect();
@@ -112,7 +112,7 @@ impl Models {
 
     /// The task-stage resources that stand for calls to these models, with what they stand for.
     #[must_use]
-    pub fn calls(&self) -> Vec<(String, ResourceId)> {
+    pub fn request_resources(&self) -> Vec<(String, ResourceId)> {
         let call = |provider: &Arc<Provider>| (request_resource(&provider.label), provider.resource());
         self.providers.iter().map(call).collect()
     }
@@ -121,8 +121,8 @@ impl Models {
 /// Makes the health calls of all providers, each with the client of its first model. A judge is asked for none: it may cost.
 fn make_health_calls(providers: &[Arc<Provider>], callers: &[(Client, usize)]) -> JoinSet<()> {
     let mut health_calls = JoinSet::new();
-    for (place, provider) in providers.iter().enumerate() {
-        let first = callers.iter().find(|(_, of)| *of == place).map(|(client, _)| client);
+    for (index, provider) in providers.iter().enumerate() {
+        let first = callers.iter().find(|(_, of)| *of == index).map(|(client, _)| client);
         if let Some(client @ (Client::Chat(_) | Client::Embedding(_))) = first {
             let (provider, client) = (Arc::clone(provider), client.clone());
             health_calls.spawn(async move { provider.make_health_calls(&client).await });
@@ -154,14 +154,14 @@ fn lowest_cap(file: &PipelineFile, model: &ModelSpec) -> u32 {
 
 /// The models that columns of `file` call, by their places in it.
 #[must_use]
-pub fn called(file: &PipelineFile) -> BTreeSet<usize> {
+pub fn called_models(file: &PipelineFile) -> BTreeSet<usize> {
     file.columns.iter().filter_map(|column| column.kind.model()).collect()
 }
 
 /// What keeps the model at `place` of `file` from being called, as far as this machine can say: a key that is not there, a command that
 /// is not there.
-pub fn check(file: &PipelineFile, place: usize) -> Result<(), FileError> {
-    let model = &file.models[place];
+pub fn check_model(file: &PipelineFile, index: usize) -> Result<(), FileError> {
+    let model = &file.models[index];
     if let Some(name) = model.endpoint.key_variable() {
         read_key(file, model, name)?;
     }
@@ -182,7 +182,7 @@ pub fn plan_gate(file: &PipelineFile, host: &TokioHost) -> Result<Gate<TokioHost
 }
 
 /// A gate; by model the place of its resource; and the resources.
-type Registered = (Gate<TokioHost>, Vec<usize>, Vec<Shared>);
+type Registered = (Gate<TokioHost>, Vec<usize>, Vec<SharedResource>);
 
 /// A gate that knows the models of `file`.
 fn register(
@@ -191,7 +191,7 @@ fn register(
     requests: &RequestConfig,
     record: Option<&Sequence>,
 ) -> Result<Registered, Error> {
-    let refused = |model: &ModelSpec, error: &ConfigError| {
+    let invalid = |model: &ModelSpec, error: &ConfigError| {
         Error::from(file.source.error(model.span.clone(), format!("the model `{}`: {error}", model.name)))
     };
     let internal = |error: ConfigError| Error::Internal(error.to_string());
@@ -200,10 +200,10 @@ fn register(
         machine.start_recording(sequence);
     }
     let gate = Gate::new(host.clone(), machine);
-    let mut shared: Vec<Shared> = Vec::new();
-    let mut places = Vec::with_capacity(file.models.len());
+    let mut shared: Vec<SharedResource> = Vec::new();
+    let mut indices = Vec::with_capacity(file.models.len());
     for model in &file.models {
-        let place = gate.with(|machine, now| {
+        let index = gate.with(|machine, now| {
             let cap = model.max_parallel.get();
             let id = machine.register(now, &model.provider, &model.model, &model.name, cap)?;
             let resource = machine.resource(id, model.domain.into())?;
@@ -217,13 +217,13 @@ fn register(
                 if !model.budgets.is_empty() {
                     machine.set_budgets(now, resource, &model.budgets)?;
                 }
-                shared.push(Shared { label, resource, price: model.price });
+                shared.push(SharedResource { label, resource, price: model.price });
             }
             Ok(known.unwrap_or(shared.len() - 1))
         });
-        places.push(place.map_err(|error| refused(model, &error))?);
+        indices.push(index.map_err(|error| invalid(model, &error))?);
     }
-    Ok((gate, places, shared))
+    Ok((gate, indices, shared))
 }
 
 /// A client for each model of a file, and the mocks that some of them call, which stop when dropped.
@@ -237,11 +237,11 @@ pub struct Clients {
 impl Clients {
     /// Starts the mocks, and makes the clients. Nothing is called yet.
     pub async fn start(file: &PipelineFile) -> Result<Self, Error> {
-        let called = called(file);
+        let called = called_models(file);
         let mut started = Self { clients: Vec::with_capacity(file.models.len()), mocks: Vec::new() };
         // Mocks by the model ids they serve.
         let mut addresses: Vec<(&str, String)> = Vec::new();
-        for (place, model) in file.models.iter().enumerate() {
+        for (index, model) in file.models.iter().enumerate() {
             if let Endpoint::Mock(mock) = &model.endpoint {
                 let server = MockServer::start(&mock.provider, mock.seed).await?;
                 addresses.push((&model.model, server.base_url()));
@@ -249,7 +249,7 @@ impl Clients {
             }
             let served = addresses.iter().find(|(served, _)| *served == model.model);
             let mock = served.map_or("", |(_, address)| address);
-            started.clients.push(client(file, model, called.contains(&place), mock));
+            started.clients.push(client(file, model, called.contains(&index), mock));
         }
         Ok(started)
     }
@@ -267,7 +267,7 @@ fn client(file: &PipelineFile, model: &ModelSpec, is_called: bool, mock: &str) -
         Endpoint::Http { url, api_key_env } => {
             let (url, api_key, timeout) = (url.clone(), key(api_key_env)?, model.timeout);
             let client = HttpClient::new(HttpEndpoint { url, api_key, timeout, bypass_proxy: false });
-            client.map(Client::Http).map_err(|error| no_https(file, model, &error))
+            client.map(Client::Http).map_err(|error| https_error(file, model, &error))
         }
         Endpoint::Command { argv, directory } => Ok(Client::Command(command(argv, directory, model))),
     }
@@ -291,10 +291,10 @@ fn remote_client(
         Domain::Embedding => EmbeddingClient::new(endpoint).map(Client::Embedding),
         Domain::Chat | Domain::Judge => ChatClient::new(endpoint).map(Client::Chat),
     };
-    client.map_err(|error| no_https(file, model, &error))
+    client.map_err(|error| https_error(file, model, &error))
 }
 
-fn no_https(file: &PipelineFile, model: &ModelSpec, error: &str) -> Error {
+fn https_error(file: &PipelineFile, model: &ModelSpec, error: &str) -> Error {
     let message = format!("the model `{}`: HTTPS cannot be set up: {error}", model.name);
     file.source.error(model.span.clone(), message).into()
 }
@@ -319,13 +319,13 @@ fn command(argv: &[String], directory: &Path, model: &ModelSpec) -> Command {
 
 /// The key in the environment variable `name`. The error names the variable and never its content.
 fn read_key(file: &PipelineFile, model: &ModelSpec, name: &str) -> Result<ApiKey, FileError> {
-    let refuse = |why: &str| {
+    let invalid = |why: &str| {
         let message = format!("the model `{}` takes its key from the environment variable `{name}`, {why}", model.name);
         file.source.error(model.span.clone(), message)
     };
     match env::var_os(name) {
         Some(key) => key.to_str().and_then(ApiKey::new).ok_or_else(|| {
-            refuse("which is empty or not usable in an HTTP header").expected("the key alone, on one line")
+            invalid("which is empty or not usable in an HTTP header").expected("the key alone, on one line")
         }),
         // It may be the key itself.
         None if !is_variable_name(name) => {
@@ -335,8 +335,8 @@ fn read_key(file: &PipelineFile, model: &ModelSpec, name: &str) -> Result<ApiKey
         }
         None => {
             let set: Vec<String> = env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
-            let refusal = refuse("which is not set").expected(format!("`export {name}=...` before the command"));
-            Err(refusal.suggest(name, set.iter().map(String::as_str)))
+            let error = invalid("which is not set").expected(format!("`export {name}=...` before the command"));
+            Err(error.suggest(name, set.iter().map(String::as_str)))
         }
     }
 }

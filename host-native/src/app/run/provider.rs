@@ -28,16 +28,16 @@ pub struct Provider {
     gate: Gate<TokioHost>,
     resource: ResourceId,
     meter: UsageMeter,
-    calls: Calls,
-    tokens: Bill,
-    trouble: Mutex<Trouble>,
+    calls: CallCounters,
+    tokens: TokenCounters,
+    last_errors: Mutex<LastErrors>,
     price: Option<Price>,
     ledger: Arc<SharedLedger>,
 }
 
 /// How a call asks to go out.
 #[derive(Clone, Copy, Debug)]
-pub struct Admission {
+pub struct CallAdmission {
     /// In which fairness group it waits.
     pub group: GroupId,
     /// The worker that makes it.
@@ -48,7 +48,7 @@ pub struct Admission {
 
 /// Tokens so far.
 #[derive(Debug, Default)]
-struct Bill {
+struct TokenCounters {
     input: AtomicU64,
     output: AtomicU64,
     /// Answers that did not say what they took.
@@ -56,7 +56,7 @@ struct Bill {
 }
 
 #[derive(Debug, Default)]
-struct Calls {
+struct CallCounters {
     made: AtomicU64,
     succeeded: AtomicU64,
     rate_limited: AtomicU64,
@@ -94,9 +94,9 @@ impl Provider {
             gate,
             resource,
             meter,
-            calls: Calls::default(),
-            tokens: Bill::default(),
-            trouble: Mutex::default(),
+            calls: CallCounters::default(),
+            tokens: TokenCounters::default(),
+            last_errors: Mutex::default(),
             price,
             ledger,
         }
@@ -107,7 +107,7 @@ impl Provider {
     /// is dropped.
     ///
     /// A call that the cost limit keeps back is not made, as if its model could not be used any more.
-    pub async fn call<T, F>(&self, admission: Admission, mut attempt: impl FnMut() -> F) -> Result<T, CallFailure>
+    pub async fn call<T, F>(&self, admission: CallAdmission, mut attempt: impl FnMut() -> F) -> Result<T, CallFailure>
     where
         F: Future<Output = Result<Answer<T>, CallError>>,
     {
@@ -118,22 +118,22 @@ impl Provider {
         loop {
             let permit = match self.gate.acquire(request).with_retry(retry).for_task(admission.token).await {
                 Ok(permit) => permit,
-                Err(denial) => return Err(not_made(denial, failed)),
+                Err(denial) => return Err(denied(denial, failed)),
             };
             if !self.ledger.lock().reserve(estimate) {
                 return Err(CallFailure::Unavailable(failed));
             }
-            let out = CallOut::new(self, permit, estimate);
-            let (answer, stated) = with_stated_rates(attempt()).await;
-            out.hear(&stated);
-            let after = out.end(&answer);
+            let call = OutstandingCall::new(self, permit, estimate);
+            let (answer, feedback) = with_stated_rates(attempt()).await;
+            call.record_feedback(&feedback);
+            let after = call.finish(&answer);
             let error = match answer {
                 Ok(answer) => return Ok(answer.value),
                 Err(error) => error,
             };
             // What it says then is about itself, and not about one request.
             if after != AfterCall::Final || matches!(error, CallError::RateLimited { .. }) {
-                self.trouble.lock().note(&error);
+                self.last_errors.lock().record(&error);
             }
             match after {
                 AfterCall::Final => return Err(CallFailure::Failed(error)),
@@ -154,9 +154,9 @@ impl Provider {
                 // The run is about to stop.
                 return;
             }
-            let out = CallOut::new(self, permit, estimate);
+            let call = OutstandingCall::new(self, permit, estimate);
             // Whatever comes of it, this call is not made again.
-            let _ = out.end(&smallest_call(client).await);
+            let _ = call.finish(&smallest_call(client).await);
         }
     }
 
@@ -164,14 +164,14 @@ impl Provider {
     #[must_use]
     pub fn unavailable(&self) -> Option<String> {
         let HealthState::Unavailable { cause, .. } = self.snapshot().health else { return None };
-        let said = self
-            .trouble
+        let message = self
+            .last_errors
             .lock()
             .0
             .iter()
             .find(|(of, _)| *of == cause)
-            .map_or_else(|| cause.to_string(), |(_, said)| said.clone());
-        Some(format!("{} cannot be used: {said}; {}", self.label, what_to_do(cause)))
+            .map_or_else(|| cause.to_string(), |(_, message)| message.clone());
+        Some(format!("{} cannot be used: {message}; {}", self.label, remedy(cause)))
     }
 
     /// What so many tokens cost here.
@@ -224,14 +224,14 @@ impl Provider {
 
 /// What a person can do about a model that cannot be used.
 #[must_use]
-pub fn what_to_do(cause: UnavailableCause) -> &'static str {
+pub fn remedy(cause: UnavailableCause) -> &'static str {
     match cause {
         UnavailableCause::KeyRejected => "check its key",
         UnavailableCause::QuotaExhausted => "add funds, or raise the quota",
         UnavailableCause::ModelNotFound => "check its `model` and `base_url`",
         UnavailableCause::Outage => "wait until it answers, or see `outage_patience`",
         UnavailableCause::RateLimited => "wait until it takes calls again, or see `rate_limit_patience`",
-        _ => "see what the provider said",
+        _ => "see what the provider message",
     }
 }
 
@@ -246,10 +246,10 @@ fn level(snapshot: &ResourceSnapshot) -> Level {
 
 /// What the provider said last about itself, for each reason for which it may not be usable: a rate limit says nothing about an outage.
 #[derive(Debug, Default)]
-struct Trouble(Vec<(UnavailableCause, String)>);
+struct LastErrors(Vec<(UnavailableCause, String)>);
 
-impl Trouble {
-    fn note(&mut self, error: &CallError) {
+impl LastErrors {
+    fn record(&mut self, error: &CallError) {
         let cause = match error {
             CallError::RateLimited { .. } => UnavailableCause::RateLimited,
             CallError::KeyRejected { .. } => UnavailableCause::KeyRejected,
@@ -263,7 +263,7 @@ impl Trouble {
 }
 
 /// A call that is out: counted, and metered at both ends, also when it is cut short.
-struct CallOut<'a, G: GateRef> {
+struct OutstandingCall<'a, G: GateRef> {
     provider: &'a Provider,
     permit: Option<PermitOf<G>>,
     /// What was set aside for it, and what it has cost: the same, until it is known better.
@@ -271,7 +271,7 @@ struct CallOut<'a, G: GateRef> {
     cost: Money,
 }
 
-impl<'a, G: GateRef> CallOut<'a, G> {
+impl<'a, G: GateRef> OutstandingCall<'a, G> {
     fn new(provider: &'a Provider, permit: PermitOf<G>, estimate: Money) -> Self {
         provider.calls.made.fetch_add(1, Ordering::Relaxed);
         provider.usage();
@@ -279,13 +279,13 @@ impl<'a, G: GateRef> CallOut<'a, G> {
     }
 
     /// Reports what the answer states of the provider's rates.
-    fn hear(&self, stated: &[Correction]) {
+    fn record_feedback(&self, feedback: &[Correction]) {
         if let Some(permit) = &self.permit {
-            permit.rate_limit_feedback(stated);
+            permit.rate_limit_feedback(feedback);
         }
     }
 
-    fn end<T>(mut self, answer: &Result<Answer<T>, CallError>) -> AfterCall {
+    fn finish<T>(mut self, answer: &Result<Answer<T>, CallError>) -> AfterCall {
         let provider = self.provider;
         let count = match answer {
             Ok(_) => &provider.calls.succeeded,
@@ -313,7 +313,7 @@ impl<'a, G: GateRef> CallOut<'a, G> {
     }
 }
 
-impl<G: GateRef> Drop for CallOut<'_, G> {
+impl<G: GateRef> Drop for OutstandingCall<'_, G> {
     fn drop(&mut self) {
         // A permit that is still here was cut short: its own drop releases it as cancelled.
         drop(self.permit.take());
@@ -323,7 +323,7 @@ impl<G: GateRef> Drop for CallOut<'_, G> {
 }
 
 /// What became of a call that may not go out, or not again after it `failed` so.
-fn not_made(denial: Denial, failed: Option<CallError>) -> CallFailure {
+fn denied(denial: Denial, failed: Option<CallError>) -> CallFailure {
     match (denial.reason, failed) {
         (DenialReason::Unavailable, failed) => CallFailure::Unavailable(failed),
         (DenialReason::RequestAtFault, Some(error)) => CallFailure::Failed(error),
@@ -381,22 +381,22 @@ mod tests {
         (Provider::new("p/m".to_string(), gate, resource, price, Arc::clone(&ledger)), group, ledger)
     }
 
-    fn estimated(group: GroupId, tokens: u32) -> Admission {
-        Admission { group, token: None, estimate: Tokens::tokens(tokens, 0) }
+    fn estimated(group: GroupId, tokens: u32) -> CallAdmission {
+        CallAdmission { group, token: None, estimate: Tokens::tokens(tokens, 0) }
     }
 
     #[test]
     fn what_a_provider_says_of_its_rate_explains_no_outage() {
-        let mut trouble = Trouble::default();
+        let mut last_errors = LastErrors::default();
         let limited = CallError::RateLimited { status: 429, retry_after: None };
         let failed = |status| CallError::Server { status, detail: String::new() };
         for error in [failed(500), failed(502), limited] {
-            trouble.note(&error);
+            last_errors.record(&error);
         }
-        let said = |cause| trouble.0.iter().find(|(of, _)| *of == cause).map(|(_, said)| said.as_str());
-        assert_eq!(said(UnavailableCause::Outage), Some(failed(502).to_string().as_str()), "the latest");
-        assert_eq!(said(UnavailableCause::RateLimited), Some("rate limited (HTTP 429)"));
-        assert_eq!(said(UnavailableCause::KeyRejected), None);
+        let message = |cause| last_errors.0.iter().find(|(of, _)| *of == cause).map(|(_, message)| message.as_str());
+        assert_eq!(message(UnavailableCause::Outage), Some(failed(502).to_string().as_str()), "the latest");
+        assert_eq!(message(UnavailableCause::RateLimited), Some("rate limited (HTTP 429)"));
+        assert_eq!(message(UnavailableCause::KeyRejected), None);
     }
 
     type Attempt = std::future::Ready<Result<Answer<()>, CallError>>;

@@ -3,7 +3,7 @@
 //! A template of a cell column sees the values of its row by column name, and the row number. A template of a full
 //! column or from-scratch column sees `rows`, a list with one object of the same kind per row, and `row_group`.
 
-mod faults;
+mod analysis;
 pub mod shape;
 
 use std::collections::{BTreeSet, HashSet};
@@ -106,7 +106,7 @@ impl std::error::Error for TemplateError {}
 
 /// What is wrong with a template whatever it is rendered with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TemplateFault {
+pub struct StaticError {
     /// In words, without a place.
     pub message: String,
     /// What is wrong, in bytes of the template's text.
@@ -181,7 +181,7 @@ impl Templates {
 
     /// The same of a condition.
     #[must_use]
-    pub fn variables_of_condition(&self, condition: &Condition) -> BTreeSet<String> {
+    pub fn condition_variables(&self, condition: &Condition) -> BTreeSet<String> {
         let expression = self.compile(condition);
         self.without_globals(
             expression.map_or_else(|_| HashSet::new(), |expression| expression.undeclared_variables(false)),
@@ -205,20 +205,27 @@ impl Templates {
     /// What is wrong with `template` whatever it is rendered with, if its variables are of the shapes that `shape` gives: filters, tests
     /// and methods that do not exist, and fields that no value can have. In the order of the text.
     #[must_use]
-    pub fn faults<'s>(&self, template: &TemplateId, shape: impl Fn(&str) -> Option<Shape<'s>>) -> Vec<TemplateFault> {
+    pub fn static_errors<'s>(
+        &self,
+        template: &TemplateId,
+        shape: impl Fn(&str) -> Option<Shape<'s>>,
+    ) -> Vec<StaticError> {
         let template = self.environment.get_template(&template.0);
-        template.map_or_else(|_| Vec::new(), |template| faults::find(&self.environment, template.source(), &shape))
+        template.map_or_else(
+            |_| Vec::new(),
+            |template| analysis::analyze_template(&self.environment, template.source(), &shape),
+        )
     }
 
     /// The same of a condition.
     #[must_use]
-    pub fn faults_of_condition<'s>(
+    pub fn condition_static_errors<'s>(
         &self,
         condition: &Condition,
         shape: impl Fn(&str) -> Option<Shape<'s>>,
-    ) -> Vec<TemplateFault> {
-        let faults = faults::find_in_expression(&self.environment, &condition.expression, &shape).into_iter();
-        faults.map(|fault| TemplateFault { span: condition.written(&fault.span), ..fault }).collect()
+    ) -> Vec<StaticError> {
+        let errors = analysis::analyze_expression(&self.environment, &condition.expression, &shape).into_iter();
+        errors.map(|error| StaticError { span: condition.written(&error.span), ..error }).collect()
     }
 }
 
@@ -267,7 +274,7 @@ mod tests {
             let condition = templates.condition(text).unwrap();
             let holds = templates.holds(&condition, minijinja::context! { score });
             assert_eq!(holds, Ok(expected), "{text}");
-            assert_eq!(templates.variables_of_condition(&condition).len(), 1);
+            assert_eq!(templates.condition_variables(&condition).len(), 1);
         }
         let error = Templates::new().condition("{{ score > }}").unwrap_err();
         assert!(error.span.as_ref().is_some_and(|span| span.end <= "{{ score > }}".len()), "{error:?}");

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use serde_json::Value;
 
 /// Parts of a schema that are looked at for one field, at most: a schema may refer to itself.
-const MAX_PARTS: u32 = 100;
+const MAX_SUBSCHEMAS: u32 = 100;
 
 /// What is known of a value.
 #[derive(Clone, Debug)]
@@ -14,17 +14,17 @@ pub enum Shape<'a> {
     /// Nothing.
     Any,
     /// It has no fields and no elements. What it is, in words.
-    Plain(&'static str),
+    Scalar(&'static str),
     /// It is a list of such elements.
     List(Rc<Shape<'a>>),
     /// It has these fields and no other.
-    Record(Rc<[(&'a str, Shape<'a>)]>),
+    Object(Rc<[(&'a str, Shape<'a>)]>),
     /// It fits a part of a JSON Schema.
     Schema {
         /// The whole schema, for references.
         root: &'a Value,
         /// The part.
-        part: &'a Value,
+        schema: &'a Value,
     },
 }
 
@@ -48,16 +48,16 @@ impl<'a> Shape<'a> {
     pub fn field(&self, name: &str) -> Field<'a> {
         match self {
             Self::Any => Field::Possible(Self::Any),
-            Self::Plain(value) => Field::Impossible { value, known: Vec::new() },
+            Self::Scalar(value) => Field::Impossible { value, known: Vec::new() },
             Self::List(_) => Field::Impossible { value: "a list", known: Vec::new() },
-            Self::Record(fields) => match fields.iter().find(|(known, _)| *known == name) {
+            Self::Object(fields) => match fields.iter().find(|(known, _)| *known == name) {
                 Some((_, shape)) => Field::Possible(shape.clone()),
                 None => Field::Impossible {
                     value: "an object without it",
                     known: fields.iter().map(|(known, _)| (*known).to_string()).collect(),
                 },
             },
-            Self::Schema { root, part } => field_of_schema(root, part, name, &Cell::new(MAX_PARTS)),
+            Self::Schema { root, schema } => field_in_schema(root, schema, name, &Cell::new(MAX_SUBSCHEMAS)),
         }
     }
 
@@ -66,44 +66,44 @@ impl<'a> Shape<'a> {
     pub fn element(&self) -> Shape<'a> {
         match self {
             Self::List(element) => (**element).clone(),
-            Self::Schema { root, part } => {
-                let part = resolve(root, part);
-                let is_list = part["type"] == "array" && part.get("prefixItems").is_none();
-                match part.get("items").filter(|_| is_list) {
-                    Some(items) => Self::Schema { root, part: items },
+            Self::Schema { root, schema } => {
+                let schema = resolve_reference(root, schema);
+                let is_list = schema["type"] == "array" && schema.get("prefixItems").is_none();
+                match schema.get("items").filter(|_| is_list) {
+                    Some(items) => Self::Schema { root, schema: items },
                     None => Self::Any,
                 }
             }
-            Self::Any | Self::Plain(_) | Self::Record(_) => Self::Any,
+            Self::Any | Self::Scalar(_) | Self::Object(_) => Self::Any,
         }
     }
 }
 
 /// `part` of the schema `root`, or the part that it is a mere reference to.
-pub(crate) fn resolve<'a>(root: &'a Value, part: &'a Value) -> &'a Value {
-    let mut part = part;
-    for _ in 0..MAX_PARTS {
-        match referred(root, part) {
-            Some(target) => part = target,
+pub(crate) fn resolve_reference<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
+    let mut schema = schema;
+    for _ in 0..MAX_SUBSCHEMAS {
+        match reference_target(root, schema) {
+            Some(target) => schema = target,
             None => break,
         }
     }
-    part
+    schema
 }
 
 /// The part of the same schema that `part` refers to.
-fn referred<'a>(root: &'a Value, part: &Value) -> Option<&'a Value> {
-    root.pointer(part["$ref"].as_str()?.strip_prefix('#')?)
+fn reference_target<'a>(root: &'a Value, schema: &Value) -> Option<&'a Value> {
+    root.pointer(schema["$ref"].as_str()?.strip_prefix('#')?)
 }
 
 /// What all that `part` demands leaves of the field `name`, as far as so many parts say that are `left`.
-fn field_of_schema<'a>(root: &'a Value, part: &'a Value, name: &str, left: &Cell<u32>) -> Field<'a> {
+fn field_in_schema<'a>(root: &'a Value, schema: &'a Value, name: &str, left: &Cell<u32>) -> Field<'a> {
     let Some(others) = left.get().checked_sub(1) else { return Field::Possible(Shape::Any) };
     left.set(others);
-    let inside = |part: &'a Value| field_of_schema(root, part, name, left);
-    let list = |key: &str| part[key].as_array().map_or(&[][..], Vec::as_slice);
-    let mut demands = vec![own_field(root, part, name)];
-    demands.extend(referred(root, part).map(inside));
+    let inside = |schema: &'a Value| field_in_schema(root, schema, name, left);
+    let list = |key: &str| schema[key].as_array().map_or(&[][..], Vec::as_slice);
+    let mut demands = vec![keyword_field(root, schema, name)];
+    demands.extend(reference_target(root, schema).map(inside));
     demands.extend(list("allOf").iter().map(inside));
     for key in ["anyOf", "oneOf"] {
         let mut choices: Vec<Field<'a>> = list(key).iter().map(inside).collect();
@@ -119,35 +119,35 @@ fn field_of_schema<'a>(root: &'a Value, part: &'a Value, name: &str, left: &Cell
 }
 
 /// What the keywords of `part` itself say about the field `name`.
-fn own_field<'a>(root: &'a Value, part: &'a Value, name: &str) -> Field<'a> {
+fn keyword_field<'a>(root: &'a Value, schema: &'a Value, name: &str) -> Field<'a> {
     let never = |value, known| Field::Impossible { value, known };
-    let types: Vec<&str> = match &part["type"] {
+    let types: Vec<&str> = match &schema["type"] {
         Value::String(one) => vec![one],
         Value::Array(any) => any.iter().filter_map(Value::as_str).collect(),
         _ => vec!["object"],
     };
     if !types.contains(&"object") {
-        return never(in_words(types.first().copied()), Vec::new());
+        return never(type_name(types.first().copied()), Vec::new());
     }
-    let properties = part["properties"].as_object();
+    let properties = schema["properties"].as_object();
     if let Some(field) = properties.and_then(|properties| properties.get(name)) {
-        return Field::Possible(Shape::Schema { root, part: field });
+        return Field::Possible(Shape::Schema { root, schema: field });
     }
-    if part.get("patternProperties").is_some() {
+    if schema.get("patternProperties").is_some() {
         return Field::Possible(Shape::Any);
     }
-    match &part["additionalProperties"] {
+    match &schema["additionalProperties"] {
         Value::Bool(false) => {
             let known = properties.into_iter().flat_map(|properties| properties.keys().cloned()).collect();
             never("an object whose schema allows no such field", known)
         }
-        others @ Value::Object(_) => Field::Possible(Shape::Schema { root, part: others }),
+        others @ Value::Object(_) => Field::Possible(Shape::Schema { root, schema: others }),
         _ => Field::Possible(Shape::Any),
     }
 }
 
 /// A type of JSON Schema in words.
-fn in_words(name: Option<&str>) -> &'static str {
+fn type_name(name: Option<&str>) -> &'static str {
     match name {
         Some("string") => "a text",
         Some("integer" | "number") => "a number",
@@ -164,7 +164,7 @@ mod tests {
 
     /// The fields that `field` says may be there instead; `None` if it may be there itself.
     fn instead(schema: &Value, path: &[&str]) -> Option<Vec<String>> {
-        let mut shape = Shape::Schema { root: schema, part: schema };
+        let mut shape = Shape::Schema { root: schema, schema };
         for name in path {
             match shape.field(name) {
                 Field::Possible(of_field) => shape = of_field,
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn elements_of_a_list_are_as_its_items() {
         let schema = json!({"type": "array", "items": {"type": "object", "additionalProperties": false}});
-        let shape = Shape::Schema { root: &schema, part: &schema };
+        let shape = Shape::Schema { root: &schema, schema: &schema };
         assert!(matches!(shape.element().field("a"), Field::Impossible { .. }));
         assert!(matches!(shape.field("a"), Field::Impossible { value: "a list", .. }));
     }

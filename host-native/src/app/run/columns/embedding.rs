@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tidegate_core::budget::Usage;
 
-use super::{Calls, Scene, Unfilled, estimate_tokens};
+use super::{FillContext, FillError, ModelCalls, estimate_tokens};
 use crate::app::provider::Client;
 use crate::app::template::TemplateId;
 
@@ -25,9 +25,9 @@ impl EmbeddingFill {
         Usage::tokens(estimate_tokens(input), 0)
     }
 
-    pub(super) async fn fill(&self, scene: Scene<'_>, calls: Calls<'_>) -> Result<Value, Unfilled> {
-        let Some(Client::Embedding(client)) = calls.client() else { return Err(Unfilled::wrong_client(scene.column)) };
-        let input = scene.render(&self.input)?;
-        calls.call(scene.column, Self::estimate(&input), || client.embed(&input, self.dimensions)).await
+    pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Value, FillError> {
+        let Some(Client::Embedding(client)) = calls.client() else { return Err(FillError::no_client(context.column)) };
+        let input = context.render(&self.input)?;
+        calls.call(context.column, Self::estimate(&input), || client.embed(&input, self.dimensions)).await
     }
 }

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use tidegate_core::pipeline::FailureKind;
 
-use super::structure::read;
-use super::{Scene, Unfilled};
+use super::structure::parse_answer;
+use super::{FillContext, FillError};
 use crate::app::config::pipeline::OutputForm;
 use crate::app::template::TemplateId;
 
@@ -19,8 +19,8 @@ pub struct ExpressionFill {
 
 impl ExpressionFill {
     /// The value for `scene`.
-    pub fn fill(&self, scene: Scene<'_>) -> Result<Value, Unfilled> {
-        let text = scene.render(&self.template)?;
-        read(self.output, text).map_err(|why| Unfilled::failed(FailureKind::Template, why))
+    pub fn fill(&self, context: FillContext<'_>) -> Result<Value, FillError> {
+        let text = context.render(&self.template)?;
+        parse_answer(self.output, text).map_err(|why| FillError::failed(FailureKind::Template, why))
     }
 }

@@ -8,17 +8,17 @@ use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::FailureKind;
 
-use super::structure::{StructureFill, parse_number};
-use super::{Calls, Scene, Unfilled, estimate_tokens};
+use super::structure::{AnswerFormat, parse_number};
+use super::{FillContext, FillError, ModelCalls, estimate_tokens};
 use crate::app::provider::Client;
 use crate::app::provider::chat::{Conversation, Message, Role};
 use crate::app::template::TemplateId;
 
 /// Tokens of an answer about which nothing is said.
-const USUAL_ANSWER: u32 = 256;
+const DEFAULT_ANSWER_TOKENS: u32 = 256;
 
 /// Tokens that a message takes besides its text.
-const MESSAGE_FRAME: u32 = 4;
+const MESSAGE_OVERHEAD_TOKENS: u32 = 4;
 
 /// A conversation as templates.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub struct LlmFill {
     /// The tokens that an answer is estimated at, if the file says so.
     pub answer_tokens: Option<u32>,
     /// The form of the answer; none: any text.
-    pub structure: Option<StructureFill>,
+    pub structure: Option<AnswerFormat>,
 }
 
 /// An option of a call: a number, or the template of one.
@@ -58,11 +58,11 @@ pub enum CallOption<T> {
 
 impl LlmFill {
     /// The conversation for `scene`.
-    pub fn conversation(&self, scene: Scene<'_>) -> Result<Conversation, Unfilled> {
+    pub fn conversation(&self, context: FillContext<'_>) -> Result<Conversation, FillError> {
         let message =
-            |(role, content): &(Role, TemplateId)| Ok(Message { role: *role, content: scene.render(content)? });
-        let mut messages = self.messages.iter().map(message).collect::<Result<Vec<_>, Unfilled>>()?;
-        if let Some(instruction) = self.structure.as_ref().and_then(StructureFill::instruction) {
+            |(role, content): &(Role, TemplateId)| Ok(Message { role: *role, content: context.render(content)? });
+        let mut messages = self.messages.iter().map(message).collect::<Result<Vec<_>, FillError>>()?;
+        if let Some(instruction) = self.structure.as_ref().and_then(AnswerFormat::instruction) {
             // At the end of the last message: many models take a system message only at the start, or none.
             if let Some(last) = messages.last_mut() {
                 last.content = format!("{}\n\n{instruction}", last.content);
@@ -71,18 +71,18 @@ impl LlmFill {
         let mut extra = Value::Object(self.extra.clone());
         for (pointer, template) in &self.extra_texts {
             if let Some(text) = extra.pointer_mut(pointer) {
-                *text = Value::String(scene.render(template)?);
+                *text = Value::String(context.render(template)?);
             }
         }
         let positive = "a whole number from 0 to 4294967295";
         Ok(Conversation {
             messages,
-            temperature: number(scene, "temperature", self.temperature.as_ref(), "a finite number")?,
-            top_p: number(scene, "top_p", self.top_p.as_ref(), "a finite number")?,
-            max_tokens: number(scene, "max_tokens", self.max_tokens.as_ref(), positive)?,
-            seed: number(scene, "seed", self.seed.as_ref(), "a whole number, 0 or more")?,
-            stop: self.stop.iter().map(|stop| scene.render(stop)).collect::<Result<_, _>>()?,
-            response_format: self.structure.as_ref().and_then(|structure| structure.response_format(scene.column)),
+            temperature: number(context, "temperature", self.temperature.as_ref(), "a finite number")?,
+            top_p: number(context, "top_p", self.top_p.as_ref(), "a finite number")?,
+            max_tokens: number(context, "max_tokens", self.max_tokens.as_ref(), positive)?,
+            seed: number(context, "seed", self.seed.as_ref(), "a whole number, 0 or more")?,
+            stop: self.stop.iter().map(|stop| context.render(stop)).collect::<Result<_, _>>()?,
+            response_format: self.structure.as_ref().and_then(|structure| structure.response_format(context.column)),
             extra: match extra {
                 Value::Object(extra) => extra,
                 _ => Map::new(),
@@ -94,50 +94,50 @@ impl LlmFill {
     /// the file says, else the most it may have, else 256.
     #[must_use]
     pub fn estimate(&self, conversation: &Conversation) -> Usage {
-        let tokens = |message: &Message| estimate_tokens(&message.content).saturating_add(MESSAGE_FRAME);
+        let tokens = |message: &Message| estimate_tokens(&message.content).saturating_add(MESSAGE_OVERHEAD_TOKENS);
         let input = conversation.messages.iter().map(tokens).fold(0, u32::saturating_add);
-        Usage::tokens(input, self.answer_tokens.or(conversation.max_tokens).unwrap_or(USUAL_ANSWER))
+        Usage::tokens(input, self.answer_tokens.or(conversation.max_tokens).unwrap_or(DEFAULT_ANSWER_TOKENS))
     }
 
-    pub(super) async fn fill(&self, scene: Scene<'_>, calls: Calls<'_>) -> Result<Value, Unfilled> {
-        let Some(Client::Chat(client)) = calls.client() else { return Err(Unfilled::wrong_client(scene.column)) };
-        let mut conversation = self.conversation(scene)?;
-        let asked = conversation.messages.len();
+    pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Value, FillError> {
+        let Some(Client::Chat(client)) = calls.client() else { return Err(FillError::no_client(context.column)) };
+        let mut conversation = self.conversation(context)?;
+        let prompt_messages = conversation.messages.len();
         let mut retries = self.structure.as_ref().map_or(0, |structure| structure.retries);
         loop {
             let attempt = || client.chat(&conversation);
-            let text = calls.call(scene.column, self.estimate(&conversation), attempt).await?;
+            let text = calls.call(context.column, self.estimate(&conversation), attempt).await?;
             let Some(structure) = &self.structure else { return Ok(Value::String(text)) };
-            let complaint = match structure.read(&text) {
+            let violation = match structure.parse(&text) {
                 Ok(value) => return Ok(value),
-                Err(complaint) => complaint,
+                Err(violation) => violation,
             };
             if retries == 0 {
-                let why = format!("the answer does not fit: {complaint}");
-                return Err(Unfilled::failed(FailureKind::MalformedAnswer, why));
+                let why = format!("the answer does not fit: {violation}");
+                return Err(FillError::failed(FailureKind::MalformedAnswer, why));
             }
             retries -= 1;
             // Only the latest attempt: what was wrong with an earlier one is of no use any more.
-            conversation.messages.truncate(asked);
+            conversation.messages.truncate(prompt_messages);
             conversation.messages.push(Message { role: Role::Assistant, content: text });
-            let content = format!("That does not fit: {complaint}. Answer again, with the corrected JSON alone.");
+            let content = format!("That does not fit: {violation}. Answer again, with the corrected JSON alone.");
             conversation.messages.push(Message { role: Role::User, content });
         }
     }
 }
 
 fn number<T: Copy + DeserializeOwned>(
-    scene: Scene<'_>,
+    context: FillContext<'_>,
     key: &str,
     option: Option<&CallOption<T>>,
     expected: &str,
-) -> Result<Option<T>, Unfilled> {
+) -> Result<Option<T>, FillError> {
     match option {
         None => Ok(None),
         Some(CallOption::Fixed(number)) => Ok(Some(*number)),
         Some(CallOption::Template(template)) => {
-            let text = scene.render(template)?;
-            parse_number(key, &text, expected).map(Some).map_err(|why| Unfilled::failed(FailureKind::Template, why))
+            let text = context.render(template)?;
+            parse_number(key, &text, expected).map(Some).map_err(|why| FillError::failed(FailureKind::Template, why))
         }
     }
 }

@@ -20,7 +20,7 @@ use tidegate_core::request::{Denial, DenialReason, GroupId};
 use tidegate_core::yielding::TaskToken;
 
 use crate::app::provider::{Answer, CallError, Client};
-use crate::app::run::provider::{Admission, CallFailure, Provider};
+use crate::app::run::provider::{CallAdmission, CallFailure, Provider};
 use crate::app::template::{TemplateId, TemplateValue, Templates};
 
 use embedding::EmbeddingFill;
@@ -57,7 +57,7 @@ pub struct Caller {
 
 /// What a task of a column may read.
 #[derive(Clone, Copy, Debug)]
-pub struct Scene<'a> {
+pub struct FillContext<'a> {
     /// The column.
     pub column: &'a str,
     /// The templates of the pipeline.
@@ -70,11 +70,11 @@ pub struct Scene<'a> {
     pub is_whole_group: bool,
 }
 
-impl Scene<'_> {
+impl FillContext<'_> {
     /// The text of `template`.
-    pub fn render(&self, template: &TemplateId) -> Result<String, Unfilled> {
+    pub fn render(&self, template: &TemplateId) -> Result<String, FillError> {
         let rendered = self.templates.render(template, self.values.clone());
-        rendered.map_err(|error| Unfilled::failed(FailureKind::Template, error.to_string()))
+        rendered.map_err(|error| FillError::failed(FailureKind::Template, error.to_string()))
     }
 
     /// The value called `name`, as JSON.
@@ -87,42 +87,42 @@ impl Scene<'_> {
 
 /// Why there is no value for a task.
 #[derive(Debug)]
-pub enum Unfilled {
+pub enum FillError {
     /// The outcome, and what happened in words.
-    Ended(TaskOutcome, String),
+    Outcome(TaskOutcome, String),
     /// A bug in this program.
-    Broke(FatalError),
+    Fatal(FatalError),
 }
 
-impl fmt::Display for Unfilled {
+impl fmt::Display for FillError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ended(_, why) | Self::Broke(FatalError(why)) => f.write_str(why),
+            Self::Outcome(_, why) | Self::Fatal(FatalError(why)) => f.write_str(why),
         }
     }
 }
 
-impl Unfilled {
+impl FillError {
     /// It will not work.
     pub(crate) fn failed(kind: FailureKind, why: String) -> Self {
-        Self::Ended(TaskOutcome::Failed(kind), why)
+        Self::Outcome(TaskOutcome::Failed(kind), why)
     }
 
     /// A column whose model is of another domain than its kind calls: the file was checked for that.
-    fn wrong_client(column: &str) -> Self {
-        Self::Broke(FatalError(format!("the column `{column}` has no model to call")))
+    fn no_client(column: &str) -> Self {
+        Self::Fatal(FatalError(format!("the column `{column}` has no model to call")))
     }
 }
 
 /// Who makes the calls of a task.
 #[derive(Clone, Copy, Debug)]
-pub struct Calls<'a> {
+pub struct ModelCalls<'a> {
     caller: Option<&'a Caller>,
     token: Option<TaskToken>,
 }
 
-impl<'a> Calls<'a> {
-    /// Calls through `caller`, of a worker that holds nothing while it waits if it has a `token`.
+impl<'a> ModelCalls<'a> {
+    /// ModelCalls through `caller`, of a worker that holds nothing while it waits if it has a `token`.
     #[must_use]
     pub fn new(caller: Option<&'a Caller>, token: Option<TaskToken>) -> Self {
         Self { caller, token }
@@ -133,25 +133,25 @@ impl<'a> Calls<'a> {
     }
 
     /// One call, which waits for its turn.
-    async fn call<T, F>(&self, column: &str, estimate: Usage, attempt: impl FnMut() -> F) -> Result<T, Unfilled>
+    async fn call<T, F>(&self, column: &str, estimate: Usage, attempt: impl FnMut() -> F) -> Result<T, FillError>
     where
         F: Future<Output = Result<Answer<T>, CallError>>,
     {
-        let caller = self.caller.ok_or_else(|| Unfilled::wrong_client(column))?;
-        let admission = Admission { group: caller.group, token: self.token, estimate };
-        caller.provider.call(admission, attempt).await.map_err(explain)
+        let caller = self.caller.ok_or_else(|| FillError::no_client(column))?;
+        let admission = CallAdmission { group: caller.group, token: self.token, estimate };
+        caller.provider.call(admission, attempt).await.map_err(fill_error)
     }
 }
 
 impl Fill {
     /// The value for `scene`.
-    pub async fn fill(&self, scene: Scene<'_>, calls: Calls<'_>) -> Result<Value, Unfilled> {
+    pub async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Value, FillError> {
         match self {
-            Self::Llm(fill) => fill.fill(scene, calls).await,
-            Self::Embedding(fill) => fill.fill(scene, calls).await,
-            Self::Expression(fill) => fill.fill(scene),
-            Self::Sampler(fill) => fill.fill(scene),
-            Self::Judge(fill) => fill.fill(scene, calls).await,
+            Self::Llm(fill) => fill.fill(context, calls).await,
+            Self::Embedding(fill) => fill.fill(context, calls).await,
+            Self::Expression(fill) => fill.fill(context),
+            Self::Sampler(fill) => fill.fill(context),
+            Self::Judge(fill) => fill.fill(context, calls).await,
         }
     }
 }
@@ -163,12 +163,12 @@ pub fn estimate_tokens(text: &str) -> u32 {
 }
 
 /// What a call that brought nothing means for its task.
-fn explain(failure: CallFailure) -> Unfilled {
+fn fill_error(failure: CallFailure) -> FillError {
     match failure {
-        CallFailure::NotAdmitted(denial) => not_admitted(&denial),
+        CallFailure::NotAdmitted(denial) => denial_error(&denial),
         CallFailure::Unavailable(error) => {
             let why = error.map_or_else(|| "its model cannot be used any more".to_string(), |error| error.to_string());
-            Unfilled::Ended(TaskOutcome::Unavailable, why)
+            FillError::Outcome(TaskOutcome::Unavailable, why)
         }
         CallFailure::Failed(error) => {
             let retryable = |kind| TaskOutcome::Retryable { kind, status: error.status(), retry_after: None };
@@ -187,18 +187,18 @@ fn explain(failure: CallFailure) -> Unfilled {
                 CallError::Malformed { .. } => TaskOutcome::Failed(FailureKind::MalformedAnswer),
                 CallError::Command { .. } => TaskOutcome::Failed(FailureKind::Other),
             };
-            Unfilled::Ended(outcome, error.to_string())
+            FillError::Outcome(outcome, error.to_string())
         }
     }
 }
 
-fn not_admitted(denial: &Denial) -> Unfilled {
+fn denial_error(denial: &Denial) -> FillError {
     let why = format!("not admitted: {denial}");
     match denial.reason {
-        DenialReason::Shutdown | DenialReason::Cancelled => Unfilled::Ended(TaskOutcome::Cancelled, why),
+        DenialReason::Shutdown | DenialReason::Cancelled => FillError::Outcome(TaskOutcome::Cancelled, why),
         // Every model is registered before the run begins.
-        DenialReason::Unregistered => Unfilled::Broke(FatalError(why)),
-        _ => Unfilled::Ended(
+        DenialReason::Unregistered => FillError::Fatal(FatalError(why)),
+        _ => FillError::Outcome(
             TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, status: None, retry_after: None },
             why,
         ),

@@ -6,7 +6,7 @@ use serde_json::{Number, Value};
 use tidegate_core::pipeline::FailureKind;
 use tidegate_core::sim::rng::Rng;
 
-use super::{Scene, Unfilled};
+use super::{FillContext, FillError};
 use crate::app::config::pipeline::SamplerSpec;
 
 /// A law, and the stream that its draws come from.
@@ -24,18 +24,18 @@ impl SamplerFill {
     }
 
     /// The value for `scene`.
-    pub fn fill(&self, scene: Scene<'_>) -> Result<Value, Unfilled> {
-        let mut rng = self.stream.fork(scene.row);
+    pub fn fill(&self, context: FillContext<'_>) -> Result<Value, FillError> {
+        let mut rng = self.stream.fork(context.row);
         Ok(match &self.law {
             SamplerSpec::Category { values, weights } => weighted(values, weights, &mut rng),
             SamplerSpec::Subcategory { of, values } => {
-                let key = match scene.value(of.get_ref()) {
+                let key = match context.value(of.get_ref()) {
                     Value::String(text) => text,
                     other => other.to_string(),
                 };
                 let Some(Value::Array(values)) = values.get(&key) else {
                     let why = format!("`sampler.values` has no list for {key:?}, the value of `{}`", of.get_ref());
-                    return Err(Unfilled::failed(FailureKind::Template, why));
+                    return Err(FillError::failed(FailureKind::Template, why));
                 };
                 values[usize::try_from(rng.below(values.len() as u64)).unwrap_or(0)].clone()
             }
@@ -131,8 +131,8 @@ mod tests {
 
     fn draw_with(law: &SamplerSpec, row: u64, values: &TemplateValue) -> Value {
         let templates = Templates::new();
-        let scene = Scene { column: "c", templates: &templates, values, row, is_whole_group: false };
-        SamplerFill::new(law.clone(), 7, "c").fill(scene).expect("the law has a value for every row")
+        let context = FillContext { column: "c", templates: &templates, values, row, is_whole_group: false };
+        SamplerFill::new(law.clone(), 7, "c").fill(context).expect("the law has a value for every row")
     }
 
     fn draws(law: &SamplerSpec, rows: u64) -> Vec<Value> {
@@ -215,8 +215,11 @@ mod tests {
         assert_eq!(draw_with(&law, 3, &of(json!(3))), "three");
         let templates = Templates::new();
         let values = of(json!("tool"));
-        let scene = Scene { column: "c", templates: &templates, values: &values, row: 0, is_whole_group: false };
-        let Err(Unfilled::Ended(_, why)) = SamplerFill::new(law, 0, "c").fill(scene) else { panic!("no such list") };
+        let context =
+            FillContext { column: "c", templates: &templates, values: &values, row: 0, is_whole_group: false };
+        let Err(FillError::Outcome(_, why)) = SamplerFill::new(law, 0, "c").fill(context) else {
+            panic!("no such list")
+        };
         assert_eq!(why, "`sampler.values` has no list for \"tool\", the value of `kind`");
     }
 
@@ -233,8 +236,8 @@ mod tests {
         let of = |seed, column, row| {
             let templates = Templates::new();
             let values = TemplateValue::default();
-            let scene = Scene { column, templates: &templates, values: &values, row, is_whole_group: false };
-            SamplerFill::new(SamplerSpec::Uuid, seed, column).fill(scene).unwrap()
+            let context = FillContext { column, templates: &templates, values: &values, row, is_whole_group: false };
+            SamplerFill::new(SamplerSpec::Uuid, seed, column).fill(context).unwrap()
         };
         let all = [of(0, "a", 0), of(1, "a", 0), of(0, "b", 0), of(0, "a", 1)];
         assert!((1..4).all(|other| all[other] != all[0]));

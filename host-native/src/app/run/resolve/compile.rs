@@ -7,7 +7,7 @@ use serde_json::Value;
 use tidegate_core::pipeline::Strategy;
 use toml::Spanned;
 
-use super::place::{find_word, template_error};
+use super::location::{find_word, template_error};
 use super::{GeneratedColumn, Input, Names, TemplateKind, TemplateSource};
 use crate::app::config::pipeline::{ColumnKind, ColumnSpec, FileError, LlmCall, OutputForm, SamplerSpec, Setting};
 use crate::app::data::column_type::ValueKind;
@@ -17,27 +17,27 @@ use crate::app::run::columns::expression::ExpressionFill;
 use crate::app::run::columns::judge::JudgeFill;
 use crate::app::run::columns::llm::{CallOption, LlmFill};
 use crate::app::run::columns::sampler::SamplerFill;
-use crate::app::run::columns::structure::StructureFill;
+use crate::app::run::columns::structure::AnswerFormat;
 use crate::app::template::{Condition, TemplateError, TemplateId, Templates};
 
 /// What fills the column that `spec` describes, at `place` in the file, and what it reads. The templates go into `found`, what is
 /// wrong into `errors`: then the column is of no use.
-pub(super) fn column(
+pub(super) fn compile_column(
     names: &Names<'_>,
-    place: usize,
+    index: usize,
     spec: &ColumnSpec,
     found: (&mut Templates, &mut Vec<TemplateSource>),
     errors: &mut Vec<FileError>,
 ) -> GeneratedColumn {
-    let (templates, texts) = found;
-    let mut compiler = Compiler { names, place, spec, templates, texts, inputs: BTreeSet::new(), errors };
+    let (templates, sources) = found;
+    let mut compiler = Compiler { names, index, spec, templates, sources, inputs: BTreeSet::new(), errors };
     let fill = compiler.fill();
     let when = spec.when.as_ref().and_then(|when| compiler.condition(when));
     let mut inputs = compiler.inputs;
     if spec.strategy != Strategy::Cell {
-        inputs.extend(names.group_inputs(spec));
+        inputs.extend(names.row_group_inputs(spec));
     }
-    let listed = spec.upstreams.iter().filter_map(|upstream| names.input(upstream.get_ref()));
+    let listed = spec.upstreams.iter().filter_map(|upstream| names.resolve_name(upstream.get_ref()));
     let upstreams: BTreeSet<usize> = (inputs.iter().copied().chain(listed))
         .filter_map(|input| match input {
             Input::Generated(at) => Some(at),
@@ -49,7 +49,7 @@ pub(super) fn column(
         weight: *spec.weight.get_ref(),
         strategy: spec.strategy,
         fill,
-        kind: kind(&spec.kind).or(ValueKind::of(&spec.otherwise)),
+        column_type: column_type(&spec.kind).or(ValueKind::of(&spec.otherwise)),
         inputs: inputs.into_iter().collect(),
         upstreams: upstreams.into_iter().collect(),
         when,
@@ -59,7 +59,7 @@ pub(super) fn column(
 }
 
 /// What the values of such a column are, as far as the file says.
-fn kind(kind: &ColumnKind) -> ValueKind {
+fn column_type(kind: &ColumnKind) -> ValueKind {
     let of_form = |form| match form {
         OutputForm::Text => ValueKind::Text,
         OutputForm::Number => ValueKind::Number,
@@ -90,16 +90,17 @@ fn kind(kind: &ColumnKind) -> ValueKind {
 }
 
 /// The texts in `value` that have something to render, by their JSON pointers.
-fn texts(value: &Value, pointer: &str) -> Vec<(String, String)> {
+fn template_strings(value: &Value, pointer: &str) -> Vec<(String, String)> {
     match value {
         Value::String(text) if text.contains("{{") || text.contains("{%") => vec![(pointer.to_string(), text.clone())],
         Value::Array(items) => {
-            let item = |(at, item): (usize, &Value)| texts(item, &format!("{pointer}/{at}"));
+            let item = |(at, item): (usize, &Value)| template_strings(item, &format!("{pointer}/{at}"));
             items.iter().enumerate().flat_map(item).collect()
         }
         Value::Object(fields) => {
             let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
-            let field = |(name, field): (&String, &Value)| texts(field, &format!("{pointer}/{}", escaped(name)));
+            let field =
+                |(name, field): (&String, &Value)| template_strings(field, &format!("{pointer}/{}", escaped(name)));
             fields.iter().flat_map(field).collect()
         }
         _ => Vec::new(),
@@ -108,10 +109,10 @@ fn texts(value: &Value, pointer: &str) -> Vec<(String, String)> {
 
 struct Compiler<'a> {
     names: &'a Names<'a>,
-    place: usize,
+    index: usize,
     spec: &'a ColumnSpec,
     templates: &'a mut Templates,
-    texts: &'a mut Vec<TemplateSource>,
+    sources: &'a mut Vec<TemplateSource>,
     inputs: BTreeSet<Input>,
     errors: &'a mut Vec<FileError>,
 }
@@ -131,13 +132,13 @@ impl Compiler<'_> {
             }),
             ColumnKind::Sampler(law) => {
                 if let SamplerSpec::Subcategory { of, .. } = law {
-                    self.named(of, "`of` in [columns.sampler]");
+                    self.add_named_input(of, "`of` in [columns.sampler]");
                 }
                 let seed = self.names.file.run.seed;
                 Fill::Sampler(SamplerFill::new(law.clone(), seed, self.spec.name.get_ref()))
             }
             ColumnKind::Judge(call) => {
-                call.inputs.iter().for_each(|input| self.named(input, "`inputs` in [[columns]]"));
+                call.inputs.iter().for_each(|input| self.add_named_input(input, "`inputs` in [[columns]]"));
                 Fill::Judge(JudgeFill {
                     model: call.model,
                     input: call.input.as_ref().map(|input| self.template("input", input)),
@@ -158,14 +159,14 @@ impl Compiler<'_> {
             stop.push(self.template(&format!("stop[{index}]"), text));
         }
         let mut extra_texts = Vec::new();
-        for (pointer, text) in texts(&Value::Object(call.extra.get_ref().clone()), "") {
+        for (pointer, text) in template_strings(&Value::Object(call.extra.get_ref().clone()), "") {
             let text = Spanned::new(call.extra.span(), text);
             extra_texts.push((pointer.clone(), self.template(&format!("extra{pointer}"), &text)));
         }
         let structure = call.structure.as_ref().and_then(|structure| {
             let schema = structure.schema.as_ref();
             let fill =
-                StructureFill::new(structure.output, schema.map(Spanned::get_ref), structure.mode, structure.retries);
+                AnswerFormat::new(structure.output, schema.map(Spanned::get_ref), structure.mode, structure.retries);
             let refused = |why| self.names.source().error(schema.map_or(0..0, Spanned::span), why);
             fill.map_err(|why| self.errors.push(refused(why))).ok()
         });
@@ -196,7 +197,7 @@ impl Compiler<'_> {
         let name = format!("{}.{key}", self.spec.name.get_ref());
         match self.templates.add(name, text.get_ref()) {
             Ok(id) => {
-                self.take_in(text, TemplateKind::Text(id.clone()));
+                self.register(text, TemplateKind::Text(id.clone()));
                 id
             }
             Err(error) => {
@@ -209,7 +210,7 @@ impl Compiler<'_> {
     fn condition(&mut self, text: &Spanned<String>) -> Option<Condition> {
         match self.templates.condition(text.get_ref()) {
             Ok(condition) => {
-                self.take_in(text, TemplateKind::Condition(condition.clone()));
+                self.register(text, TemplateKind::Condition(condition.clone()));
                 Some(condition)
             }
             Err(error) => {
@@ -226,18 +227,18 @@ impl Compiler<'_> {
         self.errors.push(template_error(self.names.source(), text, error, message));
     }
 
-    fn take_in(&mut self, text: &Spanned<String>, kind: TemplateKind) {
+    fn register(&mut self, text: &Spanned<String>, kind: TemplateKind) {
         for variable in kind.variables(self.templates) {
-            match self.names.variable(self.spec.strategy, text, &variable) {
+            match self.names.resolve_variable(self.spec.strategy, text, &variable) {
                 Ok(input) => self.inputs.extend(input),
                 Err(error) => self.errors.push(error),
             }
         }
-        self.texts.push(TemplateSource { kind, column: self.place, text: text.clone() });
+        self.sources.push(TemplateSource { kind, column: self.index, text: text.clone() });
     }
 
     /// Takes in a column that is named outside of a template.
-    fn named(&mut self, name: &Spanned<String>, place: &str) {
+    fn add_named_input(&mut self, name: &Spanned<String>, place: &str) {
         let source = self.names.source();
         if self.spec.strategy != Strategy::Cell {
             let message = format!("{place} names a column of a row, and this column is made for whole row groups");
@@ -245,7 +246,7 @@ impl Compiler<'_> {
             return;
         }
         let known: Vec<&str> = self.names.row_variables().collect();
-        match self.names.input(name.get_ref()) {
+        match self.names.resolve_name(name.get_ref()) {
             Some(input) => {
                 self.inputs.insert(input);
             }

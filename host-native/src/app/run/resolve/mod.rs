@@ -2,7 +2,7 @@
 //! plan is a DAG.
 
 mod compile;
-pub(crate) mod place;
+pub(crate) mod location;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -19,11 +19,11 @@ use crate::app::data::Dataset;
 use crate::app::data::column_type::ValueKind;
 use crate::app::data::row_file::{Layout, RowFormat};
 use crate::app::run::columns::Fill;
-use crate::app::run::columns::structure::StructureFill;
+use crate::app::run::columns::structure::AnswerFormat;
 use crate::app::template::shape::Shape;
 use crate::app::template::{Condition, TemplateId, Templates};
 
-use place::find_word;
+use location::find_word;
 
 /// The functions of templates.
 const FUNCTIONS: [&str; 3] = ["dict", "namespace", "range"];
@@ -45,7 +45,7 @@ pub struct ResolvedPipeline {
     /// The templates of all columns.
     pub templates: Templates,
     /// The same where they stand in the file.
-    pub texts: Vec<TemplateSource>,
+    pub template_sources: Vec<TemplateSource>,
     /// The key and template variable of the row number.
     pub row_key: String,
 }
@@ -62,7 +62,7 @@ pub struct GeneratedColumn {
     /// What fills it.
     pub fill: Fill,
     /// What its values are.
-    pub kind: ValueKind,
+    pub column_type: ValueKind,
     /// The values that its templates may read from a row.
     pub inputs: Vec<Input>,
     /// The generated columns that it waits for, read or listed, by their places in the file.
@@ -88,17 +88,17 @@ pub struct TemplateSource {
 
 impl TemplateSource {
     /// What is wrong with it whatever the values are, if they are of the shapes that `shape` gives.
-    pub(crate) fn faults<'s>(
+    pub(crate) fn static_errors<'s>(
         &self,
         source: &SourceText,
         templates: &Templates,
         shape: impl Fn(&str) -> Option<Shape<'s>>,
     ) -> Vec<FileError> {
-        let faults = match &self.kind {
-            TemplateKind::Text(template) => templates.faults(template, shape),
-            TemplateKind::Condition(condition) => templates.faults_of_condition(condition, shape),
+        let errors = match &self.kind {
+            TemplateKind::Text(template) => templates.static_errors(template, shape),
+            TemplateKind::Condition(condition) => templates.condition_static_errors(condition, shape),
         };
-        faults.into_iter().map(|fault| place::fault_error(source, &self.text, fault)).collect()
+        errors.into_iter().map(|error| location::static_error(source, &self.text, error)).collect()
     }
 }
 
@@ -117,7 +117,7 @@ impl TemplateKind {
     pub fn variables(&self, templates: &Templates) -> BTreeSet<String> {
         match self {
             Self::Text(template) => templates.variables(template),
-            Self::Condition(condition) => templates.variables_of_condition(condition),
+            Self::Condition(condition) => templates.condition_variables(condition),
         }
     }
 }
@@ -138,24 +138,32 @@ impl ResolvedPipeline {
     pub fn resolve(file: &PipelineFile, dataset: Dataset) -> Result<Self, Vec<FileError>> {
         let names = Names { file, seeds: dataset.columns() };
         let mut errors: Vec<FileError> = names.check_row_key().err().into_iter().collect();
-        let (mut templates, mut texts) = (Templates::new(), Vec::new());
+        let (mut templates, mut sources) = (Templates::new(), Vec::new());
         let mut columns = Vec::with_capacity(file.columns.len());
-        let mut builder = PlanBuilder::new().column(seed_column(dataset.columns()));
-        for (place, spec) in file.columns.iter().enumerate() {
-            let column = compile::column(&names, place, spec, (&mut templates, &mut texts), &mut errors);
+        let mut builder = PlanBuilder::new().column(dataset_column(dataset.columns()));
+        for (index, spec) in file.columns.iter().enumerate() {
+            let column = compile::compile_column(&names, index, spec, (&mut templates, &mut sources), &mut errors);
             builder = builder.column(names.plan_column(spec, &column));
             columns.push(column);
         }
         if !errors.is_empty() {
             // As long as a name means nothing, nothing is known of values.
             let any = |_: &str| Some(Shape::Any);
-            errors.extend(texts.iter().flat_map(|text| text.faults(&file.source, &templates, any)));
+            errors.extend(sources.iter().flat_map(|text| text.static_errors(&file.source, &templates, any)));
             errors.sort_by_key(|error| error.place().map(|place| (place.line, place.column)));
             return Err(errors);
         }
         let plan = builder.build().map_err(|error| vec![names.plan_error(&error)])?;
         let rows = 0..dataset.rows();
-        Ok(Self { plan, dataset, rows, columns, templates, texts, row_key: file.output.row_key.clone() })
+        Ok(Self {
+            plan,
+            dataset,
+            rows,
+            columns,
+            templates,
+            template_sources: sources,
+            row_key: file.output.row_key.clone(),
+        })
     }
 
     /// Limits the run to some rows of the dataset: to those of `rows`, of which at most `limit`, the first ones.
@@ -209,48 +217,48 @@ impl ResolvedPipeline {
     #[must_use]
     pub fn layout(&self, format: RowFormat) -> Layout {
         let seeds = self.dataset.columns().iter().cloned().zip(self.dataset.kinds().iter().copied());
-        let generated = self.columns.iter().map(|column| (column.name.clone(), column.kind));
+        let generated = self.columns.iter().map(|column| (column.name.clone(), column.column_type));
         let columns = [(self.row_key.clone(), ValueKind::Integer)].into_iter().chain(seeds).chain(generated);
         Layout { format, columns: columns.collect() }
     }
 
     /// What is known of the value that a template of the column at `at` calls `name`; nothing if it is none.
     #[must_use]
-    pub fn shape(&self, at: usize, name: &str) -> Option<Shape<'_>> {
+    pub fn variable_shape(&self, at: usize, name: &str) -> Option<Shape<'_>> {
         let column = self.columns.get(at)?;
         let named = |input: &&Input| self.input_name(**input) == Some(name);
         match (column.strategy, name) {
-            (Strategy::Cell, _) => column.inputs.iter().find(named).map(|input| self.shape_of(*input)),
+            (Strategy::Cell, _) => column.inputs.iter().find(named).map(|input| self.input_shape(*input)),
             (Strategy::FullColumn | Strategy::FromScratch, "rows") => {
-                let field = |input: &Input| Some((self.input_name(*input)?, self.shape_of(*input)));
+                let field = |input: &Input| Some((self.input_name(*input)?, self.input_shape(*input)));
                 let row: Rc<[_]> = column.inputs.iter().filter_map(field).collect();
-                Some(Shape::List(Rc::new(Shape::Record(row))))
+                Some(Shape::List(Rc::new(Shape::Object(row))))
             }
             (Strategy::FullColumn | Strategy::FromScratch, _) => {
-                (name == "row_group").then_some(Shape::Plain("a number"))
+                (name == "row_group").then_some(Shape::Scalar("a number"))
             }
         }
     }
 
     /// What is known of the values of `input`.
-    fn shape_of(&self, input: Input) -> Shape<'_> {
+    fn input_shape(&self, input: Input) -> Shape<'_> {
         let (kind, column) = match input {
             Input::RowNumber => (ValueKind::Integer, None),
             Input::Seed(at) => (self.dataset.kinds().get(at).copied().unwrap_or_default(), None),
             Input::Generated(at) => {
-                self.columns.get(at).map_or((ValueKind::Json, None), |column| (column.kind, Some(column)))
+                self.columns.get(at).map_or((ValueKind::Json, None), |column| (column.column_type, Some(column)))
             }
         };
         match kind {
-            ValueKind::Bool => Shape::Plain("true or false"),
-            ValueKind::Integer | ValueKind::Number => Shape::Plain("a number"),
-            ValueKind::Text => Shape::Plain("a text"),
-            ValueKind::Numbers => Shape::List(Rc::new(Shape::Plain("a number"))),
+            ValueKind::Bool => Shape::Scalar("true or false"),
+            ValueKind::Integer | ValueKind::Number => Shape::Scalar("a number"),
+            ValueKind::Text => Shape::Scalar("a text"),
+            ValueKind::Numbers => Shape::List(Rc::new(Shape::Scalar("a number"))),
             ValueKind::Null | ValueKind::Json => match column {
                 // What stands where it is skipped has a form of its own.
                 Some(GeneratedColumn { fill: Fill::Llm(fill), otherwise, .. }) if otherwise.is_null() => {
-                    let schema = fill.structure.as_ref().and_then(StructureFill::schema);
-                    schema.map_or(Shape::Any, |schema| Shape::Schema { root: schema, part: schema })
+                    let schema = fill.structure.as_ref().and_then(AnswerFormat::schema);
+                    schema.map_or(Shape::Any, |schema| Shape::Schema { root: schema, schema })
                 }
                 _ => Shape::Any,
             },
@@ -270,7 +278,7 @@ impl ResolvedPipeline {
     /// What the values of the output columns after the row number are, in order.
     #[must_use]
     pub fn output_types(&self) -> Vec<ValueKind> {
-        let generated = self.columns.iter().map(|column| column.kind);
+        let generated = self.columns.iter().map(|column| column.column_type);
         self.dataset.kinds().iter().copied().chain(generated).collect()
     }
 
@@ -283,7 +291,7 @@ impl ResolvedPipeline {
 }
 
 /// The root of the plan: one task per row group that takes its rows out of the dataset.
-fn seed_column(seeds: &[String]) -> Column {
+fn dataset_column(seeds: &[String]) -> Column {
     let (first, others) =
         seeds.split_first().map_or((String::new(), Vec::new()), |(first, others)| (first.clone(), others.to_vec()));
     Column {
@@ -332,7 +340,7 @@ impl Names<'_> {
             .expected("another `row_key` in [output], such as `row_key = \"row_number\"`"))
     }
 
-    fn input(&self, name: &str) -> Option<Input> {
+    fn resolve_name(&self, name: &str) -> Option<Input> {
         if name == self.file.output.row_key {
             return Some(Input::RowNumber);
         }
@@ -348,7 +356,12 @@ impl Names<'_> {
     }
 
     /// What `variable` of a template means: an input of the row, or nothing that has to be looked up there.
-    fn variable(&self, strategy: Strategy, text: &Spanned<String>, variable: &str) -> Result<Option<Input>, FileError> {
+    fn resolve_variable(
+        &self,
+        strategy: Strategy,
+        text: &Spanned<String>,
+        variable: &str,
+    ) -> Result<Option<Input>, FileError> {
         let unknown = |known: Vec<&str>| {
             let span = find_word(self.source(), text, variable);
             let is_called = self.source().text()[span.end..].trim_start().starts_with('(');
@@ -359,7 +372,7 @@ impl Names<'_> {
                 .suggest(variable, known)
         };
         match strategy {
-            Strategy::Cell => match self.input(variable) {
+            Strategy::Cell => match self.resolve_name(variable) {
                 Some(input) => Ok(Some(input)),
                 None => Err(unknown(self.row_variables().collect())),
             },
@@ -370,11 +383,11 @@ impl Names<'_> {
 
     /// What the rows of a group template hold: the row number and, downstream of the dataset, the seed values and the
     /// upstreams that the column lists.
-    fn group_inputs(&self, spec: &ColumnSpec) -> Vec<Input> {
+    fn row_group_inputs(&self, spec: &ColumnSpec) -> Vec<Input> {
         let mut inputs = vec![Input::RowNumber];
         if spec.strategy == Strategy::FullColumn {
             inputs.extend((0..self.seeds.len()).map(Input::Seed));
-            inputs.extend(spec.upstreams.iter().filter_map(|upstream| self.input(upstream.get_ref())));
+            inputs.extend(spec.upstreams.iter().filter_map(|upstream| self.resolve_name(upstream.get_ref())));
         }
         inputs
     }
@@ -416,18 +429,18 @@ impl Names<'_> {
     }
 
     /// The columns called `name`; more than one only in a file that is refused.
-    fn named(&self, name: &str) -> impl DoubleEndedIterator<Item = &ColumnSpec> {
+    fn columns_named(&self, name: &str) -> impl DoubleEndedIterator<Item = &ColumnSpec> {
         self.file.columns.iter().filter(move |column| column.name.get_ref() == name)
     }
 
     /// A plan that the core refused, at the column it is about.
     fn plan_error(&self, error: &PlanError) -> FileError {
         let source = self.source();
-        let at = |name: &str| self.named(name).next_back().map_or(0..0, ColumnSpec::span);
+        let at = |name: &str| self.columns_named(name).next_back().map_or(0..0, ColumnSpec::span);
         match error {
             PlanError::UnknownUpstream { column, upstream, .. } => {
                 let listed =
-                    self.named(column).flat_map(|spec| &spec.upstreams).find(|name| name.get_ref() == upstream);
+                    self.columns_named(column).flat_map(|spec| &spec.upstreams).find(|name| name.get_ref() == upstream);
                 let known: Vec<&str> = self.row_variables().filter(|name| *name != self.file.output.row_key).collect();
                 source
                     .error(

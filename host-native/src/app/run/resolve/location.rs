@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 
 use crate::app::config::pipeline::{FileError, SourceText};
-use crate::app::template::{TemplateError, TemplateFault};
+use crate::app::template::{StaticError, TemplateError};
 
 /// An error inside a template, at its place in the pipeline file as near as the notation of the string allows.
 pub(crate) fn template_error(
@@ -15,19 +15,19 @@ pub(crate) fn template_error(
     message: String,
 ) -> FileError {
     let by_line = || line_start(source, text, error.line?).map(|start| start..start + 1);
-    let span = error.span.clone().and_then(|part| exact(source, text, part)).or_else(by_line);
+    let span = error.span.clone().and_then(|part| span_in_file(source, text, part)).or_else(by_line);
     source.error(span.unwrap_or_else(|| text.span()), message)
 }
 
 /// What is wrong with a template whatever its values are, at its place.
-pub(super) fn fault_error(source: &SourceText, text: &Spanned<String>, fault: TemplateFault) -> FileError {
-    let span = exact(source, text, fault.span).unwrap_or_else(|| find_word(source, text, &fault.word));
-    let error = source.error(span, fault.message).expected(fault.expected);
-    error.suggest(&fault.word, fault.candidates.iter().map(String::as_str))
+pub(super) fn static_error(source: &SourceText, text: &Spanned<String>, found: StaticError) -> FileError {
+    let span = span_in_file(source, text, found.span).unwrap_or_else(|| find_word(source, text, &found.word));
+    let error = source.error(span, found.message).expected(found.expected);
+    error.suggest(&found.word, found.candidates.iter().map(String::as_str))
 }
 
 /// Where the bytes `part` of a template's text stand in the file, if the string is written as it is: without escapes.
-fn exact(source: &SourceText, text: &Spanned<String>, part: Range<usize>) -> Option<Range<usize>> {
+fn span_in_file(source: &SourceText, text: &Spanned<String>, part: Range<usize>) -> Option<Range<usize>> {
     let span = text.span();
     let start = span.start + source.text().get(span)?.find(text.get_ref().as_str())?;
     Some(start + part.start..start + part.end)

@@ -9,7 +9,7 @@ use minijinja::machinery::ast::{Call, CallArg, CallType, Expr, Filter, Stmt, Tes
 use minijinja::machinery::{Span, parse, parse_expr};
 use minijinja::{Environment, ErrorKind};
 
-use super::TemplateFault;
+use super::StaticError;
 use super::shape::{Field, Shape};
 
 /// The filters, as far as they are worth suggesting.
@@ -89,46 +89,46 @@ const TESTS: &[&str] = &[
 const METHODS: &[(&str, &str)] = &[("strip", "trim"), ("splitlines", "lines"), ("get", "default"), ("keys", "list")];
 
 /// The faults of a template that compiles, in the order of its text.
-pub(super) fn find<'s>(
+pub(super) fn analyze_template<'s>(
     environment: &Environment<'_>,
     text: &str,
     shape: &dyn Fn(&str) -> Option<Shape<'s>>,
-) -> Vec<TemplateFault> {
+) -> Vec<StaticError> {
     let Ok(template) = parse(text, "template", environment.syntax().clone()) else { return Vec::new() };
-    walk(environment, text, shape, |walker| walker.statement(&template))
+    analyze(environment, text, shape, |analyzer| analyzer.statement(&template))
 }
 
 /// The faults of an expression that compiles, in the order of its text.
-pub(super) fn find_in_expression<'s>(
+pub(super) fn analyze_expression<'s>(
     environment: &Environment<'_>,
     text: &str,
     shape: &dyn Fn(&str) -> Option<Shape<'s>>,
-) -> Vec<TemplateFault> {
+) -> Vec<StaticError> {
     let Ok(expression) = parse_expr(text) else { return Vec::new() };
-    walk(environment, text, shape, |walker| walker.visit(&expression))
+    analyze(environment, text, shape, |analyzer| analyzer.visit(&expression))
 }
 
-fn walk<'e, 't, 's>(
+fn analyze<'e, 't, 's>(
     environment: &'e Environment<'e>,
     text: &'t str,
     shape: &'e dyn Fn(&str) -> Option<Shape<'s>>,
-    visit: impl FnOnce(&mut Walker<'e, 't, 's>),
-) -> Vec<TemplateFault> {
-    let mut walker = Walker {
+    visit: impl FnOnce(&mut Analyzer<'e, 't, 's>),
+) -> Vec<StaticError> {
+    let mut analyzer = Analyzer {
         environment,
         text,
         shape,
         scopes: vec![BTreeMap::new()],
         conditions: 0,
         guarded: Vec::new(),
-        faults: Vec::new(),
+        errors: Vec::new(),
     };
-    visit(&mut walker);
-    let Walker { guarded, mut faults, .. } = walker;
+    visit(&mut analyzer);
+    let Analyzer { guarded, mut errors, .. } = analyzer;
     // Who asks whether a field is there knows that it may be missing.
-    faults.retain(|fault| text.get(fault.span.clone()).is_none_or(|text| !guarded.contains(&text)));
-    faults.sort_by_key(|fault| fault.span.start);
-    faults
+    errors.retain(|error| text.get(error.span.clone()).is_none_or(|text| !guarded.contains(&text)));
+    errors.sort_by_key(|error| error.span.start);
+    errors
 }
 
 /// What a name stands for.
@@ -144,7 +144,7 @@ impl Binding<'_> {
     const UNKNOWN: Self = Self { shape: Shape::Any, is_value: false };
 }
 
-struct Walker<'e, 't, 's> {
+struct Analyzer<'e, 't, 's> {
     environment: &'e Environment<'e>,
     text: &'t str,
     shape: &'e dyn Fn(&str) -> Option<Shape<'s>>,
@@ -154,10 +154,10 @@ struct Walker<'e, 't, 's> {
     conditions: u32,
     /// The fields that are asked for by `is defined`, or have a default.
     guarded: Vec<&'t str>,
-    faults: Vec<TemplateFault>,
+    errors: Vec<StaticError>,
 }
 
-impl<'t, 's> Walker<'_, 't, 's> {
+impl<'t, 's> Analyzer<'_, 't, 's> {
     fn statements(&mut self, body: &[Stmt<'t>]) {
         for statement in body {
             self.statement(statement);
@@ -176,11 +176,11 @@ impl<'t, 's> Walker<'_, 't, 's> {
             Stmt::EmitExpr(emit) => self.visit(&emit.expr),
             Stmt::ForLoop(each) => {
                 let of = self.expression(&each.iter);
-                self.in_scope(|walker| {
-                    walker.bind(&each.target, &Binding { shape: of.shape.element(), is_value: of.is_value });
-                    walker.name("loop", Binding::UNKNOWN);
-                    each.filter_expr.iter().for_each(|filter| walker.visit(filter));
-                    walker.statements(&each.body);
+                self.in_scope(|analyzer| {
+                    analyzer.bind(&each.target, &Binding { shape: of.shape.element(), is_value: of.is_value });
+                    analyzer.name("loop", Binding::UNKNOWN);
+                    each.filter_expr.iter().for_each(|filter| analyzer.visit(filter));
+                    analyzer.statements(&each.body);
                 });
                 self.statements(&each.else_body);
             }
@@ -191,12 +191,12 @@ impl<'t, 's> Walker<'_, 't, 's> {
                 self.statements(&branch.false_body);
                 self.conditions -= 1;
             }
-            Stmt::WithBlock(with) => self.in_scope(|walker| {
+            Stmt::WithBlock(with) => self.in_scope(|analyzer| {
                 for (target, value) in &with.assignments {
-                    let value = walker.expression(value);
-                    walker.bind(target, &value);
+                    let value = analyzer.expression(value);
+                    analyzer.bind(target, &value);
                 }
-                walker.statements(&with.body);
+                analyzer.statements(&with.body);
             }),
             Stmt::Set(set) => {
                 let mut value = self.expression(&set.expr);
@@ -227,13 +227,13 @@ impl<'t, 's> Walker<'_, 't, 's> {
             }
             Stmt::EmitRaw(_) | Stmt::Extends(_) | Stmt::Include(_) => {}
             Stmt::Macro(definition) => {
-                self.in_scope(|walker| walker.macro_body(&definition.args, &definition.defaults, &definition.body));
+                self.in_scope(|analyzer| analyzer.macro_body(&definition.args, &definition.defaults, &definition.body));
                 self.name(definition.name, Binding::UNKNOWN);
             }
             Stmt::CallBlock(block) => {
                 self.call(&block.call, block.call.span());
                 let inner = &block.macro_decl;
-                self.in_scope(|walker| walker.macro_body(&inner.args, &inner.defaults, &inner.body));
+                self.in_scope(|analyzer| analyzer.macro_body(&inner.args, &inner.defaults, &inner.body));
             }
             Stmt::Do(statement) => {
                 self.call(&statement.call, statement.call.span());
@@ -372,7 +372,7 @@ impl<'t, 's> Walker<'_, 't, 's> {
         if let "defined" | "undefined" = test.name {
             self.guarded.push(self.text_of(&test.expr));
         }
-        Binding { shape: Shape::Plain("true or false"), is_value: true }
+        Binding { shape: Shape::Scalar("true or false"), is_value: true }
     }
 
     fn call(&mut self, call: &Call<'t>, span: Span) -> Binding<'s> {
@@ -386,7 +386,7 @@ impl<'t, 's> Walker<'_, 't, 's> {
                     let like = METHODS.iter().find(|(method, _)| *method == name).map_or(name, |(_, filter)| filter);
                     let text = self.text_of(of);
                     let filter = if FILTERS.contains(&like) { like } else { "trim" };
-                    self.faults.push(TemplateFault {
+                    self.errors.push(StaticError {
                         message: format!("unknown method `{name}`: values have none"),
                         span: start_of(of)..span.end_offset as usize,
                         word: name.to_string(),
@@ -410,7 +410,7 @@ impl<'t, 's> Walker<'_, 't, 's> {
                     [] => format!("`{text}` as it is"),
                     known => format!("one of: {}", known.join(", ")),
                 };
-                self.faults.push(TemplateFault {
+                self.errors.push(StaticError {
                     message: format!("there is no field `{name}`: `{text}` is {value}"),
                     span: start_of(expression)..span.end_offset as usize,
                     word: name.to_string(),
@@ -426,7 +426,7 @@ impl<'t, 's> Walker<'_, 't, 's> {
     /// Something called `name`, at the start of `span`, that is none of `known`.
     fn unknown(&mut self, what: &str, name: &str, span: Span, known: &[&str]) {
         let start = span.start_offset as usize;
-        self.faults.push(TemplateFault {
+        self.errors.push(StaticError {
             message: format!("unknown {what} `{name}`"),
             span: start..start + name.len(),
             word: name.to_string(),
@@ -460,23 +460,23 @@ mod tests {
     use super::*;
     use crate::app::template::Templates;
 
-    /// The faults of a template over a text `note`, a list `rows` of objects that have a `note`, and a value `any`, each with the part of
+    /// The errors of a template over a text `note`, a list `rows` of objects that have a `note`, and a value `any`, each with the part of
     /// the template that it is about.
-    fn faults(text: &str) -> Vec<(String, String)> {
+    fn errors(text: &str) -> Vec<(String, String)> {
         let mut templates = Templates::new();
         let template = templates.add("t".to_string(), text).unwrap();
         let shape = |name: &str| match name {
-            "note" => Some(Shape::Plain("a text")),
-            "rows" => Some(Shape::List(Rc::new(Shape::Record(Rc::from([("note", Shape::Any)]))))),
+            "note" => Some(Shape::Scalar("a text")),
+            "rows" => Some(Shape::List(Rc::new(Shape::Object(Rc::from([("note", Shape::Any)]))))),
             "any" => Some(Shape::Any),
             _ => None,
         };
-        let found = templates.faults(&template, shape).into_iter();
-        found.map(|fault| (fault.message, text[fault.span].to_string())).collect()
+        let found = templates.static_errors(&template, shape).into_iter();
+        found.map(|error| (error.message, text[error.span].to_string())).collect()
     }
 
     fn parts(text: &str) -> Vec<String> {
-        faults(text).into_iter().map(|(_, part)| part).collect()
+        errors(text).into_iter().map(|(_, part)| part).collect()
     }
 
     #[test]
@@ -512,7 +512,7 @@ mod tests {
     #[test]
     fn methods_are_only_those_of_values() {
         assert_eq!(
-            faults("{{ note.strip() }}")[0],
+            errors("{{ note.strip() }}")[0],
             ("unknown method `strip`: values have none".to_string(), "note.strip()".to_string())
         );
         assert_eq!(parts("{{ any.a.items() }} {{ (note | trim).upper() }}"), ["any.a.items()", "note | trim).upper()"]);
