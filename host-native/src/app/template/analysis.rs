@@ -1,7 +1,8 @@
-//! What is wrong with a template whatever it is rendered with, found by walking its syntax tree: filters and tests that
-//! do not exist, methods, which no value has, and fields that a value of a known shape never has.
+//! Static analysis of templates: finds filters and tests that do not exist, calls of methods, which no value
+//! has, and fields that a value of a known shape never has.
 //!
-//! Rendering alone would not do: it sees only the branches that the values of some rows lead to, and stops at the first error.
+//! Rendering would not find all of these: it visits only the branches that the values of some rows lead to,
+//! and stops at the first error.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use minijinja::{Environment, ErrorKind};
 use super::StaticError;
 use super::shape::{Field, Shape};
 
-/// The filters, as far as they are worth suggesting.
+/// The filters that are suggested for an unknown one.
 const FILTERS: &[&str] = &[
     "abs",
     "batch",
@@ -56,7 +57,7 @@ const FILTERS: &[&str] = &[
     "zip",
 ];
 
-/// The tests, as far as they are worth suggesting.
+/// The tests that are suggested for an unknown one.
 const TESTS: &[&str] = &[
     "boolean",
     "defined",
@@ -85,10 +86,10 @@ const TESTS: &[&str] = &[
     "upper",
 ];
 
-/// What Python calls what a filter does.
+/// Python methods with the filters that do the same.
 const METHODS: &[(&str, &str)] = &[("strip", "trim"), ("splitlines", "lines"), ("get", "default"), ("keys", "list")];
 
-/// The faults of a template that compiles, in the order of its text.
+/// Returns the static errors of a template that compiles, in the order of its text.
 pub(super) fn analyze_template<'s>(
     environment: &Environment<'_>,
     text: &str,
@@ -98,7 +99,7 @@ pub(super) fn analyze_template<'s>(
     analyze(environment, text, shape, |analyzer| analyzer.statement(&template))
 }
 
-/// The faults of an expression that compiles, in the order of its text.
+/// Returns the static errors of an expression that compiles, in the order of its text.
 pub(super) fn analyze_expression<'s>(
     environment: &Environment<'_>,
     text: &str,
@@ -125,22 +126,22 @@ fn analyze<'e, 't, 's>(
     };
     visit(&mut analyzer);
     let Analyzer { guarded, mut errors, .. } = analyzer;
-    // Who asks whether a field is there knows that it may be missing.
+    // A field that the template checks for is allowed to be missing.
     errors.retain(|error| text.get(error.span.clone()).is_none_or(|text| !guarded.contains(&text)));
     errors.sort_by_key(|error| error.span.start);
     errors
 }
 
-/// What a name stands for.
+/// What a name in a template refers to.
 #[derive(Clone)]
 struct Binding<'s> {
     shape: Shape<'s>,
-    /// Whether it is a value of the row, or made from one; else it may be a macro, a loop, a namespace.
+    /// Whether it is a value, so that it has no methods; otherwise it may be a macro, a loop or a namespace.
     is_value: bool,
 }
 
 impl Binding<'_> {
-    /// Something about which nothing is known.
+    /// A name about which nothing is known.
     const UNKNOWN: Self = Self { shape: Shape::Any, is_value: false };
 }
 
@@ -148,11 +149,11 @@ struct Analyzer<'e, 't, 's> {
     environment: &'e Environment<'e>,
     text: &'t str,
     shape: &'e dyn Fn(&str) -> Option<Shape<'s>>,
-    /// What the template itself has named, the innermost last.
+    /// The names that the template itself defines, innermost scope last.
     scopes: Vec<BTreeMap<&'t str, Binding<'s>>>,
-    /// How many conditions the place that is looked at stands under.
+    /// The number of `if` statements around the current statement.
     conditions: u32,
-    /// The fields that are asked for by `is defined`, or have a default.
+    /// The texts of fields that `is defined` checks, or that have a default.
     guarded: Vec<&'t str>,
     errors: Vec<StaticError>,
 }
@@ -252,7 +253,7 @@ impl<'t, 's> Analyzer<'_, 't, 's> {
         self.statements(body);
     }
 
-    /// Lets the names in `target` stand for `value`, or for parts of it.
+    /// Binds the names in `target` to `value` or to parts of it.
     fn bind(&mut self, target: &Expr<'t>, value: &Binding<'s>) {
         match target {
             Expr::Var(variable) => self.name(variable.id, value.clone()),
@@ -279,7 +280,7 @@ impl<'t, 's> Analyzer<'_, 't, 's> {
         self.expression(expression);
     }
 
-    /// Looks through `expression`, and returns what is known of its value.
+    /// Visits `expression` and returns what is known of its value.
     fn expression(&mut self, expression: &Expr<'t>) -> Binding<'s> {
         let value = |shape| Binding { shape, is_value: true };
         match expression {
@@ -324,7 +325,7 @@ impl<'t, 's> Analyzer<'_, 't, 's> {
         }
     }
 
-    /// Looks through `parts`, of which a new value is made.
+    /// Visits `parts`, from which an expression makes a new value.
     fn all<'x>(&mut self, parts: impl IntoIterator<Item = &'x Expr<'t>>) -> Binding<'s>
     where
         't: 'x,
@@ -399,7 +400,7 @@ impl<'t, 's> Analyzer<'_, 't, 's> {
         Binding::UNKNOWN
     }
 
-    /// The field `name` of a value, which `of` is and `expression` says.
+    /// Returns the field `name` of the value `of` of `expression`; reports an error if it cannot exist.
     fn field(&mut self, of: &Binding<'s>, name: &str, expression: &Expr<'t>, span: Span) -> Binding<'s> {
         let shape = match of.shape.field(name) {
             Field::Possible(shape) => shape,
@@ -423,7 +424,7 @@ impl<'t, 's> Analyzer<'_, 't, 's> {
         Binding { shape, is_value: of.is_value }
     }
 
-    /// Something called `name`, at the start of `span`, that is none of `known`.
+    /// Reports that the filter or test `name`, at the start of `span`, is not among `known`.
     fn unknown(&mut self, what: &str, name: &str, span: Span, known: &[&str]) {
         let start = span.start_offset as usize;
         self.errors.push(StaticError {
@@ -440,7 +441,8 @@ impl<'t, 's> Analyzer<'_, 't, 's> {
     }
 }
 
-/// Where `expression` begins. The tree says it only of its innermost part.
+/// Returns the offset of the first byte of `expression`. The span in the syntax tree starts at its last
+/// operator.
 fn start_of(expression: &Expr<'_>) -> usize {
     match expression {
         Expr::GetAttr(access) => start_of(&access.expr),
@@ -460,8 +462,8 @@ mod tests {
     use super::*;
     use crate::app::template::Templates;
 
-    /// The errors of a template over a text `note`, a list `rows` of objects that have a `note`, and a value `any`, each with the part of
-    /// the template that it is about.
+    /// Returns the errors of a template, each with its part of the text, for a text `note`, a list `rows` of
+    /// objects with a field `note`, and an unknown value `any`.
     fn errors(text: &str) -> Vec<(String, String)> {
         let mut templates = Templates::new();
         let template = templates.add("t".to_string(), text).unwrap();
@@ -480,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_found_in_every_branch_and_where_it_stands() {
+    fn an_error_is_found_in_every_branch_at_its_place() {
         let text = "{% if any %}{{ any.a | nope }}{% else %}{{ rows[0].x.y | upper | nope(1) }}{% endif %}{{ (any + note.z) is odder }}";
         assert_eq!(parts(text), ["nope", "rows[0].x", "nope", "note.z", "odder"]);
         assert_eq!(parts("{% filter shout %}{{ note }}{% endfilter %}"), ["shout"]);
@@ -495,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_template_itself_stand_for_what_they_were_given() {
+    fn names_that_a_template_defines_have_the_shape_of_their_values() {
         assert_eq!(
             parts("{% for r in rows %}{{ r.note.x }}{{ r.x }}{{ loop.index }}{{ loop.cycle('a') }}{% endfor %}"),
             ["r.x"]
@@ -510,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_are_only_those_of_values() {
+    fn methods_of_values_are_errors_and_global_functions_are_not() {
         assert_eq!(
             errors("{{ note.strip() }}")[0],
             ("unknown method `strip`: values have none".to_string(), "note.strip()".to_string())
@@ -520,13 +522,13 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_asked_for_may_be_missing() {
+    fn a_field_that_a_template_checks_for_may_be_missing() {
         assert_eq!(parts("{{ note.a | default(1) }}{% if note.b is defined %}{{ note.b.c }}{% endif %}"), [""; 0]);
         assert_eq!(parts("{{ note.a is defined }}{{ any.note.a }}{{ rows.a }}"), ["rows.a"]);
     }
 
     #[test]
-    fn every_name_that_is_suggested_is_known() {
+    fn every_suggested_filter_and_test_exists() {
         for name in FILTERS.iter().chain(METHODS.iter().map(|(_, filter)| filter)) {
             assert_eq!(parts(&format!("{{{{ note | {name} }}}}")), [""; 0]);
         }

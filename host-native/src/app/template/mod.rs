@@ -1,7 +1,8 @@
-//! Prompt and expression templates: Jinja syntax, and strict: a variable that is not there is an error, never "".
+//! Templates of prompts and expressions, in Jinja syntax. An undefined variable is an error.
 //!
-//! A template of a cell column sees the values of its row by column name, and the row number. A template of a full
-//! column or from-scratch column sees `rows`, a list with one object of the same kind per row, and `row_group`.
+//! A template of a cell column reads the values of its row by column name, and the row number. A template of
+//! a full column or from-scratch column reads `rows`, a list with one such object per row, and `row_group`,
+//! the index of the row group.
 
 mod analysis;
 pub mod shape;
@@ -16,16 +17,17 @@ use minijinja::{AutoEscape, Environment, Expression, UndefinedBehavior};
 
 use shape::Shape;
 
-/// Instructions one rendering may take: far more than a prompt needs, far less than a stuck loop.
+/// The maximum number of instructions of one rendering: far more than a prompt needs, few enough to stop an
+/// endless loop.
 const FUEL: u64 = 2_000_000;
 
-/// All templates of a pipeline, compiled once.
+/// The compiled templates of a pipeline.
 #[derive(Debug)]
 pub struct Templates {
     environment: Environment<'static>,
 }
 
-/// A compiled template of a [`Templates`].
+/// The id of a template in a [`Templates`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TemplateId(String);
 
@@ -42,14 +44,14 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Splits `text`, which may have braces around its expression.
+    /// Finds the expression in `text`, which may have braces around it.
     fn of(text: &str) -> Self {
         let bare = text.trim().strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}"));
         let offset = if bare.is_some() { text.find("{{").map_or(0, |at| at + 2) } else { 0 };
         Self { expression: bare.unwrap_or(text).to_string(), offset, line_offset: text[..offset].matches('\n').count() }
     }
 
-    /// Returns the bytes of the written text that are `part` of the expression.
+    /// Maps a span of the expression to the written text.
     fn written(&self, part: &Range<usize>) -> Range<usize> {
         let place = |at: usize| at.min(self.expression.len()) + self.offset;
         place(part.start)..place(part.end)
@@ -65,14 +67,14 @@ impl Condition {
     }
 }
 
-/// What is wrong with a template's text, or with the values that it is rendered with.
+/// A syntax error of a template, or an error of its rendering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError {
-    /// In words, without a place.
+    /// The message, without a place.
     pub message: String,
-    /// What is wrong, in bytes of the template's text.
+    /// The span of the error, in bytes of the template's text.
     pub span: Option<Range<usize>>,
-    /// The line it is wrong in, from 1, as counted in the template's text.
+    /// The line of the error in the template's text, from 1.
     pub line: Option<usize>,
 }
 
@@ -88,7 +90,7 @@ impl TemplateError {
     fn in_condition(self, condition: &Condition) -> Self {
         let expression = condition.expression.trim();
         let start = condition.expression.find(expression).unwrap_or(0);
-        // Errors of an evaluation have a line, and no place in it.
+        // Errors of an evaluation have a line and no span.
         let span = self.span.unwrap_or(start..start + expression.len());
         let line = self.line.map(|line| line + condition.line_offset);
         Self { span: Some(condition.written(&span)), line, ..self }
@@ -104,18 +106,18 @@ impl fmt::Display for TemplateError {
 
 impl std::error::Error for TemplateError {}
 
-/// What is wrong with a template whatever it is rendered with.
+/// An error that a template has for all values of its variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticError {
-    /// In words, without a place.
+    /// The message, without a place.
     pub message: String,
-    /// What is wrong, in bytes of the template's text.
+    /// The span of the error, in bytes of the template's text.
     pub span: Range<usize>,
-    /// The word that is wrong.
+    /// The unknown word.
     pub word: String,
-    /// What would be right.
+    /// What was expected.
     pub expected: String,
-    /// Words that may have been meant.
+    /// Known words that may have been intended.
     pub candidates: Vec<String>,
 }
 
@@ -126,7 +128,7 @@ impl Default for Templates {
 }
 
 impl Templates {
-    /// No templates yet.
+    /// Creates an empty set of templates.
     #[must_use]
     pub fn new() -> Self {
         let mut environment = Environment::new();
@@ -138,6 +140,9 @@ impl Templates {
     }
 
     /// Compiles `text` under `name`, which must be new.
+    ///
+    /// # Errors
+    /// If `text` has a syntax error.
     pub fn add(&mut self, name: String, text: &str) -> Result<TemplateId, TemplateError> {
         match self.environment.add_template_owned(name.clone(), text.to_string()) {
             Ok(()) => Ok(TemplateId(name)),
@@ -145,7 +150,10 @@ impl Templates {
         }
     }
 
-    /// Checks that `text` is an expression, such as `score > 3`, with or without braces around it.
+    /// Compiles `text`, an expression such as `score > 3` that may have braces around it.
+    ///
+    /// # Errors
+    /// If `text` is not exactly one expression.
     pub fn condition(&self, text: &str) -> Result<Condition, TemplateError> {
         let condition = Condition::of(text);
         self.compile(&condition)?;
@@ -157,29 +165,29 @@ impl Templates {
         compiled.map_err(|error| TemplateError::of(&error).in_condition(condition))
     }
 
-    /// Returns whether `condition` holds for the values of `context`.
+    /// Returns whether `condition` holds for the variables of `context`.
     ///
-    /// Compiles the expression each time: a compiled expression borrows its environment and cannot be stored beside it.
-    /// For an expression of one line that takes a few microseconds.
+    /// Compiles the expression again, which takes a few microseconds: a compiled expression of minijinja
+    /// borrows its environment, so the two cannot be stored together.
     ///
     /// # Errors
     /// If the expression cannot be evaluated, or its value is undefined.
     pub fn holds(&self, condition: &Condition, context: TemplateValue) -> Result<bool, TemplateError> {
         let value = self.compile(condition)?.eval(context);
         let value = value.map_err(|error| TemplateError::of(&error).in_condition(condition))?;
-        // The filter is minijinja's own rule for `if`, which distinguishes the kinds of undefined values.
+        // This filter applies the rule of `if`, which rejects some undefined values and accepts others.
         let holds = self.environment.empty_state().apply_filter("bool", &[value]);
         holds.map(|holds| holds.is_true()).map_err(|_| condition.undefined())
     }
 
-    /// The variables that `template` reads from outside, in alphabetical order; built-in functions are left out.
+    /// Returns the variables that `template` reads from outside, without built-in functions.
     #[must_use]
     pub fn variables(&self, template: &TemplateId) -> BTreeSet<String> {
         let template = self.environment.get_template(&template.0);
         self.without_globals(template.map_or_else(|_| HashSet::new(), |template| template.undeclared_variables(false)))
     }
 
-    /// The same of a condition.
+    /// Returns the variables that `condition` reads, without built-in functions.
     #[must_use]
     pub fn condition_variables(&self, condition: &Condition) -> BTreeSet<String> {
         let expression = self.compile(condition);
@@ -196,14 +204,14 @@ impl Templates {
         variables
     }
 
-    /// Renders `template`.
+    /// Renders `template` with the variables of `context`.
     pub fn render(&self, template: &TemplateId, context: TemplateValue) -> Result<String, TemplateError> {
         let rendered = self.environment.get_template(&template.0).and_then(|template| template.render(context));
         rendered.map_err(|error| TemplateError::of(&error))
     }
 
-    /// What is wrong with `template` whatever it is rendered with, if its variables are of the shapes that `shape` gives: filters, tests
-    /// and methods that do not exist, and fields that no value can have. In the order of the text.
+    /// Returns the static errors of `template` in the order of its text: filters, tests and methods that do
+    /// not exist, and fields that no value can have. `shape` returns the shape of a variable.
     #[must_use]
     pub fn static_errors<'s>(
         &self,
@@ -217,7 +225,7 @@ impl Templates {
         )
     }
 
-    /// The same of a condition.
+    /// Returns the static errors of `condition`, like [`static_errors`](Self::static_errors).
     #[must_use]
     pub fn condition_static_errors<'s>(
         &self,
@@ -240,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variables_are_those_read_from_outside() {
+    fn variables_are_those_that_a_template_reads_from_outside() {
         let (templates, id) =
             one("{% set x = note %}{% for i in range(3) %}{{ i }}{{ x.y }}{% endfor %}{{ boat['n'] }}");
         assert_eq!(templates.variables(&id).into_iter().collect::<Vec<_>>(), ["boat", "note"]);
@@ -254,14 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn a_syntax_error_says_where() {
+    fn a_syntax_error_has_its_line() {
         let error = Templates::new().add("t".to_string(), "ok\n{{ note }").unwrap_err();
         assert_eq!(error.line, Some(2));
         assert!(error.message.starts_with("syntax error"), "{error}");
     }
 
     #[test]
-    fn a_template_that_never_ends_runs_out_of_fuel() {
+    fn an_endless_template_runs_out_of_fuel() {
         let (templates, id) =
             one("{% for i in range(9999) %}{% for j in range(9999) %}{{ j }}{% endfor %}{% endfor %}");
         assert!(templates.render(&id, minijinja::context! {}).unwrap_err().message.contains("fuel"));

@@ -1,29 +1,29 @@
-//! What is known of a value before there is one: from the type of a column, or from the JSON Schema of an answer.
+//! What is known of a value before a run: from the type of its column, or from the JSON Schema of an answer.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use serde_json::Value;
 
-/// Parts of a schema that are looked at for one field, at most: a schema may refer to itself.
+/// The maximum number of subschemas that are visited for one field: a schema may refer to itself.
 const MAX_SUBSCHEMAS: u32 = 100;
 
 /// What is known of a value.
 #[derive(Clone, Debug)]
 pub enum Shape<'a> {
-    /// Nothing.
+    /// Nothing is known.
     Any,
-    /// It has no fields and no elements. What it is, in words.
+    /// A value without fields and elements, with its name in messages.
     Scalar(&'static str),
-    /// It is a list of such elements.
+    /// A list, with the shape of its elements.
     List(Rc<Shape<'a>>),
-    /// It has these fields and no other.
+    /// An object with exactly these fields.
     Object(Rc<[(&'a str, Shape<'a>)]>),
-    /// It fits a part of a JSON Schema.
+    /// A value that fits a subschema of a JSON Schema.
     Schema {
-        /// The whole schema, for references.
+        /// The whole schema, which references are resolved against.
         root: &'a Value,
-        /// The part.
+        /// The subschema.
         schema: &'a Value,
     },
 }
@@ -31,19 +31,19 @@ pub enum Shape<'a> {
 /// What is known of a field of a value.
 #[derive(Clone, Debug)]
 pub enum Field<'a> {
-    /// It may be there, in this shape.
+    /// The field may exist and has this shape.
     Possible(Shape<'a>),
-    /// It is never there.
+    /// The field cannot exist.
     Impossible {
-        /// What the value is, in words.
+        /// The name of the value's type in messages.
         value: &'static str,
-        /// The fields it may have.
+        /// The fields that the value may have.
         known: Vec<String>,
     },
 }
 
 impl<'a> Shape<'a> {
-    /// What is known of the field `name`.
+    /// Returns what is known of the field `name`.
     #[must_use]
     pub fn field(&self, name: &str) -> Field<'a> {
         match self {
@@ -61,7 +61,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// What is known of the elements.
+    /// Returns the shape of the elements.
     #[must_use]
     pub fn element(&self) -> Shape<'a> {
         match self {
@@ -79,7 +79,7 @@ impl<'a> Shape<'a> {
     }
 }
 
-/// `part` of the schema `root`, or the part that it is a mere reference to.
+/// Returns the subschema `schema` of `root`, or the one that it refers to.
 pub(crate) fn resolve_reference<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     let mut schema = schema;
     for _ in 0..MAX_SUBSCHEMAS {
@@ -91,12 +91,13 @@ pub(crate) fn resolve_reference<'a>(root: &'a Value, schema: &'a Value) -> &'a V
     schema
 }
 
-/// The part of the same schema that `part` refers to.
+/// Returns the subschema that `schema` refers to.
 fn reference_target<'a>(root: &'a Value, schema: &Value) -> Option<&'a Value> {
     root.pointer(schema["$ref"].as_str()?.strip_prefix('#')?)
 }
 
-/// What all that `part` demands leaves of the field `name`, as far as so many parts say that are `left`.
+/// Returns what `schema` says of the field `name`, together with all subschemas that apply. `left` counts
+/// down the subschemas that may still be visited.
 fn field_in_schema<'a>(root: &'a Value, schema: &'a Value, name: &str, left: &Cell<u32>) -> Field<'a> {
     let Some(others) = left.get().checked_sub(1) else { return Field::Possible(Shape::Any) };
     left.set(others);
@@ -118,7 +119,8 @@ fn field_in_schema<'a>(root: &'a Value, schema: &'a Value, name: &str, left: &Ce
     known.unwrap_or(Field::Possible(Shape::Any))
 }
 
-/// What the keywords of `part` itself say about the field `name`.
+/// Returns what the keywords `type`, `properties` and `additionalProperties` of `schema` say of the field
+/// `name`.
 fn keyword_field<'a>(root: &'a Value, schema: &'a Value, name: &str) -> Field<'a> {
     let never = |value, known| Field::Impossible { value, known };
     let types: Vec<&str> = match &schema["type"] {
@@ -146,7 +148,7 @@ fn keyword_field<'a>(root: &'a Value, schema: &'a Value, name: &str) -> Field<'a
     }
 }
 
-/// A type of JSON Schema in words.
+/// Returns the name of a JSON Schema type in messages.
 fn type_name(name: Option<&str>) -> &'static str {
     match name {
         Some("string") => "a text",
@@ -162,7 +164,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The fields that `field` says may be there instead; `None` if it may be there itself.
+    /// Returns the fields that may exist instead of the last one of `path`; `None` if it may exist itself.
     fn instead(schema: &Value, path: &[&str]) -> Option<Vec<String>> {
         let mut shape = Shape::Schema { root: schema, schema };
         for name in path {
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_schemas_all_or_one_have_to_allow_a_field() {
+    fn all_of_requires_every_schema_to_allow_a_field_and_any_of_requires_one() {
         let closed = json!({"properties": {"a": {}}, "additionalProperties": false});
         assert_eq!(instead(&json!({"allOf": [{}, closed]}), &["b"]), Some(vec!["a".to_string()]));
         assert_eq!(instead(&json!({"anyOf": [{}, closed]}), &["b"]), None);
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_refers_to_itself_for_ever_says_nothing() {
+    fn a_schema_with_endless_references_allows_every_field() {
         for schema in [json!({"$ref": "#"}), json!({"anyOf": [{"$ref": "#"}, {"$ref": "#"}], "allOf": [{"$ref": "#"}]})]
         {
             assert_eq!(instead(&schema, &["a", "b"]), None);
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_of_a_list_are_as_its_items() {
+    fn the_elements_of_a_list_have_the_shape_of_its_items() {
         let schema = json!({"type": "array", "items": {"type": "object", "additionalProperties": false}});
         let shape = Shape::Schema { root: &schema, schema: &schema };
         assert!(matches!(shape.element().field("a"), Field::Impossible { .. }));
