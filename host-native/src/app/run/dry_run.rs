@@ -1,5 +1,5 @@
-//! `tidegate run --dry-run`: what would be run and what it would take. Nobody is called and nothing is written. What would keep the run
-//! from starting is an error here, too.
+//! `tidegate run --dry-run`: prints the plan of a run and its estimated tokens and cost. Makes no call and
+//! writes nothing. Reports every error that would prevent the run.
 
 use std::fmt;
 
@@ -18,22 +18,23 @@ use crate::app::run::request::RunRequest;
 use crate::app::run::resolve::{GeneratedColumn, Input, ResolvedPipeline};
 use crate::host::TokioHost;
 
-/// What a run would be, to be printed.
+/// The plan of a run, for display.
 #[derive(Clone, Debug)]
 pub struct DryRun {
     name: String,
-    /// Rows of the run and of the dataset, row groups, rows of each.
+    /// Rows of the run and of the dataset, row groups, and rows per row group.
     rows: (u64, u64, u64, u32),
     columns: Vec<Vec<String>>,
     models: Vec<Vec<String>>,
     notes: Vec<String>,
-    /// What all calls would cost, if the file has prices, and the limit.
+    /// The estimated cost of all calls with its currency, if the file has prices.
     cost: Option<(Money, String)>,
     max_cost: Option<Money>,
     capacity: String,
 }
 
-/// Resolves everything that a run would, and estimates what it would take. Needs a tokio runtime, for its clock.
+/// Checks the input like a run, and estimates the tokens and cost. Must be called in a tokio runtime, for its
+/// clock.
 pub fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
     let Ready { name, file, resolved, estimates } = Preflight::run(request)?.ready()?;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
@@ -59,7 +60,7 @@ pub fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
     })
 }
 
-/// The DAG as a table: each column after those it reads.
+/// Returns the columns as a table, in topological order.
 fn columns(file: &PipelineFile, resolved: &ResolvedPipeline, estimates: &[ColumnEstimate]) -> Vec<Vec<String>> {
     let titles = ["column", "kind", "filled by", "per", "reads", "tasks", "calls", "input tokens", "output tokens"];
     let mut table = vec![row(titles)];
@@ -81,7 +82,7 @@ fn columns(file: &PipelineFile, resolved: &ResolvedPipeline, estimates: &[Column
     table
 }
 
-/// The columns that `column` reads, by name.
+/// Returns the names of the columns that `column` reads.
 fn reads(resolved: &ResolvedPipeline, column: &GeneratedColumn) -> String {
     let is_column = |input: &&Input| **input != Input::RowNumber;
     let names: Vec<&str> =
@@ -89,7 +90,7 @@ fn reads(resolved: &ResolvedPipeline, column: &GeneratedColumn) -> String {
     if names.is_empty() { "-".to_string() } else { names.join(", ") }
 }
 
-/// What each model would be asked for, and what all of them would cost.
+/// Returns a table of the calls and tokens of each model, and the cost of all of them.
 fn models(
     file: &PipelineFile,
     resolved: &ResolvedPipeline,
@@ -128,7 +129,7 @@ fn notes(resolved: &ResolvedPipeline, estimates: &[ColumnEstimate]) -> Vec<Strin
     for (column, estimate) in resolved.columns.iter().zip(estimates).filter(|(_, estimate)| estimate.unrendered > 0) {
         let why = match &estimate.failure {
             Some(failure) => format!("such as {}. The run would drop them", failure.error),
-            None => "it looks into values that only a run brings".to_string(),
+            None => "it reads fields of answers, which a dry run does not have".to_string(),
         };
         notes
             .push(format!("`{}` could not be rendered for {} of these rows: {why}.", column.name, estimate.unrendered));

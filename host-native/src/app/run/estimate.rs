@@ -1,14 +1,17 @@
-//! What a run would take, estimated from its first rows without a call.
+//! Estimates the calls and tokens of a run from its first rows, without a call.
 //!
-//! The templates of every column are rendered for the first 100 rows. Values that only a call would bring are stood for:
+//! The templates of every column are rendered for the first 100 rows. Values that would need a call are
+//! replaced by placeholders:
 //!
-//! - a model's text by so many words as its answer is estimated at: `answer_tokens`, else `max_tokens`, else 256 tokens;
-//! - a structured answer by a value of the types of its schema;
-//! - a vector by one of its dimensions, a judge's answer by the empty object.
+//! - the text of a model by as many words as its answer has estimated tokens: `answer_tokens`, else
+//!   `max_tokens`, else 256;
+//! - a structured answer by a value with the types of its schema;
+//! - a vector by a vector of its dimensions, and the answer of a judge by an empty object.
 //!
-//! Tokens sent are counted at four characters each; the mean over the sample stands for all rows. A condition that can
-//! be known without a call is evaluated; any other is taken to hold. Retries are not counted. So the estimate is near
-//! what is sent where prompts depend on the dataset, and an upper bound where conditions depend on answers.
+//! Input tokens are estimated at four characters each, and the mean over the sample is used for all rows. A
+//! condition that depends only on known values is evaluated; any other is assumed to hold. Retries are not
+//! counted. So the estimate is close where prompts depend on the dataset, and an upper bound where conditions
+//! depend on answers.
 
 use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
@@ -22,43 +25,47 @@ use crate::app::run::columns::{Fill, FillContext, FillError};
 use crate::app::run::resolve::{GeneratedColumn, Input, ResolvedPipeline, TemplateKind};
 use crate::app::template::{Serde, TemplateError, TemplateValue};
 
-/// Rows that templates are rendered for.
+/// Rows in the sample.
 pub const SAMPLE_ROWS: u64 = 100;
 
-/// Words that stand for an answer, at most: an answer of any length costs the prompts that repeat it.
+/// The maximum length of a placeholder text, so that prompts that repeat an answer stay small.
 const MAX_PLACEHOLDER_TOKENS: u32 = 8_192;
 
-/// What the tasks of a column would take.
+/// The estimated work of a column.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColumnEstimate {
     /// Tasks: one per row or row group.
     pub tasks: u64,
-    /// Calls, retries not counted; 0 for a column that calls nobody.
+    /// Calls without retries; 0 for a column without a model.
     pub calls: u64,
     /// Tokens sent.
     pub input_tokens: u64,
     /// Tokens received.
     pub output_tokens: u64,
-    /// Whether a condition may make it fewer calls.
+    /// Whether the number of calls is an upper bound, because a condition depends on answers.
     pub is_upper_bound: bool,
-    /// Rows of the sample for which a template could not be rendered with what stands for answers.
+    /// Rows of the sample for which a template could not be rendered.
     pub unrendered: u64,
-    /// Why the first of those rows would fail in the run, too: nothing stands for an answer there.
+    /// The first failure that the run would have, too, because it does not depend on an answer.
     pub failure: Option<SampleFailure>,
-    /// Whether so would every row of the sample that the column is made for.
+    /// Whether the column fails in this way for all rows of the sample that are not skipped.
     pub fails_always: bool,
 }
 
-/// Why there can be no value.
+/// A failure to fill a cell of the sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampleFailure {
-    /// The template that fails, by its place in [`ResolvedPipeline::template_sources`]; none if they can all be rendered, and what comes out is of no use.
+    /// The index in [`ResolvedPipeline::template_sources`] of the template that fails; `None` if all
+    /// templates render and their text is not a valid value.
     pub source: Option<usize>,
-    /// What is wrong.
+    /// The error.
     pub error: TemplateError,
 }
 
-/// By generated column what it would take, for a run in row groups of `row_group_size`.
+/// Returns the estimates of all generated columns, for a run in row groups of `row_group_size`.
+///
+/// # Errors
+/// If the dataset cannot be read.
 pub fn estimate(resolved: &ResolvedPipeline, row_group_size: u32) -> Result<Vec<ColumnEstimate>, DatasetError> {
     let rows = resolved.rows.end - resolved.rows.start;
     let seeds = resolved.dataset.read(resolved.rows.start..resolved.rows.start + rows.min(SAMPLE_ROWS))?;
@@ -74,7 +81,7 @@ pub fn estimate(resolved: &ResolvedPipeline, row_group_size: u32) -> Result<Vec<
     Ok(estimates)
 }
 
-/// The generated columns, each after those it reads. The plan has seen to it that there is such an order.
+/// Returns the indices of the generated columns in topological order. The plan is a DAG, so there is one.
 #[must_use]
 pub fn topological_order(resolved: &ResolvedPipeline) -> Vec<usize> {
     let mut done: Vec<usize> = Vec::new();
@@ -91,36 +98,36 @@ pub fn topological_order(resolved: &ResolvedPipeline) -> Vec<usize> {
     done
 }
 
-/// A value of the sample, and whether it is what the run would have there.
+/// A value of the sample.
 #[derive(Clone, Debug)]
 struct SampleCell {
     value: Value,
     is_known: bool,
-    /// Whether it is certain that the column is not made there.
+    /// Whether it is certain that the column is skipped there.
     is_skipped: bool,
 }
 
-/// The sample with everything that stands for answers.
+/// The first rows of the dataset, with known and placeholder values for the generated columns.
 struct Sample<'a> {
     resolved: &'a ResolvedPipeline,
     seeds: &'a [Row],
-    /// By generated column, by row.
+    /// By generated column and row.
     cells: Vec<Vec<SampleCell>>,
 }
 
-/// What became of one task.
+/// The result of one task of the sample.
 struct SampleResult {
     cell: SampleCell,
-    /// The tokens of its call, if it makes one.
+    /// The estimated tokens of its call, if it makes one.
     call: Option<Usage>,
     is_upper_bound: bool,
     is_rendered: bool,
-    /// Why it would fail in the run, if that is certain.
+    /// The failure that the run would have, too.
     failure: Option<SampleFailure>,
 }
 
 impl SampleResult {
-    /// A task that is certain not to be made.
+    /// Returns the result of a task that is certain to be skipped.
     fn skipped(column: &GeneratedColumn) -> Self {
         let cell = SampleCell { value: (*column.otherwise).clone(), is_known: true, is_skipped: true };
         Self { cell, call: None, is_upper_bound: false, is_rendered: true, failure: None }
@@ -152,7 +159,7 @@ impl Sample<'_> {
         let rows: TemplateValue =
             (0..count).map(|row| TemplateValue::from_pairs(self.row_values(column, row))).collect();
         let values = TemplateValue::from_pairs([("rows", rows), ("row_group", TemplateValue::from(0))]);
-        // Of other groups nothing is known.
+        // The sample has the first row group only, so the values of others are unknown.
         let mut result = self.evaluate(at, &values, self.resolved.rows.start, |_| false);
         let mut totals = SampleTotals::default();
         totals.add(&mut result);
@@ -187,7 +194,8 @@ impl Sample<'_> {
         }
     }
 
-    /// What the task of the column at `at` for `values` would do.
+    /// Evaluates the task of the column at `at` whose templates read `values`. `is_known` returns whether an
+    /// input is no placeholder.
     fn evaluate(&self, at: usize, values: &TemplateValue, row: u64, is_known: impl Fn(Input) -> bool) -> SampleResult {
         let column = &self.resolved.columns[at];
         let (mut is_upper_bound, mut is_rendered) = (false, true);
@@ -217,7 +225,7 @@ impl Sample<'_> {
         SampleResult { cell, call, is_upper_bound, is_rendered, failure }
     }
 
-    /// Why the column at `at` has no value where its templates read `values`, and what it fills complains about.
+    /// Returns the failure of the column at `at` for `values`; `message` is the error of its fill.
     fn failure(&self, at: usize, values: &TemplateValue, message: Option<String>) -> SampleFailure {
         let templates = &self.resolved.templates;
         let error = |kind: &TemplateKind| match kind {
@@ -234,16 +242,16 @@ impl Sample<'_> {
     }
 }
 
-/// What stands for a value.
+/// A known value or placeholder for a cell.
 struct Placeholder {
     value: Value,
-    /// The tokens of the call that would bring it.
+    /// The estimated tokens of the call that the value needs.
     call: Option<Usage>,
-    /// Why there is nothing that could stand for it.
+    /// The error that prevents the value.
     error: Option<String>,
 }
 
-/// The value that stands for that of `fill`.
+/// Returns the value of `fill`, or a placeholder if it needs a call.
 fn placeholder(fill: &Fill, context: FillContext<'_>) -> Placeholder {
     match fill {
         Fill::Expression(fill) => or_placeholder(fill.fill(context)),
@@ -282,12 +290,12 @@ fn or_placeholder(filled: Result<Value, FillError>) -> Placeholder {
     Placeholder { value: filled.unwrap_or_else(|_| placeholder_text(1)), call: None, error }
 }
 
-/// A text of about so many tokens.
+/// Returns a text of about `tokens` tokens.
 fn placeholder_text(tokens: u32) -> Value {
     Value::String("word".repeat(tokens.clamp(1, MAX_PLACEHOLDER_TOKENS) as usize))
 }
 
-/// The sample of a column, added up.
+/// The sums over the sample of a column.
 #[derive(Default)]
 struct SampleTotals {
     attempted: u64,
@@ -296,7 +304,7 @@ struct SampleTotals {
     tokens: (u64, u64),
     is_upper_bound: bool,
     unrendered: u64,
-    /// Tasks that are sure to fail, and that are sure to be skipped.
+    /// Tasks that are certain to fail, and tasks that are certain to be skipped.
     failing: u64,
     skipped: u64,
     failure: Option<SampleFailure>,
@@ -319,7 +327,7 @@ impl SampleTotals {
         }
     }
 
-    /// The estimate for `tasks` tasks of which these are a sample.
+    /// Scales the sums to `tasks` tasks.
     fn scale_to(&self, tasks: u64) -> ColumnEstimate {
         let scaled = |part: u64, whole: u64, times: u64| match whole {
             0 => 0,
@@ -359,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_is_counted_at_four_characters_a_token_and_an_answer_at_what_the_file_says() {
+    fn a_prompt_has_a_token_per_four_characters_and_an_answer_the_tokens_that_the_file_gives() {
         let all = estimates(
             "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{ note }}\"\nanswer_tokens = 50\n\
              [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"{{ a }}\"\nmax_tokens = 7\n",
@@ -370,21 +378,21 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_on_the_dataset_is_evaluated_and_one_on_an_answer_is_taken_to_hold() {
+    fn a_condition_on_the_dataset_is_evaluated_and_one_on_an_answer_is_assumed_to_hold() {
         let all = estimates(
             "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\nwhen = \"id | int is divisibleby 4\"\n\
              [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"x\"\nwhen = \"a == 'yes'\"\n\
              [[columns]]\nname = \"c\"\nmodel = \"m\"\nprompt = \"{{ b }}\"\nwhen = \"id | int < 500\"\n",
         );
         assert_eq!((all[0].calls, all[0].is_upper_bound), (250, false));
-        // Where `a` is not made it is null, which is known too.
+        // Where `a` is skipped it is null, so the condition has a known value there.
         assert_eq!((all[1].calls, all[1].is_upper_bound), (250, true));
-        // What the prompt reads does not make the condition uncertain. The sample is the first rows.
+        // The sample has rows below 500 only, and what the prompt reads does not matter to the condition.
         assert_eq!((all[2].calls, all[2].is_upper_bound), (1_000, false));
     }
 
     #[test]
-    fn structured_answers_can_be_looked_into_and_what_cannot_be_rendered_is_counted() {
+    fn fields_of_structured_answers_can_be_rendered_and_missing_fields_are_counted() {
         let all = estimates(
             "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\n\
              schema = { type = \"object\", properties = { score = { type = \"integer\" } } }\n\
@@ -396,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_that_is_skipped_with_one_it_reads_calls_and_fails_nowhere() {
+    fn a_column_that_is_skipped_with_its_upstream_makes_no_call_and_does_not_fail() {
         let all = estimates(
             "[[columns]]\nname = \"a\"\nkind = \"expression\"\ntemplate = \"{{ id }}\"\nwhen = \"id | int < 4\"\n\
              [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"{{ 1 // (a | int - 2) }}\"\nskip_with_upstream = true\n",
@@ -407,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_that_would_fail_for_every_row_says_why_and_one_that_reads_an_answer_does_not() {
+    fn a_column_that_fails_for_every_row_has_the_failure_unless_it_reads_an_answer() {
         let all = estimates(
             "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{ note | int }}\"\n\
              [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"{{ a | int }}\"\n\
@@ -419,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_of_whole_row_groups_calls_once_for_each() {
+    fn a_column_for_whole_row_groups_makes_one_call_per_row_group() {
         let all = estimates(
             "[[columns]]\nname = \"a\"\nmodel = \"m\"\nstrategy = \"full_column\"\n\
              prompt = \"{% for r in rows %}{{ r.note }}{% endfor %}\"\n",

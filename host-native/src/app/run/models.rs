@@ -1,4 +1,5 @@
-//! The models of a pipeline, started: mocks served, keys read, every provider registered at one gate.
+//! Starts the models of a pipeline: starts mock servers, reads keys, and registers every provider at one
+//! gate.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -29,16 +30,16 @@ use crate::observe::jsonl::ResourceName;
 pub struct Models {
     gate: Gate<TokioHost>,
     providers: Vec<Arc<Provider>>,
-    /// By model of the file: its client, and its provider's place in `providers`.
+    /// For each model of the file, its client and the index of its provider in `providers`.
     callers: Vec<(Client, usize)>,
     ledger: Arc<SharedLedger>,
-    /// Mocks stop when dropped.
+    /// The mock servers stop when dropped.
     _mocks: Vec<MockServer>,
-    /// Ends with the run.
+    /// The tasks that make health calls; aborted when dropped.
     _health_calls: JoinSet<()>,
 }
 
-/// A resource of the gate that models share.
+/// A resource of the gate that several models of the file may share.
 struct SharedResource {
     label: String,
     resource: ResourceId,
@@ -46,10 +47,13 @@ struct SharedResource {
 }
 
 impl Models {
-    /// Starts what the models of `file` need. Nothing is called yet.
+    /// Starts mock servers, creates clients and registers all models of `file` at a new gate. Makes no call.
     ///
-    /// With a `record`, request admission takes its commands down from the first one on. What calls cost goes into
-    /// `ledger`, which may forbid them.
+    /// With `record`, request admission records all its commands. The cost of calls is charged to `ledger`,
+    /// which enforces the cost limit.
+    ///
+    /// # Errors
+    /// If a mock cannot start, or a key, client or limit is invalid.
     pub async fn start(
         file: &PipelineFile,
         host: &TokioHost,
@@ -70,37 +74,37 @@ impl Models {
         Ok(Self { gate, providers, callers, ledger, _mocks: mocks, _health_calls: health_calls })
     }
 
-    /// What was spent so far, and whether more may be.
+    /// Returns the ledger of the costs of all calls.
     #[must_use]
     pub fn ledger(&self) -> &SharedLedger {
         &self.ledger
     }
 
-    /// A fairness group of the gate.
+    /// Returns the fairness group of the gate called `name`; creates it if needed.
     pub fn group(&self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
         self.gate.with(|machine, _| machine.group(name, weight))
     }
 
-    /// The provider and client of the model at `index` in the file.
+    /// Returns the provider and client of the model at `index` of the file.
     #[must_use]
     pub fn caller(&self, index: usize) -> (Arc<Provider>, Client) {
         let (client, provider) = &self.callers[index];
         (Arc::clone(&self.providers[*provider]), client.clone())
     }
 
-    /// All providers, in file order of their first models.
+    /// Returns all providers, in file order of their first models.
     #[must_use]
     pub fn providers(&self) -> &[Arc<Provider>] {
         &self.providers
     }
 
-    /// The gate that all calls go through.
+    /// Returns the gate of all calls.
     #[must_use]
     pub fn gate(&self) -> &Gate<TokioHost> {
         &self.gate
     }
 
-    /// What the resources in events are called.
+    /// Returns the names of the resources in events.
     #[must_use]
     pub fn resource_names(&self) -> Vec<ResourceName> {
         let name = |provider: &Arc<Provider>| {
@@ -110,7 +114,7 @@ impl Models {
         self.providers.iter().filter_map(name).collect()
     }
 
-    /// The task-stage resources that stand for calls to these models, with what they stand for.
+    /// Returns the task resources that stand for calls to these models, each with its resource at the gate.
     #[must_use]
     pub fn request_resources(&self) -> Vec<(String, ResourceId)> {
         let call = |provider: &Arc<Provider>| (request_resource(&provider.label), provider.resource());
@@ -118,7 +122,8 @@ impl Models {
     }
 }
 
-/// Makes the health calls of all providers, each with the client of its first model. A judge is asked for none: it may cost.
+/// Spawns the health calls of all providers, each with the client of its first model. A judge gets none: its
+/// calls may have a cost that is unknown here.
 fn make_health_calls(providers: &[Arc<Provider>], callers: &[(Client, usize)]) -> JoinSet<()> {
     let mut health_calls = JoinSet::new();
     for (index, provider) in providers.iter().enumerate() {
@@ -131,8 +136,8 @@ fn make_health_calls(providers: &[Arc<Provider>], callers: &[(Client, usize)]) -
     health_calls
 }
 
-/// The task-stage resources that stand for calls to the models of `file`, with their limits: twice the cap, so that a
-/// call stands ready for each slot that comes free.
+/// Returns the task resources that stand for calls to the models of `file`, each with its limit: twice the
+/// cap, so that a task is ready for each slot that is released.
 #[must_use]
 pub fn task_resources(file: &PipelineFile) -> Vec<(String, u32)> {
     let mut resources: Vec<(String, u32)> = Vec::new();
@@ -146,20 +151,20 @@ pub fn task_resources(file: &PipelineFile) -> Vec<(String, u32)> {
     resources
 }
 
-/// The cap of a provider and model id: the lowest of all models that share them, over all domains.
+/// Returns the lowest cap of all models with the provider and model id of `model`, in all domains.
 fn lowest_cap(file: &PipelineFile, model: &ModelSpec) -> u32 {
     let same = file.models.iter().filter(|other| other.provider == model.provider && other.model == model.model);
     same.map(|other| other.max_parallel.get()).min().unwrap_or(1)
 }
 
-/// The models that columns of `file` call, by their places in it.
+/// Returns the models that columns of `file` call, by index.
 #[must_use]
 pub fn called_models(file: &PipelineFile) -> BTreeSet<usize> {
     file.columns.iter().filter_map(|column| column.kind.model()).collect()
 }
 
-/// What keeps the model at `place` of `file` from being called, as far as this machine can say: a key that is not there, a command that
-/// is not there.
+/// Checks that the model at `index` of `file` can be called, as far as this machine can tell: its key is set
+/// and its command exists.
 pub fn check_model(file: &PipelineFile, index: usize) -> Result<(), FileError> {
     let model = &file.models[index];
     if let Some(name) = model.endpoint.key_variable() {
@@ -176,15 +181,15 @@ pub fn check_model(file: &PipelineFile, index: usize) -> Result<(), FileError> {
     }
 }
 
-/// A gate that knows the models of `file`, and nothing behind it: for a plan of a run that makes no call.
+/// Returns a gate with the models of `file` registered and no clients, for a dry run.
 pub fn plan_gate(file: &PipelineFile, host: &TokioHost) -> Result<Gate<TokioHost>, Error> {
     register(file, host, &RequestConfig::default(), None).map(|(gate, _, _)| gate)
 }
 
-/// A gate; by model the place of its resource; and the resources.
+/// A gate, the index of the resource of each model, and the resources.
 type Registered = (Gate<TokioHost>, Vec<usize>, Vec<SharedResource>);
 
-/// A gate that knows the models of `file`.
+/// Returns a gate with the models of `file` registered.
 fn register(
     file: &PipelineFile,
     host: &TokioHost,
@@ -226,20 +231,21 @@ fn register(
     Ok((gate, indices, shared))
 }
 
-/// A client for each model of a file, and the mocks that some of them call, which stop when dropped.
+/// The clients of a file's models, and the mock servers that some of them call. The servers stop when this is
+/// dropped.
 #[derive(Debug)]
 pub struct Clients {
-    /// By model of the file. One that no column calls has no key.
+    /// For each model of the file, its client. A model that no column calls needs no key.
     pub clients: Vec<Result<Client, Error>>,
     mocks: Vec<MockServer>,
 }
 
 impl Clients {
-    /// Starts the mocks, and makes the clients. Nothing is called yet.
+    /// Starts the mock servers and creates the clients. Makes no call.
     pub async fn start(file: &PipelineFile) -> Result<Self, Error> {
         let called = called_models(file);
         let mut started = Self { clients: Vec::with_capacity(file.models.len()), mocks: Vec::new() };
-        // Mocks by the model ids they serve.
+        // By model id.
         let mut addresses: Vec<(&str, String)> = Vec::new();
         for (index, model) in file.models.iter().enumerate() {
             if let Endpoint::Mock(mock) = &model.endpoint {
@@ -255,7 +261,7 @@ impl Clients {
     }
 }
 
-/// The client of `model`, whose mock, if it is one, is served at `mock`. A model that is not called needs no key.
+/// Returns the client of `model`. `mock` is the address of its mock server, if it has one.
 fn client(file: &PipelineFile, model: &ModelSpec, is_called: bool, mock: &str) -> Result<Client, Error> {
     let key = |name: &Option<String>| match name.as_deref().filter(|_| is_called) {
         Some(name) => read_key(file, model, name).map(Some),
@@ -273,7 +279,7 @@ fn client(file: &PipelineFile, model: &ModelSpec, is_called: bool, mock: &str) -
     }
 }
 
-/// A client of an OpenAI-compatible endpoint, for what the model is asked for.
+/// Returns the client of an OpenAI-compatible endpoint, for the domain of the model.
 fn remote_client(
     file: &PipelineFile,
     model: &ModelSpec,
@@ -299,8 +305,8 @@ fn https_error(file: &PipelineFile, model: &ModelSpec, error: &str) -> Error {
     file.source.error(model.span.clone(), message).into()
 }
 
-/// The command `argv`. A program that is named by a relative path is meant from `directory`, where the command runs; one
-/// that is a mere name is looked up in `PATH`.
+/// Returns the command `argv`. A program with a relative path is resolved against `directory`, in which the
+/// command runs; a plain name is looked up in `PATH`.
 fn command(argv: &[String], directory: &Path, model: &ModelSpec) -> Command {
     let (program, arguments) = argv.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
     let program = Path::new(program);
@@ -317,7 +323,7 @@ fn command(argv: &[String], directory: &Path, model: &ModelSpec) -> Command {
     }
 }
 
-/// The key in the environment variable `name`. The error names the variable and never its content.
+/// Reads the key from the environment variable `name`. An error never contains the value.
 fn read_key(file: &PipelineFile, model: &ModelSpec, name: &str) -> Result<ApiKey, FileError> {
     let invalid = |why: &str| {
         let message = format!("the model `{}` takes its key from the environment variable `{name}`, {why}", model.name);
@@ -327,7 +333,7 @@ fn read_key(file: &PipelineFile, model: &ModelSpec, name: &str) -> Result<ApiKey
         Some(key) => key.to_str().and_then(ApiKey::new).ok_or_else(|| {
             invalid("which is empty or not usable in an HTTP header").expected("the key alone, on one line")
         }),
-        // It may be the key itself.
+        // `name` may be a key that was entered by mistake, so the error does not repeat it.
         None if !is_variable_name(name) => {
             let message =
                 format!("`api_key_env` of the model `{}` is not the name of an environment variable", model.name);
@@ -341,7 +347,8 @@ fn read_key(file: &PipelineFile, model: &ModelSpec, name: &str) -> Result<ApiKey
     }
 }
 
-/// Whether environment variables are called like that. What is not may be a key in the wrong place.
+/// Returns whether `name` is a valid name of an environment variable. Any other text may be a key in the
+/// wrong place.
 pub(crate) fn is_variable_name(name: &str) -> bool {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
     name.chars().all(is_letter) && !name.starts_with(|c: char| c.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! Watching one run of the program.
+//! Observes a run: its accounts of idle time, its capacity plan, and its event and trace files.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,7 +20,7 @@ use crate::host::TokioHost;
 use crate::observe::jsonl::{EventNames, JsonLines};
 use crate::observe::trace::TraceFile;
 
-/// Watches one run of the program.
+/// Observes one run.
 #[derive(Debug)]
 pub struct RunObserver {
     account: Arc<Mutex<RunAccount>>,
@@ -30,7 +30,7 @@ pub struct RunObserver {
 }
 
 impl RunObserver {
-    /// Watches a run that has not begun, of settings as the pipeline file has them.
+    /// Creates the observer of a run that has not started, for the settings of its pipeline file.
     #[must_use]
     pub fn new(plan: &Plan, config: &PipelineConfig, settings: &RunSettings, gate: &Gate<TokioHost>) -> Self {
         let mut account = RunAccount::new(plan, config);
@@ -56,17 +56,16 @@ impl RunObserver {
         for (name, _) in &config.resources {
             capacity.attribute(&format!("resource:{name}"), Source::Derived, None);
         }
-        // Connections are opened as calls need them: the gate bounds those, not the pool.
+        // The gate limits the number of connections, so the pool has no limit.
         capacity.add("transport.connections", None, Source::Host);
         let (account, warnings) = (Arc::new(Mutex::new(account)), Arc::default());
         Self { account, capacity, lost_events: None, warnings }
     }
 
-    /// Adds what only the pipeline file says: the rate budgets of its models, and a cost limit in millionths of the
-    /// currency.
+    /// Adds the rate budgets of the file's models and the cost limit to the capacity plan.
     #[must_use]
     pub fn with_file(mut self, file: &PipelineFile, max_cost: Option<Money>) -> Self {
-        // Models that share a provider, model id and domain share its budgets.
+        // Models with the same provider, model id and domain share their budgets.
         let budgets = file.models.iter().flat_map(|model| {
             let name = move |budget: &BudgetConfig| format!("budget:{}:{}", model.label(), budget_name(budget));
             model.budgets.iter().map(move |budget| (name(budget), budget.limit))
@@ -85,7 +84,10 @@ impl RunObserver {
         self
     }
 
-    /// The sinks for the run, with a file for its events if there is to be one, and a trace of it.
+    /// Returns the sinks of the run: the account of idle time, and the event file and the trace if requested.
+    ///
+    /// # Errors
+    /// If the event file cannot be created.
     pub fn sinks(&mut self, events: Option<(&Path, &EventNames)>, trace: Option<TraceFile>) -> io::Result<Sinks> {
         let mut sinks = Sinks::default();
         let warnings = Arc::clone(&self.warnings);
@@ -102,20 +104,20 @@ impl RunObserver {
         Ok(sinks)
     }
 
-    /// The capacity values that apply.
+    /// Returns the capacity plan.
     #[must_use]
     pub fn capacity(&self) -> &CapacityPlan {
         &self.capacity
     }
 
-    /// The run is over: what it came to, and the capacity values with how things stand.
+    /// Returns the figures of the finished run, and adds the final state to the capacity plan.
     pub fn finish(&mut self, gate: &Gate<TokioHost>) -> RunFigures {
         let figures = self.account.lock().figures();
         gate.with(|machine, now| self.capacity.close(now, machine, &figures));
         figures
     }
 
-    /// What went wrong with the telling. The run itself was not disturbed.
+    /// Returns errors of the sinks. They do not affect the run.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.warnings.lock().clone();
@@ -127,8 +129,8 @@ impl RunObserver {
     }
 }
 
-/// How much a run bears before it gives up a row, warns, or stops; each with whether it is the default.
-/// Without a value it never does.
+/// Returns the settings that decide when a run drops a row, warns or stops, each with whether it is the
+/// default. A setting without a value never does.
 fn failure_limits(settings: &RunSettings, defaults: &RunSettings) -> [(&'static str, Option<u64>, bool); 7] {
     let permille = |share: Option<f64>| share.map(|share| (share * 1_000.0).round() as u64);
     let millis = |span: Option<Duration>| span.map(|span| span.as_nanos() / 1_000_000);

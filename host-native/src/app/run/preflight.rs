@@ -1,9 +1,13 @@
-//! What is found out before a run, without a call: whatever is wrong with the pipeline file, the dataset, the environment or the place
-//! of the output. All of it is listed, not only the first. `run`, `run --dry-run` and `check` begin with it.
+//! Checks everything that a run depends on before it makes a call: the pipeline file, the dataset, the
+//! environment and the output directory.
 //!
-//! A template is looked at in two ways. Its text says which filters, tests and fields cannot be, whatever the values are
-//! ([`faults`](crate::app::template::Templates::static_errors)). And it is rendered for the first rows: one that reads nothing but the dataset, and
-//! fails for all of them, would drop every row. Where it reads an answer, nothing is said that the answer could prove wrong.
+//! All errors are reported, not only the first. `run`, `run --dry-run` and `check` start here.
+//!
+//! Templates are checked in two ways. Static analysis
+//! ([`Templates::static_errors`](crate::app::template::Templates::static_errors)) finds filters, tests and
+//! fields that cannot exist, whatever the values are. Then each template is rendered for the first rows: one
+//! that reads only the dataset and fails for all of these rows would drop every row. Nothing is reported that
+//! depends on the answer of a model.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,40 +24,43 @@ use crate::app::run::request::RunRequest;
 use crate::app::run::resolve::ResolvedPipeline;
 use crate::app::run::resolve::location::template_error;
 
-/// What was found out.
+/// The result of the checks.
 #[derive(Debug)]
 pub struct Preflight {
     /// The pipeline's name in messages.
     pub name: String,
     /// The pipeline file.
     pub file: PipelineFile,
-    /// What it means for the rows that are asked for, if it means anything.
+    /// The file resolved against its dataset, for the selected rows; `None` if there are errors.
     pub resolved: Option<ResolvedPipeline>,
-    /// What its columns would take.
+    /// The estimates of its columns, in file order.
     pub estimates: Vec<ColumnEstimate>,
-    /// What is wrong.
+    /// All errors.
     pub problems: Vec<Error>,
-    /// By model of the file whether it can be called, as far as this machine can say.
+    /// For each model of the file, whether it can be called as far as this machine can tell.
     pub is_callable: Vec<bool>,
-    /// Bytes that are free where the output goes, where that can be told.
+    /// Free bytes on the file system of the output directory; `None` if unknown.
     pub free_bytes: Option<u64>,
 }
 
-/// Everything that a run begins with, with nothing wrong with it.
+/// The input of a run, without errors.
 #[derive(Debug)]
 pub struct Ready {
     /// The pipeline's name in messages.
     pub name: String,
     /// The pipeline file.
     pub file: PipelineFile,
-    /// What it means for the rows that are asked for.
+    /// The file resolved against its dataset, for the selected rows.
     pub resolved: ResolvedPipeline,
-    /// What its columns would take.
+    /// The estimates of its columns, in file order.
     pub estimates: Vec<ColumnEstimate>,
 }
 
 impl Preflight {
-    /// Looks at all that `request` names. The error is a pipeline file that cannot be read at all.
+    /// Checks everything that `request` names.
+    ///
+    /// # Errors
+    /// If the pipeline file cannot be parsed. All other errors are in [`problems`](Self::problems).
     pub fn run(request: &RunRequest) -> Result<Self, Error> {
         let (name, file) = match &request.pipeline {
             None => (example::NAME.to_string(), example::pipeline()?),
@@ -75,25 +82,28 @@ impl Preflight {
         Ok(found)
     }
 
-    /// What a run begins with; the error is all that is wrong.
+    /// Returns the input of the run.
+    ///
+    /// # Errors
+    /// All errors that were found, as one.
     pub fn ready(self) -> Result<Ready, Error> {
         match (Error::all(self.problems), self.resolved) {
             (Some(error), _) => Err(error),
             (None, Some(resolved)) => {
                 Ok(Ready { name: self.name, file: self.file, resolved, estimates: self.estimates })
             }
-            (None, None) => Err(Error::Internal("a pipeline without a fault has no job".to_string())),
+            (None, None) => Err(Error::Internal("a pipeline without errors was not resolved".to_string())),
         }
     }
 
-    /// Keys, commands and prices of the models that columns call.
+    /// Checks the keys, commands and prices of the models that columns call.
     fn check_models(&mut self, request: &RunRequest) {
         let file = &self.file;
         let mut variables: Vec<&str> = Vec::new();
         for place in models::called_models(file) {
             let Err(error) = models::check_model(file, place) else { continue };
             self.is_callable[place] = false;
-            // One variable that is not set is one thing to mend, however many models use it.
+            // An unset variable is one error, however many models use it.
             if let Some(name) = file.models[place].endpoint.key_variable() {
                 if variables.contains(&name) {
                     continue;
@@ -107,7 +117,7 @@ impl Preflight {
         }
     }
 
-    /// The dataset, and what the columns make of it.
+    /// Checks the dataset and the columns.
     fn check_rows(&mut self, request: &RunRequest) -> Result<(), Error> {
         let file = &self.file;
         let dataset = match request.pipeline {
@@ -133,14 +143,14 @@ impl Preflight {
         Ok(())
     }
 
-    /// Whether files can be written where the output goes. Nothing is written.
+    /// Checks that the output can be written, without writing anything.
     fn check_output(&mut self, request: &RunRequest) {
         let out = &request.out;
         match writable_ancestor(out) {
             Ok(directory) => self.free_bytes = free_bytes(&directory),
             Err(source) => self.problems.push(OutputError::Io { path: out.clone(), source }.into()),
         }
-        // Of rows that are there already some take no more room, and others give theirs back.
+        // Rows that exist already may be kept or replaced, so the space that they need is unknown.
         let is_new = request.existing == Existing::Refuse;
         let (Some(free), Some(needed), true) = (self.free_bytes, self.bytes_needed(), is_new) else { return };
         if let Err(source) = check_space(free, needed) {
@@ -148,7 +158,8 @@ impl Preflight {
         }
     }
 
-    /// Bytes that the rows of the dataset take in the output, where every value is written out as it was read.
+    /// Returns the bytes that the seed values take in the output, assuming that they are written as they were
+    /// read.
     fn bytes_needed(&self) -> Option<u64> {
         let resolved =
             self.resolved.as_ref().filter(|_| matches!(self.file.output.format, RowFormat::Jsonl | RowFormat::Csv))?;
@@ -159,7 +170,8 @@ impl Preflight {
     }
 }
 
-/// The first model that costs and has no price: a cost limit is worth nothing then.
+/// Returns an error for the first called model that may cost money and has no price. A cost limit has no
+/// effect on it.
 fn unpriced_model(file: &PipelineFile) -> Option<FileError> {
     let mut called = models::called_models(file).into_iter().map(|place| &file.models[place]);
     let model = called.find(|model| model.price.is_none() && matches!(model.endpoint, Endpoint::Remote { .. }))?;
@@ -168,7 +180,7 @@ fn unpriced_model(file: &PipelineFile) -> Option<FileError> {
     Some(file.source.error(model.span.clone(), message).expected(expected))
 }
 
-/// What is wrong with the templates of the column at `at`, whatever its rows hold.
+/// Returns the static errors in the templates of the column at `at`.
 fn static_errors(file: &PipelineFile, resolved: &ResolvedPipeline, at: usize) -> Vec<FileError> {
     let texts = resolved.template_sources.iter().filter(|text| text.column == at);
     texts
@@ -178,7 +190,7 @@ fn static_errors(file: &PipelineFile, resolved: &ResolvedPipeline, at: usize) ->
         .collect()
 }
 
-/// A column that would drop all of the first rows.
+/// Returns the error for a column that has no value for any of the first rows.
 fn sample_error(
     file: &PipelineFile,
     resolved: &ResolvedPipeline,
@@ -200,7 +212,7 @@ fn sample_error(
     .expected(expected)
 }
 
-/// Whether rows that take so many bytes find room where so many are free.
+/// Checks that `needed` bytes fit into `free` bytes.
 fn check_space(free: u64, needed: u64) -> io::Result<()> {
     if free >= needed {
         return Ok(());
@@ -213,7 +225,7 @@ fn check_space(free: u64, needed: u64) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::StorageFull, why))
 }
 
-/// The nearest directory above or at `out` that is there, if files can be made in it.
+/// Returns the nearest existing ancestor of `out`, or `out` itself, if files can be created in it.
 fn writable_ancestor(out: &Path) -> io::Result<PathBuf> {
     for directory in out.ancestors() {
         let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
@@ -238,7 +250,7 @@ fn check_writable(_: &Path, found: &std::fs::Metadata) -> io::Result<()> {
     if found.permissions().readonly() { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
 }
 
-/// Bytes that are free for this user where `directory` is.
+/// Returns the bytes that are free for this user on the file system of `directory`.
 #[cfg(unix)]
 fn free_bytes(directory: &Path) -> Option<u64> {
     let filesystem = rustix::fs::statvfs(directory).ok()?;
@@ -250,7 +262,7 @@ fn free_bytes(_: &Path) -> Option<u64> {
     None
 }
 
-/// So many bytes as a person reads them.
+/// Formats a number of bytes with a decimal unit, such as `1.2 MB`.
 pub(crate) fn format_bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "kB", "MB", "GB", "TB"];
     let mut unit = 0;
@@ -267,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_is_not_there_yet_can_be_written_if_one_above_it_can() {
+    fn a_missing_directory_is_writable_if_its_nearest_existing_ancestor_is() {
         let scratch = tempfile::tempdir().unwrap();
         assert_eq!(writable_ancestor(&scratch.path().join("a/b/c")).unwrap(), scratch.path());
         std::fs::write(scratch.path().join("file"), "").unwrap();
@@ -280,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_cannot_hold_the_rows_of_the_dataset_has_no_room() {
+    fn a_disk_too_small_for_the_dataset_is_an_error() {
         assert!(check_space(100, 100).is_ok());
         let error = check_space(1_500_000, 2_000_000_000).unwrap_err().to_string();
         assert_eq!(error, "1.5 MB are free there, and the rows of the dataset alone take 2.0 GB");
     }
 
     #[test]
-    fn bytes_are_written_in_the_largest_unit_that_leaves_a_whole() {
+    fn bytes_are_formatted_in_the_largest_unit_that_gives_at_least_one() {
         let written = [0, 999, 1_000, 1_234_567, 5_000_000_000_000_000].map(format_bytes);
         assert_eq!(written, ["0 bytes", "999 bytes", "1.0 kB", "1.2 MB", "5000.0 TB"]);
     }

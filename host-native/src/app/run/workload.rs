@@ -1,5 +1,5 @@
-//! What a task of the pipeline does here: read the rows of the dataset, fill a cell, keep the value; and how a finished
-//! row group is written. When any of this happens is the scheduler's business.
+//! Does the work of the tasks of a run: reads rows from the dataset, fills cells, and writes finished row
+//! groups. The scheduler decides when each of these happens.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -20,45 +20,45 @@ use crate::app::run::columns::{Caller, FillContext, FillError, ModelCalls};
 use crate::app::run::resolve::{GeneratedColumn, Input, REQUEST_RESOURCE, ResolvedPipeline};
 use crate::app::template::{Serde, TemplateError, TemplateValue};
 
-/// The work of a run. Shared by all workers.
+/// The work of a run, shared by all workers.
 #[derive(Debug)]
 pub struct PipelineWorkload(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     resolved: ResolvedPipeline,
-    /// By generated column; none for those that call nobody.
+    /// For each generated column, how it calls its model; `None` for a column that calls none.
     callers: Vec<Option<Caller>>,
     by_id: HashMap<ColumnId, usize>,
     buffers: RowGroupBuffers,
     output: Arc<OutputDirectory>,
     written: Mutex<WrittenCounts>,
-    /// What is to be said on the screen, the oldest first.
+    /// Warnings for the screen, oldest first.
     warnings: Mutex<Vec<String>>,
 }
 
-/// What this run has brought to disk.
+/// What this run has written so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WrittenCounts {
     /// Complete rows.
     pub rows: u64,
     /// Dropped rows by column and reason.
     pub dropped: BTreeMap<(String, String), DroppedRows>,
-    /// Row groups of which nothing is left to make.
+    /// Row groups without missing rows.
     pub row_groups: u64,
 }
 
-/// Rows that were dropped for one reason.
+/// The rows that were dropped for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DroppedRows {
-    /// How many.
+    /// Their number.
     pub rows: u64,
-    /// The first of them of which it is known what happened.
+    /// The number and error of the first row with a known error.
     pub example: Option<(u64, String)>,
 }
 
 impl WrittenCounts {
-    /// Rows that were dropped, for all reasons together.
+    /// Returns the number of rows that were dropped for any reason.
     #[must_use]
     pub fn rows_dropped(&self) -> u64 {
         self.dropped.values().map(|dropped| dropped.rows).sum()
@@ -79,16 +79,16 @@ impl WrittenCounts {
     }
 }
 
-/// The place of the root column among failures: after every generated column.
+/// The column index of the root column among failures.
 const DATASET_COLUMN: usize = usize::MAX;
 
-/// What the root column is called where rows are dropped because of it.
+/// The name of the root column in reports of dropped rows.
 pub const DATASET_NAME: &str = "seed";
 
 type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl PipelineWorkload {
-    /// The work of `job`, whose generated columns call through `callers` in the same order.
+    /// Creates the work of a run. `callers` has an entry for each generated column, in the same order.
     #[must_use]
     pub fn new(resolved: ResolvedPipeline, callers: Vec<Option<Caller>>, output: Arc<OutputDirectory>) -> Self {
         let id = |(index, column): (usize, &GeneratedColumn)| Some((resolved.plan.column_id(&column.name)?, index));
@@ -105,13 +105,13 @@ impl PipelineWorkload {
         }))
     }
 
-    /// Warnings that have come since the last call.
+    /// Returns the warnings since the last call.
     #[must_use]
     pub fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut self.0.warnings.lock())
     }
 
-    /// What has been written so far.
+    /// Returns what has been written so far.
     #[must_use]
     pub fn written(&self) -> WrittenCounts {
         self.0.written.lock().clone()
@@ -123,7 +123,7 @@ impl Workload for PipelineWorkload {
     type Save = BoxedFuture<Result<(), SaveError>>;
 
     fn warn(&self, warning: &ProviderDegraded) {
-        // People know the provider and model, and not the task resource that stands for it.
+        // Users know the provider and model, not the task resource that stands for them.
         let resource = warning.resource.as_deref().map(|name| name.strip_prefix(REQUEST_RESOURCE).unwrap_or(name));
         let warning = ProviderDegraded { resource: resource.map(str::to_string), ..warning.clone() };
         self.0.warnings.lock().push(format!("warning: {warning}"));
@@ -138,7 +138,7 @@ impl Workload for PipelineWorkload {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
             let written = tokio::task::spawn_blocking(move || shared.write(&group)).await;
-            written.unwrap_or_else(|error| Err(SaveError(format!("the writer broke: {error}"))))
+            written.unwrap_or_else(|error| Err(SaveError(format!("the writer failed: {error}"))))
         })
     }
 }
@@ -162,13 +162,13 @@ impl Shared {
         Ok(outcome)
     }
 
-    /// The root column: takes the rows of a group out of the dataset.
+    /// Does a task of the root column: reads the rows of a row group from the dataset.
     async fn read_rows(self: Arc<Self>, task: Task) -> Result<TaskOutcome, FatalError> {
         let first = self.resolved.rows.start + task.first_row;
         let rows = first..first + u64::from(task.rows);
         let shared = Arc::clone(&self);
         let read = tokio::task::spawn_blocking(move || shared.resolved.dataset.read(rows)).await;
-        match read.map_err(|error| FatalError(format!("reading the dataset broke: {error}")))? {
+        match read.map_err(|error| FatalError(format!("reading the dataset failed: {error}")))? {
             Ok(rows) => {
                 self.buffers.set_seeds(task.row_group, rows);
                 Ok(TaskOutcome::Success)
@@ -180,7 +180,7 @@ impl Shared {
         }
     }
 
-    /// The value that fills `task`, and whether anything was done for it.
+    /// Returns the value for `task`, and whether the column was made or skipped.
     async fn fill_cell(&self, task: &Task, index: usize) -> Result<(Arc<Value>, TaskOutcome), FillError> {
         let column = &self.resolved.columns[index];
         let values = self.context(task, index, column);
@@ -202,12 +202,12 @@ impl Shared {
         column.fill.fill(context, calls).await.map(|value| (Arc::new(value), TaskOutcome::Success))
     }
 
-    /// The number in the dataset of a row of the run's.
+    /// Returns the row number in the dataset of a row of a row group.
     fn row_number(&self, first_row: u64, row: u32) -> u64 {
         self.resolved.rows.start + first_row + u64::from(row)
     }
 
-    /// What the templates of `column` may read.
+    /// Returns the variables of the templates of `column`.
     fn context(&self, task: &Task, index: usize, column: &GeneratedColumn) -> TemplateValue {
         let read = |read: &dyn Fn(&RowGroupBuffer) -> TemplateValue| self.buffers.read(task.row_group, read);
         let context = match (column.strategy, task.row) {
@@ -215,7 +215,7 @@ impl Shared {
                 read(&|buffer| TemplateValue::from_pairs(self.row_values(task, column, buffer, row)))
             }
             _ => read(&|buffer| {
-                // A row that an upstream dropped is not shown, whatever else has a value in it.
+                // A row that an upstream has dropped is left out, even if it has other values.
                 let ancestors = self.resolved.ancestors(index);
                 let rows = (0..task.rows).filter(|row| is_complete(&self.resolved.columns, &ancestors, buffer, *row));
                 let rows = rows.map(|row| TemplateValue::from_pairs(self.row_values(task, column, buffer, row)));
@@ -226,7 +226,7 @@ impl Shared {
         context.unwrap_or_default()
     }
 
-    /// The inputs of `column` that row `row` of the task's group has, by name.
+    /// Returns the inputs of `column` for the row `row` of the task's row group, by name.
     fn row_values<'a>(
         &'a self,
         task: &'a Task,
@@ -269,7 +269,7 @@ impl Shared {
             Ok(Stored::KeptEarlier { rows, before }) => {
                 let number = group.row_group;
                 self.warnings.lock().push(format!(
-                    "warning: row group {number} was made anew with {rows} rows and has {before} already: what is there is kept"
+                    "warning: row group {number} was made again with {rows} rows and has {before} already: the existing rows are kept"
                 ));
                 Ok(())
             }
@@ -304,21 +304,23 @@ impl Shared {
     }
 }
 
-/// How a cell came to be complete.
+/// Why a cell is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CellState {
     Filled,
     Skipped,
 }
 
-/// Whether the columns `above`, each after its upstreams, are all complete in a row. Once the tasks of the row that they
-/// have are over, that depends on what these tasks brought and not on when: a value that a column for whole row groups gave
-/// all rows does not make up for a cell that failed before it.
+/// Returns whether the columns `ancestors`, in topological order, are all complete in a row.
+///
+/// Once the tasks of the row have ended, the result depends on their outcomes and not on their order: a value
+/// that a column for whole row groups sets in all rows does not make up for a failed cell in one of its
+/// upstreams.
 fn is_complete(columns: &[GeneratedColumn], ancestors: &[usize], buffer: &RowGroupBuffer, row: u32) -> bool {
     let mut complete = vec![None; columns.len()];
     ancestors.iter().all(|&at| {
         let column = &columns[at];
-        // As the scheduler has it: single cells that are skipped do not make a whole row group be.
+        // The scheduler's rule: a skipped cell does not skip a column that is made for whole row groups.
         let passes_on = |upstream: &usize| {
             complete[*upstream] == Some(CellState::Skipped)
                 && (column.strategy == Strategy::Cell || columns[*upstream].strategy != Strategy::Cell)
@@ -335,8 +337,8 @@ fn is_complete(columns: &[GeneratedColumn], ancestors: &[usize], buffer: &RowGro
     })
 }
 
-/// The value of `column`, which is at `at`, in a row that is whole. A column that was skipped with its upstream had no task, and so has
-/// nothing in its cell.
+/// Returns the output value of `column`, at index `at`, in a complete row. A column that was skipped with its
+/// upstream had no task and has no value in the buffer.
 fn output_value<'a>(
     column: &'a GeneratedColumn,
     buffer: &'a RowGroupBuffer,

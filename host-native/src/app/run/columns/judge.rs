@@ -1,14 +1,14 @@
-//! Columns of kind `judge`: a command, or a server of one's own, is told about the row and answers with the value.
-//!
-//! The question is one JSON object:
+//! Columns of kind `judge`: a command or a server of the user gets a JSON object about the row, and answers
+//! with the value.
 //!
 //! ```json
-//! {"column": "grade", "row": 7, "input": "the template's text", "values": {"note": "a column of `inputs`"}}
+//! {"column": "grade", "row": 7, "input": "the rendered text", "values": {"note": "a column of `inputs`"}}
 //! ```
 //!
-//! `input` and `values` are there when the column has the key. A column for whole row groups sends `row_group` and
-//! `rows`, a list with one object per row, instead of `row` and `values`. A command reads the object on its standard
-//! input and answers on its standard output; a server gets it as the body of a POST and answers with the body.
+//! `input` and `values` are present if the column has the settings `input` and `inputs`. A column for whole
+//! row groups sends `row_group` and `rows`, a list with one object per row, instead of `row` and `values`. A
+//! command gets the object on its standard input and answers on its standard output. A server gets it as the
+//! body of a POST request and answers in the body of the response.
 
 use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
@@ -20,21 +20,21 @@ use crate::app::config::pipeline::OutputForm;
 use crate::app::provider::{Answer, CallError, Client};
 use crate::app::template::TemplateId;
 
-/// What is sent, and what the answer becomes.
+/// A compiled judge column.
 #[derive(Debug)]
 pub struct JudgeFill {
-    /// The model, by its place in the pipeline file.
+    /// The index of the model in the pipeline file.
     pub model: usize,
-    /// A text that goes along.
+    /// The template of the text in `input`.
     pub input: Option<TemplateId>,
-    /// Columns whose values go along.
+    /// The columns whose values are sent.
     pub inputs: Vec<String>,
-    /// What the answer becomes.
+    /// How the answer becomes a value.
     pub output: OutputForm,
 }
 
 impl JudgeFill {
-    /// The question about `scene`.
+    /// Returns the JSON object that is sent for `context`.
     pub fn request(&self, context: FillContext<'_>) -> Result<Value, FillError> {
         let mut request = Map::new();
         request.insert("column".to_string(), context.column.into());

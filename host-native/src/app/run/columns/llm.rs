@@ -1,7 +1,7 @@
-//! Columns of kind `llm`: a conversation that templates make, and the model's answer to it.
+//! Columns of kind `llm`: the answer of a chat model to a conversation that is rendered from templates.
 //!
-//! An answer that must have a form and has it not is asked for again, a bounded number of times, in a call of its own
-//! that waits for its turn: the model is shown what it said and what is wrong with that.
+//! If an answer does not have the required structure, the model is asked again, a limited number of times:
+//! the next call shows it the answer and the error. Every such call waits for a slot of its own.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -14,56 +14,57 @@ use crate::app::provider::Client;
 use crate::app::provider::chat::{Conversation, Message, Role};
 use crate::app::template::TemplateId;
 
-/// Tokens of an answer about which nothing is said.
+/// The estimated tokens of an answer if the file sets neither `answer_tokens` nor `max_tokens`.
 const DEFAULT_ANSWER_TOKENS: u32 = 256;
 
-/// Tokens that a message takes besides its text.
+/// Tokens of a message besides its text.
 const MESSAGE_OVERHEAD_TOKENS: u32 = 4;
 
-/// A conversation as templates.
+/// A compiled llm column.
 #[derive(Debug)]
 pub struct LlmFill {
-    /// The model, by its place in the pipeline file.
+    /// The index of the model in the pipeline file.
     pub model: usize,
-    /// The messages.
+    /// The templates of the messages.
     pub messages: Vec<(Role, TemplateId)>,
-    /// Sampling temperature.
+    /// The sampling temperature.
     pub temperature: Option<CallOption<f64>>,
-    /// The share of likelihood that is sampled from.
+    /// The nucleus sampling threshold.
     pub top_p: Option<CallOption<f64>>,
-    /// The most tokens of an answer.
+    /// The maximum number of tokens of an answer.
     pub max_tokens: Option<CallOption<u32>>,
-    /// The provider's seed.
+    /// The provider's sampling seed.
     pub seed: Option<CallOption<u64>>,
-    /// Texts that end an answer.
+    /// Stop sequences.
     pub stop: Vec<TemplateId>,
-    /// What else goes into the request.
+    /// Additional fields of the request body.
     pub extra: Map<String, Value>,
-    /// The texts in `extra` that are templates, by their JSON pointers.
+    /// The strings in `extra` that are templates, by JSON pointer.
     pub extra_texts: Vec<(String, TemplateId)>,
-    /// The tokens that an answer is estimated at, if the file says so.
+    /// The estimated tokens of an answer, if the file sets it.
     pub answer_tokens: Option<u32>,
-    /// The form of the answer; none: any text.
+    /// The required structure of the answer; `None` for any text.
     pub structure: Option<AnswerFormat>,
 }
 
-/// An option of a call: a number, or the template of one.
+/// A numeric option of a call.
 #[derive(Clone, Debug)]
 pub enum CallOption<T> {
-    /// The same for all.
+    /// The same number for all rows.
     Fixed(T),
-    /// What the template's text says.
+    /// A template whose text is the number.
     Template(TemplateId),
 }
 
 impl LlmFill {
-    /// The conversation for `scene`.
+    /// Returns the conversation for `context`.
     pub fn conversation(&self, context: FillContext<'_>) -> Result<Conversation, FillError> {
         let message =
             |(role, content): &(Role, TemplateId)| Ok(Message { role: *role, content: context.render(content)? });
         let mut messages = self.messages.iter().map(message).collect::<Result<Vec<_>, FillError>>()?;
         if let Some(instruction) = self.structure.as_ref().and_then(AnswerFormat::instruction) {
-            // At the end of the last message: many models take a system message only at the start, or none.
+            // In the last message, because many models accept a system message only at the start, or not at
+            // all.
             if let Some(last) = messages.last_mut() {
                 last.content = format!("{}\n\n{instruction}", last.content);
             }
@@ -90,8 +91,8 @@ impl LlmFill {
         })
     }
 
-    /// The tokens that `conversation` is estimated at: a token for every four characters sent, and for the answer what
-    /// the file says, else the most it may have, else 256.
+    /// Returns the estimated tokens of a call: one per four characters sent, and for the answer
+    /// `answer_tokens`, else `max_tokens`, else 256.
     #[must_use]
     pub fn estimate(&self, conversation: &Conversation) -> Usage {
         let tokens = |message: &Message| estimate_tokens(&message.content).saturating_add(MESSAGE_OVERHEAD_TOKENS);
@@ -117,7 +118,7 @@ impl LlmFill {
                 return Err(FillError::failed(FailureKind::MalformedAnswer, why));
             }
             retries -= 1;
-            // Only the latest attempt: what was wrong with an earlier one is of no use any more.
+            // Only the latest attempt is kept: errors of earlier ones do not help the model.
             conversation.messages.truncate(prompt_messages);
             conversation.messages.push(Message { role: Role::Assistant, content: text });
             let content = format!("That does not fit: {violation}. Answer again, with the corrected JSON alone.");
