@@ -151,6 +151,6 @@ async fn the_summary_of_a_run_that_met_a_bug_names_column_row_group_and_cause_an
     let summary = summarise("p.toml", &file, 2, &end, &models, &work, &output);
     assert_eq!((summary.exit, summary.rows_out), (Exit::Internal, 0));
     let first = summary.to_string().lines().next().unwrap().to_string();
-    let why = "a bug, in column `title` of row group 0: the column `title` has no model to call";
+    let why = "a bug in column `title` of row group 0: the column `title` has no model to call";
     assert_eq!(first, format!("p.toml: stopped: {why}"));
 }

@@ -1,4 +1,5 @@
-//! What the scheduler's report means for a person: why the run ended, what was dropped, and the exit code.
+//! Turns the scheduler's report into the summary of a run: the reason why it stopped, the dropped rows, and
+//! the exit status.
 
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
@@ -18,25 +19,25 @@ use crate::app::run::workload::{DroppedRows, PipelineWorkload, WrittenCounts};
 /// How a run ended.
 #[derive(Debug)]
 pub struct RunEnd {
-    /// The scheduler's report; none when a second interrupt did not wait for it.
+    /// The scheduler's report; `None` if a second signal stopped the run at once.
     pub report: Option<RunReport>,
-    /// Whether a signal asked for the end.
+    /// Whether a signal requested the end.
     pub interrupted: bool,
-    /// From the first task to the last checkpoint.
+    /// Time from the start of the run to the last checkpoint.
     pub wall: StdDuration,
-    /// Where the capacity went.
+    /// The idle time and utilization of the run.
     pub figures: RunFigures,
 }
 
 impl RunEnd {
-    /// Whether it stopped because calls could not be made any more.
+    /// Returns whether the run stopped because a provider became unavailable.
     fn is_unavailable(&self) -> bool {
         let stop = self.report.as_ref().map(|report| &report.stop);
         matches!(stop, Some(StopReason::ProviderUnavailable { .. }))
     }
 }
 
-/// The summary of the run called `name` of the pipeline `file` over `rows_in` rows, written to `output`.
+/// Returns the summary of the run of the pipeline `name`, with its `file`, over `rows_in` rows into `output`.
 #[must_use]
 pub fn summarise(
     name: &str,
@@ -58,7 +59,7 @@ pub fn summarise(
             exit_status(end, output.remaining(), &unavailable.join("; "))
         }
     };
-    // From the writer and not from the report, which a second interrupt does not wait for.
+    // Counted by the writer, because there is no report after a second signal.
     let written = work.written();
     let counts = |column: &str| {
         let found = report.and_then(|report| report.columns.iter().find(|known| known.name == column));
@@ -113,7 +114,7 @@ fn provider_summary(provider: &Arc<Provider>) -> ProviderSummary {
     }
 }
 
-/// What a run has used so far.
+/// Returns what this run has used so far.
 #[must_use]
 pub fn run_totals(models: &Models) -> JobTotals {
     let mut totals = JobTotals { runs: 1, spent: models.ledger().lock().spent(), ..JobTotals::default() };
@@ -135,8 +136,8 @@ pub fn run_totals(models: &Models) -> JobTotals {
     totals
 }
 
-/// The dropped rows of the job by column and reason, each with the first row of this run and what happened to
-/// it.
+/// Returns the dropped rows of this and earlier runs by column and reason, each with an example from this
+/// run.
 fn dropped_rows(written: &WrittenCounts, output: &OutputDirectory) -> Vec<Dropped> {
     let mut all = written.dropped.clone();
     for (key, rows) in output.dropped() {
@@ -147,11 +148,11 @@ fn dropped_rows(written: &WrittenCounts, output: &OutputDirectory) -> Vec<Droppe
     all.into_iter().map(one).collect()
 }
 
-/// The exit code, and why the run stopped if it did not come to its end. `unavailable`: the providers that cannot be used any more,
-/// in words.
+/// Returns the exit status, and the reason if the run stopped before its end. `unavailable` describes the
+/// providers that have become unavailable.
 fn exit_status(end: &RunEnd, earlier: Earlier, unavailable: &str) -> (Exit, Option<String>) {
     let Some(report) = &end.report else {
-        return (Exit::Interrupted, Some("interrupted twice, without waiting for row groups in work".to_string()));
+        return (Exit::Interrupted, Some("interrupted twice; row groups in progress were not finished".to_string()));
     };
     let exit = match &report.stop {
         StopReason::Completed if report.rows_dropped + earlier.rows_dropped == 0 => Exit::Done,
@@ -166,24 +167,24 @@ fn exit_status(end: &RunEnd, earlier: Earlier, unavailable: &str) -> (Exit, Opti
     };
     let why = match &report.stop {
         StopReason::Completed if report.rows_out + earlier.rows_out > 0 || report.rows_dropped == 0 => None,
-        StopReason::Completed => Some("not one row could be finished".to_string()),
+        StopReason::Completed => Some("no row could be finished".to_string()),
         StopReason::Cancelled => Some("interrupted".to_string()),
-        StopReason::Drained => Some("terminated; the calls that were out have ended".to_string()),
-        StopReason::WoundDown => Some("interrupted; what was in work is finished".to_string()),
+        StopReason::Drained => Some("terminated; outstanding calls have ended".to_string()),
+        StopReason::WoundDown => Some("interrupted; row groups in progress are finished".to_string()),
         StopReason::Fatal { column, row_group, cause } => {
             let known = report.columns.iter().find(|known| known.column == *column);
             let name = known.map_or("?", |known| &known.name);
-            Some(format!("a bug, in column `{name}` of row group {row_group}: {cause}"))
+            Some(format!("a bug in column `{name}` of row group {row_group}: {cause}"))
         }
-        StopReason::ProviderUnavailable { .. } => {
-            Some(format!("{unavailable}. No row is dropped for that: the same command with `--resume` makes the rest"))
-        }
+        StopReason::ProviderUnavailable { .. } => Some(format!(
+            "{unavailable}. No row is dropped for this reason; run the same command with `--resume` to make the rest"
+        )),
         stop => Some(stop.to_string()),
     };
     (exit, why)
 }
 
-/// Whose fault it is that rows failed: the pipeline's when it was the templates alone, else a provider's.
+/// Returns the exit status of failed rows: the pipeline's if all failed in templates, else the provider's.
 fn failure_exit(report: &RunReport) -> Exit {
     let mut failures = report.dropped.iter().peekable();
     let is_template = |count: &DroppedCount| count.reason == DropReason::Failed(FailureKind::Template);
@@ -233,15 +234,15 @@ mod tests {
     }
 
     #[test]
-    fn a_run_to_the_end_is_done_or_dropped_rows_or_finished_nothing() {
+    fn a_completed_run_is_done_or_has_dropped_rows_or_has_finished_none() {
         assert_eq!(exit_status(&ending(StopReason::Completed, 10, &[])), (Exit::Done, None));
         assert_eq!(exit_status(&ending(StopReason::Completed, 9, &[(REFUSED, 1)])), (Exit::RowsDropped, None));
         let (code, why) = exit_status(&ending(StopReason::Completed, 0, &[(REFUSED, 10)]));
-        assert_eq!((code, why.as_deref()), (Exit::Provider, Some("not one row could be finished")));
+        assert_eq!((code, why.as_deref()), (Exit::Provider, Some("no row could be finished")));
     }
 
     #[test]
-    fn failures_of_templates_alone_are_the_pipelines_fault() {
+    fn rows_that_failed_only_in_templates_give_the_exit_status_of_the_pipeline() {
         let stop = StopReason::EarlyShutdown { failures: 10, window: 10 };
         assert_eq!(exit(stop.clone(), 0, &[(TEMPLATE, 5)]), Exit::Pipeline);
         assert_eq!(exit(stop.clone(), 0, &[(TEMPLATE, 5), (REFUSED, 1)]), Exit::Provider);
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_stop_has_its_own_exit_code_and_says_why() {
+    fn every_other_stop_reason_has_its_exit_status_and_a_message() {
         for (stop, code, part) in [
             (
                 StopReason::ProviderUnavailable { group: Vec::new() },
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_interrupt_does_not_wait_for_a_report() {
+    fn a_run_without_a_report_was_interrupted() {
         let end = RunEnd { report: None, interrupted: true, wall: StdDuration::ZERO, figures: RunFigures::default() };
         assert_eq!(exit_status(&end).0, Exit::Interrupted);
     }

@@ -1,4 +1,4 @@
-//! From a column of the file to what fills it: templates compiled, names known, schemas ready.
+//! Compiles a column of the file: its templates, condition and schema, and the inputs that they read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use tidegate_core::pipeline::Strategy;
 use toml::Spanned;
 
 use super::location::{find_word, template_error};
-use super::{GeneratedColumn, Input, Names, TemplateKind, TemplateSource};
+use super::names::Names;
+use super::{GeneratedColumn, Input, TemplateKind, TemplateSource};
 use crate::app::config::pipeline::{ColumnKind, ColumnSpec, FileError, LlmCall, OutputForm, SamplerSpec, Setting};
 use crate::app::data::column_type::ValueKind;
 use crate::app::run::columns::Fill;
@@ -20,16 +21,18 @@ use crate::app::run::columns::sampler::SamplerFill;
 use crate::app::run::columns::structure::AnswerFormat;
 use crate::app::template::{Condition, TemplateError, TemplateId, Templates};
 
-/// What fills the column that `spec` describes, at `place` in the file, and what it reads. The templates go into `found`, what is
-/// wrong into `errors`: then the column is of no use.
+/// Compiles the column at `index` of the file.
+///
+/// Appends its templates to `compiled` and its errors to `errors`. If there are errors, the returned column
+/// must not be used.
 pub(super) fn compile_column(
     names: &Names<'_>,
     index: usize,
     spec: &ColumnSpec,
-    found: (&mut Templates, &mut Vec<TemplateSource>),
+    compiled: (&mut Templates, &mut Vec<TemplateSource>),
     errors: &mut Vec<FileError>,
 ) -> GeneratedColumn {
-    let (templates, sources) = found;
+    let (templates, sources) = compiled;
     let mut compiler = Compiler { names, index, spec, templates, sources, inputs: BTreeSet::new(), errors };
     let fill = compiler.fill();
     let when = spec.when.as_ref().and_then(|when| compiler.condition(when));
@@ -58,7 +61,7 @@ pub(super) fn compile_column(
     }
 }
 
-/// What the values of such a column are, as far as the file says.
+/// Returns the type of the values of such a column, as far as the file determines it.
 fn column_type(kind: &ColumnKind) -> ValueKind {
     let of_form = |form| match form {
         OutputForm::Text => ValueKind::Text,
@@ -89,7 +92,7 @@ fn column_type(kind: &ColumnKind) -> ValueKind {
     }
 }
 
-/// The texts in `value` that have something to render, by their JSON pointers.
+/// Returns the strings in `value` that are templates, each with its JSON pointer.
 fn template_strings(value: &Value, pointer: &str) -> Vec<(String, String)> {
     match value {
         Value::String(text) if text.contains("{{") || text.contains("{%") => vec![(pointer.to_string(), text.clone())],
@@ -192,7 +195,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles the template under `key`, and takes in what it reads. One that does not compile has an id of no use.
+    /// Compiles the template of the setting `key` and registers its inputs. Returns an id without a template
+    /// on an error.
     fn template(&mut self, key: &str, text: &Spanned<String>) -> TemplateId {
         let name = format!("{}.{key}", self.spec.name.get_ref());
         match self.templates.add(name, text.get_ref()) {
@@ -237,11 +241,11 @@ impl Compiler<'_> {
         self.sources.push(TemplateSource { kind, column: self.index, text: text.clone() });
     }
 
-    /// Takes in a column that is named outside of a template.
+    /// Adds an input that is named outside of a template.
     fn add_named_input(&mut self, name: &Spanned<String>, place: &str) {
         let source = self.names.source();
         if self.spec.strategy != Strategy::Cell {
-            let message = format!("{place} names a column of a row, and this column is made for whole row groups");
+            let message = format!("{place} names a column of a row, but this column is made for whole row groups");
             self.errors.push(source.error(name.span(), message).expected("`strategy = \"cell\"`"));
             return;
         }
