@@ -104,7 +104,7 @@ fn a_run_that_is_terminated_in_a_row_group_keeps_its_complete_rows_and_no_call_i
     wait_until(|| provider.calls(), |calls| *calls == 14);
     assert!(Command::new("kill").args(["-TERM", &run.id().to_string()]).status().unwrap().success());
     let mut line = String::new();
-    while !line.contains("terminated: awaiting the calls that are out") {
+    while !line.contains("terminated: awaiting outstanding calls") {
         line.clear();
         assert!(lines.read_line(&mut line).unwrap() > 0, "it ended first");
     }

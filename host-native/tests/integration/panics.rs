@@ -146,7 +146,7 @@ async fn the_summary_of_a_run_that_met_a_bug_names_column_row_group_and_cause_an
     let pipeline = Pipeline::new(resolved.plan.clone(), config).unwrap();
     let work = Arc::new(PipelineWorkload::new(resolved, vec![None], Arc::clone(&output)));
     let report = Some(driver::run(host, pipeline, Arc::clone(&work)).await);
-    let end = RunEnd { report, interrupted: false, wall: std::time::Duration::ZERO, figures: RunFigures::default() };
+    let end = RunEnd { report, wall: std::time::Duration::ZERO, figures: RunFigures::default() };
 
     let summary = summarise("p.toml", &file, 2, &end, &models, &work, &output);
     assert_eq!((summary.exit, summary.rows_out), (Exit::Internal, 0));

@@ -60,15 +60,15 @@ pub(super) async fn drive(
     let mut run = pin!(run);
     let handle = run.handle();
     let mut refresh = tokio::time::interval(REFRESH);
-    let began = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let (mut interrupted, mut is_reported) = (false, false);
-    let mut keeping = None;
+    let mut usage_write = None;
     let report = loop {
         tokio::select! {
             report = &mut run => break Some(report),
             _ = refresh.tick() => {
                 work.take_warnings().iter().for_each(|warning| screen.say(warning));
-                let view = view(&handle.progress(), began.elapsed(), monitored);
+                let view = view(&handle.progress(), started.elapsed(), monitored);
                 screen.show(&view);
                 timeline.sample(&view);
                 write_commands(log, &handle, models, screen);
@@ -81,9 +81,9 @@ pub(super) async fn drive(
                     };
                     screen.say(&format!("{why}: no further calls are made, outstanding calls are awaited"));
                 }
-                if keeping.as_ref().is_none_or(JoinHandle::is_finished) {
+                if usage_write.as_ref().is_none_or(JoinHandle::is_finished) {
                     let (output, used) = (Arc::clone(output), run_totals(models));
-                    keeping = Some(tokio::task::spawn_blocking(move || output.keep_usage(&used)));
+                    usage_write = Some(tokio::task::spawn_blocking(move || output.keep_usage(&used)));
                 }
             }
             signal = interrupts.next() => {
@@ -105,18 +105,18 @@ pub(super) async fn drive(
             }
         }
     };
-    if let Some(keeping) = keeping {
+    if let Some(usage_write) = usage_write {
         // Ignored here: closing the output writes the usage again and reports the error.
-        let _ = keeping.await;
+        let _ = usage_write.await;
     }
     work.take_warnings().iter().for_each(|warning| screen.say(warning));
-    timeline.finish(view(&handle.progress(), began.elapsed(), monitored));
+    timeline.finish(view(&handle.progress(), started.elapsed(), monitored));
     write_commands(log, &handle, models, screen);
     if let (Some(log), true) = (log.take(), report.is_some()) {
         let digests = (handle.decision_digest(), models.gate().with(|machine, _| machine.decision_digest()));
         log.finish(digests).unwrap_or_else(|error| screen.say(&error));
     }
-    Ok(RunEnd { report, interrupted, wall: began.elapsed(), figures: RunFigures::default() })
+    Ok(RunEnd { report, wall: started.elapsed(), figures: RunFigures::default() })
 }
 
 /// Returns the state of the run for the display, `elapsed` after its start.

@@ -21,8 +21,6 @@ use crate::app::run::workload::{DroppedRows, PipelineWorkload, WrittenCounts};
 pub struct RunEnd {
     /// The scheduler's report; `None` if a second signal stopped the run at once.
     pub report: Option<RunReport>,
-    /// Whether a signal requested the end.
-    pub interrupted: bool,
     /// Time from the start of the run to the last checkpoint.
     pub wall: StdDuration,
     /// The idle time and utilization of the run.
@@ -219,7 +217,7 @@ mod tests {
             started: Instant::ZERO,
             ended: Instant::ZERO,
         };
-        RunEnd { report: Some(report), interrupted: false, wall: StdDuration::ZERO, figures: RunFigures::default() }
+        RunEnd { report: Some(report), wall: StdDuration::ZERO, figures: RunFigures::default() }
     }
 
     fn exit(stop: StopReason, rows_out: u64, dropped: &[(DropReason, u64)]) -> Exit {
@@ -274,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_run_without_a_report_was_interrupted() {
-        let end = RunEnd { report: None, interrupted: true, wall: StdDuration::ZERO, figures: RunFigures::default() };
+        let end = RunEnd { report: None, wall: StdDuration::ZERO, figures: RunFigures::default() };
         assert_eq!(exit_status(&end).0, Exit::Interrupted);
     }
 }

@@ -57,14 +57,14 @@ fn identity(file: &PipelineFile, is_example: bool) -> Result<Identity, Error> {
     let tables = document.get("columns").and_then(toml::Value::as_array).map_or(&[][..], Vec::as_slice);
     let unreadable = |error: io::Error| Error::from(DatasetError::unreadable(&file.seed.path, &error));
     let mut columns = BTreeMap::new();
-    for (place, (column, table)) in file.columns.iter().zip(tables).enumerate() {
+    for (index, (column, table)) in file.columns.iter().zip(tables).enumerate() {
         // A schema may be in a file of its own, so the table alone does not identify it.
         let schema = match &column.kind {
             ColumnKind::Llm(call) => call.structure.as_ref().and_then(|structure| structure.schema.as_ref()),
             _ => None,
         };
         let schema = schema.map_or(String::new(), |schema| schema.get_ref().to_string());
-        let (hash, _) = hash(format!("{place}\n{table}\n{schema}").as_bytes()).map_err(unreadable)?;
+        let (hash, _) = hash(format!("{index}\n{table}\n{schema}").as_bytes()).map_err(unreadable)?;
         columns.insert(column.name.get_ref().clone(), hash);
     }
     // Only models that columns call.

@@ -77,7 +77,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     // Errors of the settings must be found before the output is changed.
     Pipeline::new(resolved.plan.clone(), config.clone()).map_err(|error| Error::Setting(error.to_string()))?;
     let spec = output_spec(request, manifest(&name, &file, &resolved, request.pipeline.is_none())?, &file, &resolved);
-    let (output, place) = claim_outputs(request, &spec)?;
+    let (output, log_file) = claim_outputs(request, &spec)?;
     let output = Arc::new(output);
     let has_prices = file.models.iter().any(|model| model.price.is_some());
     let amount_file = has_prices.then(|| output.amount_file()).transpose()?;
@@ -85,8 +85,8 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     resolved.skip_row_groups(output.done().iter(), file.run.row_group_size.get());
     let (done_row_groups, missing_rows) = (output.done().iter().collect(), output.missing().to_vec());
     // A seed per run, so that concurrent runs do not retry at the same times.
-    let number = requests.health.map_or(0, |health| health.seed as u32);
-    let config = PipelineConfig { done_row_groups, missing_rows, run: number, ..config };
+    let seed = requests.health.map_or(0, |health| health.seed as u32);
+    let config = PipelineConfig { done_row_groups, missing_rows, run: seed, ..config };
     let observer = RunObserver::new(&resolved.plan, &config, &file.run, models.gate());
     let mut observer = observer.with_file(&file, request.max_cost);
     let header = Header::new(&resolved.plan, &config, &requests);
@@ -95,7 +95,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     if let Some(sequence) = &sequence {
         pipeline.start_recording(sequence);
     }
-    let log = place.map(|place| LogWriter::begin(place, &header).map_err(|error| Error::Setting(error.to_string())));
+    let log = log_file.map(|file| LogWriter::begin(file, &header).map_err(|error| Error::Setting(error.to_string())));
     let mut log = log.transpose()?;
     let sinks = sinks(request, &resolved, &file, &models, &mut observer)?;
     if request.plan {
@@ -264,8 +264,8 @@ fn sinks(
 fn callers(file: &PipelineFile, resolved: &ResolvedPipeline, models: &Models) -> Result<Vec<Option<Caller>>, Error> {
     let caller = |(column, spec): (&GeneratedColumn, &ColumnSpec)| {
         let Some(model) = spec.kind.model() else { return Ok(None) };
-        let refused = |error: &dyn std::fmt::Display| file.source.error(spec.weight.span(), error.to_string());
-        let group = models.group(&column.name, column.weight).map_err(|error| refused(&error))?;
+        let invalid = |error: &dyn std::fmt::Display| file.source.error(spec.weight.span(), error.to_string());
+        let group = models.group(&column.name, column.weight).map_err(|error| invalid(&error))?;
         let (provider, client) = models.caller(model);
         Ok(Some(Caller { provider, client, group }))
     };

@@ -80,7 +80,7 @@ impl Models {
         &self.ledger
     }
 
-    /// Returns the fairness group of the gate called `name`; creates it if needed.
+    /// Returns the fairness group of the gate called `name`, and sets its weight, which is in 2^-20..=2^20.
     pub fn group(&self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
         self.gate.with(|machine, _| machine.group(name, weight))
     }
