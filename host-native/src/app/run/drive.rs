@@ -1,4 +1,5 @@
-//! Drives a run to its end: polls the scheduler, refreshes the display, writes the decision log and handles signals.
+//! Drives a run to its end: polls the scheduler, refreshes the display, writes the decision log and handles
+//! signals.
 
 use std::pin::pin;
 use std::sync::Arc;

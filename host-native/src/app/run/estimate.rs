@@ -6,7 +6,8 @@
 //! - the text of a model by as many words as its answer has estimated tokens: `answer_tokens`, else
 //!   `max_tokens`, else 256;
 //! - a structured answer by a value with the types of its schema;
-//! - a vector by a vector of its dimensions, and the answer of a judge by an empty object.
+//! - a vector by one with the same dimensions;
+//! - the answer of a judge by a word, a zero or an empty object, depending on its output form.
 //!
 //! Input tokens are estimated at four characters each, and the mean over the sample is used for all rows. A
 //! condition that depends only on known values is evaluated; any other is assumed to hold. Retries are not
@@ -102,6 +103,7 @@ pub fn topological_order(resolved: &ResolvedPipeline) -> Vec<usize> {
 #[derive(Clone, Debug)]
 struct SampleCell {
     value: Value,
+    /// Whether the run will have the same value, because it depends on no answer.
     is_known: bool,
     /// Whether it is certain that the column is skipped there.
     is_skipped: bool,
@@ -295,11 +297,13 @@ fn placeholder_text(tokens: u32) -> Value {
     Value::String("word".repeat(tokens.clamp(1, MAX_PLACEHOLDER_TOKENS) as usize))
 }
 
-/// The sums over the sample of a column.
+/// Sums over the sample of one column.
 #[derive(Default)]
 struct SampleTotals {
+    /// Tasks.
     attempted: u64,
     calls: u64,
+    /// Calls whose templates could be rendered, and the input and output tokens of these calls.
     rendered_calls: u64,
     tokens: (u64, u64),
     is_upper_bound: bool,

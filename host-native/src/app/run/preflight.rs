@@ -31,7 +31,7 @@ pub struct Preflight {
     pub name: String,
     /// The pipeline file.
     pub file: PipelineFile,
-    /// The file resolved against its dataset, for the selected rows; `None` if there are errors.
+    /// The file resolved against its dataset, for the selected rows; `None` if that failed.
     pub resolved: Option<ResolvedPipeline>,
     /// The estimates of its columns, in file order.
     pub estimates: Vec<ColumnEstimate>,
@@ -100,11 +100,11 @@ impl Preflight {
     fn check_models(&mut self, request: &RunRequest) {
         let file = &self.file;
         let mut variables: Vec<&str> = Vec::new();
-        for place in models::called_models(file) {
-            let Err(error) = models::check_model(file, place) else { continue };
-            self.is_callable[place] = false;
+        for index in models::called_models(file) {
+            let Err(error) = models::check_model(file, index) else { continue };
+            self.is_callable[index] = false;
             // An unset variable is one error, however many models use it.
-            if let Some(name) = file.models[place].endpoint.key_variable() {
+            if let Some(name) = file.models[index].endpoint.key_variable() {
                 if variables.contains(&name) {
                     continue;
                 }
@@ -173,7 +173,7 @@ impl Preflight {
 /// Returns an error for the first called model that may cost money and has no price. A cost limit has no
 /// effect on it.
 fn unpriced_model(file: &PipelineFile) -> Option<FileError> {
-    let mut called = models::called_models(file).into_iter().map(|place| &file.models[place]);
+    let mut called = models::called_models(file).into_iter().map(|index| &file.models[index]);
     let model = called.find(|model| model.price.is_none() && matches!(model.endpoint, Endpoint::Remote { .. }))?;
     let message = format!("--max-cost needs a price, and the model `{}` has none", model.name);
     let expected = "a table such as `price = { input_per_million = 0.15, output_per_million = 0.6 }`";
@@ -182,12 +182,9 @@ fn unpriced_model(file: &PipelineFile) -> Option<FileError> {
 
 /// Returns the static errors in the templates of the column at `at`.
 fn static_errors(file: &PipelineFile, resolved: &ResolvedPipeline, at: usize) -> Vec<FileError> {
-    let texts = resolved.template_sources.iter().filter(|text| text.column == at);
-    texts
-        .flat_map(|text| {
-            text.static_errors(&file.source, &resolved.templates, |name| resolved.variable_shape(at, name))
-        })
-        .collect()
+    let shape = |name: &str| resolved.variable_shape(at, name);
+    let sources = resolved.template_sources.iter().filter(|source| source.column == at);
+    sources.flat_map(|source| source.static_errors(&file.source, &resolved.templates, shape)).collect()
 }
 
 /// Returns the error for a column that has no value for any of the first rows.
@@ -199,10 +196,10 @@ fn sample_error(
 ) -> FileError {
     let column = spec.name.get_ref();
     let expected = "a value for at least one of the first rows";
-    match failure.source.and_then(|place| resolved.template_sources.get(place)) {
-        Some(text) => {
+    match failure.source.and_then(|index| resolved.template_sources.get(index)) {
+        Some(source) => {
             let message = format!("`{column}` fails for every one of the first rows: {}", failure.error.message);
-            template_error(&file.source, &text.text, &failure.error, message)
+            template_error(&file.source, &source.text, &failure.error, message)
         }
         None => file.source.error(
             spec.span(),

@@ -150,8 +150,8 @@ impl Provider {
     /// Makes the health calls that the gate asks for, with `client`, until this future is dropped or the cost
     /// limit is reached.
     ///
-    /// A health call is the smallest call that shows whether the model answers. Without it, an outage would never
-    /// end for a run whose remaining prompts all fail.
+    /// A health call is the smallest call that shows whether the model answers. Without it, an outage would
+    /// never end for a run whose remaining prompts all fail.
     pub async fn make_health_calls(&self, client: &Client) {
         let mut health_calls = self.gate.health_calls(self.resource);
         let estimate = self.cost(SMALLEST_CALL);

@@ -304,7 +304,7 @@ impl Shared {
     }
 }
 
-/// Why a cell is complete.
+/// The state of a complete cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CellState {
     Filled,
@@ -321,7 +321,7 @@ fn is_complete(columns: &[GeneratedColumn], ancestors: &[usize], buffer: &RowGro
     ancestors.iter().all(|&at| {
         let column = &columns[at];
         // The scheduler's rule: a skipped cell does not skip a column that is made for whole row groups.
-        let passes_on = |upstream: &usize| {
+        let is_skipped_upstream = |upstream: &usize| {
             complete[*upstream] == Some(CellState::Skipped)
                 && (column.strategy == Strategy::Cell || columns[*upstream].strategy != Strategy::Cell)
         };
@@ -330,7 +330,7 @@ fn is_complete(columns: &[GeneratedColumn], ancestors: &[usize], buffer: &RowGro
         } else if buffer.value(at, row).is_some() {
             Some(CellState::Filled)
         } else {
-            let is_skipped = column.skips_with_upstream && column.upstreams.iter().any(passes_on);
+            let is_skipped = column.skips_with_upstream && column.upstreams.iter().any(is_skipped_upstream);
             is_skipped.then_some(CellState::Skipped)
         };
         complete[at].is_some()

@@ -120,7 +120,7 @@ fn analyze<'e, 't, 's>(
         text,
         shape,
         scopes: vec![BTreeMap::new()],
-        conditions: 0,
+        if_depth: 0,
         guarded: Vec::new(),
         errors: Vec::new(),
     };
@@ -145,6 +145,7 @@ impl Binding<'_> {
     const UNKNOWN: Self = Self { shape: Shape::Any, is_value: false };
 }
 
+/// Walks the syntax tree of one template and collects its errors.
 struct Analyzer<'e, 't, 's> {
     environment: &'e Environment<'e>,
     text: &'t str,
@@ -152,7 +153,7 @@ struct Analyzer<'e, 't, 's> {
     /// The names that the template itself defines, innermost scope last.
     scopes: Vec<BTreeMap<&'t str, Binding<'s>>>,
     /// The number of `if` statements around the current statement.
-    conditions: u32,
+    if_depth: u32,
     /// The texts of fields that `is defined` checks, or that have a default.
     guarded: Vec<&'t str>,
     errors: Vec<StaticError>,
@@ -187,10 +188,10 @@ impl<'t, 's> Analyzer<'_, 't, 's> {
             }
             Stmt::IfCond(branch) => {
                 self.visit(&branch.expr);
-                self.conditions += 1;
+                self.if_depth += 1;
                 self.statements(&branch.true_body);
                 self.statements(&branch.false_body);
-                self.conditions -= 1;
+                self.if_depth -= 1;
             }
             Stmt::WithBlock(with) => self.in_scope(|analyzer| {
                 for (target, value) in &with.assignments {
@@ -201,7 +202,7 @@ impl<'t, 's> Analyzer<'_, 't, 's> {
             }),
             Stmt::Set(set) => {
                 let mut value = self.expression(&set.expr);
-                if self.conditions > 0 {
+                if self.if_depth > 0 {
                     value.shape = Shape::Any;
                 }
                 self.bind(&set.target, &value);
@@ -353,7 +354,7 @@ impl<'t, 's> Analyzer<'_, 't, 's> {
             self.unknown("filter", filter.name, span, FILTERS);
         }
         if let (Some(of), "default" | "d") = (&filter.expr, filter.name) {
-            self.guarded.push(self.text_of(of));
+            self.guarded.push(self.source_text(of));
         }
         let shape = match filter.name {
             "first" | "last" | "min" | "max" => of.shape.element(),
@@ -371,7 +372,7 @@ impl<'t, 's> Analyzer<'_, 't, 's> {
             self.unknown("test", test.name, span, TESTS);
         }
         if let "defined" | "undefined" = test.name {
-            self.guarded.push(self.text_of(&test.expr));
+            self.guarded.push(self.source_text(&test.expr));
         }
         Binding { shape: Shape::Scalar("true or false"), is_value: true }
     }
@@ -385,7 +386,7 @@ impl<'t, 's> Analyzer<'_, 't, 's> {
                 let value = self.expression(of);
                 if value.is_value {
                     let like = METHODS.iter().find(|(method, _)| *method == name).map_or(name, |(_, filter)| filter);
-                    let text = self.text_of(of);
+                    let text = self.source_text(of);
                     let filter = if FILTERS.contains(&like) { like } else { "trim" };
                     self.errors.push(StaticError {
                         message: format!("unknown method `{name}`: values have none"),
@@ -405,7 +406,7 @@ impl<'t, 's> Analyzer<'_, 't, 's> {
         let shape = match of.shape.field(name) {
             Field::Possible(shape) => shape,
             Field::Impossible { value, known } => {
-                let text = self.text_of(expression);
+                let text = self.source_text(expression);
                 let expected = match known.as_slice() {
                     [] if FILTERS.contains(&name) => format!("a filter: `{text} | {name}`"),
                     [] => format!("`{text}` as it is"),
@@ -436,13 +437,13 @@ impl<'t, 's> Analyzer<'_, 't, 's> {
         });
     }
 
-    fn text_of(&self, expression: &Expr<'t>) -> &'t str {
+    fn source_text(&self, expression: &Expr<'t>) -> &'t str {
         self.text.get(start_of(expression)..expression.span().end_offset as usize).unwrap_or_default().trim()
     }
 }
 
-/// Returns the offset of the first byte of `expression`. The span in the syntax tree starts at its last
-/// operator.
+/// Returns the offset of the first byte of `expression`. In the syntax tree, the span of an access, call,
+/// test or filter starts at its operator.
 fn start_of(expression: &Expr<'_>) -> usize {
     match expression {
         Expr::GetAttr(access) => start_of(&access.expr),

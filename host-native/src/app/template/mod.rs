@@ -51,6 +51,12 @@ impl Condition {
         Self { expression: bare.unwrap_or(text).to_string(), offset, line_offset: text[..offset].matches('\n').count() }
     }
 
+    /// Returns the span of the expression without the white space around it.
+    fn trimmed(&self) -> Range<usize> {
+        let start = self.expression.len() - self.expression.trim_start().len();
+        start..start + self.expression.trim().len()
+    }
+
     /// Maps a span of the expression to the written text.
     fn written(&self, part: &Range<usize>) -> Range<usize> {
         let place = |at: usize| at.min(self.expression.len()) + self.offset;
@@ -59,11 +65,10 @@ impl Condition {
 
     /// Returns the error for an expression whose value is undefined.
     fn undefined(&self) -> TemplateError {
-        let expression = self.expression.trim();
-        let start = self.expression.find(expression).unwrap_or(0);
-        let line = self.expression[..start].matches('\n').count() + 1;
-        let message = format!("undefined value: `{expression}` is undefined");
-        TemplateError { message, span: None, line: Some(line) }.in_condition(self)
+        let span = self.trimmed();
+        let line = self.expression[..span.start].matches('\n').count() + 1;
+        let message = format!("undefined value: `{}` is undefined", &self.expression[span.clone()]);
+        TemplateError { message, span: Some(span), line: Some(line) }.in_condition(self)
     }
 }
 
@@ -87,11 +92,10 @@ impl TemplateError {
         Self { message, span: error.range(), line: error.line() }
     }
 
+    /// Maps the place of an error in the expression of `condition` to the written text.
     fn in_condition(self, condition: &Condition) -> Self {
-        let expression = condition.expression.trim();
-        let start = condition.expression.find(expression).unwrap_or(0);
         // Errors of an evaluation have a line and no span.
-        let span = self.span.unwrap_or(start..start + expression.len());
+        let span = self.span.unwrap_or_else(|| condition.trimmed());
         let line = self.line.map(|line| line + condition.line_offset);
         Self { span: Some(condition.written(&span)), line, ..self }
     }

@@ -96,40 +96,45 @@ fn reference_target<'a>(root: &'a Value, schema: &Value) -> Option<&'a Value> {
     root.pointer(schema["$ref"].as_str()?.strip_prefix('#')?)
 }
 
-/// Returns what `schema` says of the field `name`, together with all subschemas that apply. `left` counts
-/// down the subschemas that may still be visited.
+/// Returns what `schema` says of the field `name`, together with the subschemas of its `$ref`, `allOf`,
+/// `anyOf` and `oneOf`.
+///
+/// The field is impossible if any of these rules it out; `anyOf` and `oneOf` do so if all of their
+/// alternatives do. `left` counts down the subschemas that may still be visited.
 fn field_in_schema<'a>(root: &'a Value, schema: &'a Value, name: &str, left: &Cell<u32>) -> Field<'a> {
-    let Some(others) = left.get().checked_sub(1) else { return Field::Possible(Shape::Any) };
-    left.set(others);
-    let inside = |schema: &'a Value| field_in_schema(root, schema, name, left);
+    let Some(remaining) = left.get().checked_sub(1) else { return Field::Possible(Shape::Any) };
+    left.set(remaining);
+    let visit = |schema: &'a Value| field_in_schema(root, schema, name, left);
     let list = |key: &str| schema[key].as_array().map_or(&[][..], Vec::as_slice);
-    let mut demands = vec![keyword_field(root, schema, name)];
-    demands.extend(reference_target(root, schema).map(inside));
-    demands.extend(list("allOf").iter().map(inside));
+    let mut constraints = vec![keyword_field(root, schema, name)];
+    constraints.extend(reference_target(root, schema).map(visit));
+    constraints.extend(list("allOf").iter().map(visit));
     for key in ["anyOf", "oneOf"] {
-        let mut choices: Vec<Field<'a>> = list(key).iter().map(inside).collect();
-        if !choices.is_empty() && choices.iter().all(|choice| matches!(choice, Field::Impossible { .. })) {
-            demands.push(choices.swap_remove(0));
+        let mut alternatives: Vec<Field<'a>> = list(key).iter().map(visit).collect();
+        if !alternatives.is_empty()
+            && alternatives.iter().all(|alternative| matches!(alternative, Field::Impossible { .. }))
+        {
+            constraints.push(alternatives.swap_remove(0));
         }
     }
-    if let Some(at) = demands.iter().position(|demand| matches!(demand, Field::Impossible { .. })) {
-        return demands.swap_remove(at);
+    if let Some(at) = constraints.iter().position(|constraint| matches!(constraint, Field::Impossible { .. })) {
+        return constraints.swap_remove(at);
     }
-    let known = demands.into_iter().find(|demand| !matches!(demand, Field::Possible(Shape::Any)));
+    let known = constraints.into_iter().find(|constraint| !matches!(constraint, Field::Possible(Shape::Any)));
     known.unwrap_or(Field::Possible(Shape::Any))
 }
 
-/// Returns what the keywords `type`, `properties` and `additionalProperties` of `schema` say of the field
-/// `name`.
+/// Returns what the keywords `type`, `properties`, `patternProperties` and `additionalProperties` of `schema`
+/// say of the field `name`.
 fn keyword_field<'a>(root: &'a Value, schema: &'a Value, name: &str) -> Field<'a> {
-    let never = |value, known| Field::Impossible { value, known };
+    let impossible = |value, known| Field::Impossible { value, known };
     let types: Vec<&str> = match &schema["type"] {
         Value::String(one) => vec![one],
         Value::Array(any) => any.iter().filter_map(Value::as_str).collect(),
         _ => vec!["object"],
     };
     if !types.contains(&"object") {
-        return never(type_name(types.first().copied()), Vec::new());
+        return impossible(type_name(types.first().copied()), Vec::new());
     }
     let properties = schema["properties"].as_object();
     if let Some(field) = properties.and_then(|properties| properties.get(name)) {
@@ -141,9 +146,9 @@ fn keyword_field<'a>(root: &'a Value, schema: &'a Value, name: &str) -> Field<'a
     match &schema["additionalProperties"] {
         Value::Bool(false) => {
             let known = properties.into_iter().flat_map(|properties| properties.keys().cloned()).collect();
-            never("an object whose schema allows no such field", known)
+            impossible("an object whose schema allows no such field", known)
         }
-        others @ Value::Object(_) => Field::Possible(Shape::Schema { root, schema: others }),
+        additional @ Value::Object(_) => Field::Possible(Shape::Schema { root, schema: additional }),
         _ => Field::Possible(Shape::Any),
     }
 }
@@ -165,7 +170,7 @@ mod tests {
     use serde_json::json;
 
     /// Returns the fields that may exist instead of the last one of `path`; `None` if it may exist itself.
-    fn instead(schema: &Value, path: &[&str]) -> Option<Vec<String>> {
+    fn possible_fields(schema: &Value, path: &[&str]) -> Option<Vec<String>> {
         let mut shape = Shape::Schema { root: schema, schema };
         for name in path {
             match shape.field(name) {
@@ -179,31 +184,31 @@ mod tests {
     #[test]
     fn a_field_is_impossible_only_if_the_schema_rules_it_out() {
         let open = json!({"type": "object", "properties": {"a": {"type": "string"}}});
-        assert_eq!(instead(&open, &["b", "c"]), None);
-        assert_eq!(instead(&open, &["a", "c"]), Some(vec![]));
+        assert_eq!(possible_fields(&open, &["b", "c"]), None);
+        assert_eq!(possible_fields(&open, &["a", "c"]), Some(vec![]));
         let closed =
             json!({"type": "object", "properties": {"a": {}, "b": {"$ref": "#"}}, "additionalProperties": false});
-        assert_eq!(instead(&closed, &["b", "b", "a"]), None);
-        assert_eq!(instead(&closed, &["b", "c"]), Some(vec!["a".to_string(), "b".to_string()]));
-        assert_eq!(instead(&json!(true), &["a"]), None);
-        assert_eq!(instead(&json!({"type": ["object", "null"]}), &["a"]), None);
-        assert_eq!(instead(&json!({"$ref": "#/nowhere"}), &["a"]), None);
+        assert_eq!(possible_fields(&closed, &["b", "b", "a"]), None);
+        assert_eq!(possible_fields(&closed, &["b", "c"]), Some(vec!["a".to_string(), "b".to_string()]));
+        assert_eq!(possible_fields(&json!(true), &["a"]), None);
+        assert_eq!(possible_fields(&json!({"type": ["object", "null"]}), &["a"]), None);
+        assert_eq!(possible_fields(&json!({"$ref": "#/nowhere"}), &["a"]), None);
     }
 
     #[test]
     fn all_of_requires_every_schema_to_allow_a_field_and_any_of_requires_one() {
         let closed = json!({"properties": {"a": {}}, "additionalProperties": false});
-        assert_eq!(instead(&json!({"allOf": [{}, closed]}), &["b"]), Some(vec!["a".to_string()]));
-        assert_eq!(instead(&json!({"anyOf": [{}, closed]}), &["b"]), None);
-        assert_eq!(instead(&json!({"oneOf": [{"type": "null"}, closed]}), &["b"]), Some(vec![]));
-        assert_eq!(instead(&json!({"anyOf": [{"type": "null"}, closed]}), &["a"]), None);
+        assert_eq!(possible_fields(&json!({"allOf": [{}, closed]}), &["b"]), Some(vec!["a".to_string()]));
+        assert_eq!(possible_fields(&json!({"anyOf": [{}, closed]}), &["b"]), None);
+        assert_eq!(possible_fields(&json!({"oneOf": [{"type": "null"}, closed]}), &["b"]), Some(vec![]));
+        assert_eq!(possible_fields(&json!({"anyOf": [{"type": "null"}, closed]}), &["a"]), None);
     }
 
     #[test]
     fn a_schema_with_endless_references_allows_every_field() {
         for schema in [json!({"$ref": "#"}), json!({"anyOf": [{"$ref": "#"}, {"$ref": "#"}], "allOf": [{"$ref": "#"}]})]
         {
-            assert_eq!(instead(&schema, &["a", "b"]), None);
+            assert_eq!(possible_fields(&schema, &["a", "b"]), None);
         }
     }
 

@@ -40,7 +40,7 @@ pub struct LlmFill {
     /// Additional fields of the request body.
     pub extra: Map<String, Value>,
     /// The strings in `extra` that are templates, by JSON pointer.
-    pub extra_texts: Vec<(String, TemplateId)>,
+    pub extra_templates: Vec<(String, TemplateId)>,
     /// The estimated tokens of an answer, if the file sets it.
     pub answer_tokens: Option<u32>,
     /// The required structure of the answer; `None` for any text.
@@ -70,7 +70,7 @@ impl LlmFill {
             }
         }
         let mut extra = Value::Object(self.extra.clone());
-        for (pointer, template) in &self.extra_texts {
+        for (pointer, template) in &self.extra_templates {
             if let Some(text) = extra.pointer_mut(pointer) {
                 *text = Value::String(context.render(template)?);
             }
@@ -121,8 +121,8 @@ impl LlmFill {
             // Only the latest attempt is kept: errors of earlier ones do not help the model.
             conversation.messages.truncate(prompt_messages);
             conversation.messages.push(Message { role: Role::Assistant, content: text });
-            let content = format!("That does not fit: {violation}. Answer again, with the corrected JSON alone.");
-            conversation.messages.push(Message { role: Role::User, content });
+            let correction = format!("That does not fit: {violation}. Answer again, with the corrected JSON alone.");
+            conversation.messages.push(Message { role: Role::User, content: correction });
         }
     }
 }

@@ -146,21 +146,21 @@ const MAX_ITEMS: u64 = 8;
 /// Returns a value with the types of the subschema `schema` of `root`, null only if nothing else is possible.
 /// `left` counts down the subschemas that may still be visited.
 fn placeholder(root: &Value, schema: &Value, depth: u32, left: &Cell<u32>) -> Value {
-    let Some(others) = left.get().checked_sub(1).filter(|_| depth < MAX_DEPTH) else { return Value::Null };
-    left.set(others);
-    let inside = |schema: &Value| placeholder(root, schema, depth + 1, left);
+    let Some(remaining) = left.get().checked_sub(1).filter(|_| depth < MAX_DEPTH) else { return Value::Null };
+    left.set(remaining);
+    let visit = |schema: &Value| placeholder(root, schema, depth + 1, left);
     let schema = resolve_reference(root, schema);
     let mut given = [schema["enum"].get(0), schema.get("const"), schema.get("default")].into_iter().flatten();
     if let Some(value) = given.find(|value| !value.is_null()) {
         return value.clone();
     }
     let choices = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|key| schema[key].as_array()).flatten();
-    let choice = choices.map(inside).find(|value| !value.is_null());
+    let choice = choices.map(visit).find(|value| !value.is_null());
     let types = schema["type"].as_array().map_or(std::slice::from_ref(&schema["type"]), Vec::as_slice);
     match types.iter().filter_map(Value::as_str).find(|kind| *kind != "null") {
         Some("array") => {
             let count = schema["minItems"].as_u64().unwrap_or(1).clamp(1, MAX_ITEMS);
-            (0..count).map(|_| inside(&schema["items"])).collect()
+            (0..count).map(|_| visit(&schema["items"])).collect()
         }
         Some("integer" | "number") => schema.get("minimum").cloned().unwrap_or_else(|| 0.into()),
         Some("boolean") => true.into(),
@@ -172,7 +172,7 @@ fn placeholder(root: &Value, schema: &Value, depth: u32, left: &Cell<u32>) -> Va
                     Some(Value::Object(fields)) => fields,
                     _ => Map::new(),
                 };
-                fields.extend(properties.iter().map(|(name, schema)| (name.clone(), inside(schema))));
+                fields.extend(properties.iter().map(|(name, schema)| (name.clone(), visit(schema))));
                 Value::Object(fields)
             }
             (None, Some(choice)) => choice,

@@ -19,20 +19,19 @@ use crate::app::run::columns::judge::JudgeFill;
 use crate::app::run::columns::llm::{CallOption, LlmFill};
 use crate::app::run::columns::sampler::SamplerFill;
 use crate::app::run::columns::structure::AnswerFormat;
-use crate::app::template::{Condition, TemplateError, TemplateId, Templates};
+use crate::app::template::{Condition, TemplateId, Templates};
 
 /// Compiles the column at `index` of the file.
 ///
-/// Appends its templates to `compiled` and its errors to `errors`. If there are errors, the returned column
-/// must not be used.
+/// Appends its templates and conditions to `templates` and `sources`, and its errors to `errors`. If there
+/// are errors, the returned column must not be used.
 pub(super) fn compile_column(
     names: &Names<'_>,
     index: usize,
     spec: &ColumnSpec,
-    compiled: (&mut Templates, &mut Vec<TemplateSource>),
+    (templates, sources): (&mut Templates, &mut Vec<TemplateSource>),
     errors: &mut Vec<FileError>,
 ) -> GeneratedColumn {
-    let (templates, sources) = compiled;
     let mut compiler = Compiler { names, index, spec, templates, sources, inputs: BTreeSet::new(), errors };
     let fill = compiler.fill();
     let when = spec.when.as_ref().and_then(|when| compiler.condition(when));
@@ -161,17 +160,17 @@ impl Compiler<'_> {
         for (index, text) in call.stop.iter().enumerate() {
             stop.push(self.template(&format!("stop[{index}]"), text));
         }
-        let mut extra_texts = Vec::new();
+        let mut extra_templates = Vec::new();
         for (pointer, text) in template_strings(&Value::Object(call.extra.get_ref().clone()), "") {
             let text = Spanned::new(call.extra.span(), text);
-            extra_texts.push((pointer.clone(), self.template(&format!("extra{pointer}"), &text)));
+            extra_templates.push((pointer.clone(), self.template(&format!("extra{pointer}"), &text)));
         }
         let structure = call.structure.as_ref().and_then(|structure| {
             let schema = structure.schema.as_ref();
             let fill =
                 AnswerFormat::new(structure.output, schema.map(Spanned::get_ref), structure.mode, structure.retries);
-            let refused = |why| self.names.source().error(schema.map_or(0..0, Spanned::span), why);
-            fill.map_err(|why| self.errors.push(refused(why))).ok()
+            let invalid = |why| self.names.source().error(schema.map_or(0..0, Spanned::span), why);
+            fill.map_err(|why| self.errors.push(invalid(why))).ok()
         });
         LlmFill {
             model: call.model,
@@ -182,7 +181,7 @@ impl Compiler<'_> {
             seed: self.option("seed", call.seed.as_ref()),
             stop,
             extra: call.extra.get_ref().clone(),
-            extra_texts,
+            extra_templates,
             answer_tokens: call.answer_tokens,
             structure,
         }
@@ -205,7 +204,8 @@ impl Compiler<'_> {
                 id
             }
             Err(error) => {
-                self.broken(text, &error);
+                let message = format!("this template does not parse: {}", error.message);
+                self.errors.push(template_error(self.names.source(), text, &error, message));
                 TemplateId::default()
             }
         }
@@ -226,11 +226,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn broken(&mut self, text: &Spanned<String>, error: &TemplateError) {
-        let message = format!("this template does not parse: {}", error.message);
-        self.errors.push(template_error(self.names.source(), text, error, message));
-    }
-
+    /// Registers a compiled template or condition, and resolves its variables to inputs.
     fn register(&mut self, text: &Spanned<String>, kind: TemplateKind) {
         for variable in kind.variables(self.templates) {
             match self.names.resolve_variable(self.spec.strategy, text, &variable) {

@@ -39,8 +39,8 @@ fn span_in_file(source: &SourceText, text: &Spanned<String>, part: Range<usize>)
 fn line_start(source: &SourceText, text: &Spanned<String>, line: usize) -> Option<usize> {
     let span = text.span();
     let raw = source.text().get(span.clone())?;
-    let first_line_apart = raw.starts_with("\"\"\"\n") || raw.starts_with("'''\n");
-    let skip = line - 1 + usize::from(first_line_apart);
+    let starts_on_next_line = raw.starts_with("\"\"\"\n") || raw.starts_with("'''\n");
+    let skip = line - 1 + usize::from(starts_on_next_line);
     let (before, _) = raw.match_indices('\n').nth(skip.checked_sub(1)?)?;
     Some(span.start + before + 1)
 }

@@ -196,7 +196,7 @@ impl ResolvedPipeline {
     #[must_use]
     pub fn ancestors(&self, at: usize) -> Vec<usize> {
         let upstreams = |at: usize| self.columns.get(at).map_or(&[][..], |column| &column.upstreams);
-        let mut above = Vec::new();
+        let mut order = Vec::new();
         let mut is_known = vec![false; self.columns.len()];
         // A depth-first search. Each entry has the number of its upstreams that were visited.
         let mut path = vec![(at, 0)];
@@ -207,12 +207,12 @@ impl ResolvedPipeline {
                     path.push((upstream, 0));
                 }
             } else {
-                above.push(*column);
+                order.push(*column);
                 path.pop();
             }
         }
-        above.pop();
-        above
+        order.pop();
+        order
     }
 
     /// Returns the columns of the output in order, with their types.
@@ -299,7 +299,7 @@ pub fn request_resource(label: &str) -> String {
     format!("{REQUEST_RESOURCE}{label}")
 }
 
-/// The prefix of these names.
+/// The prefix of the names of task resources that stand for calls.
 pub(crate) const REQUEST_RESOURCE: &str = "request:";
 
 #[cfg(test)]
