@@ -81,7 +81,8 @@ impl RowGroupBuffers {
         });
     }
 
-    /// Calls `read` with the buffer of row group `group`; returns `None` if there is none.
+    /// Calls `read` with the buffer of row group `group`; returns `None` if there is none. The buffers of all
+    /// row groups are locked meanwhile.
     pub fn read<T>(&self, group: u32, read: impl FnOnce(&RowGroupBuffer) -> T) -> Option<T> {
         self.groups.lock().get(&group).map(read)
     }
