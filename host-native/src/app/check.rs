@@ -18,9 +18,9 @@ use crate::app::provider::probe::smallest_call;
 use crate::app::provider::{CallError, Client};
 use crate::app::render::table::{row, write_table};
 use crate::app::run::estimate::SAMPLE_ROWS;
-use crate::app::run::models::{Clients, called, is_variable_name};
-use crate::app::run::preflight::{Preflight, bytes};
-use crate::app::run::provider::what_to_do;
+use crate::app::run::models::{Clients, called_models, is_variable_name};
+use crate::app::run::preflight::{Preflight, format_bytes};
+use crate::app::run::provider::remedy;
 use crate::app::run::request::RunRequest;
 
 /// What was found out, to be printed.
@@ -85,18 +85,18 @@ struct OutputCheck {
 
 /// Looks at all that a run of `request` would need, and calls each of its models once. The error is a pipeline file that cannot be read.
 pub async fn check(request: &RunRequest) -> Result<CheckReport, Error> {
-    let found = Preflight::of(request)?;
+    let found = Preflight::run(request)?;
     let states = call_models(&found).await?;
     let is_failed = |state: &ModelState| matches!(state, ModelState::Failed { .. });
     let of_calls = states.iter().any(is_failed).then_some(Exit::Provider);
     let of_problems = found.problems.iter().map(Error::exit);
     let exit = of_problems.chain(of_calls).min_by_key(|exit| exit.code()).unwrap_or(Exit::Done);
-    let dataset = found.job.as_ref().map(|job| DatasetCheck {
+    let dataset = found.resolved.as_ref().map(|resolved| DatasetCheck {
         path: found.file.seed.path.clone(),
-        rows: job.dataset.rows(),
-        columns: job.dataset.columns().len(),
-        templates: job.texts.len(),
-        rendered_rows: SAMPLE_ROWS.min(job.rows.end - job.rows.start),
+        rows: resolved.dataset.rows(),
+        columns: resolved.dataset.columns().len(),
+        templates: resolved.template_sources.len(),
+        rendered_rows: SAMPLE_ROWS.min(resolved.rows.end - resolved.rows.start),
     });
     let models = found.file.models.iter().zip(states).map(|(model, state)| ModelCheck {
         model: model.name.clone(),
@@ -109,7 +109,7 @@ pub async fn check(request: &RunRequest) -> Result<CheckReport, Error> {
         models: models.collect(),
         pipeline: found.name,
         dataset,
-        output: OutputCheck { path: request.out.clone(), free_bytes: found.free },
+        output: OutputCheck { path: request.out.clone(), free_bytes: found.free_bytes },
         problems: found.problems.iter().map(ToString::to_string).collect(),
         exit,
     })
@@ -120,7 +120,7 @@ async fn call_models(found: &Preflight) -> Result<Vec<ModelState>, Error> {
     let file = &found.file;
     let mut states: Vec<ModelState> = file.models.iter().map(|_| ModelState::Unused).collect();
     let mut providers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for place in called(file) {
+    for place in called_models(file) {
         states[place] = ModelState::NotReady;
         if found.is_callable[place] {
             providers.entry(&file.models[place].provider).or_default().push(place);
@@ -171,15 +171,15 @@ fn advice(error: &CallError, key_variable: Option<&str>) -> String {
             Some(name) => format!("check the key in `{name}`"),
             None => "it needs a key: see `api_key_env`".to_string(),
         },
-        CallError::QuotaExhausted { .. } => what_to_do(UnavailableCause::QuotaExhausted).to_string(),
-        CallError::ModelNotFound { .. } => what_to_do(UnavailableCause::ModelNotFound).to_string(),
-        CallError::RateLimited { .. } => what_to_do(UnavailableCause::RateLimited).to_string(),
+        CallError::QuotaExhausted { .. } => remedy(UnavailableCause::QuotaExhausted).to_string(),
+        CallError::ModelNotFound { .. } => remedy(UnavailableCause::ModelNotFound).to_string(),
+        CallError::RateLimited { .. } => remedy(UnavailableCause::RateLimited).to_string(),
         CallError::Connection { .. } => "check its address, and that its server is up".to_string(),
         CallError::Timeout => "check its address, or see `timeout`".to_string(),
         CallError::Server { .. }
         | CallError::ServerTimeout { .. }
         | CallError::Broken { .. }
-        | CallError::CommandBusy { .. } => what_to_do(UnavailableCause::Outage).to_string(),
+        | CallError::CommandBusy { .. } => remedy(UnavailableCause::Outage).to_string(),
         CallError::Rejected { refusal: Refusal::Forbidden, .. } => "see what its key may do".to_string(),
         CallError::Rejected { refusal: Refusal::NotFound, .. } => "check its `base_url`".to_string(),
         CallError::Rejected { .. } => "see what the model takes".to_string(),
@@ -238,7 +238,7 @@ impl fmt::Display for CheckReport {
         }
         write!(f, "  output     {}", self.output.path.display())?;
         match self.output.free_bytes {
-            Some(free) => writeln!(f, ": {} free", bytes(free))?,
+            Some(free) => writeln!(f, ": {} free", format_bytes(free))?,
             None => writeln!(f)?,
         }
         self.problems.iter().try_for_each(|problem| write!(f, "\n{problem}\n"))

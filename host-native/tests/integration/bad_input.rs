@@ -51,9 +51,9 @@ fn a_cycle_exits_2_with_the_columns_in_it() {
 
 #[test]
 fn a_duplicate_column_exits_2_with_its_place() {
-    let parts = ["the column `title` is there already, from an earlier [[columns]]"];
+    let parts = ["the column `title` exists already, from an earlier [[columns]]"];
     refused(2, "\"loud\"", "\"title\"", &parts);
-    refused(2, "\"loud\"", "\"note\"", &["the column `note` is there already, from the dataset"]);
+    refused(2, "\"loud\"", "\"note\"", &["the column `note` exists already, from the dataset"]);
 }
 
 #[test]

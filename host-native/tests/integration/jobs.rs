@@ -104,7 +104,7 @@ fn a_run_that_is_terminated_in_a_row_group_keeps_its_complete_rows_and_no_call_i
     wait_until(|| provider.calls(), |calls| *calls == 14);
     assert!(Command::new("kill").args(["-TERM", &run.id().to_string()]).status().unwrap().success());
     let mut line = String::new();
-    while !line.contains("terminated: awaiting the calls that are out") {
+    while !line.contains("terminated: awaiting outstanding calls") {
         line.clear();
         assert!(lines.read_line(&mut line).unwrap() > 0, "it ended first");
     }
@@ -350,8 +350,8 @@ fn a_row_group_that_comes_out_worse_when_it_is_made_anew_stays_as_it_was() {
 
     provider.refuse([0, 2, 4, 5]);
     let again = resume(&scratch, &["--limit", "8", "--retry-dropped"]);
-    again.assert(6, &["row group 0 was made anew with 2 rows and has 3 already: what is there is kept"]);
-    again.assert(6, &["row group 1 was made anew with 2 rows and has 2 already: what is there is kept"]);
+    again.assert(6, &["row group 0 was made again with 2 rows and has 3 already: the existing rows are kept"]);
+    again.assert(6, &["row group 1 was made again with 2 rows and has 2 already: the existing rows are kept"]);
     again.assert(6, &["dropped          1", "not done         2   their row groups are kept as they were"]);
     assert_eq!((scratch.rows("out"), scratch.unmade("out").len()), (rows, 2));
     assert_eq!(counts(&scratch), [json!(5), json!(1), json!(1), json!(["0"])]);

@@ -234,8 +234,7 @@ fn a_run_that_is_told_to_end_does_not_wait_for_a_provider_that_is_down() {
         start(&scratch, &remote_pipeline(&base_url(closed_port()), "", "outage_patience = \"never\""));
     read_until(&mut lines, |line| outage_of(line).is_some());
     terminate(&run);
-    wait(run, lines)
-        .assert(130, &["awaiting the calls that are out", "terminated; the calls that were out have ended"]);
+    wait(run, lines).assert(130, &["awaiting outstanding calls", "terminated; outstanding calls have ended"]);
     assert_eq!(scratch.dropped("out"), Vec::<Value>::new());
 }
 

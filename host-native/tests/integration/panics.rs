@@ -22,10 +22,10 @@ use tidegate_native::app::output::{
     RunState,
 };
 use tidegate_native::app::provider::cost::Ledger;
-use tidegate_native::app::run::exit_status::{Ending, summarise};
+use tidegate_native::app::run::exit_status::{RunEnd, summarise};
 use tidegate_native::app::run::models::{Models, task_resources};
-use tidegate_native::app::run::resolve::Job;
-use tidegate_native::app::run::workload::JobWork;
+use tidegate_native::app::run::resolve::ResolvedPipeline;
+use tidegate_native::app::run::workload::PipelineWorkload;
 use tidegate_native::host::TokioHost;
 use tokio::runtime::{Builder, Runtime};
 
@@ -120,13 +120,13 @@ async fn the_summary_of_a_run_that_met_a_bug_names_column_row_group_and_cause_an
     let dataset = Dataset::parse(Path::new("d.csv"), b"id,note\n1,x\n2,y\n", DatasetFormat::Csv).unwrap();
     let host = TokioHost::current().unwrap();
     let models = Models::start(&file, &host, &RequestConfig::default(), None, Ledger::default()).await.unwrap();
-    let job = Job::resolve(&file, dataset).unwrap();
+    let resolved = ResolvedPipeline::resolve(&file, dataset).unwrap();
     let manifest = Manifest {
         schema: MANIFEST_SCHEMA,
         program: String::new(),
         pipeline: "p.toml".to_string(),
-        row_key: job.row_key.clone(),
-        columns: job.output_columns(),
+        row_key: resolved.row_key.clone(),
+        columns: resolved.output_columns(),
         types: Vec::new(),
         rows_in: 2,
         row_group_size: 2,
@@ -137,20 +137,20 @@ async fn the_summary_of_a_run_that_met_a_bug_names_column_row_group_and_cause_an
         totals: JobTotals::default(),
         state: RunState::Running,
     };
-    let layout = job.layout(RowFormat::Jsonl);
+    let layout = resolved.layout(RowFormat::Jsonl);
     let spec = OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, dataset: None };
     let claim = Claim::new(&scratch.path().join("out"), Existing::Refuse).unwrap();
     let output = OutputDirectory::prepare(claim, &spec).unwrap();
     let output = Arc::new(output);
     let config = PipelineConfig { rows: 2, resources: task_resources(&file), ..PipelineConfig::default() };
-    let pipeline = Pipeline::new(job.plan.clone(), config).unwrap();
-    let work = Arc::new(JobWork::new(job, vec![None], Arc::clone(&output)));
+    let pipeline = Pipeline::new(resolved.plan.clone(), config).unwrap();
+    let work = Arc::new(PipelineWorkload::new(resolved, vec![None], Arc::clone(&output)));
     let report = Some(driver::run(host, pipeline, Arc::clone(&work)).await);
-    let ending = Ending { report, interrupted: false, wall: std::time::Duration::ZERO, figures: RunFigures::default() };
+    let end = RunEnd { report, wall: std::time::Duration::ZERO, figures: RunFigures::default() };
 
-    let summary = summarise("p.toml", &file, 2, &ending, &models, &work, &output);
+    let summary = summarise("p.toml", &file, 2, &end, &models, &work, &output);
     assert_eq!((summary.exit, summary.rows_out), (Exit::Internal, 0));
     let first = summary.to_string().lines().next().unwrap().to_string();
-    let why = "a bug, in column `title` of row group 0: the column `title` has no model to call";
+    let why = "a bug in column `title` of row group 0: the column `title` has no model to call";
     assert_eq!(first, format!("p.toml: stopped: {why}"));
 }

@@ -176,7 +176,7 @@ fn endless_429s_end_the_run_after_the_patience_and_finished_row_groups_stay() {
     let server = good_then(9, || (StatusCode::TOO_MANY_REQUESTS, [("retry-after-ms", "20")], "slow down"));
     let ended = scratch.run_pipeline(&remote_pipeline(&server, "", "rate_limit_patience = \"600ms\"\nrow_groups = 1"));
     ended.assert(4, &["remote/m cannot be used: rate limited (HTTP 429, come back in 20", "`rate_limit_patience`"]);
-    ended.assert(4, &["is degraded: ", "No row is dropped for that"]);
+    ended.assert(4, &["is degraded: ", "No row is dropped for this reason"]);
     assert_eq!(scratch.dropped("out"), Vec::<serde_json::Value>::new());
     let rows = scratch.rows("out");
     assert!(rows.len() >= 8, "{} rows", rows.len());

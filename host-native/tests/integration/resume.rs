@@ -94,7 +94,7 @@ fn the_first_interrupt_finishes_what_is_in_work_and_the_rest_is_resumed() {
     let (rows, groups) = (manifest["rows_out"].as_u64().unwrap(), manifest["row_groups"].as_u64().unwrap());
     assert!((1..10).contains(&groups) && manifest["rows_dropped"] == 0, "{manifest}");
     assert_eq!((rows, scratch.rows("out").len() as u64), (groups * 10, rows), "whole row groups, and nothing but them");
-    assert!(said.contains("interrupted; what was in work is finished"), "{said}");
+    assert!(said.contains("interrupted; row groups in progress are finished"), "{said}");
     let rest = format!("resumed   {rows:>8}   {groups} row groups of an earlier run, 0 rows dropped there");
     scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &[&rest]);
     assert_eq!(result(&scratch, "out"), result(&scratch, "whole"));
@@ -108,7 +108,7 @@ fn the_second_interrupt_stops_at_once_and_what_is_finished_stays() {
     scratch.write("p.toml", &mock_pipeline(10, "", slow));
     let (code, said) = interrupt_twice(start(&scratch, &["p.toml", "--out", "out", "--json"]));
     assert_eq!(code, Some(130));
-    assert!(said.contains("finishing the row groups in work") && said.contains("once more to stop at once"), "{said}");
+    assert!(said.contains("finishing the row groups in progress") && said.contains("again to stop at once"), "{said}");
     assert_eq!(scratch.manifest("out")["done"], serde_json::json!([]));
 }
 
@@ -237,7 +237,7 @@ fn a_complete_run_of_dropped_rows_stays_what_it_was() {
     // Only the answers show that it fails.
     let column = "[[columns]]\nname = \"v\"\nkind = \"expression\"\ntemplate = \"{{ title // 0 }}\"\n";
     scratch.write("p.toml", &(mock_pipeline(8, "", MOCK) + column));
-    scratch.run(&["p.toml", "--out", "out"]).assert(2, &["not one row could be finished"]);
+    scratch.run(&["p.toml", "--out", "out"]).assert(2, &["no row could be finished"]);
     scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(6, &["3 rows dropped there"]);
 }
 

@@ -41,7 +41,7 @@ fn early_shutdown_can_be_switched_off_and_the_plan_says_so() {
     let column = "[[columns]]\nname = \"v\"\nkind = \"expression\"\ntemplate = \"{{ title // 0 }}\"\n";
     scratch.write("p.toml", &(mock_pipeline(8, "", "seed = 5") + "shutdown_rate = \"never\"\n" + column));
     let ended = scratch.run(&["p.toml", "--out", "out", "--plan"]);
-    ended.assert(2, &["shutdown_rate_permille            unbounded  file", "not one row could be finished"]);
+    ended.assert(2, &["shutdown_rate_permille            unbounded  file", "no row could be finished"]);
     assert!(ended.all().contains("degraded_rate_permille                  500  default"), "{}", ended.all());
     assert!(
         ended.all().contains("a provider is down after                  5  failures in a row and 1.000s without"),

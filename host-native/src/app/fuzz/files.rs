@@ -164,7 +164,7 @@ fn a_template_is_compiled_and_rendered_or_refused() {
         let Ok(template) = templates.add("fuzz".to_string(), text) else { return };
         let context = minijinja::context! { note => "a note of some words", title => 7 };
         drop(templates.variables(&template));
-        drop(templates.faults(&template, |_| None));
+        drop(templates.static_errors(&template, |_| None));
         drop(templates.render(&template, context));
     });
 }

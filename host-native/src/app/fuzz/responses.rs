@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::fuzz;
 use crate::app::provider;
-use crate::http::{read_error, read_head};
+use crate::http::{read_error_body, read_head};
 
 const JSON: &[&str] = &[
     "{",
@@ -92,7 +92,7 @@ fn the_body_of_an_error_is_read_whatever_it_says() {
         br#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
     ];
     let headers = HeaderMap::new();
-    fuzz(&corpus, JSON, |bytes| drop(read_error(bytes, &headers, SystemTime::UNIX_EPOCH)));
+    fuzz(&corpus, JSON, |bytes| drop(read_error_body(bytes, &headers, SystemTime::UNIX_EPOCH)));
 }
 
 #[test]

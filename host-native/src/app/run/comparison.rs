@@ -1,7 +1,9 @@
-//! What another limit would have cost: the rows of a run once more, in virtual time, against the same mock providers.
+//! Compares the limit algorithm of a run with another one: simulates the rows of the run in virtual time,
+//! against the same mock providers.
 //!
-//! It is the scheduler itself that runs, under the settings of the run. Calls take what the mocks would take for them; connections and
-//! files take no time. So a simulated time is compared with a simulated time, never with that of the run.
+//! The simulation runs the scheduler with the settings of the run. Calls take as long as the mocks take for
+//! them; connections and files take no time. So both compared times are simulated, and neither is that of the
+//! run.
 
 use std::time::Duration as StdDuration;
 
@@ -13,17 +15,19 @@ use tidegate_core::sim::world::World;
 use crate::app::config::pipeline::{ColumnKind, Domain, Endpoint, ModelSpec, PipelineFile};
 use crate::app::report::comparison::{Comparison, Simulated};
 use crate::app::run::pipeline_config;
-use crate::app::run::resolve::{GeneratedColumn, Job};
+use crate::app::run::resolve::{GeneratedColumn, ResolvedPipeline};
 use crate::app::run::workload::DATASET_NAME;
 
-/// The seed of the simulated mocks.
+/// The random seed of the simulated mocks.
 const SEED: u64 = 1;
 
-/// Simulates the run of `job`. `None` where that would not be the same run: a model that is no mock, a condition, or a column that does
-/// not call once for each task.
+/// Simulates the run of `resolved` with its own limit algorithm and with AIMD.
+///
+/// Returns `None` if the simulation would not be equivalent: for a model without a mock, for a column with a
+/// condition, and for a column that does not make exactly one call per task.
 #[must_use]
-pub fn compare(file: &PipelineFile, job: &Job) -> Option<Comparison> {
-    let own = scenario(file, job)?;
+pub fn compare(file: &PipelineFile, resolved: &ResolvedPipeline) -> Option<Comparison> {
+    let own = scenario(file, resolved)?;
     let mut other = own.clone();
     for model in &mut other.models {
         model.algorithm = LimitChoice::Aimd;
@@ -40,17 +44,17 @@ fn simulate(scenario: &Scenario) -> Option<Simulated> {
     Some(Simulated { wall_s: wall.as_secs_f64(), refused })
 }
 
-/// The run as a scenario.
-fn scenario(file: &PipelineFile, job: &Job) -> Option<Scenario> {
-    let config = pipeline_config(file, job.rows.end - job.rows.start);
+/// Returns the run as a scenario.
+fn scenario(file: &PipelineFile, resolved: &ResolvedPipeline) -> Option<Scenario> {
+    let config = pipeline_config(file, resolved.rows.end - resolved.rows.start);
     let models = file.models.iter().map(model).collect::<Option<Vec<_>>>()?;
-    let columns = job.columns.iter().zip(&file.columns).map(|(column, spec)| {
+    let columns = resolved.columns.iter().zip(&file.columns).map(|(column, spec)| {
         let model = match &spec.kind {
             ColumnKind::Llm(call) if call.structure.is_none() => Some(&file.models[call.model]),
             ColumnKind::Expression(_) | ColumnKind::Sampler(_) => None,
             _ => return None,
         };
-        if column.when.is_some() { None } else { Some(scenario_column(job, column, model)) }
+        if column.when.is_some() { None } else { Some(scenario_column(resolved, column, model)) }
     });
     let seed = ScenarioColumn::new(DATASET_NAME, Strategy::FromScratch);
     let columns = [Some(seed)].into_iter().chain(columns).collect::<Option<_>>()?;
@@ -83,8 +87,8 @@ fn model(spec: &ModelSpec) -> Option<Model> {
     })
 }
 
-fn scenario_column(job: &Job, column: &GeneratedColumn, model: Option<&ModelSpec>) -> ScenarioColumn {
-    let mut after: Vec<String> = column.upstreams.iter().map(|at| job.columns[*at].name.clone()).collect();
+fn scenario_column(resolved: &ResolvedPipeline, column: &GeneratedColumn, model: Option<&ModelSpec>) -> ScenarioColumn {
+    let mut after: Vec<String> = column.upstreams.iter().map(|at| resolved.columns[*at].name.clone()).collect();
     if after.is_empty() {
         after.push(DATASET_NAME.to_string());
     }
@@ -103,23 +107,23 @@ mod tests {
     use crate::app::example;
 
     #[test]
-    fn the_bundled_example_takes_longer_and_is_refused_more_often_under_aimd() {
+    fn the_bundled_example_takes_longer_and_is_rate_limited_more_often_under_aimd() {
         let file = example::pipeline().unwrap();
-        let job = Job::resolve(&file, example::dataset().unwrap()).unwrap();
-        let comparison = compare(&file, &job).expect("it has mocks alone");
+        let resolved = ResolvedPipeline::resolve(&file, example::dataset().unwrap()).unwrap();
+        let comparison = compare(&file, &resolved).expect("all models are mocks");
         let Comparison { aimd, own } = comparison;
         assert!(file.models.iter().all(|model| matches!(model.limit, LimitChoice::Tide(_))));
         assert!(own.wall_s < aimd.wall_s && own.refused < aimd.refused, "{comparison:?}");
-        assert_eq!(compare(&file, &job), Some(comparison), "equal runs have equal figures");
+        assert_eq!(compare(&file, &resolved), Some(comparison), "equal runs have equal figures");
         let line = comparison.to_string();
         assert!(line.contains("with limit = \"aimd\"") && line.contains("simulated") && !line.contains('\n'), "{line}");
     }
 
     #[test]
-    fn rows_of_a_provider_that_is_no_mock_are_not_simulated() {
+    fn a_run_with_a_provider_that_is_not_a_mock_is_not_simulated() {
         let mut file = example::pipeline().unwrap();
-        let job = Job::resolve(&file, example::dataset().unwrap()).unwrap();
+        let resolved = ResolvedPipeline::resolve(&file, example::dataset().unwrap()).unwrap();
         file.models[0].endpoint = Endpoint::Command { argv: Vec::new(), directory: std::path::PathBuf::new() };
-        assert_eq!(compare(&file, &job), None);
+        assert_eq!(compare(&file, &resolved), None);
     }
 }

@@ -1,14 +1,18 @@
-//! What a run would take, estimated from its first rows without a call.
+//! Estimates the calls and tokens of a run from its first rows, without a call.
 //!
-//! The templates of every column are rendered for the first 100 rows. Values that only a call would bring are stood for:
+//! The templates of every column are rendered for the first 100 rows. Values that would need a call are
+//! replaced by placeholders:
 //!
-//! - a model's text by so many words as its answer is estimated at: `answer_tokens`, else `max_tokens`, else 256 tokens;
-//! - a structured answer by a value of the types of its schema;
-//! - a vector by one of its dimensions, a judge's answer by the empty object.
+//! - the text of a model by as many words as its answer has estimated tokens: `answer_tokens`, else
+//!   `max_tokens`, else 256;
+//! - a structured answer by a value with the types of its schema;
+//! - a vector by one with the same dimensions;
+//! - the answer of a judge by a word, a zero or an empty object, depending on its output form.
 //!
-//! Tokens sent are counted at four characters each; the mean over the sample stands for all rows. A condition that can
-//! be known without a call is evaluated; any other is taken to hold. Retries are not counted. So the estimate is near
-//! what is sent where prompts depend on the dataset, and an upper bound where conditions depend on answers.
+//! Input tokens are estimated at four characters each, and the mean over the sample is used for all rows. A
+//! condition that depends only on known values is evaluated; any other is assumed to hold. Retries are not
+//! counted. So the estimate is close where prompts depend on the dataset, and an upper bound where conditions
+//! depend on answers.
 
 use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
@@ -17,72 +21,77 @@ use tidegate_core::pipeline::Strategy;
 use crate::app::config::pipeline::OutputForm;
 use crate::app::data::{DatasetError, Row};
 use crate::app::run::columns::embedding::EmbeddingFill;
-use crate::app::run::columns::structure::StructureFill;
-use crate::app::run::columns::{Fill, Scene, Unfilled};
-use crate::app::run::resolve::{GeneratedColumn, Input, Job, TemplateKind};
+use crate::app::run::columns::structure::AnswerFormat;
+use crate::app::run::columns::{Fill, FillContext, FillError};
+use crate::app::run::resolve::{GeneratedColumn, Input, ResolvedPipeline, TemplateKind};
 use crate::app::template::{Serde, TemplateError, TemplateValue};
 
-/// Rows that templates are rendered for.
+/// Rows in the sample.
 pub const SAMPLE_ROWS: u64 = 100;
 
-/// Words that stand for an answer, at most: an answer of any length costs the prompts that repeat it.
-const MAX_STANDIN_TOKENS: u32 = 8_192;
+/// The maximum length of a placeholder text, so that prompts that repeat an answer stay small.
+const MAX_PLACEHOLDER_TOKENS: u32 = 8_192;
 
-/// What the tasks of a column would take.
+/// The estimated work of a column.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColumnEstimate {
     /// Tasks: one per row or row group.
     pub tasks: u64,
-    /// Calls, retries not counted; 0 for a column that calls nobody.
+    /// Calls without retries; 0 for a column without a model.
     pub calls: u64,
     /// Tokens sent.
     pub input_tokens: u64,
     /// Tokens received.
     pub output_tokens: u64,
-    /// Whether a condition may make it fewer calls.
-    pub is_at_most: bool,
-    /// Rows of the sample for which a template could not be rendered with what stands for answers.
+    /// Whether the number of calls is an upper bound, because a condition depends on answers.
+    pub is_upper_bound: bool,
+    /// Rows of the sample for which a template could not be rendered.
     pub unrendered: u64,
-    /// Why the first of those rows would fail in the run, too: nothing stands for an answer there.
-    pub failure: Option<Failure>,
-    /// Whether so would every row of the sample that the column is made for.
+    /// The first failure that the run would have, too, because it does not depend on an answer.
+    pub failure: Option<SampleFailure>,
+    /// Whether the column fails in this way for all rows of the sample that are not skipped.
     pub fails_always: bool,
 }
 
-/// Why there can be no value.
+/// A failure to fill a cell of the sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// The template that fails, by its place in [`Job::texts`]; none if they can all be rendered, and what comes out is of no use.
-    pub text: Option<usize>,
-    /// What is wrong.
+pub struct SampleFailure {
+    /// The index in [`ResolvedPipeline::template_sources`] of the template that fails; `None` if all
+    /// templates render and their text is not a valid value.
+    pub source: Option<usize>,
+    /// The error.
     pub error: TemplateError,
 }
 
-/// By generated column what it would take, for a run in row groups of `row_group_size`.
-pub fn estimate(job: &Job, row_group_size: u32) -> Result<Vec<ColumnEstimate>, DatasetError> {
-    let rows = job.rows.end - job.rows.start;
-    let sample = job.dataset.read(job.rows.start..job.rows.start + rows.min(SAMPLE_ROWS))?;
-    let mut standin = StandIn { job, seeds: &sample, cells: vec![Vec::new(); job.columns.len()] };
-    let mut estimates = vec![ColumnEstimate::default(); job.columns.len()];
-    for at in in_order(job) {
-        let column = &job.columns[at];
+/// Returns the estimates of all generated columns, for a run in row groups of `row_group_size`.
+///
+/// # Errors
+/// If the dataset cannot be read.
+pub fn estimate(resolved: &ResolvedPipeline, row_group_size: u32) -> Result<Vec<ColumnEstimate>, DatasetError> {
+    let rows = resolved.rows.end - resolved.rows.start;
+    let seeds = resolved.dataset.read(resolved.rows.start..resolved.rows.start + rows.min(SAMPLE_ROWS))?;
+    let mut sample = Sample { resolved, seeds: &seeds, cells: vec![Vec::new(); resolved.columns.len()] };
+    let mut estimates = vec![ColumnEstimate::default(); resolved.columns.len()];
+    for at in topological_order(resolved) {
+        let column = &resolved.columns[at];
         let is_cell = column.strategy == Strategy::Cell;
         let tasks = if is_cell { rows } else { rows.div_ceil(u64::from(row_group_size)) };
-        estimates[at] = if is_cell { standin.cells(at, tasks) } else { standin.whole_group(at, tasks, row_group_size) };
+        estimates[at] =
+            if is_cell { sample.sample_cells(at, tasks) } else { sample.sample_row_group(at, tasks, row_group_size) };
     }
     Ok(estimates)
 }
 
-/// The generated columns, each after those it reads. The plan has seen to it that there is such an order.
+/// Returns the indices of the generated columns in topological order. The plan is a DAG, so there is one.
 #[must_use]
-pub fn in_order(job: &Job) -> Vec<usize> {
+pub fn topological_order(resolved: &ResolvedPipeline) -> Vec<usize> {
     let mut done: Vec<usize> = Vec::new();
-    while done.len() < job.columns.len() {
+    while done.len() < resolved.columns.len() {
         let is_ready = |at: &usize| {
             let is_done = |input: &Input| !matches!(input, Input::Generated(other) if !done.contains(other));
-            !done.contains(at) && job.columns[*at].inputs.iter().all(is_done)
+            !done.contains(at) && resolved.columns[*at].inputs.iter().all(is_done)
         };
-        match (0..job.columns.len()).find(is_ready) {
+        match (0..resolved.columns.len()).find(is_ready) {
             Some(at) => done.push(at),
             None => break,
         }
@@ -90,73 +99,74 @@ pub fn in_order(job: &Job) -> Vec<usize> {
     done
 }
 
-/// A value of the sample, and whether it is what the run would have there.
+/// A value of the sample.
 #[derive(Clone, Debug)]
-struct Cell {
+struct SampleCell {
     value: Value,
+    /// Whether the run will have the same value, because it depends on no answer.
     is_known: bool,
-    /// Whether it is certain that the column is not made there.
+    /// Whether it is certain that the column is skipped there.
     is_skipped: bool,
 }
 
-/// The sample with everything that stands for answers.
-struct StandIn<'a> {
-    job: &'a Job,
+/// The first rows of the dataset, with known and placeholder values for the generated columns.
+struct Sample<'a> {
+    resolved: &'a ResolvedPipeline,
     seeds: &'a [Row],
-    /// By generated column, by row.
-    cells: Vec<Vec<Cell>>,
+    /// By generated column and row.
+    cells: Vec<Vec<SampleCell>>,
 }
 
-/// What became of one task.
-struct Tried {
-    cell: Cell,
-    /// The tokens of its call, if it makes one.
+/// The result of one task of the sample.
+struct SampleResult {
+    cell: SampleCell,
+    /// The estimated tokens of its call, if it makes one.
     call: Option<Usage>,
-    is_at_most: bool,
+    is_upper_bound: bool,
     is_rendered: bool,
-    /// Why it would fail in the run, if that is certain.
-    failure: Option<Failure>,
+    /// The failure that the run would have, too.
+    failure: Option<SampleFailure>,
 }
 
-impl Tried {
-    /// A task that is certain not to be made.
+impl SampleResult {
+    /// Returns the result of a task that is certain to be skipped.
     fn skipped(column: &GeneratedColumn) -> Self {
-        let cell = Cell { value: (*column.otherwise).clone(), is_known: true, is_skipped: true };
-        Self { cell, call: None, is_at_most: false, is_rendered: true, failure: None }
+        let cell = SampleCell { value: (*column.otherwise).clone(), is_known: true, is_skipped: true };
+        Self { cell, call: None, is_upper_bound: false, is_rendered: true, failure: None }
     }
 }
 
-impl StandIn<'_> {
-    fn cells(&mut self, at: usize, tasks: u64) -> ColumnEstimate {
-        let column = &self.job.columns[at];
-        let mut sum = Sum::default();
+impl Sample<'_> {
+    fn sample_cells(&mut self, at: usize, tasks: u64) -> ColumnEstimate {
+        let column = &self.resolved.columns[at];
+        let mut totals = SampleTotals::default();
         for row in 0..self.seeds.len() {
             let values = TemplateValue::from_pairs(self.row_values(column, row));
-            let number = self.job.rows.start + row as u64;
+            let number = self.resolved.rows.start + row as u64;
             let is_skipped = |at: &usize| self.cells[*at].get(row).is_some_and(|cell| cell.is_skipped);
-            let mut tried = if column.skips_with_upstream && column.upstreams.iter().any(is_skipped) {
-                Tried::skipped(column)
+            let mut result = if column.skips_with_upstream && column.upstreams.iter().any(is_skipped) {
+                SampleResult::skipped(column)
             } else {
-                self.attempt(at, &values, number, |input| self.is_known(input, row))
+                self.evaluate(at, &values, number, |input| self.is_known(input, row))
             };
-            sum.add(&mut tried);
-            self.cells[at].push(tried.cell);
+            totals.add(&mut result);
+            self.cells[at].push(result.cell);
         }
-        sum.over(tasks)
+        totals.scale_to(tasks)
     }
 
-    fn whole_group(&mut self, at: usize, tasks: u64, row_group_size: u32) -> ColumnEstimate {
-        let column = &self.job.columns[at];
+    fn sample_row_group(&mut self, at: usize, tasks: u64, row_group_size: u32) -> ColumnEstimate {
+        let column = &self.resolved.columns[at];
         let count = self.seeds.len().min(row_group_size as usize);
         let rows: TemplateValue =
             (0..count).map(|row| TemplateValue::from_pairs(self.row_values(column, row))).collect();
         let values = TemplateValue::from_pairs([("rows", rows), ("row_group", TemplateValue::from(0))]);
-        // Of other groups nothing is known.
-        let mut tried = self.attempt(at, &values, self.job.rows.start, |_| false);
-        let mut sum = Sum::default();
-        sum.add(&mut tried);
-        self.cells[at] = vec![tried.cell; self.seeds.len()];
-        sum.over(tasks)
+        // The sample has the first row group only, so the values of others are unknown.
+        let mut result = self.evaluate(at, &values, self.resolved.rows.start, |_| false);
+        let mut totals = SampleTotals::default();
+        totals.add(&mut result);
+        self.cells[at] = vec![result.cell; self.seeds.len()];
+        totals.scale_to(tasks)
     }
 
     fn row_values<'a>(
@@ -166,14 +176,14 @@ impl StandIn<'_> {
     ) -> impl Iterator<Item = (&'a str, TemplateValue)> {
         column.inputs.iter().filter_map(move |input| match *input {
             Input::RowNumber => {
-                Some((self.job.row_key.as_str(), TemplateValue::from(self.job.rows.start + row as u64)))
+                Some((self.resolved.row_key.as_str(), TemplateValue::from(self.resolved.rows.start + row as u64)))
             }
             Input::Seed(at) => {
-                let name = self.job.dataset.columns().get(at)?;
+                let name = self.resolved.dataset.columns().get(at)?;
                 Some((name.as_str(), TemplateValue::from(Serde(self.seeds.get(row)?.get(at)?))))
             }
             Input::Generated(at) => {
-                let name = self.job.columns.get(at)?.name.as_str();
+                let name = self.resolved.columns.get(at)?.name.as_str();
                 Some((name, TemplateValue::from(Serde(&self.cells.get(at)?.get(row)?.value))))
             }
         })
@@ -186,150 +196,157 @@ impl StandIn<'_> {
         }
     }
 
-    /// What the task of the column at `at` for `values` would do.
-    fn attempt(&self, at: usize, values: &TemplateValue, row: u64, is_known: impl Fn(Input) -> bool) -> Tried {
-        let column = &self.job.columns[at];
-        let (mut is_at_most, mut is_rendered) = (false, true);
+    /// Evaluates the task of the column at `at` whose templates read `values`. `is_known` returns whether an
+    /// input is no placeholder.
+    fn evaluate(&self, at: usize, values: &TemplateValue, row: u64, is_known: impl Fn(Input) -> bool) -> SampleResult {
+        let column = &self.resolved.columns[at];
+        let (mut is_upper_bound, mut is_rendered) = (false, true);
         if let Some(when) = &column.when {
-            let reads = self.job.templates.variables(when.template());
-            let is_read = |input: &&Input| self.job.input_name(**input).is_none_or(|name| reads.contains(name));
+            let reads = self.resolved.templates.condition_variables(when);
+            let is_read = |input: &&Input| self.resolved.input_name(**input).is_none_or(|name| reads.contains(name));
             let is_certain = column.inputs.iter().filter(is_read).all(|input| is_known(*input));
-            match self.job.templates.holds(when, values.clone()) {
+            match self.resolved.templates.holds(when, values.clone()) {
                 Ok(false) if is_certain => {
-                    return Tried::skipped(column);
+                    return SampleResult::skipped(column);
                 }
                 holds => {
-                    is_at_most = !(is_certain && holds.is_ok());
+                    is_upper_bound = !(is_certain && holds.is_ok());
                     is_rendered = holds.is_ok() || !is_certain;
                 }
             }
         }
         let is_known = column.inputs.iter().all(|input| is_known(*input));
         let is_whole_group = column.strategy != Strategy::Cell;
-        let scene = Scene { column: &column.name, templates: &self.job.templates, values, row, is_whole_group };
-        let StoodFor { value, call, complaint } = stand_in(&column.fill, scene);
-        is_rendered &= complaint.is_none();
-        let calls_nobody = matches!(column.fill, Fill::Expression(_) | Fill::Sampler(_));
-        let cell = Cell { value, is_known: is_known && calls_nobody && is_rendered, is_skipped: false };
-        let failure = (is_known && !is_rendered).then(|| self.failure(at, values, complaint));
-        Tried { cell, call, is_at_most, is_rendered, failure }
+        let context =
+            FillContext { column: &column.name, templates: &self.resolved.templates, values, row, is_whole_group };
+        let Placeholder { value, call, error } = placeholder(&column.fill, context);
+        is_rendered &= error.is_none();
+        let is_local = matches!(column.fill, Fill::Expression(_) | Fill::Sampler(_));
+        let cell = SampleCell { value, is_known: is_known && is_local && is_rendered, is_skipped: false };
+        let failure = (is_known && !is_rendered).then(|| self.failure(at, values, error));
+        SampleResult { cell, call, is_upper_bound, is_rendered, failure }
     }
 
-    /// Why the column at `at` has no value where its templates read `values`, and what it fills complains about.
-    fn failure(&self, at: usize, values: &TemplateValue, complaint: Option<String>) -> Failure {
-        let templates = &self.job.templates;
+    /// Returns the failure of the column at `at` for `values`; `message` is the error of its fill.
+    fn failure(&self, at: usize, values: &TemplateValue, message: Option<String>) -> SampleFailure {
+        let templates = &self.resolved.templates;
         let error = |kind: &TemplateKind| match kind {
             TemplateKind::Text(template) => templates.render(template, values.clone()).err(),
             TemplateKind::Condition(condition) => templates.holds(condition, values.clone()).err(),
         };
-        let mut texts = self.job.texts.iter().enumerate().filter(|(_, text)| text.column == at);
-        let broken = texts.find_map(|(place, text)| Some(Failure { text: Some(place), error: error(&text.kind)? }));
-        let message = || complaint.unwrap_or_default();
-        broken.unwrap_or_else(|| Failure {
-            text: None,
-            error: TemplateError { message: message(), span: None, line: None },
+        let mut sources = self.resolved.template_sources.iter().enumerate().filter(|(_, source)| source.column == at);
+        let broken = sources
+            .find_map(|(index, source)| Some(SampleFailure { source: Some(index), error: error(&source.kind)? }));
+        broken.unwrap_or_else(|| SampleFailure {
+            source: None,
+            error: TemplateError { message: message.unwrap_or_default(), span: None, line: None },
         })
     }
 }
 
-/// What stands for a value.
-struct StoodFor {
+/// A known value or placeholder for a cell.
+struct Placeholder {
     value: Value,
-    /// The tokens of the call that would bring it.
+    /// The estimated tokens of the call that the value needs.
     call: Option<Usage>,
-    /// Why there is nothing that could stand for it.
-    complaint: Option<String>,
+    /// The error that prevents the value.
+    error: Option<String>,
 }
 
-/// The value that stands for that of `fill`.
-fn stand_in(fill: &Fill, scene: Scene<'_>) -> StoodFor {
+/// Returns the value of `fill`, or a placeholder if it needs a call.
+fn placeholder(fill: &Fill, context: FillContext<'_>) -> Placeholder {
     match fill {
-        Fill::Expression(fill) => or_text(fill.fill(scene)),
-        Fill::Sampler(fill) => or_text(fill.fill(scene)),
+        Fill::Expression(fill) => or_placeholder(fill.fill(context)),
+        Fill::Sampler(fill) => or_placeholder(fill.fill(context)),
         Fill::Llm(fill) => {
-            let conversation = fill.conversation(scene);
-            let complaint = conversation.as_ref().err().map(Unfilled::to_string);
+            let conversation = fill.conversation(context);
+            let error = conversation.as_ref().err().map(FillError::to_string);
             let usage = fill.estimate(&conversation.unwrap_or_default());
-            let value = fill.structure.as_ref().map_or_else(|| words(usage.output_tokens), StructureFill::placeholder);
-            StoodFor { value, call: Some(usage), complaint }
+            let value = fill
+                .structure
+                .as_ref()
+                .map_or_else(|| placeholder_text(usage.output_tokens), AnswerFormat::placeholder);
+            Placeholder { value, call: Some(usage), error }
         }
         Fill::Embedding(fill) => {
-            let input = scene.render(&fill.input);
+            let input = context.render(&fill.input);
             let usage = EmbeddingFill::estimate(input.as_deref().unwrap_or_default());
             let dimensions = fill.dimensions.unwrap_or(1) as usize;
-            let complaint = input.err().map(|why| why.to_string());
-            StoodFor { value: vec![Value::from(0.5); dimensions].into(), call: Some(usage), complaint }
+            let error = input.err().map(|why| why.to_string());
+            Placeholder { value: vec![Value::from(0.5); dimensions].into(), call: Some(usage), error }
         }
         Fill::Judge(fill) => {
             let value = match fill.output {
-                OutputForm::Text => words(1),
+                OutputForm::Text => placeholder_text(1),
                 OutputForm::Number => Value::from(0),
                 OutputForm::Json => Value::Object(Map::new()),
             };
-            let complaint = fill.question(scene).err().map(|why| why.to_string());
-            StoodFor { value, call: Some(Usage::default()), complaint }
+            let error = fill.request(context).err().map(|why| why.to_string());
+            Placeholder { value, call: Some(Usage::default()), error }
         }
     }
 }
 
-fn or_text(filled: Result<Value, Unfilled>) -> StoodFor {
-    let complaint = filled.as_ref().err().map(Unfilled::to_string);
-    StoodFor { value: filled.unwrap_or_else(|_| words(1)), call: None, complaint }
+fn or_placeholder(filled: Result<Value, FillError>) -> Placeholder {
+    let error = filled.as_ref().err().map(FillError::to_string);
+    Placeholder { value: filled.unwrap_or_else(|_| placeholder_text(1)), call: None, error }
 }
 
-/// A text of about so many tokens.
-fn words(tokens: u32) -> Value {
-    Value::String("word".repeat(tokens.clamp(1, MAX_STANDIN_TOKENS) as usize))
+/// Returns a text of about `tokens` tokens.
+fn placeholder_text(tokens: u32) -> Value {
+    Value::String("word".repeat(tokens.clamp(1, MAX_PLACEHOLDER_TOKENS) as usize))
 }
 
-/// The sample of a column, added up.
+/// Sums over the sample of one column.
 #[derive(Default)]
-struct Sum {
-    tried: u64,
+struct SampleTotals {
+    /// Tasks.
+    attempted: u64,
     calls: u64,
+    /// Calls whose templates could be rendered, and the input and output tokens of these calls.
     rendered_calls: u64,
     tokens: (u64, u64),
-    is_at_most: bool,
+    is_upper_bound: bool,
     unrendered: u64,
-    /// Tasks that are sure to fail, and that are sure to be skipped.
+    /// Tasks that are certain to fail, and tasks that are certain to be skipped.
     failing: u64,
     skipped: u64,
-    failure: Option<Failure>,
+    failure: Option<SampleFailure>,
 }
 
-impl Sum {
-    fn add(&mut self, tried: &mut Tried) {
-        self.tried += 1;
-        self.is_at_most |= tried.is_at_most;
-        self.unrendered += u64::from(!tried.is_rendered);
-        self.skipped += u64::from(tried.cell.is_skipped);
-        self.failing += u64::from(tried.failure.is_some());
-        self.failure = self.failure.take().or(tried.failure.take());
-        let Some(call) = tried.call else { return };
+impl SampleTotals {
+    fn add(&mut self, result: &mut SampleResult) {
+        self.attempted += 1;
+        self.is_upper_bound |= result.is_upper_bound;
+        self.unrendered += u64::from(!result.is_rendered);
+        self.skipped += u64::from(result.cell.is_skipped);
+        self.failing += u64::from(result.failure.is_some());
+        self.failure = self.failure.take().or(result.failure.take());
+        let Some(call) = result.call else { return };
         self.calls += 1;
-        if tried.is_rendered {
+        if result.is_rendered {
             self.rendered_calls += 1;
             self.tokens.0 += u64::from(call.input_tokens);
             self.tokens.1 += u64::from(call.output_tokens);
         }
     }
 
-    /// The estimate for `tasks` tasks of which these are a sample.
-    fn over(&self, tasks: u64) -> ColumnEstimate {
+    /// Scales the sums to `tasks` tasks.
+    fn scale_to(&self, tasks: u64) -> ColumnEstimate {
         let scaled = |part: u64, whole: u64, times: u64| match whole {
             0 => 0,
             whole => u64::try_from(u128::from(part) * u128::from(times) / u128::from(whole)).unwrap_or(u64::MAX),
         };
-        let calls = scaled(self.calls, self.tried, tasks);
+        let calls = scaled(self.calls, self.attempted, tasks);
         ColumnEstimate {
             tasks,
             calls,
             input_tokens: scaled(self.tokens.0, self.rendered_calls, calls),
             output_tokens: scaled(self.tokens.1, self.rendered_calls, calls),
-            is_at_most: self.is_at_most,
+            is_upper_bound: self.is_upper_bound,
             unrendered: self.unrendered,
             failure: self.failure.clone(),
-            fails_always: self.failing > 0 && self.failing + self.skipped == self.tried,
+            fails_always: self.failing > 0 && self.failing + self.skipped == self.attempted,
         }
     }
 }
@@ -350,36 +367,36 @@ mod tests {
         let rows: Vec<String> = (0..1_000).map(|row| format!("{row},{}\n", "x".repeat(40))).collect();
         let data = format!("id,note\n{}", rows.concat());
         let dataset = Dataset::parse(Path::new("d.csv"), data.as_bytes(), DatasetFormat::Csv).unwrap();
-        estimate(&Job::resolve(&file, dataset).unwrap(), 30).unwrap()
+        estimate(&ResolvedPipeline::resolve(&file, dataset).unwrap(), 30).unwrap()
     }
 
     #[test]
-    fn a_prompt_is_counted_at_four_characters_a_token_and_an_answer_at_what_the_file_says() {
+    fn a_prompt_has_a_token_per_four_characters_and_an_answer_the_tokens_that_the_file_gives() {
         let all = estimates(
             "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{ note }}\"\nanswer_tokens = 50\n\
              [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"{{ a }}\"\nmax_tokens = 7\n",
         );
         assert_eq!((all[0].calls, all[0].input_tokens, all[0].output_tokens), (1_000, 14_000, 50_000));
         assert_eq!((all[1].calls, all[1].input_tokens, all[1].output_tokens), (1_000, 54_000, 7_000));
-        assert!(!all[0].is_at_most);
+        assert!(!all[0].is_upper_bound);
     }
 
     #[test]
-    fn a_condition_on_the_dataset_is_evaluated_and_one_on_an_answer_is_taken_to_hold() {
+    fn a_condition_on_the_dataset_is_evaluated_and_one_on_an_answer_is_assumed_to_hold() {
         let all = estimates(
             "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\nwhen = \"id | int is divisibleby 4\"\n\
              [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"x\"\nwhen = \"a == 'yes'\"\n\
              [[columns]]\nname = \"c\"\nmodel = \"m\"\nprompt = \"{{ b }}\"\nwhen = \"id | int < 500\"\n",
         );
-        assert_eq!((all[0].calls, all[0].is_at_most), (250, false));
-        // Where `a` is not made it is null, which is known too.
-        assert_eq!((all[1].calls, all[1].is_at_most), (250, true));
-        // What the prompt reads does not make the condition uncertain. The sample is the first rows.
-        assert_eq!((all[2].calls, all[2].is_at_most), (1_000, false));
+        assert_eq!((all[0].calls, all[0].is_upper_bound), (250, false));
+        // Where `a` is skipped it is null, so the condition has a known value there.
+        assert_eq!((all[1].calls, all[1].is_upper_bound), (250, true));
+        // The sample has rows below 500 only, and what the prompt reads does not matter to the condition.
+        assert_eq!((all[2].calls, all[2].is_upper_bound), (1_000, false));
     }
 
     #[test]
-    fn structured_answers_can_be_looked_into_and_what_cannot_be_rendered_is_counted() {
+    fn fields_of_structured_answers_can_be_rendered_and_missing_fields_are_counted() {
         let all = estimates(
             "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\n\
              schema = { type = \"object\", properties = { score = { type = \"integer\" } } }\n\
@@ -391,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_that_is_skipped_with_one_it_reads_calls_and_fails_nowhere() {
+    fn a_column_that_is_skipped_with_its_upstream_makes_no_call_and_does_not_fail() {
         let all = estimates(
             "[[columns]]\nname = \"a\"\nkind = \"expression\"\ntemplate = \"{{ id }}\"\nwhen = \"id | int < 4\"\n\
              [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"{{ 1 // (a | int - 2) }}\"\nskip_with_upstream = true\n",
@@ -402,19 +419,19 @@ mod tests {
     }
 
     #[test]
-    fn a_column_that_would_fail_for_every_row_says_why_and_one_that_reads_an_answer_does_not() {
+    fn a_column_that_fails_for_every_row_has_the_failure_unless_it_reads_an_answer() {
         let all = estimates(
             "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{ note | int }}\"\n\
              [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"{{ a | int }}\"\n\
              [[columns]]\nname = \"c\"\nmodel = \"m\"\nprompt = \"x\"\nwhen = \"note | int\"\n",
         );
         assert_eq!([all[0].fails_always, all[1].fails_always, all[2].fails_always], [true, false, true]);
-        let text = |estimate: &ColumnEstimate| estimate.failure.as_ref().and_then(|failure| failure.text);
+        let text = |estimate: &ColumnEstimate| estimate.failure.as_ref().and_then(|failure| failure.source);
         assert_eq!(all.iter().map(text).collect::<Vec<_>>(), [Some(0), None, Some(3)]);
     }
 
     #[test]
-    fn a_column_of_whole_row_groups_calls_once_for_each() {
+    fn a_column_for_whole_row_groups_makes_one_call_per_row_group() {
         let all = estimates(
             "[[columns]]\nname = \"a\"\nmodel = \"m\"\nstrategy = \"full_column\"\n\
              prompt = \"{% for r in rows %}{{ r.note }}{% endfor %}\"\n",

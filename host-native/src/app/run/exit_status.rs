@@ -1,4 +1,5 @@
-//! What the scheduler's report means for a person: why the run ended, what was dropped, and the exit code.
+//! Turns the scheduler's report into the summary of a run: the reason why it stopped, the dropped rows, and
+//! the exit status.
 
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
@@ -13,52 +14,50 @@ use crate::app::provider::cost::Withheld;
 use crate::app::report::summary::{ColumnSummary, Dropped, ProviderSummary, Summary};
 use crate::app::run::models::Models;
 use crate::app::run::provider::Provider;
-use crate::app::run::workload::{DroppedRows, JobWork, Written};
+use crate::app::run::workload::{DroppedRows, PipelineWorkload, WrittenCounts};
 
 /// How a run ended.
 #[derive(Debug)]
-pub struct Ending {
-    /// The scheduler's report; none when a second interrupt did not wait for it.
+pub struct RunEnd {
+    /// The scheduler's report; `None` if a second signal stopped the run at once.
     pub report: Option<RunReport>,
-    /// Whether a signal asked for the end.
-    pub interrupted: bool,
-    /// From the first task to the last checkpoint.
+    /// Time from the start of the run to the last checkpoint.
     pub wall: StdDuration,
-    /// Where the capacity went.
+    /// The idle time and utilization of the run.
     pub figures: RunFigures,
 }
 
-impl Ending {
-    /// Whether it stopped because calls could not be made any more.
+impl RunEnd {
+    /// Returns whether the run stopped because a provider became unavailable.
     fn is_unavailable(&self) -> bool {
         let stop = self.report.as_ref().map(|report| &report.stop);
         matches!(stop, Some(StopReason::ProviderUnavailable { .. }))
     }
 }
 
-/// The summary of the run called `name` of the pipeline `file` over `rows_in` rows, written to `output`.
+/// Returns the summary of the run of the pipeline `name`, with its `file`, over `rows_in` rows into `output`.
 #[must_use]
 pub fn summarise(
     name: &str,
     file: &PipelineFile,
     rows_in: u64,
-    ending: &Ending,
+    end: &RunEnd,
     models: &Models,
-    work: &JobWork,
+    work: &PipelineWorkload,
     output: &OutputDirectory,
 ) -> Summary {
-    let report = ending.report.as_ref();
-    let (exit, stopped) = match models.ledger().lock().withheld().filter(|_| ending.is_unavailable()) {
+    let report = end.report.as_ref();
+    let (exit, stopped) = match models.ledger().lock().withheld().filter(|_| end.is_unavailable()) {
         Some(Withheld::CostLimit(limit)) => {
             (Exit::CostLimit, Some(format!("the next call might pass the cost limit of {limit} {}", file.currency)))
         }
         Some(Withheld::Unwritable(why)) => (Exit::Output, Some(why.clone())),
         None => {
             let unavailable: Vec<String> = models.providers().iter().filter_map(|one| one.unavailable()).collect();
-            verdict(ending, output.remaining(), &unavailable.join("; "))
+            exit_status(end, output.remaining(), &unavailable.join("; "))
         }
     };
-    // From the writer and not from the report, which a second interrupt does not wait for.
+    // Counted by the writer, because there is no report after a second signal.
     let written = work.written();
     let counts = |column: &str| {
         let found = report.and_then(|report| report.columns.iter().find(|known| known.name == column));
@@ -86,18 +85,18 @@ pub fn summarise(
         stopped,
         rows_in,
         rows_out: written.rows,
-        dropped: dropped(&written, output),
+        dropped: dropped_rows(&written, output),
         retryable: report.map_or_else(Vec::new, |report| report.retryable.clone()),
         retry: None,
         row_groups: written.row_groups,
         columns: columns.collect(),
         providers: models.providers().iter().map(provider_summary).collect(),
         spent: has_prices.then(|| (models.ledger().lock().spent(), file.currency.clone())),
-        figures: ending.figures.clone(),
-        wall: ending.wall,
+        figures: end.figures.clone(),
+        wall: end.wall,
         comparison: None,
         earlier: output.remaining(),
-        job: output.used().plus(&usage(models)),
+        job: output.used().plus(&run_totals(models)),
         output: output.root().to_path_buf(),
         exit,
     }
@@ -113,9 +112,9 @@ fn provider_summary(provider: &Arc<Provider>) -> ProviderSummary {
     }
 }
 
-/// What a run has used so far.
+/// Returns what this run has used so far.
 #[must_use]
-pub fn usage(models: &Models) -> JobTotals {
+pub fn run_totals(models: &Models) -> JobTotals {
     let mut totals = JobTotals { runs: 1, spent: models.ledger().lock().spent(), ..JobTotals::default() };
     for provider in models.providers() {
         let (calls, tokens) = (provider.calls(), provider.tokens());
@@ -135,9 +134,9 @@ pub fn usage(models: &Models) -> JobTotals {
     totals
 }
 
-/// The dropped rows of the job by column and reason, each with the first row of this run and what happened to
-/// it.
-fn dropped(written: &Written, output: &OutputDirectory) -> Vec<Dropped> {
+/// Returns the dropped rows of this and earlier runs by column and reason, each with an example from this
+/// run.
+fn dropped_rows(written: &WrittenCounts, output: &OutputDirectory) -> Vec<Dropped> {
     let mut all = written.dropped.clone();
     for (key, rows) in output.dropped() {
         let known: &mut DroppedRows = all.entry(key).or_default();
@@ -147,18 +146,18 @@ fn dropped(written: &Written, output: &OutputDirectory) -> Vec<Dropped> {
     all.into_iter().map(one).collect()
 }
 
-/// The exit code, and why the run stopped if it did not come to its end. `unavailable`: the providers that cannot be used any more,
-/// in words.
-fn verdict(ending: &Ending, earlier: Earlier, unavailable: &str) -> (Exit, Option<String>) {
-    let Some(report) = &ending.report else {
-        return (Exit::Interrupted, Some("interrupted twice, without waiting for row groups in work".to_string()));
+/// Returns the exit status, and the reason if the run stopped before its end. `unavailable` describes the
+/// providers that have become unavailable.
+fn exit_status(end: &RunEnd, earlier: Earlier, unavailable: &str) -> (Exit, Option<String>) {
+    let Some(report) = &end.report else {
+        return (Exit::Interrupted, Some("interrupted twice; row groups in progress were not finished".to_string()));
     };
     let exit = match &report.stop {
         StopReason::Completed if report.rows_dropped + earlier.rows_dropped == 0 => Exit::Done,
         StopReason::Completed if report.rows_out + earlier.rows_out > 0 || report.rows_dropped == 0 => {
             Exit::RowsDropped
         }
-        StopReason::Completed | StopReason::EarlyShutdown { .. } => blame(report),
+        StopReason::Completed | StopReason::EarlyShutdown { .. } => failure_exit(report),
         StopReason::ProviderUnavailable { .. } => Exit::Provider,
         StopReason::Cancelled | StopReason::WoundDown | StopReason::Drained => Exit::Interrupted,
         StopReason::CheckpointFailed { .. } => Exit::Output,
@@ -166,25 +165,25 @@ fn verdict(ending: &Ending, earlier: Earlier, unavailable: &str) -> (Exit, Optio
     };
     let why = match &report.stop {
         StopReason::Completed if report.rows_out + earlier.rows_out > 0 || report.rows_dropped == 0 => None,
-        StopReason::Completed => Some("not one row could be finished".to_string()),
+        StopReason::Completed => Some("no row could be finished".to_string()),
         StopReason::Cancelled => Some("interrupted".to_string()),
-        StopReason::Drained => Some("terminated; the calls that were out have ended".to_string()),
-        StopReason::WoundDown => Some("interrupted; what was in work is finished".to_string()),
+        StopReason::Drained => Some("terminated; outstanding calls have ended".to_string()),
+        StopReason::WoundDown => Some("interrupted; row groups in progress are finished".to_string()),
         StopReason::Fatal { column, row_group, cause } => {
             let known = report.columns.iter().find(|known| known.column == *column);
             let name = known.map_or("?", |known| &known.name);
-            Some(format!("a bug, in column `{name}` of row group {row_group}: {cause}"))
+            Some(format!("a bug in column `{name}` of row group {row_group}: {cause}"))
         }
-        StopReason::ProviderUnavailable { .. } => {
-            Some(format!("{unavailable}. No row is dropped for that: the same command with `--resume` makes the rest"))
-        }
+        StopReason::ProviderUnavailable { .. } => Some(format!(
+            "{unavailable}. No row is dropped for this reason; run the same command with `--resume` to make the rest"
+        )),
         stop => Some(stop.to_string()),
     };
     (exit, why)
 }
 
-/// Whose fault it is that rows failed: the pipeline's when it was the templates alone, else a provider's.
-fn blame(report: &RunReport) -> Exit {
+/// Returns the exit status of failed rows: the pipeline's if all failed in templates, else the provider's.
+fn failure_exit(report: &RunReport) -> Exit {
     let mut failures = report.dropped.iter().peekable();
     let is_template = |count: &DroppedCount| count.reason == DropReason::Failed(FailureKind::Template);
     if failures.peek().is_some() && failures.all(is_template) { Exit::Pipeline } else { Exit::Provider }
@@ -196,7 +195,7 @@ mod tests {
     use tidegate_core::pipeline::{Column, Hook, PlanBuilder, Strategy};
     use tidegate_core::time::Instant;
 
-    fn ending(stop: StopReason, rows_out: u64, dropped: &[(DropReason, u64)]) -> Ending {
+    fn ending(stop: StopReason, rows_out: u64, dropped: &[(DropReason, u64)]) -> RunEnd {
         let rows_dropped = dropped.iter().map(|(_, rows)| rows).sum();
         let plan = PlanBuilder::new().column(Column::new("a", Strategy::Cell)).build().unwrap();
         let column = plan.column_id("a").unwrap();
@@ -218,30 +217,30 @@ mod tests {
             started: Instant::ZERO,
             ended: Instant::ZERO,
         };
-        Ending { report: Some(report), interrupted: false, wall: StdDuration::ZERO, figures: RunFigures::default() }
+        RunEnd { report: Some(report), wall: StdDuration::ZERO, figures: RunFigures::default() }
     }
 
     fn exit(stop: StopReason, rows_out: u64, dropped: &[(DropReason, u64)]) -> Exit {
-        verdict(&ending(stop, rows_out, dropped)).0
+        exit_status(&ending(stop, rows_out, dropped)).0
     }
 
     const REFUSED: DropReason = DropReason::Failed(FailureKind::Request);
     const TEMPLATE: DropReason = DropReason::Failed(FailureKind::Template);
 
-    fn verdict(ending: &Ending) -> (Exit, Option<String>) {
-        super::verdict(ending, Earlier::default(), "acme/m cannot be used: no connection")
+    fn exit_status(end: &RunEnd) -> (Exit, Option<String>) {
+        super::exit_status(end, Earlier::default(), "acme/m cannot be used: no connection")
     }
 
     #[test]
-    fn a_run_to_the_end_is_done_or_dropped_rows_or_finished_nothing() {
-        assert_eq!(verdict(&ending(StopReason::Completed, 10, &[])), (Exit::Done, None));
-        assert_eq!(verdict(&ending(StopReason::Completed, 9, &[(REFUSED, 1)])), (Exit::RowsDropped, None));
-        let (code, why) = verdict(&ending(StopReason::Completed, 0, &[(REFUSED, 10)]));
-        assert_eq!((code, why.as_deref()), (Exit::Provider, Some("not one row could be finished")));
+    fn a_completed_run_is_done_or_has_dropped_rows_or_has_finished_none() {
+        assert_eq!(exit_status(&ending(StopReason::Completed, 10, &[])), (Exit::Done, None));
+        assert_eq!(exit_status(&ending(StopReason::Completed, 9, &[(REFUSED, 1)])), (Exit::RowsDropped, None));
+        let (code, why) = exit_status(&ending(StopReason::Completed, 0, &[(REFUSED, 10)]));
+        assert_eq!((code, why.as_deref()), (Exit::Provider, Some("no row could be finished")));
     }
 
     #[test]
-    fn failures_of_templates_alone_are_the_pipelines_fault() {
+    fn rows_that_failed_only_in_templates_give_the_exit_status_of_the_pipeline() {
         let stop = StopReason::EarlyShutdown { failures: 10, window: 10 };
         assert_eq!(exit(stop.clone(), 0, &[(TEMPLATE, 5)]), Exit::Pipeline);
         assert_eq!(exit(stop.clone(), 0, &[(TEMPLATE, 5), (REFUSED, 1)]), Exit::Provider);
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_stop_has_its_own_exit_code_and_says_why() {
+    fn every_other_stop_reason_has_its_exit_status_and_a_message() {
         for (stop, code, part) in [
             (
                 StopReason::ProviderUnavailable { group: Vec::new() },
@@ -265,16 +264,15 @@ mod tests {
                 "post-batch hook of row group 1 failed: no schema",
             ),
         ] {
-            let (exit, why) = verdict(&ending(stop, 1, &[]));
+            let (exit, why) = exit_status(&ending(stop, 1, &[]));
             assert_eq!(exit, code);
             assert!(why.as_ref().is_some_and(|why| why.contains(part)), "{why:?}");
         }
     }
 
     #[test]
-    fn a_second_interrupt_does_not_wait_for_a_report() {
-        let ending =
-            Ending { report: None, interrupted: true, wall: StdDuration::ZERO, figures: RunFigures::default() };
-        assert_eq!(verdict(&ending).0, Exit::Interrupted);
+    fn a_run_without_a_report_was_interrupted() {
+        let end = RunEnd { report: None, wall: StdDuration::ZERO, figures: RunFigures::default() };
+        assert_eq!(exit_status(&end).0, Exit::Interrupted);
     }
 }

@@ -1,4 +1,5 @@
-//! The models of a pipeline, started: mocks served, keys read, every provider registered at one gate.
+//! Starts the models of a pipeline: starts mock servers, reads keys, and registers every provider at one
+//! gate.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -29,27 +30,30 @@ use crate::observe::jsonl::ResourceName;
 pub struct Models {
     gate: Gate<TokioHost>,
     providers: Vec<Arc<Provider>>,
-    /// By model of the file: its client, and its provider's place in `providers`.
+    /// For each model of the file, its client and the index of its provider in `providers`.
     callers: Vec<(Client, usize)>,
     ledger: Arc<SharedLedger>,
-    /// Mocks stop when dropped.
+    /// The mock servers stop when dropped.
     _mocks: Vec<MockServer>,
-    /// Ends with the run.
+    /// The tasks that make health calls; aborted when dropped.
     _health_calls: JoinSet<()>,
 }
 
-/// A resource of the gate that models share.
-struct Shared {
+/// A resource of the gate that several models of the file may share.
+struct SharedResource {
     label: String,
     resource: ResourceId,
     price: Option<Price>,
 }
 
 impl Models {
-    /// Starts what the models of `file` need. Nothing is called yet.
+    /// Starts mock servers, creates clients and registers all models of `file` at a new gate. Makes no call.
     ///
-    /// With a `record`, request admission takes its commands down from the first one on. What calls cost goes into
-    /// `ledger`, which may forbid them.
+    /// With `record`, request admission records all its commands. The cost of calls is charged to `ledger`,
+    /// which enforces the cost limit.
+    ///
+    /// # Errors
+    /// If a mock cannot start, or a key, client or limit is invalid.
     pub async fn start(
         file: &PipelineFile,
         host: &TokioHost,
@@ -58,11 +62,11 @@ impl Models {
         ledger: Ledger,
     ) -> Result<Self, Error> {
         let Clients { clients, mocks } = Clients::start(file).await?;
-        let (gate, places, shared) = register(file, host, requests, record)?;
+        let (gate, indices, shared) = register(file, host, requests, record)?;
         let clients: Vec<Client> = clients.into_iter().collect::<Result<_, _>>()?;
-        let callers: Vec<(Client, usize)> = clients.into_iter().zip(places).collect();
+        let callers: Vec<(Client, usize)> = clients.into_iter().zip(indices).collect();
         let ledger = Arc::new(SharedLedger::new(ledger));
-        let provider = |shared: Shared| {
+        let provider = |shared: SharedResource| {
             Arc::new(Provider::new(shared.label, gate.clone(), shared.resource, shared.price, Arc::clone(&ledger)))
         };
         let providers: Vec<Arc<Provider>> = shared.into_iter().map(provider).collect();
@@ -70,37 +74,37 @@ impl Models {
         Ok(Self { gate, providers, callers, ledger, _mocks: mocks, _health_calls: health_calls })
     }
 
-    /// What was spent so far, and whether more may be.
+    /// Returns the ledger of the costs of all calls.
     #[must_use]
     pub fn ledger(&self) -> &SharedLedger {
         &self.ledger
     }
 
-    /// A fairness group of the gate.
+    /// Returns the fairness group of the gate called `name`, and sets its weight, which is in 2^-20..=2^20.
     pub fn group(&self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
         self.gate.with(|machine, _| machine.group(name, weight))
     }
 
-    /// The provider and client of the model at `index` in the file.
+    /// Returns the provider and client of the model at `index` of the file.
     #[must_use]
     pub fn caller(&self, index: usize) -> (Arc<Provider>, Client) {
         let (client, provider) = &self.callers[index];
         (Arc::clone(&self.providers[*provider]), client.clone())
     }
 
-    /// All providers, in file order of their first models.
+    /// Returns all providers, in file order of their first models.
     #[must_use]
     pub fn providers(&self) -> &[Arc<Provider>] {
         &self.providers
     }
 
-    /// The gate that all calls go through.
+    /// Returns the gate of all calls.
     #[must_use]
     pub fn gate(&self) -> &Gate<TokioHost> {
         &self.gate
     }
 
-    /// What the resources in events are called.
+    /// Returns the names of the resources in events.
     #[must_use]
     pub fn resource_names(&self) -> Vec<ResourceName> {
         let name = |provider: &Arc<Provider>| {
@@ -110,19 +114,20 @@ impl Models {
         self.providers.iter().filter_map(name).collect()
     }
 
-    /// The task-stage resources that stand for calls to these models, with what they stand for.
+    /// Returns the task resources that stand for calls to these models, each with its resource at the gate.
     #[must_use]
-    pub fn calls(&self) -> Vec<(String, ResourceId)> {
+    pub fn request_resources(&self) -> Vec<(String, ResourceId)> {
         let call = |provider: &Arc<Provider>| (request_resource(&provider.label), provider.resource());
         self.providers.iter().map(call).collect()
     }
 }
 
-/// Makes the health calls of all providers, each with the client of its first model. A judge is asked for none: it may cost.
+/// Spawns the health calls of all providers, each with the client of its first model. A judge gets none: its
+/// calls may have a cost that is unknown here.
 fn make_health_calls(providers: &[Arc<Provider>], callers: &[(Client, usize)]) -> JoinSet<()> {
     let mut health_calls = JoinSet::new();
-    for (place, provider) in providers.iter().enumerate() {
-        let first = callers.iter().find(|(_, of)| *of == place).map(|(client, _)| client);
+    for (index, provider) in providers.iter().enumerate() {
+        let first = callers.iter().find(|(_, of)| *of == index).map(|(client, _)| client);
         if let Some(client @ (Client::Chat(_) | Client::Embedding(_))) = first {
             let (provider, client) = (Arc::clone(provider), client.clone());
             health_calls.spawn(async move { provider.make_health_calls(&client).await });
@@ -131,8 +136,8 @@ fn make_health_calls(providers: &[Arc<Provider>], callers: &[(Client, usize)]) -
     health_calls
 }
 
-/// The task-stage resources that stand for calls to the models of `file`, with their limits: twice the cap, so that a
-/// call stands ready for each slot that comes free.
+/// Returns the task resources that stand for calls to the models of `file`, each with its limit: twice the
+/// cap, so that a task is ready for each slot that is released.
 #[must_use]
 pub fn task_resources(file: &PipelineFile) -> Vec<(String, u32)> {
     let mut resources: Vec<(String, u32)> = Vec::new();
@@ -146,22 +151,22 @@ pub fn task_resources(file: &PipelineFile) -> Vec<(String, u32)> {
     resources
 }
 
-/// The cap of a provider and model id: the lowest of all models that share them, over all domains.
+/// Returns the lowest cap of all models with the provider and model id of `model`, in all domains.
 fn lowest_cap(file: &PipelineFile, model: &ModelSpec) -> u32 {
     let same = file.models.iter().filter(|other| other.provider == model.provider && other.model == model.model);
     same.map(|other| other.max_parallel.get()).min().unwrap_or(1)
 }
 
-/// The models that columns of `file` call, by their places in it.
+/// Returns the models that columns of `file` call, by index.
 #[must_use]
-pub fn called(file: &PipelineFile) -> BTreeSet<usize> {
+pub fn called_models(file: &PipelineFile) -> BTreeSet<usize> {
     file.columns.iter().filter_map(|column| column.kind.model()).collect()
 }
 
-/// What keeps the model at `place` of `file` from being called, as far as this machine can say: a key that is not there, a command that
-/// is not there.
-pub fn check(file: &PipelineFile, place: usize) -> Result<(), FileError> {
-    let model = &file.models[place];
+/// Checks that the model at `index` of `file` can be called, as far as this machine can tell: its key is set
+/// and its command exists.
+pub fn check_model(file: &PipelineFile, index: usize) -> Result<(), FileError> {
+    let model = &file.models[index];
     if let Some(name) = model.endpoint.key_variable() {
         read_key(file, model, name)?;
     }
@@ -176,22 +181,22 @@ pub fn check(file: &PipelineFile, place: usize) -> Result<(), FileError> {
     }
 }
 
-/// A gate that knows the models of `file`, and nothing behind it: for a plan of a run that makes no call.
+/// Returns a gate with the models of `file` registered and no clients, for a dry run.
 pub fn plan_gate(file: &PipelineFile, host: &TokioHost) -> Result<Gate<TokioHost>, Error> {
     register(file, host, &RequestConfig::default(), None).map(|(gate, _, _)| gate)
 }
 
-/// A gate; by model the place of its resource; and the resources.
-type Registered = (Gate<TokioHost>, Vec<usize>, Vec<Shared>);
+/// A gate, the index of the resource of each model, and the resources.
+type Registered = (Gate<TokioHost>, Vec<usize>, Vec<SharedResource>);
 
-/// A gate that knows the models of `file`.
+/// Returns a gate with the models of `file` registered.
 fn register(
     file: &PipelineFile,
     host: &TokioHost,
     requests: &RequestConfig,
     record: Option<&Sequence>,
 ) -> Result<Registered, Error> {
-    let refused = |model: &ModelSpec, error: &ConfigError| {
+    let invalid = |model: &ModelSpec, error: &ConfigError| {
         Error::from(file.source.error(model.span.clone(), format!("the model `{}`: {error}", model.name)))
     };
     let internal = |error: ConfigError| Error::Internal(error.to_string());
@@ -200,10 +205,10 @@ fn register(
         machine.start_recording(sequence);
     }
     let gate = Gate::new(host.clone(), machine);
-    let mut shared: Vec<Shared> = Vec::new();
-    let mut places = Vec::with_capacity(file.models.len());
+    let mut shared: Vec<SharedResource> = Vec::new();
+    let mut indices = Vec::with_capacity(file.models.len());
     for model in &file.models {
-        let place = gate.with(|machine, now| {
+        let index = gate.with(|machine, now| {
             let cap = model.max_parallel.get();
             let id = machine.register(now, &model.provider, &model.model, &model.name, cap)?;
             let resource = machine.resource(id, model.domain.into())?;
@@ -217,31 +222,32 @@ fn register(
                 if !model.budgets.is_empty() {
                     machine.set_budgets(now, resource, &model.budgets)?;
                 }
-                shared.push(Shared { label, resource, price: model.price });
+                shared.push(SharedResource { label, resource, price: model.price });
             }
             Ok(known.unwrap_or(shared.len() - 1))
         });
-        places.push(place.map_err(|error| refused(model, &error))?);
+        indices.push(index.map_err(|error| invalid(model, &error))?);
     }
-    Ok((gate, places, shared))
+    Ok((gate, indices, shared))
 }
 
-/// A client for each model of a file, and the mocks that some of them call, which stop when dropped.
+/// The clients of a file's models, and the mock servers that some of them call. The servers stop when this is
+/// dropped.
 #[derive(Debug)]
 pub struct Clients {
-    /// By model of the file. One that no column calls has no key.
+    /// For each model of the file, its client. A model that no column calls needs no key.
     pub clients: Vec<Result<Client, Error>>,
     mocks: Vec<MockServer>,
 }
 
 impl Clients {
-    /// Starts the mocks, and makes the clients. Nothing is called yet.
+    /// Starts the mock servers and creates the clients. Makes no call.
     pub async fn start(file: &PipelineFile) -> Result<Self, Error> {
-        let called = called(file);
+        let called = called_models(file);
         let mut started = Self { clients: Vec::with_capacity(file.models.len()), mocks: Vec::new() };
-        // Mocks by the model ids they serve.
+        // By model id.
         let mut addresses: Vec<(&str, String)> = Vec::new();
-        for (place, model) in file.models.iter().enumerate() {
+        for (index, model) in file.models.iter().enumerate() {
             if let Endpoint::Mock(mock) = &model.endpoint {
                 let server = MockServer::start(&mock.provider, mock.seed).await?;
                 addresses.push((&model.model, server.base_url()));
@@ -249,13 +255,13 @@ impl Clients {
             }
             let served = addresses.iter().find(|(served, _)| *served == model.model);
             let mock = served.map_or("", |(_, address)| address);
-            started.clients.push(client(file, model, called.contains(&place), mock));
+            started.clients.push(client(file, model, called.contains(&index), mock));
         }
         Ok(started)
     }
 }
 
-/// The client of `model`, whose mock, if it is one, is served at `mock`. A model that is not called needs no key.
+/// Returns the client of `model`. `mock` is the address of its mock server, if it has one.
 fn client(file: &PipelineFile, model: &ModelSpec, is_called: bool, mock: &str) -> Result<Client, Error> {
     let key = |name: &Option<String>| match name.as_deref().filter(|_| is_called) {
         Some(name) => read_key(file, model, name).map(Some),
@@ -267,13 +273,13 @@ fn client(file: &PipelineFile, model: &ModelSpec, is_called: bool, mock: &str) -
         Endpoint::Http { url, api_key_env } => {
             let (url, api_key, timeout) = (url.clone(), key(api_key_env)?, model.timeout);
             let client = HttpClient::new(HttpEndpoint { url, api_key, timeout, bypass_proxy: false });
-            client.map(Client::Http).map_err(|error| no_https(file, model, &error))
+            client.map(Client::Http).map_err(|error| https_error(file, model, &error))
         }
         Endpoint::Command { argv, directory } => Ok(Client::Command(command(argv, directory, model))),
     }
 }
 
-/// A client of an OpenAI-compatible endpoint, for what the model is asked for.
+/// Returns the client of an OpenAI-compatible endpoint, for the domain of the model.
 fn remote_client(
     file: &PipelineFile,
     model: &ModelSpec,
@@ -291,16 +297,16 @@ fn remote_client(
         Domain::Embedding => EmbeddingClient::new(endpoint).map(Client::Embedding),
         Domain::Chat | Domain::Judge => ChatClient::new(endpoint).map(Client::Chat),
     };
-    client.map_err(|error| no_https(file, model, &error))
+    client.map_err(|error| https_error(file, model, &error))
 }
 
-fn no_https(file: &PipelineFile, model: &ModelSpec, error: &str) -> Error {
+fn https_error(file: &PipelineFile, model: &ModelSpec, error: &str) -> Error {
     let message = format!("the model `{}`: HTTPS cannot be set up: {error}", model.name);
     file.source.error(model.span.clone(), message).into()
 }
 
-/// The command `argv`. A program that is named by a relative path is meant from `directory`, where the command runs; one
-/// that is a mere name is looked up in `PATH`.
+/// Returns the command `argv`. A program with a relative path is resolved against `directory`, in which the
+/// command runs; a plain name is looked up in `PATH`.
 fn command(argv: &[String], directory: &Path, model: &ModelSpec) -> Command {
     let (program, arguments) = argv.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
     let program = Path::new(program);
@@ -317,17 +323,17 @@ fn command(argv: &[String], directory: &Path, model: &ModelSpec) -> Command {
     }
 }
 
-/// The key in the environment variable `name`. The error names the variable and never its content.
+/// Reads the key from the environment variable `name`. An error never contains the value.
 fn read_key(file: &PipelineFile, model: &ModelSpec, name: &str) -> Result<ApiKey, FileError> {
-    let refuse = |why: &str| {
+    let invalid = |why: &str| {
         let message = format!("the model `{}` takes its key from the environment variable `{name}`, {why}", model.name);
         file.source.error(model.span.clone(), message)
     };
     match env::var_os(name) {
         Some(key) => key.to_str().and_then(ApiKey::new).ok_or_else(|| {
-            refuse("which is empty or not usable in an HTTP header").expected("the key alone, on one line")
+            invalid("which is empty or not usable in an HTTP header").expected("the key alone, on one line")
         }),
-        // It may be the key itself.
+        // `name` may be a key that was entered by mistake, so the error does not repeat it.
         None if !is_variable_name(name) => {
             let message =
                 format!("`api_key_env` of the model `{}` is not the name of an environment variable", model.name);
@@ -335,13 +341,14 @@ fn read_key(file: &PipelineFile, model: &ModelSpec, name: &str) -> Result<ApiKey
         }
         None => {
             let set: Vec<String> = env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
-            let refusal = refuse("which is not set").expected(format!("`export {name}=...` before the command"));
-            Err(refusal.suggest(name, set.iter().map(String::as_str)))
+            let error = invalid("which is not set").expected(format!("`export {name}=...` before the command"));
+            Err(error.suggest(name, set.iter().map(String::as_str)))
         }
     }
 }
 
-/// Whether environment variables are called like that. What is not may be a key in the wrong place.
+/// Returns whether `name` is a valid name of an environment variable. Any other text may be a key in the
+/// wrong place.
 pub(crate) fn is_variable_name(name: &str) -> bool {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
     name.chars().all(is_letter) && !name.starts_with(|c: char| c.is_ascii_digit())

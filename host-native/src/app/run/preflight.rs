@@ -1,9 +1,13 @@
-//! What is found out before a run, without a call: whatever is wrong with the pipeline file, the dataset, the environment or the place
-//! of the output. All of it is listed, not only the first. `run`, `run --dry-run` and `check` begin with it.
+//! Checks everything that a run depends on before it makes a call: the pipeline file, the dataset, the
+//! environment and the output directory.
 //!
-//! A template is looked at in two ways. Its text says which filters, tests and fields cannot be, whatever the values are
-//! ([`faults`](crate::app::template::Templates::faults)). And it is rendered for the first rows: one that reads nothing but the dataset, and
-//! fails for all of them, would drop every row. Where it reads an answer, nothing is said that the answer could prove wrong.
+//! All errors are reported, not only the first. `run`, `run --dry-run` and `check` start here.
+//!
+//! Templates are checked in two ways. Static analysis
+//! ([`Templates::static_errors`](crate::app::template::Templates::static_errors)) finds filters, tests and
+//! fields that cannot exist, whatever the values are. Then each template is rendered for the first rows: one
+//! that reads only the dataset and fails for all of these rows would drop every row. Nothing is reported that
+//! depends on the answer of a model.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,78 +18,93 @@ use crate::app::data::row_file::RowFormat;
 use crate::app::error::Error;
 use crate::app::example;
 use crate::app::output::{Existing, OutputError};
-use crate::app::run::estimate::{ColumnEstimate, Failure, estimate};
+use crate::app::run::estimate::{ColumnEstimate, SampleFailure, estimate};
 use crate::app::run::models;
 use crate::app::run::request::RunRequest;
-use crate::app::run::resolve::Job;
-use crate::app::run::resolve::place::template_error;
+use crate::app::run::resolve::ResolvedPipeline;
+use crate::app::run::resolve::location::template_error;
 
-/// What was found out.
+/// The result of the checks.
 #[derive(Debug)]
 pub struct Preflight {
     /// The pipeline's name in messages.
     pub name: String,
     /// The pipeline file.
     pub file: PipelineFile,
-    /// What it means for the rows that are asked for, if it means anything.
-    pub job: Option<Job>,
-    /// What its columns would take.
+    /// The file resolved against its dataset, for the selected rows; `None` if that failed.
+    pub resolved: Option<ResolvedPipeline>,
+    /// The estimates of its columns, in file order.
     pub estimates: Vec<ColumnEstimate>,
-    /// What is wrong.
+    /// All errors.
     pub problems: Vec<Error>,
-    /// By model of the file whether it can be called, as far as this machine can say.
+    /// For each model of the file, whether it can be called as far as this machine can tell.
     pub is_callable: Vec<bool>,
-    /// Bytes that are free where the output goes, where that can be told.
-    pub free: Option<u64>,
+    /// Free bytes on the file system of the output directory; `None` if unknown.
+    pub free_bytes: Option<u64>,
 }
 
-/// Everything that a run begins with, with nothing wrong with it.
+/// The input of a run, without errors.
 #[derive(Debug)]
 pub struct Ready {
     /// The pipeline's name in messages.
     pub name: String,
     /// The pipeline file.
     pub file: PipelineFile,
-    /// What it means for the rows that are asked for.
-    pub job: Job,
-    /// What its columns would take.
+    /// The file resolved against its dataset, for the selected rows.
+    pub resolved: ResolvedPipeline,
+    /// The estimates of its columns, in file order.
     pub estimates: Vec<ColumnEstimate>,
 }
 
 impl Preflight {
-    /// Looks at all that `request` names. The error is a pipeline file that cannot be read at all.
-    pub fn of(request: &RunRequest) -> Result<Self, Error> {
+    /// Checks everything that `request` names.
+    ///
+    /// # Errors
+    /// If the pipeline file cannot be parsed. All other errors are in [`problems`](Self::problems).
+    pub fn run(request: &RunRequest) -> Result<Self, Error> {
         let (name, file) = match &request.pipeline {
             None => (example::NAME.to_string(), example::pipeline()?),
             Some(path) => (path.display().to_string(), PipelineFile::load(path)?),
         };
         let is_callable = vec![true; file.models.len()];
-        let mut found =
-            Self { name, file, job: None, estimates: Vec::new(), problems: Vec::new(), is_callable, free: None };
-        found.look_at_models(request);
-        found.look_at_rows(request).unwrap_or_else(|error| found.problems.push(error));
-        found.look_at_output(request);
+        let mut found = Self {
+            name,
+            file,
+            resolved: None,
+            estimates: Vec::new(),
+            problems: Vec::new(),
+            is_callable,
+            free_bytes: None,
+        };
+        found.check_models(request);
+        found.check_rows(request).unwrap_or_else(|error| found.problems.push(error));
+        found.check_output(request);
         Ok(found)
     }
 
-    /// What a run begins with; the error is all that is wrong.
+    /// Returns the input of the run.
+    ///
+    /// # Errors
+    /// All errors that were found, as one.
     pub fn ready(self) -> Result<Ready, Error> {
-        match (Error::all(self.problems), self.job) {
+        match (Error::all(self.problems), self.resolved) {
             (Some(error), _) => Err(error),
-            (None, Some(job)) => Ok(Ready { name: self.name, file: self.file, job, estimates: self.estimates }),
-            (None, None) => Err(Error::Internal("a pipeline without a fault has no job".to_string())),
+            (None, Some(resolved)) => {
+                Ok(Ready { name: self.name, file: self.file, resolved, estimates: self.estimates })
+            }
+            (None, None) => Err(Error::Internal("a pipeline without errors was not resolved".to_string())),
         }
     }
 
-    /// Keys, commands and prices of the models that columns call.
-    fn look_at_models(&mut self, request: &RunRequest) {
+    /// Checks the keys, commands and prices of the models that columns call.
+    fn check_models(&mut self, request: &RunRequest) {
         let file = &self.file;
         let mut variables: Vec<&str> = Vec::new();
-        for place in models::called(file) {
-            let Err(error) = models::check(file, place) else { continue };
-            self.is_callable[place] = false;
-            // One variable that is not set is one thing to mend, however many models use it.
-            if let Some(name) = file.models[place].endpoint.key_variable() {
+        for index in models::called_models(file) {
+            let Err(error) = models::check_model(file, index) else { continue };
+            self.is_callable[index] = false;
+            // An unset variable is one error, however many models use it.
+            if let Some(name) = file.models[index].endpoint.key_variable() {
                 if variables.contains(&name) {
                     continue;
                 }
@@ -94,84 +113,93 @@ impl Preflight {
             self.problems.push(error.into());
         }
         if request.max_cost.is_some() {
-            self.problems.extend(without_price(file).map(Error::from));
+            self.problems.extend(unpriced_model(file).map(Error::from));
         }
     }
 
-    /// The dataset, and what the columns make of it.
-    fn look_at_rows(&mut self, request: &RunRequest) -> Result<(), Error> {
+    /// Checks the dataset and the columns.
+    fn check_rows(&mut self, request: &RunRequest) -> Result<(), Error> {
         let file = &self.file;
         let dataset = match request.pipeline {
             None => example::dataset()?,
             Some(_) => Dataset::load(&file.seed.path, file.seed.format)?,
         };
-        let mut job = match Job::resolve(file, dataset) {
-            Ok(job) => job,
+        let mut resolved = match ResolvedPipeline::resolve(file, dataset) {
+            Ok(resolved) => resolved,
             Err(errors) => {
                 self.problems.extend(errors.into_iter().map(Error::from));
                 return Ok(());
             }
         };
-        job.select(request.rows.clone(), request.limit).map_err(Error::Setting)?;
-        let estimates = estimate(&job, file.run.row_group_size.get())?;
+        resolved.select_rows(request.rows.clone(), request.limit).map_err(Error::Setting)?;
+        let estimates = estimate(&resolved, file.run.row_group_size.get())?;
         for (at, (spec, estimate)) in file.columns.iter().zip(&estimates).enumerate() {
-            let faults = faults(file, &job, at);
-            let failure = estimate.failure.as_ref().filter(|_| estimate.fails_always && faults.is_empty());
-            self.problems.extend(faults.into_iter().map(Error::from));
-            self.problems.extend(failure.map(|failure| fails_always(file, &job, spec, failure).into()));
+            let static_errors = static_errors(file, &resolved, at);
+            let failure = estimate.failure.as_ref().filter(|_| estimate.fails_always && static_errors.is_empty());
+            self.problems.extend(static_errors.into_iter().map(Error::from));
+            self.problems.extend(failure.map(|failure| sample_error(file, &resolved, spec, failure).into()));
         }
-        (self.job, self.estimates) = (Some(job), estimates);
+        (self.resolved, self.estimates) = (Some(resolved), estimates);
         Ok(())
     }
 
-    /// Whether files can be written where the output goes. Nothing is written.
-    fn look_at_output(&mut self, request: &RunRequest) {
+    /// Checks that the output can be written, without writing anything.
+    fn check_output(&mut self, request: &RunRequest) {
         let out = &request.out;
-        match writable(out) {
-            Ok(directory) => self.free = free_bytes(&directory),
+        match writable_ancestor(out) {
+            Ok(directory) => self.free_bytes = free_bytes(&directory),
             Err(source) => self.problems.push(OutputError::Io { path: out.clone(), source }.into()),
         }
-        // Of rows that are there already some take no more room, and others give theirs back.
+        // Rows that exist already may be kept or replaced, so the space that they need is unknown.
         let is_new = request.existing == Existing::Refuse;
-        let (Some(free), Some(needed), true) = (self.free, self.bytes_needed(), is_new) else { return };
-        if let Err(source) = has_room(free, needed) {
+        let (Some(free), Some(needed), true) = (self.free_bytes, self.bytes_needed(), is_new) else { return };
+        if let Err(source) = check_space(free, needed) {
             self.problems.push(OutputError::Io { path: out.clone(), source }.into());
         }
     }
 
-    /// Bytes that the rows of the dataset take in the output, where every value is written out as it was read.
+    /// Returns the bytes that the seed values take in the output, assuming that they are written as they were
+    /// read.
     fn bytes_needed(&self) -> Option<u64> {
-        let job = self.job.as_ref().filter(|_| matches!(self.file.output.format, RowFormat::Jsonl | RowFormat::Csv))?;
+        let resolved =
+            self.resolved.as_ref().filter(|_| matches!(self.file.output.format, RowFormat::Jsonl | RowFormat::Csv))?;
         let seed = &self.file.seed;
         let size = std::fs::metadata(&seed.path).ok().filter(|_| seed.format.is_text())?.len();
-        let rows = u128::from(job.rows.end - job.rows.start);
-        u64::try_from(u128::from(size) * rows / u128::from(job.dataset.rows().max(1))).ok()
+        let rows = u128::from(resolved.rows.end - resolved.rows.start);
+        u64::try_from(u128::from(size) * rows / u128::from(resolved.dataset.rows().max(1))).ok()
     }
 }
 
-/// The first model that costs and has no price: a cost limit is worth nothing then.
-fn without_price(file: &PipelineFile) -> Option<FileError> {
-    let mut called = models::called(file).into_iter().map(|place| &file.models[place]);
+/// Returns an error for the first called model that may cost money and has no price. A cost limit has no
+/// effect on it.
+fn unpriced_model(file: &PipelineFile) -> Option<FileError> {
+    let mut called = models::called_models(file).into_iter().map(|index| &file.models[index]);
     let model = called.find(|model| model.price.is_none() && matches!(model.endpoint, Endpoint::Remote { .. }))?;
     let message = format!("--max-cost needs a price, and the model `{}` has none", model.name);
     let expected = "a table such as `price = { input_per_million = 0.15, output_per_million = 0.6 }`";
     Some(file.source.error(model.span.clone(), message).expected(expected))
 }
 
-/// What is wrong with the templates of the column at `at`, whatever its rows hold.
-fn faults(file: &PipelineFile, job: &Job, at: usize) -> Vec<FileError> {
-    let texts = job.texts.iter().filter(|text| text.column == at);
-    texts.flat_map(|text| text.faults(&file.source, &job.templates, |name| job.shape(at, name))).collect()
+/// Returns the static errors in the templates of the column at `at`.
+fn static_errors(file: &PipelineFile, resolved: &ResolvedPipeline, at: usize) -> Vec<FileError> {
+    let shape = |name: &str| resolved.variable_shape(at, name);
+    let sources = resolved.template_sources.iter().filter(|source| source.column == at);
+    sources.flat_map(|source| source.static_errors(&file.source, &resolved.templates, shape)).collect()
 }
 
-/// A column that would drop all of the first rows.
-fn fails_always(file: &PipelineFile, job: &Job, spec: &ColumnSpec, failure: &Failure) -> FileError {
+/// Returns the error for a column that has no value for any of the first rows.
+fn sample_error(
+    file: &PipelineFile,
+    resolved: &ResolvedPipeline,
+    spec: &ColumnSpec,
+    failure: &SampleFailure,
+) -> FileError {
     let column = spec.name.get_ref();
     let expected = "a value for at least one of the first rows";
-    match failure.text.and_then(|place| job.texts.get(place)) {
-        Some(text) => {
+    match failure.source.and_then(|index| resolved.template_sources.get(index)) {
+        Some(source) => {
             let message = format!("`{column}` fails for every one of the first rows: {}", failure.error.message);
-            template_error(&file.source, &text.text, &failure.error, message)
+            template_error(&file.source, &source.text, &failure.error, message)
         }
         None => file.source.error(
             spec.span(),
@@ -181,41 +209,45 @@ fn fails_always(file: &PipelineFile, job: &Job, spec: &ColumnSpec, failure: &Fai
     .expected(expected)
 }
 
-/// Whether rows that take so many bytes find room where so many are free.
-fn has_room(free: u64, needed: u64) -> io::Result<()> {
+/// Checks that `needed` bytes fit into `free` bytes.
+fn check_space(free: u64, needed: u64) -> io::Result<()> {
     if free >= needed {
         return Ok(());
     }
-    let why = format!("{} are free there, and the rows of the dataset alone take {}", bytes(free), bytes(needed));
+    let why = format!(
+        "{} are free there, and the rows of the dataset alone take {}",
+        format_bytes(free),
+        format_bytes(needed)
+    );
     Err(io::Error::new(io::ErrorKind::StorageFull, why))
 }
 
-/// The nearest directory above or at `out` that is there, if files can be made in it.
-fn writable(out: &Path) -> io::Result<PathBuf> {
+/// Returns the nearest existing ancestor of `out`, or `out` itself, if files can be created in it.
+fn writable_ancestor(out: &Path) -> io::Result<PathBuf> {
     for directory in out.ancestors() {
         let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
         match std::fs::metadata(directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
             Ok(found) if !found.is_dir() => return Err(io::ErrorKind::NotADirectory.into()),
-            Ok(found) => return may_write(directory, &found).map(|()| directory.to_path_buf()),
+            Ok(found) => return check_writable(directory, &found).map(|()| directory.to_path_buf()),
         }
     }
     Err(io::ErrorKind::NotFound.into())
 }
 
 #[cfg(unix)]
-fn may_write(directory: &Path, _: &std::fs::Metadata) -> io::Result<()> {
+fn check_writable(directory: &Path, _: &std::fs::Metadata) -> io::Result<()> {
     use rustix::fs::{Access, access};
     Ok(access(directory, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 
 #[cfg(not(unix))]
-fn may_write(_: &Path, found: &std::fs::Metadata) -> io::Result<()> {
+fn check_writable(_: &Path, found: &std::fs::Metadata) -> io::Result<()> {
     if found.permissions().readonly() { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
 }
 
-/// Bytes that are free for this user where `directory` is.
+/// Returns the bytes that are free for this user on the file system of `directory`.
 #[cfg(unix)]
 fn free_bytes(directory: &Path) -> Option<u64> {
     let filesystem = rustix::fs::statvfs(directory).ok()?;
@@ -227,8 +259,8 @@ fn free_bytes(_: &Path) -> Option<u64> {
     None
 }
 
-/// So many bytes as a person reads them.
-pub(crate) fn bytes(count: u64) -> String {
+/// Formats a number of bytes with a decimal unit, such as `1.2 MB`.
+pub(crate) fn format_bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "kB", "MB", "GB", "TB"];
     let mut unit = 0;
     let mut value = count as f64;
@@ -244,25 +276,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_is_not_there_yet_can_be_written_if_one_above_it_can() {
+    fn a_missing_directory_is_writable_if_its_nearest_existing_ancestor_is() {
         let scratch = tempfile::tempdir().unwrap();
-        assert_eq!(writable(&scratch.path().join("a/b/c")).unwrap(), scratch.path());
+        assert_eq!(writable_ancestor(&scratch.path().join("a/b/c")).unwrap(), scratch.path());
         std::fs::write(scratch.path().join("file"), "").unwrap();
-        assert_eq!(writable(&scratch.path().join("file")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
-        assert_eq!(writable(&scratch.path().join("file/out")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
-        assert_eq!(writable(Path::new("no-such-directory/out")).unwrap(), Path::new("."));
+        assert_eq!(writable_ancestor(&scratch.path().join("file")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        assert_eq!(
+            writable_ancestor(&scratch.path().join("file/out")).unwrap_err().kind(),
+            io::ErrorKind::NotADirectory
+        );
+        assert_eq!(writable_ancestor(Path::new("no-such-directory/out")).unwrap(), Path::new("."));
     }
 
     #[test]
-    fn a_disk_that_cannot_hold_the_rows_of_the_dataset_has_no_room() {
-        assert!(has_room(100, 100).is_ok());
-        let error = has_room(1_500_000, 2_000_000_000).unwrap_err().to_string();
+    fn a_disk_too_small_for_the_dataset_is_an_error() {
+        assert!(check_space(100, 100).is_ok());
+        let error = check_space(1_500_000, 2_000_000_000).unwrap_err().to_string();
         assert_eq!(error, "1.5 MB are free there, and the rows of the dataset alone take 2.0 GB");
     }
 
     #[test]
-    fn bytes_are_written_in_the_largest_unit_that_leaves_a_whole() {
-        let written = [0, 999, 1_000, 1_234_567, 5_000_000_000_000_000].map(bytes);
+    fn bytes_are_formatted_in_the_largest_unit_that_gives_at_least_one() {
+        let written = [0, 999, 1_000, 1_234_567, 5_000_000_000_000_000].map(format_bytes);
         assert_eq!(written, ["0 bytes", "999 bytes", "1.0 kB", "1.2 MB", "5000.0 TB"]);
     }
 }

@@ -1,4 +1,4 @@
-//! A provider and model at run time: its client, its place at the gate, and a meter on both.
+//! A provider and model at run time: its resource at the gate, its usage meter, counters and cost.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use crate::app::provider::{Answer, CallError, Client, with_stated_rates};
 use crate::app::report::summary::{CallCounts, TokenTotals};
 use crate::host::TokioHost;
 
-/// What several models of one provider and model id share: the resource, its meter and its counters.
+/// A provider and model id as all models of the file that name them share it: one resource, meter and set of
+/// counters.
 #[derive(Debug)]
 pub struct Provider {
     /// `provider/model`.
@@ -28,57 +29,57 @@ pub struct Provider {
     gate: Gate<TokioHost>,
     resource: ResourceId,
     meter: UsageMeter,
-    calls: Calls,
-    tokens: Bill,
-    trouble: Mutex<Trouble>,
+    calls: CallCounters,
+    tokens: TokenCounters,
+    last_errors: Mutex<LastErrors>,
     price: Option<Price>,
     ledger: Arc<SharedLedger>,
 }
 
-/// How a call asks to go out.
+/// The parameters of one admission to the gate.
 #[derive(Clone, Copy, Debug)]
-pub struct Admission {
-    /// In which fairness group it waits.
+pub struct CallAdmission {
+    /// The fairness group in which the call waits.
     pub group: GroupId,
-    /// The worker that makes it.
+    /// The task that makes the call; with a token, it yields its task resources while it waits.
     pub token: Option<TaskToken>,
-    /// The tokens it is estimated to take, for budgets and for the cost limit.
+    /// The estimated tokens, for rate budgets and for the cost limit.
     pub estimate: Tokens,
 }
 
-/// Tokens so far.
+/// Tokens used so far.
 #[derive(Debug, Default)]
-struct Bill {
+struct TokenCounters {
     input: AtomicU64,
     output: AtomicU64,
-    /// Answers that did not say what they took.
+    /// Answers without a token count.
     unbilled: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Calls {
+struct CallCounters {
     made: AtomicU64,
     succeeded: AtomicU64,
     rate_limited: AtomicU64,
     failed: AtomicU64,
 }
 
-/// Why a call brought nothing.
+/// The reason why a call has no answer.
 #[derive(Debug)]
 pub enum CallFailure {
-    /// It was never allowed out.
+    /// The gate denied the call; it was never made.
     NotAdmitted(Denial),
-    /// It went out and failed.
+    /// The call was made and failed.
     Failed(CallError),
-    /// Its provider or model cannot be used any more. What the provider said, if this call went out.
+    /// The provider or model has become unavailable. Holds the error of this call if it was made.
     Unavailable(Option<CallError>),
 }
 
 impl Provider {
-    /// A provider that calls through `gate` as `resource`, metered from now on.
+    /// Creates a provider that calls through `gate` as `resource`, and starts its usage meter.
     ///
     /// # Panics
-    /// For a resource that is not the gate's own.
+    /// If `resource` does not belong to `gate`.
     #[must_use]
     pub fn new(
         label: String,
@@ -87,27 +88,30 @@ impl Provider {
         price: Option<Price>,
         ledger: Arc<SharedLedger>,
     ) -> Self {
-        let snapshot = gate.snapshot(resource).expect("a provider is made of a gate and its own resource");
+        let snapshot = gate.snapshot(resource).expect("the resource belongs to the gate");
         let meter = UsageMeter::new(snapshot.at, level(&snapshot));
         Self {
             label,
             gate,
             resource,
             meter,
-            calls: Calls::default(),
-            tokens: Bill::default(),
-            trouble: Mutex::default(),
+            calls: CallCounters::default(),
+            tokens: TokenCounters::default(),
+            last_errors: Mutex::default(),
             price,
             ledger,
         }
     }
 
-    /// Waits for a turn, makes the call that is `attempt`, and reports its outcome to the gate. Repeats that while the provider is down,
-    /// as the gate decides. A slot is held for exactly as long as a call is out, and given back also when this future
-    /// is dropped.
+    /// Acquires a slot, makes the call with `attempt`, and reports the outcome to the gate; repeats this as
+    /// long as the gate asks for a retry.
     ///
-    /// A call that the cost limit keeps back is not made, as if its model could not be used any more.
-    pub async fn call<T, F>(&self, admission: Admission, mut attempt: impl FnMut() -> F) -> Result<T, CallFailure>
+    /// The slot is held exactly while a call is outstanding. It is released also if this future is dropped.
+    ///
+    /// # Errors
+    /// See [`CallFailure`]. A call that would exceed the cost limit is not made and returns
+    /// [`CallFailure::Unavailable`].
+    pub async fn call<T, F>(&self, admission: CallAdmission, mut attempt: impl FnMut() -> F) -> Result<T, CallFailure>
     where
         F: Future<Output = Result<Answer<T>, CallError>>,
     {
@@ -118,22 +122,22 @@ impl Provider {
         loop {
             let permit = match self.gate.acquire(request).with_retry(retry).for_task(admission.token).await {
                 Ok(permit) => permit,
-                Err(denial) => return Err(not_made(denial, failed)),
+                Err(denial) => return Err(denied(denial, failed)),
             };
             if !self.ledger.lock().reserve(estimate) {
                 return Err(CallFailure::Unavailable(failed));
             }
-            let out = CallOut::new(self, permit, estimate);
-            let (answer, stated) = with_stated_rates(attempt()).await;
-            out.hear(&stated);
-            let after = out.end(&answer);
+            let call = OutstandingCall::new(self, permit, estimate);
+            let (answer, feedback) = with_stated_rates(attempt()).await;
+            call.record_feedback(&feedback);
+            let after = call.finish(&answer);
             let error = match answer {
                 Ok(answer) => return Ok(answer.value),
                 Err(error) => error,
             };
-            // What it says then is about itself, and not about one request.
+            // Such an error describes the provider and not one request.
             if after != AfterCall::Final || matches!(error, CallError::RateLimited { .. }) {
-                self.trouble.lock().note(&error);
+                self.last_errors.lock().record(&error);
             }
             match after {
                 AfterCall::Final => return Err(CallFailure::Failed(error)),
@@ -143,43 +147,46 @@ impl Provider {
         }
     }
 
-    /// Makes the health calls that the gate asks for, with `client`, for as long as it is polled: the smallest call that shows whether the
-    /// model answers, so that a run ends whose last row has a prompt that always fails.
+    /// Makes the health calls that the gate asks for, with `client`, until this future is dropped or the cost
+    /// limit is reached.
+    ///
+    /// A health call is the smallest call that shows whether the model answers. Without it, an outage would
+    /// never end for a run whose remaining prompts all fail.
     pub async fn make_health_calls(&self, client: &Client) {
         let mut health_calls = self.gate.health_calls(self.resource);
         let estimate = self.cost(SMALLEST_CALL);
         loop {
             let permit = health_calls.next().await;
             if !self.ledger.lock().reserve(estimate) {
-                // The run is about to stop.
+                // The cost limit is reached, so the run is about to stop.
                 return;
             }
-            let out = CallOut::new(self, permit, estimate);
-            // Whatever comes of it, this call is not made again.
-            let _ = out.end(&smallest_call(client).await);
+            let call = OutstandingCall::new(self, permit, estimate);
+            // The gate decides when the next health call is made, so the outcome needs no handling here.
+            let _ = call.finish(&smallest_call(client).await);
         }
     }
 
-    /// Why it cannot be used any more, and what to do about it; `None` if it can.
+    /// Returns why the provider has become unavailable and what to do about it; `None` if it is available.
     #[must_use]
     pub fn unavailable(&self) -> Option<String> {
         let HealthState::Unavailable { cause, .. } = self.snapshot().health else { return None };
-        let said = self
-            .trouble
+        let message = self
+            .last_errors
             .lock()
             .0
             .iter()
             .find(|(of, _)| *of == cause)
-            .map_or_else(|| cause.to_string(), |(_, said)| said.clone());
-        Some(format!("{} cannot be used: {said}; {}", self.label, what_to_do(cause)))
+            .map_or_else(|| cause.to_string(), |(_, message)| message.clone());
+        Some(format!("{} cannot be used: {message}; {}", self.label, remedy(cause)))
     }
 
-    /// What so many tokens cost here.
+    /// Returns the cost of `tokens`; 0 without a price.
     fn cost(&self, tokens: Tokens) -> Money {
         self.price.map_or_else(Money::default, |price| price.of(tokens))
     }
 
-    /// The tokens so far, and what they cost.
+    /// Returns the tokens used so far and their cost.
     #[must_use]
     pub fn tokens(&self) -> TokenTotals {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -188,20 +195,20 @@ impl Provider {
         TokenTotals { input, output, unbilled: load(&self.tokens.unbilled), cost }
     }
 
-    /// The gate's name for it.
+    /// Returns its resource at the gate.
     #[must_use]
     pub fn resource(&self) -> ResourceId {
         self.resource
     }
 
-    /// Where the provider stands, without changing anything.
+    /// Returns its state at the gate, without changing it.
     #[must_use]
-    #[expect(clippy::missing_panics_doc, reason = "`new` has seen to it")]
+    #[expect(clippy::missing_panics_doc, reason = "`new` has checked the resource")]
     pub fn snapshot(&self) -> ResourceSnapshot {
-        self.gate.snapshot(self.resource).expect("`new` has found the resource")
+        self.gate.snapshot(self.resource).expect("`new` has checked the resource")
     }
 
-    /// What its slots did so far.
+    /// Returns how its slots were used so far.
     pub fn usage(&self) -> Usage {
         self.meter.observe(|| {
             let snapshot = self.snapshot();
@@ -209,7 +216,7 @@ impl Provider {
         })
     }
 
-    /// The calls so far.
+    /// Returns the calls made so far.
     #[must_use]
     pub fn calls(&self) -> CallCounts {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -222,9 +229,9 @@ impl Provider {
     }
 }
 
-/// What a person can do about a model that cannot be used.
+/// Returns what a user can do about an unavailable model.
 #[must_use]
-pub fn what_to_do(cause: UnavailableCause) -> &'static str {
+pub fn remedy(cause: UnavailableCause) -> &'static str {
     match cause {
         UnavailableCause::KeyRejected => "check its key",
         UnavailableCause::QuotaExhausted => "add funds, or raise the quota",
@@ -244,12 +251,13 @@ fn level(snapshot: &ResourceSnapshot) -> Level {
     }
 }
 
-/// What the provider said last about itself, for each reason for which it may not be usable: a rate limit says nothing about an outage.
+/// The latest error by cause of unavailability. A rate limit does not explain an outage, so each cause has
+/// its own.
 #[derive(Debug, Default)]
-struct Trouble(Vec<(UnavailableCause, String)>);
+struct LastErrors(Vec<(UnavailableCause, String)>);
 
-impl Trouble {
-    fn note(&mut self, error: &CallError) {
+impl LastErrors {
+    fn record(&mut self, error: &CallError) {
         let cause = match error {
             CallError::RateLimited { .. } => UnavailableCause::RateLimited,
             CallError::KeyRejected { .. } => UnavailableCause::KeyRejected,
@@ -262,30 +270,32 @@ impl Trouble {
     }
 }
 
-/// A call that is out: counted, and metered at both ends, also when it is cut short.
-struct CallOut<'a, G: GateRef> {
+/// An outstanding call. Counts it and updates the usage meter at its start and its end, also if it is
+/// cancelled.
+struct OutstandingCall<'a, G: GateRef> {
     provider: &'a Provider,
     permit: Option<PermitOf<G>>,
-    /// What was set aside for it, and what it has cost: the same, until it is known better.
+    /// The cost reserved for the call, and its cost as far as known; equal until the answer has a token
+    /// count.
     estimate: Money,
     cost: Money,
 }
 
-impl<'a, G: GateRef> CallOut<'a, G> {
+impl<'a, G: GateRef> OutstandingCall<'a, G> {
     fn new(provider: &'a Provider, permit: PermitOf<G>, estimate: Money) -> Self {
         provider.calls.made.fetch_add(1, Ordering::Relaxed);
         provider.usage();
         Self { provider, permit: Some(permit), estimate, cost: estimate }
     }
 
-    /// Reports what the answer states of the provider's rates.
-    fn hear(&self, stated: &[Correction]) {
+    /// Reports the rate limits that the answer states to the gate.
+    fn record_feedback(&self, feedback: &[Correction]) {
         if let Some(permit) = &self.permit {
-            permit.rate_limit_feedback(stated);
+            permit.rate_limit_feedback(feedback);
         }
     }
 
-    fn end<T>(mut self, answer: &Result<Answer<T>, CallError>) -> AfterCall {
+    fn finish<T>(mut self, answer: &Result<Answer<T>, CallError>) -> AfterCall {
         let provider = self.provider;
         let count = match answer {
             Ok(_) => &provider.calls.succeeded,
@@ -305,7 +315,7 @@ impl<'a, G: GateRef> CallOut<'a, G> {
                     provider.tokens.unbilled.fetch_add(1, Ordering::Relaxed);
                 }
             },
-            // Cut short: the provider may have worked on it, so its estimate stands.
+            // The provider may have processed the call, so its estimated cost stands.
             Err(CallError::Timeout | CallError::Broken { .. }) => {}
             Err(_) => self.cost = Money::default(),
         }
@@ -313,17 +323,17 @@ impl<'a, G: GateRef> CallOut<'a, G> {
     }
 }
 
-impl<G: GateRef> Drop for CallOut<'_, G> {
+impl<G: GateRef> Drop for OutstandingCall<'_, G> {
     fn drop(&mut self) {
-        // A permit that is still here was cut short: its own drop releases it as cancelled.
+        // Dropping an unfinished permit releases its slot as cancelled.
         drop(self.permit.take());
         self.provider.ledger.lock().settle(self.estimate, self.cost);
         self.provider.usage();
     }
 }
 
-/// What became of a call that may not go out, or not again after it `failed` so.
-fn not_made(denial: Denial, failed: Option<CallError>) -> CallFailure {
+/// Returns the failure of a call that the gate denied, where `failed` is the error of its previous attempt.
+fn denied(denial: Denial, failed: Option<CallError>) -> CallFailure {
     match (denial.reason, failed) {
         (DenialReason::Unavailable, failed) => CallFailure::Unavailable(failed),
         (DenialReason::RequestAtFault, Some(error)) => CallFailure::Failed(error),
@@ -331,7 +341,7 @@ fn not_made(denial: Denial, failed: Option<CallError>) -> CallFailure {
     }
 }
 
-/// What the gate should learn from an answer.
+/// Returns the completion that is reported to the gate.
 fn completion<T>(answer: &Result<Answer<T>, CallError>) -> Completion {
     match answer {
         Ok(Answer { usage: Some(used), .. }) => Completion::from(Outcome::Success).used(*used),
@@ -347,12 +357,12 @@ impl Classify for CallError {
             Self::Timeout | Self::ServerTimeout { .. } => Outcome::ProviderTimeout.into(),
             Self::QuotaExhausted { .. } => Outcome::QuotaExhausted.into(),
             Self::Unreadable { usage, .. } => Completion { usage: *usage, ..Outcome::ProviderFailure.into() },
-            // The provider has done its work: what is wrong is in the answer.
+            // The provider did its work; the error is in the content of the answer.
             Self::Malformed { usage, .. } => Completion { usage: *usage, ..Outcome::Success.into() },
             Self::Connection { .. } => Outcome::ConnectionFailed.into(),
             Self::KeyRejected { .. } => Outcome::KeyRejected.into(),
             Self::ModelNotFound { .. } => Outcome::ModelNotFound.into(),
-            // A command that fails, and does not say that it may work later, fails for its row.
+            // A command fails for its row only, unless it says that it is busy.
             Self::Rejected { .. } | Self::Command { .. } => Outcome::RequestRejected.into(),
             Self::Server { .. } | Self::Broken { .. } | Self::CommandBusy { .. } => Outcome::ProviderFailure.into(),
         }
@@ -366,10 +376,11 @@ mod tests {
     use super::*;
     use crate::app::provider::cost::Ledger;
 
-    /// A provider of one slot and of one unit of the currency for a million tokens, with its group and ledger.
+    /// Creates a provider with one slot and a price of one unit of currency per million tokens, with a group
+    /// and its ledger.
     fn provider(limit: Option<Money>) -> (Provider, GroupId, Arc<SharedLedger>) {
         let host = TokioHost::current().unwrap();
-        // A call that fails is not made again.
+        // Without health states, the gate never asks for a retry.
         let config = RequestConfig { health: None, ..RequestConfig::default() };
         let gate = Gate::new(host, RequestAdmission::new(config).unwrap());
         let (resource, group) = gate.with(|machine, now| {
@@ -381,22 +392,22 @@ mod tests {
         (Provider::new("p/m".to_string(), gate, resource, price, Arc::clone(&ledger)), group, ledger)
     }
 
-    fn estimated(group: GroupId, tokens: u32) -> Admission {
-        Admission { group, token: None, estimate: Tokens::tokens(tokens, 0) }
+    fn estimated(group: GroupId, tokens: u32) -> CallAdmission {
+        CallAdmission { group, token: None, estimate: Tokens::tokens(tokens, 0) }
     }
 
     #[test]
-    fn what_a_provider_says_of_its_rate_explains_no_outage() {
-        let mut trouble = Trouble::default();
+    fn a_rate_limit_does_not_explain_an_outage() {
+        let mut last_errors = LastErrors::default();
         let limited = CallError::RateLimited { status: 429, retry_after: None };
         let failed = |status| CallError::Server { status, detail: String::new() };
         for error in [failed(500), failed(502), limited] {
-            trouble.note(&error);
+            last_errors.record(&error);
         }
-        let said = |cause| trouble.0.iter().find(|(of, _)| *of == cause).map(|(_, said)| said.as_str());
-        assert_eq!(said(UnavailableCause::Outage), Some(failed(502).to_string().as_str()), "the latest");
-        assert_eq!(said(UnavailableCause::RateLimited), Some("rate limited (HTTP 429)"));
-        assert_eq!(said(UnavailableCause::KeyRejected), None);
+        let message = |cause| last_errors.0.iter().find(|(of, _)| *of == cause).map(|(_, message)| message.as_str());
+        assert_eq!(message(UnavailableCause::Outage), Some(failed(502).to_string().as_str()), "the latest");
+        assert_eq!(message(UnavailableCause::RateLimited), Some("rate limited (HTTP 429)"));
+        assert_eq!(message(UnavailableCause::KeyRejected), None);
     }
 
     type Attempt = std::future::Ready<Result<Answer<()>, CallError>>;
@@ -414,7 +425,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_costs_what_it_says_or_its_estimate_and_a_failed_one_nothing() {
+    async fn a_call_costs_its_token_count_or_else_its_estimate_and_a_failed_call_costs_nothing() {
         let (provider, group, ledger) = provider(None);
         provider.call(estimated(group, 50), answer(Some(Tokens::tokens(3, 4)))).await.unwrap();
         assert_eq!(ledger.lock().spent(), money(7));
@@ -430,7 +441,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_malformed_answer_costs_what_it_says_or_its_estimate_and_so_does_a_call_not_waited_for() {
+    async fn a_malformed_answer_costs_its_token_count_or_its_estimate_and_a_timeout_costs_its_estimate() {
         let (provider, group, ledger) = provider(None);
         let malformed = |usage| CallError::Malformed { what: "usable", detail: String::new(), usage };
         provider.call(estimated(group, 50), failure(malformed(Some(Tokens::tokens(3, 4))))).await.unwrap_err();
@@ -441,12 +452,12 @@ mod tests {
         assert_eq!(ledger.lock().spent(), money(107));
         let totals = provider.tokens();
         assert_eq!((totals.input, totals.output, totals.unbilled, totals.cost), (3, 4, 1, Some(money(7))));
-        let told = completion::<()>(&Err(malformed(Some(Tokens::tokens(3, 4)))));
-        assert_eq!(told, Completion::from(Outcome::Success).used(Tokens::tokens(3, 4)));
+        let reported = completion::<()>(&Err(malformed(Some(Tokens::tokens(3, 4)))));
+        assert_eq!(reported, Completion::from(Outcome::Success).used(Tokens::tokens(3, 4)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_is_cut_short_gives_its_slot_back_and_costs_its_estimate() {
+    async fn a_cancelled_call_releases_its_slot_and_costs_its_estimate() {
         let (provider, group, ledger) = provider(None);
         let endless = std::future::pending::<Result<Answer<()>, CallError>>;
         let short = std::time::Duration::from_secs(1);
@@ -455,10 +466,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_would_pass_the_limit_is_never_made_and_holds_no_slot() {
+    async fn a_call_that_would_exceed_the_cost_limit_is_not_made_and_holds_no_slot() {
         let (provider, group, ledger) = provider(Some(money(60)));
         provider.call(estimated(group, 50), answer(None)).await.unwrap();
-        let made = || async { panic!("it is not to be made") };
+        let made = || async { panic!("the call must not be made") };
         let kept = provider.call::<(), _>(estimated(group, 20), made).await;
         assert!(matches!(kept, Err(CallFailure::Unavailable(None))) && ledger.lock().withheld().is_some());
         assert_eq!((provider.snapshot().in_flight, provider.calls().made), (0, 1));

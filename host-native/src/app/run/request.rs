@@ -1,4 +1,4 @@
-//! What `tidegate run`, `run --dry-run` and `check` are asked for.
+//! The parameters of `tidegate run`, `run --dry-run` and `check`.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -11,28 +11,28 @@ use crate::app::provider::cost::Money;
 /// What to run and where to write.
 #[derive(Clone, Debug)]
 pub struct RunRequest {
-    /// The pipeline file; the bundled example when there is none.
+    /// The pipeline file; `None` for the bundled example.
     pub pipeline: Option<PathBuf>,
     /// The output directory.
     pub out: PathBuf,
-    /// What to do about output that is there already.
+    /// What to do about existing output.
     pub existing: Existing,
-    /// Makes rows again that were dropped for these reasons; an empty list stands for any.
+    /// Retries rows that were dropped for these reasons; an empty list means any reason.
     pub retry_dropped: Option<Vec<DropReason>>,
-    /// Where to write a decision log, if one is wanted.
+    /// The file for the decision log.
     pub record: Option<PathBuf>,
-    /// Where to write the events of the run, if anywhere.
+    /// The file for the events of the run.
     pub events: Option<PathBuf>,
-    /// Where to write a trace of the run, if anywhere.
+    /// The file for the trace of the run.
     pub trace: Option<PathBuf>,
-    /// Where to write a report of the run, if anywhere.
+    /// The file for the HTML report of the run.
     pub report: Option<PathBuf>,
-    /// Whether to print the capacity plan before the run, to the standard output.
+    /// Whether to print the capacity plan to the standard output before the run.
     pub plan: bool,
-    /// The rows to run for; all of them if nothing is said.
+    /// The rows to run for; `None` for all.
     pub rows: Option<Range<u64>>,
-    /// How many rows to run for at most.
+    /// The maximum number of rows.
     pub limit: Option<u64>,
-    /// The most that calls may cost.
+    /// The cost limit.
     pub max_cost: Option<Money>,
 }

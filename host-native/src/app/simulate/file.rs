@@ -22,7 +22,7 @@ pub(super) fn load(path: &Path) -> Result<Scenario, FileError> {
 }
 
 /// Parses a scenario and checks that it can run.
-pub(super) fn parse(source: &SourceText) -> Result<Scenario, FileError> {
+pub(crate) fn parse(source: &SourceText) -> Result<Scenario, FileError> {
     let root = parse_document(source)?;
     let scenario: Scenario = toml::from_str(source.text()).map_err(|error| deserialize_error(source, &root, &error))?;
     World::new(&scenario, 0).map_err(|error| validation_error(source, &root, &scenario, &error))?;
@@ -82,7 +82,7 @@ fn parse_document(source: &SourceText) -> Result<Spanned<DeValue<'_>>, FileError
 ///
 /// Fails if the text would not parse to an equal scenario: a file holds fractions of a millisecond exactly
 /// only for durations below 104 days.
-pub(super) fn dump(scenario: &Scenario) -> Result<String, Error> {
+pub(crate) fn dump(scenario: &Scenario) -> Result<String, Error> {
     let text = toml::to_string(scenario).ok();
     let parses_back = |text: &String| toml::from_str::<Scenario>(text).is_ok_and(|read| read == *scenario);
     let unsupported = || Error::Setting(format!("`{}` has a setting that a file cannot express", scenario.name));

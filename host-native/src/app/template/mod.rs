@@ -1,68 +1,85 @@
-//! Prompt and expression templates: Jinja syntax, and strict: a variable that is not there is an error, never "".
+//! Templates of prompts and expressions, in Jinja syntax. An undefined variable is an error.
 //!
-//! A template of a cell column sees the values of its row by column name, and the row number. A template of a full
-//! column or from-scratch column sees `rows`, a list with one object of the same kind per row, and `row_group`.
+//! A template of a cell column reads the values of its row by column name, and the row number. A template of
+//! a full column or from-scratch column reads `rows`, a list with one such object per row, and `row_group`,
+//! the index of the row group.
 
-mod faults;
+mod analysis;
 pub mod shape;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::ops::Range;
 
 pub use minijinja::Value as TemplateValue;
 pub use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment, UndefinedBehavior};
+use minijinja::{AutoEscape, Environment, Expression, UndefinedBehavior};
 
 use shape::Shape;
 
-/// Instructions one rendering may take: far more than a prompt needs, far less than a stuck loop.
+/// The maximum number of instructions of one rendering: far more than a prompt needs, few enough to stop an
+/// endless loop.
 const FUEL: u64 = 2_000_000;
 
-/// All templates of a pipeline, compiled once.
+/// The compiled templates of a pipeline.
 #[derive(Debug)]
 pub struct Templates {
     environment: Environment<'static>,
 }
 
-/// A compiled template of a [`Templates`].
+/// The id of a template in a [`Templates`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TemplateId(String);
 
-/// A compiled condition of a [`Templates`]: an expression that holds or does not, by Jinja's rule that empty values, zero
-/// and none do not hold.
+/// An expression that holds or does not hold, checked by a [`Templates`].
+///
+/// By Jinja's rule, empty values, zero, `false` and `none` do not hold, and any other value does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    template: TemplateId,
-    /// Where the expression stands in the text that it was written as.
-    written: Range<usize>,
+    expression: String,
+    /// Bytes of the written text before the expression.
+    offset: usize,
+    /// Line breaks of the written text before the expression.
+    line_offset: usize,
 }
-
-/// What stands before the expression of a condition in its template.
-const BEFORE_CONDITION: &str = "{% if (";
 
 impl Condition {
-    /// The template behind it.
-    #[must_use]
-    pub fn template(&self) -> &TemplateId {
-        &self.template
+    /// Finds the expression in `text`, which may have braces around it.
+    fn of(text: &str) -> Self {
+        let bare = text.trim().strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}"));
+        let offset = if bare.is_some() { text.find("{{").map_or(0, |at| at + 2) } else { 0 };
+        Self { expression: bare.unwrap_or(text).to_string(), offset, line_offset: text[..offset].matches('\n').count() }
     }
 
-    /// Where bytes of the template stand in the text that the condition was written as.
+    /// Returns the span of the expression without the white space around it.
+    fn trimmed(&self) -> Range<usize> {
+        let start = self.expression.len() - self.expression.trim_start().len();
+        start..start + self.expression.trim().len()
+    }
+
+    /// Maps a span of the expression to the written text.
     fn written(&self, part: &Range<usize>) -> Range<usize> {
-        let place = |at: usize| at.saturating_sub(BEFORE_CONDITION.len()).min(self.written.len()) + self.written.start;
+        let place = |at: usize| at.min(self.expression.len()) + self.offset;
         place(part.start)..place(part.end)
+    }
+
+    /// Returns the error for an expression whose value is undefined.
+    fn undefined(&self) -> TemplateError {
+        let span = self.trimmed();
+        let line = self.expression[..span.start].matches('\n').count() + 1;
+        let message = format!("undefined value: `{}` is undefined", &self.expression[span.clone()]);
+        TemplateError { message, span: Some(span), line: Some(line) }.in_condition(self)
     }
 }
 
-/// What is wrong with a template's text, or with the values that it is rendered with.
+/// A syntax error of a template, or an error of its rendering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError {
-    /// In words, without a place.
+    /// The message, without a place.
     pub message: String,
-    /// What is wrong, in bytes of the template's text.
+    /// The span of the error, in bytes of the template's text.
     pub span: Option<Range<usize>>,
-    /// The line it is wrong in, from 1, as counted in the template's text.
+    /// The line of the error in the template's text, from 1.
     pub line: Option<usize>,
 }
 
@@ -75,8 +92,12 @@ impl TemplateError {
         Self { message, span: error.range(), line: error.line() }
     }
 
+    /// Maps the place of an error in the expression of `condition` to the written text.
     fn in_condition(self, condition: &Condition) -> Self {
-        Self { span: self.span.map(|span| condition.written(&span)), ..self }
+        // Errors of an evaluation have a line and no span.
+        let span = self.span.unwrap_or_else(|| condition.trimmed());
+        let line = self.line.map(|line| line + condition.line_offset);
+        Self { span: Some(condition.written(&span)), line, ..self }
     }
 }
 
@@ -89,18 +110,18 @@ impl fmt::Display for TemplateError {
 
 impl std::error::Error for TemplateError {}
 
-/// What is wrong with a template whatever it is rendered with.
+/// An error that a template has for all values of its variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TemplateFault {
-    /// In words, without a place.
+pub struct StaticError {
+    /// The message, without a place.
     pub message: String,
-    /// What is wrong, in bytes of the template's text.
+    /// The span of the error, in bytes of the template's text.
     pub span: Range<usize>,
-    /// The word that is wrong.
+    /// The unknown word.
     pub word: String,
-    /// What would be right.
+    /// What was expected.
     pub expected: String,
-    /// Words that may have been meant.
+    /// Known words that may have been intended.
     pub candidates: Vec<String>,
 }
 
@@ -111,7 +132,7 @@ impl Default for Templates {
 }
 
 impl Templates {
-    /// No templates yet.
+    /// Creates an empty set of templates.
     #[must_use]
     pub fn new() -> Self {
         let mut environment = Environment::new();
@@ -123,6 +144,9 @@ impl Templates {
     }
 
     /// Compiles `text` under `name`, which must be new.
+    ///
+    /// # Errors
+    /// If `text` has a syntax error.
     pub fn add(&mut self, name: String, text: &str) -> Result<TemplateId, TemplateError> {
         match self.environment.add_template_owned(name.clone(), text.to_string()) {
             Ok(()) => Ok(TemplateId(name)),
@@ -130,63 +154,90 @@ impl Templates {
         }
     }
 
-    /// Compiles `text`, an expression such as `score > 3`, with or without braces around it, under `name`, which must be
-    /// new.
-    pub fn add_condition(&mut self, name: String, text: &str) -> Result<Condition, TemplateError> {
-        let bare = text.trim().strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}"));
-        let start = if bare.is_some() { text.find("{{").map_or(0, |at| at + 2) } else { 0 };
-        let expression = bare.unwrap_or(text);
-        let written = start..start + expression.len();
-        let mut condition = Condition { template: TemplateId::default(), written };
-        match self.add(name, &format!("{BEFORE_CONDITION}{expression}) %}}1{{% endif %}}")) {
-            Ok(template) => condition.template = template,
-            Err(error) => return Err(error.in_condition(&condition)),
-        }
+    /// Compiles `text`, an expression such as `score > 3` that may have braces around it.
+    ///
+    /// # Errors
+    /// If `text` is not exactly one expression.
+    pub fn condition(&self, text: &str) -> Result<Condition, TemplateError> {
+        let condition = Condition::of(text);
+        self.compile(&condition)?;
         Ok(condition)
     }
 
-    /// Whether `condition` holds.
-    pub fn holds(&self, condition: &Condition, context: TemplateValue) -> Result<bool, TemplateError> {
-        let rendered = self.render(&condition.template, context).map_err(|error| error.in_condition(condition))?;
-        Ok(!rendered.is_empty())
+    fn compile(&self, condition: &Condition) -> Result<Expression<'_, 'static>, TemplateError> {
+        let compiled = self.environment.compile_expression_owned(condition.expression.clone());
+        compiled.map_err(|error| TemplateError::of(&error).in_condition(condition))
     }
 
-    /// The variables that `template` reads from outside, in alphabetical order; built-in functions are left out.
+    /// Returns whether `condition` holds for the variables of `context`.
+    ///
+    /// Compiles the expression again, which takes a few microseconds: a compiled expression of minijinja
+    /// borrows its environment, so the two cannot be stored together.
+    ///
+    /// # Errors
+    /// If the expression cannot be evaluated, or its value is undefined.
+    pub fn holds(&self, condition: &Condition, context: TemplateValue) -> Result<bool, TemplateError> {
+        let value = self.compile(condition)?.eval(context);
+        let value = value.map_err(|error| TemplateError::of(&error).in_condition(condition))?;
+        // This filter applies the rule of `if`, which rejects some undefined values and accepts others.
+        let holds = self.environment.empty_state().apply_filter("bool", &[value]);
+        holds.map(|holds| holds.is_true()).map_err(|_| condition.undefined())
+    }
+
+    /// Returns the variables that `template` reads from outside, without built-in functions.
     #[must_use]
     pub fn variables(&self, template: &TemplateId) -> BTreeSet<String> {
-        let mut variables: BTreeSet<String> = match self.environment.get_template(&template.0) {
-            Ok(template) => template.undeclared_variables(false).into_iter().collect(),
-            Err(_) => BTreeSet::new(),
-        };
+        let template = self.environment.get_template(&template.0);
+        self.without_globals(template.map_or_else(|_| HashSet::new(), |template| template.undeclared_variables(false)))
+    }
+
+    /// Returns the variables that `condition` reads, without built-in functions.
+    #[must_use]
+    pub fn condition_variables(&self, condition: &Condition) -> BTreeSet<String> {
+        let expression = self.compile(condition);
+        self.without_globals(
+            expression.map_or_else(|_| HashSet::new(), |expression| expression.undeclared_variables(false)),
+        )
+    }
+
+    fn without_globals(&self, variables: HashSet<String>) -> BTreeSet<String> {
+        let mut variables: BTreeSet<String> = variables.into_iter().collect();
         for (name, _) in self.environment.globals() {
             variables.remove(name);
         }
         variables
     }
 
-    /// Renders `template`.
+    /// Renders `template` with the variables of `context`.
     pub fn render(&self, template: &TemplateId, context: TemplateValue) -> Result<String, TemplateError> {
         let rendered = self.environment.get_template(&template.0).and_then(|template| template.render(context));
         rendered.map_err(|error| TemplateError::of(&error))
     }
 
-    /// What is wrong with `template` whatever it is rendered with, if its variables are of the shapes that `shape` gives: filters, tests
-    /// and methods that do not exist, and fields that no value can have. In the order of the text.
+    /// Returns the static errors of `template` in the order of its text: filters, tests and methods that do
+    /// not exist, and fields that no value can have. `shape` returns the shape of a variable.
     #[must_use]
-    pub fn faults<'s>(&self, template: &TemplateId, shape: impl Fn(&str) -> Option<Shape<'s>>) -> Vec<TemplateFault> {
+    pub fn static_errors<'s>(
+        &self,
+        template: &TemplateId,
+        shape: impl Fn(&str) -> Option<Shape<'s>>,
+    ) -> Vec<StaticError> {
         let template = self.environment.get_template(&template.0);
-        template.map_or_else(|_| Vec::new(), |template| faults::find(&self.environment, template.source(), &shape))
+        template.map_or_else(
+            |_| Vec::new(),
+            |template| analysis::analyze_template(&self.environment, template.source(), &shape),
+        )
     }
 
-    /// The same of a condition.
+    /// Returns the static errors of `condition`, like [`static_errors`](Self::static_errors).
     #[must_use]
-    pub fn faults_of_condition<'s>(
+    pub fn condition_static_errors<'s>(
         &self,
         condition: &Condition,
         shape: impl Fn(&str) -> Option<Shape<'s>>,
-    ) -> Vec<TemplateFault> {
-        let faults = self.faults(&condition.template, shape).into_iter();
-        faults.map(|fault| TemplateFault { span: condition.written(&fault.span), ..fault }).collect()
+    ) -> Vec<StaticError> {
+        let errors = analysis::analyze_expression(&self.environment, &condition.expression, &shape).into_iter();
+        errors.map(|error| StaticError { span: condition.written(&error.span), ..error }).collect()
     }
 }
 
@@ -201,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variables_are_those_read_from_outside() {
+    fn variables_are_those_that_a_template_reads_from_outside() {
         let (templates, id) =
             one("{% set x = note %}{% for i in range(3) %}{{ i }}{{ x.y }}{% endfor %}{{ boat['n'] }}");
         assert_eq!(templates.variables(&id).into_iter().collect::<Vec<_>>(), ["boat", "note"]);
@@ -215,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn a_syntax_error_says_where() {
+    fn a_syntax_error_has_its_line() {
         let error = Templates::new().add("t".to_string(), "ok\n{{ note }").unwrap_err();
         assert_eq!(error.line, Some(2));
         assert!(error.message.starts_with("syntax error"), "{error}");
     }
 
     #[test]
-    fn a_template_that_never_ends_runs_out_of_fuel() {
+    fn an_endless_template_runs_out_of_fuel() {
         let (templates, id) =
             one("{% for i in range(9999) %}{% for j in range(9999) %}{{ j }}{% endfor %}{% endfor %}");
         assert!(templates.render(&id, minijinja::context! {}).unwrap_err().message.contains("fuel"));
@@ -231,15 +282,45 @@ mod tests {
     #[test]
     fn a_condition_is_an_expression_with_or_without_braces() {
         for (text, score, expected) in [("score > 3", 4, true), ("{{ score > 3 }}", 3, false), ("score", 0, false)] {
-            let mut templates = Templates::new();
-            let condition = templates.add_condition("c".to_string(), text).unwrap();
+            let templates = Templates::new();
+            let condition = templates.condition(text).unwrap();
             let holds = templates.holds(&condition, minijinja::context! { score });
             assert_eq!(holds, Ok(expected), "{text}");
-            assert_eq!(templates.variables(condition.template()).len(), 1);
+            assert_eq!(templates.condition_variables(&condition).len(), 1);
         }
-        let mut templates = Templates::new();
-        let error = templates.add_condition("c".to_string(), "{{ score > }}").unwrap_err();
+        let error = Templates::new().condition("{{ score > }}").unwrap_err();
         assert!(error.span.as_ref().is_some_and(|span| span.end <= "{{ score > }}".len()), "{error:?}");
+    }
+
+    #[test]
+    fn a_condition_cannot_leave_its_expression() {
+        for text in ["a) %}1{% endif %}{% if (b", "{{ a }} {{ b }}", "a) or (b", "a }}", "{% if a %}", ""] {
+            let error = Templates::new().condition(text).unwrap_err();
+            assert!(error.message.starts_with("syntax error: "), "{text}: {error}");
+        }
+        let text = "a) or (b";
+        let error = Templates::new().condition(text).unwrap_err();
+        assert_eq!(error.to_string(), "syntax error: unexpected input after expression (line 1 of the template)");
+        assert_eq!(error.span.map(|span| &text[span]), Some(")"));
+    }
+
+    #[test]
+    fn a_condition_whose_value_is_undefined_is_an_error_at_its_place_in_the_text() {
+        let templates = Templates::new();
+        for (text, message, part) in [
+            ("\n{{ note.missing }}", "`note.missing` is undefined (line 2 of the template)", "note.missing"),
+            ("\n{{ note.missing > 1 }}", "undefined value", "note.missing > 1"),
+            ("nothing", "`nothing` is undefined (line 1 of the template)", "nothing"),
+        ] {
+            let condition = templates.condition(text).unwrap();
+            let error =
+                templates.holds(&condition, minijinja::context! { note => minijinja::context! {} }).unwrap_err();
+            assert!(error.to_string().contains(message), "{error}");
+            assert_eq!(error.span.map(|span| &text[span]), Some(part), "{text}");
+        }
+        let condition = templates.condition("'x' if note").unwrap();
+        let note = TemplateValue::from("");
+        assert_eq!(templates.holds(&condition, minijinja::context! { note }), Ok(false), "as in an `if`");
     }
 
     #[test]

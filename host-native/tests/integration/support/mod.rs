@@ -56,7 +56,7 @@ pub(crate) fn interrupt_twice(mut program: Child) -> (Option<i32>, String) {
     for line in BufReader::new(program.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
         let is_first_progress = line.contains("\"kind\":\"progress\"") && !said.contains("\"kind\":\"progress\"");
-        if is_first_progress || line.contains("once more to stop at once") {
+        if is_first_progress || line.contains("again to stop at once") {
             interrupt(&program);
         }
         said.push_str(&line);

@@ -113,7 +113,7 @@ fn every_example_of_the_reference_is_a_good_file() {
             b"note\nx\n",
             crate::app::data::DatasetFormat::Csv,
         );
-        crate::app::run::resolve::Job::resolve(&file, data.unwrap())
+        crate::app::run::resolve::ResolvedPipeline::resolve(&file, data.unwrap())
             .unwrap_or_else(|errors| panic!("{errors:#?}\n{text}"));
     }
     assert_eq!(kinds.len(), 5, "an example for every kind: {kinds:?}");
@@ -162,7 +162,7 @@ fn no_text_makes_the_reader_panic() {
         let Ok(file) = PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")) else { continue };
         let data =
             crate::app::data::Dataset::parse(Path::new("d.csv"), b"note\nx\n", crate::app::data::DatasetFormat::Csv);
-        resolved += usize::from(crate::app::run::resolve::Job::resolve(&file, data.unwrap()).is_ok());
+        resolved += usize::from(crate::app::run::resolve::ResolvedPipeline::resolve(&file, data.unwrap()).is_ok());
     }
     assert!(resolved > 50, "{resolved} files were good in spite of it");
 }

@@ -1,33 +1,33 @@
-//! Columns of kind `embedding`: the vector of a text, a list of numbers.
+//! Columns of kind `embedding`: the embedding vector of a text, as a list of numbers.
 
 use serde_json::Value;
 use tidegate_core::budget::Usage;
 
-use super::{Calls, Scene, Unfilled, estimate_tokens};
+use super::{FillContext, FillError, ModelCalls, estimate_tokens};
 use crate::app::provider::Client;
 use crate::app::template::TemplateId;
 
-/// The text to embed.
+/// A compiled embedding column.
 #[derive(Debug)]
 pub struct EmbeddingFill {
-    /// The model, by its place in the pipeline file.
+    /// The index of the model in the pipeline file.
     pub model: usize,
-    /// The text.
+    /// The text to embed.
     pub input: TemplateId,
-    /// Dimensions of the vector; none: as many as the model gives.
+    /// The dimensions of the vector; `None` for the model's default.
     pub dimensions: Option<u32>,
 }
 
 impl EmbeddingFill {
-    /// The tokens that a call with this text is estimated at.
+    /// Returns the estimated tokens of a call with this text.
     #[must_use]
     pub fn estimate(input: &str) -> Usage {
         Usage::tokens(estimate_tokens(input), 0)
     }
 
-    pub(super) async fn fill(&self, scene: Scene<'_>, calls: Calls<'_>) -> Result<Value, Unfilled> {
-        let Some(Client::Embedding(client)) = calls.client() else { return Err(Unfilled::wrong_client(scene.column)) };
-        let input = scene.render(&self.input)?;
-        calls.call(scene.column, Self::estimate(&input), || client.embed(&input, self.dimensions)).await
+    pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Value, FillError> {
+        let Some(Client::Embedding(client)) = calls.client() else { return Err(FillError::no_client(context.column)) };
+        let input = context.render(&self.input)?;
+        calls.call(context.column, Self::estimate(&input), || client.embed(&input, self.dimensions)).await
     }
 }

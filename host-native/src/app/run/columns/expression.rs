@@ -1,26 +1,26 @@
-//! Columns of kind `expression`: a template's text, or the JSON value or number that it is.
+//! Columns of kind `expression`: the rendered text of a template, or the JSON value or number in it.
 
 use serde_json::Value;
 use tidegate_core::pipeline::FailureKind;
 
-use super::structure::read;
-use super::{Scene, Unfilled};
+use super::structure::parse_answer;
+use super::{FillContext, FillError};
 use crate::app::config::pipeline::OutputForm;
 use crate::app::template::TemplateId;
 
-/// A template that is the value.
+/// A compiled expression column.
 #[derive(Debug)]
 pub struct ExpressionFill {
     /// The template.
     pub template: TemplateId,
-    /// What its text becomes.
+    /// How its text becomes a value.
     pub output: OutputForm,
 }
 
 impl ExpressionFill {
-    /// The value for `scene`.
-    pub fn fill(&self, scene: Scene<'_>) -> Result<Value, Unfilled> {
-        let text = scene.render(&self.template)?;
-        read(self.output, text).map_err(|why| Unfilled::failed(FailureKind::Template, why))
+    /// Returns the value for `context`.
+    pub fn fill(&self, context: FillContext<'_>) -> Result<Value, FillError> {
+        let text = context.render(&self.template)?;
+        parse_answer(self.output, text).map_err(|why| FillError::failed(FailureKind::Template, why))
     }
 }

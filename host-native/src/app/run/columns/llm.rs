@@ -1,88 +1,89 @@
-//! Columns of kind `llm`: a conversation that templates make, and the model's answer to it.
+//! Columns of kind `llm`: the answer of a chat model to a conversation that is rendered from templates.
 //!
-//! An answer that must have a form and has it not is asked for again, a bounded number of times, in a call of its own
-//! that waits for its turn: the model is shown what it said and what is wrong with that.
+//! If an answer does not have the required structure, the model is asked again, a limited number of times:
+//! the next call shows it the answer and the error. Every such call waits for a slot of its own.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::FailureKind;
 
-use super::structure::{StructureFill, parse_number};
-use super::{Calls, Scene, Unfilled, estimate_tokens};
+use super::structure::{AnswerFormat, parse_number};
+use super::{FillContext, FillError, ModelCalls, estimate_tokens};
 use crate::app::provider::Client;
 use crate::app::provider::chat::{Conversation, Message, Role};
 use crate::app::template::TemplateId;
 
-/// Tokens of an answer about which nothing is said.
-const USUAL_ANSWER: u32 = 256;
+/// The estimated tokens of an answer if the file sets neither `answer_tokens` nor `max_tokens`.
+const DEFAULT_ANSWER_TOKENS: u32 = 256;
 
-/// Tokens that a message takes besides its text.
-const MESSAGE_FRAME: u32 = 4;
+/// Tokens of a message besides its text.
+const MESSAGE_OVERHEAD_TOKENS: u32 = 4;
 
-/// A conversation as templates.
+/// A compiled llm column.
 #[derive(Debug)]
 pub struct LlmFill {
-    /// The model, by its place in the pipeline file.
+    /// The index of the model in the pipeline file.
     pub model: usize,
-    /// The messages.
+    /// The templates of the messages.
     pub messages: Vec<(Role, TemplateId)>,
-    /// Sampling temperature.
+    /// The sampling temperature.
     pub temperature: Option<CallOption<f64>>,
-    /// The share of likelihood that is sampled from.
+    /// The nucleus sampling threshold.
     pub top_p: Option<CallOption<f64>>,
-    /// The most tokens of an answer.
+    /// The maximum number of tokens of an answer.
     pub max_tokens: Option<CallOption<u32>>,
-    /// The provider's seed.
+    /// The provider's sampling seed.
     pub seed: Option<CallOption<u64>>,
-    /// Texts that end an answer.
+    /// Stop sequences.
     pub stop: Vec<TemplateId>,
-    /// What else goes into the request.
+    /// Additional fields of the request body.
     pub extra: Map<String, Value>,
-    /// The texts in `extra` that are templates, by their JSON pointers.
-    pub extra_texts: Vec<(String, TemplateId)>,
-    /// The tokens that an answer is estimated at, if the file says so.
+    /// The strings in `extra` that are templates, by JSON pointer.
+    pub extra_templates: Vec<(String, TemplateId)>,
+    /// The estimated tokens of an answer, if the file sets it.
     pub answer_tokens: Option<u32>,
-    /// The form of the answer; none: any text.
-    pub structure: Option<StructureFill>,
+    /// The required structure of the answer; `None` for any text.
+    pub structure: Option<AnswerFormat>,
 }
 
-/// An option of a call: a number, or the template of one.
+/// A numeric option of a call.
 #[derive(Clone, Debug)]
 pub enum CallOption<T> {
-    /// The same for all.
+    /// The same number for all rows.
     Fixed(T),
-    /// What the template's text says.
+    /// A template whose text is the number.
     Template(TemplateId),
 }
 
 impl LlmFill {
-    /// The conversation for `scene`.
-    pub fn conversation(&self, scene: Scene<'_>) -> Result<Conversation, Unfilled> {
+    /// Returns the conversation for `context`.
+    pub fn conversation(&self, context: FillContext<'_>) -> Result<Conversation, FillError> {
         let message =
-            |(role, content): &(Role, TemplateId)| Ok(Message { role: *role, content: scene.render(content)? });
-        let mut messages = self.messages.iter().map(message).collect::<Result<Vec<_>, Unfilled>>()?;
-        if let Some(instruction) = self.structure.as_ref().and_then(StructureFill::instruction) {
-            // At the end of the last message: many models take a system message only at the start, or none.
+            |(role, content): &(Role, TemplateId)| Ok(Message { role: *role, content: context.render(content)? });
+        let mut messages = self.messages.iter().map(message).collect::<Result<Vec<_>, FillError>>()?;
+        if let Some(instruction) = self.structure.as_ref().and_then(AnswerFormat::instruction) {
+            // In the last message, because many models accept a system message only at the start, or not at
+            // all.
             if let Some(last) = messages.last_mut() {
                 last.content = format!("{}\n\n{instruction}", last.content);
             }
         }
         let mut extra = Value::Object(self.extra.clone());
-        for (pointer, template) in &self.extra_texts {
+        for (pointer, template) in &self.extra_templates {
             if let Some(text) = extra.pointer_mut(pointer) {
-                *text = Value::String(scene.render(template)?);
+                *text = Value::String(context.render(template)?);
             }
         }
         let positive = "a whole number from 0 to 4294967295";
         Ok(Conversation {
             messages,
-            temperature: number(scene, "temperature", self.temperature.as_ref(), "a finite number")?,
-            top_p: number(scene, "top_p", self.top_p.as_ref(), "a finite number")?,
-            max_tokens: number(scene, "max_tokens", self.max_tokens.as_ref(), positive)?,
-            seed: number(scene, "seed", self.seed.as_ref(), "a whole number, 0 or more")?,
-            stop: self.stop.iter().map(|stop| scene.render(stop)).collect::<Result<_, _>>()?,
-            response_format: self.structure.as_ref().and_then(|structure| structure.response_format(scene.column)),
+            temperature: number(context, "temperature", self.temperature.as_ref(), "a finite number")?,
+            top_p: number(context, "top_p", self.top_p.as_ref(), "a finite number")?,
+            max_tokens: number(context, "max_tokens", self.max_tokens.as_ref(), positive)?,
+            seed: number(context, "seed", self.seed.as_ref(), "a whole number, 0 or more")?,
+            stop: self.stop.iter().map(|stop| context.render(stop)).collect::<Result<_, _>>()?,
+            response_format: self.structure.as_ref().and_then(|structure| structure.response_format(context.column)),
             extra: match extra {
                 Value::Object(extra) => extra,
                 _ => Map::new(),
@@ -90,54 +91,54 @@ impl LlmFill {
         })
     }
 
-    /// The tokens that `conversation` is estimated at: a token for every four characters sent, and for the answer what
-    /// the file says, else the most it may have, else 256.
+    /// Returns the estimated tokens of a call: one per four characters sent, and for the answer
+    /// `answer_tokens`, else `max_tokens`, else 256.
     #[must_use]
     pub fn estimate(&self, conversation: &Conversation) -> Usage {
-        let tokens = |message: &Message| estimate_tokens(&message.content).saturating_add(MESSAGE_FRAME);
+        let tokens = |message: &Message| estimate_tokens(&message.content).saturating_add(MESSAGE_OVERHEAD_TOKENS);
         let input = conversation.messages.iter().map(tokens).fold(0, u32::saturating_add);
-        Usage::tokens(input, self.answer_tokens.or(conversation.max_tokens).unwrap_or(USUAL_ANSWER))
+        Usage::tokens(input, self.answer_tokens.or(conversation.max_tokens).unwrap_or(DEFAULT_ANSWER_TOKENS))
     }
 
-    pub(super) async fn fill(&self, scene: Scene<'_>, calls: Calls<'_>) -> Result<Value, Unfilled> {
-        let Some(Client::Chat(client)) = calls.client() else { return Err(Unfilled::wrong_client(scene.column)) };
-        let mut conversation = self.conversation(scene)?;
-        let asked = conversation.messages.len();
+    pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Value, FillError> {
+        let Some(Client::Chat(client)) = calls.client() else { return Err(FillError::no_client(context.column)) };
+        let mut conversation = self.conversation(context)?;
+        let prompt_messages = conversation.messages.len();
         let mut retries = self.structure.as_ref().map_or(0, |structure| structure.retries);
         loop {
             let attempt = || client.chat(&conversation);
-            let text = calls.call(scene.column, self.estimate(&conversation), attempt).await?;
+            let text = calls.call(context.column, self.estimate(&conversation), attempt).await?;
             let Some(structure) = &self.structure else { return Ok(Value::String(text)) };
-            let complaint = match structure.read(&text) {
+            let violation = match structure.parse(&text) {
                 Ok(value) => return Ok(value),
-                Err(complaint) => complaint,
+                Err(violation) => violation,
             };
             if retries == 0 {
-                let why = format!("the answer does not fit: {complaint}");
-                return Err(Unfilled::failed(FailureKind::MalformedAnswer, why));
+                let why = format!("the answer does not fit: {violation}");
+                return Err(FillError::failed(FailureKind::MalformedAnswer, why));
             }
             retries -= 1;
-            // Only the latest attempt: what was wrong with an earlier one is of no use any more.
-            conversation.messages.truncate(asked);
+            // Only the latest attempt is kept: errors of earlier ones do not help the model.
+            conversation.messages.truncate(prompt_messages);
             conversation.messages.push(Message { role: Role::Assistant, content: text });
-            let content = format!("That does not fit: {complaint}. Answer again, with the corrected JSON alone.");
-            conversation.messages.push(Message { role: Role::User, content });
+            let correction = format!("That does not fit: {violation}. Answer again, with the corrected JSON alone.");
+            conversation.messages.push(Message { role: Role::User, content: correction });
         }
     }
 }
 
 fn number<T: Copy + DeserializeOwned>(
-    scene: Scene<'_>,
+    context: FillContext<'_>,
     key: &str,
     option: Option<&CallOption<T>>,
     expected: &str,
-) -> Result<Option<T>, Unfilled> {
+) -> Result<Option<T>, FillError> {
     match option {
         None => Ok(None),
         Some(CallOption::Fixed(number)) => Ok(Some(*number)),
         Some(CallOption::Template(template)) => {
-            let text = scene.render(template)?;
-            parse_number(key, &text, expected).map(Some).map_err(|why| Unfilled::failed(FailureKind::Template, why))
+            let text = context.render(template)?;
+            parse_number(key, &text, expected).map(Some).map_err(|why| FillError::failed(FailureKind::Template, why))
         }
     }
 }

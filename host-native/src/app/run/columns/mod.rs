@@ -1,5 +1,5 @@
-//! What fills the columns: one module per kind. Each turns what a task may read into the value of its cell, through a
-//! model or without one. When a call goes out is the gate's business.
+//! Fills cells: one module per kind of column. Each computes a value from the values that its column may
+//! read, with or without a call to a model. The gate decides when a call is made.
 
 pub mod embedding;
 pub mod expression;
@@ -20,7 +20,7 @@ use tidegate_core::request::{Denial, DenialReason, GroupId};
 use tidegate_core::yielding::TaskToken;
 
 use crate::app::provider::{Answer, CallError, Client};
-use crate::app::run::provider::{Admission, CallFailure, Provider};
+use crate::app::run::provider::{CallAdmission, CallFailure, Provider};
 use crate::app::template::{TemplateId, TemplateValue, Templates};
 
 use embedding::EmbeddingFill;
@@ -29,55 +29,55 @@ use judge::JudgeFill;
 use llm::LlmFill;
 use sampler::SamplerFill;
 
-/// What fills a column, ready to do so.
+/// A compiled column, ready to fill cells.
 #[derive(Debug)]
 pub enum Fill {
-    /// A chat model's answer.
+    /// The answer of a chat model.
     Llm(Box<LlmFill>),
-    /// The vector of a text.
+    /// The embedding vector of a text.
     Embedding(EmbeddingFill),
-    /// The text of a template.
+    /// The rendered text of a template.
     Expression(ExpressionFill),
-    /// A seeded draw.
+    /// A random draw from a seed.
     Sampler(SamplerFill),
-    /// The verdict of a command or a server.
+    /// The answer of a command or server.
     Judge(JudgeFill),
 }
 
 /// How a column calls its model.
 #[derive(Debug)]
 pub struct Caller {
-    /// Whom it calls.
+    /// The provider that is called.
     pub provider: Arc<Provider>,
-    /// Through what.
+    /// The client that makes the calls.
     pub client: Client,
-    /// In which fairness group it waits.
+    /// The fairness group in which calls wait.
     pub group: GroupId,
 }
 
-/// What a task of a column may read.
+/// What a fill may read for one task.
 #[derive(Clone, Copy, Debug)]
-pub struct Scene<'a> {
-    /// The column.
+pub struct FillContext<'a> {
+    /// The name of the column.
     pub column: &'a str,
     /// The templates of the pipeline.
     pub templates: &'a Templates,
-    /// The values by name: of the row, or `rows` and `row_group`.
+    /// The variables of templates: the values of the row, or `rows` and `row_group`.
     pub values: &'a TemplateValue,
-    /// The number of the row, or of the first row of the group.
+    /// The number of the row, or of the first row of the row group.
     pub row: u64,
     /// Whether the task is for a whole row group.
     pub is_whole_group: bool,
 }
 
-impl Scene<'_> {
-    /// The text of `template`.
-    pub fn render(&self, template: &TemplateId) -> Result<String, Unfilled> {
+impl FillContext<'_> {
+    /// Renders `template`.
+    pub fn render(&self, template: &TemplateId) -> Result<String, FillError> {
         let rendered = self.templates.render(template, self.values.clone());
-        rendered.map_err(|error| Unfilled::failed(FailureKind::Template, error.to_string()))
+        rendered.map_err(|error| FillError::failed(FailureKind::Template, error.to_string()))
     }
 
-    /// The value called `name`, as JSON.
+    /// Returns the value of the variable `name` as JSON; null if there is none.
     #[must_use]
     pub fn value(&self, name: &str) -> Value {
         let value = self.values.get_attr(name).ok().filter(|value| !value.is_undefined());
@@ -85,44 +85,46 @@ impl Scene<'_> {
     }
 }
 
-/// Why there is no value for a task.
+/// The reason why a task has no value.
 #[derive(Debug)]
-pub enum Unfilled {
-    /// The outcome, and what happened in words.
-    Ended(TaskOutcome, String),
+pub enum FillError {
+    /// The outcome of the task, and the error message.
+    Outcome(TaskOutcome, String),
     /// A bug in this program.
-    Broke(FatalError),
+    Fatal(FatalError),
 }
 
-impl fmt::Display for Unfilled {
+impl fmt::Display for FillError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ended(_, why) | Self::Broke(FatalError(why)) => f.write_str(why),
+            Self::Outcome(_, why) | Self::Fatal(FatalError(why)) => f.write_str(why),
         }
     }
 }
 
-impl Unfilled {
-    /// It will not work.
+impl FillError {
+    /// Returns the error of a task that fails permanently.
     pub(crate) fn failed(kind: FailureKind, why: String) -> Self {
-        Self::Ended(TaskOutcome::Failed(kind), why)
+        Self::Outcome(TaskOutcome::Failed(kind), why)
     }
 
-    /// A column whose model is of another domain than its kind calls: the file was checked for that.
-    fn wrong_client(column: &str) -> Self {
-        Self::Broke(FatalError(format!("the column `{column}` has no model to call")))
+    /// Returns the error of a column whose model has no client for its kind. The check of the file prevents
+    /// this.
+    fn no_client(column: &str) -> Self {
+        Self::Fatal(FatalError(format!("the column `{column}` has no model to call")))
     }
 }
 
-/// Who makes the calls of a task.
+/// Makes the calls of one task.
 #[derive(Clone, Copy, Debug)]
-pub struct Calls<'a> {
+pub struct ModelCalls<'a> {
     caller: Option<&'a Caller>,
     token: Option<TaskToken>,
 }
 
-impl<'a> Calls<'a> {
-    /// Calls through `caller`, of a worker that holds nothing while it waits if it has a `token`.
+impl<'a> ModelCalls<'a> {
+    /// Creates the calls of a task through `caller`. With a `token`, the task yields its resources while a
+    /// call waits.
     #[must_use]
     pub fn new(caller: Option<&'a Caller>, token: Option<TaskToken>) -> Self {
         Self { caller, token }
@@ -132,48 +134,49 @@ impl<'a> Calls<'a> {
         self.caller.map(|caller| &caller.client)
     }
 
-    /// One call, which waits for its turn.
-    async fn call<T, F>(&self, column: &str, estimate: Usage, attempt: impl FnMut() -> F) -> Result<T, Unfilled>
+    /// Makes one call, after waiting for a slot.
+    async fn call<T, F>(&self, column: &str, estimate: Usage, attempt: impl FnMut() -> F) -> Result<T, FillError>
     where
         F: Future<Output = Result<Answer<T>, CallError>>,
     {
-        let caller = self.caller.ok_or_else(|| Unfilled::wrong_client(column))?;
-        let admission = Admission { group: caller.group, token: self.token, estimate };
-        caller.provider.call(admission, attempt).await.map_err(explain)
+        let caller = self.caller.ok_or_else(|| FillError::no_client(column))?;
+        let admission = CallAdmission { group: caller.group, token: self.token, estimate };
+        caller.provider.call(admission, attempt).await.map_err(fill_error)
     }
 }
 
 impl Fill {
-    /// The value for `scene`.
-    pub async fn fill(&self, scene: Scene<'_>, calls: Calls<'_>) -> Result<Value, Unfilled> {
+    /// Returns the value for `context`.
+    pub async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Value, FillError> {
         match self {
-            Self::Llm(fill) => fill.fill(scene, calls).await,
-            Self::Embedding(fill) => fill.fill(scene, calls).await,
-            Self::Expression(fill) => fill.fill(scene),
-            Self::Sampler(fill) => fill.fill(scene),
-            Self::Judge(fill) => fill.fill(scene, calls).await,
+            Self::Llm(fill) => fill.fill(context, calls).await,
+            Self::Embedding(fill) => fill.fill(context, calls).await,
+            Self::Expression(fill) => fill.fill(context),
+            Self::Sampler(fill) => fill.fill(context),
+            Self::Judge(fill) => fill.fill(context, calls).await,
         }
     }
 }
 
-/// About how many tokens a text has: the usual four characters each.
+/// Estimates the tokens of a text, at four characters each.
 #[must_use]
 pub fn estimate_tokens(text: &str) -> u32 {
     u32::try_from(text.chars().count().div_ceil(4)).unwrap_or(u32::MAX)
 }
 
-/// What a call that brought nothing means for its task.
-fn explain(failure: CallFailure) -> Unfilled {
+/// Returns the error of a task whose call failed.
+fn fill_error(failure: CallFailure) -> FillError {
     match failure {
-        CallFailure::NotAdmitted(denial) => not_admitted(&denial),
+        CallFailure::NotAdmitted(denial) => denial_error(&denial),
         CallFailure::Unavailable(error) => {
-            let why = error.map_or_else(|| "its model cannot be used any more".to_string(), |error| error.to_string());
-            Unfilled::Ended(TaskOutcome::Unavailable, why)
+            let why = error.map_or_else(|| "its model is no longer available".to_string(), |error| error.to_string());
+            FillError::Outcome(TaskOutcome::Unavailable, why)
         }
         CallFailure::Failed(error) => {
             let retryable = |kind| TaskOutcome::Retryable { kind, status: error.status(), retry_after: None };
             let outcome = match &error {
-                // The gate knows how long its provider wants to be left alone. No row is to blame for an empty account.
+                // No `retry_after`: the gate keeps the cooldown of its provider. An exhausted quota is no
+                // fault of the row.
                 CallError::RateLimited { .. } | CallError::QuotaExhausted { .. } => retryable(RetryKind::RateLimited),
                 CallError::Server { .. } | CallError::CommandBusy { .. } => retryable(RetryKind::ServerError),
                 CallError::Timeout | CallError::ServerTimeout { .. } => retryable(RetryKind::Timeout),
@@ -187,18 +190,18 @@ fn explain(failure: CallFailure) -> Unfilled {
                 CallError::Malformed { .. } => TaskOutcome::Failed(FailureKind::MalformedAnswer),
                 CallError::Command { .. } => TaskOutcome::Failed(FailureKind::Other),
             };
-            Unfilled::Ended(outcome, error.to_string())
+            FillError::Outcome(outcome, error.to_string())
         }
     }
 }
 
-fn not_admitted(denial: &Denial) -> Unfilled {
+fn denial_error(denial: &Denial) -> FillError {
     let why = format!("not admitted: {denial}");
     match denial.reason {
-        DenialReason::Shutdown | DenialReason::Cancelled => Unfilled::Ended(TaskOutcome::Cancelled, why),
-        // Every model is registered before the run begins.
-        DenialReason::Unregistered => Unfilled::Broke(FatalError(why)),
-        _ => Unfilled::Ended(
+        DenialReason::Shutdown | DenialReason::Cancelled => FillError::Outcome(TaskOutcome::Cancelled, why),
+        // Every model is registered before the run starts, so this is a bug.
+        DenialReason::Unregistered => FillError::Fatal(FatalError(why)),
+        _ => FillError::Outcome(
             TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, status: None, retry_after: None },
             why,
         ),

@@ -1,15 +1,15 @@
-//! Columns of kind `sampler`: values drawn by a law, as a pure function of the file's seed, the column's name and the row
-//! number. They are the same on every machine, in any order, and whichever rows of the dataset a run is for.
+//! Columns of kind `sampler`: random values as a pure function of the file's seed, the column's name and the
+//! row number. They do not depend on the machine, the order of tasks, or the selected rows.
 
 use crate::app::config::pipeline::sampler::{grid, scale};
 use serde_json::{Number, Value};
 use tidegate_core::pipeline::FailureKind;
 use tidegate_core::sim::rng::Rng;
 
-use super::{Scene, Unfilled};
+use super::{FillContext, FillError};
 use crate::app::config::pipeline::SamplerSpec;
 
-/// A law, and the stream that its draws come from.
+/// A distribution and the random stream of its column.
 #[derive(Debug)]
 pub struct SamplerFill {
     law: SamplerSpec,
@@ -17,25 +17,25 @@ pub struct SamplerFill {
 }
 
 impl SamplerFill {
-    /// Draws by `law` for the column called `column`, in a file of this `seed`.
+    /// Creates the sampler of the column `column`, in a file with this `seed`.
     #[must_use]
     pub fn new(law: SamplerSpec, seed: u64, column: &str) -> Self {
         Self { law, stream: Rng::new(seed).fork(fnv1a(column.as_bytes())) }
     }
 
-    /// The value for `scene`.
-    pub fn fill(&self, scene: Scene<'_>) -> Result<Value, Unfilled> {
-        let mut rng = self.stream.fork(scene.row);
+    /// Returns the value for `context`.
+    pub fn fill(&self, context: FillContext<'_>) -> Result<Value, FillError> {
+        let mut rng = self.stream.fork(context.row);
         Ok(match &self.law {
             SamplerSpec::Category { values, weights } => weighted(values, weights, &mut rng),
             SamplerSpec::Subcategory { of, values } => {
-                let key = match scene.value(of.get_ref()) {
+                let key = match context.value(of.get_ref()) {
                     Value::String(text) => text,
                     other => other.to_string(),
                 };
                 let Some(Value::Array(values)) = values.get(&key) else {
                     let why = format!("`sampler.values` has no list for {key:?}, the value of `{}`", of.get_ref());
-                    return Err(Unfilled::failed(FailureKind::Template, why));
+                    return Err(FillError::failed(FailureKind::Template, why));
                 };
                 values[usize::try_from(rng.below(values.len() as u64)).unwrap_or(0)].clone()
             }
@@ -54,7 +54,7 @@ impl SamplerFill {
     }
 }
 
-/// One of `values`: the first whose weight, added to those before it, is more than a draw from their sum.
+/// Draws one of `values` with probabilities proportional to `weights`.
 fn weighted(values: &[Value], weights: &[f64], rng: &mut Rng) -> Value {
     let total: f64 = weights.iter().sum();
     let mut left = rng.unit_f64() * total;
@@ -64,14 +64,14 @@ fn weighted(values: &[Value], weights: &[f64], rng: &mut Rng) -> Value {
         }
         left -= weight;
     }
-    // The sum of the weights may round to a little less than their sum: the last that can be drawn at all.
+    // Rounding may leave a rest after the last weight; the last value with a positive weight gets it.
     let last = values.iter().zip(weights).rev().find(|(_, weight)| **weight > 0.0);
     last.map(|(value, _)| value.clone()).unwrap_or_default()
 }
 
 fn integer(low: i64, high: i64, rng: &mut Rng) -> Value {
     let span = high.wrapping_sub(low).cast_unsigned();
-    // A span of 2^64 values has no number of 64 bits.
+    // The full range has 2^64 values, and this count does not fit in 64 bits.
     let offset = match span.checked_add(1) {
         Some(count) => rng.below(count),
         None => rng.next_u64(),
@@ -79,19 +79,20 @@ fn integer(low: i64, high: i64, rng: &mut Rng) -> Value {
     Value::from(low.wrapping_add(offset.cast_signed()))
 }
 
-/// A number from `low` to `high`; with so many decimals, each of those in the range is equally likely.
+/// Draws a number from `low` to `high`. With `decimals`, each number in the range with so many decimals is
+/// equally likely.
 fn uniform(low: f64, high: f64, decimals: Option<u32>, rng: &mut Rng) -> Value {
     match decimals.and_then(|decimals| Some((grid(low, high, decimals)?, decimals))) {
         Some(((first, last), decimals)) => {
             let step = integer(first, last, rng).as_i64().unwrap_or(first);
             number(step as f64 / scale(decimals), None)
         }
-        // Numbers of this size have no more decimals than they may have.
+        // Numbers of this magnitude have no decimals to round.
         None => number((low + (high - low) * rng.unit_f64()).clamp(low, high), None),
     }
 }
 
-/// `number` with so many decimals; null if it is too large to be a number.
+/// Returns `number` rounded to `decimals`; null if it is not finite.
 fn number(number: f64, decimals: Option<u32>) -> Value {
     let rounded = decimals.map_or(number, |decimals| {
         let scale = scale(decimals);
@@ -101,7 +102,7 @@ fn number(number: f64, decimals: Option<u32>) -> Value {
     Number::from_f64(rounded).map_or(Value::Null, Value::Number)
 }
 
-/// RFC 9562, version 4: 122 random bits.
+/// Returns a random UUID of version 4 (RFC 9562).
 fn uuid(rng: &mut Rng) -> String {
     let high = (rng.next_u64() & !0xf000) | 0x4000;
     let low = (rng.next_u64() >> 2) | (1 << 63);
@@ -115,7 +116,7 @@ fn uuid(rng: &mut Rng) -> String {
     )
 }
 
-/// The 64-bit FNV-1a hash. Fowler, Noll, Vo: "The FNV Non-Cryptographic Hash Algorithm".
+/// The 64-bit FNV-1a hash (Fowler, Noll, Vo: "The FNV Non-Cryptographic Hash Algorithm").
 fn fnv1a(bytes: &[u8]) -> u64 {
     let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, fold)
@@ -131,8 +132,8 @@ mod tests {
 
     fn draw_with(law: &SamplerSpec, row: u64, values: &TemplateValue) -> Value {
         let templates = Templates::new();
-        let scene = Scene { column: "c", templates: &templates, values, row, is_whole_group: false };
-        SamplerFill::new(law.clone(), 7, "c").fill(scene).expect("the law has a value for every row")
+        let context = FillContext { column: "c", templates: &templates, values, row, is_whole_group: false };
+        SamplerFill::new(law.clone(), 7, "c").fill(context).expect("the distribution has a value for every row")
     }
 
     fn draws(law: &SamplerSpec, rows: u64) -> Vec<Value> {
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_are_pinned_so_that_every_machine_gives_the_same() {
+    fn draws_have_pinned_values_on_every_machine() {
         let moment = |text| Moment::parse(text).unwrap();
         let (from, to) = (moment("2024-01-01"), moment("2025-01-01"));
         let laws = [
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_kept_and_a_weight_of_zero_is_never_drawn() {
+    fn values_are_drawn_by_weight_and_never_with_a_weight_of_zero() {
         let values = vec![json!("rare"), json!("often"), json!("never")];
         let drawn = draws(&SamplerSpec::Category { values, weights: vec![1.0, 3.0, 0.0] }, 4_000);
         let count = |name: &str| drawn.iter().filter(|value| *value == name).count();
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_in_their_range_and_around_their_mean() {
+    fn numbers_stay_in_their_range_and_have_their_mean() {
         let drawn = draws(&SamplerSpec::Integer { low: -2, high: 2 }, 500);
         let seen: std::collections::BTreeSet<i64> = drawn.iter().filter_map(Value::as_i64).collect();
         assert_eq!(seen.into_iter().collect::<Vec<_>>(), [-2, -1, 0, 1, 2]);
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_decimals_are_those_inside_the_range_and_each_is_as_likely() {
+    fn uniform_draws_with_decimals_are_in_the_range_and_equally_likely() {
         let seen = |low: f64, high: f64, decimals: u32| {
             let drawn = draws(&SamplerSpec::Uniform { low, high, decimals: Some(decimals) }, 400);
             drawn.iter().map(ToString::to_string).collect::<std::collections::BTreeSet<_>>()
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subcategory_belongs_to_the_value_of_its_column() {
+    fn a_subcategory_is_drawn_from_the_list_of_its_category() {
         let values = json!({"fruit": ["apple", "pear"], "3": ["three"]}).as_object().unwrap().clone();
         let law = SamplerSpec::Subcategory { of: Spanned::new(0..0, "kind".to_string()), values };
         let of = |kind: Value| TemplateValue::from(crate::app::template::Serde(json!({ "kind": kind })));
@@ -215,8 +216,11 @@ mod tests {
         assert_eq!(draw_with(&law, 3, &of(json!(3))), "three");
         let templates = Templates::new();
         let values = of(json!("tool"));
-        let scene = Scene { column: "c", templates: &templates, values: &values, row: 0, is_whole_group: false };
-        let Err(Unfilled::Ended(_, why)) = SamplerFill::new(law, 0, "c").fill(scene) else { panic!("no such list") };
+        let context =
+            FillContext { column: "c", templates: &templates, values: &values, row: 0, is_whole_group: false };
+        let Err(FillError::Outcome(_, why)) = SamplerFill::new(law, 0, "c").fill(context) else {
+            panic!("no such list")
+        };
         assert_eq!(why, "`sampler.values` has no list for \"tool\", the value of `kind`");
     }
 
@@ -233,8 +237,8 @@ mod tests {
         let of = |seed, column, row| {
             let templates = Templates::new();
             let values = TemplateValue::default();
-            let scene = Scene { column, templates: &templates, values: &values, row, is_whole_group: false };
-            SamplerFill::new(SamplerSpec::Uuid, seed, column).fill(scene).unwrap()
+            let context = FillContext { column, templates: &templates, values: &values, row, is_whole_group: false };
+            SamplerFill::new(SamplerSpec::Uuid, seed, column).fill(context).unwrap()
         };
         let all = [of(0, "a", 0), of(1, "a", 0), of(0, "b", 0), of(0, "a", 1)];
         assert!((1..4).all(|other| all[other] != all[0]));

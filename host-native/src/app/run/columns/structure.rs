@@ -1,4 +1,4 @@
-//! Answers with a form: JSON in a text, checked against a JSON Schema.
+//! Parses answers: as text, number or JSON, checked against a JSON Schema.
 
 use std::cell::Cell;
 
@@ -8,35 +8,38 @@ use serde_json::{Map, Value, json};
 
 use crate::app::config::pipeline::structure::{compile_schema, cut};
 use crate::app::config::pipeline::{JsonMode, OutputForm};
-use crate::app::template::shape::resolve;
+use crate::app::template::shape::resolve_reference;
 
-/// Of how many complaints a model is told at once.
-const MAX_COMPLAINTS: usize = 5;
+/// The maximum number of schema violations that a model is shown at once.
+const MAX_VIOLATIONS: usize = 5;
 
-/// The form that an answer must have, ready to be checked.
+/// The required structure of an answer.
 #[derive(Debug)]
-pub struct StructureFill {
+pub struct AnswerFormat {
     output: OutputForm,
     schema: Option<(Value, Validator)>,
     mode: JsonMode,
-    /// How often a wrong answer is asked for again.
+    /// How often the model is asked again after a wrong answer.
     pub retries: u32,
 }
 
-impl StructureFill {
-    /// Answers that fit `schema`, if there is one.
+impl AnswerFormat {
+    /// Creates the structure of answers that fit `schema`, if there is one.
+    ///
+    /// # Errors
+    /// If the schema does not compile.
     pub fn new(output: OutputForm, schema: Option<&Value>, mode: JsonMode, retries: u32) -> Result<Self, String> {
         let schema = schema.map(|schema| Ok::<_, String>((schema.clone(), compile_schema(schema)?))).transpose()?;
         Ok(Self { output, schema, mode, retries })
     }
 
-    /// What an answer must fit, if anything.
+    /// Returns the schema, if there is one.
     #[must_use]
     pub fn schema(&self) -> Option<&Value> {
         self.schema.as_ref().map(|(schema, _)| schema)
     }
 
-    /// What the request says about the form, for an answer called `name`.
+    /// Returns the `response_format` of the request, for an answer called `name`.
     #[must_use]
     pub fn response_format(&self, name: &str) -> Option<Value> {
         match (self.mode, &self.schema) {
@@ -49,7 +52,7 @@ impl StructureFill {
         }
     }
 
-    /// What a message says about the form, where the request does not say it all.
+    /// Returns the instruction for the last message, if the request does not contain the whole schema.
     #[must_use]
     pub fn instruction(&self) -> Option<String> {
         match (self.mode, &self.schema) {
@@ -60,32 +63,35 @@ impl StructureFill {
         }
     }
 
-    /// The value that `answer` is, or what is wrong with it.
-    pub fn read(&self, answer: &str) -> Result<Value, String> {
-        let value = read(self.output, strip_fences(answer).to_string())?;
+    /// Parses `answer`.
+    ///
+    /// # Errors
+    /// A message for the model with the syntax error or the first schema violations.
+    pub fn parse(&self, answer: &str) -> Result<Value, String> {
+        let value = parse_answer(self.output, strip_fences(answer).to_string())?;
         let Some((_, validator)) = &self.schema else { return Ok(value) };
-        let mut complaints = Vec::new();
-        for error in validator.iter_errors(&value).take(MAX_COMPLAINTS) {
+        let mut violations = Vec::new();
+        for error in validator.iter_errors(&value).take(MAX_VIOLATIONS) {
             let path = error.instance_path().to_string();
             let at = if path.is_empty() { String::new() } else { format!(" (at {path})") };
-            complaints.push(format!("{}{at}", cut(&error.to_string())));
+            violations.push(format!("{}{at}", cut(&error.to_string())));
         }
-        if complaints.is_empty() { Ok(value) } else { Err(complaints.join("; ")) }
+        if violations.is_empty() { Ok(value) } else { Err(violations.join("; ")) }
     }
 
-    /// A value that has the form as far as its types say: what stands for an answer that nobody has given yet.
+    /// Returns a value with the types of the schema, as a placeholder for an answer.
     #[must_use]
     pub fn placeholder(&self) -> Value {
         match &self.schema {
-            Some((schema, _)) => placeholder(schema, schema, 0, &Cell::new(MAX_PARTS)),
+            Some((schema, _)) => placeholder(schema, schema, 0, &Cell::new(MAX_SUBSCHEMAS)),
             None if self.output == OutputForm::Number => Value::from(0),
             None => Value::Object(Map::new()),
         }
     }
 }
 
-/// What `text` is as a value.
-pub fn read(output: OutputForm, text: String) -> Result<Value, String> {
+/// Parses `text` as a value of the form `output`.
+pub fn parse_answer(output: OutputForm, text: String) -> Result<Value, String> {
     match output {
         OutputForm::Text => Ok(Value::String(text)),
         OutputForm::Json => {
@@ -98,16 +104,16 @@ pub fn read(output: OutputForm, text: String) -> Result<Value, String> {
     }
 }
 
-/// A number of type `T` in a template's text, as JSON writes numbers: no `nan`, no `inf`.
+/// Parses a number of type `T` from the text of a template, in JSON notation: no `nan` and no `inf`.
 pub fn parse_number<T: DeserializeOwned>(key: &str, text: &str, expected: &str) -> Result<T, String> {
     serde_json::from_str(text.trim()).map_err(|_| format!("`{key}` is {}; expected {expected}", excerpt(text)))
 }
 
-/// The text inside a Markdown code fence, if `answer` is nothing but one; models like to add them.
+/// Returns the content of a Markdown code fence if `answer` is nothing else, as models often add one.
 fn strip_fences(answer: &str) -> &str {
     let text = answer.trim();
     let Some(inner) = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```")) else { return text };
-    // The first line is the name of the language, if anything.
+    // The first line may be the name of a language.
     match inner.split_once('\n') {
         Some((language, body)) if language.trim().chars().all(char::is_alphanumeric) => body.trim(),
         _ => inner.trim(),
@@ -122,51 +128,51 @@ fn excerpt(text: &str) -> String {
     }
 }
 
-/// A name that request formats take: letters, digits, `_` and `-`, at most 64.
+/// Returns a schema name that providers accept: letters, digits, `_` and `-`, at most 64.
 fn schema_name(name: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
     name.chars().map(safe).take(64).collect()
 }
 
-/// Deeper than any answer that templates look into; a schema may refer to itself.
+/// The maximum depth of a placeholder: a schema may refer to itself.
 const MAX_DEPTH: u32 = 8;
 
-/// Parts of a schema that a stand-in is made of, at most.
-const MAX_PARTS: u32 = 1_000;
+/// The maximum number of subschemas that a placeholder is made from.
+const MAX_SUBSCHEMAS: u32 = 1_000;
 
-/// Elements of a list that stands for one, at most.
+/// The maximum number of elements of a placeholder list.
 const MAX_ITEMS: u64 = 8;
 
-/// A value that fits `part` of the schema `root`, as far as its types say, of so many parts at most that are `left`; rather none that is
-/// null.
-fn placeholder(root: &Value, part: &Value, depth: u32, left: &Cell<u32>) -> Value {
-    let Some(others) = left.get().checked_sub(1).filter(|_| depth < MAX_DEPTH) else { return Value::Null };
-    left.set(others);
-    let inside = |part: &Value| placeholder(root, part, depth + 1, left);
-    let part = resolve(root, part);
-    let mut given = [part["enum"].get(0), part.get("const"), part.get("default")].into_iter().flatten();
+/// Returns a value with the types of the subschema `schema` of `root`, null only if nothing else is possible.
+/// `left` counts down the subschemas that may still be visited.
+fn placeholder(root: &Value, schema: &Value, depth: u32, left: &Cell<u32>) -> Value {
+    let Some(remaining) = left.get().checked_sub(1).filter(|_| depth < MAX_DEPTH) else { return Value::Null };
+    left.set(remaining);
+    let visit = |schema: &Value| placeholder(root, schema, depth + 1, left);
+    let schema = resolve_reference(root, schema);
+    let mut given = [schema["enum"].get(0), schema.get("const"), schema.get("default")].into_iter().flatten();
     if let Some(value) = given.find(|value| !value.is_null()) {
         return value.clone();
     }
-    let choices = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|key| part[key].as_array()).flatten();
-    let choice = choices.map(inside).find(|value| !value.is_null());
-    let types = part["type"].as_array().map_or(std::slice::from_ref(&part["type"]), Vec::as_slice);
+    let choices = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|key| schema[key].as_array()).flatten();
+    let choice = choices.map(visit).find(|value| !value.is_null());
+    let types = schema["type"].as_array().map_or(std::slice::from_ref(&schema["type"]), Vec::as_slice);
     match types.iter().filter_map(Value::as_str).find(|kind| *kind != "null") {
         Some("array") => {
-            let count = part["minItems"].as_u64().unwrap_or(1).clamp(1, MAX_ITEMS);
-            (0..count).map(|_| inside(&part["items"])).collect()
+            let count = schema["minItems"].as_u64().unwrap_or(1).clamp(1, MAX_ITEMS);
+            (0..count).map(|_| visit(&schema["items"])).collect()
         }
-        Some("integer" | "number") => part.get("minimum").cloned().unwrap_or_else(|| 0.into()),
+        Some("integer" | "number") => schema.get("minimum").cloned().unwrap_or_else(|| 0.into()),
         Some("boolean") => true.into(),
         Some("string") => Value::from("some words"),
-        None if part["type"] == "null" => Value::Null,
-        kind => match (part["properties"].as_object(), choice) {
+        None if schema["type"] == "null" => Value::Null,
+        kind => match (schema["properties"].as_object(), choice) {
             (Some(properties), choice) => {
                 let mut fields = match choice {
                     Some(Value::Object(fields)) => fields,
                     _ => Map::new(),
                 };
-                fields.extend(properties.iter().map(|(name, part)| (name.clone(), inside(part))));
+                fields.extend(properties.iter().map(|(name, schema)| (name.clone(), visit(schema))));
                 Value::Object(fields)
             }
             (None, Some(choice)) => choice,
@@ -180,7 +186,7 @@ fn placeholder(root: &Value, part: &Value, depth: u32, left: &Cell<u32>) -> Valu
 mod tests {
     use super::*;
 
-    fn grade() -> StructureFill {
+    fn grade() -> AnswerFormat {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -189,46 +195,46 @@ mod tests {
             },
             "required": ["score", "why"],
         });
-        StructureFill::new(OutputForm::Json, Some(&schema), JsonMode::Schema, 2).unwrap()
+        AnswerFormat::new(OutputForm::Json, Some(&schema), JsonMode::Schema, 2).unwrap()
     }
 
     #[test]
-    fn an_answer_is_json_with_or_without_a_code_fence() {
+    fn an_answer_may_be_in_a_code_fence() {
         let value = json!({"score": 3, "why": "plain"});
         let text = value.to_string();
         for answer in [text.clone(), format!(" {text}\n"), format!("```json\n{text}\n```"), format!("```\n{text}```")] {
-            assert_eq!(grade().read(&answer).as_ref(), Ok(&value), "{answer}");
+            assert_eq!(grade().parse(&answer).as_ref(), Ok(&value), "{answer}");
         }
-        assert_eq!(grade().read("```{\"score\": 1, \"why\": \"\"}```"), Ok(json!({"score": 1, "why": ""})));
+        assert_eq!(grade().parse("```{\"score\": 1, \"why\": \"\"}```"), Ok(json!({"score": 1, "why": ""})));
     }
 
     #[test]
-    fn a_wrong_answer_says_what_is_wrong_and_where() {
-        let error = grade().read("{\"score\": 9, \"why\": \"x\"}").unwrap_err();
+    fn the_error_of_a_wrong_answer_names_the_violation_and_its_path() {
+        let error = grade().parse("{\"score\": 9, \"why\": \"x\"}").unwrap_err();
         assert!(error.contains('9') && error.contains("(at /score)"), "{error}");
-        let error = grade().read("{\"score\": 2}").unwrap_err();
+        let error = grade().parse("{\"score\": 2}").unwrap_err();
         assert!(error.contains("\"why\" is a required property"), "{error}");
-        let error = grade().read("I think it is 3.").unwrap_err();
+        let error = grade().parse("I think it is 3.").unwrap_err();
         assert!(error.starts_with("\"I think it is 3.\" is not JSON: "), "{error}");
     }
 
     #[test]
-    fn complaints_stay_short_whatever_the_answer() {
+    fn errors_stay_short_for_long_answers() {
         let long = format!("{{\"score\": \"{}\", \"why\": 1}}", "x".repeat(5_000));
-        let error = grade().read(&long).unwrap_err();
+        let error = grade().parse(&long).unwrap_err();
         assert!(error.chars().count() < 1_000, "{}", error.chars().count());
-        assert!(grade().read(&"é".repeat(5_000)).unwrap_err().len() < 400);
+        assert!(grade().parse(&"é".repeat(5_000)).unwrap_err().len() < 400);
     }
 
     #[test]
-    fn a_number_is_read_as_it_is_written() {
-        assert_eq!(read(OutputForm::Number, " 42\n".to_string()), Ok(json!(42)));
-        assert_eq!(read(OutputForm::Number, "-1.5e3".to_string()), Ok(json!(-1500.0)));
-        assert_eq!(read(OutputForm::Number, "four".to_string()), Err("\"four\" is not a number".to_string()));
+    fn a_number_is_parsed_without_loss() {
+        assert_eq!(parse_answer(OutputForm::Number, " 42\n".to_string()), Ok(json!(42)));
+        assert_eq!(parse_answer(OutputForm::Number, "-1.5e3".to_string()), Ok(json!(-1500.0)));
+        assert_eq!(parse_answer(OutputForm::Number, "four".to_string()), Err("\"four\" is not a number".to_string()));
     }
 
     #[test]
-    fn an_option_is_a_number_as_json_writes_it() {
+    fn an_option_is_a_number_in_json_notation() {
         assert_eq!(parse_number::<f64>("t", " 0.5 ", "a number"), Ok(0.5));
         assert_eq!(parse_number::<u32>("n", "7", "a number"), Ok(7));
         for wrong in ["nan", "inf", "-1", "7.5", "", "seven"] {
@@ -239,9 +245,9 @@ mod tests {
     }
 
     #[test]
-    fn the_model_is_told_by_the_request_or_by_a_message() {
+    fn the_schema_is_in_the_request_or_in_a_message() {
         let schema = json!({ "type": "object" });
-        let of = |mode| StructureFill::new(OutputForm::Json, Some(&schema), mode, 0).unwrap();
+        let of = |mode| AnswerFormat::new(OutputForm::Json, Some(&schema), mode, 0).unwrap();
         let format = of(JsonMode::Schema).response_format("my grade").unwrap();
         assert_eq!(format["json_schema"], json!({"name": "my_grade", "schema": {"type": "object"}}));
         assert_eq!(of(JsonMode::Schema).instruction(), None);
@@ -253,7 +259,7 @@ mod tests {
     #[test]
     fn a_placeholder_has_the_types_of_the_schema() {
         assert_eq!(grade().placeholder(), json!({"score": 1, "why": "some words"}));
-        let of = |schema: Value| placeholder(&schema, &schema, 0, &Cell::new(MAX_PARTS));
+        let of = |schema: Value| placeholder(&schema, &schema, 0, &Cell::new(MAX_SUBSCHEMAS));
         assert!(
             of(json!({ "type": "object", "properties": { "a": { "$ref": "#" }, "b": { "$ref": "#" } } })).is_object()
         );

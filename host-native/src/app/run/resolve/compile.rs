@@ -1,4 +1,4 @@
-//! From a column of the file to what fills it: templates compiled, names known, schemas ready.
+//! Compiles a column of the file: its templates, condition and schema, and the inputs that they read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,8 +7,9 @@ use serde_json::Value;
 use tidegate_core::pipeline::Strategy;
 use toml::Spanned;
 
-use super::place::{find_word, template_error};
-use super::{GeneratedColumn, Input, Names, TemplateKind, TemplateText};
+use super::location::{find_word, template_error};
+use super::names::Names;
+use super::{GeneratedColumn, Input, TemplateKind, TemplateSource};
 use crate::app::config::pipeline::{ColumnKind, ColumnSpec, FileError, LlmCall, OutputForm, SamplerSpec, Setting};
 use crate::app::data::column_type::ValueKind;
 use crate::app::run::columns::Fill;
@@ -17,27 +18,28 @@ use crate::app::run::columns::expression::ExpressionFill;
 use crate::app::run::columns::judge::JudgeFill;
 use crate::app::run::columns::llm::{CallOption, LlmFill};
 use crate::app::run::columns::sampler::SamplerFill;
-use crate::app::run::columns::structure::StructureFill;
-use crate::app::template::{Condition, TemplateError, TemplateId, Templates};
+use crate::app::run::columns::structure::AnswerFormat;
+use crate::app::template::{Condition, TemplateId, Templates};
 
-/// What fills the column that `spec` describes, at `place` in the file, and what it reads. The templates go into `found`, what is
-/// wrong into `errors`: then the column is of no use.
-pub(super) fn column(
+/// Compiles the column at `index` of the file.
+///
+/// Appends its templates and conditions to `templates` and `sources`, and its errors to `errors`. If there
+/// are errors, the returned column must not be used.
+pub(super) fn compile_column(
     names: &Names<'_>,
-    place: usize,
+    index: usize,
     spec: &ColumnSpec,
-    found: (&mut Templates, &mut Vec<TemplateText>),
+    (templates, sources): (&mut Templates, &mut Vec<TemplateSource>),
     errors: &mut Vec<FileError>,
 ) -> GeneratedColumn {
-    let (templates, texts) = found;
-    let mut compiler = Compiler { names, place, spec, templates, texts, inputs: BTreeSet::new(), errors };
+    let mut compiler = Compiler { names, index, spec, templates, sources, inputs: BTreeSet::new(), errors };
     let fill = compiler.fill();
     let when = spec.when.as_ref().and_then(|when| compiler.condition(when));
     let mut inputs = compiler.inputs;
     if spec.strategy != Strategy::Cell {
-        inputs.extend(names.group_inputs(spec));
+        inputs.extend(names.row_group_inputs(spec));
     }
-    let listed = spec.upstreams.iter().filter_map(|upstream| names.input(upstream.get_ref()));
+    let listed = spec.upstreams.iter().filter_map(|upstream| names.resolve_name(upstream.get_ref()));
     let upstreams: BTreeSet<usize> = (inputs.iter().copied().chain(listed))
         .filter_map(|input| match input {
             Input::Generated(at) => Some(at),
@@ -49,7 +51,7 @@ pub(super) fn column(
         weight: *spec.weight.get_ref(),
         strategy: spec.strategy,
         fill,
-        kind: kind(&spec.kind).or(ValueKind::of(&spec.otherwise)),
+        column_type: column_type(&spec.kind).or(ValueKind::of(&spec.otherwise)),
         inputs: inputs.into_iter().collect(),
         upstreams: upstreams.into_iter().collect(),
         when,
@@ -58,8 +60,8 @@ pub(super) fn column(
     }
 }
 
-/// What the values of such a column are, as far as the file says.
-fn kind(kind: &ColumnKind) -> ValueKind {
+/// Returns the type of the values of such a column, as far as the file determines it.
+fn column_type(kind: &ColumnKind) -> ValueKind {
     let of_form = |form| match form {
         OutputForm::Text => ValueKind::Text,
         OutputForm::Number => ValueKind::Number,
@@ -89,17 +91,18 @@ fn kind(kind: &ColumnKind) -> ValueKind {
     }
 }
 
-/// The texts in `value` that have something to render, by their JSON pointers.
-fn texts(value: &Value, pointer: &str) -> Vec<(String, String)> {
+/// Returns the strings in `value` that are templates, each with its JSON pointer.
+fn template_strings(value: &Value, pointer: &str) -> Vec<(String, String)> {
     match value {
         Value::String(text) if text.contains("{{") || text.contains("{%") => vec![(pointer.to_string(), text.clone())],
         Value::Array(items) => {
-            let item = |(at, item): (usize, &Value)| texts(item, &format!("{pointer}/{at}"));
+            let item = |(at, item): (usize, &Value)| template_strings(item, &format!("{pointer}/{at}"));
             items.iter().enumerate().flat_map(item).collect()
         }
         Value::Object(fields) => {
             let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
-            let field = |(name, field): (&String, &Value)| texts(field, &format!("{pointer}/{}", escaped(name)));
+            let field =
+                |(name, field): (&String, &Value)| template_strings(field, &format!("{pointer}/{}", escaped(name)));
             fields.iter().flat_map(field).collect()
         }
         _ => Vec::new(),
@@ -108,10 +111,10 @@ fn texts(value: &Value, pointer: &str) -> Vec<(String, String)> {
 
 struct Compiler<'a> {
     names: &'a Names<'a>,
-    place: usize,
+    index: usize,
     spec: &'a ColumnSpec,
     templates: &'a mut Templates,
-    texts: &'a mut Vec<TemplateText>,
+    sources: &'a mut Vec<TemplateSource>,
     inputs: BTreeSet<Input>,
     errors: &'a mut Vec<FileError>,
 }
@@ -131,13 +134,13 @@ impl Compiler<'_> {
             }),
             ColumnKind::Sampler(law) => {
                 if let SamplerSpec::Subcategory { of, .. } = law {
-                    self.named(of, "`of` in [columns.sampler]");
+                    self.add_named_input(of, "`of` in [columns.sampler]");
                 }
                 let seed = self.names.file.run.seed;
                 Fill::Sampler(SamplerFill::new(law.clone(), seed, self.spec.name.get_ref()))
             }
             ColumnKind::Judge(call) => {
-                call.inputs.iter().for_each(|input| self.named(input, "`inputs` in [[columns]]"));
+                call.inputs.iter().for_each(|input| self.add_named_input(input, "`inputs` in [[columns]]"));
                 Fill::Judge(JudgeFill {
                     model: call.model,
                     input: call.input.as_ref().map(|input| self.template("input", input)),
@@ -157,17 +160,17 @@ impl Compiler<'_> {
         for (index, text) in call.stop.iter().enumerate() {
             stop.push(self.template(&format!("stop[{index}]"), text));
         }
-        let mut extra_texts = Vec::new();
-        for (pointer, text) in texts(&Value::Object(call.extra.get_ref().clone()), "") {
+        let mut extra_templates = Vec::new();
+        for (pointer, text) in template_strings(&Value::Object(call.extra.get_ref().clone()), "") {
             let text = Spanned::new(call.extra.span(), text);
-            extra_texts.push((pointer.clone(), self.template(&format!("extra{pointer}"), &text)));
+            extra_templates.push((pointer.clone(), self.template(&format!("extra{pointer}"), &text)));
         }
         let structure = call.structure.as_ref().and_then(|structure| {
             let schema = structure.schema.as_ref();
             let fill =
-                StructureFill::new(structure.output, schema.map(Spanned::get_ref), structure.mode, structure.retries);
-            let refused = |why| self.names.source().error(schema.map_or(0..0, Spanned::span), why);
-            fill.map_err(|why| self.errors.push(refused(why))).ok()
+                AnswerFormat::new(structure.output, schema.map(Spanned::get_ref), structure.mode, structure.retries);
+            let invalid = |why| self.names.source().error(schema.map_or(0..0, Spanned::span), why);
+            fill.map_err(|why| self.errors.push(invalid(why))).ok()
         });
         LlmFill {
             model: call.model,
@@ -178,7 +181,7 @@ impl Compiler<'_> {
             seed: self.option("seed", call.seed.as_ref()),
             stop,
             extra: call.extra.get_ref().clone(),
-            extra_texts,
+            extra_templates,
             answer_tokens: call.answer_tokens,
             structure,
         }
@@ -191,60 +194,59 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles the template under `key`, and takes in what it reads. One that does not compile has an id of no use.
+    /// Compiles the template of the setting `key` and registers its inputs. Returns an id without a template
+    /// on an error.
     fn template(&mut self, key: &str, text: &Spanned<String>) -> TemplateId {
         let name = format!("{}.{key}", self.spec.name.get_ref());
         match self.templates.add(name, text.get_ref()) {
             Ok(id) => {
-                self.take_in(text, TemplateKind::Text(id.clone()));
+                self.register(text, TemplateKind::Text(id.clone()));
                 id
             }
             Err(error) => {
-                self.broken(text, &error);
+                let message = format!("this template does not parse: {}", error.message);
+                self.errors.push(template_error(self.names.source(), text, &error, message));
                 TemplateId::default()
             }
         }
     }
 
     fn condition(&mut self, text: &Spanned<String>) -> Option<Condition> {
-        let name = format!("{}.when", self.spec.name.get_ref());
-        match self.templates.add_condition(name, text.get_ref()) {
+        match self.templates.condition(text.get_ref()) {
             Ok(condition) => {
-                self.take_in(text, TemplateKind::Condition(condition.clone()));
+                self.register(text, TemplateKind::Condition(condition.clone()));
                 Some(condition)
             }
             Err(error) => {
-                self.broken(text, &error);
+                let message = format!("this condition does not parse: {}", error.message);
+                let error = template_error(self.names.source(), text, &error, message);
+                self.errors.push(error.expected("one expression, such as `score > 3`"));
                 None
             }
         }
     }
 
-    fn broken(&mut self, text: &Spanned<String>, error: &TemplateError) {
-        let message = format!("this template does not parse: {}", error.message);
-        self.errors.push(template_error(self.names.source(), text, error, message));
-    }
-
-    fn take_in(&mut self, text: &Spanned<String>, kind: TemplateKind) {
-        for variable in self.templates.variables(kind.template()) {
-            match self.names.variable(self.spec.strategy, text, &variable) {
+    /// Registers a compiled template or condition, and resolves its variables to inputs.
+    fn register(&mut self, text: &Spanned<String>, kind: TemplateKind) {
+        for variable in kind.variables(self.templates) {
+            match self.names.resolve_variable(self.spec.strategy, text, &variable) {
                 Ok(input) => self.inputs.extend(input),
                 Err(error) => self.errors.push(error),
             }
         }
-        self.texts.push(TemplateText { kind, column: self.place, text: text.clone() });
+        self.sources.push(TemplateSource { kind, column: self.index, text: text.clone() });
     }
 
-    /// Takes in a column that is named outside of a template.
-    fn named(&mut self, name: &Spanned<String>, place: &str) {
+    /// Adds an input that is named outside of a template.
+    fn add_named_input(&mut self, name: &Spanned<String>, place: &str) {
         let source = self.names.source();
         if self.spec.strategy != Strategy::Cell {
-            let message = format!("{place} names a column of a row, and this column is made for whole row groups");
+            let message = format!("{place} names a column of a row, but this column is made for whole row groups");
             self.errors.push(source.error(name.span(), message).expected("`strategy = \"cell\"`"));
             return;
         }
         let known: Vec<&str> = self.names.row_variables().collect();
-        match self.names.input(name.get_ref()) {
+        match self.names.resolve_name(name.get_ref()) {
             Some(input) => {
                 self.inputs.insert(input);
             }

@@ -7,7 +7,7 @@ const MODEL: &str =
     "[seed]\npath = \"d.csv\"\n[[models]]\nname = \"m\"\nprovider = \"mock\"\nmax_parallel = 2\nmock = {}\n";
 
 /// Resolves columns given as `name|key = value|...` against a dataset with the columns `id` and `note`.
-fn resolve(columns: &[&str]) -> Result<Job, String> {
+fn resolve(columns: &[&str]) -> Result<ResolvedPipeline, String> {
     let tables: Vec<String> = columns
         .iter()
         .map(|column| {
@@ -25,28 +25,28 @@ name = {}
     resolve_text(&format!("{MODEL}{}", tables.concat()))
 }
 
-fn resolve_text(text: &str) -> Result<Job, String> {
+fn resolve_text(text: &str) -> Result<ResolvedPipeline, String> {
     let file =
         PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).map_err(|error| error.to_string())?;
     let dataset = Dataset::parse(Path::new("d.csv"), b"id,note\n1,x\n", DatasetFormat::Csv).unwrap();
     let listed = |errors: Vec<FileError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    Job::resolve(&file, dataset).map_err(listed)
+    ResolvedPipeline::resolve(&file, dataset).map_err(listed)
 }
 
 #[test]
-fn upstreams_are_the_columns_that_templates_name_and_those_that_are_listed() {
-    let job = resolve(&[
+fn upstreams_are_the_columns_that_templates_read_and_those_that_are_listed() {
+    let resolved = resolve(&[
         "\"a\"|model = \"m\"|prompt = \"{{ note }} {{ row }}\"",
         "\"b\"|kind = \"expression\"|template = \"{{ a }}\"|upstreams = [\"id\"]",
     ])
     .unwrap();
-    assert_eq!(job.columns[0].inputs, [Input::RowNumber, Input::Seed(1)]);
-    assert_eq!(job.columns[1].inputs, [Input::Generated(0)]);
-    assert_eq!(job.output_columns(), ["id", "note", "a", "b"]);
+    assert_eq!(resolved.columns[0].inputs, [Input::RowNumber, Input::Seed(1)]);
+    assert_eq!(resolved.columns[1].inputs, [Input::Generated(0)]);
+    assert_eq!(resolved.output_columns(), ["id", "note", "a", "b"]);
 }
 
 #[test]
-fn an_unknown_template_variable_is_refused_where_it_stands() {
+fn an_unknown_template_variable_is_an_error_at_its_place() {
     let error = resolve(&["\"a\"|model = \"m\"|prompt = \"\"\"|Sum up:|{{ notes }}\"\"\""]).unwrap_err();
     assert!(error.starts_with("p.toml:13:4: unknown template variable `notes`\n  13 | {{ notes }}"), "{error}");
     assert!(error.contains("did you mean `note`?"), "{error}");
@@ -55,7 +55,7 @@ fn an_unknown_template_variable_is_refused_where_it_stands() {
 }
 
 #[test]
-fn a_template_that_does_not_parse_is_refused_at_its_line() {
+fn a_syntax_error_of_a_template_has_its_line_in_the_file() {
     let error = resolve(&["\"a\"|model = \"m\"|prompt = \"\"\"|Sum up:|{{ note }\"\"\""]).unwrap_err();
     assert!(
         error.starts_with("p.toml:13:9: ") && error.contains("this template does not parse: syntax error"),
@@ -64,14 +64,14 @@ fn a_template_that_does_not_parse_is_refused_at_its_line() {
 }
 
 #[test]
-fn a_missing_upstream_is_refused_where_it_is_listed() {
+fn a_listed_upstream_that_does_not_exist_is_an_error_at_its_place() {
     let error = resolve(&["\"a\"|kind = \"expression\"|template = \"x\"|upstreams = [\"id\", \"nots\"]"]).unwrap_err();
     assert!(error.starts_with("p.toml:12:20: the column `a` has the upstream `nots`, which does not exist"), "{error}");
     assert!(error.contains("did you mean `note`?"), "{error}");
 }
 
 #[test]
-fn a_cycle_is_refused_with_the_columns_in_it() {
+fn a_cycle_is_an_error_that_names_its_columns() {
     let error = resolve(&[
         "\"a\"|kind = \"expression\"|template = \"{{ b }}\"",
         "\"b\"|kind = \"expression\"|template = \"{{ note }}\"|upstreams = [\"a\"]",
@@ -84,16 +84,16 @@ fn a_cycle_is_refused_with_the_columns_in_it() {
 }
 
 #[test]
-fn a_duplicate_column_is_refused_at_its_second_place() {
+fn a_duplicate_column_is_an_error_at_its_second_place() {
     let column = "\"a\"|kind = \"expression\"|template = \"x\"";
     let error = resolve(&[column, column]).unwrap_err();
-    assert!(error.starts_with("p.toml:13:8: the column `a` is there already, from an earlier [[columns]]"), "{error}");
+    assert!(error.starts_with("p.toml:13:8: the column `a` exists already, from an earlier [[columns]]"), "{error}");
     let error = resolve(&["\"note\"|kind = \"expression\"|template = \"x\""]).unwrap_err();
     assert!(error.contains("from the dataset"), "{error}");
 }
 
 #[test]
-fn a_weight_out_of_range_is_refused_where_it_stands() {
+fn a_weight_out_of_range_is_an_error_at_its_place() {
     for weight in ["0", "-1", "1e9"] {
         let error = resolve(&[&format!("\"a\"|model = \"m\"|prompt = \"x\"|weight = {weight}")]).unwrap_err();
         assert!(error.starts_with("p.toml:12:10: `weight` in [[columns]] is "), "{error}");
@@ -102,7 +102,7 @@ fn a_weight_out_of_range_is_refused_where_it_stands() {
 }
 
 #[test]
-fn a_name_that_the_row_number_has_is_refused_with_the_way_out() {
+fn a_column_with_the_name_of_the_row_number_is_an_error_that_suggests_another_row_key() {
     let error = resolve(&["\"row\"|model = \"m\"|prompt = \"x\""]).unwrap_err();
     assert!(
         error.starts_with("p.toml:9:8: `row` is the key of the row number") && error.contains("row_key"),
@@ -110,19 +110,19 @@ fn a_name_that_the_row_number_has_is_refused_with_the_way_out() {
     );
     let text =
         format!("{MODEL}[[columns]]\nname = \"row\"\nmodel = \"m\"\nprompt = \"x\"\n[output]\nrow_key = \"nr\"\n");
-    resolve_text(&text).expect("another key makes room");
+    resolve_text(&text).expect("another key resolves the conflict");
 }
 
 #[test]
-fn columns_that_are_named_outside_of_templates_are_upstreams_too() {
-    let job = resolve(&[
+fn columns_that_are_named_outside_of_templates_are_upstreams() {
+    let resolved = resolve(&[
         "\"k\"|kind = \"sampler\"|sampler = { law = \"uuid\" }",
         "\"s\"|kind = \"sampler\"|sampler = { law = \"subcategory\", of = \"k\", values = { a = [1] } }",
         "\"c\"|model = \"m\"|prompt = \"x\"|when = \"k != id\"",
     ])
     .unwrap();
-    assert_eq!(job.columns[1].inputs, [Input::Generated(0)]);
-    assert_eq!(job.columns[2].inputs, [Input::Seed(0), Input::Generated(0)]);
+    assert_eq!(resolved.columns[1].inputs, [Input::Generated(0)]);
+    assert_eq!(resolved.columns[2].inputs, [Input::Seed(0), Input::Generated(0)]);
     let error =
         resolve(&["\"s\"|kind = \"sampler\"|sampler = { law = \"subcategory\", of = \"nots\", values = { a = [1] } }"])
             .unwrap_err();
@@ -131,38 +131,49 @@ fn columns_that_are_named_outside_of_templates_are_upstreams_too() {
 }
 
 #[test]
-fn a_condition_that_does_not_parse_or_reads_what_is_not_there_is_refused_where_it_stands() {
+fn a_condition_that_does_not_parse_or_reads_an_unknown_variable_is_an_error_at_its_place() {
     let error = resolve(&["\"a\"|model = \"m\"|prompt = \"x\"|when = \"note >\""]).unwrap_err();
-    assert!(error.starts_with("p.toml:12:") && error.contains("this template does not parse"), "{error}");
+    assert!(error.starts_with("p.toml:12:") && error.contains("this condition does not parse"), "{error}");
+    let error = resolve(&["\"a\"|model = \"m\"|prompt = \"x\"|when = \"note) %}1{% endif %}{% if (id\""]).unwrap_err();
+    assert!(
+        error.starts_with(
+            "p.toml:12:13: this condition does not parse: syntax error: unexpected input after expression"
+        ),
+        "{error}"
+    );
+    assert!(error.contains("expected one expression, such as `score > 3`"), "{error}");
     let error = resolve(&["\"a\"|model = \"m\"|prompt = \"x\"|when = \"{{ notes }}\""]).unwrap_err();
     assert!(error.starts_with("p.toml:12:12: unknown template variable `notes`"), "{error}");
 }
 
 #[test]
-fn a_part_of_the_rows_is_chosen_or_refused() {
-    let mut job = resolve(&["\"a\"|kind = \"expression\"|template = \"x\""]).unwrap();
-    assert_eq!(job.rows, 0..1);
-    assert_eq!(job.select(Some(0..9), Some(4)).map(|()| job.rows.clone()), Ok(0..1));
-    let error = job.select(Some(1..9), None).unwrap_err();
+fn a_selection_without_rows_is_an_error() {
+    let mut resolved = resolve(&["\"a\"|kind = \"expression\"|template = \"x\""]).unwrap();
+    assert_eq!(resolved.rows, 0..1);
+    assert_eq!(resolved.select_rows(Some(0..9), Some(4)).map(|()| resolved.rows.clone()), Ok(0..1));
+    let error = resolved.select_rows(Some(1..9), None).unwrap_err();
     assert_eq!(error, "there are no such rows: the dataset has 1, counted from 0");
 }
 
 #[test]
-fn a_column_is_below_its_upstreams_and_theirs_each_once_and_in_order() {
-    let job = resolve(&[
+fn the_ancestors_of_a_column_are_its_direct_and_indirect_upstreams_in_topological_order() {
+    let resolved = resolve(&[
         "\"d\"|kind = \"expression\"|template = \"{{ b }} {{ c }}\"|upstreams = [\"a\"]",
         "\"c\"|kind = \"expression\"|template = \"{{ b }}\"",
         "\"b\"|kind = \"expression\"|template = \"{{ a }}\"",
         "\"a\"|kind = \"expression\"|template = \"{{ note }}\"",
     ])
     .unwrap();
-    assert_eq!((job.above(0), job.above(1), job.above(3)), (vec![3, 2, 1], vec![3, 2], vec![]));
-    assert_eq!(job.columns[0].upstreams, [1, 2, 3]);
+    assert_eq!(
+        (resolved.ancestors(0), resolved.ancestors(1), resolved.ancestors(3)),
+        (vec![3, 2, 1], vec![3, 2], vec![])
+    );
+    assert_eq!(resolved.columns[0].upstreams, [1, 2, 3]);
 }
 
 #[cfg(feature = "parquet")]
 #[test]
-fn row_groups_that_are_done_are_passed_over_where_the_run_has_them() {
+fn row_groups_that_are_done_are_skipped_in_the_dataset() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("r.parquet");
     let columns = vec![("note".to_string(), ValueKind::Integer)];
@@ -176,8 +187,8 @@ fn row_groups_that_are_done_are_passed_over_where_the_run_has_them() {
         .unwrap();
     let text = format!("{MODEL}[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{{{ note }}}}\"\n");
     let file = PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).unwrap();
-    let mut job = Job::resolve(&file, Dataset::load(&path, DatasetFormat::Parquet).unwrap()).unwrap();
-    job.select(Some(10..45), None).unwrap();
-    job.pass_over([0, 1, 3, 400], 10);
-    assert_eq!(job.dataset.passed_over(), [0..30, 40..45]);
+    let mut resolved = ResolvedPipeline::resolve(&file, Dataset::load(&path, DatasetFormat::Parquet).unwrap()).unwrap();
+    resolved.select_rows(Some(10..45), None).unwrap();
+    resolved.skip_row_groups([0, 1, 3, 400], 10);
+    assert_eq!(resolved.dataset.passed_over(), [0..30, 40..45]);
 }

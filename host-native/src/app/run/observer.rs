@@ -1,4 +1,4 @@
-//! Watching one run of the program.
+//! Observes a run: its accounts of idle time, its capacity plan, and its event and trace files.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,17 +20,17 @@ use crate::host::TokioHost;
 use crate::observe::jsonl::{EventNames, JsonLinesSink};
 use crate::observe::perfetto::PerfettoSink;
 
-/// Watches one run of the program.
+/// Observes one run.
 #[derive(Debug)]
-pub struct Watch {
+pub struct RunObserver {
     account: Arc<Mutex<RunAccount>>,
     capacity: CapacityPlan,
-    lost: Option<Arc<AtomicU64>>,
-    complaints: Arc<Mutex<Vec<String>>>,
+    lost_events: Option<Arc<AtomicU64>>,
+    warnings: Arc<Mutex<Vec<String>>>,
 }
 
-impl Watch {
-    /// Watches a run that has not begun, of settings as the pipeline file has them.
+impl RunObserver {
+    /// Creates the observer of a run that has not started, for the settings of its pipeline file.
     #[must_use]
     pub fn new(plan: &Plan, config: &PipelineConfig, settings: &RunSettings, gate: &Gate<TokioHost>) -> Self {
         let mut account = RunAccount::new(plan, config);
@@ -39,34 +39,33 @@ impl Watch {
             account.add_all_calls(now, machine);
             capacity.add_calls(now, machine);
         });
-        let usual = RunSettings::default();
+        let defaults = RunSettings::default();
         let sources = [
-            ("row_group_size", settings.row_group_size == usual.row_group_size),
-            ("row_groups", settings.row_groups == usual.row_groups),
-            ("submission", settings.submission_limit == usual.submission_limit),
+            ("row_group_size", settings.row_group_size == defaults.row_group_size),
+            ("row_groups", settings.row_groups == defaults.row_groups),
+            ("submission", settings.submission_limit == defaults.submission_limit),
         ];
-        let source = |is_usual| if is_usual { Source::Default } else { Source::File };
-        for (name, is_usual) in sources {
-            capacity.attribute(name, source(is_usual), None);
+        let source = |is_default| if is_default { Source::Default } else { Source::File };
+        for (name, is_default) in sources {
+            capacity.attribute(name, source(is_default), None);
         }
-        for (name, value, is_usual) in patience(settings, &usual) {
-            capacity.add(name, value, source(is_usual));
+        for (name, value, is_default) in failure_limits(settings, &defaults) {
+            capacity.add(name, value, source(is_default));
         }
         capacity.attribute("rows", Source::Derived, None);
         for (name, _) in &config.resources {
             capacity.attribute(&format!("resource:{name}"), Source::Derived, None);
         }
-        // Connections are opened as calls need them: the gate bounds those, not the pool.
+        // The gate limits the number of connections, so the pool has no limit.
         capacity.add("transport.connections", None, Source::Host);
-        let (account, complaints) = (Arc::new(Mutex::new(account)), Arc::default());
-        Self { account, capacity, lost: None, complaints }
+        let (account, warnings) = (Arc::new(Mutex::new(account)), Arc::default());
+        Self { account, capacity, lost_events: None, warnings }
     }
 
-    /// Adds what only the pipeline file says: the rate budgets of its models, and a cost limit in millionths of the
-    /// currency.
+    /// Adds the rate budgets of the file's models and the cost limit to the capacity plan.
     #[must_use]
     pub fn with_file(mut self, file: &PipelineFile, max_cost: Option<Money>) -> Self {
-        // Models that share a provider, model id and domain share its budgets.
+        // Models with the same provider, model id and domain share their budgets.
         let budgets = file.models.iter().flat_map(|model| {
             let name = move |budget: &BudgetConfig| format!("budget:{}:{}", model.label(), budget_name(budget));
             model.budgets.iter().map(move |budget| (name(budget), budget.limit))
@@ -85,15 +84,18 @@ impl Watch {
         self
     }
 
-    /// The sinks for the run, with a file for its events if there is to be one, and a trace of it.
+    /// Returns the sinks of the run: the account of idle time, and the event file and the trace if requested.
+    ///
+    /// # Errors
+    /// If the event file cannot be created.
     pub fn sinks(&mut self, events: Option<(&Path, &EventNames)>, trace: Option<PerfettoSink>) -> io::Result<Sinks> {
         let mut sinks = Sinks::default();
-        let complaints = Arc::clone(&self.complaints);
-        sinks.report_to(move |failure| complaints.lock().push(failure.to_string()));
+        let warnings = Arc::clone(&self.warnings);
+        sinks.report_to(move |failure| warnings.lock().push(failure.to_string()));
         sinks.add("account", Arc::clone(&self.account));
         if let Some((path, names)) = events {
             let lines = JsonLinesSink::create(path, names)?;
-            self.lost = Some(lines.lost_lines());
+            self.lost_events = Some(lines.lost_lines());
             sinks.add("events", lines);
         }
         if let Some(trace) = trace {
@@ -102,48 +104,48 @@ impl Watch {
         Ok(sinks)
     }
 
-    /// The capacity values that apply.
+    /// Returns the capacity plan.
     #[must_use]
     pub fn capacity(&self) -> &CapacityPlan {
         &self.capacity
     }
 
-    /// The run is over: what it came to, and the capacity values with how things stand.
-    pub fn close(&mut self, gate: &Gate<TokioHost>) -> RunFigures {
+    /// Returns the figures of the finished run, and adds the final state to the capacity plan.
+    pub fn finish(&mut self, gate: &Gate<TokioHost>) -> RunFigures {
         let figures = self.account.lock().figures();
         gate.with(|machine, now| self.capacity.close(now, machine, &figures));
         figures
     }
 
-    /// What went wrong with the telling. The run itself was not disturbed.
+    /// Returns errors of the sinks. They do not affect the run.
     #[must_use]
-    pub fn complaints(&self) -> Vec<String> {
-        let mut complaints = self.complaints.lock().clone();
-        let lost = self.lost.as_ref().map_or(0, |lost| lost.load(Ordering::Relaxed));
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.warnings.lock().clone();
+        let lost = self.lost_events.as_ref().map_or(0, |lost| lost.load(Ordering::Relaxed));
         if lost > 0 {
-            complaints.push(format!("{lost} events were not written: the disk is too slow for them"));
+            warnings.push(format!("{lost} events were not written: the disk is too slow for them"));
         }
-        complaints
+        warnings
     }
 }
 
-/// How much a run bears before it gives up a row, warns, or stops; each with whether it is the default.
-/// Without a value it never does.
-fn patience(settings: &RunSettings, usual: &RunSettings) -> [(&'static str, Option<u64>, bool); 7] {
+/// Returns the settings that decide when a run drops a row, warns or stops, each with whether it is the
+/// default. A setting without a value never does.
+fn failure_limits(settings: &RunSettings, defaults: &RunSettings) -> [(&'static str, Option<u64>, bool); 7] {
     let permille = |share: Option<f64>| share.map(|share| (share * 1_000.0).round() as u64);
     let millis = |span: Option<Duration>| span.map(|span| span.as_nanos() / 1_000_000);
     let count = |number: NonZeroU32| Some(u64::from(number.get()));
     [
-        ("retries", Some(u64::from(settings.retries)), settings.retries == usual.retries),
-        ("shutdown_window", count(settings.shutdown_window), settings.shutdown_window == usual.shutdown_window),
-        ("shutdown_rate_permille", permille(settings.shutdown_rate), settings.shutdown_rate == usual.shutdown_rate),
-        ("degraded_window", count(settings.degraded_window), settings.degraded_window == usual.degraded_window),
-        ("degraded_rate_permille", permille(settings.degraded_rate), settings.degraded_rate == usual.degraded_rate),
+        ("retries", Some(u64::from(settings.retries)), settings.retries == defaults.retries),
+        ("shutdown_window", count(settings.shutdown_window), settings.shutdown_window == defaults.shutdown_window),
+        ("shutdown_rate_permille", permille(settings.shutdown_rate), settings.shutdown_rate == defaults.shutdown_rate),
+        ("degraded_window", count(settings.degraded_window), settings.degraded_window == defaults.degraded_window),
+        ("degraded_rate_permille", permille(settings.degraded_rate), settings.degraded_rate == defaults.degraded_rate),
         (
             "rate_limit_patience_ms",
             millis(settings.rate_limit_patience),
-            settings.rate_limit_patience == usual.rate_limit_patience,
+            settings.rate_limit_patience == defaults.rate_limit_patience,
         ),
-        ("outage_patience_ms", millis(settings.outage_patience), settings.outage_patience == usual.outage_patience),
+        ("outage_patience_ms", millis(settings.outage_patience), settings.outage_patience == defaults.outage_patience),
     ]
 }

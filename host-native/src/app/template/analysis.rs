@@ -1,18 +1,19 @@
-//! What is wrong with a template whatever it is rendered with, found by walking its syntax tree: filters and tests that
-//! do not exist, methods, which no value has, and fields that a value of a known shape never has.
+//! Static analysis of templates: finds filters and tests that do not exist, calls of methods, which no value
+//! has, and fields that a value of a known shape never has.
 //!
-//! Rendering alone would not do: it sees only the branches that the values of some rows lead to, and stops at the first error.
+//! Rendering would not find all of these: it visits only the branches that the values of some rows lead to,
+//! and stops at the first error.
 
 use std::collections::BTreeMap;
 
 use minijinja::machinery::ast::{Call, CallArg, CallType, Expr, Filter, Stmt, Test};
-use minijinja::machinery::{Span, parse};
+use minijinja::machinery::{Span, parse, parse_expr};
 use minijinja::{Environment, ErrorKind};
 
-use super::TemplateFault;
+use super::StaticError;
 use super::shape::{Field, Shape};
 
-/// The filters, as far as they are worth suggesting.
+/// The filters that are suggested for an unknown one.
 const FILTERS: &[&str] = &[
     "abs",
     "batch",
@@ -56,7 +57,7 @@ const FILTERS: &[&str] = &[
     "zip",
 ];
 
-/// The tests, as far as they are worth suggesting.
+/// The tests that are suggested for an unknown one.
 const TESTS: &[&str] = &[
     "boolean",
     "defined",
@@ -85,60 +86,80 @@ const TESTS: &[&str] = &[
     "upper",
 ];
 
-/// What Python calls what a filter does.
+/// Python methods with the filters that do the same.
 const METHODS: &[(&str, &str)] = &[("strip", "trim"), ("splitlines", "lines"), ("get", "default"), ("keys", "list")];
 
-/// The faults of a template that compiles, in the order of its text.
-pub(super) fn find<'s>(
+/// Returns the static errors of a template that compiles, in the order of its text.
+pub(super) fn analyze_template<'s>(
     environment: &Environment<'_>,
     text: &str,
     shape: &dyn Fn(&str) -> Option<Shape<'s>>,
-) -> Vec<TemplateFault> {
+) -> Vec<StaticError> {
     let Ok(template) = parse(text, "template", environment.syntax().clone()) else { return Vec::new() };
-    let mut walker = Walker {
+    analyze(environment, text, shape, |analyzer| analyzer.statement(&template))
+}
+
+/// Returns the static errors of an expression that compiles, in the order of its text.
+pub(super) fn analyze_expression<'s>(
+    environment: &Environment<'_>,
+    text: &str,
+    shape: &dyn Fn(&str) -> Option<Shape<'s>>,
+) -> Vec<StaticError> {
+    let Ok(expression) = parse_expr(text) else { return Vec::new() };
+    analyze(environment, text, shape, |analyzer| analyzer.visit(&expression))
+}
+
+fn analyze<'e, 't, 's>(
+    environment: &'e Environment<'e>,
+    text: &'t str,
+    shape: &'e dyn Fn(&str) -> Option<Shape<'s>>,
+    visit: impl FnOnce(&mut Analyzer<'e, 't, 's>),
+) -> Vec<StaticError> {
+    let mut analyzer = Analyzer {
         environment,
         text,
         shape,
         scopes: vec![BTreeMap::new()],
-        conditions: 0,
+        if_depth: 0,
         guarded: Vec::new(),
-        faults: Vec::new(),
+        errors: Vec::new(),
     };
-    walker.statement(&template);
-    let Walker { guarded, mut faults, .. } = walker;
-    // Who asks whether a field is there knows that it may be missing.
-    faults.retain(|fault| text.get(fault.span.clone()).is_none_or(|text| !guarded.contains(&text)));
-    faults.sort_by_key(|fault| fault.span.start);
-    faults
+    visit(&mut analyzer);
+    let Analyzer { guarded, mut errors, .. } = analyzer;
+    // A field that the template checks for is allowed to be missing.
+    errors.retain(|error| text.get(error.span.clone()).is_none_or(|text| !guarded.contains(&text)));
+    errors.sort_by_key(|error| error.span.start);
+    errors
 }
 
-/// What a name stands for.
+/// What a name in a template refers to.
 #[derive(Clone)]
 struct Binding<'s> {
     shape: Shape<'s>,
-    /// Whether it is a value of the row, or made from one; else it may be a macro, a loop, a namespace.
+    /// Whether it is a value, so that it has no methods; otherwise it may be a macro, a loop or a namespace.
     is_value: bool,
 }
 
 impl Binding<'_> {
-    /// Something about which nothing is known.
+    /// A name about which nothing is known.
     const UNKNOWN: Self = Self { shape: Shape::Any, is_value: false };
 }
 
-struct Walker<'e, 't, 's> {
+/// Walks the syntax tree of one template and collects its errors.
+struct Analyzer<'e, 't, 's> {
     environment: &'e Environment<'e>,
     text: &'t str,
     shape: &'e dyn Fn(&str) -> Option<Shape<'s>>,
-    /// What the template itself has named, the innermost last.
+    /// The names that the template itself defines, innermost scope last.
     scopes: Vec<BTreeMap<&'t str, Binding<'s>>>,
-    /// How many conditions the place that is looked at stands under.
-    conditions: u32,
-    /// The fields that are asked for by `is defined`, or have a default.
+    /// The number of `if` statements around the current statement.
+    if_depth: u32,
+    /// The texts of fields that `is defined` checks, or that have a default.
     guarded: Vec<&'t str>,
-    faults: Vec<TemplateFault>,
+    errors: Vec<StaticError>,
 }
 
-impl<'t, 's> Walker<'_, 't, 's> {
+impl<'t, 's> Analyzer<'_, 't, 's> {
     fn statements(&mut self, body: &[Stmt<'t>]) {
         for statement in body {
             self.statement(statement);
@@ -157,31 +178,31 @@ impl<'t, 's> Walker<'_, 't, 's> {
             Stmt::EmitExpr(emit) => self.visit(&emit.expr),
             Stmt::ForLoop(each) => {
                 let of = self.expression(&each.iter);
-                self.in_scope(|walker| {
-                    walker.bind(&each.target, &Binding { shape: of.shape.element(), is_value: of.is_value });
-                    walker.name("loop", Binding::UNKNOWN);
-                    each.filter_expr.iter().for_each(|filter| walker.visit(filter));
-                    walker.statements(&each.body);
+                self.in_scope(|analyzer| {
+                    analyzer.bind(&each.target, &Binding { shape: of.shape.element(), is_value: of.is_value });
+                    analyzer.name("loop", Binding::UNKNOWN);
+                    each.filter_expr.iter().for_each(|filter| analyzer.visit(filter));
+                    analyzer.statements(&each.body);
                 });
                 self.statements(&each.else_body);
             }
             Stmt::IfCond(branch) => {
                 self.visit(&branch.expr);
-                self.conditions += 1;
+                self.if_depth += 1;
                 self.statements(&branch.true_body);
                 self.statements(&branch.false_body);
-                self.conditions -= 1;
+                self.if_depth -= 1;
             }
-            Stmt::WithBlock(with) => self.in_scope(|walker| {
+            Stmt::WithBlock(with) => self.in_scope(|analyzer| {
                 for (target, value) in &with.assignments {
-                    let value = walker.expression(value);
-                    walker.bind(target, &value);
+                    let value = analyzer.expression(value);
+                    analyzer.bind(target, &value);
                 }
-                walker.statements(&with.body);
+                analyzer.statements(&with.body);
             }),
             Stmt::Set(set) => {
                 let mut value = self.expression(&set.expr);
-                if self.conditions > 0 {
+                if self.if_depth > 0 {
                     value.shape = Shape::Any;
                 }
                 self.bind(&set.target, &value);
@@ -208,13 +229,13 @@ impl<'t, 's> Walker<'_, 't, 's> {
             }
             Stmt::EmitRaw(_) | Stmt::Extends(_) | Stmt::Include(_) => {}
             Stmt::Macro(definition) => {
-                self.in_scope(|walker| walker.macro_body(&definition.args, &definition.defaults, &definition.body));
+                self.in_scope(|analyzer| analyzer.macro_body(&definition.args, &definition.defaults, &definition.body));
                 self.name(definition.name, Binding::UNKNOWN);
             }
             Stmt::CallBlock(block) => {
                 self.call(&block.call, block.call.span());
                 let inner = &block.macro_decl;
-                self.in_scope(|walker| walker.macro_body(&inner.args, &inner.defaults, &inner.body));
+                self.in_scope(|analyzer| analyzer.macro_body(&inner.args, &inner.defaults, &inner.body));
             }
             Stmt::Do(statement) => {
                 self.call(&statement.call, statement.call.span());
@@ -233,7 +254,7 @@ impl<'t, 's> Walker<'_, 't, 's> {
         self.statements(body);
     }
 
-    /// Lets the names in `target` stand for `value`, or for parts of it.
+    /// Binds the names in `target` to `value` or to parts of it.
     fn bind(&mut self, target: &Expr<'t>, value: &Binding<'s>) {
         match target {
             Expr::Var(variable) => self.name(variable.id, value.clone()),
@@ -260,7 +281,7 @@ impl<'t, 's> Walker<'_, 't, 's> {
         self.expression(expression);
     }
 
-    /// Looks through `expression`, and returns what is known of its value.
+    /// Visits `expression` and returns what is known of its value.
     fn expression(&mut self, expression: &Expr<'t>) -> Binding<'s> {
         let value = |shape| Binding { shape, is_value: true };
         match expression {
@@ -305,7 +326,7 @@ impl<'t, 's> Walker<'_, 't, 's> {
         }
     }
 
-    /// Looks through `parts`, of which a new value is made.
+    /// Visits `parts`, from which an expression makes a new value.
     fn all<'x>(&mut self, parts: impl IntoIterator<Item = &'x Expr<'t>>) -> Binding<'s>
     where
         't: 'x,
@@ -333,7 +354,7 @@ impl<'t, 's> Walker<'_, 't, 's> {
             self.unknown("filter", filter.name, span, FILTERS);
         }
         if let (Some(of), "default" | "d") = (&filter.expr, filter.name) {
-            self.guarded.push(self.text_of(of));
+            self.guarded.push(self.source_text(of));
         }
         let shape = match filter.name {
             "first" | "last" | "min" | "max" => of.shape.element(),
@@ -351,9 +372,9 @@ impl<'t, 's> Walker<'_, 't, 's> {
             self.unknown("test", test.name, span, TESTS);
         }
         if let "defined" | "undefined" = test.name {
-            self.guarded.push(self.text_of(&test.expr));
+            self.guarded.push(self.source_text(&test.expr));
         }
-        Binding { shape: Shape::Plain("true or false"), is_value: true }
+        Binding { shape: Shape::Scalar("true or false"), is_value: true }
     }
 
     fn call(&mut self, call: &Call<'t>, span: Span) -> Binding<'s> {
@@ -365,9 +386,9 @@ impl<'t, 's> Walker<'_, 't, 's> {
                 let value = self.expression(of);
                 if value.is_value {
                     let like = METHODS.iter().find(|(method, _)| *method == name).map_or(name, |(_, filter)| filter);
-                    let text = self.text_of(of);
+                    let text = self.source_text(of);
                     let filter = if FILTERS.contains(&like) { like } else { "trim" };
-                    self.faults.push(TemplateFault {
+                    self.errors.push(StaticError {
                         message: format!("unknown method `{name}`: values have none"),
                         span: start_of(of)..span.end_offset as usize,
                         word: name.to_string(),
@@ -380,18 +401,18 @@ impl<'t, 's> Walker<'_, 't, 's> {
         Binding::UNKNOWN
     }
 
-    /// The field `name` of a value, which `of` is and `expression` says.
+    /// Returns the field `name` of the value `of` of `expression`; reports an error if it cannot exist.
     fn field(&mut self, of: &Binding<'s>, name: &str, expression: &Expr<'t>, span: Span) -> Binding<'s> {
         let shape = match of.shape.field(name) {
             Field::Possible(shape) => shape,
             Field::Impossible { value, known } => {
-                let text = self.text_of(expression);
+                let text = self.source_text(expression);
                 let expected = match known.as_slice() {
                     [] if FILTERS.contains(&name) => format!("a filter: `{text} | {name}`"),
                     [] => format!("`{text}` as it is"),
                     known => format!("one of: {}", known.join(", ")),
                 };
-                self.faults.push(TemplateFault {
+                self.errors.push(StaticError {
                     message: format!("there is no field `{name}`: `{text}` is {value}"),
                     span: start_of(expression)..span.end_offset as usize,
                     word: name.to_string(),
@@ -404,10 +425,10 @@ impl<'t, 's> Walker<'_, 't, 's> {
         Binding { shape, is_value: of.is_value }
     }
 
-    /// Something called `name`, at the start of `span`, that is none of `known`.
+    /// Reports that the filter or test `name`, at the start of `span`, is not among `known`.
     fn unknown(&mut self, what: &str, name: &str, span: Span, known: &[&str]) {
         let start = span.start_offset as usize;
-        self.faults.push(TemplateFault {
+        self.errors.push(StaticError {
             message: format!("unknown {what} `{name}`"),
             span: start..start + name.len(),
             word: name.to_string(),
@@ -416,12 +437,13 @@ impl<'t, 's> Walker<'_, 't, 's> {
         });
     }
 
-    fn text_of(&self, expression: &Expr<'t>) -> &'t str {
+    fn source_text(&self, expression: &Expr<'t>) -> &'t str {
         self.text.get(start_of(expression)..expression.span().end_offset as usize).unwrap_or_default().trim()
     }
 }
 
-/// Where `expression` begins. The tree says it only of its innermost part.
+/// Returns the offset of the first byte of `expression`. In the syntax tree, the span of an access, call,
+/// test or filter starts at its operator.
 fn start_of(expression: &Expr<'_>) -> usize {
     match expression {
         Expr::GetAttr(access) => start_of(&access.expr),
@@ -441,27 +463,27 @@ mod tests {
     use super::*;
     use crate::app::template::Templates;
 
-    /// The faults of a template over a text `note`, a list `rows` of objects that have a `note`, and a value `any`, each with the part of
-    /// the template that it is about.
-    fn faults(text: &str) -> Vec<(String, String)> {
+    /// Returns the errors of a template, each with its part of the text, for a text `note`, a list `rows` of
+    /// objects with a field `note`, and an unknown value `any`.
+    fn errors(text: &str) -> Vec<(String, String)> {
         let mut templates = Templates::new();
         let template = templates.add("t".to_string(), text).unwrap();
         let shape = |name: &str| match name {
-            "note" => Some(Shape::Plain("a text")),
-            "rows" => Some(Shape::List(Rc::new(Shape::Record(Rc::from([("note", Shape::Any)]))))),
+            "note" => Some(Shape::Scalar("a text")),
+            "rows" => Some(Shape::List(Rc::new(Shape::Object(Rc::from([("note", Shape::Any)]))))),
             "any" => Some(Shape::Any),
             _ => None,
         };
-        let found = templates.faults(&template, shape).into_iter();
-        found.map(|fault| (fault.message, text[fault.span].to_string())).collect()
+        let found = templates.static_errors(&template, shape).into_iter();
+        found.map(|error| (error.message, text[error.span].to_string())).collect()
     }
 
     fn parts(text: &str) -> Vec<String> {
-        faults(text).into_iter().map(|(_, part)| part).collect()
+        errors(text).into_iter().map(|(_, part)| part).collect()
     }
 
     #[test]
-    fn a_fault_is_found_in_every_branch_and_where_it_stands() {
+    fn an_error_is_found_in_every_branch_at_its_place() {
         let text = "{% if any %}{{ any.a | nope }}{% else %}{{ rows[0].x.y | upper | nope(1) }}{% endif %}{{ (any + note.z) is odder }}";
         assert_eq!(parts(text), ["nope", "rows[0].x", "nope", "note.z", "odder"]);
         assert_eq!(parts("{% filter shout %}{{ note }}{% endfilter %}"), ["shout"]);
@@ -476,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_template_itself_stand_for_what_they_were_given() {
+    fn names_that_a_template_defines_have_the_shape_of_their_values() {
         assert_eq!(
             parts("{% for r in rows %}{{ r.note.x }}{{ r.x }}{{ loop.index }}{{ loop.cycle('a') }}{% endfor %}"),
             ["r.x"]
@@ -491,9 +513,9 @@ mod tests {
     }
 
     #[test]
-    fn methods_are_only_those_of_values() {
+    fn methods_of_values_are_errors_and_global_functions_are_not() {
         assert_eq!(
-            faults("{{ note.strip() }}")[0],
+            errors("{{ note.strip() }}")[0],
             ("unknown method `strip`: values have none".to_string(), "note.strip()".to_string())
         );
         assert_eq!(parts("{{ any.a.items() }} {{ (note | trim).upper() }}"), ["any.a.items()", "note | trim).upper()"]);
@@ -501,13 +523,13 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_asked_for_may_be_missing() {
+    fn a_field_that_a_template_checks_for_may_be_missing() {
         assert_eq!(parts("{{ note.a | default(1) }}{% if note.b is defined %}{{ note.b.c }}{% endif %}"), [""; 0]);
         assert_eq!(parts("{{ note.a is defined }}{{ any.note.a }}{{ rows.a }}"), ["rows.a"]);
     }
 
     #[test]
-    fn every_name_that_is_suggested_is_known() {
+    fn every_suggested_filter_and_test_exists() {
         for name in FILTERS.iter().chain(METHODS.iter().map(|(_, filter)| filter)) {
             assert_eq!(parts(&format!("{{{{ note | {name} }}}}")), [""; 0]);
         }

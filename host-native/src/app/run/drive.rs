@@ -1,0 +1,153 @@
+//! Drives a run to its end: polls the scheduler, refreshes the display, writes the decision log and handles
+//! signals.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration as StdDuration;
+
+use tidegate_core::driver::{self, Progress, RunHandle};
+use tidegate_core::observe::RunFigures;
+use tidegate_core::pipeline::TaskCounts;
+use tidegate_core::replay::merge;
+use tokio::task::JoinHandle;
+
+use crate::app::error::Error;
+use crate::app::interrupt::{Interrupts, StopSignal};
+use crate::app::output::OutputDirectory;
+use crate::app::provider::cost::Withheld;
+use crate::app::replay::LogWriter;
+use crate::app::report::Timeline;
+use crate::app::report::progress::{ColumnView, ProviderView, REFRESH, Screen, View, outage_text};
+use crate::app::run::exit_status::{RunEnd, run_totals};
+use crate::app::run::models::Models;
+use crate::app::run::provider::Provider;
+use crate::app::run::workload::PipelineWorkload;
+use crate::host::TokioHost;
+
+/// What the progress display reads during a run.
+pub(super) struct Monitored<'a> {
+    pub(super) work: &'a PipelineWorkload,
+    /// The generated columns, each with its number of tasks.
+    pub(super) columns: &'a [(String, u64)],
+    pub(super) models: &'a Models,
+    pub(super) output: &'a Arc<OutputDirectory>,
+}
+
+/// Appends the commands recorded since the last call to the decision log. If that fails, the log is closed
+/// and the run continues.
+fn write_commands(log: &mut Option<LogWriter>, run: &RunHandle<TokioHost>, models: &Models, screen: &mut Screen) {
+    let Some(writer) = log else { return };
+    let requests = models.gate().with(|machine, _| machine.take_commands());
+    if let Err(error) = writer.write(merge(run.take_commands(), requests)) {
+        screen.say(&error);
+        *log = None;
+    }
+}
+
+/// Drives `run` to its end, refreshes the display and handles signals.
+///
+/// The first SIGINT winds the run down: row groups in progress are finished, because their calls are paid
+/// for. The first SIGTERM drains it: outstanding calls end, and no other is made. A second signal of either
+/// kind stops the run at once; `--resume` redoes what was not finished.
+pub(super) async fn drive(
+    run: driver::PipelineRun<TokioHost, PipelineWorkload>,
+    monitored: &Monitored<'_>,
+    log: &mut Option<LogWriter>,
+    screen: &mut Screen,
+    timeline: &mut Timeline,
+) -> Result<RunEnd, Error> {
+    let Monitored { work, models, output, .. } = monitored;
+    let mut interrupts = Interrupts::listen().map_err(|error| Error::Internal(error.to_string()))?;
+    let mut run = pin!(run);
+    let handle = run.handle();
+    let mut refresh = tokio::time::interval(REFRESH);
+    let started = std::time::Instant::now();
+    let (mut interrupted, mut is_reported) = (false, false);
+    let mut usage_write = None;
+    let report = loop {
+        tokio::select! {
+            report = &mut run => break Some(report),
+            _ = refresh.tick() => {
+                work.take_warnings().iter().for_each(|warning| screen.say(warning));
+                let view = view(&handle.progress(), started.elapsed(), monitored);
+                screen.show(&view);
+                timeline.sample(&view);
+                write_commands(log, &handle, models, screen);
+                let withheld = models.ledger().lock().withheld().filter(|_| !is_reported).cloned();
+                if let Some(withheld) = withheld {
+                    is_reported = true;
+                    let why = match withheld {
+                        Withheld::CostLimit(_) => "the next call might pass the cost limit".to_string(),
+                        Withheld::Unwritable(why) => why,
+                    };
+                    screen.say(&format!("{why}: no further calls are made, outstanding calls are awaited"));
+                }
+                if usage_write.as_ref().is_none_or(JoinHandle::is_finished) {
+                    let (output, used) = (Arc::clone(output), run_totals(models));
+                    usage_write = Some(tokio::task::spawn_blocking(move || output.keep_usage(&used)));
+                }
+            }
+            signal = interrupts.next() => {
+                if interrupted {
+                    break None;
+                }
+                interrupted = true;
+                // The request to stop goes first, so that the message is true when it is shown.
+                match signal {
+                    StopSignal::Interrupt => {
+                        handle.wind_down();
+                        screen.say("interrupted: finishing the row groups in progress, starting no more (interrupt again to stop at once)");
+                    }
+                    StopSignal::Terminate => {
+                        handle.drain();
+                        screen.say("terminated: awaiting outstanding calls, making no more (terminate again to stop at once)");
+                    }
+                }
+            }
+        }
+    };
+    if let Some(usage_write) = usage_write {
+        // Ignored here: closing the output writes the usage again and reports the error.
+        let _ = usage_write.await;
+    }
+    work.take_warnings().iter().for_each(|warning| screen.say(warning));
+    timeline.finish(view(&handle.progress(), started.elapsed(), monitored));
+    write_commands(log, &handle, models, screen);
+    if let (Some(log), true) = (log.take(), report.is_some()) {
+        let digests = (handle.decision_digest(), models.gate().with(|machine, _| machine.decision_digest()));
+        log.finish(digests).unwrap_or_else(|error| screen.say(&error));
+    }
+    Ok(RunEnd { report, wall: started.elapsed(), figures: RunFigures::default() })
+}
+
+/// Returns the state of the run for the display, `elapsed` after its start.
+fn view(progress: &Progress, elapsed: StdDuration, &Monitored { columns, models, .. }: &Monitored<'_>) -> View {
+    let provider = |provider: &Arc<Provider>| {
+        let (snapshot, calls) = (provider.snapshot(), provider.calls());
+        ProviderView {
+            label: provider.label.clone(),
+            in_flight: snapshot.in_flight,
+            limit: snapshot.current_limit,
+            waiting: snapshot.waiters,
+            answered: calls.succeeded,
+            rate_limited: calls.rate_limited,
+            cooling_down: snapshot.blocked_until.is_some_and(|until| until > snapshot.at),
+            outage: outage_text(snapshot.health, snapshot.at),
+        }
+    };
+    let column = |((name, total), tasks): (&(String, u64), &TaskCounts)| ColumnView {
+        name: name.clone(),
+        total: *total,
+        done: tasks.succeeded + tasks.skipped + tasks.skipped_with_upstream + tasks.failed,
+        in_work: tasks.spawned - tasks.ended(),
+    };
+    View {
+        rows_done: progress.rows_done,
+        rows_dropped: progress.rows_dropped,
+        rows_total: progress.rows_total,
+        elapsed: elapsed.as_secs_f64(),
+        // The first column of the plan is the dataset.
+        columns: columns.iter().zip(progress.columns.iter().skip(1)).map(column).collect(),
+        providers: models.providers().iter().map(provider).collect(),
+    }
+}

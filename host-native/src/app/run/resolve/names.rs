@@ -1,0 +1,185 @@
+//! Resolves the names in a pipeline file: template variables, upstreams, and the columns of the plan.
+
+use tidegate_core::pipeline::{Column, PlanError, Strategy};
+use tidegate_core::task::{GroupKind, TaskGroup};
+use toml::Spanned;
+
+use super::location::find_word;
+use super::{GeneratedColumn, Input, request_resource};
+use crate::app::config::pipeline::{ColumnSpec, FileError, PipelineFile, SourceText};
+
+/// The global functions of templates.
+const FUNCTIONS: [&str; 3] = ["dict", "namespace", "range"];
+
+/// The variables of a template of a column that is made for whole row groups.
+const ROW_GROUP_VARIABLES: [&str; 2] = ["rows", "row_group"];
+
+/// Resolves the names in a pipeline file.
+pub(super) struct Names<'a> {
+    pub(super) file: &'a PipelineFile,
+    pub(super) seeds: &'a [String],
+}
+
+impl Names<'_> {
+    pub(super) fn source(&self) -> &SourceText {
+        &self.file.source
+    }
+
+    pub(super) fn check_row_key(&self) -> Result<(), FileError> {
+        let key = &self.file.output.row_key;
+        let generated = self.file.columns.iter().find(|column| column.name.get_ref() == key);
+        let (span, owner) = match generated {
+            Some(column) => (column.span(), "this column"),
+            None if self.seeds.contains(key) => (0..0, "a column of the dataset"),
+            None => return Ok(()),
+        };
+        Err(self
+            .source()
+            .error(span, format!("`{key}` is the key of the row number, and also the name of {owner}"))
+            .expected("another `row_key` in [output], such as `row_key = \"row_number\"`"))
+    }
+
+    pub(super) fn resolve_name(&self, name: &str) -> Option<Input> {
+        if name == self.file.output.row_key {
+            return Some(Input::RowNumber);
+        }
+        let generated = self.file.columns.iter().position(|column| column.name.get_ref() == name);
+        let seed = || self.seeds.iter().position(|seed| seed == name);
+        generated.map(Input::Generated).or_else(|| seed().map(Input::Seed))
+    }
+
+    /// Returns every name that a template of a row may read.
+    pub(super) fn row_variables(&self) -> impl Iterator<Item = &str> {
+        let generated = self.file.columns.iter().map(|column| column.name.get_ref().as_str());
+        self.seeds.iter().map(String::as_str).chain(generated).chain([self.file.output.row_key.as_str()])
+    }
+
+    /// Resolves `variable` of a template: `Some` for an input of the row, `None` for a variable of the row
+    /// group.
+    pub(super) fn resolve_variable(
+        &self,
+        strategy: Strategy,
+        text: &Spanned<String>,
+        variable: &str,
+    ) -> Result<Option<Input>, FileError> {
+        let unknown = |known: Vec<&str>| {
+            let span = find_word(self.source(), text, variable);
+            let is_called = self.source().text()[span.end..].trim_start().starts_with('(');
+            let (what, known) = if is_called { ("function", FUNCTIONS.to_vec()) } else { ("template variable", known) };
+            self.source()
+                .error(span, format!("unknown {what} `{variable}`"))
+                .expected(format!("one of: {}", known.join(", ")))
+                .suggest(variable, known)
+        };
+        match strategy {
+            Strategy::Cell => match self.resolve_name(variable) {
+                Some(input) => Ok(Some(input)),
+                None => Err(unknown(self.row_variables().collect())),
+            },
+            Strategy::FullColumn | Strategy::FromScratch if ROW_GROUP_VARIABLES.contains(&variable) => Ok(None),
+            Strategy::FullColumn | Strategy::FromScratch => Err(unknown(ROW_GROUP_VARIABLES.to_vec())),
+        }
+    }
+
+    /// Returns the inputs of a template for whole row groups: the row number and, unless the column is from
+    /// scratch, the seed values and the listed upstreams.
+    pub(super) fn row_group_inputs(&self, spec: &ColumnSpec) -> Vec<Input> {
+        let mut inputs = vec![Input::RowNumber];
+        if spec.strategy == Strategy::FullColumn {
+            inputs.extend((0..self.seeds.len()).map(Input::Seed));
+            inputs.extend(spec.upstreams.iter().filter_map(|upstream| self.resolve_name(upstream.get_ref())));
+        }
+        inputs
+    }
+
+    pub(super) fn plan_column(&self, spec: &ColumnSpec, column: &GeneratedColumn) -> Column {
+        let mut upstreams: Vec<String> = Vec::new();
+        let derived = column.inputs.iter().filter_map(|input| match input {
+            Input::RowNumber => None,
+            Input::Seed(seed) => self.seeds.get(*seed).map(String::as_str),
+            Input::Generated(generated) => Some(self.file.columns[*generated].name.get_ref().as_str()),
+        });
+        let listed = spec.upstreams.iter().map(|upstream| upstream.get_ref().as_str());
+        for upstream in derived.chain(listed) {
+            if !upstreams.iter().any(|known| known == upstream) {
+                upstreams.push(upstream.to_string());
+            }
+        }
+        if upstreams.is_empty() && spec.strategy != Strategy::FromScratch {
+            // Every column but a root needs an upstream: its rows exist once they have been read.
+            upstreams.extend(self.seeds.first().cloned());
+        }
+        let (kind, mut identity, demand, admitted_limit) = match spec.kind.model() {
+            Some(model) => {
+                let model = &self.file.models[model];
+                let resource = request_resource(&model.label());
+                let limit = model.max_parallel.get().saturating_mul(2);
+                let identity = vec![model.provider.clone(), model.model.clone()];
+                (GroupKind::Model, identity, vec![(resource, 1)], Some(limit))
+            }
+            None => (GroupKind::Local, Vec::new(), Vec::new(), None),
+        };
+        identity.push(column.name.clone());
+        Column {
+            upstreams,
+            group: TaskGroup { kind, identity, weight: column.weight, admitted_limit },
+            demand,
+            ..Column::new(&column.name, spec.strategy).skip_with_upstream(column.skips_with_upstream)
+        }
+    }
+
+    /// Returns the columns called `name`. More than one only in a file with errors.
+    fn columns_named(&self, name: &str) -> impl DoubleEndedIterator<Item = &ColumnSpec> {
+        self.file.columns.iter().filter(move |column| column.name.get_ref() == name)
+    }
+
+    /// Returns an error of the plan at the column that it is about.
+    pub(super) fn plan_error(&self, error: &PlanError) -> FileError {
+        let source = self.source();
+        let at = |name: &str| self.columns_named(name).next_back().map_or(0..0, ColumnSpec::span);
+        match error {
+            PlanError::UnknownUpstream { column, upstream, .. } => {
+                let listed =
+                    self.columns_named(column).flat_map(|spec| &spec.upstreams).find(|name| name.get_ref() == upstream);
+                let known: Vec<&str> = self.row_variables().filter(|name| *name != self.file.output.row_key).collect();
+                source
+                    .error(
+                        listed.map_or_else(|| at(column), Spanned::span),
+                        format!("the column `{column}` has the upstream `{upstream}`, which does not exist"),
+                    )
+                    .expected(format!("one of: {}", known.join(", ")))
+                    .suggest(upstream, known)
+            }
+            PlanError::DuplicateColumn { name } => {
+                let other = if self.seeds.contains(name) { "the dataset" } else { "an earlier [[columns]]" };
+                source
+                    .error(at(name), format!("the column `{name}` exists already, from {other}"))
+                    .expected("a name that no other column has")
+            }
+            PlanError::Cycle { names } => {
+                let first = names.first().map_or("", String::as_str);
+                let ring: Vec<&str> = names.iter().map(String::as_str).chain([first]).collect();
+                source
+                    .error(at(first), format!("these columns wait for each other: {}", ring.join(" -> ")))
+                    .expected("no cycle of upstreams or template variables")
+            }
+            other => source.error(0..0, other.to_string()),
+        }
+    }
+}
+
+/// Returns the root column of the plan, which has one task per row group: to read its rows from the dataset.
+pub(super) fn dataset_column(seeds: &[String]) -> Column {
+    let (first, others) =
+        seeds.split_first().map_or((String::new(), Vec::new()), |(first, others)| (first.clone(), others.to_vec()));
+    Column {
+        also_fills: others,
+        group: TaskGroup {
+            kind: GroupKind::Local,
+            identity: vec!["seed".to_string()],
+            weight: 1.0,
+            admitted_limit: None,
+        },
+        ..Column::new(&first, Strategy::FromScratch)
+    }
+}
