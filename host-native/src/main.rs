@@ -1,6 +1,6 @@
 //! The program `tidegate`.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use clap::Parser;
@@ -49,10 +49,17 @@ fn ended(end: Result<(String, Exit), Error>) -> Exit {
             exit
         }
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {error}");
+            print_error(&error);
             error.exit()
         }
     }
+}
+
+/// Prints `error`, with colours if a person sees it and has not asked for none.
+fn print_error(error: &Error) {
+    let mut stderr = std::io::stderr();
+    let is_plain = !stderr.is_terminal() || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let _ = if is_plain { writeln!(stderr, "error: {error}") } else { writeln!(stderr, "error: {error:#}") };
 }
 
 fn serve_mock(args: &MockArgs) -> Exit {
@@ -140,7 +147,7 @@ fn run_pipeline(args: RunArgs) -> Exit {
             summary.exit
         }
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {error}");
+            print_error(&error);
             error.exit()
         }
     }

@@ -10,7 +10,7 @@ const COLUMN: &str = "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\n
 fn refused(text: &str, parts: &[&str]) {
     let parsed = PipelineFile::parse(SourceText::new("p.toml", text), Path::new("dir"));
     let error = parsed.expect_err(text).to_string();
-    assert!(error.starts_with("p.toml:") && error.contains("  expected "), "{error}");
+    assert!(error.starts_with("p.toml:") && error.contains("expected "), "{error}");
     for part in parts {
         assert!(error.contains(part), "{part:?} is not in:\n{error}");
     }
