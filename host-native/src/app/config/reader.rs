@@ -12,6 +12,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::source::{FileError, SourceText};
+use super::value::parse_duration;
 
 /// Reads the keys of one table.
 pub(crate) struct TableReader<'a> {
@@ -140,15 +141,6 @@ impl<'a> TableReader<'a> {
             .suggest(given.get_ref(), known))
     }
 
-    /// The text under `key`, or a number there; `None` when it is not there.
-    pub(super) fn setting<T: FromToml>(&self, key: &'static str) -> Result<Option<Setting<T>>, FileError> {
-        match self.raw(key) {
-            Some(value) if value.get_ref().is_str() => Ok(self.optional(key)?.map(Setting::Template)),
-            Some(value) => self.convert(key, value).map(|value| Some(Setting::Fixed(value.into_inner()))),
-            None => Ok(None),
-        }
-    }
-
     /// An error about the value of `key`.
     pub(super) fn about(&self, key: &'static str, message: impl Into<String>) -> FileError {
         self.source.error(self.raw(key).map_or_else(|| self.span(), Spanned::span), message)
@@ -201,15 +193,6 @@ fn describe(value: &DeValue<'_>) -> String {
         DeValue::Array(items) => format!("an array of {} items", items.len()),
         DeValue::Table(_) => "a table".to_string(),
     }
-}
-
-/// A setting of a call: the same for all, or a template that says it for each.
-#[derive(Clone, Debug)]
-pub enum Setting<T> {
-    /// The same for all.
-    Fixed(T),
-    /// What the template's text says.
-    Template(Spanned<String>),
 }
 
 /// `value` as JSON; `None` for what JSON cannot hold: infinities, and whole numbers beyond 64 bits.
@@ -361,38 +344,9 @@ impl FromToml for Duration {
     }
 }
 
-/// Reads a decimal number with a unit: `us`, `ms`, `s`, `m` or `h`.
-pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
-    let unit_at = text.find(|c: char| c.is_ascii_alphabetic())?;
-    let (number, unit) = text.split_at(unit_at);
-    let seconds = match unit {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3_600.0,
-        _ => return None,
-    };
-    let number = number.trim_end();
-    if number.is_empty() || !number.chars().all(|c| c.is_ascii_digit() || c == '.') {
-        return None;
-    }
-    Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_are_a_number_with_a_unit() {
-        for (text, millis) in [("250ms", 250), ("1.5s", 1_500), ("2 s", 2_000), ("10m", 600_000), ("1h", 3_600_000)] {
-            assert_eq!(parse_duration(text), Some(Duration::from_millis(millis)), "{text}");
-        }
-        for refused in ["", "5", "s", "-1s", "1e3s", "5 days", "1..2s"] {
-            assert_eq!(parse_duration(refused), None, "{refused}");
-        }
-    }
 
     #[test]
     fn a_value_out_of_range_is_refused_with_the_range() {

@@ -11,9 +11,6 @@ use miette::{
 };
 
 use crate::app::error::{Error, Exit};
-use tidegate_core::error::ConfigError;
-use toml::Spanned;
-use toml::de::DeValue;
 
 /// A file's text under the name a person knows it by.
 #[derive(Clone, Debug)]
@@ -172,6 +169,13 @@ impl FileError {
         self
     }
 
+    /// Adds what to do instead.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.0.help = Some(help.into());
+        self
+    }
+
     /// Where the file is wrong; `None` when it could not be read.
     #[must_use]
     pub fn place(&self) -> Option<&Place> {
@@ -229,36 +233,6 @@ fn closest<'c>(wrong: &str, candidates: impl IntoIterator<Item = &'c str>) -> Op
         .filter(|(similarity, _)| *similarity >= SIMILAR)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
-}
-
-/// The core's refusal of a value inside `value`, which stands under `key`, at the field it names.
-pub(crate) fn config_error(
-    source: &SourceText,
-    title: &str,
-    key: &str,
-    error: &ConfigError,
-    value: &Spanned<DeValue<'_>>,
-) -> FileError {
-    let path = error.field.strip_prefix(key).unwrap_or(&error.field).trim_start_matches('.');
-    source.error(locate(value, path), format!("`{key}.{path}` in {title} is {}", error.value)).expected(error.expected)
-}
-
-/// Where the field at `path`, such as `capacity.steps[2].at_ms`, stands inside `value`; the nearest part of the path
-/// that is there, when the rest is a default.
-pub(crate) fn locate(value: &Spanned<DeValue<'_>>, path: &str) -> Range<usize> {
-    let mut found = value;
-    for step in path.split(['.', '[', ']']).filter(|step| !step.is_empty()) {
-        let next = match found.get_ref() {
-            DeValue::Array(items) => step.parse::<usize>().ok().and_then(|index| items.get(index)),
-            DeValue::Table(table) => table.get(step),
-            _ => None,
-        };
-        match next {
-            Some(next) => found = next,
-            None => break,
-        }
-    }
-    found.span()
 }
 
 impl From<FileError> for Error {

@@ -60,7 +60,7 @@ pub struct ChatRequest<'a> {
 }
 
 /// Who says a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// The frame of the conversation.

@@ -94,7 +94,7 @@ fn keys_of_an_llm_column_are_checked() {
     llm("extra = 1", &["`extra` in [[columns]] is 1", "a table"]);
     llm("messages = []", &["`prompt` is given beside `messages`"]);
     let messages = |list: &str| format!("{HEAD}{CHAT}{}messages = {list}\n", COLUMN.replace("prompt = \"x\"\n", ""));
-    refused(&messages("[]"), &["`messages` in [[columns]] are none"]);
+    refused(&messages("[]"), &["`messages` in [[columns]] is an array of 0 items", "at least one message"]);
     refused(&messages("[{ content = \"x\" }]"), &["[[columns.messages]] has no `role`"]);
     refused(&messages("[{ role = \"usr\", content = \"x\" }]"), &["did you mean `user`?"]);
     refused(&messages("[{ role = \"user\", text = \"x\" }]"), &["unknown key `text` in [[columns.messages]]"]);
@@ -146,7 +146,8 @@ fn a_sampler_is_a_law_with_its_own_keys_in_range() {
         refused(
             &format!("{HEAD}{column}sampler = {{ law = \"uuid\" }}\n"),
             &[
-                &format!("p.toml:6:12: `strategy` in [[columns]] is \"{strategy}\", and a sampler draws for each row"),
+                &format!("p.toml:6:12: `strategy` in [[columns]] is the string \"{strategy}\""),
+                "a sampler draws for each row",
                 "`strategy = \"cell\"`, or no `strategy`",
             ],
         );

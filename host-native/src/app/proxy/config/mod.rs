@@ -51,6 +51,7 @@
 //! server_errors = 0               # repeats after a 5xx answer; they may be paid for twice
 //! ```
 
+mod limit;
 mod provider;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -8,9 +8,8 @@ use tidegate_core::budget::{BudgetConfig, Dimension};
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::limit::{LimitSettings, parse_base_url, read_limit};
 use super::{Environment, key_from, positive};
-use crate::app::config::limit::{LimitSettings, read_limit};
-use crate::app::config::pipeline::models::parse_base_url;
 use crate::app::config::pipeline::{FileError, SourceText};
 use crate::app::config::reader::{FromToml, TableReader};
 use crate::app::provider::ApiKey;
