@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use tidegate_native::app::check::check;
-use tidegate_native::app::cli::{CheckArgs, Cli, Command, Reasons, RunArgs, TimelineArgs};
+use tidegate_native::app::cli::{CheckArgs, Cli, Command, Reasons, RunArgs, SchemaOf, TimelineArgs};
 use tidegate_native::app::config::pipeline;
 use tidegate_native::app::error::{Error, Exit};
 use tidegate_native::app::mock::args::MockArgs;
@@ -28,7 +28,7 @@ fn main() -> Exit {
     match Cli::parse().into_command() {
         Command::Run(args) => run_pipeline(args),
         Command::Check(args) => check_pipeline(args),
-        Command::Schema => ended(Ok((pipeline::SCHEMA.to_string(), Exit::Done))),
+        Command::Schema { of: SchemaOf::Pipeline } => ended(Ok((pipeline::schema(), Exit::Done))),
         Command::Replay { log } => ended(replay_log(&log)),
         Command::Timeline(TimelineArgs { events, row, column }) => {
             ended(timeline(&TimelineRequest { events, row, column }))

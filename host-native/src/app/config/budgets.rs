@@ -1,5 +1,6 @@
 //! The table `budgets` of a model, which the pipeline file and the configuration of the proxy share.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tidegate_core::budget::{BudgetConfig, Dimension};
 
@@ -8,22 +9,29 @@ use super::source::FileError;
 use super::value::At;
 
 /// How much may go out
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawBudgets {
     /// Calls a minute
+    #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
     requests_per_minute: Option<At<u64>>,
     /// Calls a day
+    #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
     requests_per_day: Option<At<u64>>,
     /// Tokens sent and received a minute
+    #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
     tokens_per_minute: Option<At<u64>>,
     /// Tokens sent and received a day
+    #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
     tokens_per_day: Option<At<u64>>,
     /// Tokens sent a minute
+    #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
     input_tokens_per_minute: Option<At<u64>>,
     /// Tokens received a minute
+    #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
     output_tokens_per_minute: Option<At<u64>>,
     /// Tokens sent a day
+    #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
     input_tokens_per_day: Option<At<u64>>,
 }
 

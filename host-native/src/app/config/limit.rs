@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tidegate_core::error::ConfigError;
 use tidegate_core::limit::{AimdConfig, LimitChoice, TideConfig, VegasConfig};
@@ -19,7 +20,7 @@ use super::value::{At, Finite, Is, Span, Table};
 use crate::gate::default_limit;
 
 /// What decides a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LimitName {
     /// Finds how many calls at once, or how many a minute, the provider bears
@@ -45,7 +46,7 @@ impl From<LimitName> for LimitChoice {
 }
 
 /// Settings of AIMD
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawAimd {
     /// Calls in flight at the start. Default: `max_parallel`

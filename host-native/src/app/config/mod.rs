@@ -2,7 +2,7 @@
 //!
 //! `source` is the text of a file and its errors, `document` reads it and says what is wrong in the words of all files, and
 //! `value`, `limit` and `budgets` are what several files have. `original` names what takes the place of keys of other
-//! systems.
+//! systems, and `schema` describes the files for editors.
 
 pub(crate) mod budgets;
 pub(crate) mod document;
@@ -11,5 +11,6 @@ mod original;
 pub mod pipeline;
 #[expect(dead_code, reason = "only the configuration of the proxy is still read by it")]
 pub(crate) mod reader;
+pub(crate) mod schema;
 pub(crate) mod source;
 pub(crate) mod value;

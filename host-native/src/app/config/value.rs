@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
+use schemars::{Schema, json_schema};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
@@ -78,6 +79,9 @@ pub(crate) trait FromValue: Sized {
     /// What the value has to be, in words.
     const EXPECTED: &'static str;
 
+    /// What the value has to be, as JSON Schema.
+    fn schema() -> Schema;
+
     /// The value that `text` is.
     fn from_text(_text: &str) -> Option<Self> {
         None
@@ -140,6 +144,10 @@ impl<'de, T: FromValue> Deserialize<'de> for Is<T> {
 impl FromValue for String {
     const EXPECTED: &'static str = "a string that is not empty";
 
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "minLength": 1 })
+    }
+
     fn from_text(text: &str) -> Option<Self> {
         (!text.trim().is_empty()).then(|| text.to_string())
     }
@@ -147,6 +155,10 @@ impl FromValue for String {
 
 impl FromValue for f64 {
     const EXPECTED: &'static str = "a finite number";
+
+    fn schema() -> Schema {
+        json_schema!({ "type": "number" })
+    }
 
     fn from_float(number: f64) -> Option<Self> {
         number.is_finite().then_some(number)
@@ -156,6 +168,10 @@ impl FromValue for f64 {
 impl FromValue for u32 {
     const EXPECTED: &'static str = "a whole number from 0 to 4294967295";
 
+    fn schema() -> Schema {
+        json_schema!({ "type": "integer", "minimum": 0, "maximum": u32::MAX })
+    }
+
     fn from_integer(number: i128) -> Option<Self> {
         number.try_into().ok()
     }
@@ -164,13 +180,24 @@ impl FromValue for u32 {
 impl FromValue for u64 {
     const EXPECTED: &'static str = "a whole number, 0 or more";
 
+    fn schema() -> Schema {
+        json_schema!({ "type": "integer", "minimum": 0 })
+    }
+
     fn from_integer(number: i128) -> Option<Self> {
         number.try_into().ok()
     }
 }
 
+/// What `parse_duration` reads, as a regular expression.
+const DURATION: &str = r"^[0-9]+(\.[0-9]*)? *(us|ms|s|m|h)$|^\.[0-9]+ *(us|ms|s|m|h)$";
+
 impl FromValue for Duration {
     const EXPECTED: &'static str = "a duration such as \"250ms\", \"1.5s\", \"10m\" or \"1h\"";
+
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "pattern": DURATION })
+    }
 
     fn from_text(text: &str) -> Option<Self> {
         parse_duration(text)
@@ -183,6 +210,10 @@ pub(crate) struct Patience(pub(crate) Option<Duration>);
 
 impl FromValue for Patience {
     const EXPECTED: &'static str = "a duration such as \"10m\", or \"never\"";
+
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "pattern": format!("{DURATION}|^never$") })
+    }
 
     fn from_text(text: &str) -> Option<Self> {
         match text {
@@ -198,6 +229,10 @@ pub(crate) struct Share(pub(crate) Option<f64>);
 
 impl FromValue for Share {
     const EXPECTED: &'static str = "a number above 0 and at most 1, or \"never\"";
+
+    fn schema() -> Schema {
+        json_schema!({ "oneOf": [{ "type": "number", "exclusiveMinimum": 0, "maximum": 1 }, { "const": "never" }] })
+    }
 
     fn from_text(text: &str) -> Option<Self> {
         (text == "never").then_some(Self(None))
@@ -226,6 +261,10 @@ pub(crate) enum NumberOrTemplate<T> {
 
 impl<T: FromValue> FromValue for NumberOrTemplate<T> {
     const EXPECTED: &'static str = T::EXPECTED;
+
+    fn schema() -> Schema {
+        json_schema!({ "anyOf": [T::schema(), String::schema()] })
+    }
 
     fn from_text(text: &str) -> Option<Self> {
         String::from_text(text).map(Self::Template)

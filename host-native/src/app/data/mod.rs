@@ -21,6 +21,7 @@ use std::io::Cursor;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -29,7 +30,7 @@ use crate::app::error::{Error, Exit};
 use text::{Bytes, Text};
 
 /// How a dataset file is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DatasetFormat {
     /// Comma-separated values with a header line (RFC 4180). Every value is a string.

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::path::Path;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::Value;
 use tidegate_core::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
 use tidegate_core::pipeline::Strategy;
@@ -41,6 +43,28 @@ impl ColumnSpec {
     #[must_use]
     pub fn span(&self) -> Range<usize> {
         self.name.span()
+    }
+}
+
+/// How many tasks a column takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum StrategyName {
+    /// A task per row
+    Cell,
+    /// A task per row group, with one value for all its rows
+    FullColumn,
+    /// The same with nothing upstream
+    FromScratch,
+}
+
+impl From<StrategyName> for Strategy {
+    fn from(name: StrategyName) -> Self {
+        match name {
+            StrategyName::Cell => Self::Cell,
+            StrategyName::FullColumn => Self::FullColumn,
+            StrategyName::FromScratch => Self::FromScratch,
+        }
     }
 }
 
@@ -132,7 +156,7 @@ fn check_column(
 
 fn check_strategy(file: &Document<'_>, raw: &RawColumn) -> Result<Strategy, FileError> {
     let Some(given) = &raw.strategy else { return Ok(Strategy::Cell) };
-    let strategy = *given.get();
+    let strategy = Strategy::from(*given.get());
     // A draw belongs to a row: one for a whole row group would change with the size of row groups.
     if raw.kind == KindName::Sampler && strategy != Strategy::Cell {
         let error = file.wrong(given.span(), "`strategy = \"cell\"`, or no `strategy`");

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use toml::Spanned;
@@ -57,7 +58,7 @@ impl ColumnKind {
 }
 
 /// What a text becomes as a value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputForm {
     /// The text itself.

@@ -29,7 +29,7 @@
 //! format = "jsonl"                # or csv or parquet
 //! ```
 //!
-//! `docs/pipeline-file.md` has every key with its range, default and meaning; [`SCHEMA`] has them for editors.
+//! `docs/pipeline-file.md` has every key with its range, default and meaning; [`schema`] has them for editors.
 
 mod columns;
 pub(crate) mod endpoint;
@@ -44,6 +44,7 @@ use std::path::{Path, PathBuf};
 
 pub use crate::app::config::budgets::budget_name;
 use crate::app::config::document::Document;
+use crate::app::config::schema::schema_of;
 pub use crate::app::config::source::{FileError, Place, SourceText};
 pub use crate::app::config::value::Setting;
 use crate::app::config::value::{Json, Table};
@@ -74,9 +75,12 @@ pub struct PipelineFile {
     pub output: OutputSettings,
 }
 
-/// The JSON Schema of pipeline files, for editors. What it cannot say, such as which columns there are, only the program
-/// checks.
-pub const SCHEMA: &str = include_str!("../../../../docs/pipeline.schema.json");
+/// Returns the JSON Schema of pipeline files, for editors. What it cannot say, such as which columns there are, only the
+/// program checks.
+#[must_use]
+pub fn schema() -> String {
+    schema_of::<RawPipeline>("A pipeline file of tidegate")
+}
 
 /// What the file is called in messages.
 const TITLE: &str = "the pipeline file";
@@ -105,7 +109,7 @@ impl PipelineFile {
     }
 }
 
-/// The file as JSON, which is what [`SCHEMA`] describes: dates and times are text.
+/// The file as JSON, which is what [`schema`] describes: dates and times are text.
 pub fn document(source: &SourceText) -> Result<serde_json::Value, FileError> {
     let Json(value) = Document::parse(source, TITLE)?.read()?;
     Ok(value)

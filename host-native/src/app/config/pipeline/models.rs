@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use reqwest::Url;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tidegate_core::budget::BudgetConfig;
 use tidegate_core::limit::LimitChoice;
@@ -70,7 +71,7 @@ impl ModelSpec {
 }
 
 /// What a model is asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Domain {
     /// Chat completions.

@@ -4,9 +4,12 @@
 
 use std::num::NonZeroU32;
 
+use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
-use tidegate_core::event::Strategy;
+use serde_json::json;
+use tidegate_core::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
 
+use super::columns::StrategyName;
 use super::kinds::OutputForm;
 use super::models::Domain;
 use super::sampler::{DateUnit, Law};
@@ -14,6 +17,7 @@ use super::settings::PolicyName;
 use super::structure::JsonMode;
 use crate::app::config::budgets::RawBudgets;
 use crate::app::config::limit::{LimitName, RawAimd};
+use crate::app::config::schema::where_key_is;
 use crate::app::config::value::{
     At, Finite, Is, Json, JsonTable, NumberOrTemplate, Patience, Share, Span, Table, Text, Texts,
 };
@@ -22,8 +26,9 @@ use crate::app::data::row_file::RowFormat;
 use crate::app::provider::chat::Role;
 
 /// What `tidegate run` is told. What a schema cannot say, such as which columns and variables there are, the program checks.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["seed", "columns"]))]
 pub(super) struct RawPipeline {
     /// The dataset that the rows start from
     pub(super) seed: Option<Table<RawSeed>>,
@@ -32,6 +37,7 @@ pub(super) struct RawPipeline {
     pub(super) models: Vec<At<Table<RawModel>>>,
     /// The columns to fill
     #[serde(default)]
+    #[schemars(length(min = 1))]
     pub(super) columns: Vec<At<Table<RawColumn>>>,
     /// How to run
     #[serde(default)]
@@ -42,7 +48,7 @@ pub(super) struct RawPipeline {
 }
 
 /// The dataset that the rows start from
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSeed {
     /// The file, relative to the pipeline file
@@ -52,8 +58,12 @@ pub(super) struct RawSeed {
 }
 
 /// Where calls go, how many at once, and what they cost
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend(
+    "anyOf" = [{ "required": ["provider"] }, { "required": ["url"] }, { "required": ["command"] }],
+    "not" = { "required": ["limit", "aimd"], "properties": { "limit": { "enum": ["tide", "vegas", "fixed"] } } },
+))]
 pub(super) struct RawModel {
     /// What columns call it
     pub(super) name: At<Text>,
@@ -66,6 +76,7 @@ pub(super) struct RawModel {
     pub(super) base_url: Option<At<Text>>,
     /// The whole address of a judge of one's own, which takes the question as a POST
     pub(super) url: Option<At<Text>>,
+    #[schemars(length(min = 1))]
     /// The program and arguments of a judge, started for each call in the directory of the pipeline file
     pub(super) command: Option<At<Vec<Text>>>,
     /// The environment variable that holds the API key
@@ -93,24 +104,28 @@ pub(super) struct RawModel {
     /// What tokens cost
     pub(super) price: Option<At<Table<RawPrice>>>,
     /// How a model of the provider `mock` behaves: `capacity`, `latency`, `overload` and so on, and its `seed`
+    #[schemars(with = "Option<JsonTable>")]
     pub(super) mock: Option<At<toml::Table>>,
 }
 
 /// What tokens cost
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPrice {
     /// Of a million tokens sent
+    #[schemars(range(min = 0, max = 1_000_000))]
     pub(super) input_per_million: At<Finite>,
     /// Of a million tokens received. Default: 0
+    #[schemars(range(min = 0, max = 1_000_000))]
     pub(super) output_per_million: Option<At<Finite>>,
     /// The same in the whole file. Default: USD
     pub(super) currency: Option<At<Text>>,
 }
 
 /// A column to fill
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = by_kind)]
 pub(super) struct RawColumn {
     /// The output column
     pub(super) name: At<Text>,
@@ -118,10 +133,11 @@ pub(super) struct RawColumn {
     #[serde(default)]
     pub(super) kind: KindName,
     /// A task per row; per row group, with one value for all its rows; or the same with nothing upstream. Default: cell
-    pub(super) strategy: Option<At<Strategy>>,
+    pub(super) strategy: Option<At<StrategyName>>,
     /// Columns to wait for besides those that are read
     pub(super) upstreams: Option<At<Vec<At<Text>>>>,
     /// Its share of a contended model, from 2^-20 to 2^20. Default: 1
+    #[schemars(range(min = MIN_WEIGHT, max = MAX_WEIGHT))]
     pub(super) weight: Option<At<Finite>>,
     /// A condition such as `score > 3`. Where it does not hold no call is made
     pub(super) when: Option<At<Text>>,
@@ -136,6 +152,7 @@ pub(super) struct RawColumn {
     /// llm: the template of the system message
     pub(super) system: Option<At<Text>>,
     /// llm: the whole conversation, instead of `prompt` and `system`
+    #[schemars(length(min = 1))]
     pub(super) messages: Option<At<Vec<At<Table<RawMessage>>>>>,
     /// llm: sampling temperature; a number, or a template of one
     pub(super) temperature: Option<At<Is<NumberOrTemplate<f64>>>>,
@@ -160,10 +177,12 @@ pub(super) struct RawColumn {
     /// llm: how the model is told about the form of its answer. Default: schema with a schema, else prompt
     pub(super) json_mode: Option<At<JsonMode>>,
     /// llm: how often a wrong answer is asked for again. Default: 2
+    #[schemars(range(max = 10))]
     pub(super) schema_retries: Option<At<u32>>,
     /// embedding: the template of the text. judge: the template of a text that goes along
     pub(super) input: Option<At<Text>>,
     /// embedding: dimensions of the vector. Default: as many as the model gives
+    #[schemars(range(min = 1, max = 1_048_576))]
     pub(super) dimensions: Option<At<u32>>,
     /// expression: the template
     pub(super) template: Option<At<Text>>,
@@ -173,8 +192,36 @@ pub(super) struct RawColumn {
     pub(super) inputs: Option<Vec<At<Text>>>,
 }
 
+/// What each kind must have.
+fn by_kind(schema: &mut Schema) {
+    let either = |one: &str, other: &str| json!([{ "required": [one] }, { "required": [other] }]);
+    let conditions = [
+        ("llm", json!({ "required": ["model"], "anyOf": either("prompt", "messages") })),
+        ("embedding", json!({ "required": ["model", "input"] })),
+        ("expression", json!({ "required": ["template"] })),
+        ("sampler", json!({ "required": ["sampler"], "properties": { "strategy": { "const": "cell" } } })),
+        ("judge", json!({ "required": ["model"], "anyOf": either("input", "inputs") })),
+    ];
+    let conditions = conditions.map(|(kind, then)| where_key_is("kind", kind, kind == "llm", &then));
+    schema.insert("allOf".to_string(), conditions.to_vec().into());
+}
+
+/// What each law must have.
+fn by_law(schema: &mut Schema) {
+    let conditions = [
+        ("category", json!(["values"])),
+        ("subcategory", json!(["of", "values"])),
+        ("uniform", json!(["low", "high"])),
+        ("normal", json!(["mean", "sd"])),
+        ("bernoulli", json!(["p"])),
+        ("datetime", json!(["from", "to"])),
+    ];
+    let conditions = conditions.map(|(law, keys)| where_key_is("law", law, false, &json!({ "required": keys })));
+    schema.insert("allOf".to_string(), conditions.to_vec().into());
+}
+
 /// What fills a column.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum KindName {
     /// A chat model's answer
@@ -191,7 +238,7 @@ pub(super) enum KindName {
 }
 
 /// A message of the conversation
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawMessage {
     /// Who says it
@@ -201,41 +248,50 @@ pub(super) struct RawMessage {
 }
 
 /// What a column of kind sampler draws
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = by_law)]
 pub(super) struct RawSampler {
     /// How values are drawn
     pub(super) law: Law,
     /// category: the values. subcategory: a list of values for each value of the other column
+    #[schemars(extend("type" = ["array", "object"], "minItems" = 1, "minProperties" = 1))]
     pub(super) values: Option<At<Json>>,
     /// category: how often each value, relative to the others. Default: all alike
     pub(super) weights: Option<At<Vec<Finite>>>,
     /// subcategory: the other column
     pub(super) of: Option<At<Text>>,
     /// uniform: the least
+    #[schemars(with = "Option<f64>")]
     pub(super) low: Option<At<Json>>,
     /// uniform: the greatest
+    #[schemars(with = "Option<f64>")]
     pub(super) high: Option<At<Json>>,
     /// uniform: whole numbers only. Default: false
     pub(super) integer: Option<bool>,
     /// uniform, normal: decimals that are kept, up to 9. Default: all
+    #[schemars(range(max = 9))]
     pub(super) decimals: Option<At<u32>>,
     /// normal: the mean
     pub(super) mean: Option<At<Finite>>,
     /// normal: the standard deviation
+    #[schemars(range(min = 0))]
     pub(super) sd: Option<At<Finite>>,
     /// bernoulli: how likely is true
+    #[schemars(range(min = 0, max = 1))]
     pub(super) p: Option<At<Finite>>,
     /// datetime: the first, such as 2024-05-01 or 2024-05-01T12:00:00Z
+    #[schemars(with = "Option<Text>")]
     pub(super) from: Option<At<Json>>,
     /// datetime: after the last
+    #[schemars(with = "Option<Text>")]
     pub(super) to: Option<At<Json>>,
     /// datetime: the distance between two that may be drawn. Default: second
     pub(super) unit: Option<DateUnit>,
 }
 
 /// How to run
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawRun {
     /// Rows that are written together. Default: 32
@@ -273,7 +329,7 @@ pub(super) struct RawRun {
 }
 
 /// How to write
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawOutput {
     /// The key, and template variable, of the row number. Default: row

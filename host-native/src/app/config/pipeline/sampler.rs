@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use toml::Spanned;
@@ -74,7 +75,7 @@ pub enum SamplerSpec {
 }
 
 /// How a sampler draws.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Law {
     /// One of `values`
@@ -94,7 +95,7 @@ pub(super) enum Law {
 }
 
 /// The distance between two points in time that may be drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum DateUnit {
     /// A second

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tidegate_core::pipeline::PolicyChoice;
 use tidegate_core::task::BoundedBorrowConfig;
@@ -94,7 +95,7 @@ pub(super) fn check_seed(
 }
 
 /// When a column may start more workers than its share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum PolicyName {
     /// While no other column needs the room, up to a limit

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use jsonschema::Validator;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use toml::Spanned;
@@ -27,7 +28,7 @@ pub struct Structure {
 }
 
 /// How a model is told to answer with JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JsonMode {
     /// The request holds the schema: `response_format` of type `json_schema`.

@@ -7,15 +7,21 @@ use serde_json::Value;
 
 use super::*;
 
-fn schema() -> Value {
-    serde_json::from_str(SCHEMA).expect("the schema is JSON")
+fn parsed_schema() -> Value {
+    serde_json::from_str(&schema()).expect("the schema is JSON")
 }
 
 /// What the schema has against a file.
 fn complaints(text: &str) -> Vec<String> {
-    let validator = jsonschema::validator_for(&schema()).expect("the schema is one");
+    let validator = jsonschema::validator_for(&parsed_schema()).expect("the schema is one");
     let document = document(&SourceText::new("p.toml", text)).expect("the file is TOML");
     validator.iter_errors(&document).map(|error| format!("{}: {error}", error.instance_path())).collect()
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn the_stored_schema_is_the_one_of_the_types() {
+    crate::app::config::schema::assert_stored("pipeline", &schema());
 }
 
 #[test]
@@ -147,7 +153,7 @@ fn described_keys(schema: &Value) -> Vec<(String, Value)> {
 
 #[test]
 fn the_reference_names_every_key_and_the_schema_describes_it() {
-    let keys = described_keys(&schema());
+    let keys = described_keys(&parsed_schema());
     assert!(keys.len() > 80, "{}", keys.len());
     for (key, description) in keys.iter().filter(|(_, description)| !description.is_null()) {
         assert!(REFERENCE.contains(key.as_str()), "{key}");
