@@ -12,7 +12,7 @@
 //! api_key_env = "PROVIDER_KEY"    # the environment variable that holds the key; default: no key
 //! max_parallel = 16               # calls in flight at most
 //! limit = "tide"                  # what decides how many are in flight: tide, aimd, vegas or fixed; default: tide
-//! budget = { tokens_per_minute = 100000 }
+//! budgets = { tokens_per_minute = 100000 }
 //! price = { input_per_million = 0.15, output_per_million = 0.6 }
 //!
 //! [[columns]]

@@ -284,10 +284,10 @@ impl ModelTable<'_, '_> {
     }
 
     fn budgets(&self, same: Option<&ModelSpec>) -> Result<Vec<BudgetConfig>, FileError> {
-        match (&self.raw.budget, same) {
+        match (&self.raw.budgets, same) {
             (Some(table), Some(same)) => {
                 let message = format!("`{}` is the same provider and model id, and shares one budget", same.name);
-                Err(self.file.error(table.span(), message).expected("`budget` in the first of them only"))
+                Err(self.file.error(table.span(), message).expected("`budgets` in the first of them only"))
             }
             (Some(table), None) => table.get().check(self.file),
             (None, same) => Ok(same.map_or_else(Vec::new, |same| same.budgets.clone())),

@@ -100,7 +100,7 @@ pub(super) struct RawModel {
     /// Default: no ramp
     pub(super) ramp: Option<At<Span>>,
     /// How much may go out
-    pub(super) budget: Option<At<Table<RawBudgets>>>,
+    pub(super) budgets: Option<At<Table<RawBudgets>>>,
     /// What tokens cost
     pub(super) price: Option<At<Table<RawPrice>>>,
     /// How a model of the provider `mock` behaves: `capacity`, `latency`, `overload` and so on, and its `seed`

@@ -48,8 +48,9 @@ fn prices_and_budgets_are_in_range_and_in_one_currency() {
     let two =
         format!("price = {{ input_per_million = 1 }}\n{second}price = {{ input_per_million = 1, currency = \"EUR\" }}");
     model(&two, &["this price is in EUR, and an earlier one in USD", "one currency"]);
-    model("budget = { tokens_per_minute = 0 }", &["`tokens_per_minute` in [models.budget] is 0", "from 1 to 10^15"]);
-    model("budget = { tokens_per_minut = 5 }", &["did you mean `tokens_per_minute`?"]);
+    model("budgets = { tokens_per_minute = 0 }", &["`tokens_per_minute` in [models.budgets] is 0", "from 1 to 10^15"]);
+    model("budget = {}", &["unknown key `budget` in [[models]]", "did you mean `budgets`?"]);
+    model("budgets = { tokens_per_minut = 5 }", &["did you mean `tokens_per_minute`?"]);
 }
 
 #[test]
