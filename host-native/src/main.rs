@@ -11,6 +11,7 @@ use tidegate_native::app::error::{Error, Exit};
 use tidegate_native::app::mock::args::MockArgs;
 use tidegate_native::app::mock::command::serve_until_interrupted;
 use tidegate_native::app::proxy::args::ProxyArgs;
+use tidegate_native::app::proxy::config as proxy_config;
 use tidegate_native::app::proxy::proxy;
 use tidegate_native::app::replay::replay_log;
 use tidegate_native::app::report::progress::{Screen, json_line};
@@ -28,7 +29,13 @@ fn main() -> Exit {
     match Cli::parse().into_command() {
         Command::Run(args) => run_pipeline(args),
         Command::Check(args) => check_pipeline(args),
-        Command::Schema { of: SchemaOf::Pipeline } => ended(Ok((pipeline::schema(), Exit::Done))),
+        Command::Schema { of } => {
+            let schema = match of {
+                SchemaOf::Pipeline => pipeline::schema(),
+                SchemaOf::Proxy => proxy_config::schema(),
+            };
+            ended(Ok((schema, Exit::Done)))
+        }
         Command::Replay { log } => ended(replay_log(&log)),
         Command::Timeline(TimelineArgs { events, row, column }) => {
             ended(timeline(&TimelineRequest { events, row, column }))

@@ -65,6 +65,8 @@ pub enum SchemaOf {
     /// What `run` and `check` take
     #[default]
     Pipeline,
+    /// What `proxy --config` takes
+    Proxy,
 }
 
 /// What `check` takes.

@@ -4,12 +4,14 @@
 
 use std::ops::Range;
 
+use schemars::JsonSchema;
 use serde::de::{DeserializeOwned, Unexpected};
 use tidegate_core::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::original;
+use super::schema::schema_of;
 use super::source::{FileError, SourceText};
 use super::value::{At, Span};
 
@@ -41,6 +43,30 @@ impl<'t> Document<'t> {
     /// Reads the whole file.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, FileError> {
         self.read_value(self.root.clone())
+    }
+
+    /// Reads the whole file, whose schema says what a missing key is for.
+    pub(crate) fn read_described<T: DeserializeOwned + JsonSchema>(&self) -> Result<T, FileError> {
+        T::deserialize(ValueDeserializer::from(self.root.clone())).map_err(|error| {
+            let told = self.misread(&error, self.root.span());
+            match self.description::<T>(&error) {
+                Some(description) => told.help(description),
+                None => told,
+            }
+        })
+    }
+
+    /// What the schema says of the key that `error` is missing.
+    fn description<T: JsonSchema>(&self, error: &toml::de::Error) -> Option<String> {
+        let key = error.message().strip_prefix("missing field `")?.strip_suffix('`')?;
+        let (path, _) = self.find(&error.span()?)?;
+        let schema = schema_of::<T>("");
+        let table = path.iter().try_fold(schema.as_value(), |schema, step| match step {
+            Step::Key(key) => schema.get("properties")?.get(key),
+            Step::Index(_) => schema.get("items"),
+        })?;
+        let description = table.get("properties")?.get(key)?.get("description")?.as_str()?;
+        Some(format!("{key}: {description}"))
     }
 
     /// Reads `value`, which is a part of the file or made of parts of it.

@@ -9,8 +9,6 @@ pub(crate) mod document;
 pub(crate) mod limit;
 mod original;
 pub mod pipeline;
-#[expect(dead_code, reason = "only the configuration of the proxy is still read by it")]
-pub(crate) mod reader;
 pub(crate) mod schema;
 pub(crate) mod source;
 pub(crate) mod value;

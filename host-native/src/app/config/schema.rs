@@ -10,12 +10,17 @@ use serde_json::{Map, Value};
 use super::value::{At, FromValue, Is, Json, JsonTable, Table, Text, Texts};
 
 /// The JSON Schema of a file that is read as a `T`, as it is printed and stored.
-pub(crate) fn schema_of<T: JsonSchema>(title: &str) -> String {
+pub(crate) fn schema_text<T: JsonSchema>(title: &str) -> String {
+    format!("{:#}\n", schema_of::<T>(title).as_value())
+}
+
+/// The JSON Schema of a file that is read as a `T`.
+pub(crate) fn schema_of<T: JsonSchema>(title: &str) -> Schema {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let generator = settings.with_transform(RecursiveTransform(without_null)).into_generator();
     let mut schema = generator.into_root_schema_for::<T>();
     schema.insert("title".to_string(), title.into());
-    format!("{:#}\n", schema.as_value())
+    schema
 }
 
 /// A key that may be left out is never null: TOML has no such value.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, SourceCode,
-    SourceSpan, SpanContents,
+    SourceSpan, SpanContents, ThemeStyles,
 };
 
 use crate::app::error::{Error, Exit};
@@ -81,7 +81,7 @@ impl SourceText {
         let place = self.place(span.start);
         FileError(Box::new(FileErrorParts {
             head: format!("{place}: {}", message.into()),
-            excerpt: Some(self.excerpt(place.line, span)),
+            excerpt: Some(self.excerpt(place.line, span)).filter(|excerpt| !excerpt.line.is_empty()),
             place: Some(place),
             expected: None,
             help: None,
@@ -214,6 +214,7 @@ impl fmt::Display for FileError {
         let mut theme = if f.alternate() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
         // The first line is `FILE:LINE:COLUMN: MESSAGE`, which editors find.
         theme.characters.error.clear();
+        theme.styles.error = ThemeStyles::none().error;
         let handler = GraphicalReportHandler::new_themed(theme).with_wrap_lines(false);
         let mut report = String::new();
         handler.render_report(&mut report, &*self.0)?;
@@ -278,9 +279,16 @@ mod tests {
     }
 
     #[test]
+    fn an_error_about_an_empty_file_still_says_what_was_expected() {
+        let error = SourceText::new("p.toml", "").error(0..0, "the file has no [seed]").expected("[seed]");
+        assert_eq!(error.to_string(), "p.toml:1:1: the file has no [seed]\n  help: expected [seed]");
+    }
+
+    #[test]
     fn only_terminals_get_colours() {
         let error = SourceText::new("p.toml", "a = 1\n").error(0..1, "unknown key `a`");
         assert!(!error.to_string().contains('\x1b') && format!("{error:#}").contains('\x1b'));
+        assert!(format!("{error:#}").starts_with("p.toml:1:1: unknown"), "{error:#}");
     }
 
     #[test]

@@ -44,7 +44,7 @@ use std::path::{Path, PathBuf};
 
 pub use crate::app::config::budgets::budget_name;
 use crate::app::config::document::Document;
-use crate::app::config::schema::schema_of;
+use crate::app::config::schema::schema_text;
 pub use crate::app::config::source::{FileError, Place, SourceText};
 pub use crate::app::config::value::Setting;
 use crate::app::config::value::{Json, Table};
@@ -79,7 +79,7 @@ pub struct PipelineFile {
 /// program checks.
 #[must_use]
 pub fn schema() -> String {
-    schema_of::<RawPipeline>("A pipeline file of tidegate")
+    schema_text::<RawPipeline>("A pipeline file of tidegate")
 }
 
 /// What the file is called in messages.
@@ -95,7 +95,7 @@ impl PipelineFile {
     pub fn parse(source: SourceText, directory: &Path) -> Result<Self, FileError> {
         let text = source.clone();
         let file = Document::parse(&text, TITLE)?;
-        let RawPipeline { seed, models, columns, run: Table(run), output: Table(output) } = file.read()?;
+        let RawPipeline { seed, models, columns, run: Table(run), output: Table(output) } = file.read_described()?;
         let (models, currency) = models::check(&file, models, directory)?;
         Ok(Self {
             seed: settings::check_seed(&file, seed, directory)?,

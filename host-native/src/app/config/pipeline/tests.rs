@@ -111,7 +111,7 @@ fn a_key_of_the_original_system_names_what_takes_its_place() {
 #[test]
 fn a_missing_key_is_named_with_its_table() {
     let head = "p.toml:5:1: [[models]] has no `max_parallel`";
-    assert_refused("max_parallel = 4\n", "", head, "expected `max_parallel = ` and its value");
+    assert_refused("max_parallel = 4\n", "", head, "help: max_parallel: Calls in flight at most");
     let head = "p.toml:21:1: [[columns]] has no `prompt`";
     assert_refused("prompt = \"A title for {{ note }}\"\n", "", head, "a template, or `messages`");
     let head = "p.toml:2:1: [seed] has no `path`";
