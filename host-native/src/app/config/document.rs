@@ -1,6 +1,7 @@
 //! A TOML file that is parsed once, with the place of every key and value, and read into types by serde.
 //!
-//! Every error names the key, its table, what is there and what was expected, in the same words for all files.
+//! Every error names the key, its table, what is there and what was expected, in the same words for all
+//! files.
 
 use std::ops::Range;
 
@@ -48,10 +49,10 @@ impl<'t> Document<'t> {
     /// Reads the whole file, whose schema says what a missing key is for.
     pub(crate) fn read_described<T: DeserializeOwned + JsonSchema>(&self) -> Result<T, FileError> {
         T::deserialize(ValueDeserializer::from(self.root.clone())).map_err(|error| {
-            let told = self.misread(&error, self.root.span());
+            let refused = self.deserialize_error(&error, self.root.span());
             match self.description::<T>(&error) {
-                Some(description) => told.help(description),
-                None => told,
+                Some(description) => refused.help(description),
+                None => refused,
             }
         })
     }
@@ -72,7 +73,7 @@ impl<'t> Document<'t> {
     /// Reads `value`, which is a part of the file or made of parts of it.
     pub(crate) fn read_value<T: DeserializeOwned>(&self, value: Spanned<DeValue<'t>>) -> Result<T, FileError> {
         let span = value.span();
-        T::deserialize(ValueDeserializer::from(value)).map_err(|error| self.misread(&error, span))
+        T::deserialize(ValueDeserializer::from(value)).map_err(|error| self.deserialize_error(&error, span))
     }
 
     /// An error about the text in `span`.
@@ -107,8 +108,8 @@ impl<'t> Document<'t> {
         self.find(&span).map_or_else(|| self.title.to_string(), |(path, _)| self.title_of(&path))
     }
 
-    /// Where the field at `path`, such as `models[2].name`, stands; the nearest part of the path that is there, when the
-    /// rest is a default.
+    /// Where the field at `path`, such as `models[2].name`, stands; the nearest part of the path that is
+    /// there, when the rest is a default.
     pub(crate) fn locate(&self, path: &str) -> Range<usize> {
         locate(&self.root, path).span()
     }
@@ -118,7 +119,7 @@ impl<'t> Document<'t> {
         locate(&self.root, path)
     }
 
-    /// Where the value of `key` stands, if the root has it.
+    /// Whether the root has `key`.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.root.get_ref().get(key).is_some()
     }
@@ -135,8 +136,8 @@ impl<'t> Document<'t> {
         keys
     }
 
-    /// The core's refusal of the value in `span`, or of one inside it, at the field it names. `key` is what the core calls
-    /// the whole value.
+    /// The core's refusal of the value in `span`, or of one inside it, at the field it names. `key` is what
+    /// the core calls the whole value.
     pub(crate) fn config_error(&self, span: &Range<usize>, error: &tidegate_core::error::ConfigError) -> FileError {
         let Some((path, value)) = self.find(span) else { return self.source.error(span.clone(), error.to_string()) };
         let key = path.iter().rev().find_map(Step::key).unwrap_or_default();
@@ -174,7 +175,7 @@ impl<'t> Document<'t> {
     }
 
     /// The error of serde about a value in `whole`, in the words of all files.
-    fn misread(&self, error: &toml::de::Error, whole: Range<usize>) -> FileError {
+    fn deserialize_error(&self, error: &toml::de::Error, whole: Range<usize>) -> FileError {
         let span = error.span().unwrap_or(whole);
         let message = error.message();
         let (what, expected) = message.split_once(", expected ").unwrap_or((message, ""));
@@ -192,8 +193,9 @@ impl<'t> Document<'t> {
         let Some((path, value)) = find(&self.root, &is_meant) else {
             return self.source.error(span, message);
         };
-        // A table whose type depends on one of its keys is read into a buffer, which keeps no places: the error has the
-        // place of the table. It quotes the wrong value, and the first that is so is the one that was read first.
+        // A table whose type depends on one of its keys is read into a buffer, which keeps no places: the
+        // error has the place of the table. It quotes the wrong value, and the first that is so is the one
+        // that was read first.
         let (inner, value) = find_quoted(value, what).unwrap_or((Vec::new(), value));
         let path: Vec<_> = path.into_iter().chain(inner).collect();
         let refused = self.refused(&path, value.get_ref(), value.span());
@@ -212,7 +214,8 @@ impl<'t> Document<'t> {
 
     fn unknown_key(&self, key: &str, span: Range<usize>, expected: &str) -> FileError {
         let has_key_at = |value: &Spanned<DeValue<'_>>| key_in(value.get_ref(), key) == Some(span.clone());
-        // The keys of a table that is read into a buffer have lost their places: the span is that of the table.
+        // The keys of a table that is read into a buffer have lost their places: the span is that of the
+        // table.
         let in_buffer = || {
             let (path, table) = self.find(&span)?;
             let (inner, table) = find(table, &|value| key_in(value.get_ref(), key).is_some())?;
@@ -225,6 +228,7 @@ impl<'t> Document<'t> {
         };
         let known = names_in(expected);
         let error = self.source.error(span, format!("unknown key `{key}` in {title}")).expected(one_of(&known));
+        let error = if original::holds_secret(key) { error.without_excerpt() } else { error };
         match original::replacement(key) {
             Some(original::Replacement::Key(name)) if known.contains(&name) => error.suggest(name, [name]),
             Some(replacement) => error.help(replacement.to_string()),
@@ -244,7 +248,8 @@ impl Step<'_> {
 
 type Found<'v, 't> = (Vec<Step<'v>>, &'v Spanned<DeValue<'t>>);
 
-/// The first value of those inside `value`, and `value` itself after them, for which `is_meant` holds, and the path to it.
+/// The first value of those inside `value`, and `value` itself after them, for which `is_meant` holds, and
+/// the path to it.
 fn find<'v, 't>(
     value: &'v Spanned<DeValue<'t>>,
     is_meant: &dyn Fn(&Spanned<DeValue<'t>>) -> bool,
@@ -286,7 +291,8 @@ fn key_in(table: &DeValue<'_>, key: &str) -> Option<Range<usize>> {
     Some(key.span())
 }
 
-/// The value at `path`, such as `capacity.steps[2].at_ms`, inside `value`; the nearest part of the path that is there.
+/// The value at `path`, such as `capacity.steps[2].at_ms`, inside `value`; the nearest part of the path that
+/// is there.
 fn locate<'v, 't>(value: &'v Spanned<DeValue<'t>>, path: &str) -> &'v Spanned<DeValue<'t>> {
     let mut found = value;
     for step in path.split(['.', '[', ']']).filter(|step| !step.is_empty()) {

@@ -1,4 +1,5 @@
-//! What decides how many calls of a model are in flight: the keys `limit` and `aimd`, and those that hold for every limit.
+//! What decides how many calls of a model are in flight: the keys `limit` and `aimd`, and those that hold for
+//! every limit.
 //!
 //! | the table has | the limit |
 //! | --- | --- |

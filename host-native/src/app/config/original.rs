@@ -28,6 +28,11 @@ pub(super) fn replacement(key: &str) -> Option<Replacement> {
     REPLACEMENTS.iter().find(|(name, _)| *name == key).map(|(_, replacement)| *replacement)
 }
 
+/// Whether the value of such a key is one that must not be shown: it belongs in the environment.
+pub(super) fn holds_secret(key: &str) -> bool {
+    ["key", "token", "secret", "password"].iter().any(|word| key == *word || key.ends_with(&format!("_{word}")))
+}
+
 use Replacement::{Elsewhere, Key, Nothing};
 
 const REPLACEMENTS: &[(&str, Replacement)] = &[

@@ -17,7 +17,8 @@ pub(crate) fn schema_text<T: JsonSchema>(title: &str) -> String {
 /// The JSON Schema of a file that is read as a `T`.
 pub(crate) fn schema_of<T: JsonSchema>(title: &str) -> Schema {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-    let generator = settings.with_transform(RecursiveTransform(without_null)).into_generator();
+    let settings = settings.with_transform(RecursiveTransform(without_null));
+    let generator = settings.with_transform(RecursiveTransform(on_one_line)).into_generator();
     let mut schema = generator.into_root_schema_for::<T>();
     schema.insert("title".to_string(), title.into());
     schema
@@ -41,6 +42,13 @@ fn without_null(schema: &mut Schema) {
             only.append(schema);
             *schema = only;
         }
+    }
+}
+
+/// A description is one line, however many its comment has.
+fn on_one_line(schema: &mut Schema) {
+    if let Some(Value::String(description)) = schema.get_mut("description") {
+        *description = description.replace('\n', " ");
     }
 }
 
@@ -135,7 +143,8 @@ impl JsonSchema for Texts {
     }
 }
 
-/// Checks that `docs/NAME.schema.json` holds `schema`; writes it there if the variable `UPDATE_SCHEMA` is set.
+/// Checks that `docs/NAME.schema.json` holds `schema`; writes it there if the variable `UPDATE_SCHEMA` is
+/// set.
 #[cfg(test)]
 pub(crate) fn assert_stored(name: &str, schema: &str) {
     let path = format!("{}/docs/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));

@@ -80,7 +80,8 @@ impl SourceText {
     pub fn error(&self, span: Range<usize>, message: impl Into<String>) -> FileError {
         let place = self.place(span.start);
         FileError(Box::new(FileErrorParts {
-            head: format!("{place}: {}", message.into()),
+            subject: place.to_string(),
+            message: message.into(),
             excerpt: Some(self.excerpt(place.line, span)).filter(|excerpt| !excerpt.line.is_empty()),
             place: Some(place),
             expected: None,
@@ -93,8 +94,8 @@ impl SourceText {
         let start = self.text.floor_char_boundary(span.start);
         let line_start = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
         let line = self.text[line_start..].lines().next().unwrap_or_default().to_string();
-        let end = self.text.floor_char_boundary(span.end).max(start) - line_start;
-        let marked = start - line_start..end.min(line.len());
+        let in_line = |offset: usize| (offset - line_start).min(line.len());
+        let marked = in_line(start)..in_line(self.text.floor_char_boundary(span.end).max(start));
         Excerpt { number, line, marked }
     }
 }
@@ -128,8 +129,9 @@ pub struct FileError(Box<FileErrorParts>);
 
 #[derive(Clone, Debug)]
 struct FileErrorParts {
-    /// The place, or the file, and what is wrong.
-    head: String,
+    /// The place, or the file.
+    subject: String,
+    message: String,
     place: Option<Place>,
     excerpt: Option<Excerpt>,
     expected: Option<String>,
@@ -140,7 +142,8 @@ impl FileError {
     /// An error about a file as a whole, or about what was taken for one.
     pub(crate) fn about(file: &str, message: impl fmt::Display) -> Self {
         Self(Box::new(FileErrorParts {
-            head: format!("{file}: {message}"),
+            subject: file.to_string(),
+            message: message.to_string(),
             place: None,
             excerpt: None,
             expected: None,
@@ -181,11 +184,17 @@ impl FileError {
     pub fn place(&self) -> Option<&Place> {
         self.0.place.as_ref()
     }
+
+    /// What is wrong, without the place.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
 }
 
 impl fmt::Display for FileErrorParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.head)
+        write!(f, "{}: {}", self.subject, self.message)
     }
 }
 

@@ -1,4 +1,5 @@
-//! The values of files: types that a TOML value either is or is not, each with the words for what it has to be.
+//! The values of files: types that a TOML value either is or is not, each with the words for what it has to
+//! be.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -64,8 +64,8 @@ fn key_variable(table: &ModelTable<'_, '_>) -> Option<String> {
     table.raw.api_key_env.as_ref().map(|name| name.get().0.clone())
 }
 
-/// The address under `key` of the table in `table`, without user name, password or fragment, and without a query unless it
-/// may have one.
+/// The address under `key` of the table in `table`, without user name, password or fragment, and without a
+/// query unless it may have one.
 pub(crate) fn address(
     file: &Document<'_>,
     key: &str,
@@ -117,7 +117,8 @@ pub(super) fn of_mock(table: &ModelTable<'_, '_>, same: Option<&ModelSpec>) -> R
     }
 }
 
-/// The keys of a provider of a scenario, and `seed`. Neither is read through the other, which would lose the places.
+/// The keys of a provider of a scenario, and `seed`. Neither is read through the other, which would lose the
+/// places.
 fn mock<'t>(file: &Document<'t>, value: &Spanned<DeValue<'t>>) -> Result<MockSpec, FileError> {
     let mut rest = DeTable::new();
     let mut seed = 0;

@@ -75,8 +75,8 @@ pub struct PipelineFile {
     pub output: OutputSettings,
 }
 
-/// Returns the JSON Schema of pipeline files, for editors. What it cannot say, such as which columns there are, only the
-/// program checks.
+/// Returns the JSON Schema of pipeline files, for editors. What it cannot say, such as which columns there
+/// are, only the program checks.
 #[must_use]
 pub fn schema() -> String {
     schema_text::<RawPipeline>("A pipeline file of tidegate")

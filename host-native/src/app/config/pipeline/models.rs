@@ -294,7 +294,8 @@ impl ModelTable<'_, '_> {
         }
     }
 
-    /// What decides the limit. One provider, model id and domain has one limit, which its first model describes.
+    /// What decides the limit. One provider, model id and domain has one limit, which its first model
+    /// describes.
     fn limit(&self, same: Option<&ModelSpec>) -> Result<LimitSettings, FileError> {
         let RawModel { limit, aimd, cooldown, max_cooldown, ramp, .. } = self.raw;
         let keys = LimitKeys {

@@ -1,4 +1,5 @@
-//! The pipeline file as it is written: what serde reads, before anything is checked that needs more than one key.
+//! The pipeline file as it is written: what serde reads, before anything is checked that needs more than one
+//! key.
 //!
 //! The comments here are the descriptions of the JSON Schema.
 
@@ -25,7 +26,8 @@ use crate::app::data::DatasetFormat;
 use crate::app::data::row_file::RowFormat;
 use crate::app::provider::chat::Role;
 
-/// What `tidegate run` is told. What a schema cannot say, such as which columns and variables there are, the program checks.
+/// What `tidegate run` is told. What a schema cannot say, such as which columns and variables there are, the
+/// program checks.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["seed", "columns"]))]
@@ -87,23 +89,25 @@ pub(super) struct RawModel {
     pub(super) max_parallel: NonZeroU32,
     /// The longest that one call may take. Default: 60s
     pub(super) timeout: Option<At<Span>>,
-    /// What decides how many calls are in flight, up to `max_parallel`. Default: tide; aimd where there is an `aimd`
+    /// What decides how many calls are in flight, up to `max_parallel`. Default: tide; aimd where there is an
+    /// `aimd`
     pub(super) limit: Option<At<LimitName>>,
     /// Settings of AIMD, which they select; not beside another `limit`
     pub(super) aimd: Option<At<Table<RawAimd>>>,
-    /// The longest pause after a 429 that does not say how long to wait; aimd, vegas and fixed always pause that long.
-    /// Default: 2s
+    /// The longest pause after a 429 that does not say how long to wait; aimd, vegas and fixed always pause
+    /// that long. Default: 2s
     pub(super) cooldown: Option<At<Span>>,
     /// The longest pause after one 429, whatever it asks for. Default: 10m
     pub(super) max_cooldown: Option<At<Span>>,
-    /// How long a cold server is met with fewer calls: the limit is held down to 1 at first, and set free step by step.
-    /// Default: no ramp
+    /// How long a cold server is met with fewer calls: the limit is held down to 1 at first, and set free
+    /// step by step. Default: no ramp
     pub(super) ramp: Option<At<Span>>,
     /// How much may go out
     pub(super) budgets: Option<At<Table<RawBudgets>>>,
     /// What tokens cost
     pub(super) price: Option<At<Table<RawPrice>>>,
-    /// How a model of the provider `mock` behaves: `capacity`, `latency`, `overload` and so on, and its `seed`
+    /// How a model of the provider `mock` behaves: `capacity`, `latency`, `overload` and so on, and its
+    /// `seed`
     #[schemars(with = "Option<JsonTable>")]
     pub(super) mock: Option<At<toml::Table>>,
 }
@@ -132,7 +136,8 @@ pub(super) struct RawColumn {
     /// What fills it. Default: llm
     #[serde(default)]
     pub(super) kind: KindName,
-    /// A task per row; per row group, with one value for all its rows; or the same with nothing upstream. Default: cell
+    /// A task per row; per row group, with one value for all its rows; or the same with nothing upstream.
+    /// Default: cell
     pub(super) strategy: Option<At<StrategyName>>,
     /// Columns to wait for besides those that are read
     pub(super) upstreams: Option<At<Vec<At<Text>>>>,

@@ -109,6 +109,13 @@ fn a_key_of_the_original_system_names_what_takes_its_place() {
 }
 
 #[test]
+fn a_secret_in_the_file_is_refused_without_being_shown() {
+    let error = refused("api_key_env = \"ACME_KEY\"", "api_key = \"sk-hunter2\"");
+    assert!(error.contains("unknown key `api_key`") && error.contains("did you mean `api_key_env`?"), "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
+#[test]
 fn a_missing_key_is_named_with_its_table() {
     let head = "p.toml:5:1: [[models]] has no `max_parallel`";
     assert_refused("max_parallel = 4\n", "", head, "help: max_parallel: Calls in flight at most");

@@ -83,7 +83,8 @@ pub struct ProxyConfig {
     pub admin_listen: Option<SocketAddr>,
     /// How long calls that are out may take to end when the proxy is stopped \[30 s\].
     pub drain: StdDuration,
-    /// Whether calls are paced to the rates that providers state in headers, where no budget is configured \[yes\].
+    /// Whether calls are paced to the rates that providers state in headers, where no budget is configured
+    /// \[yes\].
     pub rate_limit_headers: bool,
     /// Who is called, in the order in which they are asked whether they serve a model; at least one.
     pub providers: Vec<ProviderConfig>,
@@ -192,8 +193,8 @@ impl Default for RetryConfig {
 /// Looks a name up in the environment.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Returns the JSON Schema of the file, for editors. What it cannot say, such as whether a variable is set, only the program
-/// checks.
+/// Returns the JSON Schema of the file, for editors. What it cannot say, such as whether a variable is set,
+/// only the program checks.
 #[must_use]
 pub fn schema() -> String {
     schema_text::<RawProxy>("A proxy file of tidegate")

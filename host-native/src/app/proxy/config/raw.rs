@@ -1,4 +1,5 @@
-//! The proxy file as it is written: what serde reads, before anything is checked that needs more than one key.
+//! The proxy file as it is written: what serde reads, before anything is checked that needs more than one
+//! key.
 //!
 //! The comments here are the descriptions of the JSON Schema.
 
@@ -14,7 +15,8 @@ use crate::app::config::budgets::RawBudgets;
 use crate::app::config::limit::{LimitKeys, LimitName, RawAimd};
 use crate::app::config::value::{At, FromValue, Is, Span, Table, Text};
 
-/// What `tidegate proxy` is told. What a schema cannot say, such as whether a variable is set, the program checks.
+/// What `tidegate proxy` is told. What a schema cannot say, such as whether a variable is set, the program
+/// checks.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["providers"]))]
@@ -64,7 +66,8 @@ pub(super) struct RawProvider {
     pub(super) connect_timeout: Option<At<Span>>,
     /// Calls of one model in flight at most. Default: 64
     pub(super) max_parallel: Option<NonZeroU32>,
-    /// What decides how many calls are in flight, up to `max_parallel`. Default: tide; aimd where there is an `aimd`
+    /// What decides how many calls are in flight, up to `max_parallel`. Default: tide; aimd where there is an
+    /// `aimd`
     pub(super) limit: Option<At<LimitName>>,
     /// Settings of AIMD, which they select; not beside another `limit`
     pub(super) aimd: Option<At<Table<RawAimd>>>,
@@ -103,7 +106,8 @@ pub(super) struct RawProviderModel {
     pub(super) name: Text,
     /// Calls in flight at most. Default: as the provider says
     pub(super) max_parallel: Option<NonZeroU32>,
-    /// What decides how many calls are in flight. Default: as the provider says; aimd where there is an `aimd`
+    /// What decides how many calls are in flight. Default: as the provider says; aimd where there is an
+    /// `aimd`
     pub(super) limit: Option<At<LimitName>>,
     /// Settings of AIMD, which they select; not beside another `limit`
     pub(super) aimd: Option<At<Table<RawAimd>>>,
