@@ -1,16 +1,17 @@
 //! The program `tidegate`.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use clap::Parser;
 use tidegate_native::app::check::check;
-use tidegate_native::app::cli::{CheckArgs, Cli, Command, Reasons, RunArgs, TimelineArgs};
+use tidegate_native::app::cli::{CheckArgs, Cli, Command, Reasons, RunArgs, SchemaOf, TimelineArgs};
 use tidegate_native::app::config::pipeline;
 use tidegate_native::app::error::{Error, Exit};
 use tidegate_native::app::mock::args::MockArgs;
 use tidegate_native::app::mock::command::serve_until_interrupted;
 use tidegate_native::app::proxy::args::ProxyArgs;
+use tidegate_native::app::proxy::config as proxy_config;
 use tidegate_native::app::proxy::proxy;
 use tidegate_native::app::replay::replay_log;
 use tidegate_native::app::report::progress::{Screen, json_line};
@@ -28,7 +29,13 @@ fn main() -> Exit {
     match Cli::parse().into_command() {
         Command::Run(args) => run_pipeline(args),
         Command::Check(args) => check_pipeline(args),
-        Command::Schema => ended(Ok((pipeline::SCHEMA.to_string(), Exit::Done))),
+        Command::Schema { of } => {
+            let schema = match of {
+                SchemaOf::Pipeline => pipeline::schema(),
+                SchemaOf::Proxy => proxy_config::schema(),
+            };
+            ended(Ok((schema, Exit::Done)))
+        }
         Command::Replay { log } => ended(replay_log(&log)),
         Command::Timeline(TimelineArgs { events, row, column }) => {
             ended(timeline(&TimelineRequest { events, row, column }))
@@ -49,10 +56,17 @@ fn ended(end: Result<(String, Exit), Error>) -> Exit {
             exit
         }
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {error}");
+            print_error(&error);
             error.exit()
         }
     }
+}
+
+/// Prints `error`, with colours if a person sees it and has not asked for none.
+fn print_error(error: &Error) {
+    let mut stderr = std::io::stderr();
+    let is_plain = !stderr.is_terminal() || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let _ = if is_plain { writeln!(stderr, "error: {error}") } else { writeln!(stderr, "error: {error:#}") };
 }
 
 fn serve_mock(args: &MockArgs) -> Exit {
@@ -140,7 +154,7 @@ fn run_pipeline(args: RunArgs) -> Exit {
             summary.exit
         }
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {error}");
+            print_error(&error);
             error.exit()
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use tidegate_core::pipeline::DropReason;
 
 use crate::app::error::Exit;
@@ -33,8 +33,12 @@ pub enum Command {
     /// Find out whether a run could do its work: keys, templates, dataset, disk, and one tiny call to each model
     #[command(after_help = CHECK_HELP)]
     Check(CheckArgs),
-    /// Print the JSON Schema of pipeline files
-    Schema,
+    /// Print the JSON Schema of a kind of file, for editors
+    Schema {
+        /// The kind of file
+        #[arg(value_name = "FILE", value_enum, default_value_t)]
+        of: SchemaOf,
+    },
     /// Tell new machines what a run recorded with `run --record`, and compare every decision
     Replay {
         /// The decision log
@@ -53,6 +57,16 @@ pub enum Command {
     /// Serve an OpenAI-compatible API through one gate: a fair queue, adaptive limits, budgets, retries
     #[command(after_help = PROXY_HELP)]
     Proxy(ProxyArgs),
+}
+
+/// A kind of file that has a JSON Schema.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SchemaOf {
+    /// What `run` and `check` take
+    #[default]
+    Pipeline,
+    /// What `proxy --config` takes
+    Proxy,
 }
 
 /// What `check` takes.

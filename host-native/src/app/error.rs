@@ -1,5 +1,7 @@
 //! Everything that can keep a run from its end, and the exit code it gives.
 
+use std::fmt;
+use std::fmt::Display as _;
 use std::process::{ExitCode, Termination};
 
 use serde::{Serialize, Serializer};
@@ -90,13 +92,13 @@ impl Termination for Exit {
     }
 }
 
-/// A run that did not start, or broke.
+/// A run that did not start, or broke. It is displayed without colours; `{:#}` is for terminals.
 ///
 /// Each module whose errors end the program has a `From` implementation for its error type, with the exit code.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An error of one part of the program, with the exit code that it ends with.
-    #[error("{source}")]
+    #[error(fmt = of)]
     Of {
         /// The exit code.
         exit: Exit,
@@ -107,7 +109,7 @@ pub enum Error {
     #[error("{0}")]
     Setting(String),
     /// Several errors, at least two.
-    #[error("{} things are wrong, and nothing was started\n\n{}", .0.len(), listed(.0))]
+    #[error(fmt = listed)]
     Several(Vec<Error>),
     /// A bug in this program.
     #[error("internal error: {0}")]
@@ -140,9 +142,20 @@ impl Error {
     }
 }
 
+/// The error itself, with colours if they are asked for by `{:#}`.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "thiserror passes references")]
+fn of(_: &Exit, source: &dyn fmt::Display, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    source.fmt(f)
+}
+
 /// One under the other, with a line between.
-fn listed(errors: &[Error]) -> String {
-    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n\n")
+fn listed(errors: &[Error], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{} things are wrong, and nothing was started", errors.len())?;
+    for error in errors {
+        f.write_str("\n\n")?;
+        error.fmt(f)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

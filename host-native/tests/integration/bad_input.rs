@@ -165,8 +165,15 @@ fn a_schema_that_is_none_and_a_model_of_another_kind_exit_2_at_their_place() {
 }
 
 #[test]
-fn the_schema_of_pipeline_files_is_printed() {
-    let ended = Scratch::new(0).run(&["schema"]);
-    ended.assert(0, &["https://json-schema.org/draft/2020-12/schema"]);
-    assert!(serde_json::from_str::<serde_json::Value>(&ended.stdout).is_ok());
+fn the_schema_of_each_file_is_printed() {
+    for (arguments, title) in [
+        (["schema"].as_slice(), "A pipeline file of tidegate"),
+        (&["schema", "pipeline"], "A pipeline file of tidegate"),
+        (&["schema", "proxy"], "A proxy file of tidegate"),
+    ] {
+        let ended = Scratch::new(0).run(arguments);
+        ended.assert(0, &["https://json-schema.org/draft/2020-12/schema"]);
+        let schema: serde_json::Value = serde_json::from_str(&ended.stdout).expect("it is JSON");
+        assert_eq!(schema["title"], title);
+    }
 }

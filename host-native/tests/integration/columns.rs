@@ -242,7 +242,7 @@ fn a_token_budget_is_spent_by_what_answers_say_they_took() {
     let scratch = Scratch::new(300);
     let server = chat(|_| says("x"));
     let columns = "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\nmax_tokens = 10\n";
-    let budget = "budget = { tokens_per_minute = 30000, requests_per_minute = 100000 }\n[[columns]]";
+    let budget = "budgets = { tokens_per_minute = 30000, requests_per_minute = 100000 }\n[[columns]]";
     scratch.write("p.toml", &pipeline(&server, &columns.replacen("[[columns]]", budget, 1)));
     // 273 calls of 110 tokens empty the bucket; what the others take comes at 500 a second.
     let began = std::time::Instant::now();
@@ -260,7 +260,7 @@ fn a_dry_run_shows_plan_calls_tokens_and_cost_and_touches_nothing() {
     scratch.write("p.toml", &pipeline("http://127.0.0.1:9/v1", columns));
     let before = std::fs::read_dir(scratch.path(".")).unwrap().count();
     let text = std::fs::read_to_string(scratch.path("p.toml")).unwrap();
-    let budget = "budget = { tokens_per_minute = 30000 }\n[[columns]]\nname = \"a\"";
+    let budget = "budgets = { tokens_per_minute = 30000 }\n[[columns]]\nname = \"a\"";
     scratch.write("p.toml", &text.replacen("[[columns]]\nname = \"a\"", budget, 1));
     let ended = scratch.run(&["run", "p.toml", "--dry-run", "--max-cost", "10", "--limit", "200"]);
     ended.assert(

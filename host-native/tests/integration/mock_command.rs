@@ -98,8 +98,8 @@ fn what_is_wrong_is_told_with_its_place_and_exits_2() {
         ("\"b\"", "\"a\"", "models.toml:5:8: there are two models called `a`"),
         ("slots = 0", "slots = 2000000", "models.toml:3:55: `capacity.slots` is 2000000"),
         ("slots = 0", "slot = 0", "did you mean `slots`?"),
-        ("\"b\"", "3", "models.toml:5:8: `name`: invalid type: integer `3`"),
-        ("name = \"b\"", "", "missing field `name`"),
+        ("\"b\"", "3", "models.toml:5:8: `name` in [[models]] is 3"),
+        ("name = \"b\"", "", "[[models]] has no `name`"),
     ] {
         scratch.write("models.toml", &TWO.replacen(from, to, 1));
         scratch.run(&["mock", "models.toml"]).assert(2, &[told]);

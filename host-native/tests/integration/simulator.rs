@@ -17,7 +17,9 @@ fn a_dumped_scenario_runs_as_the_built_in_one_does() {
 fn a_wrong_scenario_exits_2_with_its_place() {
     let scratch = Scratch::new(0);
     scratch.write("mine.toml", "name = \"n\"\nrwos = 3\n");
-    scratch.run(&["simulate", "mine.toml"]).assert(2, &["mine.toml:2:1: unknown field `rwos`", "did you mean `rows`?"]);
+    scratch
+        .run(&["simulate", "mine.toml"])
+        .assert(2, &["mine.toml:2:1: unknown key `rwos` in the scenario", "did you mean `rows`?"]);
     scratch.run(&["simulate", "outagee"]).assert(2, &["did you mean `outage`?"]);
     scratch.run(&["simulate", "tide", "--policy", "first_come"]).assert(2, &["strict_fair, bounded_borrow"]);
 }

@@ -1,9 +1,14 @@
-//! The files that people write, read into types that cannot be wrong.
+//! The files that people write, read by serde into types that cannot be wrong.
 //!
-//! `reader` reads TOML tables key by key, `source` is the text of a file with the places of its errors, and
-//! `limit` is the settings of a limit algorithm, which the pipeline file and the configuration of the proxy share.
+//! `source` is the text of a file and its errors. `document` reads it, with one wording of errors for all
+//! files. `value`, `limit` and `budgets` are what several files have. `original` names what replaces the keys
+//! of other systems. `schema` describes the files for editors.
 
+pub(crate) mod budgets;
+pub(crate) mod document;
 pub(crate) mod limit;
+mod original;
 pub mod pipeline;
-pub(crate) mod reader;
+pub(crate) mod schema;
 pub(crate) mod source;
+pub(crate) mod value;

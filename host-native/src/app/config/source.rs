@@ -1,13 +1,16 @@
-//! The text of a file and the places in it, so that every complaint can point at what it is about.
+//! The text of a file and the places in it, and the errors that point at them, rendered by [`miette`].
 
 use std::fmt;
+use std::iter;
 use std::ops::Range;
 use std::path::Path;
 
+use miette::{
+    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, SourceCode,
+    SourceSpan, SpanContents, ThemeStyles,
+};
+
 use crate::app::error::{Error, Exit};
-use tidegate_core::error::ConfigError;
-use toml::Spanned;
-use toml::de::DeValue;
 
 /// A file's text under the name a person knows it by.
 #[derive(Clone, Debug)]
@@ -42,13 +45,14 @@ impl SourceText {
     /// Reads `path`; a file that is not UTF-8 is refused as unreadable.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let name = path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|error| FileError::unreadable(&name, &error.to_string()))?;
+        let bytes =
+            std::fs::read(path).map_err(|error| FileError::about(&name, format!("cannot read the file: {error}")))?;
         match String::from_utf8(bytes) {
-            Ok(text) => Ok(Self { name, text }),
+            Ok(text) => Ok(Self::new(name, text)),
             Err(error) => {
                 let valid = error.utf8_error().valid_up_to();
                 let line = error.as_bytes()[..valid].split(|byte| *byte == b'\n').count();
-                Err(FileError::unreadable(&name, &format!("line {line} is not valid UTF-8")))
+                Err(FileError::about(&name, format!("cannot read the file: line {line} is not valid UTF-8")))
             }
         }
     }
@@ -62,7 +66,7 @@ impl SourceText {
     /// Where byte `offset` is. An offset past the end or inside a character is the nearest place before it.
     #[must_use]
     pub fn place(&self, offset: usize) -> Place {
-        let before = &self.text[..self.floor_char_boundary(offset)];
+        let before = &self.text[..self.text.floor_char_boundary(offset)];
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         Place {
             file: self.name.clone(),
@@ -74,70 +78,83 @@ impl SourceText {
     /// An error about the text in `span`.
     #[must_use]
     pub fn error(&self, span: Range<usize>, message: impl Into<String>) -> FileError {
+        let place = self.place(span.start);
         FileError(Box::new(FileErrorParts {
-            place: Some(self.place(span.start)),
-            file: self.name.clone(),
+            subject: place.to_string(),
             message: message.into(),
-            excerpt: self.excerpt(span),
+            excerpt: Some(self.excerpt(place.line, span)).filter(|excerpt| !excerpt.line.is_empty()),
+            place: Some(place),
             expected: None,
-            suggestion: None,
+            help: None,
         }))
     }
 
-    /// The first line of `span` with a marker under the part that is meant.
-    fn excerpt(&self, span: Range<usize>) -> Option<String> {
-        let place = self.place(span.start);
-        let line = self.text.lines().nth(place.line - 1)?;
-        let number = place.line.to_string();
-        let indent: String = line.chars().take(place.column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
-        let start = self.floor_char_boundary(span.start);
-        let end = self.floor_char_boundary(span.end).max(start);
-        let width = self.text[start..end].lines().next().map_or(0, |part| part.chars().count());
-        let marker = "^".repeat(width.max(1));
-        Some(format!("  {number} | {line}\n  {:width$} | {indent}{marker}", "", width = number.len()))
+    /// The line on which `span` begins.
+    fn excerpt(&self, number: usize, span: Range<usize>) -> Excerpt {
+        let start = self.text.floor_char_boundary(span.start);
+        let line_start = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line = self.text[line_start..].lines().next().unwrap_or_default().to_string();
+        let in_line = |offset: usize| (offset - line_start).min(line.len());
+        let marked = in_line(start)..in_line(self.text.floor_char_boundary(span.end).max(start));
+        Excerpt { number, line, marked }
     }
+}
 
-    fn floor_char_boundary(&self, offset: usize) -> usize {
-        (0..=offset.min(self.text.len())).rev().find(|at| self.text.is_char_boundary(*at)).unwrap_or(0)
+/// A line of a file, and the part of it that an error is about.
+#[derive(Clone, Debug)]
+struct Excerpt {
+    number: usize,
+    line: String,
+    marked: Range<usize>,
+}
+
+impl SourceCode for Excerpt {
+    /// Whatever the span: the whole line and nothing else.
+    fn read_span<'a>(
+        &'a self,
+        _: &SourceSpan,
+        _: usize,
+        _: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        let span = (0, self.line.len()).into();
+        Ok(Box::new(MietteSpanContents::new(self.line.as_bytes(), span, self.number - 1, 0, 1)))
     }
 }
 
 /// A refused file: where, what is there, what was expected, and a suggestion where one is near.
+///
+/// It is displayed without colours; `{:#}` is for terminals.
 #[derive(Clone, Debug)]
 pub struct FileError(Box<FileErrorParts>);
 
 #[derive(Clone, Debug)]
 struct FileErrorParts {
-    place: Option<Place>,
-    file: String,
+    /// The place, or the file.
+    subject: String,
     message: String,
-    excerpt: Option<String>,
+    place: Option<Place>,
+    excerpt: Option<Excerpt>,
     expected: Option<String>,
-    suggestion: Option<String>,
+    help: Option<String>,
 }
 
 impl FileError {
-    /// A file that could not be read as text at all.
-    fn unreadable(file: &str, why: &str) -> Self {
-        Self::about(file, format!("cannot read the file: {why}"))
-    }
-
     /// An error about a file as a whole, or about what was taken for one.
-    pub(crate) fn about(file: &str, message: impl Into<String>) -> Self {
+    pub(crate) fn about(file: &str, message: impl fmt::Display) -> Self {
         Self(Box::new(FileErrorParts {
+            subject: file.to_string(),
+            message: message.to_string(),
             place: None,
-            file: file.to_string(),
-            message: message.into(),
             excerpt: None,
             expected: None,
-            suggestion: None,
+            help: None,
         }))
     }
 
     /// Adds what would have been accepted.
     #[must_use]
-    pub fn expected(mut self, expected: impl Into<String>) -> Self {
-        self.0.expected = Some(expected.into());
+    pub fn expected(mut self, expected: impl fmt::Display) -> Self {
+        self.0.expected = Some(format!("expected {expected}"));
         self
     }
 
@@ -151,7 +168,14 @@ impl FileError {
     /// Adds the closest of `candidates` to `wrong`, if one is close enough to be a slip of the keys.
     #[must_use]
     pub fn suggest<'c>(mut self, wrong: &str, candidates: impl IntoIterator<Item = &'c str>) -> Self {
-        self.0.suggestion = closest(wrong, candidates).map(str::to_string);
+        self.0.help = closest(wrong, candidates).map(|name| format!("did you mean `{name}`?"));
+        self
+    }
+
+    /// Adds what to do instead.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.0.help = Some(help.into());
         self
     }
 
@@ -168,23 +192,42 @@ impl FileError {
     }
 }
 
+impl fmt::Display for FileErrorParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.subject, self.message)
+    }
+}
+
+impl std::error::Error for FileErrorParts {}
+
+impl Diagnostic for FileErrorParts {
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.excerpt.as_ref().map(|excerpt| excerpt as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let marked = self.excerpt.as_ref()?.marked.clone();
+        Some(Box::new(iter::once(LabeledSpan::new_primary_with_span(self.expected.clone(), marked))))
+    }
+
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        // Without an excerpt there is no label that says what was expected.
+        let expected = self.expected.as_deref().filter(|_| self.excerpt.is_none());
+        let lines: Vec<&str> = expected.into_iter().chain(self.help.as_deref()).collect();
+        (!lines.is_empty()).then(|| Box::new(lines.join("\n")) as Box<dyn fmt::Display>)
+    }
+}
+
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = &*self.0;
-        match &parts.place {
-            Some(place) => write!(f, "{place}: {}", parts.message)?,
-            None => write!(f, "{}: {}", parts.file, parts.message)?,
-        }
-        if let Some(excerpt) = &parts.excerpt {
-            write!(f, "\n{excerpt}")?;
-        }
-        if let Some(expected) = &parts.expected {
-            write!(f, "\n  expected {expected}")?;
-        }
-        if let Some(suggestion) = &parts.suggestion {
-            write!(f, "\n  did you mean `{suggestion}`?")?;
-        }
-        Ok(())
+        let mut theme = if f.alternate() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
+        // The first line is `FILE:LINE:COLUMN: MESSAGE`, which editors find.
+        theme.characters.error.clear();
+        theme.styles.error = ThemeStyles::none().error;
+        let handler = GraphicalReportHandler::new_themed(theme).with_wrap_lines(false);
+        let mut report = String::new();
+        handler.render_report(&mut report, &*self.0)?;
+        f.write_str(report.trim())
     }
 }
 
@@ -200,36 +243,6 @@ fn closest<'c>(wrong: &str, candidates: impl IntoIterator<Item = &'c str>) -> Op
         .filter(|(similarity, _)| *similarity >= SIMILAR)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
-}
-
-/// The core's refusal of a value inside `value`, which stands under `key`, at the field it names.
-pub(crate) fn config_error(
-    source: &SourceText,
-    title: &str,
-    key: &str,
-    error: &ConfigError,
-    value: &Spanned<DeValue<'_>>,
-) -> FileError {
-    let path = error.field.strip_prefix(key).unwrap_or(&error.field).trim_start_matches('.');
-    source.error(locate(value, path), format!("`{key}.{path}` in {title} is {}", error.value)).expected(error.expected)
-}
-
-/// Where the field at `path`, such as `capacity.steps[2].at_ms`, stands inside `value`; the nearest part of the path
-/// that is there, when the rest is a default.
-pub(crate) fn locate(value: &Spanned<DeValue<'_>>, path: &str) -> Range<usize> {
-    let mut found = value;
-    for step in path.split(['.', '[', ']']).filter(|step| !step.is_empty()) {
-        let next = match found.get_ref() {
-            DeValue::Array(items) => step.parse::<usize>().ok().and_then(|index| items.get(index)),
-            DeValue::Table(table) => table.get(step),
-            _ => None,
-        };
-        match next {
-            Some(next) => found = next,
-            None => break,
-        }
-    }
-    found.span()
 }
 
 impl From<FileError> for Error {
@@ -255,10 +268,36 @@ mod tests {
         let source = SourceText::new("p.toml", "a = 1\nwieght = 2\n");
         let error =
             source.error(6..12, "unknown key `wieght`").expected("`weight`").suggest("wieght", ["name", "weight"]);
-        assert_eq!(
-            error.to_string(),
-            "p.toml:2:1: unknown key `wieght`\n  2 | wieght = 2\n    | ^^^^^^\n  expected `weight`\n  did you mean `weight`?"
-        );
+        let shown = [
+            "p.toml:2:1: unknown key `wieght`",
+            "   ,----",
+            " 2 | wieght = 2",
+            "   : ^^^|^^",
+            "   :    `-- expected `weight`",
+            "   `----",
+            "  help: did you mean `weight`?",
+        ];
+        assert_eq!(error.to_string(), shown.join("\n"));
+    }
+
+    #[test]
+    fn an_error_without_its_line_still_says_what_was_expected() {
+        let source = SourceText::new("p.toml", "url = \"https://me:secret@host\"\n");
+        let error = source.error(6..30, "`url` holds a password").without_excerpt().expected("none");
+        assert_eq!(error.to_string(), "p.toml:1:7: `url` holds a password\n  help: expected none");
+    }
+
+    #[test]
+    fn an_error_about_an_empty_file_still_says_what_was_expected() {
+        let error = SourceText::new("p.toml", "").error(0..0, "the file has no [seed]").expected("[seed]");
+        assert_eq!(error.to_string(), "p.toml:1:1: the file has no [seed]\n  help: expected [seed]");
+    }
+
+    #[test]
+    fn only_terminals_get_colours() {
+        let error = SourceText::new("p.toml", "a = 1\n").error(0..1, "unknown key `a`");
+        assert!(!error.to_string().contains('\x1b') && format!("{error:#}").contains('\x1b'));
+        assert!(format!("{error:#}").starts_with("p.toml:1:1: unknown"), "{error:#}");
     }
 
     #[test]

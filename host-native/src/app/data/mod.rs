@@ -21,6 +21,8 @@ use std::io::Cursor;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::app::data::column_type::ValueKind;
@@ -28,7 +30,8 @@ use crate::app::error::{Error, Exit};
 use text::{Bytes, Text};
 
 /// How a dataset file is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum DatasetFormat {
     /// Comma-separated values with a header line (RFC 4180). Every value is a string.
     Csv,
@@ -40,12 +43,12 @@ pub enum DatasetFormat {
 }
 
 impl DatasetFormat {
-    /// The formats by the names that files use.
-    pub const NAMES: &[(&str, Self)] = &[
-        ("csv", Self::Csv),
-        ("jsonl", Self::Jsonl),
+    /// The names of the formats in files.
+    pub const NAMES: &[&str] = &[
+        "csv",
+        "jsonl",
         #[cfg(feature = "parquet")]
-        ("parquet", Self::Parquet),
+        "parquet",
     ];
 
     /// Whether rows are lines of a text, and stand there as they would be written out.

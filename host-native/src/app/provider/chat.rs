@@ -1,6 +1,7 @@
 //! Chat completions, as OpenAI-compatible endpoints take and give them.
 
 use reqwest::Url;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tidegate_core::time::Duration;
@@ -60,7 +61,7 @@ pub struct ChatRequest<'a> {
 }
 
 /// Who says a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// The frame of the conversation.

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use std::time::Duration;
 
 use super::answer::Refusal;
-use crate::app::config::reader::parse_duration;
+use crate::app::config::value::parse_duration;
 
 /// What is between a client and its neighbour, besides what `Connection` names (RFC 9110, section 7.6.1).
 const HOP_BY_HOP: [HeaderName; 9] = [

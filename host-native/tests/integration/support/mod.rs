@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use axum::Router;
 use serde_json::Value;
-use tidegate_native::app::config::pipeline::{SCHEMA, SourceText, document};
+use tidegate_native::app::config::pipeline::{SourceText, document, schema};
 
 /// A dataset of `rows` rows with the columns `id` and `note`.
 pub(crate) fn dataset(rows: usize) -> String {
@@ -130,7 +130,7 @@ impl Scratch {
         let ended = self.run(&["run", "pipeline.toml", "--out", "out"]);
         if matches!(ended.code, 0 | 6) {
             let document = document(&SourceText::new("pipeline.toml", text)).unwrap();
-            let validator = jsonschema::validator_for(&serde_json::from_str(SCHEMA).unwrap()).unwrap();
+            let validator = jsonschema::validator_for(&serde_json::from_str(&schema()).unwrap()).unwrap();
             let complaints: Vec<String> = validator.iter_errors(&document).map(|error| error.to_string()).collect();
             assert_eq!(complaints, Vec::<String>::new(), "{text}");
         }

@@ -1,15 +1,20 @@
 //! What the kinds of columns take, apart from [samplers](super::sampler).
 
+use std::ops::Range;
 use std::path::Path;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use toml::Spanned;
 
 use super::models::{Domain, ModelSpec};
-use super::sampler::SamplerSpec;
+use super::raw::{KindName, RawColumn, RawMessage};
+use super::sampler::{self, SamplerSpec};
 use super::structure::{self, Structure};
-use crate::app::config::reader::{Setting, TableReader};
-use crate::app::config::source::{FileError, SourceText};
+use crate::app::config::document::Document;
+use crate::app::config::source::FileError;
+use crate::app::config::value::{At, JsonTable, Setting, Table, Text};
 use crate::app::provider::chat::Role;
 
 /// What fills a column.
@@ -53,7 +58,8 @@ impl ColumnKind {
 }
 
 /// What a text becomes as a value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum OutputForm {
     /// The text itself.
     #[default]
@@ -63,9 +69,6 @@ pub enum OutputForm {
     /// The number that it is.
     Number,
 }
-
-const FORMS: [(&str, OutputForm); 3] =
-    [("text", OutputForm::Text), ("json", OutputForm::Json), ("number", OutputForm::Number)];
 
 /// A chat call, as templates.
 #[derive(Clone, Debug)]
@@ -136,174 +139,153 @@ pub struct JudgeCall {
     pub output: OutputForm,
 }
 
-pub(super) const LLM_KEYS: &[&str] = &[
-    "model",
-    "prompt",
-    "system",
-    "messages",
-    "temperature",
-    "top_p",
-    "max_tokens",
-    "stop",
-    "seed",
-    "extra",
-    "answer_tokens",
-    "output",
-    "schema",
-    "schema_file",
-    "json_mode",
-    "schema_retries",
-];
-pub(super) const EMBEDDING_KEYS: &[&str] = &["model", "input", "dimensions"];
-pub(super) const EXPRESSION_KEYS: &[&str] = &["template", "output"];
-pub(super) const SAMPLER_KEYS: &[&str] = &["sampler"];
-pub(super) const JUDGE_KEYS: &[&str] = &["model", "input", "inputs", "output"];
-pub(super) const MESSAGE_KEYS: &[&str] = &["role", "content"];
-
 /// Keys of a request that have a key of their own here, or must not be changed.
 const RESERVED: [&str; 10] =
     ["model", "messages", "temperature", "top_p", "max_tokens", "stop", "seed", "response_format", "stream", "n"];
 
-pub(super) fn parse_llm(
-    source: &SourceText,
-    table: &TableReader<'_>,
+/// The largest vector.
+const MAX_DIMENSIONS: u32 = 1 << 20;
+
+/// What the column in `table` takes.
+pub(super) fn check(
+    file: &Document<'_>,
+    table: &Range<usize>,
+    raw: RawColumn,
     models: &[ModelSpec],
     directory: &Path,
-) -> Result<LlmCall, FileError> {
-    Ok(LlmCall {
-        model: parse_model(source, table, models, "llm", Domain::Chat)?,
-        messages: parse_messages(source, table)?,
-        temperature: table.setting("temperature")?,
-        top_p: table.setting("top_p")?,
-        max_tokens: table.setting("max_tokens")?,
-        seed: table.setting("seed")?,
-        stop: parse_stop(table)?,
-        extra: parse_extra(source, table)?,
-        answer_tokens: table.optional("answer_tokens")?.map(Spanned::into_inner),
-        structure: structure::parse(source, table, directory)?,
+) -> Result<ColumnKind, FileError> {
+    let column = Column { file, table, models, kind: raw.kind };
+    Ok(match raw.kind {
+        KindName::Llm => ColumnKind::Llm(Box::new(column.llm(raw, directory)?)),
+        KindName::Embedding => ColumnKind::Embedding(column.embedding(raw)?),
+        KindName::Expression => ColumnKind::Expression(Expression {
+            template: column.required("template", "a template", raw.template)?,
+            output: raw.output.map_or(OutputForm::Text, At::into_inner),
+        }),
+        KindName::Sampler => ColumnKind::Sampler(sampler::check(file, table, raw.sampler)?),
+        KindName::Judge => ColumnKind::Judge(column.judge(raw)?),
     })
 }
 
-/// `prompt` and `system`, or `messages`.
-fn parse_messages(source: &SourceText, table: &TableReader<'_>) -> Result<Vec<MessageSpec>, FileError> {
-    const ROLES: [(&str, Role); 3] = [("system", Role::System), ("user", Role::User), ("assistant", Role::Assistant)];
-    let Some(list) = table.raw("messages") else {
-        let named = |role, key: &str, content| MessageSpec { role, content, title: key.to_string() };
-        let system = table.optional("system")?.map(|content| named(Role::System, "system", content));
-        let prompt = named(Role::User, "prompt", table.required("prompt")?);
-        return Ok(system.into_iter().chain([prompt]).collect());
-    };
-    for key in ["prompt", "system"] {
-        if let Some(value) = table.raw(key) {
-            return Err(source
-                .error(value.span(), format!("`{key}` is given beside `messages`, which are the whole conversation"))
-                .expected("`messages` alone, or `prompt` and `system` alone"));
+/// What a column is read with.
+struct Column<'a, 't> {
+    file: &'a Document<'t>,
+    /// Where the column stands.
+    table: &'a Range<usize>,
+    models: &'a [ModelSpec],
+    kind: KindName,
+}
+
+impl Column<'_, '_> {
+    fn required(&self, key: &str, what: &str, value: Option<At<Text>>) -> Result<Spanned<String>, FileError> {
+        let missing = || self.file.missing(self.table.clone(), key, format!("`{key} = ` {what}"));
+        value.map(At::spanned).ok_or_else(missing)
+    }
+
+    fn llm(&self, mut raw: RawColumn, directory: &Path) -> Result<LlmCall, FileError> {
+        Ok(LlmCall {
+            model: self.model(raw.model.take(), Domain::Chat)?,
+            structure: structure::check(self.file, &mut raw, directory)?,
+            temperature: raw.temperature.take().map(At::setting),
+            top_p: raw.top_p.take().map(At::setting),
+            max_tokens: raw.max_tokens.take().map(At::setting),
+            seed: raw.seed.take().map(At::setting),
+            stop: raw.stop.take().map_or_else(Vec::new, At::into_texts),
+            extra: self.extra(raw.extra.take())?,
+            answer_tokens: raw.answer_tokens,
+            messages: self.messages(raw)?,
+        })
+    }
+
+    /// `prompt` and `system`, or `messages`.
+    fn messages(&self, raw: RawColumn) -> Result<Vec<MessageSpec>, FileError> {
+        let Some(list) = raw.messages else {
+            let named = |role, key: &str, content| MessageSpec { role, content, title: key.to_string() };
+            let system = raw.system.map(|content| named(Role::System, "system", content.spanned()));
+            let prompt = self.required("prompt", "a template, or `messages`", raw.prompt)?;
+            return Ok(system.into_iter().chain([named(Role::User, "prompt", prompt)]).collect());
+        };
+        for (key, value) in [("prompt", raw.prompt), ("system", raw.system)] {
+            if let Some(value) = value {
+                let message = format!("`{key}` is given beside `messages`, which are the whole conversation");
+                let expected = "`messages` alone, or `prompt` and `system` alone";
+                return Err(self.file.error(value.span(), message).expected(expected));
+            }
+        }
+        if list.get().is_empty() {
+            return Err(self.file.wrong(list.span(), "at least one message"));
+        }
+        let message = |(index, message): (usize, At<Table<RawMessage>>)| {
+            let Table(RawMessage { role, content }) = message.into_inner();
+            MessageSpec { role, content: content.spanned(), title: format!("messages[{index}]") }
+        };
+        Ok(list.into_inner().into_iter().enumerate().map(message).collect())
+    }
+
+    fn extra(&self, extra: Option<At<JsonTable>>) -> Result<Spanned<Map<String, Value>>, FileError> {
+        let Some(extra) = extra else { return Ok(Spanned::new(0..0, Map::new())) };
+        let extra = extra.map(|JsonTable(table)| table);
+        match RESERVED.iter().find(|key| extra.get_ref().contains_key(**key)) {
+            Some(key) => Err(self
+                .file
+                .error(extra.span(), format!("`extra` in [[columns]] has `{key}`, which it cannot set"))
+                .expected("keys of the request that the column has no key for")),
+            None => Ok(extra),
         }
     }
-    let tables = table.tables("messages", "[[columns.messages]]", MESSAGE_KEYS)?;
-    if tables.is_empty() {
-        return Err(source.error(list.span(), "`messages` in [[columns]] are none").expected("at least one message"));
-    }
-    let message = |(index, table): (usize, &TableReader<'_>)| {
-        if table.raw("role").is_none() {
-            return Err(table.refused("role", "`role = ` \"system\", \"user\" or \"assistant\""));
+
+    fn embedding(&self, raw: RawColumn) -> Result<EmbeddingCall, FileError> {
+        let is_wrong = |dimensions: &&At<u32>| !(1..=MAX_DIMENSIONS).contains(dimensions.get());
+        if let Some(dimensions) = raw.dimensions.as_ref().filter(is_wrong) {
+            return Err(self.file.wrong(dimensions.span(), "a whole number from 1 to 1048576"));
         }
-        let role = table.choice("role", &ROLES, Role::User)?;
-        Ok(MessageSpec { role, content: table.required("content")?, title: format!("messages[{index}]") })
-    };
-    tables.iter().enumerate().map(message).collect()
-}
-
-fn parse_stop(table: &TableReader<'_>) -> Result<Vec<Spanned<String>>, FileError> {
-    match table.raw("stop") {
-        Some(value) if value.get_ref().is_str() => Ok(table.optional("stop")?.into_iter().collect()),
-        _ => Ok(table.optional("stop")?.map_or_else(Vec::new, Spanned::into_inner)),
+        Ok(EmbeddingCall {
+            model: self.model(raw.model, Domain::Embedding)?,
+            input: self.required("input", "a template", raw.input)?,
+            dimensions: raw.dimensions.map(At::into_inner),
+        })
     }
-}
 
-fn parse_extra(source: &SourceText, table: &TableReader<'_>) -> Result<Spanned<Map<String, Value>>, FileError> {
-    let Some(extra) = table.optional::<Map<String, Value>>("extra")? else { return Ok(Spanned::new(0..0, Map::new())) };
-    match RESERVED.iter().find(|key| extra.get_ref().contains_key(**key)) {
-        Some(key) => Err(source
-            .error(extra.span(), format!("`extra` in [[columns]] has `{key}`, which it cannot set"))
-            .expected("keys of the request that the column has no key for")),
-        None => Ok(extra),
+    fn judge(&self, raw: RawColumn) -> Result<JudgeCall, FileError> {
+        let inputs: Vec<_> = raw.inputs.into_iter().flatten().map(At::spanned).collect();
+        if raw.input.is_none() && inputs.is_empty() {
+            return Err(self
+                .file
+                .error(self.table.clone(), "[[columns]] of kind `judge` has nothing to judge")
+                .expected("`input = ` a template, or `inputs = ` the columns to send, or both"));
+        }
+        Ok(JudgeCall {
+            model: self.model(raw.model, Domain::Judge)?,
+            input: raw.input.map(At::spanned),
+            inputs,
+            output: raw.output.map_or(OutputForm::Json, At::into_inner),
+        })
     }
-}
 
-pub(super) fn parse_embedding(
-    source: &SourceText,
-    table: &TableReader<'_>,
-    models: &[ModelSpec],
-) -> Result<EmbeddingCall, FileError> {
-    Ok(EmbeddingCall {
-        model: parse_model(source, table, models, "embedding", Domain::Embedding)?,
-        input: table.required("input")?,
-        dimensions: table.optional_within("dimensions", 1..=1 << 20, "a whole number from 1 to 1048576")?,
-    })
-}
-
-pub(super) fn parse_expression(table: &TableReader<'_>) -> Result<Expression, FileError> {
-    let output = table.choice("output", &FORMS, OutputForm::Text)?;
-    Ok(Expression { template: table.required("template")?, output })
-}
-
-pub(super) fn parse_judge(
-    source: &SourceText,
-    table: &TableReader<'_>,
-    models: &[ModelSpec],
-) -> Result<JudgeCall, FileError> {
-    let input = table.optional::<String>("input")?;
-    let inputs: Vec<Spanned<String>> = table.optional("inputs")?.map_or_else(Vec::new, Spanned::into_inner);
-    if input.is_none() && inputs.is_empty() {
-        return Err(source
-            .error(table.span(), "[[columns]] of kind `judge` has nothing to judge")
-            .expected("`input = ` a template, or `inputs = ` the columns to send, or both"));
-    }
-    Ok(JudgeCall {
-        model: parse_model(source, table, models, "judge", Domain::Judge)?,
-        input,
-        inputs,
-        output: table.choice("output", &FORMS, OutputForm::Json)?,
-    })
-}
-
-/// The model of a column, which must be of the domain that its kind calls.
-fn parse_model(
-    source: &SourceText,
-    table: &TableReader<'_>,
-    models: &[ModelSpec],
-    kind: &str,
-    domain: Domain,
-) -> Result<usize, FileError> {
-    let name = table.required::<String>("model")?;
-    let suitable = || models.iter().filter(|model| model.domain == domain).map(|model| model.name.as_str());
-    let refuse = |message: String| {
-        source
-            .error(name.span(), message)
-            .expected(match suitable().collect::<Vec<_>>().as_slice() {
-                [] => format!("a [[models]] table with this name {}", domain.requirement()),
-                names => format!("one of: {}", names.join(", ")),
-            })
-            .suggest(name.get_ref(), suitable())
-    };
-    let at = models.iter().position(|model| model.name == *name.get_ref());
-    let at = at.ok_or_else(|| refuse(format!("there is no model `{}`", name.get_ref())))?;
-    if models[at].domain != domain {
-        let is = models[at].domain.name();
-        return Err(refuse(format!(
-            "the model `{}` has the domain `{is}`; a column of kind `{kind}` calls one of the domain `{}`",
+    /// The model of the column, which must be of the domain that its kind calls.
+    fn model(&self, name: Option<At<Text>>, domain: Domain) -> Result<usize, FileError> {
+        let name = self.required("model", "the name of a model", name)?;
+        let suitable = || self.models.iter().filter(|model| model.domain == domain).map(|model| model.name.as_str());
+        let refuse = |message: String| {
+            self.file
+                .error(name.span(), message)
+                .expected(match suitable().collect::<Vec<_>>().as_slice() {
+                    [] => format!("a [[models]] table with this name {}", domain.requirement()),
+                    names => format!("one of: {}", names.join(", ")),
+                })
+                .suggest(name.get_ref(), suitable())
+        };
+        let at = self.models.iter().position(|model| model.name == *name.get_ref());
+        let at = at.ok_or_else(|| refuse(format!("there is no model `{}`", name.get_ref())))?;
+        if self.models[at].domain == domain {
+            return Ok(at);
+        }
+        Err(refuse(format!(
+            "the model `{}` has the domain `{}`; a column of kind `{}` calls one of the domain `{}`",
             name.get_ref(),
+            self.models[at].domain.name(),
+            self.kind.name(),
             domain.name()
-        )));
-    }
-    Ok(at)
-}
-
-/// The form of an llm column's answer, if the file says one.
-pub(super) fn parse_form(table: &TableReader<'_>) -> Result<Option<OutputForm>, FileError> {
-    match table.raw("output") {
-        Some(_) => table.choice("output", &FORMS, OutputForm::Text).map(Some),
-        None => Ok(None),
+        )))
     }
 }

@@ -12,7 +12,7 @@
 //! api_key_env = "PROVIDER_KEY"    # the environment variable that holds the key; default: no key
 //! max_parallel = 16               # calls in flight at most
 //! limit = "tide"                  # what decides how many are in flight: tide, aimd, vegas or fixed; default: tide
-//! budget = { tokens_per_minute = 100000 }
+//! budgets = { tokens_per_minute = 100000 }
 //! price = { input_per_million = 0.15, output_per_million = 0.6 }
 //!
 //! [[columns]]
@@ -29,30 +29,32 @@
 //! format = "jsonl"                # or csv or parquet
 //! ```
 //!
-//! `docs/pipeline-file.md` has every key with its range, default and meaning; [`SCHEMA`] has them for editors.
+//! `docs/pipeline-file.md` has every key with its range, default and meaning; [`schema`] has them for editors.
 
 mod columns;
+pub(crate) mod endpoint;
 mod kinds;
 pub(crate) mod models;
+mod raw;
 pub(crate) mod sampler;
 mod settings;
 pub(crate) mod structure;
 
 use std::path::{Path, PathBuf};
 
-use toml::de::{DeTable, DeValue};
-
-pub use crate::app::config::reader::Setting;
-pub(crate) use crate::app::config::source::locate;
+pub use crate::app::config::budgets::budget_name;
+use crate::app::config::document::Document;
+use crate::app::config::schema::schema_text;
 pub use crate::app::config::source::{FileError, Place, SourceText};
+pub use crate::app::config::value::Setting;
+use crate::app::config::value::{Json, Table};
 pub use columns::ColumnSpec;
 pub use kinds::{ColumnKind, EmbeddingCall, Expression, JudgeCall, LlmCall, MessageSpec, OutputForm};
-pub use models::{Domain, Endpoint, MockSpec, ModelSpec, budget_name};
+pub use models::{Domain, Endpoint, MockSpec, ModelSpec};
+use raw::RawPipeline;
 pub use sampler::SamplerSpec;
 pub use settings::{OutputSettings, RunSettings, SeedSpec};
 pub use structure::{JsonMode, Structure};
-
-use crate::app::config::reader::{TableReader, to_json};
 
 /// A whole pipeline file. References between its parts are resolved; references to the dataset are not yet.
 #[derive(Clone, Debug)]
@@ -73,11 +75,15 @@ pub struct PipelineFile {
     pub output: OutputSettings,
 }
 
-const KEYS: &[&str] = &["seed", "models", "columns", "run", "output"];
+/// Returns the JSON Schema of pipeline files, for editors. What it cannot say, such as which columns there
+/// are, only the program checks.
+#[must_use]
+pub fn schema() -> String {
+    schema_text::<RawPipeline>("A pipeline file of tidegate")
+}
 
-/// The JSON Schema of pipeline files, for editors. What it cannot say, such as which columns there are, only the program
-/// checks.
-pub const SCHEMA: &str = include_str!("../../../../docs/pipeline.schema.json");
+/// What the file is called in messages.
+const TITLE: &str = "the pipeline file";
 
 impl PipelineFile {
     /// Reads the file at `path`.
@@ -88,33 +94,25 @@ impl PipelineFile {
     /// Parses `source`; paths in it are relative to `directory`.
     pub fn parse(source: SourceText, directory: &Path) -> Result<Self, FileError> {
         let text = source.clone();
-        let document = DeTable::parse(text.text()).map_err(|error| {
-            let span = error.span().unwrap_or(0..0);
-            text.error(span, format!("this is not TOML: {}", error.message()))
-        })?;
-        let root = TableReader::open(&text, "the pipeline file", KEYS, document.get_ref(), 0..0)?;
-        let (models, currency) = models::parse(&text, &root, directory)?;
-        let columns = columns::parse(&text, &root, &models, directory)?;
+        let file = Document::parse(&text, TITLE)?;
+        let RawPipeline { seed, models, columns, run: Table(run), output: Table(output) } = file.read_described()?;
+        let (models, currency) = models::check(&file, models, directory)?;
         Ok(Self {
-            seed: settings::parse_seed(&text, &root, directory)?,
-            run: settings::parse_run(&text, &root)?,
-            output: settings::parse_output(&root)?,
+            seed: settings::check_seed(&file, seed, directory)?,
+            columns: columns::check(&file, columns, &models, directory)?,
             models,
             currency,
-            columns,
+            run: run.into(),
+            output: output.into(),
             source,
         })
     }
 }
 
-/// The file as JSON, which is what [`SCHEMA`] describes: dates and times are text.
+/// The file as JSON, which is what [`schema`] describes: dates and times are text.
 pub fn document(source: &SourceText) -> Result<serde_json::Value, FileError> {
-    let document = DeTable::parse(source.text()).map_err(|error| {
-        source.error(error.span().unwrap_or(0..0), format!("this is not TOML: {}", error.message()))
-    })?;
-    let span = document.span();
-    to_json(&DeValue::Table(document.into_inner()))
-        .ok_or_else(|| source.error(span, "the file holds a number that JSON cannot hold"))
+    let Json(value) = Document::parse(source, TITLE)?.read()?;
+    Ok(value)
 }
 
 /// `path` as the file at `directory` means it.

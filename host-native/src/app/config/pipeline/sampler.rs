@@ -1,11 +1,17 @@
 //! `sampler` of a column of kind `sampler`: which values are drawn, and how often each. Drawing is in
 //! [`fill::sampler`](crate::app::run::columns::sampler).
 
+use std::ops::Range;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use toml::Spanned;
 
-use crate::app::config::reader::{FromToml, TableReader};
-use crate::app::config::source::{FileError, SourceText};
+use super::raw::RawSampler;
+use crate::app::config::document::Document;
+use crate::app::config::source::FileError;
+use crate::app::config::value::{At, Finite, Is, Json, Table};
 use crate::app::data::calendar::Moment;
 
 /// What a sampler draws.
@@ -68,21 +74,65 @@ pub enum SamplerSpec {
     Uuid,
 }
 
-pub(super) const SAMPLER_TABLE_KEYS: &[&str] =
-    &["law", "values", "weights", "of", "low", "high", "integer", "decimals", "mean", "sd", "p", "from", "to", "unit"];
-
-#[derive(Clone, Copy)]
-enum Law {
+/// How a sampler draws.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Law {
+    /// One of `values`
     Category,
+    /// One of those of `values` that belong to the value of another column
     Subcategory,
+    /// A number from `low` to `high`
     Uniform,
+    /// A number around `mean`
     Normal,
+    /// True as often as `p`
     Bernoulli,
+    /// A time from `from` up to and without `to`
     Datetime,
+    /// A random UUID
     Uuid,
 }
 
+/// The distance between two points in time that may be drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum DateUnit {
+    /// A second
+    Second,
+    /// A minute
+    Minute,
+    /// An hour
+    Hour,
+    /// A day
+    Day,
+}
+
+impl DateUnit {
+    fn seconds(self) -> u64 {
+        match self {
+            Self::Second => 1,
+            Self::Minute => 60,
+            Self::Hour => 3_600,
+            Self::Day => 86_400,
+        }
+    }
+}
+
 impl Law {
+    /// Its name in files.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Category => "category",
+            Self::Subcategory => "subcategory",
+            Self::Uniform => "uniform",
+            Self::Normal => "normal",
+            Self::Bernoulli => "bernoulli",
+            Self::Datetime => "datetime",
+            Self::Uuid => "uuid",
+        }
+    }
+
     /// The keys beside `law`.
     fn keys(self) -> &'static [&'static str] {
         match self {
@@ -97,127 +147,165 @@ impl Law {
     }
 }
 
-const LAWS: [(&str, Law); 7] = [
-    ("category", Law::Category),
-    ("subcategory", Law::Subcategory),
-    ("uniform", Law::Uniform),
-    ("normal", Law::Normal),
-    ("bernoulli", Law::Bernoulli),
-    ("datetime", Law::Datetime),
-    ("uuid", Law::Uuid),
-];
-
-pub(super) fn parse(source: &SourceText, column: &TableReader<'_>) -> Result<SamplerSpec, FileError> {
-    let Some(table) = column.table("sampler", "[columns.sampler]", SAMPLER_TABLE_KEYS)? else {
-        return Err(
-            column.refused("sampler", "a table such as `sampler = { law = \"category\", values = [\"a\", \"b\"] }`")
-        );
+/// What the sampler of the column in `column` draws.
+pub(super) fn check(
+    file: &Document<'_>,
+    column: &Range<usize>,
+    raw: Option<At<Table<RawSampler>>>,
+) -> Result<SamplerSpec, FileError> {
+    let Some(raw) = raw else {
+        let expected = "a table such as `sampler = { law = \"category\", values = [\"a\", \"b\"] }`";
+        return Err(file.missing(column.clone(), "sampler", expected));
     };
-    let law_name = table.required::<String>("law")?;
-    let law = table.choice("law", &LAWS, Law::Uuid)?;
-    let is_foreign = |key: &&&str| **key != "law" && !law.keys().contains(key);
-    if let Some((key, value)) =
-        SAMPLER_TABLE_KEYS.iter().filter(is_foreign).find_map(|key| Some((key, table.raw(key)?)))
-    {
-        let message = format!("`{key}` in [columns.sampler] means nothing to the law `{}`", law_name.get_ref());
-        return Err(source.error(value.span(), message).expected(match law.keys() {
+    let table = raw.span();
+    let Table(raw) = raw.into_inner();
+    let law = raw.law;
+    let is_foreign = |key: &&str| *key != "law" && !law.keys().contains(key);
+    if let Some(key) = file.keys(&table).into_iter().find(|key| is_foreign(key.get_ref())) {
+        let message = format!("`{}` in [columns.sampler] means nothing to the law `{}`", key.get_ref(), law.name());
+        return Err(file.error(key.span(), message).expected(match law.keys() {
             [] => "no other key".to_string(),
             keys => format!("one of: {}", keys.join(", ")),
         }));
     }
+    let sampler = Sampler { file, table };
     match law {
-        Law::Category => parse_category(&table),
-        Law::Subcategory => parse_subcategory(source, &table),
-        Law::Uniform => parse_uniform(&table),
-        Law::Normal => {
-            let sd = table.required::<f64>("sd")?.into_inner();
-            if sd < 0.0 {
-                return Err(table.refused("sd", "a finite number, 0 or more"));
-            }
-            Ok(SamplerSpec::Normal { mean: table.required("mean")?.into_inner(), sd, decimals: decimals(&table)? })
-        }
-        Law::Bernoulli => {
-            let p = table.required::<f64>("p")?.into_inner();
-            let is_share = (0.0..=1.0).contains(&p);
-            is_share.then_some(SamplerSpec::Bernoulli { p }).ok_or_else(|| table.refused("p", "a number from 0 to 1"))
-        }
-        Law::Datetime => parse_datetime(&table),
+        Law::Category => sampler.category(raw),
+        Law::Subcategory => sampler.subcategory(raw),
+        Law::Uniform if raw.integer == Some(true) => sampler.integer(&raw),
+        Law::Uniform => sampler.uniform(raw),
+        Law::Normal => sampler.normal(raw),
+        Law::Bernoulli => sampler.bernoulli(raw),
+        Law::Datetime => sampler.datetime(raw),
         Law::Uuid => Ok(SamplerSpec::Uuid),
     }
 }
 
-fn parse_category(table: &TableReader<'_>) -> Result<SamplerSpec, FileError> {
-    let values: Vec<Value> = table.required("values")?.into_inner();
-    let weights = match table.optional::<Vec<f64>>("weights")? {
-        Some(weights) => weights.into_inner(),
-        None => vec![1.0; values.len()],
-    };
-    let total: f64 = weights.iter().sum();
-    let are_good = weights.len() == values.len() && weights.iter().all(|weight| *weight >= 0.0);
-    if !are_good || !total.is_finite() || total <= 0.0 {
-        let expected = format!("{} numbers, one for each value, none below 0 and not all 0", values.len());
-        return Err(table.refused("weights", &expected));
-    }
-    Ok(SamplerSpec::Category { values, weights })
+/// What a sampler is read with.
+struct Sampler<'a, 't> {
+    file: &'a Document<'t>,
+    /// Where the table stands.
+    table: Range<usize>,
 }
 
-fn parse_subcategory(source: &SourceText, table: &TableReader<'_>) -> Result<SamplerSpec, FileError> {
-    let values = table.required::<Map<String, Value>>("values")?;
-    let is_list = |value: &Value| value.as_array().is_some_and(|items| !items.is_empty());
-    if let Some((name, _)) = values.get_ref().iter().find(|(_, value)| !is_list(value)) {
-        let message = format!("`values.{name}` in [columns.sampler] is not a list of values");
-        return Err(source.error(values.span(), message).expected(<Vec<Value>>::EXPECTED));
+impl Sampler<'_, '_> {
+    fn required<T>(&self, key: &str, what: &str, value: Option<At<T>>) -> Result<At<T>, FileError> {
+        value.ok_or_else(|| self.file.missing(self.table.clone(), key, format!("`{key} = ` {what}")))
     }
-    if values.get_ref().is_empty() {
-        return Err(table.refused("values", "a list of values for each value of the other column"));
-    }
-    Ok(SamplerSpec::Subcategory { of: table.required("of")?, values: values.into_inner() })
-}
 
-fn parse_uniform(table: &TableReader<'_>) -> Result<SamplerSpec, FileError> {
-    if table.or("integer", false)? {
-        let (low, high) = (table.required::<i64>("low")?.into_inner(), table.required::<i64>("high")?.into_inner());
-        if low > high {
-            return Err(table.refused("high", "a number that is not below `low`"));
+    fn category(&self, raw: RawSampler) -> Result<SamplerSpec, FileError> {
+        const EXPECTED: &str = "an array of at least one value";
+        let given = self.required("values", EXPECTED, raw.values)?;
+        let place = given.span();
+        let values = match given.into_inner() {
+            Json(Value::Array(values)) if !values.is_empty() => values,
+            _ => return Err(self.file.wrong(place, EXPECTED)),
+        };
+        let Some(given) = raw.weights else {
+            return Ok(SamplerSpec::Category { weights: vec![1.0; values.len()], values });
+        };
+        let weights: Vec<f64> = given.get().iter().map(|Is(weight)| *weight).collect();
+        let total: f64 = weights.iter().sum();
+        let are_good = weights.len() == values.len() && weights.iter().all(|weight| *weight >= 0.0);
+        if !are_good || !total.is_finite() || total <= 0.0 {
+            let expected = format!("{} numbers, one for each value, none below 0 and not all 0", values.len());
+            return Err(self.file.wrong(given.span(), expected));
         }
-        if table.raw("decimals").is_some() {
-            return Err(table.refused("decimals", "no `decimals` of a whole number"));
+        Ok(SamplerSpec::Category { values, weights })
+    }
+
+    fn subcategory(&self, raw: RawSampler) -> Result<SamplerSpec, FileError> {
+        const EXPECTED: &str = "a list of values for each value of the other column";
+        let given = self.required("values", EXPECTED, raw.values)?;
+        let place = given.span();
+        let values = match given.into_inner() {
+            Json(Value::Object(values)) if !values.is_empty() => values,
+            _ => return Err(self.file.wrong(place, EXPECTED)),
+        };
+        let is_list = |value: &Value| value.as_array().is_some_and(|items| !items.is_empty());
+        if let Some((name, _)) = values.iter().find(|(_, value)| !is_list(value)) {
+            let message = format!("`values.{name}` in [columns.sampler] is not a list of values");
+            return Err(self.file.error(place, message).expected("an array of at least one value"));
         }
-        return Ok(SamplerSpec::Integer { low, high });
+        Ok(SamplerSpec::Subcategory { of: self.required("of", "the other column", raw.of)?.map(|Is(of)| of), values })
     }
-    let (low, high) = (table.required::<f64>("low")?.into_inner(), table.required::<f64>("high")?.into_inner());
-    if low > high || !(high - low).is_finite() {
-        return Err(
-            table.refused("high", "a number that is not below `low`, nor further from it than a number can say")
-        );
-    }
-    let decimals = decimals(table)?;
-    if let Some(count) = decimals.filter(|count| grid(low, high, *count).is_some_and(|(first, last)| first > last)) {
-        let expected = format!("more decimals: no number of {count} is from {low} to {high}");
-        return Err(table.refused("decimals", &expected));
-    }
-    Ok(SamplerSpec::Uniform { low, high, decimals })
-}
 
-fn decimals(table: &TableReader<'_>) -> Result<Option<u32>, FileError> {
-    table.optional_within("decimals", 0..=9, "a whole number from 0 to 9")
-}
-
-fn parse_datetime(table: &TableReader<'_>) -> Result<SamplerSpec, FileError> {
-    const UNITS: [(&str, u64); 4] = [("second", 1), ("minute", 60), ("hour", 3_600), ("day", 86_400)];
-    const EXPECTED: &str =
-        "a date or a date and time in UTC, such as 2024-05-01 or 2024-05-01T12:00:00Z, from year 1 to 9999";
-    let moment = |key: &'static str| {
-        let value = table.required::<Value>(key)?;
-        let parsed = value.get_ref().as_str().and_then(Moment::parse);
-        parsed.ok_or_else(|| table.refused(key, EXPECTED))
-    };
-    let (from, to) = (moment("from")?, moment("to")?);
-    let step_s = table.choice("unit", &UNITS, 1)?;
-    if to <= from {
-        return Err(table.refused("to", "a time after `from`"));
+    fn integer(&self, raw: &RawSampler) -> Result<SamplerSpec, FileError> {
+        let bound = |key: &str, value: &Option<At<Json>>| {
+            const EXPECTED: &str = "a whole number of 64 bits";
+            let value = self.required(key, EXPECTED, value.clone())?;
+            value.get().0.as_i64().ok_or_else(|| self.file.wrong(value.span(), EXPECTED))
+        };
+        let (low, high) = (bound("low", &raw.low)?, bound("high", &raw.high)?);
+        if let Some(given) = raw.high.as_ref().filter(|_| low > high) {
+            return Err(self.file.wrong(given.span(), "a number that is not below `low`"));
+        }
+        match &raw.decimals {
+            Some(decimals) => Err(self.file.wrong(decimals.span(), "no `decimals` of a whole number")),
+            None => Ok(SamplerSpec::Integer { low, high }),
+        }
     }
-    Ok(SamplerSpec::Datetime { from, to, step_s })
+
+    fn uniform(&self, raw: RawSampler) -> Result<SamplerSpec, FileError> {
+        let bound = |key: &str, value: Option<At<Json>>| {
+            let value = self.required(key, "a finite number", value)?;
+            let number = value.get().0.as_f64().ok_or_else(|| self.file.wrong(value.span(), "a finite number"))?;
+            Ok(Spanned::new(value.span(), number))
+        };
+        let (low, high) = (bound("low", raw.low)?.into_inner(), bound("high", raw.high)?);
+        let place = high.span();
+        let high = high.into_inner();
+        if low > high || !(high - low).is_finite() {
+            let expected = "a number that is not below `low`, nor further from it than a number can say";
+            return Err(self.file.wrong(place, expected));
+        }
+        let decimals = self.decimals(raw.decimals.as_ref())?;
+        let has_none = |count: u32| grid(low, high, count).is_some_and(|(first, last)| first > last);
+        if let Some(given) = raw.decimals.filter(|given| has_none(*given.get())) {
+            let expected = format!("more decimals: no number of {} is from {low} to {high}", given.get());
+            return Err(self.file.wrong(given.span(), expected));
+        }
+        Ok(SamplerSpec::Uniform { low, high, decimals })
+    }
+
+    fn normal(&self, raw: RawSampler) -> Result<SamplerSpec, FileError> {
+        let sd = self.required("sd", "a finite number, 0 or more", raw.sd)?;
+        if sd.get().0 < 0.0 {
+            return Err(self.file.wrong(sd.span(), "a finite number, 0 or more"));
+        }
+        let Is(mean) = self.required("mean", "a finite number", raw.mean)?.into_inner();
+        Ok(SamplerSpec::Normal { mean, sd: sd.get().0, decimals: self.decimals(raw.decimals.as_ref())? })
+    }
+
+    fn bernoulli(&self, raw: RawSampler) -> Result<SamplerSpec, FileError> {
+        let p: At<Finite> = self.required("p", "a number from 0 to 1", raw.p)?;
+        if !(0.0..=1.0).contains(&p.get().0) {
+            return Err(self.file.wrong(p.span(), "a number from 0 to 1"));
+        }
+        Ok(SamplerSpec::Bernoulli { p: p.get().0 })
+    }
+
+    fn decimals(&self, given: Option<&At<u32>>) -> Result<Option<u32>, FileError> {
+        match given {
+            Some(given) if *given.get() > 9 => Err(self.file.wrong(given.span(), "a whole number from 0 to 9")),
+            given => Ok(given.map(|given| *given.get())),
+        }
+    }
+
+    fn datetime(&self, raw: RawSampler) -> Result<SamplerSpec, FileError> {
+        const EXPECTED: &str =
+            "a date or a date and time in UTC, such as 2024-05-01 or 2024-05-01T12:00:00Z, from year 1 to 9999";
+        let moment = |key: &str, value: Option<At<Json>>| {
+            let value = self.required(key, EXPECTED, value)?;
+            let parsed = value.get().0.as_str().and_then(Moment::parse);
+            parsed.map(|moment| (moment, value.span())).ok_or_else(|| self.file.wrong(value.span(), EXPECTED))
+        };
+        let ((from, _), (to, place)) = (moment("from", raw.from)?, moment("to", raw.to)?);
+        if to <= from {
+            return Err(self.file.wrong(place, "a time after `from`"));
+        }
+        Ok(SamplerSpec::Datetime { from, to, step_s: raw.unit.unwrap_or(DateUnit::Second).seconds() })
+    }
 }
 
 /// The first and the last number from `low` to `high` of so many decimals, in units of the last decimal; the first is

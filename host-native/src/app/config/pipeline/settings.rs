@@ -3,14 +3,16 @@
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use tidegate_core::pipeline::PolicyChoice;
 use tidegate_core::task::BoundedBorrowConfig;
 use tidegate_core::time::Duration;
 
-use toml::de::DeValue;
-
-use crate::app::config::reader::{FromToml, TableReader, parse_duration};
-use crate::app::config::source::{FileError, SourceText};
+use super::raw::{RawOutput, RawRun, RawSeed};
+use crate::app::config::document::Document;
+use crate::app::config::source::FileError;
+use crate::app::config::value::{Is, Patience, Share, Table};
 use crate::app::data::DatasetFormat;
 use crate::app::data::row_file::RowFormat;
 
@@ -72,75 +74,41 @@ pub struct OutputSettings {
     pub format: RowFormat,
 }
 
-pub(super) const SEED_KEYS: &[&str] = &["path", "format"];
-
-pub(super) fn parse_seed(source: &SourceText, root: &TableReader<'_>, directory: &Path) -> Result<SeedSpec, FileError> {
-    let Some(table) = root.table("seed", "[seed]", SEED_KEYS)? else {
-        return Err(source
+pub(super) fn check_seed(
+    file: &Document<'_>,
+    raw: Option<Table<RawSeed>>,
+    directory: &Path,
+) -> Result<SeedSpec, FileError> {
+    let Some(Table(RawSeed { path, format })) = raw else {
+        return Err(file
             .error(0..0, "the pipeline file has no [seed]")
             .expected("[seed] with `path = ` the dataset, a .csv, .jsonl or .parquet file"));
     };
-    let path = table.required::<String>("path")?;
-    let format = match table.raw("format") {
-        Some(_) => table.choice("format", DatasetFormat::NAMES, DatasetFormat::Csv)?,
-        None => DatasetFormat::of(Path::new(path.get_ref())).ok_or_else(|| {
-            let names: Vec<&str> = DatasetFormat::NAMES.iter().map(|(name, _)| *name).collect();
-            source
-                .error(path.span(), format!("the extension of {:?} names no dataset format", path.get_ref()))
-                .expected(format!(
-                    ".csv, .jsonl, .ndjson or .parquet, or `format` beside the path, one of: {}",
-                    names.join(", ")
-                ))
-        })?,
+    let Is(name) = path.get();
+    let unknown = || {
+        let names = DatasetFormat::NAMES.join(", ");
+        file.error(path.span(), format!("the extension of {name:?} names no dataset format"))
+            .expected(format!(".csv, .jsonl, .ndjson or .parquet, or `format` beside the path, one of: {names}"))
     };
-    Ok(SeedSpec { path: super::relative_to(directory, path.get_ref()), format })
+    let format = format.or_else(|| DatasetFormat::of(Path::new(name))).ok_or_else(unknown)?;
+    Ok(SeedSpec { path: super::relative_to(directory, name), format })
 }
 
-pub(super) const RUN_KEYS: &[&str] = &[
-    "row_group_size",
-    "row_groups",
-    "adaptive_row_groups",
-    "policy",
-    "pressure_advisory",
-    "yield_while_waiting",
-    "rate_limit_headers",
-    "submission_limit",
-    "retries",
-    "shutdown_window",
-    "shutdown_rate",
-    "degraded_window",
-    "degraded_rate",
-    "rate_limit_patience",
-    "outage_patience",
-    "seed",
-];
-
-/// A duration, or `"never"` for one that does not end.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Patience(Option<Duration>);
-
-impl FromToml for Patience {
-    const EXPECTED: &'static str = "a duration such as \"10m\", or \"never\"";
-
-    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
-        match value.as_str()? {
-            "never" => Some(Self(None)),
-            span => parse_duration(span).map(|span| Self(Some(span))),
-        }
-    }
+/// When a column may start more workers than its share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum PolicyName {
+    /// While no other column needs the room, up to a limit
+    BoundedBorrow,
+    /// Only while no other column could start
+    StrictFair,
 }
 
-/// A share, or `"never"` for one that is never reached.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Share(Option<f64>);
-
-impl FromToml for Share {
-    const EXPECTED: &'static str = "a number above 0 and at most 1, or \"never\"";
-
-    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
-        match value.as_str() {
-            Some(text) => (text == "never").then_some(Self(None)),
-            None => f64::from_toml(value).filter(|share| *share > 0.0 && *share <= 1.0).map(|share| Self(Some(share))),
+impl From<PolicyName> for PolicyChoice {
+    fn from(name: PolicyName) -> Self {
+        match name {
+            PolicyName::BoundedBorrow => Self::BoundedBorrow(BoundedBorrowConfig::default()),
+            PolicyName::StrictFair => Self::StrictFair,
         }
     }
 }
@@ -175,55 +143,32 @@ impl Default for RunSettings {
     }
 }
 
-pub(super) fn parse_run(source: &SourceText, root: &TableReader<'_>) -> Result<RunSettings, FileError> {
-    let default = RunSettings::default();
-    let Some(table) = root.table("run", "[run]", RUN_KEYS)? else { return Ok(default) };
-    Ok(RunSettings {
-        row_group_size: table.or("row_group_size", default.row_group_size)?,
-        row_groups: table.or("row_groups", default.row_groups)?,
-        adaptive_row_groups: table.or("adaptive_row_groups", default.adaptive_row_groups)?,
-        policy: parse_policy(source, &table)?,
-        pressure_advisory: table.or("pressure_advisory", default.pressure_advisory)?,
-        yield_while_waiting: table.or("yield_while_waiting", default.yield_while_waiting)?,
-        rate_limit_headers: table.or("rate_limit_headers", default.rate_limit_headers)?,
-        submission_limit: table.or("submission_limit", default.submission_limit)?,
-        retries: table.or("retries", default.retries)?,
-        shutdown_window: table.or("shutdown_window", default.shutdown_window)?,
-        shutdown_rate: table.or("shutdown_rate", Share(default.shutdown_rate))?.0,
-        degraded_window: table.or("degraded_window", default.degraded_window)?,
-        degraded_rate: table.or("degraded_rate", Share(default.degraded_rate))?.0,
-        rate_limit_patience: table.or("rate_limit_patience", Patience(default.rate_limit_patience))?.0,
-        outage_patience: table.or("outage_patience", Patience(default.outage_patience))?.0,
-        seed: table.or("seed", default.seed)?,
-    })
-}
-
-fn parse_policy(source: &SourceText, table: &TableReader<'_>) -> Result<PolicyChoice, FileError> {
-    const NAMES: [&str; 2] = ["bounded_borrow", "strict_fair"];
-    let Some(policy) = table.optional::<String>("policy")? else { return Ok(PolicyChoice::default()) };
-    match policy.get_ref().as_str() {
-        "bounded_borrow" => Ok(PolicyChoice::BoundedBorrow(BoundedBorrowConfig::default())),
-        "strict_fair" => Ok(PolicyChoice::StrictFair),
-        other => Err(source
-            .error(policy.span(), format!("`policy` in [run] is the string {other:?}"))
-            .expected("\"bounded_borrow\" or \"strict_fair\"")
-            .suggest(other, NAMES)),
+impl From<RawRun> for RunSettings {
+    fn from(raw: RawRun) -> Self {
+        let default = Self::default();
+        Self {
+            row_group_size: raw.row_group_size.unwrap_or(default.row_group_size),
+            row_groups: raw.row_groups.unwrap_or(default.row_groups),
+            adaptive_row_groups: raw.adaptive_row_groups.unwrap_or(default.adaptive_row_groups),
+            policy: raw.policy.map_or(default.policy, PolicyChoice::from),
+            pressure_advisory: raw.pressure_advisory.unwrap_or(default.pressure_advisory),
+            yield_while_waiting: raw.yield_while_waiting.unwrap_or(default.yield_while_waiting),
+            rate_limit_headers: raw.rate_limit_headers.unwrap_or(default.rate_limit_headers),
+            submission_limit: raw.submission_limit.unwrap_or(default.submission_limit),
+            retries: raw.retries.unwrap_or(default.retries),
+            shutdown_window: raw.shutdown_window.unwrap_or(default.shutdown_window),
+            shutdown_rate: raw.shutdown_rate.map_or(default.shutdown_rate, |Is(Share(rate))| rate),
+            degraded_window: raw.degraded_window.unwrap_or(default.degraded_window),
+            degraded_rate: raw.degraded_rate.map_or(default.degraded_rate, |Is(Share(rate))| rate),
+            rate_limit_patience: raw.rate_limit_patience.map_or(default.rate_limit_patience, |Is(Patience(span))| span),
+            outage_patience: raw.outage_patience.map_or(default.outage_patience, |Is(Patience(span))| span),
+            seed: raw.seed.unwrap_or(default.seed),
+        }
     }
 }
 
-pub(super) const OUTPUT_KEYS: &[&str] = &["row_key", "format"];
-
-pub(super) fn parse_output(root: &TableReader<'_>) -> Result<OutputSettings, FileError> {
-    const FORMATS: &[(&str, RowFormat)] = &[
-        ("jsonl", RowFormat::Jsonl),
-        ("csv", RowFormat::Csv),
-        #[cfg(feature = "parquet")]
-        ("parquet", RowFormat::Parquet),
-    ];
-    let row_key = || "row".to_string();
-    let Some(table) = root.table("output", "[output]", OUTPUT_KEYS)? else {
-        return Ok(OutputSettings { row_key: row_key(), format: RowFormat::default() });
-    };
-    let format = table.choice("format", FORMATS, RowFormat::default())?;
-    Ok(OutputSettings { row_key: table.or("row_key", row_key())?, format })
+impl From<RawOutput> for OutputSettings {
+    fn from(RawOutput { row_key, format }: RawOutput) -> Self {
+        Self { row_key: row_key.map_or_else(|| "row".to_string(), |Is(key)| key), format }
+    }
 }

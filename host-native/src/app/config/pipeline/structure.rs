@@ -1,14 +1,18 @@
 //! Structured output: `schema`, `schema_file`, `json_mode`, `schema_retries` of a column of kind `llm`.
 
-use jsonschema::Validator;
 use std::path::Path;
 
+use jsonschema::Validator;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::Value;
 use toml::Spanned;
 
-use super::kinds::{OutputForm, parse_form};
-use crate::app::config::reader::TableReader;
-use crate::app::config::source::{FileError, SourceText};
+use super::kinds::OutputForm;
+use super::raw::RawColumn;
+use crate::app::config::document::Document;
+use crate::app::config::source::FileError;
+use crate::app::config::value::{At, JsonTable};
 
 /// The form that an answer must have.
 #[derive(Clone, Debug)]
@@ -24,7 +28,8 @@ pub struct Structure {
 }
 
 /// How a model is told to answer with JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum JsonMode {
     /// The request holds the schema: `response_format` of type `json_schema`.
     Schema,
@@ -37,67 +42,69 @@ pub enum JsonMode {
 /// The most retries: each is a call that costs.
 const MAX_RETRIES: u32 = 10;
 
-pub(super) fn parse(
-    source: &SourceText,
-    table: &TableReader<'_>,
+pub(super) fn check(
+    file: &Document<'_>,
+    raw: &mut RawColumn,
     directory: &Path,
 ) -> Result<Option<Structure>, FileError> {
-    const MODES: [(&str, JsonMode); 3] =
-        [("schema", JsonMode::Schema), ("object", JsonMode::Object), ("prompt", JsonMode::Prompt)];
-    let schema = parse_schema(source, table, directory)?;
-    let form = parse_form(table)?;
+    let schema = check_schema(file, raw, directory)?;
+    let form = raw.output.as_ref().map(|output| *output.get());
     let output = match (&schema, form) {
         (Some(_), None | Some(OutputForm::Json)) => OutputForm::Json,
-        (Some(_), Some(_)) => return Err(table.refused("output", "\"json\", or no `output`: there is a schema")),
+        (Some(_), Some(_)) => {
+            let span = raw.output.as_ref().map_or(0..0, At::span);
+            return Err(file.wrong(span, "\"json\", or no `output`: there is a schema"));
+        }
         (None, None | Some(OutputForm::Text)) => {
-            for key in ["json_mode", "schema_retries"] {
-                if let Some(value) = table.raw(key) {
-                    return Err(source
-                        .error(value.span(), format!("`{key}` is given for a column whose answer may be any text"))
-                        .expected("`schema`, `schema_file` or `output = \"json\"` beside it"));
-                }
-            }
-            return Ok(None);
+            let json_mode = ("json_mode", raw.json_mode.as_ref().map(At::span));
+            let retries = ("schema_retries", raw.schema_retries.as_ref().map(At::span));
+            return match [json_mode, retries].into_iter().find_map(|(key, span)| Some((key, span?))) {
+                Some((key, span)) => Err(file
+                    .error(span, format!("`{key}` is given for a column whose answer may be any text"))
+                    .expected("`schema`, `schema_file` or `output = \"json\"` beside it")),
+                None => Ok(None),
+            };
         }
         (None, Some(form)) => form,
     };
     let default = if schema.is_some() { JsonMode::Schema } else { JsonMode::Prompt };
-    let mode = table.choice("json_mode", &MODES, default)?;
-    if schema.is_none() && mode == JsonMode::Schema {
-        return Err(table.refused("json_mode", "a schema beside \"schema\"; or \"object\" or \"prompt\""));
+    let mode = raw.json_mode.as_ref().map_or(default, |mode| *mode.get());
+    if let (None, JsonMode::Schema, Some(given)) = (&schema, mode, &raw.json_mode) {
+        return Err(file.wrong(given.span(), "a schema beside \"schema\"; or \"object\" or \"prompt\""));
     }
-    let retries = table.optional_within("schema_retries", 0..=MAX_RETRIES, "a whole number from 0 to 10")?.unwrap_or(2);
+    if let Some(retries) = raw.schema_retries.as_ref().filter(|retries| *retries.get() > MAX_RETRIES) {
+        return Err(file.wrong(retries.span(), "a whole number from 0 to 10"));
+    }
+    let retries = raw.schema_retries.as_ref().map_or(2, |retries| *retries.get());
     Ok(Some(Structure { output, schema, mode, retries }))
 }
 
-fn parse_schema(
-    source: &SourceText,
-    table: &TableReader<'_>,
+fn check_schema(
+    file: &Document<'_>,
+    raw: &mut RawColumn,
     directory: &Path,
 ) -> Result<Option<Spanned<Value>>, FileError> {
-    let inline = table.optional::<serde_json::Map<String, Value>>("schema")?;
-    let file = table.optional::<String>("schema_file")?;
-    let schema = match (inline, file) {
-        (Some(_), Some(file)) => {
-            return Err(source
-                .error(file.span(), "`schema_file` is given beside `schema`, and there can be one schema only")
+    let schema = match (raw.schema.take(), &raw.schema_file) {
+        (Some(_), Some(path)) => {
+            return Err(file
+                .error(path.span(), "`schema_file` is given beside `schema`, and there can be one schema only")
                 .expected("`schema` or `schema_file`"));
         }
-        (Some(inline), None) => Spanned::new(inline.span(), Value::Object(inline.into_inner())),
-        (None, Some(file)) => {
-            let path = super::relative_to(directory, file.get_ref());
+        (Some(inline), None) => inline.map(|JsonTable(table)| Value::Object(table)),
+        (None, Some(given)) => {
+            let path = super::relative_to(directory, &given.get().0);
             let refuse = |why: String| {
-                source.error(file.span(), format!("the schema {}: {why}", path.display())).expected("a JSON Schema")
+                file.error(given.span(), format!("the schema {}: {why}", path.display())).expected("a JSON Schema")
             };
             let text = std::fs::read(&path).map_err(|error| refuse(format!("cannot read: {error}")))?;
             let value = serde_json::from_slice(&text).map_err(|error| refuse(format!("it is not JSON: {error}")))?;
-            Spanned::new(file.span(), value)
+            Spanned::new(given.span(), value)
         }
         (None, None) => return Ok(None),
     };
     // Compiled once here to be refused here, and again where it is used: a schema is small.
     compile_schema(schema.get_ref()).map_err(|why| {
-        source.error(schema.span(), format!("this is not a JSON Schema: {why}")).expected("a JSON Schema")
+        file.error(schema.span(), format!("this is not a JSON Schema: {why}")).expected("a JSON Schema")
     })?;
     Ok(Some(schema))
 }

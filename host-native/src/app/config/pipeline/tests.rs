@@ -87,8 +87,49 @@ fn an_unknown_key_is_refused_at_its_place_with_the_nearest_name() {
     assert_refused("[run]", "[runs]", "p.toml:33:2: unknown key `runs` in the pipeline file", "did you mean `run`?");
     let head = "p.toml:11:23: unknown key `cool_down` in [models.aimd]";
     assert_refused("cooldown =", "cool_down =", head, "did you mean `cooldown`?");
-    let mock = refused("slots = 3", "slot = 3");
-    assert!(mock.contains("`mock` in [[models]]: ") && mock.contains("slot"), "{mock}");
+    let head = "p.toml:12:53: unknown key `slot` in [models.mock.capacity]";
+    assert_refused("slots = 3", "slot = 3", head, "did you mean `slots`?");
+}
+
+#[test]
+fn a_key_of_the_original_system_names_what_takes_its_place() {
+    for (from, to, help) in [
+        ("max_parallel = 4", "max_parallel_requests = 4", "did you mean `max_parallel`?"),
+        ("max_parallel = 4", "max_parallel = 4\nstartup_ramp_seconds = 3.0", "in its place: `ramp`, a duration"),
+        ("max_parallel = 4", "max_parallel = 4\nthrottle = {}", "in its place: `limit` and `aimd`"),
+        ("row_group_size = 10", "buffer_size = 10", "did you mean `row_group_size`?"),
+        ("row_group_size = 10", "max_parallel_requests = 10", "it is called `max_parallel`"),
+        ("row_group_size = 10", "disable_early_shutdown = true", "in its place: `shutdown_rate = \"never\"`"),
+        ("initial_limit = 2", "ceiling_overshoot = 0.1", "there is no such setting: the limit `tide` finds"),
+        ("model = \"writer\"", "model_alias = \"writer\"", "did you mean `model`?"),
+    ] {
+        let error = refused(from, to);
+        assert!(error.contains("unknown key `") && error.contains(&format!("help: {help}")), "{error}");
+    }
+}
+
+#[test]
+fn a_secret_in_the_file_is_refused_without_being_shown() {
+    let error = refused("api_key_env = \"ACME_KEY\"", "api_key = \"sk-hunter2\"");
+    assert!(error.contains("unknown key `api_key`") && error.contains("did you mean `api_key_env`?"), "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
+#[test]
+fn a_missing_key_is_named_with_its_table() {
+    let head = "p.toml:5:1: [[models]] has no `max_parallel`";
+    assert_refused("max_parallel = 4\n", "", head, "help: max_parallel: Calls in flight at most");
+    let head = "p.toml:21:1: [[columns]] has no `prompt`";
+    assert_refused("prompt = \"A title for {{ note }}\"\n", "", head, "a template, or `messages`");
+    let head = "p.toml:2:1: [seed] has no `path`";
+    assert_refused("path = \"notes.csv\"\n", "", head, "expected `path = `");
+}
+
+#[test]
+fn a_table_where_there_is_none_is_refused() {
+    assert_refused("[run]", "[[run]]", "p.toml:33:1: `run` in the pipeline file is an array of 1 items", "a table");
+    let price = "price = [1, 2]\nmax_parallel = 4";
+    assert_refused("max_parallel = 4", price, "p.toml:9:9: `price` in [[models]] is an array of 2 items", "a table");
 }
 
 #[test]
@@ -250,7 +291,7 @@ fn one_provider_and_model_has_one_address_and_one_mock() {
 #[test]
 fn a_mock_out_of_range_is_refused_at_the_field() {
     let error = refused("slots = 3", "slots = 3000000");
-    assert!(error.starts_with("p.toml:12:61: `mock.capacity.slots` in [[models]] is 3000000"), "{error}");
+    assert!(error.starts_with("p.toml:12:61: `capacity.slots` in [models.mock] is 3000000"), "{error}");
 }
 
 #[test]

@@ -21,6 +21,7 @@ use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write};
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -28,7 +29,7 @@ use serde_json::{Map, Value};
 use crate::app::data::column_type::ValueKind;
 
 /// How finished rows are written: one file per row group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RowFormat {
     /// One JSON object a line.

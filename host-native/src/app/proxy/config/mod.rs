@@ -52,6 +52,7 @@
 //! ```
 
 mod provider;
+mod raw;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
@@ -60,15 +61,15 @@ use std::time::Duration as StdDuration;
 
 use http::HeaderName;
 use reqwest::Url;
-use tidegate_core::time::Duration;
-use toml::Spanned;
-use toml::de::DeTable;
 
 use super::headers::is_credential;
-use crate::app::config::pipeline::{FileError, SourceText};
-use crate::app::config::reader::{FromToml, TableReader};
+use crate::app::config::document::Document;
+use crate::app::config::schema::schema_text;
+use crate::app::config::source::{FileError, SourceText};
+use crate::app::config::value::{At, Is, Table, Text};
 
 pub use provider::{ModelConfig, ProviderConfig};
+use raw::{Address, Digest, RawPriority, RawProxy, RawQueue, RawRetry, RawTenant, RawTenants, Weight};
 
 /// Where a proxy listens unless it is told otherwise.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4180);
@@ -82,7 +83,8 @@ pub struct ProxyConfig {
     pub admin_listen: Option<SocketAddr>,
     /// How long calls that are out may take to end when the proxy is stopped \[30 s\].
     pub drain: StdDuration,
-    /// Whether calls are paced to the rates that providers state in headers, where no budget is configured \[yes\].
+    /// Whether calls are paced to the rates that providers state in headers, where no budget is configured
+    /// \[yes\].
     pub rate_limit_headers: bool,
     /// Who is called, in the order in which they are asked whether they serve a model; at least one.
     pub providers: Vec<ProviderConfig>,
@@ -191,8 +193,12 @@ impl Default for RetryConfig {
 /// Looks a name up in the environment.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-const KEYS: &[&str] =
-    &["listen", "admin_listen", "drain", "rate_limit_headers", "providers", "tenants", "queue", "priority", "retry"];
+/// Returns the JSON Schema of the file, for editors. What it cannot say, such as whether a variable is set,
+/// only the program checks.
+#[must_use]
+pub fn schema() -> String {
+    schema_text::<RawProxy>("A proxy file of tidegate")
+}
 
 impl ProxyConfig {
     /// One provider at `base_url` that serves every model, and defaults for the rest.
@@ -218,115 +224,69 @@ impl ProxyConfig {
 
     /// Parses `source`, with keys from `environment`.
     pub fn parse(source: &SourceText, environment: Environment<'_>) -> Result<Self, FileError> {
-        let document = DeTable::parse(source.text()).map_err(|error| {
-            let span = error.span().unwrap_or(0..0);
-            source.error(span, format!("this is not TOML: {}", error.message()))
-        })?;
-        let root = TableReader::open(source, "the proxy file", KEYS, document.get_ref(), 0..0)?;
+        let file = Document::parse(source, "the proxy file")?;
+        let raw: RawProxy = file.read_described()?;
+        let Table(queue) = raw.queue;
+        let Table(retry) = raw.retry;
         Ok(Self {
-            listen: root.or("listen", Address(DEFAULT_LISTEN))?.0,
-            admin_listen: root.optional::<Address>("admin_listen")?.map(|address| address.into_inner().0),
-            drain: root.or("drain", Duration::from_secs(30))?.into(),
-            rate_limit_headers: root.or("rate_limit_headers", true)?,
-            providers: provider::parse(source, &root, environment)?,
-            tenants: parse_tenants(source, &root, environment)?,
-            queue: parse_queue(source, &root)?,
-            priority: parse_priority(source, &root)?,
-            retry: parse_retry(&root)?,
+            listen: raw.listen.map_or(DEFAULT_LISTEN, |Is(Address(address))| address),
+            admin_listen: raw.admin_listen.map(|Is(Address(address))| address),
+            drain: raw.drain.map_or(StdDuration::from_secs(30), |Is(span)| span.into()),
+            rate_limit_headers: raw.rate_limit_headers.unwrap_or(true),
+            providers: provider::check(&file, raw.providers, environment)?,
+            tenants: match raw.tenants {
+                Some(Table(tenants)) => check_tenants(&file, tenants, environment)?,
+                None => TenantsConfig::default(),
+            },
+            queue: check_queue(&file, &queue)?,
+            priority: match raw.priority {
+                Some(priority) => check_priority(&file, priority)?,
+                None => PriorityConfig::default(),
+            },
+            retry: retry.into(),
         })
     }
 }
 
-struct Address(SocketAddr);
-
-impl FromToml for Address {
-    const EXPECTED: &'static str = "an address and a port such as \"127.0.0.1:4180\"";
-
-    fn from_toml(value: &toml::de::DeValue<'_>) -> Option<Self> {
-        value.as_str()?.parse().ok().map(Self)
-    }
+fn weight(given: Option<Is<Weight>>, default: f64) -> f64 {
+    given.map_or(default, |Is(Weight(weight))| weight)
 }
 
-/// A weight, or a factor of one. Products of two stay within what the gate takes.
-struct Weight(f64);
-
-impl FromToml for Weight {
-    const EXPECTED: &'static str = "a number from 0.001 to 1000";
-
-    fn from_toml(value: &toml::de::DeValue<'_>) -> Option<Self> {
-        f64::from_toml(value).filter(|weight| (0.001..=1000.0).contains(weight)).map(Self)
-    }
-}
-
-impl FromToml for HeaderName {
-    const EXPECTED: &'static str = "the name of a header";
-
-    fn from_toml(value: &toml::de::DeValue<'_>) -> Option<Self> {
-        value.as_str()?.parse().ok()
-    }
-}
-
-/// A SHA-256 in hexadecimal.
-struct Digest([u8; 32]);
-
-impl FromToml for Digest {
-    const EXPECTED: &'static str = "64 hexadecimal digits";
-
-    fn from_toml(value: &toml::de::DeValue<'_>) -> Option<Self> {
-        let text = value.as_str()?.as_bytes();
-        let mut digest = [0; 32];
-        if text.len() != 64 {
-            return None;
-        }
-        for (byte, pair) in digest.iter_mut().zip(text.chunks_exact(2)) {
-            let digit = |at: usize| char::from(pair[at]).to_digit(16);
-            *byte = (digit(0)? * 16 + digit(1)?) as u8;
-        }
-        Some(Self(digest))
-    }
-}
-
-const TENANTS: &str = "[tenants]";
-const KNOWN: &str = "[[tenants.known]]";
-
-fn parse_tenants(
-    source: &SourceText,
-    root: &TableReader<'_>,
+fn check_tenants(
+    file: &Document<'_>,
+    raw: RawTenants,
     environment: Environment<'_>,
 ) -> Result<TenantsConfig, FileError> {
-    let Some(table) = root.table("tenants", TENANTS, &["by", "default_weight", "require_known", "known"])? else {
-        return Ok(TenantsConfig::default());
-    };
-    let by = match table.optional::<String>("by")? {
+    let by = match &raw.by {
         None => TenantBy::Nothing,
-        Some(by) => parse_by(source, &by)?,
+        Some(by) => check_by(file, by)?,
     };
     let mut known: Vec<KnownTenant> = Vec::new();
-    for entry in table.tables("known", KNOWN, &["name", "weight", "key_env", "key_sha256"])? {
-        let name = entry.required::<String>("name")?;
-        if known.iter().any(|other| other.name == *name.get_ref()) {
-            let message = format!("there are two tenants called `{}`", name.get_ref());
-            return Err(source.error(name.span(), message).expected("a name that no other tenant has"));
+    for entry in raw.known {
+        let RawTenant { name, .. } = &**entry.get();
+        if known.iter().any(|other| other.name == name.get().0) {
+            let message = format!("there are two tenants called `{}`", name.get().0);
+            return Err(file.error(name.span(), message).expected("a name that no other tenant has"));
         }
-        let key = parse_tenant_key(source, &entry, &by, environment)?;
-        let Weight(weight) = entry.or("weight", Weight(1.0))?;
-        known.push(KnownTenant { name: name.into_inner(), weight, key });
+        let key = check_tenant_key(file, &entry, &by, environment)?;
+        let Table(RawTenant { name, weight: given, .. }) = entry.into_inner();
+        known.push(KnownTenant { name: name.into_inner().0, weight: weight(given, 1.0), key });
     }
-    let Weight(default_weight) = table.or("default_weight", Weight(1.0))?;
-    Ok(TenantsConfig { by, default_weight, require_known: table.or("require_known", false)?, known })
+    let default_weight = weight(raw.default_weight, 1.0);
+    Ok(TenantsConfig { by, default_weight, require_known: raw.require_known.unwrap_or(false), known })
 }
 
-fn parse_by(source: &SourceText, by: &Spanned<String>) -> Result<TenantBy, FileError> {
-    match tenant_by(by.get_ref()) {
+fn check_by(file: &Document<'_>, by: &At<Text>) -> Result<TenantBy, FileError> {
+    let Is(text) = by.get();
+    match tenant_by(text) {
         // What a header says is the name of a tenant, and names are shown.
-        Some(TenantBy::Header(name)) if is_credential(&name) => Err(source
+        Some(TenantBy::Header(name)) if is_credential(&name) => Err(file
             .error(by.span(), format!("the header `{name}` holds a key, and the names of tenants are shown"))
             .expected("\"api_key\", which shows no key, or a header that holds none")),
         Some(by) => Ok(by),
-        None => Err(source
-            .error(by.span(), format!("`by` in {TENANTS} is the string {:?}", by.get_ref()))
-            .expected("\"none\", \"api_key\", or \"header:\" and the name of a header")
-            .suggest(by.get_ref(), ["none", "api_key", "header:x-tenant"])),
+        None => Err(file
+            .wrong(by.span(), "\"none\", \"api_key\", or \"header:\" and the name of a header")
+            .suggest(text, ["none", "api_key", "header:x-tenant"])),
     }
 }
 
@@ -338,91 +298,77 @@ fn tenant_by(text: &str) -> Option<TenantBy> {
     }
 }
 
-fn parse_tenant_key(
-    source: &SourceText,
-    entry: &TableReader<'_>,
+fn check_tenant_key(
+    file: &Document<'_>,
+    entry: &At<Table<RawTenant>>,
     by: &TenantBy,
     environment: Environment<'_>,
 ) -> Result<Option<[u8; 32]>, FileError> {
-    let (env, sha256) = (entry.optional::<String>("key_env")?, entry.optional::<Digest>("key_sha256")?);
+    let RawTenant { key_env, key_sha256, .. } = &**entry.get();
     if *by != TenantBy::ApiKey {
-        let given = env.as_ref().map(Spanned::span).or(sha256.as_ref().map(Spanned::span));
+        let given = key_env.as_ref().map(At::span).or(key_sha256.as_ref().map(At::span));
         return match given {
-            Some(span) => Err(source
-                .error(span, format!("a key is given in {KNOWN}, but tenants are not told apart by key"))
+            Some(span) => Err(file
+                .error(span, "a key is given in [[tenants.known]], but tenants are not told apart by key")
                 .expected("`by = \"api_key\"` in [tenants], or no key")),
             None => Ok(None),
         };
     }
-    match (env, sha256) {
-        (Some(env), None) => key_from(source, &env, environment).map(|key| Some(super::tenant::sha256(key.as_bytes()))),
-        (None, Some(digest)) => Ok(Some(digest.into_inner().0)),
-        (None, None) | (Some(_), Some(_)) => Err(source
-            .error(entry.span(), format!("{KNOWN} says its key not once"))
+    match (key_env, key_sha256) {
+        (Some(name), None) => key_from(file, name, environment).map(|key| Some(super::tenant::sha256(key.as_bytes()))),
+        (None, Some(digest)) => {
+            let Is(Digest(digest)) = digest.get();
+            Ok(Some(*digest))
+        }
+        (None, None) | (Some(_), Some(_)) => Err(file
+            .error(entry.span(), "[[tenants.known]] says its key not once")
             .expected("either `key_env`, the variable that holds it, or `key_sha256`")),
     }
 }
 
 /// The value of the environment variable that `name` names.
-fn key_from(source: &SourceText, name: &Spanned<String>, environment: Environment<'_>) -> Result<String, FileError> {
-    let value = environment(name.get_ref()).map(|value| value.trim().to_string()).filter(|value| !value.is_empty());
+fn key_from(file: &Document<'_>, name: &At<Text>, environment: Environment<'_>) -> Result<String, FileError> {
+    let Is(variable) = name.get();
+    let value = environment(variable).map(|value| value.trim().to_string()).filter(|value| !value.is_empty());
     value.ok_or_else(|| {
-        source
-            .error(name.span(), format!("the environment variable `{}` is not set", name.get_ref()))
+        file.error(name.span(), format!("the environment variable `{variable}` is not set"))
             .expected("a variable that holds a key")
     })
 }
 
-fn parse_queue(source: &SourceText, root: &TableReader<'_>) -> Result<QueueConfig, FileError> {
+fn check_queue(file: &Document<'_>, raw: &RawQueue) -> Result<QueueConfig, FileError> {
     let defaults = QueueConfig::default();
-    let Some(table) = root.table("queue", "[queue]", &["max_waiting", "deadline", "max_body", "max_bytes"])? else {
-        return Ok(defaults);
-    };
-    let deadline = positive(source, &table, "deadline")?;
     Ok(QueueConfig {
-        max_waiting: table.or("max_waiting", defaults.max_waiting)?,
-        deadline: deadline.unwrap_or(defaults.deadline),
-        max_body: table.optional::<NonZeroU32>("max_body")?.map_or(defaults.max_body, |most| most.get_ref().get()),
-        max_bytes: table.or("max_bytes", defaults.max_bytes)?,
+        max_waiting: raw.max_waiting.unwrap_or(defaults.max_waiting),
+        deadline: file.positive(raw.deadline.as_ref())?.map_or(defaults.deadline, StdDuration::from),
+        max_body: raw.max_body.map_or(defaults.max_body, NonZeroU32::get),
+        max_bytes: raw.max_bytes.unwrap_or(defaults.max_bytes),
     })
 }
 
-fn parse_priority(source: &SourceText, root: &TableReader<'_>) -> Result<PriorityConfig, FileError> {
+fn check_priority(file: &Document<'_>, raw: At<Table<RawPriority>>) -> Result<PriorityConfig, FileError> {
     let defaults = PriorityConfig::default();
-    let Some(table) = root.table("priority", "[priority]", &["header", "high", "normal", "low"])? else {
-        return Ok(defaults);
-    };
-    let [high, normal, low] = defaults.factors;
-    let factors =
-        [table.or("high", Weight(high))?.0, table.or("normal", Weight(normal))?.0, table.or("low", Weight(low))?.0];
+    let table = raw.span();
+    let Table(RawPriority { header, high, normal, low }) = raw.into_inner();
+    let [of_high, of_normal, of_low] = defaults.factors;
+    let factors = [weight(high, of_high), weight(normal, of_normal), weight(low, of_low)];
     if !factors.is_sorted_by(|a, b| a >= b) {
-        return Err(source
-            .error(table.span(), "the factors in [priority] are out of order")
+        return Err(file
+            .error(table, "the factors in [priority] are out of order")
             .expected("`high` at least `normal`, and `normal` at least `low`"));
     }
-    Ok(PriorityConfig { header: table.or("header", defaults.header)?, factors })
+    Ok(PriorityConfig { header: header.map_or(defaults.header, |Is(name)| name), factors })
 }
 
-fn parse_retry(root: &TableReader<'_>) -> Result<RetryConfig, FileError> {
-    let defaults = RetryConfig::default();
-    let Some(table) = root.table("retry", "[retry]", &["max_attempts", "connection_errors", "server_errors"])? else {
-        return Ok(defaults);
-    };
-    Ok(RetryConfig {
-        max_attempts: table.optional("max_attempts")?.map(Spanned::into_inner),
-        connection_errors: table.or("connection_errors", defaults.connection_errors)?,
-        server_errors: table.or("server_errors", defaults.server_errors)?,
-    })
-}
-
-/// A duration that is more than none.
-fn positive(source: &SourceText, table: &TableReader<'_>, key: &'static str) -> Result<Option<StdDuration>, FileError> {
-    let Some(span) = table.optional::<Duration>(key)? else { return Ok(None) };
-    if span.get_ref().is_zero() {
-        let message = format!("`{key}` in {} is no time at all", table.title());
-        return Err(source.error(span.span(), message).expected("more than 0"));
+impl From<RawRetry> for RetryConfig {
+    fn from(raw: RawRetry) -> Self {
+        let defaults = Self::default();
+        Self {
+            max_attempts: raw.max_attempts,
+            connection_errors: raw.connection_errors.unwrap_or(defaults.connection_errors),
+            server_errors: raw.server_errors.unwrap_or(defaults.server_errors),
+        }
     }
-    Ok(Some(span.into_inner().into()))
 }
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
 //! The tables `[[providers]]`.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::time::Duration as StdDuration;
 
 use reqwest::Url;
-use tidegate_core::budget::{BudgetConfig, Dimension};
-use toml::Spanned;
-use toml::de::DeValue;
 
-use super::{Environment, key_from, positive};
-use crate::app::config::limit::{LimitSettings, read_limit};
-use crate::app::config::pipeline::models::parse_base_url;
-use crate::app::config::pipeline::{FileError, SourceText};
-use crate::app::config::reader::{FromToml, TableReader};
+use super::raw::{RawProvider, RawProviderModel};
+use super::{Environment, key_from};
+use crate::app::config::budgets::RawBudgets;
+use crate::app::config::document::Document;
+use crate::app::config::limit::{LimitKeys, LimitSettings, read_limit};
+use crate::app::config::pipeline::endpoint::address;
+use crate::app::config::source::FileError;
+use crate::app::config::value::{At, Is, Table, Text};
 use crate::app::provider::ApiKey;
 use crate::gate::Limits;
 
@@ -72,154 +73,90 @@ impl ProviderConfig {
     }
 }
 
-const KEYS: &[&str] = &[
-    "name",
-    "base_url",
-    "api_key_env",
-    "serves",
-    "rename",
-    "timeout",
-    "connect_timeout",
-    "max_parallel",
-    "limit",
-    "aimd",
-    "cooldown",
-    "max_cooldown",
-    "ramp",
-    "budgets",
-    "at_most_models",
-    "models",
-];
-
-const MODEL_KEYS: &[&str] = &["name", "max_parallel", "limit", "aimd", "cooldown", "max_cooldown", "ramp", "budgets"];
-
-const BUDGET_KEYS: &[&str] = &[
-    "requests_per_minute",
-    "tokens_per_minute",
-    "input_tokens_per_minute",
-    "output_tokens_per_minute",
-    "requests_per_day",
-    "tokens_per_day",
-];
-
-pub(super) fn parse(
-    source: &SourceText,
-    root: &TableReader<'_>,
+/// The providers, of which there must be one.
+pub(super) fn check(
+    file: &Document<'_>,
+    raw: Vec<At<Table<RawProvider>>>,
     environment: Environment<'_>,
 ) -> Result<Vec<ProviderConfig>, FileError> {
     let mut providers: Vec<ProviderConfig> = Vec::new();
-    for table in root.tables("providers", "[[providers]]", KEYS)? {
-        let name = table.required::<String>("name")?;
-        if providers.iter().any(|other| other.name == *name.get_ref()) {
-            let message = format!("there are two providers called `{}`", name.get_ref());
-            return Err(source.error(name.span(), message).expected("a name that no other provider has"));
+    for table in raw {
+        let name = &table.get().name;
+        if providers.iter().any(|other| other.name == name.get().0) {
+            let message = format!("there are two providers called `{}`", name.get().0);
+            return Err(file.error(name.span(), message).expected("a name that no other provider has"));
         }
-        providers.push(parse_provider(source, &table, name.into_inner(), environment)?);
+        providers.push(check_provider(file, table, environment)?);
     }
     if providers.is_empty() {
-        return Err(source
+        return Err(file
             .error(0..0, "the proxy file has no [[providers]]")
             .expected("[[providers]] with `name = ` and `base_url = `"));
     }
     Ok(providers)
 }
 
-fn parse_provider(
-    source: &SourceText,
-    table: &TableReader<'_>,
-    name: String,
+fn check_provider(
+    file: &Document<'_>,
+    table: At<Table<RawProvider>>,
     environment: Environment<'_>,
 ) -> Result<ProviderConfig, FileError> {
-    let (base_url, _) = parse_base_url(source, table)?;
-    let defaults = ProviderConfig::at(&name, base_url);
-    let api_key =
-        table.optional::<String>("api_key_env")?.map(|name| read_key(source, &name, environment)).transpose()?;
-    let serves = match table.optional::<Vec<Spanned<String>>>("serves")? {
-        Some(patterns) => patterns.into_inner().into_iter().map(Spanned::into_inner).collect(),
-        None => defaults.serves,
-    };
-    let limits = parse_limits(source, table, ["[providers.aimd]", "[providers.budgets]"], &defaults.limits)?;
+    let span = table.span();
+    let Table(raw) = table.into_inner();
+    let base_url = address(file, "base_url", Some(&raw.base_url), &span, false)?;
+    let defaults = ProviderConfig::at(&raw.name.get().0, base_url);
+    let limits =
+        check_limits(file, &span, raw.limit_keys(), raw.max_parallel, raw.budgets.as_deref(), &defaults.limits)?;
     let mut models: Vec<ModelConfig> = Vec::new();
-    for model in table.tables("models", "[[providers.models]]", MODEL_KEYS)? {
-        let name = model.required::<String>("name")?.into_inner();
-        let titles = ["[providers.models.aimd]", "[providers.models.budgets]"];
-        models.push(ModelConfig { name, limits: parse_limits(source, &model, titles, &limits)? });
+    for model in &raw.models {
+        let RawProviderModel { name: Is(name), max_parallel, budgets, .. } = &**model.get();
+        let keys = model.get().limit_keys();
+        let limits = check_limits(file, &model.span(), keys, *max_parallel, budgets.as_deref(), &limits)?;
+        models.push(ModelConfig { name: name.clone(), limits });
     }
+    let timeout = file.positive(raw.timeout.as_ref())?;
+    let connect_timeout = file.positive(raw.connect_timeout.as_ref())?;
     Ok(ProviderConfig {
-        api_key,
-        serves,
-        rename: parse_rename(source, table)?,
-        timeout: positive(source, table, "timeout")?.unwrap_or(defaults.timeout),
-        connect_timeout: positive(source, table, "connect_timeout")?.unwrap_or(defaults.connect_timeout),
+        api_key: raw.api_key_env.map(|name| read_key(file, &name, environment)).transpose()?,
+        serves: raw
+            .serves
+            .map_or(defaults.serves, |patterns| patterns.into_iter().map(|Is(pattern)| pattern).collect()),
+        rename: raw.rename.into_iter().map(|(said, Is(sent))| (said, sent)).collect(),
+        timeout: timeout.map_or(defaults.timeout, StdDuration::from),
+        connect_timeout: connect_timeout.map_or(defaults.connect_timeout, StdDuration::from),
         limits,
-        at_most_models: table.or("at_most_models", defaults.at_most_models)?,
+        at_most_models: raw.at_most_models.unwrap_or(defaults.at_most_models),
         models,
-        name,
+        name: defaults.name,
         base_url: defaults.base_url,
     })
 }
 
-fn read_key(source: &SourceText, name: &Spanned<String>, environment: Environment<'_>) -> Result<ApiKey, FileError> {
-    ApiKey::new(&key_from(source, name, environment)?).ok_or_else(|| {
-        let message = format!("the environment variable `{}` holds what no header can carry", name.get_ref());
-        source.error(name.span(), message).expected("a key of one line")
+fn read_key(file: &Document<'_>, name: &At<Text>, environment: Environment<'_>) -> Result<ApiKey, FileError> {
+    ApiKey::new(&key_from(file, name, environment)?).ok_or_else(|| {
+        let message = format!("the environment variable `{}` holds what no header can carry", name.get().0);
+        file.error(name.span(), message).expected("a key of one line")
     })
 }
 
-fn parse_rename(source: &SourceText, table: &TableReader<'_>) -> Result<Vec<(String, String)>, FileError> {
-    let Some(value) = table.raw("rename") else { return Ok(Vec::new()) };
-    let refuse = |span, what: &str| Err(source.error(span, what).expected("a table of model ids, as said and as sent"));
-    let DeValue::Table(names) = value.get_ref() else {
-        return refuse(value.span(), "`rename` in [[providers]] is not a table");
-    };
-    let mut renamed = Vec::with_capacity(names.len());
-    for (said, sent) in names {
-        match String::from_toml(sent.get_ref()) {
-            Some(sent) => renamed.push((said.get_ref().to_string(), sent)),
-            None => return refuse(sent.span(), "`rename` in [[providers]] holds what is no string"),
-        }
-    }
-    Ok(renamed)
-}
-
-/// Limits as `table` has them, and as `defaults` are where it says nothing.
-fn parse_limits(
-    source: &SourceText,
-    table: &TableReader<'_>,
-    [aimd, budgets]: [&'static str; 2],
+/// Limits as the table in `table` has them, and as `defaults` are where it says nothing.
+fn check_limits(
+    file: &Document<'_>,
+    table: &Range<usize>,
+    keys: LimitKeys<'_>,
+    max_parallel: Option<NonZeroU32>,
+    budgets: Option<&RawBudgets>,
     defaults: &Limits,
 ) -> Result<Limits, FileError> {
     let outer = LimitSettings { choice: defaults.algorithm, is_given: false, aimd: defaults.aimd.clone() };
-    let LimitSettings { choice: algorithm, aimd: settings, .. } = read_limit(source, table, aimd, outer)?;
+    let LimitSettings { choice: algorithm, aimd, .. } = read_limit(file, table, keys, outer)?;
     Ok(Limits {
-        max_parallel: table.or("max_parallel", defaults.max_parallel)?,
-        aimd: settings,
+        max_parallel: max_parallel.unwrap_or(defaults.max_parallel),
+        aimd,
         algorithm,
-        budgets: parse_budgets(source, table, budgets)?.unwrap_or_else(|| defaults.budgets.clone()),
+        budgets: match budgets {
+            Some(budgets) => budgets.check(file)?,
+            None => defaults.budgets.clone(),
+        },
     })
-}
-
-fn parse_budgets(
-    source: &SourceText,
-    owner: &TableReader<'_>,
-    title: &'static str,
-) -> Result<Option<Vec<BudgetConfig>>, FileError> {
-    let Some(table) = owner.table("budgets", title, BUDGET_KEYS)? else { return Ok(None) };
-    let mut budgets = Vec::new();
-    for (key, dimension, per) in [
-        ("requests_per_minute", Dimension::Requests, BudgetConfig::per_minute as fn(_, _) -> _),
-        ("tokens_per_minute", Dimension::TotalTokens, BudgetConfig::per_minute),
-        ("input_tokens_per_minute", Dimension::InputTokens, BudgetConfig::per_minute),
-        ("output_tokens_per_minute", Dimension::OutputTokens, BudgetConfig::per_minute),
-        ("requests_per_day", Dimension::Requests, BudgetConfig::per_day),
-        ("tokens_per_day", Dimension::TotalTokens, BudgetConfig::per_day),
-    ] {
-        let Some(limit) = table.optional::<u64>(key)? else { continue };
-        let budget: BudgetConfig = per(dimension, *limit.get_ref());
-        budget.validate().map_err(|error| {
-            source.error(limit.span(), format!("`{key}` in {title} is {}", error.value)).expected(error.expected)
-        })?;
-        budgets.push(budget);
-    }
-    Ok(Some(budgets))
 }

@@ -1,5 +1,6 @@
 use super::*;
 use tidegate_core::limit::LimitChoice;
+use tidegate_core::time::Duration;
 
 const GOOD: &str = r#"
 listen = "127.0.0.1:9000"
@@ -100,6 +101,10 @@ fn a_wrong_value_is_refused_at_its_place_with_what_was_expected() {
     assert!(error.starts_with("p.toml:10:1: unknown key `max_paralel` in [[providers]]"), "{error}");
     assert!(error.contains("did you mean `max_parallel`?"), "{error}");
     for (from, to, hint) in [
+        ("max_parallel = 12", "max_parallel_requests = 12", "did you mean `max_parallel`?"),
+        ("budgets = { requests", "budget = { requests", "did you mean `budgets`?"),
+        ("base_url = \"http://localhost:1/v1\"", "", "base_url: The base address of an OpenAI-compatible API"),
+        ("rename = { small = \"gpt-mini\" }", "rename = { small = 3 }", "`small` in [providers.rename] is 3"),
         ("\"127.0.0.1:9000\"", "\"9000\"", "expected an address and a port"),
         ("\"api_key\"", "\"apikey\"", "did you mean `api_key`?"),
         ("\"api_key\"", "\"header:Authorization\"", "the header `authorization` holds a key"),
@@ -107,7 +112,7 @@ fn a_wrong_value_is_refused_at_its_place_with_what_was_expected() {
         ("weight = 4", "weight = 0", "expected a number from 0.001 to 1000"),
         ("ACME_KEY", "NO_KEY", "the environment variable `NO_KEY` is not set"),
         ("https://api", "https://me:secret@api", "holds a user name or password"),
-        ("requests_per_minute = 500", "requests_per_minute = 0", "expected a number from 1 to 10^15"),
+        ("requests_per_minute = 500", "requests_per_minute = 0", "expected a whole number from 1 to 10^15"),
         ("key_env = \"PEOPLE_KEY\"", "key_sha256 = \"abc\"", "expected 64 hexadecimal digits"),
         ("key_env = \"PEOPLE_KEY\"", "", "either `key_env`"),
         ("by = \"api_key\"", "by = \"none\"", "tenants are not told apart by key"),
@@ -120,6 +125,31 @@ fn a_wrong_value_is_refused_at_its_place_with_what_was_expected() {
         assert!(!error.contains("secret"), "{error}");
     }
     assert!(parse("listen = \"127.0.0.1:1\"").unwrap_err().contains("has no [[providers]]"));
+}
+
+#[test]
+fn the_stored_schema_is_the_one_of_the_types() {
+    crate::app::config::schema::assert_stored("proxy", &schema());
+}
+
+#[test]
+fn the_schema_takes_good_files_and_refuses_bad_ones() {
+    let schema = serde_json::from_str(&schema()).expect("the schema is JSON");
+    let validator = jsonschema::validator_for(&schema).expect("the schema is one");
+    let is_good = |text: &str| {
+        let source = SourceText::new("p.toml", text);
+        validator.is_valid(&crate::app::config::pipeline::document(&source).expect("the file is TOML"))
+    };
+    assert!(is_good(GOOD) && is_good(&example(include_str!("../../../../docs/proxy.md"), "")));
+    for (from, to) in [
+        ("max_parallel = 12", "max_paralel = 12"),
+        ("weight = 4", "weight = 0"),
+        ("\"30s\"", "\"30 seconds\""),
+        ("\"vegas\"", "\"vega\""),
+        ("requests_per_minute = 500", "requests_per_minute = 0"),
+    ] {
+        assert!(GOOD.contains(from) && !is_good(&GOOD.replacen(from, to, 1)), "{to}");
+    }
 }
 
 #[test]

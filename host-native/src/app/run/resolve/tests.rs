@@ -48,7 +48,8 @@ fn upstreams_are_the_columns_that_templates_read_and_those_that_are_listed() {
 #[test]
 fn an_unknown_template_variable_is_an_error_at_its_place() {
     let error = resolve(&["\"a\"|model = \"m\"|prompt = \"\"\"|Sum up:|{{ notes }}\"\"\""]).unwrap_err();
-    assert!(error.starts_with("p.toml:13:4: unknown template variable `notes`\n  13 | {{ notes }}"), "{error}");
+    assert!(error.starts_with("p.toml:13:4: unknown template variable `notes`\n"), "{error}");
+    assert!(error.contains("\n 13 | {{ notes }}"), "{error}");
     assert!(error.contains("did you mean `note`?"), "{error}");
     let error = resolve(&["\"a\"|strategy = \"full_column\"|model = \"m\"|prompt = \"{{ note }}\""]).unwrap_err();
     assert!(error.contains("expected one of: rows, row_group"), "{error}");

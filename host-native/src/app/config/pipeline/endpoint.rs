@@ -1,0 +1,136 @@
+//! How a model is reached: `base_url`, `url`, `command` or `mock`.
+
+use std::path::Path;
+
+use reqwest::Url;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::models::{Endpoint, MOCK_PROVIDER, MockSpec, ModelSpec, ModelTable};
+use crate::app::config::document::Document;
+use crate::app::config::source::FileError;
+use crate::app::config::value::{At, Is, Text};
+
+/// A command or an address that takes questions as they are.
+pub(super) fn of_judge(table: &ModelTable<'_, '_>, directory: &Path) -> Result<Endpoint, FileError> {
+    let ModelTable { file, raw, span, .. } = table;
+    let foreign = |of: &str, keys: &[(&str, Option<std::ops::Range<usize>>)]| match keys
+        .iter()
+        .find_map(|(key, span)| Some((key, span.clone()?)))
+    {
+        Some((key, span)) => Err(file
+            .error(span, format!("`{key}` is given beside `{of}`, which says all about where calls go"))
+            .expected(format!("`{of}` alone"))),
+        None => Ok(()),
+    };
+    let base_url = ("base_url", raw.base_url.as_ref().map(At::span));
+    let mock = ("mock", raw.mock.as_ref().map(At::span));
+    let Some(command) = &raw.command else {
+        foreign("url", &[base_url, mock])?;
+        let url = address(file, "url", raw.url.as_ref(), span, true)?;
+        return Ok(Endpoint::Http { url, api_key_env: key_variable(table) });
+    };
+    let url = ("url", raw.url.as_ref().map(At::span));
+    let api_key_env = ("api_key_env", raw.api_key_env.as_ref().map(At::span));
+    foreign("command", &[base_url, url, mock, api_key_env])?;
+    if command.get().is_empty() {
+        let expected = "the program and its arguments, such as [\"python3\", \"judge.py\"]";
+        return Err(file.wrong(command.span(), expected));
+    }
+    let argv = command.get().iter().map(|Is(argument)| argument.clone()).collect();
+    Ok(Endpoint::Command { argv, directory: directory.to_path_buf() })
+}
+
+pub(super) fn of_remote(table: &ModelTable<'_, '_>, same: Option<&ModelSpec>) -> Result<Endpoint, FileError> {
+    let ModelTable { file, raw, span, .. } = table;
+    if let Some(mock) = &raw.mock {
+        return Err(file
+            .error(mock.span(), "`mock` is given for a provider that is not served in this process")
+            .expected(format!("`provider = \"{MOCK_PROVIDER}\"`, or no `mock`")));
+    }
+    let base_url = address(file, "base_url", raw.base_url.as_ref(), span, false)?;
+    match same.map(|same| &same.endpoint) {
+        Some(Endpoint::Remote { base_url: other, .. }) if *other != base_url => {
+            let message = format!(
+                "an earlier model of the same provider and model id is at {other}: one provider has one address"
+            );
+            Err(file.error(raw.base_url.as_ref().map_or(span.clone(), At::span), message))
+        }
+        _ => Ok(Endpoint::Remote { base_url, api_key_env: key_variable(table) }),
+    }
+}
+
+fn key_variable(table: &ModelTable<'_, '_>) -> Option<String> {
+    table.raw.api_key_env.as_ref().map(|name| name.get().0.clone())
+}
+
+/// The address under `key` of the table in `table`, without user name, password or fragment, and without a
+/// query unless it may have one.
+pub(crate) fn address(
+    file: &Document<'_>,
+    key: &str,
+    value: Option<&At<Text>>,
+    table: &std::ops::Range<usize>,
+    with_query: bool,
+) -> Result<Url, FileError> {
+    let expected = if with_query {
+        "an address such as \"https://host/judge\", without user name or fragment"
+    } else {
+        "an address such as \"https://host/v1\", without user name, query or fragment"
+    };
+    let Some(value) = value else { return Err(file.missing(table.clone(), key, format!("`{key} = ` {expected}"))) };
+    let title = file.title(table.clone());
+    let refuse = |why: &str| file.error(value.span(), format!("`{key}` in {title} {why}")).expected(expected);
+    let url = Url::parse(&value.get().0).map_err(|error| refuse(&format!("is not an address: {error}")))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(refuse(&format!("has the scheme `{}`", url.scheme())));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(refuse("holds a user name or password")
+            .without_excerpt()
+            .expected("keys only in the environment variable that `api_key_env` names"));
+    }
+    if (url.query().is_some() && !with_query) || url.fragment().is_some() {
+        return Err(refuse("has a query or fragment"));
+    }
+    Ok(url)
+}
+
+pub(super) fn of_mock(table: &ModelTable<'_, '_>, same: Option<&ModelSpec>) -> Result<Endpoint, FileError> {
+    let ModelTable { file, raw, span, place } = table;
+    for (key, value) in [("base_url", &raw.base_url), ("api_key_env", &raw.api_key_env)] {
+        if let Some(value) = value {
+            return Err(file.error(value.span(), format!("`{key}` is given for a mock, which has none")));
+        }
+    }
+    match (&raw.mock, same) {
+        (Some(mock), Some(_)) => Err(file
+            .error(mock.span(), "an earlier model with the same model id describes this mock already")
+            .expected("`mock` in the first of them only")),
+        (None, Some(_)) => Ok(Endpoint::SameMock),
+        (Some(_), None) => {
+            mock(file, file.value(&format!("models[{place}].mock"))).map(|mock| Endpoint::Mock(Box::new(mock)))
+        }
+        (None, None) => Err(file
+            .error(span.clone(), "[[models]] with `provider = \"mock\"` has no `mock`")
+            .expected("a table such as `mock = { capacity = { shape = \"constant\", slots = 8 } }`")),
+    }
+}
+
+/// The keys of a provider of a scenario, and `seed`. Neither is read through the other, which would lose the
+/// places.
+fn mock<'t>(file: &Document<'t>, value: &Spanned<DeValue<'t>>) -> Result<MockSpec, FileError> {
+    let mut rest = DeTable::new();
+    let mut seed = 0;
+    for (key, field) in value.get_ref().as_table().into_iter().flatten() {
+        if key.get_ref() == "seed" {
+            seed = file.read_value(field.clone())?;
+        } else {
+            rest.insert(key.clone(), field.clone());
+        }
+    }
+    let provider: tidegate_core::sim::provider::ProviderSpec =
+        file.read_value(Spanned::new(value.span(), DeValue::Table(rest)))?;
+    provider.validate().map_err(|error| file.config_error(&value.span(), &error))?;
+    Ok(MockSpec { provider, seed })
+}

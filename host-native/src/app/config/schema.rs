@@ -1,0 +1,161 @@
+//! JSON Schemas of the files, for editors, made from the types that read the files.
+
+use std::borrow::Cow;
+
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Map, Value};
+
+use super::value::{At, FromValue, Is, Json, JsonTable, Table, Text, Texts};
+
+/// The JSON Schema of a file that is read as a `T`, as it is printed and stored.
+pub(crate) fn schema_text<T: JsonSchema>(title: &str) -> String {
+    format!("{:#}\n", schema_of::<T>(title).as_value())
+}
+
+/// The JSON Schema of a file that is read as a `T`.
+pub(crate) fn schema_of<T: JsonSchema>(title: &str) -> Schema {
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    let settings = settings.with_transform(RecursiveTransform(without_null));
+    let generator = settings.with_transform(RecursiveTransform(on_one_line)).into_generator();
+    let mut schema = generator.into_root_schema_for::<T>();
+    schema.insert("title".to_string(), title.into());
+    schema
+}
+
+/// A key that may be left out is never null: TOML has no such value.
+fn without_null(schema: &mut Schema) {
+    let Some(schema) = schema.as_object_mut() else { return };
+    if let Some(Value::Array(types)) = schema.get_mut("type") {
+        types.retain(|name| name != "null");
+        if let [only] = types.as_slice() {
+            let only = only.clone();
+            schema.insert("type".to_string(), only);
+        }
+    }
+    if let Some(Value::Array(either)) = schema.get_mut("anyOf") {
+        either.retain(|one| one["type"] != "null");
+        if let [Value::Object(only)] = either.as_slice() {
+            let mut only = only.clone();
+            schema.remove("anyOf");
+            only.append(schema);
+            *schema = only;
+        }
+    }
+}
+
+/// A description is one line, however many its comment has.
+fn on_one_line(schema: &mut Schema) {
+    if let Some(Value::String(description)) = schema.get_mut("description") {
+        *description = description.replace('\n', " ");
+    }
+}
+
+/// The part of a schema that holds where `key` is `name`, or, for the default, where there is no such key.
+pub(crate) fn where_key_is(key: &str, name: &str, is_default: bool, then: &Value) -> Value {
+    let required: &[&str] = if is_default { &[] } else { &[key] };
+    let properties = Map::from_iter([(key.to_string(), serde_json::json!({ "const": name }))]);
+    serde_json::json!({ "if": { "properties": properties, "required": required }, "then": then })
+}
+
+impl<T: JsonSchema> JsonSchema for At<T> {
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<T>()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Table<T> {
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<T>()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+}
+
+impl<T: FromValue> JsonSchema for Is<T> {
+    fn schema_name() -> Cow<'static, str> {
+        T::EXPECTED.into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        T::schema()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+}
+
+impl JsonSchema for Json {
+    fn schema_name() -> Cow<'static, str> {
+        "Json".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({})
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+}
+
+impl JsonSchema for JsonTable {
+    fn schema_name() -> Cow<'static, str> {
+        "JsonTable".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "object" })
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+}
+
+impl JsonSchema for Texts {
+    fn schema_name() -> Cow<'static, str> {
+        "Texts".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [generator.subschema_for::<Text>(), generator.subschema_for::<Vec<Text>>()] })
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+}
+
+/// Checks that `docs/NAME.schema.json` holds `schema`; writes it there if the variable `UPDATE_SCHEMA` is
+/// set.
+#[cfg(test)]
+pub(crate) fn assert_stored(name: &str, schema: &str) {
+    let path = format!("{}/docs/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::write(&path, schema).expect("the schema can be written");
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    // Compared as JSON: the order of keys depends on a feature of `serde_json`.
+    let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+    assert!(
+        parsed(&stored) == parsed(schema),
+        "docs/{name}.schema.json is out of date: set UPDATE_SCHEMA=1 and test again"
+    );
+}
