@@ -13,7 +13,7 @@ use tidegate_native::app::mock::command::serve_until_interrupted;
 use tidegate_native::app::proxy::args::ProxyArgs;
 use tidegate_native::app::proxy::proxy;
 use tidegate_native::app::replay::replay_log;
-use tidegate_native::app::report::progress::{Screen, json_line};
+use tidegate_native::app::report::progress::{ProgressReporter, json_line};
 use tidegate_native::app::run::dry_run;
 use tidegate_native::app::run::request::RunRequest;
 use tidegate_native::app::run::run;
@@ -22,26 +22,26 @@ use tidegate_native::app::simulate::simulate;
 use tidegate_native::app::task_timeline::{TimelineRequest, timeline};
 
 /// How long the end waits for file operations that are under way.
-const GRACE: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn main() -> Exit {
     match Cli::parse().into_command() {
         Command::Run(args) => run_pipeline(args),
         Command::Check(args) => check_pipeline(args),
-        Command::Schema => ended(Ok((pipeline::SCHEMA.to_string(), Exit::Done))),
-        Command::Replay { log } => ended(replay_log(&log)),
+        Command::Schema => report_result(Ok((pipeline::SCHEMA.to_string(), Exit::Done))),
+        Command::Replay { log } => report_result(replay_log(&log)),
         Command::Timeline(TimelineArgs { events, row, column }) => {
-            ended(timeline(&TimelineRequest { events, row, column }))
+            report_result(timeline(&TimelineRequest { events, row, column }))
         }
-        Command::Simulate(args) => ended(simulate(&args)),
+        Command::Simulate(args) => report_result(simulate(&args)),
         Command::Mock(args) => serve_mock(&args),
-        Command::Regress(args) => ended(regress(&args)),
+        Command::Regress(args) => report_result(regress(&args)),
         Command::Proxy(args) => serve_proxy(&args),
     }
 }
 
 /// Prints what a command without a runtime came to.
-fn ended(end: Result<(String, Exit), Error>) -> Exit {
+fn report_result(end: Result<(String, Exit), Error>) -> Exit {
     match end {
         Ok((text, exit)) => {
             // A reader that went away is no reason to hide how it ended.
@@ -61,8 +61,8 @@ fn serve_mock(args: &MockArgs) -> Exit {
         Err(exit) => return exit,
     };
     let end = runtime.block_on(serve_until_interrupted(args));
-    runtime.shutdown_timeout(GRACE);
-    ended(end)
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+    report_result(end)
 }
 
 fn serve_proxy(args: &ProxyArgs) -> Exit {
@@ -73,7 +73,7 @@ fn serve_proxy(args: &ProxyArgs) -> Exit {
     let end = runtime.block_on(proxy(args));
     // What was not done within the proxy's own bound is cut.
     runtime.shutdown_background();
-    ended(end.map(|exit| (String::new(), exit)))
+    report_result(end.map(|exit| (String::new(), exit)))
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
@@ -97,7 +97,7 @@ fn check_pipeline(args: CheckArgs) -> Exit {
             json_line("check", &report);
             report.exit
         }
-        end => ended(end.map(|report| (report.to_string(), report.exit))),
+        end => report_result(end.map(|report| (report.to_string(), report.exit))),
     }
 }
 
@@ -118,14 +118,14 @@ fn run_pipeline(args: RunArgs) -> Exit {
         Err(exit) => return exit,
     };
     if dry_run {
-        return ended(
+        return report_result(
             runtime.block_on(async { dry_run::dry_run(&request) }).map(|plan| (plan.to_string(), Exit::Done)),
         );
     }
-    let mut screen = Screen::new(quiet, json);
+    let mut screen = ProgressReporter::new(quiet, json);
     let ended = runtime.block_on(run(&request, &mut screen));
     screen.close();
-    runtime.shutdown_timeout(GRACE);
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     match ended {
         Ok(summary) => {
             // A reader that went away is no reason to hide how the run ended.

@@ -14,7 +14,7 @@ use tidegate_core::request::response::Refusal;
 
 use crate::app::config::pipeline::{Endpoint, ModelSpec};
 use crate::app::error::{Error, Exit};
-use crate::app::provider::probe::smallest_call;
+use crate::app::provider::probe::probe_model;
 use crate::app::provider::{CallError, Client};
 use crate::app::render::table::{row, write_table};
 use crate::app::run::estimate::SAMPLE_ROWS;
@@ -150,7 +150,7 @@ async fn call_models(found: &Preflight) -> Result<Vec<ModelState>, Error> {
 /// Calls `model` once.
 async fn call(client: &Client, model: &ModelSpec) -> ModelState {
     let began = Instant::now();
-    let answer = smallest_call(client).await;
+    let answer = probe_model(client).await;
     let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     match (answer, client) {
         (Ok(_), Client::Chat(_) | Client::Embedding(_)) => ModelState::Answered { elapsed_ms },

@@ -97,7 +97,7 @@ impl Termination for Exit {
 pub enum Error {
     /// An error of one part of the program, with the exit code that it ends with.
     #[error("{source}")]
-    Of {
+    Component {
         /// The exit code.
         exit: Exit,
         /// The error itself.
@@ -107,7 +107,7 @@ pub enum Error {
     #[error("{0}")]
     Setting(String),
     /// Several errors, at least two.
-    #[error("{} things are wrong, and nothing was started\n\n{}", .0.len(), listed(.0))]
+    #[error("{} things are wrong, and nothing was started\n\n{}", .0.len(), join_messages(.0))]
     Several(Vec<Error>),
     /// A bug in this program.
     #[error("internal error: {0}")]
@@ -117,14 +117,14 @@ pub enum Error {
 impl Error {
     /// Creates an error that ends the program with `exit`.
     pub fn new(exit: Exit, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::Of { exit, source: Box::new(source) }
+        Self::Component { exit, source: Box::new(source) }
     }
 
     /// Returns the exit code that the program ends with.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Of { exit, .. } => *exit,
+            Self::Component { exit, .. } => *exit,
             Self::Setting(_) => Exit::Pipeline,
             Self::Internal(_) => Exit::Internal,
             Self::Several(errors) => {
@@ -135,13 +135,13 @@ impl Error {
 
     /// All of `errors` as one; `None` if there is none.
     #[must_use]
-    pub fn all(mut errors: Vec<Self>) -> Option<Self> {
+    pub fn combine(mut errors: Vec<Self>) -> Option<Self> {
         if errors.len() > 1 { Some(Self::Several(errors)) } else { errors.pop() }
     }
 }
 
 /// One under the other, with a line between.
-fn listed(errors: &[Error]) -> String {
+fn join_messages(errors: &[Error]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n\n")
 }
 

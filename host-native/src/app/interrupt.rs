@@ -13,14 +13,14 @@ pub(crate) enum StopSignal {
 
 /// Listens for the signals that ask a program to stop.
 #[derive(Debug)]
-pub(crate) struct Interrupts {
+pub(crate) struct SignalListener {
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
 }
 
-impl Interrupts {
+impl SignalListener {
     /// Starts to listen; from now on the signals no longer end the program by themselves.
     #[cfg(unix)]
     pub(crate) fn listen() -> io::Result<Self> {

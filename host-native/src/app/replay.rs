@@ -9,12 +9,12 @@ use std::io::{self, BufRead as _, BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use tidegate_core::replay::{
-    Command, Header, LineError, LogError as WrongLog, LogLine, LogReader, ReplayError, Replayed, Stamped,
+    Command, Header, LineError, LogError as CoreLogError, LogLine, LogReader, ReplayError, Replayed, Stamped,
     UnreadableLine,
 };
 
 use crate::app::error::{Error, Exit};
-use crate::app::output::FilePlace;
+use crate::app::output::OutputFile;
 
 /// Writes the log of one run. After an error it writes nothing more.
 #[derive(Debug)]
@@ -26,11 +26,11 @@ pub struct LogWriter {
 
 impl LogWriter {
     /// Begins a log in this place.
-    pub fn begin(place: FilePlace, header: &Header) -> io::Result<Self> {
-        let path = place.keep();
+    pub fn create(file: OutputFile, header: &Header) -> io::Result<Self> {
+        let path = file.into_path();
         let file = File::create(&path)?;
         let mut writer = Self { path, file: Some(BufWriter::new(file)), entries: 0 };
-        writer.line(&LogLine::header(header.clone()))?;
+        writer.write_line(&LogLine::header(header.clone()))?;
         Ok(writer)
     }
 
@@ -38,24 +38,24 @@ impl LogWriter {
     pub fn write(&mut self, commands: Vec<Stamped<Command>>) -> Result<(), String> {
         commands.into_iter().try_for_each(|entry| {
             self.entries += 1;
-            self.line(&LogLine::command(entry)).map_err(|error| self.give_up(&error))
+            self.write_line(&LogLine::command(entry)).map_err(|error| self.fail(&error))
         })
     }
 
     /// Ends the log with the digests of the run and of its requests.
     pub fn finish(mut self, digests: (u64, u64)) -> Result<(), String> {
-        self.line(&LogLine::end(self.entries, digests))
+        self.write_line(&LogLine::end(self.entries, digests))
             .and_then(|()| self.file.take().map_or(Ok(()), |mut file| file.flush()))
-            .map_err(|error| self.give_up(&error))
+            .map_err(|error| self.fail(&error))
     }
 
-    fn line(&mut self, line: &LogLine) -> io::Result<()> {
+    fn write_line(&mut self, line: &LogLine) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         serde_json::to_writer(&mut *file, line)?;
         file.write_all(b"\n")
     }
 
-    fn give_up(&mut self, error: &io::Error) -> String {
+    fn fail(&mut self, error: &io::Error) -> String {
         self.file = None;
         format!("the decision log {} is not complete: {error}", self.path.display())
     }
@@ -103,15 +103,15 @@ pub fn replay_log(path: &Path) -> Result<(String, Exit), Error> {
 pub fn replay(path: &Path) -> Result<Replayed, LogError> {
     let read = |source| LogError::Read { path: path.to_owned(), source };
     let wrong = |error| match error {
-        WrongLog::Line { line, why } => LogError::Line { path: path.to_owned(), line, why },
-        WrongLog::Replay(source) => LogError::Replay { path: path.to_owned(), source },
+        CoreLogError::Line { line, why } => LogError::Line { path: path.to_owned(), line, why },
+        CoreLogError::Replay(source) => LogError::Replay { path: path.to_owned(), source },
     };
     let mut reader = LogReader::default();
     for line in BufReader::new(File::open(path).map_err(read)?).split(b'\n') {
         reader.feed(parse(&line.map_err(read)?)).map_err(wrong)?;
     }
     let log = reader.finish().map_err(wrong)?;
-    log.replay().map_err(|source| wrong(WrongLog::Replay(source)))
+    log.replay().map_err(|source| wrong(CoreLogError::Replay(source)))
 }
 
 fn parse(line: &[u8]) -> Result<LogLine, UnreadableLine> {

@@ -187,8 +187,8 @@ impl RowTimeline {
         }
         let what = match line {
             Line::Names { .. } => None,
-            Line::Scheduler { event } => self.of_task(event),
-            Line::Request { event } => self.of_call(event),
+            Line::Scheduler { event } => self.describe_scheduler_event(event),
+            Line::Request { event } => self.describe_request_event(event),
         };
         let Some(what) = what else { return };
         let place = self.tasks.iter().position(|(known, _)| *known == number).unwrap_or_else(|| {
@@ -222,7 +222,7 @@ impl RowTimeline {
 
     /// What an event of the run says about its task; `None` for one that says nothing that another does not
     /// say.
-    fn of_task(&self, event: &SchedulerEvent) -> Option<String> {
+    fn describe_scheduler_event(&self, event: &SchedulerEvent) -> Option<String> {
         let attempt = event.correlation.attempt.unwrap_or(0);
         Some(match event.payload {
             SchedulerEventPayload::DependencyReady => "ready".to_string(),
@@ -252,8 +252,8 @@ impl RowTimeline {
     }
 
     /// The same for an event of a call.
-    fn of_call(&self, event: &RequestEvent) -> Option<String> {
-        let place = self.place(event.place);
+    fn describe_request_event(&self, event: &RequestEvent) -> Option<String> {
+        let place = self.provider_name(event.place);
         Some(match event.payload {
             RequestEventPayload::WaitStarted { waiter: Some(_) } => format!("waits for {place}"),
             RequestEventPayload::WaitCompleted { waiter: Some(_), waited } => format!("has waited {waited}"),
@@ -292,7 +292,7 @@ impl RowTimeline {
         })
     }
 
-    fn place(&self, place: EventScope) -> &str {
+    fn provider_name(&self, place: EventScope) -> &str {
         let found = self.names.resources.iter().find(|resource| match place {
             EventScope::Resource(id) => resource.resource == id,
             EventScope::Model(id) => resource.model == id,

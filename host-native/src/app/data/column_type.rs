@@ -6,7 +6,7 @@ use serde_json::Value;
 /// What all values of a column are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ValueKind {
+pub enum ColumnType {
     /// Nothing but null.
     #[default]
     Null,
@@ -24,7 +24,7 @@ pub enum ValueKind {
     Json,
 }
 
-impl ValueKind {
+impl ColumnType {
     /// The kind of one value.
     #[must_use]
     pub fn of(value: &Value) -> Self {
@@ -41,12 +41,12 @@ impl ValueKind {
     /// The kind of all of `values`.
     #[must_use]
     pub fn of_all<'a>(values: impl IntoIterator<Item = &'a Value>) -> Self {
-        values.into_iter().map(Self::of).fold(Self::Null, Self::or)
+        values.into_iter().map(Self::of).fold(Self::Null, Self::unify)
     }
 
     /// The kind of values that are of this kind or of the other.
     #[must_use]
-    pub fn or(self, other: Self) -> Self {
+    pub fn unify(self, other: Self) -> Self {
         match (self, other) {
             (Self::Null, kind) | (kind, Self::Null) => kind,
             (Self::Integer, Self::Number) | (Self::Number, Self::Integer) => Self::Number,
@@ -57,7 +57,7 @@ impl ValueKind {
 
     /// The kind of the values that fit a JSON Schema, as far as its `type` says.
     #[must_use]
-    pub fn of_schema(schema: &Value) -> Self {
+    pub fn from_schema(schema: &Value) -> Self {
         let named = |name: &Value| match name.as_str() {
             Some("boolean") => Self::Bool,
             Some("integer") => Self::Integer,
@@ -67,7 +67,7 @@ impl ValueKind {
             _ => Self::Json,
         };
         match &schema["type"] {
-            Value::Array(any) if !any.is_empty() => any.iter().map(named).fold(Self::Null, Self::or),
+            Value::Array(any) if !any.is_empty() => any.iter().map(named).fold(Self::Null, Self::unify),
             one => named(one),
         }
     }
@@ -81,22 +81,22 @@ mod tests {
     #[test]
     fn values_of_two_kinds_are_of_the_nearest_that_holds_both() {
         for (values, expected) in [
-            (json!([null, 1, 2]), ValueKind::Integer),
-            (json!([1, 2.5, null]), ValueKind::Number),
-            (json!([1, "a"]), ValueKind::Json),
-            (json!([true, null]), ValueKind::Bool),
-            (json!([[1.0]]), ValueKind::Json),
-            (json!([u64::MAX]), ValueKind::Number),
-            (json!([]), ValueKind::Null),
+            (json!([null, 1, 2]), ColumnType::Integer),
+            (json!([1, 2.5, null]), ColumnType::Number),
+            (json!([1, "a"]), ColumnType::Json),
+            (json!([true, null]), ColumnType::Bool),
+            (json!([[1.0]]), ColumnType::Json),
+            (json!([u64::MAX]), ColumnType::Number),
+            (json!([]), ColumnType::Null),
         ] {
-            assert_eq!(ValueKind::of_all(values.as_array().unwrap()), expected, "{values}");
+            assert_eq!(ColumnType::of_all(values.as_array().unwrap()), expected, "{values}");
         }
     }
 
     #[test]
     fn a_schema_says_a_kind_or_anything() {
-        assert_eq!(ValueKind::of_schema(&json!({"type": ["integer", "null"]})), ValueKind::Integer);
-        assert_eq!(ValueKind::of_schema(&json!({"type": "object"})), ValueKind::Json);
-        assert_eq!(ValueKind::of_schema(&json!({"enum": ["a"]})), ValueKind::Json);
+        assert_eq!(ColumnType::from_schema(&json!({"type": ["integer", "null"]})), ColumnType::Integer);
+        assert_eq!(ColumnType::from_schema(&json!({"type": "object"})), ColumnType::Json);
+        assert_eq!(ColumnType::from_schema(&json!({"enum": ["a"]})), ColumnType::Json);
     }
 }

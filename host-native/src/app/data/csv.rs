@@ -6,12 +6,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::text::{Bytes, Text};
+use super::indexed_text::{Bytes, IndexedText};
 use super::{Dataset, DatasetError, Row, Source, check_columns};
-use crate::app::data::column_type::ValueKind;
+use crate::app::data::column_type::ColumnType;
 
-pub(super) fn check(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
-    let mut text = Text::new(path, bytes);
+pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
+    let mut text = IndexedText::new(path, bytes);
     let mut reader = csv::ReaderBuilder::new().from_reader(text.open(text.start())?);
     let columns: Vec<String> =
         reader.headers().map_err(|error| csv_error(path, &error))?.iter().map(str::to_string).collect();
@@ -21,7 +21,7 @@ pub(super) fn check(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> 
     while reader.read_record(&mut record).map_err(|error| csv_error(path, &error))? {
         if let Some(position) = record.position() {
             last = (position.byte(), position.line());
-            text.mark(rows, text.start() + position.byte());
+            text.index_row(rows, text.start() + position.byte());
         }
         rows += 1;
     }
@@ -30,13 +30,13 @@ pub(super) fn check(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> 
     if ends_inside_quotes(tail).map_err(|error| text.unreadable(&error))? {
         return Err(DatasetError::new(path, Some(line), "a quoted field that starts here is never closed"));
     }
-    let kinds = vec![ValueKind::Text; columns.len()];
-    Ok(Dataset { columns, kinds, rows, source: Source::Csv(text) })
+    let column_types = vec![ColumnType::Text; columns.len()];
+    Ok(Dataset { columns, column_types, rows, source: Source::Csv(text) })
 }
 
-pub(super) fn read(text: &Text, rows: Range<u64>) -> Result<Vec<Row>, DatasetError> {
-    let (skip, at) = text.mark_before(rows.start);
-    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.open_again(at)?);
+pub(super) fn read(text: &IndexedText, rows: Range<u64>) -> Result<Vec<Row>, DatasetError> {
+    let (skip, at) = text.seek_point(rows.start);
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.reopen(at)?);
     let records = reader.records().skip(skip).take((rows.end - rows.start) as usize);
     let row = |record: Result<csv::StringRecord, csv::Error>| {
         let record = record.map_err(|error| csv_error(&text.path, &error))?;

@@ -9,34 +9,35 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::text::{Bytes, Text};
+use super::indexed_text::{Bytes, IndexedText};
 use super::{Dataset, DatasetError, Row, Source, check_columns};
-use crate::app::data::column_type::ValueKind;
+use crate::app::data::column_type::ColumnType;
 
-pub(super) fn check(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
-    let mut text = Text::new(path, bytes);
+pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
+    let mut text = IndexedText::new(path, bytes);
     let mut columns: Vec<String> = Vec::new();
-    let mut kinds: Vec<ValueKind> = Vec::new();
-    let mut lines = Lines::open(&text, text.start(), false)?;
+    let mut column_types: Vec<ColumnType> = Vec::new();
+    let mut lines = LineReader::open(&text, text.start(), false)?;
     let mut rows = 0;
     while let Some((at, fields)) = lines.next()? {
         let refuse = |message: String| DatasetError::new(path, Some(lines.number), message);
         if rows == 0 {
             columns = fields.iter().map(|(name, _)| name.clone()).collect();
             check_columns(path, lines.number, &columns)?;
-            kinds = vec![ValueKind::Null; columns.len()];
+            column_types = vec![ColumnType::Null; columns.len()];
         }
         let values = in_column_order(&columns, fields).map_err(refuse)?;
-        kinds = kinds.iter().zip(&values).map(|(kind, value)| kind.or(ValueKind::of(value))).collect();
-        text.mark(rows, at);
+        column_types =
+            column_types.iter().zip(&values).map(|(known, value)| known.unify(ColumnType::of(value))).collect();
+        text.index_row(rows, at);
         rows += 1;
     }
-    Ok(Dataset { columns, kinds, rows, source: Source::Jsonl(text) })
+    Ok(Dataset { columns, column_types, rows, source: Source::Jsonl(text) })
 }
 
-pub(super) fn read(text: &Text, columns: &[String], range: Range<u64>) -> Result<Vec<Row>, DatasetError> {
-    let (skip, at) = text.mark_before(range.start);
-    let mut lines = Lines::open(text, at, true)?;
+pub(super) fn read(text: &IndexedText, columns: &[String], range: Range<u64>) -> Result<Vec<Row>, DatasetError> {
+    let (skip, at) = text.seek_point(range.start);
+    let mut lines = LineReader::open(text, at, true)?;
     let wanted = (range.end - range.start) as usize;
     let mut rows = Vec::with_capacity(wanted);
     for _ in 0..skip {
@@ -53,7 +54,7 @@ pub(super) fn read(text: &Text, columns: &[String], range: Range<u64>) -> Result
 type Line = (u64, Vec<(String, Value)>);
 
 /// The objects of a file, line by line.
-struct Lines {
+struct LineReader {
     path: PathBuf,
     reader: Box<dyn BufRead + Send>,
     line: Vec<u8>,
@@ -63,9 +64,9 @@ struct Lines {
     at: u64,
 }
 
-impl Lines {
-    fn open(text: &Text, at: u64, again: bool) -> Result<Self, DatasetError> {
-        let reader = if again { text.open_again(at)? } else { text.open(at)? };
+impl LineReader {
+    fn open(text: &IndexedText, at: u64, again: bool) -> Result<Self, DatasetError> {
+        let reader = if again { text.reopen(at)? } else { text.open(at)? };
         Ok(Self { path: text.path.clone(), reader, line: Vec::new(), number: 0, at })
     }
 

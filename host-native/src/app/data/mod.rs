@@ -10,11 +10,11 @@
 pub mod calendar;
 pub mod column_type;
 mod csv;
+mod indexed_text;
 mod jsonl;
 #[cfg(feature = "parquet")]
 mod parquet;
 pub mod row_file;
-mod text;
 
 use std::fmt;
 use std::io::Cursor;
@@ -23,9 +23,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::app::data::column_type::ValueKind;
+use crate::app::data::column_type::ColumnType;
 use crate::app::error::{Error, Exit};
-use text::{Bytes, Text};
+use indexed_text::{Bytes, IndexedText};
 
 /// How a dataset file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub type Row = Box<[Value]>;
 #[derive(Debug)]
 pub struct Dataset {
     columns: Vec<String>,
-    kinds: Vec<ValueKind>,
+    column_types: Vec<ColumnType>,
     rows: u64,
     source: Source,
 }
@@ -82,10 +82,10 @@ pub struct Dataset {
 /// Where rows are read again.
 #[derive(Debug)]
 enum Source {
-    Csv(Text),
-    Jsonl(Text),
+    Csv(IndexedText),
+    Jsonl(IndexedText),
     #[cfg(feature = "parquet")]
-    Parquet(parquet::Table),
+    Parquet(parquet::ParquetSource),
 }
 
 impl Dataset {
@@ -94,30 +94,30 @@ impl Dataset {
         let unreadable = |error| DatasetError::new(path, None, format!("cannot read: {error}"));
         #[cfg(feature = "parquet")]
         if format == DatasetFormat::Parquet {
-            return parquet::check(path)?.checked(path);
+            return parquet::scan(path)?.require_rows(path);
         }
-        let bytes = Bytes::of_file(path).map_err(unreadable)?;
-        Self::of_text(path, bytes, format)
+        let bytes = Bytes::open(path).map_err(unreadable)?;
+        Self::parse_text(path, bytes, format)
     }
 
     /// Checks `bytes`, the content of a file called `path` in messages.
     pub fn parse(path: &Path, bytes: &[u8], format: DatasetFormat) -> Result<Self, DatasetError> {
-        Self::of_text(path, Bytes::Memory(Cursor::new(bytes.into())), format)
+        Self::parse_text(path, Bytes::Memory(Cursor::new(bytes.into())), format)
     }
 
-    fn of_text(path: &Path, bytes: Bytes, format: DatasetFormat) -> Result<Self, DatasetError> {
-        let checked = match format {
-            DatasetFormat::Csv => csv::check(path, bytes)?,
-            DatasetFormat::Jsonl => jsonl::check(path, bytes)?,
+    fn parse_text(path: &Path, bytes: Bytes, format: DatasetFormat) -> Result<Self, DatasetError> {
+        let dataset = match format {
+            DatasetFormat::Csv => csv::scan(path, bytes)?,
+            DatasetFormat::Jsonl => jsonl::scan(path, bytes)?,
             #[cfg(feature = "parquet")]
             DatasetFormat::Parquet => {
                 return Err(DatasetError::new(path, None, "a Parquet dataset is read from a file, not from memory"));
             }
         };
-        checked.checked(path)
+        dataset.require_rows(path)
     }
 
-    fn checked(self, path: &Path) -> Result<Self, DatasetError> {
+    fn require_rows(self, path: &Path) -> Result<Self, DatasetError> {
         if self.rows == 0 {
             return Err(DatasetError::new(path, None, "the dataset is empty: expected at least one row"));
         }
@@ -135,8 +135,8 @@ impl Dataset {
 
     /// What the values of each column are.
     #[must_use]
-    pub fn kinds(&self) -> &[ValueKind] {
-        &self.kinds
+    pub fn column_types(&self) -> &[ColumnType] {
+        &self.column_types
     }
 
     /// How many rows there are.
@@ -147,20 +147,20 @@ impl Dataset {
 
     /// Says that none of `rows` will be asked for. That saves the memory for rows that are passed on the way; they can be
     /// read all the same.
-    pub fn pass_over(&mut self, rows: Range<u64>) {
+    pub fn skip_rows(&mut self, rows: Range<u64>) {
         debug_assert!(rows.end <= self.rows);
         match &mut self.source {
             Source::Csv(_) | Source::Jsonl(_) => {}
             #[cfg(feature = "parquet")]
-            Source::Parquet(table) => table.pass_over(rows),
+            Source::Parquet(table) => table.skip_rows(rows),
         }
     }
 
     /// The rows that are not kept.
     #[cfg(all(test, feature = "parquet"))]
-    pub(crate) fn passed_over(&self) -> Vec<Range<u64>> {
+    pub(crate) fn skipped_rows(&self) -> Vec<Range<u64>> {
         match &self.source {
-            Source::Parquet(table) => table.passed_over(),
+            Source::Parquet(table) => table.skipped_rows(),
             _ => Vec::new(),
         }
     }
@@ -226,7 +226,7 @@ impl std::error::Error for DatasetError {}
 /// All rows of the Parquet file at `path`, none if it has none.
 #[cfg(feature = "parquet")]
 pub(crate) fn parquet_rows(path: &Path) -> Result<Vec<Row>, DatasetError> {
-    let table = parquet::check(path)?;
+    let table = parquet::scan(path)?;
     table.read(0..table.rows)
 }
 

@@ -26,23 +26,23 @@ use parquet::record::reader::RowIter;
 use parquet::schema::types::BasicTypeInfo;
 use serde_json::{Number, Value};
 
-use super::text::Stamp;
+use super::indexed_text::FileVersion;
 use super::{Dataset, DatasetError, Row, Source, check_columns};
 use crate::app::data::calendar::Moment;
-use crate::app::data::column_type::ValueKind;
+use crate::app::data::column_type::ColumnType;
 
 /// Rows that were passed and may still be asked for: row groups in work are asked for nearly in order.
 const MAX_KEPT: u64 = 1 << 18;
 
 /// A Parquet file, read from front to back.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct ParquetSource {
     path: PathBuf,
-    stamp: Stamp,
+    version: FileVersion,
     /// By column whether it is a timestamp in nanoseconds, which the library gives as a mere number.
     nanos: Vec<bool>,
     /// Rows that nobody will ask for, from first to end, apart from each other: they are not kept.
-    passed_over: BTreeMap<u64, u64>,
+    skipped_rows: BTreeMap<u64, u64>,
     cursor: Mutex<Cursor>,
 }
 
@@ -61,31 +61,32 @@ impl std::fmt::Debug for Cursor {
 }
 
 /// Reads all of the file at `path` once, keeping no row.
-pub(super) fn check(path: &Path) -> Result<Dataset, DatasetError> {
-    let (reader, stamp) = open(path)?;
+pub(super) fn scan(path: &Path) -> Result<Dataset, DatasetError> {
+    let (reader, version) = open(path)?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let columns: Vec<String> = schema.root_schema().get_fields().iter().map(|field| field.name().to_string()).collect();
     check_columns(path, 1, &columns)?;
     let nanos = schema.root_schema().get_fields().iter().map(|field| is_nanos(field.get_basic_info())).collect();
-    let table = Table {
+    let table = ParquetSource {
         path: path.to_path_buf(),
-        stamp,
+        version,
         nanos,
-        passed_over: BTreeMap::new(),
+        skipped_rows: BTreeMap::new(),
         cursor: Mutex::new(Cursor::default()),
     };
     let mut cursor = Cursor { rows: Some(iterate(path, reader)?), ..Cursor::default() };
-    let mut kinds = vec![ValueKind::Null; columns.len()];
+    let mut column_types = vec![ColumnType::Null; columns.len()];
     while let Some(values) = cursor.read(&table)? {
-        kinds = kinds.iter().zip(&values).map(|(kind, value)| kind.or(ValueKind::of(value))).collect();
+        column_types =
+            column_types.iter().zip(&values).map(|(known, value)| known.unify(ColumnType::of(value))).collect();
     }
-    Ok(Dataset { columns, kinds, rows: cursor.next, source: Source::Parquet(table) })
+    Ok(Dataset { columns, column_types, rows: cursor.next, source: Source::Parquet(table) })
 }
 
-fn open(path: &Path) -> Result<(SerializedFileReader<File>, Stamp), DatasetError> {
+fn open(path: &Path) -> Result<(SerializedFileReader<File>, FileVersion), DatasetError> {
     let unreadable = |error: &dyn std::fmt::Display| DatasetError::new(path, None, format!("cannot read: {error}"));
     let file = File::open(path).map_err(|error| unreadable(&error))?;
-    let stamp = Stamp::of(&file.metadata().map_err(|error| unreadable(&error))?);
+    let version = FileVersion::of(&file.metadata().map_err(|error| unreadable(&error))?);
     // The library asserts what a well-formed file has.
     let reader = catch_unwind(AssertUnwindSafe(|| SerializedFileReader::new(file)));
     let reader = reader.unwrap_or_else(|_| Err(parquet::errors::ParquetError::General("it is damaged".to_string())));
@@ -94,7 +95,7 @@ fn open(path: &Path) -> Result<(SerializedFileReader<File>, Stamp), DatasetError
     if !is_sound(&reader) {
         return Err(DatasetError::new(path, None, "this Parquet file is damaged"));
     }
-    Ok((reader, stamp))
+    Ok((reader, version))
 }
 
 fn is_nanos(info: &BasicTypeInfo) -> bool {
@@ -115,33 +116,33 @@ fn iterate(path: &Path, reader: SerializedFileReader<File>) -> Result<RowIter<'s
     rows.map_err(|_| DatasetError::new(path, None, "this Parquet file is damaged"))
 }
 
-impl Table {
+impl ParquetSource {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Keeps no row of `rows` when reading passes it. O(log ranges) but for ranges that become one.
-    pub(super) fn pass_over(&mut self, rows: Range<u64>) {
+    pub(super) fn skip_rows(&mut self, rows: Range<u64>) {
         let (mut first, mut end) = (rows.start, rows.end);
         if first >= end {
             return;
         }
-        while let Some((&start, &until)) = self.passed_over.range(..=end).next_back()
+        while let Some((&start, &until)) = self.skipped_rows.range(..=end).next_back()
             && until >= first
         {
-            self.passed_over.remove(&start);
+            self.skipped_rows.remove(&start);
             (first, end) = (first.min(start), end.max(until));
         }
-        self.passed_over.insert(first, end);
+        self.skipped_rows.insert(first, end);
     }
 
     #[cfg(test)]
-    pub(super) fn passed_over(&self) -> Vec<Range<u64>> {
-        self.passed_over.iter().map(|(first, end)| *first..*end).collect()
+    pub(super) fn skipped_rows(&self) -> Vec<Range<u64>> {
+        self.skipped_rows.iter().map(|(first, end)| *first..*end).collect()
     }
 
-    fn is_passed_over(&self, row: u64) -> bool {
-        self.passed_over.range(..=row).next_back().is_some_and(|(_, end)| row < *end)
+    fn is_skipped(&self, row: u64) -> bool {
+        self.skipped_rows.range(..=row).next_back().is_some_and(|(_, end)| row < *end)
     }
 
     pub(super) fn read(&self, range: Range<u64>) -> Result<Vec<Row>, DatasetError> {
@@ -156,8 +157,8 @@ impl Table {
             *cursor = Cursor::default();
         }
         if cursor.rows.is_none() {
-            let (reader, stamp) = open(&self.path)?;
-            if stamp != self.stamp {
+            let (reader, version) = open(&self.path)?;
+            if version != self.version {
                 return Err(self.changed());
             }
             cursor.rows = Some(iterate(&self.path, reader)?);
@@ -165,7 +166,7 @@ impl Table {
         while cursor.next < range.start {
             let at = cursor.next;
             let row = cursor.read(self)?.ok_or_else(|| self.changed())?;
-            if !self.is_passed_over(at) && range.start - at <= MAX_KEPT && (cursor.kept.len() as u64) < MAX_KEPT {
+            if !self.is_skipped(at) && range.start - at <= MAX_KEPT && (cursor.kept.len() as u64) < MAX_KEPT {
                 cursor.kept.insert(at, row);
             }
         }
@@ -179,7 +180,7 @@ impl Table {
 
 impl Cursor {
     /// The next row; none at the end.
-    fn read(&mut self, table: &Table) -> Result<Option<Row>, DatasetError> {
+    fn read(&mut self, table: &ParquetSource) -> Result<Option<Row>, DatasetError> {
         let number = self.next + 1;
         let refuse = |why: String| DatasetError::new(&table.path, Some(number), why);
         let Some(rows) = &mut self.rows else { return Ok(None) };
@@ -334,18 +335,18 @@ mod tests {
     fn rows_that_nobody_will_ask_for_are_not_kept() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("r.parquet");
-        let columns = vec![("n".to_string(), ValueKind::Integer)];
+        let columns = vec![("n".to_string(), ColumnType::Integer)];
         let layout = Layout { format: RowFormat::Parquet, columns };
         let mut file = File::create(&path).unwrap();
         layout
-            .write((0..100).map(|row| crate::app::data::row_file::FileRow::Made(json!({ "n": row }))), &mut file)
+            .write((0..100).map(|row| crate::app::data::row_file::FileRow::New(json!({ "n": row }))), &mut file)
             .unwrap();
-        let mut dataset = check(&path).unwrap();
+        let mut dataset = scan(&path).unwrap();
         for rows in [0..20, 40..50, 50..60, 30..40, 25..25] {
-            dataset.pass_over(rows);
+            dataset.skip_rows(rows);
         }
         let Source::Parquet(table) = &dataset.source else { panic!("it is a Parquet file") };
-        assert_eq!(table.passed_over, BTreeMap::from([(0, 20), (30, 60)]));
+        assert_eq!(table.skipped_rows, BTreeMap::from([(0, 20), (30, 60)]));
         assert_eq!(dataset.read(80..81).unwrap()[0][0], 80);
         let kept: Vec<u64> = table.cursor.lock().kept.keys().copied().collect();
         assert_eq!(kept, (20..30).chain(60..80).collect::<Vec<u64>>());
@@ -358,7 +359,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("types.parquet");
         write_types(&path);
-        let dataset = check(&path).unwrap();
+        let dataset = scan(&path).unwrap();
         let row = dataset.read(0..1).unwrap().remove(0);
         let named: serde_json::Map<_, _> = dataset.columns().iter().cloned().zip(row).collect();
         let expected = json!({

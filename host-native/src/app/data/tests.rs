@@ -75,7 +75,7 @@ fn a_column_named_twice_or_not_at_all_is_refused() {
 }
 
 /// The rows of a dataset, read whole and in pieces of another size than the marks are apart.
-fn in_pieces(dataset: &Dataset) -> Vec<Vec<Value>> {
+fn read_in_chunks(dataset: &Dataset) -> Vec<Vec<Value>> {
     let mut rows = Vec::new();
     let starts: Vec<u64> = (0..dataset.rows()).step_by(45).collect();
     for start in starts.iter().rev() {
@@ -95,11 +95,11 @@ fn any_rows_of_a_file_are_read_alone_and_in_any_order() {
     std::fs::write(&lines, "\u{feff}".to_string() + &(0..500).map(object).collect::<String>()).unwrap();
     let table = Dataset::load(&table, DatasetFormat::Csv).unwrap();
     assert_eq!(table.rows(), 500);
-    for (number, row) in in_pieces(&table).into_iter().enumerate() {
+    for (number, row) in read_in_chunks(&table).into_iter().enumerate() {
         assert_eq!(row, [json!(number.to_string()), json!(format!("line {number}\nof \"two\""))]);
     }
     let lines = Dataset::load(&lines, DatasetFormat::Jsonl).unwrap();
-    for (number, row) in in_pieces(&lines).into_iter().enumerate() {
+    for (number, row) in read_in_chunks(&lines).into_iter().enumerate() {
         assert_eq!(row, [json!(number), json!(number.to_string())]);
     }
 }

@@ -16,7 +16,7 @@ pub enum OutputError {
     NotEmpty(PathBuf),
     /// What is there was not written by this program, so it is not removed.
     #[error("{} holds files that no run of tidegate wrote ({found}), so --overwrite does not remove them", .path.display())]
-    NotOurs {
+    ForeignFiles {
         /// The directory.
         path: PathBuf,
         /// One of the files.
@@ -24,7 +24,7 @@ pub enum OutputError {
     },
     /// What is there is not a run that can be gone on with.
     #[error("{} holds nothing to resume: {why}", .path.display())]
-    NoRun {
+    NothingToResume {
         /// The directory.
         path: PathBuf,
         /// What is the matter.
@@ -35,7 +35,7 @@ pub enum OutputError {
         "{} holds rows of another run: {what}; put it back to resume, or choose another directory with --out",
         .path.display()
     )]
-    AnotherRun {
+    DifferentJob {
         /// The directory.
         path: PathBuf,
         /// What is not as it was, and how.

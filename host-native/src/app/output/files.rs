@@ -42,11 +42,11 @@ pub(super) fn dropped_name(row_group: u32) -> String {
 
 /// Whether a run of this program, in whatever format, has files of this name beside its manifest.
 pub(super) fn is_own_name(name: &str) -> bool {
-    [MANIFEST, SPENT, ROWS].contains(&name) || is_capacity(name) || is_temporary(name)
+    [MANIFEST, SPENT, ROWS].contains(&name) || is_capacity_name(name) || is_temporary_name(name)
 }
 
 /// Whether it is the file of capacities of this run or an earlier one.
-pub(super) fn is_capacity(name: &str) -> bool {
+pub(super) fn is_capacity_name(name: &str) -> bool {
     let number = name.strip_prefix("capacity.").and_then(|rest| rest.strip_suffix(".json"));
     name == CAPACITY || number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
@@ -54,12 +54,12 @@ pub(super) fn is_capacity(name: &str) -> bool {
 /// Whether it is the name of a file in the folder of rows, in whatever format.
 pub(super) fn is_row_file_name(name: &str) -> bool {
     let extension = name.rsplit_once('.').map(|(_, extension)| extension);
-    is_temporary(name)
+    is_temporary_name(name)
         || name.starts_with(|first: char| first.is_ascii_digit())
             && extension.is_some_and(|extension| ROW_EXTENSIONS.contains(&extension))
 }
 
-pub(super) fn is_temporary(name: &str) -> bool {
+pub(super) fn is_temporary_name(name: &str) -> bool {
     name.starts_with('.') && name.ends_with(TEMPORARY_SUFFIX)
 }
 
@@ -81,12 +81,12 @@ pub(super) fn visit_names(directory: &Path, mut visit: impl FnMut(&str) -> io::R
 }
 
 pub(super) fn remove_temporary(directory: &Path) -> io::Result<()> {
-    visit_names(directory, |name| if is_temporary(name) { fs::remove_file(directory.join(name)) } else { Ok(()) })
+    visit_names(directory, |name| if is_temporary_name(name) { fs::remove_file(directory.join(name)) } else { Ok(()) })
 }
 
 /// Makes room at `path`: what is there gets the first free name of `NAME.1.EXT`, `NAME.2.EXT` and so on, in
 /// the order of the runs that wrote them.
-pub fn keep_earlier(path: &Path) -> io::Result<()> {
+pub fn rotate_file(path: &Path) -> io::Result<()> {
     let has_content = fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0);
     if !has_content {
         return Ok(());
@@ -103,7 +103,10 @@ pub fn keep_earlier(path: &Path) -> io::Result<()> {
 }
 
 /// Writes a file so that `path` holds either what it held before or all of the new content.
-pub(super) fn write_whole(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+pub(super) fn write_atomically(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}{TEMPORARY_SUFFIX}"));
     let written = File::create(&temporary).and_then(|file| {
@@ -122,7 +125,7 @@ pub(super) fn write_whole(path: &Path, write: impl FnOnce(&mut BufWriter<File>) 
 }
 
 /// Removes a file that may not be there.
-pub(super) fn remove_whole(path: &Path) -> io::Result<()> {
+pub(super) fn remove_if_exists(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => path.parent().map_or(Ok(()), sync_directory),
@@ -149,12 +152,16 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("report.html");
         for text in ["first", "second", ""] {
-            keep_earlier(&path).unwrap();
+            rotate_file(&path).unwrap();
             fs::write(&path, text).unwrap();
         }
-        keep_earlier(&path).unwrap();
+        rotate_file(&path).unwrap();
         let read = |name: &str| fs::read_to_string(scratch.path().join(name)).unwrap();
         assert_eq!([read("report.1.html"), read("report.2.html"), read("report.html")], ["first", "second", ""]);
-        assert!(is_capacity("capacity.json") && is_capacity("capacity.12.json") && !is_capacity("capacity.x.json"));
+        assert!(
+            is_capacity_name("capacity.json")
+                && is_capacity_name("capacity.12.json")
+                && !is_capacity_name("capacity.x.json")
+        );
     }
 }

@@ -10,8 +10,8 @@ use std::path::Path;
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
-use super::done::DoneRowGroups;
-use crate::app::data::column_type::ValueKind;
+use super::done_row_groups::DoneRowGroups;
+use crate::app::data::column_type::ColumnType;
 use crate::app::data::row_file::RowFormat;
 use crate::app::provider::cost::Money;
 
@@ -36,7 +36,7 @@ pub struct Manifest {
     pub columns: Vec<String>,
     /// What the values of these columns are, where the format has types.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub types: Vec<ValueKind>,
+    pub types: Vec<ColumnType>,
     /// The first row of the dataset that is asked for, counted from 0.
     pub first_row: u64,
     /// Rows that are asked for.
@@ -137,7 +137,7 @@ impl JobTotals {
             let sum = models.entry(label.clone()).or_default();
             *sum = sum.plus(more);
         }
-        Self { runs: self.runs + other.runs, spent: self.spent.plus(other.spent), models }
+        Self { runs: self.runs + other.runs, spent: self.spent.saturating_add(other.spent), models }
     }
 }
 
@@ -153,7 +153,7 @@ impl ModelTotals {
             input_tokens: self.input_tokens + other.input_tokens,
             output_tokens: self.output_tokens + other.output_tokens,
             not_counted: self.not_counted + other.not_counted,
-            cost: self.cost.plus(other.cost),
+            cost: self.cost.saturating_add(other.cost),
         }
     }
 }
@@ -162,11 +162,11 @@ impl Manifest {
     /// What keeps a run of this manifest from going on where `earlier` stopped: the first thing that has
     /// changed, and how. A job may have more rows at its end than before, and a `dataset` that is a text may
     /// have grown there.
-    pub fn differs_from(&self, earlier: &Self, dataset: Option<&Path>) -> io::Result<Option<String>> {
+    pub fn first_difference(&self, earlier: &Self, dataset: Option<&Path>) -> io::Result<Option<String>> {
         let (now, before) = (&self.identity, &earlier.identity);
         if now.dataset != before.dataset {
             let has_grown = match dataset {
-                Some(path) if now.dataset_bytes > before.dataset_bytes => begins_with(path, before)?,
+                Some(path) if now.dataset_bytes > before.dataset_bytes => has_only_grown(path, before)?,
                 _ => false,
             };
             if !has_grown {
@@ -180,7 +180,7 @@ impl Manifest {
         let list = |names: &[String]| names.join(", ");
         let (was, is) = (earlier.first_row, self.first_row);
         let found = changed("the first row that is asked for", &was.to_string(), &is.to_string())
-            .or_else(|| self.is_shorter(earlier))
+            .or_else(|| self.shortened(earlier))
             .or_else(|| changed("`seed` in [run]", &before.seed.to_string(), &now.seed.to_string()))
             .or_else(|| changed_names("the column", "has another definition", &before.columns, &now.columns))
             .or_else(|| changed_names("the model", "has another command or address", &before.models, &now.models))
@@ -198,7 +198,7 @@ impl Manifest {
         Ok(found)
     }
 
-    fn is_shorter(&self, earlier: &Self) -> Option<String> {
+    fn shortened(&self, earlier: &Self) -> Option<String> {
         let (was, is) = (earlier.rows_in, self.rows_in);
         (is < was).then(|| {
             format!("{was} rows were asked for before and {is} are now: a job can be made longer, not shorter")
@@ -207,20 +207,20 @@ impl Manifest {
 
     /// Rows of row group `row_group`.
     #[must_use]
-    pub fn rows_of(&self, row_group: u32) -> u64 {
+    pub fn rows_in_group(&self, row_group: u32) -> u64 {
         let size = u64::from(self.row_group_size);
         self.rows_in.saturating_sub(u64::from(row_group) * size).min(size)
     }
 
     /// Row groups of the whole run.
     #[must_use]
-    pub fn row_groups(&self) -> u64 {
+    pub fn row_group_count(&self) -> u64 {
         self.rows_in.div_ceil(u64::from(self.row_group_size.max(1)))
     }
 }
 
 /// Hashes `bytes` to the end, and counts them.
-pub fn hash(mut bytes: impl Read) -> io::Result<(String, u64)> {
+pub fn sha256_hex(mut bytes: impl Read) -> io::Result<(String, u64)> {
     let mut hasher = Context::new(&SHA256);
     let mut chunk = vec![0; CHUNK];
     let mut length = 0;
@@ -243,9 +243,9 @@ pub fn hash(mut bytes: impl Read) -> io::Result<(String, u64)> {
 }
 
 /// Whether the file at `path` is what it was before with lines added at its end.
-fn begins_with(path: &Path, before: &Identity) -> io::Result<bool> {
+fn has_only_grown(path: &Path, before: &Identity) -> io::Result<bool> {
     let mut file = File::open(path)?;
-    let (hash, _) = hash(Read::by_ref(&mut file).take(before.dataset_bytes))?;
+    let (hash, _) = sha256_hex(Read::by_ref(&mut file).take(before.dataset_bytes))?;
     if hash != before.dataset {
         return Ok(false);
     }
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     fn identity(dataset: &[u8]) -> Identity {
-        let (dataset, dataset_bytes) = hash(dataset).unwrap();
+        let (dataset, dataset_bytes) = sha256_hex(dataset).unwrap();
         let columns = BTreeMap::from([("title".to_string(), "1".to_string())]);
         let models = BTreeMap::from([("writer".to_string(), "acme/a".to_string())]);
         Identity { dataset, dataset_bytes, seed: 1, columns, models }
@@ -309,7 +309,7 @@ mod tests {
     fn difference(change: impl FnOnce(&mut Manifest)) -> Option<String> {
         let mut now = before();
         change(&mut now);
-        now.differs_from(&before(), None).unwrap()
+        now.first_difference(&before(), None).unwrap()
     }
 
     #[test]
@@ -351,7 +351,7 @@ mod tests {
             std::fs::write(&path, now).unwrap();
             let earlier = Manifest { identity: identity(before), ..self::before() };
             let now = Manifest { identity: identity(now), ..self::before() };
-            now.differs_from(&earlier, Some(&path)).unwrap()
+            now.first_difference(&earlier, Some(&path)).unwrap()
         };
         for (before, now) in [("id\n1\n", "id\n1\n2\n"), ("id\n1", "id\n1\n2"), ("id\r\n1", "id\r\n1\r\n2")] {
             assert_eq!(grown(before.as_bytes(), now.as_bytes()), None, "{now:?}");
@@ -365,7 +365,10 @@ mod tests {
     #[test]
     fn row_groups_have_their_rows_and_usage_adds_up() {
         let before = before();
-        assert_eq!((before.row_groups(), before.rows_of(0), before.rows_of(2), before.rows_of(3)), (3, 4, 2, 0));
+        assert_eq!(
+            (before.row_group_count(), before.rows_in_group(0), before.rows_in_group(2), before.rows_in_group(3)),
+            (3, 4, 2, 0)
+        );
         let model = ModelTotals { calls: 3, cost: Money::new(0.5).unwrap(), ..ModelTotals::default() };
         let run = JobTotals { runs: 1, spent: Money::new(0.75).unwrap(), models: [("a/b".to_string(), model)].into() };
         let both = run.plus(&run);

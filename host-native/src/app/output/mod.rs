@@ -20,14 +20,14 @@
 //! Rows that are made later are merged into the rows file, if rows do not depend on each other; otherwise the
 //! row group is made anew, and replaces what is there.
 
-mod claim;
-mod done;
-mod dropped;
+mod directory_lock;
+mod done_row_groups;
+mod dropped_file;
 mod error;
 mod files;
-mod found;
 mod manifest;
-mod place;
+mod output_file;
+mod scan;
 #[cfg(test)]
 mod tests;
 
@@ -44,26 +44,26 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::observe::CapacityPlan;
 use tidegate_core::pipeline::DropReason;
 
-pub use claim::Claim;
-pub use done::DoneRowGroups;
-pub use dropped::{DroppedCounts, DroppedLine, UNMADE};
+pub use directory_lock::DirectoryLock;
+pub use done_row_groups::DoneRowGroups;
+pub use dropped_file::{DroppedCounts, DroppedLine, UNMADE};
 pub use error::OutputError;
-pub use files::keep_earlier;
-pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, RunState, hash};
-pub use place::FilePlace;
+pub use files::rotate_file;
+pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, RunState, sha256_hex};
+pub use output_file::OutputFile;
 
 use crate::app::data::row_file::{FileRow, Layout};
 use crate::app::provider::cost::AmountFile;
-use claim::names;
+use directory_lock::file_names;
 use error::{io_error, unreadable};
 use files::{
-    CAPACITY, MANIFEST, ROWS, RowFile, SPENT, dropped_name, is_capacity, is_own_name, is_row_file_name, is_temporary,
-    remove_temporary, remove_whole, rows_name, sync_directory, visit_names, write_whole,
+    CAPACITY, MANIFEST, ROWS, RowFile, SPENT, dropped_name, is_capacity_name, is_own_name, is_row_file_name,
+    is_temporary_name, remove_if_exists, remove_temporary, rows_name, sync_directory, visit_names, write_atomically,
 };
-use found::{Found, Replaceable, add_counts};
+use scan::{ReplaceableCounts, ScanResult, add_counts};
 
 /// How old what a running program says in its manifest may be.
-const UP_TO_DATE: StdDuration = StdDuration::from_secs(1);
+const MANIFEST_INTERVAL: StdDuration = StdDuration::from_secs(1);
 
 /// What to do about output that is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub struct OutputSpec {
 
 /// What earlier runs have left that this one keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Earlier {
+pub struct EarlierOutput {
     /// Rows written.
     pub rows_out: u64,
     /// Rows dropped, and not made again.
@@ -104,7 +104,7 @@ pub struct Earlier {
 
 /// What became of a row group that was to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
+pub enum WriteOutcome {
     /// It is on disk.
     Written,
     /// Nothing has changed: made anew it has `rows` rows, and there are `before` already.
@@ -116,7 +116,7 @@ pub enum Stored {
     },
 }
 
-impl Earlier {
+impl EarlierOutput {
     fn plus(self, other: Self) -> Self {
         Self {
             rows_out: self.rows_out + other.rows_out,
@@ -133,10 +133,10 @@ pub struct OutputDirectory {
     rows: PathBuf,
     layout: Layout,
     keeps_parts: bool,
-    manifest: Mutex<Kept>,
-    found: Found,
+    manifest: Mutex<CachedManifest>,
+    found: ScanResult,
     /// What counts of row groups that this run is to write again, and has not yet.
-    replaceable: Mutex<BTreeMap<u32, Replaceable>>,
+    replaceable: Mutex<BTreeMap<u32, ReplaceableCounts>>,
     /// What earlier runs have used.
     used: JobTotals,
     /// Held, so that a second run refuses.
@@ -145,32 +145,32 @@ pub struct OutputDirectory {
 
 /// The manifest as it should stand on disk, and when it last was brought up to date there.
 #[derive(Debug)]
-struct Kept {
+struct CachedManifest {
     manifest: Manifest,
     written: StdInstant,
     /// Whether it has changed since.
     is_stale: bool,
 }
 
-impl Kept {
+impl CachedManifest {
     fn is_due(&self) -> bool {
-        self.is_stale && self.written.elapsed() >= UP_TO_DATE
+        self.is_stale && self.written.elapsed() >= MANIFEST_INTERVAL
     }
 }
 
 /// Setting up.
 impl OutputDirectory {
     /// Makes the claimed directory ready: empty but for what a resumed run keeps, and the manifest stands in it.
-    pub fn prepare(claim: Claim, spec: &OutputSpec) -> Result<Self, OutputError> {
-        let Claim { root, existing, is_new, lock } = claim;
+    pub fn prepare(claim: DirectoryLock, spec: &OutputSpec) -> Result<Self, OutputError> {
+        let DirectoryLock { root, existing, is_new, lock } = claim;
         let root = root.as_path();
-        let names = names(root).map_err(io_error(root))?;
+        let names = file_names(root).map_err(io_error(root))?;
         let rows = root.join(ROWS);
         // What a run left that was killed before its manifest stood.
-        let nothing = names.iter().all(|name| is_temporary(name));
-        let (mut found, mut used) = (Found::default(), JobTotals::default());
+        let nothing = names.iter().all(|name| is_temporary_name(name));
+        let (mut found, mut used) = (ScanResult::default(), JobTotals::default());
         match existing {
-            Existing::Resume if !nothing => (found, used) = take_over(root, &rows, spec)?,
+            Existing::Resume if !nothing => (found, used) = resume_from(root, &rows, spec)?,
             _ if nothing => remove_temporary(root).map_err(io_error(root))?,
             _ => remove_earlier(root, &names)?,
         }
@@ -181,14 +181,14 @@ impl OutputDirectory {
             rows,
             layout: spec.layout.clone(),
             keeps_parts: spec.keeps_parts,
-            manifest: Mutex::new(Kept { manifest, written: StdInstant::now(), is_stale: true }),
+            manifest: Mutex::new(CachedManifest { manifest, written: StdInstant::now(), is_stale: true }),
             replaceable: Mutex::new(mem::take(&mut found.replaceable)),
             found,
             used,
             _lock: lock,
         };
         // The manifest comes first: whatever else is there is then known as ours.
-        output.bring_up_to_date()?;
+        output.write_manifest()?;
         fs::create_dir_all(&output.rows).map_err(io_error(root))?;
         if let (true, Some(parent)) = (is_new, root.parent()) {
             // Best effort: the directory itself is synced, its parent may be one we cannot open.
@@ -222,13 +222,13 @@ impl OutputDirectory {
 
     /// What earlier runs have left that this one leaves alone.
     #[must_use]
-    pub fn earlier(&self) -> Earlier {
+    pub fn earlier(&self) -> EarlierOutput {
         self.found.earlier
     }
 
     /// What is there now of what earlier runs have left: also what this one was to make again, and has not written.
     #[must_use]
-    pub fn remaining(&self) -> Earlier {
+    pub fn remaining(&self) -> EarlierOutput {
         self.replaceable.lock().values().fold(self.found.earlier, |sum, group| sum.plus(group.earlier))
     }
 
@@ -250,53 +250,53 @@ impl OutputDirectory {
 /// The manifest and what stands beside it.
 impl OutputDirectory {
     /// Keeps in the manifest what this run has used so far; on disk at most about once a second.
-    pub fn keep_usage(&self, run: &JobTotals) -> Result<(), OutputError> {
-        let mut kept = self.manifest.lock();
+    pub fn record_usage(&self, run: &JobTotals) -> Result<(), OutputError> {
+        let mut cached = self.manifest.lock();
         let totals = self.used.plus(run);
-        kept.is_stale |= kept.manifest.totals != totals;
-        kept.manifest.totals = totals;
-        let is_due = kept.is_due();
-        drop(kept);
-        if is_due { self.bring_up_to_date() } else { Ok(()) }
+        cached.is_stale |= cached.manifest.totals != totals;
+        cached.manifest.totals = totals;
+        let is_due = cached.is_due();
+        drop(cached);
+        if is_due { self.write_manifest() } else { Ok(()) }
     }
 
     /// The file for what the job may have spent by now; it begins with what earlier runs have.
-    pub fn amount_file(&self) -> Result<AmountFile, OutputError> {
+    pub fn create_amount_file(&self) -> Result<AmountFile, OutputError> {
         let path = self.root.join(SPENT);
-        let written = write_whole(&path, |file| AmountFile::write(self.used.spent, file));
+        let written = write_atomically(&path, |file| AmountFile::write(self.used.spent, file));
         written.and_then(|()| AmountFile::open(&path)).map_err(io_error(&path))
     }
 
     /// The run is over, and has used this: says so in the manifest.
     pub fn close(&self, state: RunState, run: &JobTotals) -> Result<(), OutputError> {
-        let mut kept = self.manifest.lock();
-        kept.manifest.state = state;
-        kept.manifest.totals = self.used.plus(run);
+        let mut cached = self.manifest.lock();
+        cached.manifest.state = state;
+        cached.manifest.totals = self.used.plus(run);
         for (index, group) in &*self.replaceable.lock() {
             if group.earlier.row_groups > 0 {
-                kept.manifest.done.insert(*index);
+                cached.manifest.done.insert(*index);
             }
         }
-        drop(kept);
-        self.bring_up_to_date()
+        drop(cached);
+        self.write_manifest()
     }
 
     /// Writes the capacity values of the run beside those of earlier ones.
     pub fn write_capacity(&self, capacity: &CapacityPlan) -> Result<(), OutputError> {
         let path = self.root.join(CAPACITY);
-        keep_earlier(&path).map_err(io_error(&path))?;
+        rotate_file(&path).map_err(io_error(&path))?;
         self.write_json(CAPACITY, capacity)
     }
 
-    fn bring_up_to_date(&self) -> Result<(), OutputError> {
-        let mut kept = self.manifest.lock();
-        (kept.written, kept.is_stale) = (StdInstant::now(), false);
-        self.write_json(MANIFEST, &kept.manifest)
+    fn write_manifest(&self) -> Result<(), OutputError> {
+        let mut cached = self.manifest.lock();
+        (cached.written, cached.is_stale) = (StdInstant::now(), false);
+        self.write_json(MANIFEST, &cached.manifest)
     }
 
     fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), OutputError> {
         let path = self.root.join(name);
-        write_whole(&path, |file| {
+        write_atomically(&path, |file| {
             serde_json::to_writer_pretty(&mut *file, value)?;
             file.write_all(b"\n")
         })
@@ -313,61 +313,61 @@ impl OutputDirectory {
         &self,
         index: u32,
         rows: impl IntoIterator<Item = (u64, R)>,
-        lost: &[DroppedLine],
-    ) -> Result<Stored, OutputError> {
+        dropped: &[DroppedLine],
+    ) -> Result<WriteOutcome, OutputError> {
         let rows_path = self.rows.join(rows_name(index, self.layout.format.extension()));
-        let lost_path = self.rows.join(dropped_name(index));
-        let made: Vec<_> = rows.into_iter().map(|(number, row)| (number, FileRow::Made(row))).collect();
+        let dropped_path = self.rows.join(dropped_name(index));
+        let made: Vec<_> = rows.into_iter().map(|(number, row)| (number, FileRow::New(row))).collect();
         let is_done = if rows_path.exists() {
             let mut merged = BTreeMap::new();
             let mut lines = BTreeMap::new();
             if self.keeps_parts {
                 let stored = self.layout.read(&rows_path).map_err(unreadable(&rows_path))?;
                 merged.extend(stored.into_iter().map(|(number, row)| (number, FileRow::Stored(row))));
-                let before = dropped::read(&lost_path).map_err(unreadable(&lost_path))?;
+                let before = dropped_file::read(&dropped_path).map_err(unreadable(&dropped_path))?;
                 lines.extend(before.unwrap_or_default().into_iter().map(|line| (line.row, line)));
             } else {
                 let before = self.replaceable.lock().get(&index).map_or(0, |group| group.earlier.rows_out);
                 let rows = made.len() as u64;
                 if before > 0 && rows <= before {
-                    return Ok(Stored::KeptEarlier { rows, before });
+                    return Ok(WriteOutcome::KeptEarlier { rows, before });
                 }
             }
             for (number, row) in made {
                 merged.entry(number).or_insert(row);
             }
-            lines.extend(lost.iter().map(|line| (line.row, line.clone())));
+            lines.extend(dropped.iter().map(|line| (line.row, line.clone())));
             lines.retain(|row, _| !merged.contains_key(row));
             self.write_rows(&rows_path, merged.into_values())?;
             if lines.is_empty() {
-                remove_whole(&lost_path).map_err(io_error(&lost_path))?;
+                remove_if_exists(&dropped_path).map_err(io_error(&dropped_path))?;
             } else {
-                write_lost(&lost_path, lines.values())?;
+                write_dropped(&dropped_path, lines.values())?;
             }
             !lines.values().any(DroppedLine::is_unmade)
         } else {
-            if !lost.is_empty() {
-                write_lost(&lost_path, lost)?;
+            if !dropped.is_empty() {
+                write_dropped(&dropped_path, dropped)?;
             }
             self.write_rows(&rows_path, made.into_iter().map(|(_, row)| row))?;
-            !lost.iter().any(DroppedLine::is_unmade)
+            !dropped.iter().any(DroppedLine::is_unmade)
         };
         self.replaceable.lock().remove(&index);
         if is_done {
-            self.note_done(index);
+            self.mark_done(index);
         }
-        Ok(Stored::Written)
+        Ok(WriteOutcome::Written)
     }
 
-    fn note_done(&self, index: u32) {
-        let mut kept = self.manifest.lock();
-        kept.manifest.done.insert(index);
-        kept.is_stale = true;
-        let is_due = kept.is_due();
-        drop(kept);
+    fn mark_done(&self, index: u32) {
+        let mut cached = self.manifest.lock();
+        cached.manifest.done.insert(index);
+        cached.is_stale = true;
+        let is_due = cached.is_due();
+        drop(cached);
         if is_due {
             // The row group is on disk, which is what counts. A disk that takes no more will refuse the next one.
-            let _ = self.bring_up_to_date();
+            let _ = self.write_manifest();
         }
     }
 
@@ -376,17 +376,17 @@ impl OutputDirectory {
         path: &Path,
         rows: impl IntoIterator<Item = FileRow<R>>,
     ) -> Result<(), OutputError> {
-        write_whole(path, |file| self.layout.write(rows, file)).map_err(io_error(path))
+        write_atomically(path, |file| self.layout.write(rows, file)).map_err(io_error(path))
     }
 }
 
-fn write_lost<'a>(path: &Path, lines: impl IntoIterator<Item = &'a DroppedLine>) -> Result<(), OutputError> {
-    write_whole(path, |file| dropped::write(lines, file)).map_err(io_error(path))
+fn write_dropped<'a>(path: &Path, lines: impl IntoIterator<Item = &'a DroppedLine>) -> Result<(), OutputError> {
+    write_atomically(path, |file| dropped_file::write(lines, file)).map_err(io_error(path))
 }
 
 /// Takes over what runs have left that were stopped or killed: what stays of it, and what they used.
-fn take_over(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(Found, JobTotals), OutputError> {
-    let no_run = |why: String| OutputError::NoRun { path: root.to_path_buf(), why };
+fn resume_from(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(ScanResult, JobTotals), OutputError> {
+    let no_run = |why: String| OutputError::NothingToResume { path: root.to_path_buf(), why };
     let text = fs::read(root.join(MANIFEST)).map_err(|error| no_run(format!("{MANIFEST} cannot be read: {error}")))?;
     let value: serde_json::Value =
         serde_json::from_slice(&text).map_err(|error| no_run(format!("{MANIFEST}: {error}")))?;
@@ -394,33 +394,35 @@ fn take_over(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(Found, JobT
         return Err(no_run(format!("{MANIFEST} is of another version of this program")));
     }
     let before: Manifest = serde_json::from_value(value).map_err(|error| no_run(format!("{MANIFEST}: {error}")))?;
-    if let Some(what) = spec.manifest.differs_from(&before, spec.dataset.as_deref()).map_err(io_error(root))? {
-        return Err(OutputError::AnotherRun { path: root.to_path_buf(), what });
+    if let Some(what) = spec.manifest.first_difference(&before, spec.dataset.as_deref()).map_err(io_error(root))? {
+        return Err(OutputError::DifferentJob { path: root.to_path_buf(), what });
     }
-    extend_last(rows, spec, &before)?;
+    extend_last_row_group(rows, spec, &before)?;
     remove_temporary(root).map_err(io_error(root))?;
     let path = root.join(SPENT);
     let stored = AmountFile::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
     // A run that was killed had no time to say in the manifest what it had out.
     let totals = JobTotals { spent: before.totals.spent.max(stored), ..before.totals };
-    Ok((Found::look(rows, spec)?, totals))
+    Ok((ScanResult::scan(rows, spec)?, totals))
 }
 
 /// A job that is extended may have more rows in what was its last row group: those are unmade. They are
 /// listed before the manifest says that they are asked for.
-fn extend_last(rows: &Path, spec: &OutputSpec, before: &Manifest) -> Result<(), OutputError> {
+fn extend_last_row_group(rows: &Path, spec: &OutputSpec, before: &Manifest) -> Result<(), OutputError> {
     let (old, new) = (before, &spec.manifest);
-    let Some(last) = old.row_groups().checked_sub(1).and_then(|last| u32::try_from(last).ok()) else { return Ok(()) };
-    let (had, has) = (old.rows_of(last), new.rows_of(last));
+    let Some(last) = old.row_group_count().checked_sub(1).and_then(|last| u32::try_from(last).ok()) else {
+        return Ok(());
+    };
+    let (had, has) = (old.rows_in_group(last), new.rows_in_group(last));
     if has <= had || !rows.join(rows_name(last, new.format.extension())).exists() {
         return Ok(());
     }
     let path = rows.join(dropped_name(last));
-    let mut lines = dropped::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
+    let mut lines = dropped_file::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
     let first = new.first_row + u64::from(last) * u64::from(new.row_group_size);
     lines.retain(|line| line.row < first + had);
     lines.extend((first + had..first + has).map(DroppedLine::unmade));
-    write_lost(&path, &lines)
+    write_dropped(&path, &lines)
 }
 
 /// What every version of the manifest has.
@@ -431,7 +433,7 @@ struct Author {
 
 /// Removes what an earlier run wrote, after making sure that there is nothing else.
 fn remove_earlier(root: &Path, found: &[String]) -> Result<(), OutputError> {
-    let foreign = |found: &str| OutputError::NotOurs { path: root.to_path_buf(), found: found.to_string() };
+    let foreign = |found: &str| OutputError::ForeignFiles { path: root.to_path_buf(), found: found.to_string() };
     if found.is_empty() {
         return Ok(());
     }
@@ -463,7 +465,7 @@ fn remove_earlier(root: &Path, found: &[String]) -> Result<(), OutputError> {
         sync_directory(&rows).map_err(io_error(&rows))?;
     }
     visit_names(&rows, remove).map_err(io_error(&rows))?;
-    for name in found.iter().filter(|name| is_temporary(name) || is_capacity(name) || *name == SPENT) {
+    for name in found.iter().filter(|name| is_temporary_name(name) || is_capacity_name(name) || *name == SPENT) {
         fs::remove_file(root.join(name)).map_err(io_error(root))?;
     }
     Ok(())

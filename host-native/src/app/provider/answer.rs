@@ -21,7 +21,7 @@ use tidegate_core::request::Outcome;
 use tidegate_core::request::response::{Refusal, ResponseInfo};
 use tidegate_core::time::Duration;
 
-use super::usage_said;
+use super::usage_in_body;
 use crate::http::{ErrorBody, error_in_success as read_error_in_success, read_error, read_head};
 
 /// Characters of a provider's own message that are worth repeating.
@@ -219,23 +219,23 @@ impl CallError {
 
 /// What an answer means that is no success. `now` is the wall clock, for dates in headers.
 #[must_use]
-pub fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Option<CallError> {
+pub fn error_for(status: StatusCode, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Option<CallError> {
     if status.is_success() {
         return None;
     }
-    Some(explain(read_head(status, headers, now), &read_error(body, headers, now)))
+    Some(to_call_error(read_head(status, headers, now), &read_error(body, headers, now)))
 }
 
 /// The error that a body of a success holds, if it holds one.
 pub(super) fn error_in_success(body: &[u8]) -> Option<CallError> {
     let said = read_error_in_success(body)?;
-    Some(explain(read_head(StatusCode::OK, &HeaderMap::new(), SystemTime::UNIX_EPOCH), &said))
+    Some(to_call_error(read_head(StatusCode::OK, &HeaderMap::new(), SystemTime::UNIX_EPOCH), &said))
 }
 
 /// The words for what the core makes of an answer.
-fn explain(mut info: ResponseInfo, said: &ErrorBody) -> CallError {
+fn to_call_error(mut info: ResponseInfo, said: &ErrorBody) -> CallError {
     said.refine(&mut info);
-    let (status, detail) = (info.status, one_line(&said.message));
+    let (status, detail) = (info.status, excerpt(&said.message));
     match info.completion.outcome {
         Outcome::RateLimited => CallError::RateLimited { status, retry_after: info.completion.retry_after },
         Outcome::ProviderTimeout => CallError::ServerTimeout { status },
@@ -258,14 +258,14 @@ pub(super) fn unreadable(what: &'static str, error: &serde_json::Error, body: &[
         _ if body.is_empty() => "it is empty".to_string(),
         _ => format!("it is not JSON ({error})"),
     };
-    CallError::Unreadable { what, detail, usage: usage_said(body) }
+    CallError::Unreadable { what, detail, usage: usage_in_body(body) }
 }
 
 /// `text` on one line, cut.
-pub(super) fn one_line(text: &str) -> String {
+pub(super) fn excerpt(text: &str) -> String {
     let text = text.trim();
-    let one_line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(EXCERPT_CHARS).collect();
-    if text.chars().count() > EXCERPT_CHARS { one_line + "…" } else { one_line }
+    let excerpt: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(EXCERPT_CHARS).collect();
+    if text.chars().count() > EXCERPT_CHARS { excerpt + "…" } else { excerpt }
 }
 
 #[cfg(test)]
@@ -273,41 +273,41 @@ mod tests {
     use super::*;
     use reqwest::header::{HeaderValue, RETRY_AFTER};
 
-    fn meaning(status: u16, retry: Option<&str>, body: &str) -> Result<(), CallError> {
+    fn error_of(status: u16, retry: Option<&str>, body: &str) -> Result<(), CallError> {
         let mut headers = HeaderMap::new();
         if let Some(value) = retry {
             headers.insert(RETRY_AFTER, HeaderValue::from_str(value).unwrap());
         }
         let status = StatusCode::from_u16(status).unwrap();
-        refusal(status, &headers, body.as_bytes(), SystemTime::UNIX_EPOCH).map_or(Ok(()), Err)
+        error_for(status, &headers, body.as_bytes(), SystemTime::UNIX_EPOCH).map_or(Ok(()), Err)
     }
 
     #[test]
     fn a_success_is_left_to_whoever_reads_it() {
-        assert_eq!(meaning(200, None, "anything"), Ok(()));
-        assert_eq!(meaning(204, None, ""), Ok(()));
+        assert_eq!(error_of(200, None, "anything"), Ok(()));
+        assert_eq!(error_of(204, None, ""), Ok(()));
     }
 
     #[test]
     fn a_429_and_a_503_that_says_when_are_rate_limits() {
         let wait = Some(Duration::from_secs(2));
-        assert_eq!(meaning(429, Some("2"), ""), Err(CallError::RateLimited { status: 429, retry_after: wait }));
-        assert_eq!(meaning(429, None, ""), Err(CallError::RateLimited { status: 429, retry_after: None }));
-        assert_eq!(meaning(503, Some("2"), ""), Err(CallError::RateLimited { status: 503, retry_after: wait }));
-        assert!(matches!(meaning(503, None, ""), Err(CallError::Server { status: 503, .. })));
+        assert_eq!(error_of(429, Some("2"), ""), Err(CallError::RateLimited { status: 429, retry_after: wait }));
+        assert_eq!(error_of(429, None, ""), Err(CallError::RateLimited { status: 429, retry_after: None }));
+        assert_eq!(error_of(503, Some("2"), ""), Err(CallError::RateLimited { status: 503, retry_after: wait }));
+        assert!(matches!(error_of(503, None, ""), Err(CallError::Server { status: 503, .. })));
     }
 
     #[test]
     fn every_other_status_has_its_own_meaning() {
         let refused = |status, refusal| Err(CallError::Rejected { status, refusal, detail: String::new() });
-        assert_eq!(meaning(401, None, "{}"), Err(CallError::KeyRejected { status: 401 }));
-        assert_eq!(meaning(403, None, "{}"), refused(403, Refusal::Forbidden));
-        assert_eq!(meaning(404, None, "{}"), refused(404, Refusal::NotFound));
-        assert!(matches!(meaning(402, None, "{}"), Err(CallError::QuotaExhausted { status: 402, .. })));
-        assert!(matches!(meaning(500, None, "<html>"), Err(CallError::Server { status: 500, .. })));
-        assert!(matches!(meaning(400, None, "{}"), Err(CallError::Rejected { status: 400, .. })));
-        assert!(matches!(meaning(302, None, ""), Err(CallError::Rejected { status: 302, .. })));
-        assert_eq!(meaning(504, None, ""), Err(CallError::ServerTimeout { status: 504 }));
+        assert_eq!(error_of(401, None, "{}"), Err(CallError::KeyRejected { status: 401 }));
+        assert_eq!(error_of(403, None, "{}"), refused(403, Refusal::Forbidden));
+        assert_eq!(error_of(404, None, "{}"), refused(404, Refusal::NotFound));
+        assert!(matches!(error_of(402, None, "{}"), Err(CallError::QuotaExhausted { status: 402, .. })));
+        assert!(matches!(error_of(500, None, "<html>"), Err(CallError::Server { status: 500, .. })));
+        assert!(matches!(error_of(400, None, "{}"), Err(CallError::Rejected { status: 400, .. })));
+        assert!(matches!(error_of(302, None, ""), Err(CallError::Rejected { status: 302, .. })));
+        assert_eq!(error_of(504, None, ""), Err(CallError::ServerTimeout { status: 504 }));
     }
 
     #[test]
@@ -322,14 +322,15 @@ mod tests {
 
     #[test]
     fn a_refused_keys_body_is_never_repeated() {
-        let error = meaning(401, None, r#"{"error":{"message":"Incorrect API key provided: sk-ab**yz"}}"#).unwrap_err();
+        let error =
+            error_of(401, None, r#"{"error":{"message":"Incorrect API key provided: sk-ab**yz"}}"#).unwrap_err();
         assert!(!error.to_string().contains("sk-"), "{error}");
     }
 
     #[test]
     fn a_servers_message_is_repeated_on_one_line_and_cut() {
         let body = format!(r#"{{"error":{{"message":"first\nsecond {}"}}}}"#, "x".repeat(500));
-        let text = meaning(400, None, &body).unwrap_err().to_string();
+        let text = error_of(400, None, &body).unwrap_err().to_string();
         assert!(text.starts_with("the request was refused (HTTP 400): first second xxx"), "{text}");
         assert!(text.chars().count() < 240 && text.ends_with('…'), "{text}");
     }

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tidegate_core::time::Duration;
 
-use super::answer::{CallError, one_line, unreadable};
+use super::answer::{CallError, excerpt, unreadable};
 use super::http::{HttpClient, HttpEndpoint};
-use super::{Answer, ApiKey, TokenCounts};
+use super::{ApiKey, CallOutput, TokenCounts};
 
 /// Where and how to reach one model.
 #[derive(Clone, Debug)]
@@ -136,7 +136,7 @@ impl ChatClient {
     }
 
     /// Makes one call.
-    pub async fn chat(&self, conversation: &Conversation) -> Result<Answer<String>, CallError> {
+    pub async fn chat(&self, conversation: &Conversation) -> Result<CallOutput<String>, CallError> {
         self.http.post(&Body { model: &self.model, conversation }, read_completion).await
     }
 }
@@ -165,15 +165,15 @@ struct ChoiceMessage {
 
 impl Choice {
     /// Why there is no text, as far as the choice says.
-    fn silence(&self) -> String {
-        let reason = self.finish_reason.as_str().map(|reason| format!(" (finish_reason {})", one_line(reason)));
-        let refusal = self.message.refusal.as_str().map(|refusal| format!(": {}", one_line(refusal)));
+    fn missing_text_reason(&self) -> String {
+        let reason = self.finish_reason.as_str().map(|reason| format!(" (finish_reason {})", excerpt(reason)));
+        let refusal = self.message.refusal.as_str().map(|refusal| format!(": {}", excerpt(refusal)));
         format!("it has no text{}{}", reason.unwrap_or_default(), refusal.unwrap_or_default())
     }
 }
 
 /// The text of the first choice, and the tokens that were used.
-pub(super) fn read_completion(body: &[u8]) -> Result<Answer<String>, CallError> {
+pub(super) fn read_completion(body: &[u8]) -> Result<CallOutput<String>, CallError> {
     let malformed = |detail, usage| CallError::Malformed { what: "a chat completion", detail, usage };
     let completion: ChatCompletion =
         serde_json::from_slice(body).map_err(|error| unreadable("a chat completion", &error, body))?;
@@ -182,8 +182,8 @@ pub(super) fn read_completion(body: &[u8]) -> Result<Answer<String>, CallError> 
         return Err(malformed("it has no choices".to_string(), usage));
     };
     match choice.message.content.take() {
-        Some(value) => Ok(Answer { value, usage }),
-        None => Err(malformed(choice.silence(), usage)),
+        Some(value) => Ok(CallOutput { value, usage }),
+        None => Err(malformed(choice.missing_text_reason(), usage)),
     }
 }
 
@@ -198,7 +198,7 @@ mod tests {
         let body = br#"{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"hello"}}],
                         "usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9}}"#;
         let usage = Some(Usage::tokens(7, 2));
-        assert_eq!(read_completion(body), Ok(Answer { value: "hello".to_string(), usage }));
+        assert_eq!(read_completion(body), Ok(CallOutput { value: "hello".to_string(), usage }));
         let body = br#"{"choices":[{"message":{"content":"x"}}],"usage":null}"#;
         assert_eq!(read_completion(body).unwrap().usage, None);
     }

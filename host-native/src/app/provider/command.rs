@@ -1,4 +1,4 @@
-//! A judge that is a command: started for each call, told the question as JSON on its standard input, heard on its
+//! A judge that is a command: started for each call, told the input as JSON on its standard input, heard on its
 //! standard output.
 //!
 //! | end | meaning | retried |
@@ -18,15 +18,15 @@ use tidegate_core::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Child;
 
-use super::Answer;
-use super::answer::{CallError, one_line};
+use super::CallOutput;
+use super::answer::{CallError, excerpt};
 use super::http::MAX_BODY_BYTES;
 
 /// `EX_TEMPFAIL` of sysexits.h: the user is invited to retry.
 const TEMPORARY_FAILURE: i32 = 75;
 
 /// Bytes of the standard error that are kept for a message.
-const MAX_COMPLAINT_BYTES: usize = 4 << 10;
+const MAX_STDERR_BYTES: usize = 4 << 10;
 
 /// How to run one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,14 +58,14 @@ impl Command {
     }
 
     /// Makes one call: the answer is the standard output. Dropping the future kills the command and all it started.
-    pub async fn ask(&self, question: &[u8]) -> Result<Answer<String>, CallError> {
-        match tokio::time::timeout(self.timeout.into(), self.attempt(question)).await {
+    pub async fn run(&self, input: &[u8]) -> Result<CallOutput<String>, CallError> {
+        match tokio::time::timeout(self.timeout.into(), self.attempt(input)).await {
             Ok(answer) => answer,
             Err(_) => Err(CallError::Timeout),
         }
     }
 
-    async fn attempt(&self, question: &[u8]) -> Result<Answer<String>, CallError> {
+    async fn attempt(&self, input: &[u8]) -> Result<CallOutput<String>, CallError> {
         let failed = |detail: String| CallError::Command { detail };
         let mut command = tokio::process::Command::new(&self.program);
         command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -76,18 +76,18 @@ impl Command {
         #[cfg(unix)]
         command.process_group(0);
         let child = command.spawn().map_err(|error| failed(format!("it cannot be started: {error}")))?;
-        let mut group = Group(child);
+        let mut group = ProcessGroup(child);
         let (stdin, stdout, stderr) = (group.0.stdin.take(), group.0.stdout.take(), group.0.stderr.take());
         let write = async move {
             if let Some(mut stdin) = stdin {
-                // A command that does not read its question to the end may still know the answer.
-                let _ = stdin.write_all(question).await;
+                // A command that does not read its input to the end may still know the answer.
+                let _ = stdin.write_all(input).await;
             }
         };
         let read = read_all(stdout, MAX_BODY_BYTES);
-        let ((), answer, complaint) = tokio::join!(write, read, read_all(stderr, MAX_COMPLAINT_BYTES));
+        let ((), answer, stderr) = tokio::join!(write, read, read_all(stderr, MAX_STDERR_BYTES));
         let status = group.0.wait().await.map_err(|error| failed(format!("it cannot be waited for: {error}")))?;
-        judge(status, answer, &complaint)
+        interpret_exit(status, answer, &stderr)
     }
 }
 
@@ -104,10 +104,10 @@ fn is_executable(file: &Metadata) -> bool {
 }
 
 /// What the end of a command means.
-fn judge(status: ExitStatus, answer: Vec<u8>, complaint: &[u8]) -> Result<Answer<String>, CallError> {
+fn interpret_exit(status: ExitStatus, answer: Vec<u8>, stderr: &[u8]) -> Result<CallOutput<String>, CallError> {
     let malformed = |detail: String| CallError::Malformed { what: "usable", detail, usage: None };
     if !status.success() {
-        let said = one_line(&String::from_utf8_lossy(complaint));
+        let said = excerpt(&String::from_utf8_lossy(stderr));
         let detail = if said.is_empty() { status.to_string() } else { format!("{status}: {said}") };
         let may_pass = status.code() == Some(TEMPORARY_FAILURE);
         return Err(if may_pass { CallError::CommandBusy { detail } } else { CallError::Command { detail } });
@@ -116,7 +116,7 @@ fn judge(status: ExitStatus, answer: Vec<u8>, complaint: &[u8]) -> Result<Answer
         return Err(malformed(format!("it is longer than {MAX_BODY_BYTES} bytes")));
     }
     match String::from_utf8(answer) {
-        Ok(value) => Ok(Answer { value, usage: None }),
+        Ok(value) => Ok(CallOutput { value, usage: None }),
         Err(_) => Err(malformed("it is not valid UTF-8".to_string())),
     }
 }
@@ -134,9 +134,9 @@ async fn read_all(stream: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8
 }
 
 /// A running command with all it started, which is killed when dropped before its end.
-struct Group(Child);
+struct ProcessGroup(Child);
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         // Not waited for yet, so the number still names this process; afterwards there is none.
         #[cfg(unix)]
@@ -162,20 +162,20 @@ mod tests {
 
     #[tokio::test]
     async fn the_question_is_the_input_and_the_answer_is_the_output() {
-        let answer = shell("tr a-z A-Z").ask(b"{\"row\":1}").await.unwrap();
+        let answer = shell("tr a-z A-Z").run(b"{\"row\":1}").await.unwrap();
         assert_eq!(answer.value, "{\"ROW\":1}");
-        let answer = shell("echo deaf").ask(&vec![b'x'; 1 << 20]).await.unwrap();
+        let answer = shell("echo deaf").run(&vec![b'x'; 1 << 20]).await.unwrap();
         assert_eq!(answer.value, "deaf\n", "a command need not read its input");
     }
 
     #[tokio::test]
     async fn exit_code_75_may_pass_and_any_other_does_not() {
-        let error = shell("echo later >&2; exit 75").ask(b"").await.unwrap_err();
+        let error = shell("echo later >&2; exit 75").run(b"").await.unwrap_err();
         assert_eq!(error, CallError::CommandBusy { detail: "exit status: 75: later".to_string() });
-        let error = shell("echo 'no\nsuch grade' >&2; exit 3").ask(b"").await.unwrap_err();
+        let error = shell("echo 'no\nsuch grade' >&2; exit 3").run(b"").await.unwrap_err();
         assert_eq!(error.to_string(), "the command failed (exit status: 3: no such grade)");
         let missing = Command { program: PathBuf::from("/nowhere/judge"), ..shell("") };
-        assert!(matches!(missing.ask(b"").await, Err(CallError::Command { .. })));
+        assert!(matches!(missing.run(b"").await, Err(CallError::Command { .. })));
     }
 
     #[test]
@@ -190,7 +190,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_that_is_not_text_is_malformed() {
-        let error = shell("printf '\\377'").ask(b"").await.unwrap_err();
+        let error = shell("printf '\\377'").run(b"").await.unwrap_err();
         assert_eq!(error.to_string(), "the answer is not usable: it is not valid UTF-8");
     }
 
@@ -200,7 +200,7 @@ mod tests {
         let file = scratch.path().join("pid");
         let script = format!("sleep 600 & echo $! > {}; wait", file.display());
         let slow = Command { timeout: Duration::from_secs(2), ..shell(&script) };
-        assert_eq!(slow.ask(b"").await, Err(CallError::Timeout));
+        assert_eq!(slow.run(b"").await, Err(CallError::Timeout));
         let pid: i32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
         // Killed, and gone once whoever inherited it has taken note.
         let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

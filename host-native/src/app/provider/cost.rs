@@ -48,14 +48,14 @@ impl Money {
     /// All of it, as a command line takes it.
     #[must_use]
     pub fn exact(self) -> String {
-        self.to_last_unit().trim_end_matches('0').trim_end_matches('.').to_string()
+        self.to_padded_string().trim_end_matches('0').trim_end_matches('.').to_string()
     }
 
-    fn to_last_unit(self) -> String {
+    fn to_padded_string(self) -> String {
         format!("{}.{:012}", self.0 / UNITS, self.0 % UNITS)
     }
 
-    fn from_last_unit(text: &str) -> Result<Self, String> {
+    fn from_padded_str(text: &str) -> Result<Self, String> {
         let read = || {
             let (whole, part) = text.split_once('.').filter(|(_, part)| part.len() == 12)?;
             let (whole, part) = (whole.parse::<u128>().ok()?, part.parse::<u128>().ok()?);
@@ -72,19 +72,19 @@ impl Money {
 
     /// Both together.
     #[must_use]
-    pub fn plus(self, other: Self) -> Self {
+    pub fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// So many times as much.
+    /// So many saturating_mul as much.
     #[must_use]
-    pub fn times(self, count: u64) -> Self {
+    pub fn saturating_mul(self, count: u64) -> Self {
         Self(self.0.saturating_mul(u128::from(count)))
     }
 
     /// What is left of it without `other`; nothing if that is more.
     #[must_use]
-    pub fn less(self, other: Self) -> Self {
+    pub fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 }
@@ -98,18 +98,18 @@ pub mod text {
 
     /// Writes such as `"1.500000000000"`.
     pub fn serialize<S: Serializer>(money: &Money, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&money.to_last_unit())
+        serializer.serialize_str(&money.to_padded_string())
     }
 
     /// Reads it back.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Money, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Money::from_last_unit(&text).map_err(D::Error::custom)
+        Money::from_padded_str(&text).map_err(D::Error::custom)
     }
 }
 
 impl fmt::Display for Money {
-    /// With two decimals, or four below one of the currency, rounded up: a cost is never shown as less than it is.
+    /// With two decimals, or four below one of the currency, rounded up: a cost is never shown as saturating_sub than it is.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let decimals = if self.0 >= UNITS { 2 } else { 4 };
         let parts = 10_u128.pow(decimals);
@@ -145,7 +145,7 @@ impl Price {
     /// What so many tokens sent and received cost.
     #[must_use]
     pub fn of_many(&self, input: u64, output: u64) -> Money {
-        self.input.times(input).plus(self.output.times(output))
+        self.input.saturating_mul(input).saturating_add(self.output.saturating_mul(output))
     }
 }
 
@@ -159,12 +159,12 @@ pub struct Ledger {
     reserved: Money,
     /// Holds all three together.
     file: Option<AmountFile>,
-    withheld: Option<Withheld>,
+    stop_reason: Option<LedgerStop>,
 }
 
 /// Why no call goes out any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Withheld {
+pub enum LedgerStop {
     /// The next one might pass this limit.
     CostLimit(Money),
     /// What it may cost cannot be written down: where, and why.
@@ -179,55 +179,55 @@ impl Ledger {
     }
 
     /// Earlier runs of the job have spent this; the limit is for all of them together. What the job may have spent is kept in `file`.
-    pub fn carry(&mut self, earlier: Money, file: Option<AmountFile>) {
+    pub fn resume_from(&mut self, earlier: Money, file: Option<AmountFile>) {
         (self.earlier, self.file) = (earlier, file);
     }
 
     /// Sets `estimate` aside for a call that is about to go out. `false`: it may not, and no other from now on.
     pub fn reserve(&mut self, estimate: Money) -> bool {
-        let after = self.total().plus(estimate);
+        let after = self.total().saturating_add(estimate);
         if let Some(limit) = self.limit.filter(|limit| after > *limit) {
-            self.withheld.get_or_insert(Withheld::CostLimit(limit));
+            self.stop_reason.get_or_insert(LedgerStop::CostLimit(limit));
         }
-        if self.withheld.is_none() {
+        if self.stop_reason.is_none() {
             self.store(after);
         }
-        let may_go = self.withheld.is_none();
+        let may_go = self.stop_reason.is_none();
         if may_go {
-            self.reserved = self.reserved.plus(estimate);
+            self.reserved = self.reserved.saturating_add(estimate);
         }
         may_go
     }
 
     /// A call for which `estimate` was set aside is over, and cost `cost`.
     pub fn settle(&mut self, estimate: Money, cost: Money) {
-        self.reserved = self.reserved.less(estimate);
-        self.spent = self.spent.plus(cost);
+        self.reserved = self.reserved.saturating_sub(estimate);
+        self.spent = self.spent.saturating_add(cost);
         self.store(self.total());
     }
 
     /// What this run has spent, with the estimates of calls that are out.
     #[must_use]
     pub fn spent(&self) -> Money {
-        self.spent.plus(self.reserved)
+        self.spent.saturating_add(self.reserved)
     }
 
     /// Why a call was kept back, once one was.
     #[must_use]
-    pub fn withheld(&self) -> Option<&Withheld> {
-        self.withheld.as_ref()
+    pub fn stop_reason(&self) -> Option<&LedgerStop> {
+        self.stop_reason.as_ref()
     }
 
     /// What the job may have spent.
     fn total(&self) -> Money {
-        self.earlier.plus(self.spent())
+        self.earlier.saturating_add(self.spent())
     }
 
     fn store(&mut self, total: Money) {
         let Some(file) = &mut self.file else { return };
         if let Err(error) = file.store(total) {
-            self.withheld
-                .get_or_insert(Withheld::Unwritable(format!("cannot write to {}: {error}", file.path().display())));
+            self.stop_reason
+                .get_or_insert(LedgerStop::Unwritable(format!("cannot write to {}: {error}", file.path().display())));
         }
     }
 }
@@ -268,7 +268,7 @@ mod tests {
         ledger.settle(money(0.6), money(0.1));
         assert!(!ledger.reserve(money(0.0)), "one was kept back already");
         ledger.settle(money(0.4), money(0.4));
-        assert_eq!((ledger.spent(), ledger.withheld()), (money(0.5), Some(&Withheld::CostLimit(money(1.0)))));
+        assert_eq!((ledger.spent(), ledger.stop_reason()), (money(0.5), Some(&LedgerStop::CostLimit(money(1.0)))));
     }
 
     #[test]
@@ -278,13 +278,13 @@ mod tests {
             assert!(ledger.reserve(money(0.9)));
             ledger.settle(money(0.9), money(0.01));
         }
-        assert_eq!(ledger.withheld(), None);
+        assert_eq!(ledger.stop_reason(), None);
     }
 
     #[test]
     fn the_limit_is_for_all_runs_of_a_job() {
         let mut ledger = Ledger::new(Some(money(1.0)));
-        ledger.carry(money(0.7), None);
+        ledger.resume_from(money(0.7), None);
         assert!(ledger.reserve(money(0.3)));
         ledger.settle(money(0.3), money(0.2));
         assert!(!ledger.reserve(money(0.2)));
@@ -298,7 +298,7 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         let stored = || AmountFile::read(&path).unwrap().unwrap();
         let mut ledger = Ledger::new(Some(money(1.0)));
-        ledger.carry(money(0.5), Some(AmountFile::open(&path).unwrap()));
+        ledger.resume_from(money(0.5), Some(AmountFile::open(&path).unwrap()));
         assert!(ledger.reserve(money(0.2)) && ledger.reserve(money(0.2)));
         assert_eq!((stored(), ledger.spent()), (money(0.9), money(0.4)));
         assert!(!ledger.reserve(money(0.2)));
@@ -312,9 +312,9 @@ mod tests {
     #[test]
     fn a_call_whose_cost_cannot_be_written_down_stays() {
         let mut ledger = Ledger::new(None);
-        ledger.carry(money(0.0), Some(AmountFile::open(std::path::Path::new("/dev/full")).unwrap()));
+        ledger.resume_from(money(0.0), Some(AmountFile::open(std::path::Path::new("/dev/full")).unwrap()));
         assert!(!ledger.reserve(money(0.1)));
-        let Some(Withheld::Unwritable(why)) = ledger.withheld() else { panic!("{ledger:?}") };
+        let Some(LedgerStop::Unwritable(why)) = ledger.stop_reason() else { panic!("{ledger:?}") };
         assert!(why.starts_with("cannot write to /dev/full: "), "{why}");
         assert_eq!(ledger.spent(), money(0.0));
     }
@@ -324,6 +324,6 @@ mod tests {
         let mut ledger = Ledger::new(None);
         assert!(ledger.reserve(money(1e12)));
         ledger.settle(money(1e12), money(3.0));
-        assert_eq!((ledger.spent(), ledger.withheld()), (money(3.0), None));
+        assert_eq!((ledger.spent(), ledger.stop_reason()), (money(3.0), None));
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Number, Value};
 use super::answer::{CallError, unreadable};
 use super::chat::ChatEndpoint;
 use super::http::HttpClient;
-use super::{Answer, TokenCounts};
+use super::{CallOutput, TokenCounts};
 
 /// Calls one embedding model.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl EmbeddingClient {
     }
 
     /// The vector of `input`, a list of numbers, of so many `dimensions` if that is said.
-    pub async fn embed(&self, input: &str, dimensions: Option<u32>) -> Result<Answer<Value>, CallError> {
+    pub async fn embed(&self, input: &str, dimensions: Option<u32>) -> Result<CallOutput<Value>, CallError> {
         let body = Body { model: &self.model, input, dimensions };
         self.http.post(&body, |body| read_embedding(body, dimensions)).await
     }
@@ -50,7 +50,7 @@ struct Embedding {
     embedding: Vec<Number>,
 }
 
-fn read_embedding(body: &[u8], dimensions: Option<u32>) -> Result<Answer<Value>, CallError> {
+fn read_embedding(body: &[u8], dimensions: Option<u32>) -> Result<CallOutput<Value>, CallError> {
     let malformed = |detail, usage| CallError::Malformed { what: "an embedding", detail, usage };
     let read: Embeddings = serde_json::from_slice(body).map_err(|error| unreadable("an embedding", &error, body))?;
     let usage = read.usage.known();
@@ -61,7 +61,7 @@ fn read_embedding(body: &[u8], dimensions: Option<u32>) -> Result<Answer<Value>,
         Some(wanted) if wanted as usize != embedding.len() => {
             Err(malformed(format!("it has {} dimensions; expected {wanted}", embedding.len()), usage))
         }
-        _ => Ok(Answer { value: embedding.into_iter().map(Value::Number).collect(), usage }),
+        _ => Ok(CallOutput { value: embedding.into_iter().map(Value::Number).collect(), usage }),
     }
 }
 

@@ -9,14 +9,14 @@ use tidegate_core::time::Duration;
 
 use super::answer::{self, CallError};
 use super::key::ApiKey;
-use super::stated;
+use super::rate_feedback;
 use crate::http::read_head;
 
 /// The longest answer body that is read; a longer one is malformed.
 pub(super) const MAX_BODY_BYTES: usize = 16 << 20;
 
 /// What is read of the body of an answer that is no success: enough for a message.
-const MAX_REFUSAL_BYTES: usize = 64 << 10;
+const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 
 /// Where and how to reach one address.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ impl HttpClient {
             // Nothing to verify, so a machine without root certificates will do.
             builder = builder.tls_certs_only([]);
         }
-        let http = builder.build().map_err(|error| without_address(&error.without_url()))?;
+        let http = builder.build().map_err(|error| root_cause(&error.without_url()))?;
         Ok(Self { http, url: endpoint.url, api_key: endpoint.api_key })
     }
 
@@ -70,19 +70,19 @@ impl HttpClient {
         read: impl FnOnce(&[u8]) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
         let answer = self.attempt(self.http.post(self.url.clone()).json(body)).await;
-        answer.and_then(|body| read(&body)).map_err(|error| self.redacted(error))
+        answer.and_then(|body| read(&body)).map_err(|error| self.redact(error))
     }
 
     /// Finds out whether there is a server that takes the key, with a GET. That the address is only good for something else is no
     /// error.
-    pub async fn reach(&self) -> Result<(), CallError> {
+    pub async fn check_reachable(&self) -> Result<(), CallError> {
         match self.attempt(self.http.get(self.url.clone())).await {
             Ok(_) | Err(CallError::ModelNotFound { .. } | CallError::Rejected { status: 400.., .. }) => Ok(()),
-            Err(error) => Err(self.redacted(error)),
+            Err(error) => Err(self.redact(error)),
         }
     }
 
-    fn redacted(&self, error: CallError) -> CallError {
+    fn redact(&self, error: CallError) -> CallError {
         match &self.api_key {
             Some(key) => error.map_detail(|detail| key.redact(detail)),
             None => error,
@@ -96,9 +96,9 @@ impl HttpClient {
         }
         let response = request.headers(headers).send().await.map_err(transport_error)?;
         let (status, headers) = (response.status(), response.headers().clone());
-        stated::keep(read_head(status, &headers, SystemTime::now()).corrections);
-        let body = if status.is_success() { read_body(response).await? } else { read_what_comes(response).await };
-        answer::refusal(status, &headers, &body, SystemTime::now()).map_or(Ok(body), Err)
+        rate_feedback::record(read_head(status, &headers, SystemTime::now()).corrections);
+        let body = if status.is_success() { read_body(response).await? } else { read_error_body(response).await };
+        answer::error_for(status, &headers, &body, SystemTime::now()).map_or(Ok(body), Err)
     }
 }
 
@@ -115,11 +115,11 @@ async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, CallError
 }
 
 /// The beginning of a body that is only good for a message: what the answer means, its status and headers have said.
-async fn read_what_comes(mut response: reqwest::Response) -> Vec<u8> {
+async fn read_error_body(mut response: reqwest::Response) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = response.chunk().await {
-        body.extend_from_slice(&chunk[..chunk.len().min(MAX_REFUSAL_BYTES - body.len())]);
-        if body.len() == MAX_REFUSAL_BYTES {
+        body.extend_from_slice(&chunk[..chunk.len().min(MAX_ERROR_BODY_BYTES - body.len())]);
+        if body.len() == MAX_ERROR_BODY_BYTES {
             break;
         }
     }
@@ -128,7 +128,7 @@ async fn read_what_comes(mut response: reqwest::Response) -> Vec<u8> {
 
 fn transport_error(error: reqwest::Error) -> CallError {
     let error = error.without_url();
-    if error.is_timeout() { CallError::Timeout } else { CallError::Connection { detail: without_address(&error) } }
+    if error.is_timeout() { CallError::Timeout } else { CallError::Connection { detail: root_cause(&error) } }
 }
 
 /// The answer had begun: the provider has worked on it.
@@ -140,7 +140,7 @@ fn body_error(error: reqwest::Error) -> CallError {
 }
 
 /// The innermost cause: the outer layers only say that a request was being made, and may repeat the address.
-fn without_address(error: &dyn std::error::Error) -> String {
+fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     /// What a client makes of an answer that is `text` and then the end of the connection, or silence.
-    async fn meaning_of(text: String, is_silent_then: bool) -> CallError {
+    async fn error_for_response(text: String, is_silent_then: bool) -> CallError {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
         tokio::spawn(async move {
@@ -177,14 +177,18 @@ mod tests {
         let head = |status: &str| format!("HTTP/1.1 {status}\r\nretry-after: 2\r\ncontent-length: 99000000\r\n\r\n");
         let wait = Some(Duration::from_secs(2));
         let limited = CallError::RateLimited { status: 429, retry_after: wait };
-        assert_eq!(meaning_of(head("429 Too Many") + "{\"err", false).await, limited, "broken");
-        assert_eq!(meaning_of(head("429 Too Many") + "{\"err", true).await, limited, "late");
-        assert_eq!(meaning_of(head("429 Too Many") + &"x".repeat(MAX_BODY_BYTES + 1), false).await, limited, "huge");
-        let failed = meaning_of(head("500 Oops") + "{", false).await;
+        assert_eq!(error_for_response(head("429 Too Many") + "{\"err", false).await, limited, "broken");
+        assert_eq!(error_for_response(head("429 Too Many") + "{\"err", true).await, limited, "late");
+        assert_eq!(
+            error_for_response(head("429 Too Many") + &"x".repeat(MAX_BODY_BYTES + 1), false).await,
+            limited,
+            "huge"
+        );
+        let failed = error_for_response(head("500 Oops") + "{", false).await;
         assert!(matches!(failed, CallError::Server { status: 500, .. }), "{failed}");
-        let broken = meaning_of(head("200 OK") + "{", false).await;
+        let broken = error_for_response(head("200 OK") + "{", false).await;
         assert!(matches!(broken, CallError::Broken { .. }), "{broken}");
-        let empty = meaning_of(String::new(), false).await;
+        let empty = error_for_response(String::new(), false).await;
         assert!(matches!(empty, CallError::Connection { .. }), "{empty}");
     }
 }

@@ -11,8 +11,8 @@ pub mod embedding;
 pub mod http;
 pub mod key;
 pub mod probe;
-mod stated;
-pub mod usage;
+mod rate_feedback;
+pub mod slot_usage;
 
 use serde::Deserialize;
 use tidegate_core::budget::Usage;
@@ -20,11 +20,11 @@ use tidegate_core::budget::Usage;
 pub use answer::CallError;
 pub use chat::{ChatClient, ChatEndpoint, ChatRequest};
 pub use key::ApiKey;
-pub(crate) use stated::with_stated_rates;
+pub(crate) use rate_feedback::with_rate_feedback;
 
 /// What a call brought, and what it used.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer<T> {
+pub struct CallOutput<T> {
     /// What it brought.
     pub value: T,
     /// The tokens it took, where the provider said so.
@@ -55,13 +55,13 @@ impl TokenCounts {
 }
 
 /// `usage` of an answer that has not the form it should have.
-fn usage_said(body: &[u8]) -> Option<Usage> {
+fn usage_in_body(body: &[u8]) -> Option<Usage> {
     #[derive(Deserialize)]
-    struct Bill {
+    struct UsageOnly {
         #[serde(default)]
         usage: TokenCounts,
     }
-    serde_json::from_slice::<Bill>(body).ok()?.usage.known()
+    serde_json::from_slice::<UsageOnly>(body).ok()?.usage.known()
 }
 
 impl<'de> Deserialize<'de> for TokenCounts {

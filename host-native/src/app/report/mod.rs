@@ -2,10 +2,10 @@
 //! and where the idle time went.
 
 pub mod comparison;
+mod history;
 pub(crate) mod idle;
 pub mod progress;
 pub mod summary;
-mod timeline;
 
 use std::fmt::Write as _;
 
@@ -15,10 +15,10 @@ use crate::app::render::chart::Chart;
 use crate::app::render::html::escaped;
 use crate::app::render::table::{format_seconds, percent};
 use crate::app::report::idle::idle_table;
-use crate::app::report::progress::{ProviderView, View};
+use crate::app::report::progress::{ProgressView, ProviderView};
 use crate::app::report::summary::Summary;
 
-pub use timeline::Timeline;
+pub use history::ProgressHistory;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b2733;--quiet:#5c6b7a;--paper:#fbfcfd;--line:#d8e0e7;--flight:#8cc5cf;--limit:#1f5f73;\
@@ -39,13 +39,13 @@ path.limit{stroke:var(--limit)}path.refused{stroke:var(--refused)}path.rows{stro
 
 /// The page of a run. All text in it is escaped.
 #[must_use]
-pub fn page(summary: &Summary, timeline: &Timeline, capacity: &CapacityPlan) -> String {
+pub fn page(summary: &Summary, history: &ProgressHistory, capacity: &CapacityPlan) -> String {
     let name = escaped(&summary.pipeline);
     let mut html = String::from("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n");
     html.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n");
     let _ = writeln!(html, "<title>tidegate: {name}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{name}</h1>");
     head(&mut html, summary);
-    charts(&mut html, timeline.samples());
+    charts(&mut html, history.samples());
     tables(&mut html, summary);
     let _ = writeln!(html, "<h2>Capacity plan</h2>\n<pre>{}</pre>\n</body>\n</html>", escaped(&capacity.to_string()));
     html
@@ -73,7 +73,7 @@ fn head(html: &mut String, summary: &Summary) {
     }
 }
 
-fn charts(html: &mut String, samples: &[View]) {
+fn charts(html: &mut String, samples: &[ProgressView]) {
     let Some(last) = samples.last() else { return };
     let seconds = last.elapsed;
     for at in 0..last.providers.len() {

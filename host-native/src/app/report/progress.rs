@@ -16,17 +16,17 @@ use crate::app::render::table::format_seconds;
 pub const REFRESH: StdDuration = StdDuration::from_millis(120);
 
 /// How often a line is printed when nobody watches.
-const LINE_EVERY: StdDuration = StdDuration::from_secs(2);
+const LINE_INTERVAL: StdDuration = StdDuration::from_secs(2);
 
 /// How often a program is told.
-const JSON_EVERY: StdDuration = StdDuration::from_millis(500);
+const JSON_INTERVAL: StdDuration = StdDuration::from_millis(500);
 
 /// Tasks that must have been done before it is said how long the rest takes.
-const ENOUGH_TO_TELL: u64 = 20;
+const MIN_TASKS_FOR_ETA: u64 = 20;
 
 /// What there is to see at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct View {
+pub struct ProgressView {
     /// Since the run began, in seconds.
     #[serde(rename = "elapsed_s")]
     pub elapsed: f64,
@@ -79,7 +79,7 @@ pub struct ProviderView {
 
 /// Where progress is shown.
 #[derive(Debug)]
-pub enum Screen {
+pub enum ProgressReporter {
     /// Bars that are redrawn in place, on standard error.
     Bars(Bars),
     /// A line on standard error every few seconds.
@@ -104,7 +104,7 @@ pub struct Bars {
     details: Vec<ProgressBar>,
 }
 
-impl Screen {
+impl ProgressReporter {
     /// Bars on a terminal, lines elsewhere, nothing when `quiet`; JSON for a program.
     #[must_use]
     pub fn new(quiet: bool, json: bool) -> Self {
@@ -115,21 +115,21 @@ impl Screen {
         } else if io::stderr().is_terminal() {
             Self::Bars(Bars::new())
         } else {
-            Self::Lines { next: StdInstant::now() + LINE_EVERY }
+            Self::Lines { next: StdInstant::now() + LINE_INTERVAL }
         }
     }
 
     /// Shows `view`.
-    pub fn show(&mut self, view: &View) {
+    pub fn show(&mut self, view: &ProgressView) {
         match self {
             Self::Bars(bars) => bars.show(view),
             Self::Lines { next } if StdInstant::now() >= *next => {
-                *next = StdInstant::now() + LINE_EVERY;
+                *next = StdInstant::now() + LINE_INTERVAL;
                 // Progress is a courtesy: a reader that went away must not stop the run.
                 let _ = writeln!(io::stderr(), "{}", line(view));
             }
             Self::Json { next } if StdInstant::now() >= *next => {
-                *next = StdInstant::now() + JSON_EVERY;
+                *next = StdInstant::now() + JSON_INTERVAL;
                 json_line("progress", &Progress { view, eta_s: view.eta() });
             }
             Self::Lines { .. } | Self::Json { .. } | Self::Off => {}
@@ -158,7 +158,7 @@ impl Screen {
 #[derive(Serialize)]
 struct Progress<'a> {
     #[serde(flatten)]
-    view: &'a View,
+    view: &'a ProgressView,
     eta_s: Option<f64>,
 }
 
@@ -175,13 +175,13 @@ pub fn json_line(kind: &str, content: &impl Serialize) {
     }
 }
 
-impl View {
+impl ProgressView {
     /// How long the rest takes, in seconds, if it goes on as it went so far; `None` before that can be said.
     #[must_use]
     pub fn eta(&self) -> Option<f64> {
         let sum = |of: fn(&ColumnView) -> u64| self.columns.iter().map(of).sum::<u64>();
         let (total, done) = (sum(|column| column.total), sum(|column| column.done));
-        (done >= ENOUGH_TO_TELL && self.elapsed > 0.0)
+        (done >= MIN_TASKS_FOR_ETA && self.elapsed > 0.0)
             .then(|| self.elapsed * total.saturating_sub(done) as f64 / done as f64)
     }
 }
@@ -201,7 +201,7 @@ impl Bars {
         Self { all, rows, details: Vec::new() }
     }
 
-    fn show(&mut self, view: &View) {
+    fn show(&mut self, view: &ProgressView) {
         self.rows.set_length(view.rows_total);
         self.rows.set_position(view.rows_done);
         let mut message = Vec::new();
@@ -271,7 +271,7 @@ fn column_text(column: &ColumnView) -> String {
 }
 
 /// All of a view in one line.
-fn line(view: &View) -> String {
+fn line(view: &ProgressView) -> String {
     let mut text = format!("{}/{} rows", view.rows_done, view.rows_total);
     if view.rows_dropped > 0 {
         let _ = write!(text, ", {} dropped", view.rows_dropped);
@@ -290,7 +290,7 @@ fn line(view: &View) -> String {
 mod tests {
     use super::*;
 
-    fn view() -> View {
+    fn view() -> ProgressView {
         let provider = ProviderView {
             label: "mock/a".to_string(),
             in_flight: 3,
@@ -305,7 +305,7 @@ mod tests {
             cooling_down: true,
             ..ProviderView::default()
         };
-        View {
+        ProgressView {
             rows_done: 12,
             rows_dropped: 1,
             rows_total: 240,

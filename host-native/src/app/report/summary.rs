@@ -9,9 +9,9 @@ use tidegate_core::observe::RunFigures;
 use tidegate_core::pipeline::RetryableCount;
 
 use crate::app::error::Exit;
-use crate::app::output::{Earlier, JobTotals, ModelTotals};
+use crate::app::output::{EarlierOutput, JobTotals, ModelTotals};
 use crate::app::provider::cost::Money;
-use crate::app::provider::usage::Usage;
+use crate::app::provider::slot_usage::SlotUsage;
 use crate::app::render::table::{format_seconds, percent, row, slot_seconds, write_table};
 use crate::app::report::comparison::Comparison;
 use crate::app::report::idle::write_idle;
@@ -26,11 +26,11 @@ pub struct Summary {
     /// Rows of the dataset.
     pub rows_in: u64,
     /// What earlier runs have left that this one kept.
-    pub earlier: Earlier,
+    pub earlier: EarlierOutput,
     /// Rows written by this run.
     pub rows_out: u64,
     /// Rows of the job that are dropped, by column and reason.
-    pub dropped: Vec<Dropped>,
+    pub dropped: Vec<DropSummary>,
     /// Failures that were retried, by kind and HTTP status.
     pub retryable: Vec<RetryableCount>,
     /// The command that makes them again, if there are any.
@@ -64,7 +64,7 @@ fn in_seconds<S: Serializer>(span: &StdDuration, serializer: S) -> Result<S::Ok,
 
 /// Rows that were dropped for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Dropped {
+pub struct DropSummary {
     /// The column that failed.
     pub column: String,
     /// The name of the reason, as `--retry-dropped` takes it.
@@ -102,7 +102,7 @@ pub struct ProviderSummary {
     /// Its cap.
     pub cap: u32,
     /// What its slots did.
-    pub usage: Usage,
+    pub usage: SlotUsage,
     /// The tokens it took.
     pub tokens: TokenTotals,
 }
@@ -162,8 +162,8 @@ impl Summary {
 
     fn write_rows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  rows in   {:>8}", self.rows_in)?;
-        if self.earlier != Earlier::default() {
-            let Earlier { rows_out, rows_dropped, row_groups } = self.earlier;
+        if self.earlier != EarlierOutput::default() {
+            let EarlierOutput { rows_out, rows_dropped, row_groups } = self.earlier;
             writeln!(
                 f,
                 "  resumed   {rows_out:>8}   {row_groups} row groups of an earlier run, {rows_dropped} rows dropped there"
@@ -194,7 +194,7 @@ impl Summary {
         self.write_retryable(f)?;
         if let Some((spent, currency)) = &self.spent {
             let counted = self.providers.iter().filter_map(|provider| provider.tokens.cost);
-            let estimated = spent.less(counted.fold(Money::default(), Money::plus));
+            let estimated = spent.saturating_sub(counted.fold(Money::default(), Money::saturating_add));
             write!(f, "  cost      {spent:>8}   {currency}, ")?;
             if estimated == Money::default() {
                 writeln!(f, "of tokens as counted by the providers")?;
@@ -364,9 +364,9 @@ mod tests {
             pipeline: "p.toml".to_string(),
             stopped: Some("interrupted".to_string()),
             rows_in: 10,
-            earlier: Earlier::default(),
+            earlier: EarlierOutput::default(),
             rows_out: 7,
-            dropped: vec![Dropped {
+            dropped: vec![DropSummary {
                 column: "title".to_string(),
                 reason: "request".to_string(),
                 rows: 2,
@@ -390,11 +390,11 @@ mod tests {
                 label: "mock/writer".to_string(),
                 calls: CallCounts { made: 12, succeeded: 7, rate_limited: 3, failed: 2 },
                 cap: 4,
-                usage: Usage {
+                usage: SlotUsage {
                     elapsed_ns: 1_000_000_000,
                     busy_slot_ns: 3_000_000_000,
                     idle_slot_ns: 1_000_000_000,
-                    ..Usage::default()
+                    ..SlotUsage::default()
                 },
                 tokens: TokenTotals { cost: Money::new(0.4), ..TokenTotals::default() },
             }],

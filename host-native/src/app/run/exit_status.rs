@@ -8,9 +8,9 @@ use tidegate_core::pipeline::{DropReason, DroppedCount, FailureKind, RunReport, 
 
 use crate::app::config::pipeline::PipelineFile;
 use crate::app::error::Exit;
-use crate::app::output::{Earlier, JobTotals, ModelTotals, OutputDirectory};
-use crate::app::provider::cost::Withheld;
-use crate::app::report::summary::{ColumnSummary, Dropped, ProviderSummary, Summary};
+use crate::app::output::{EarlierOutput, JobTotals, ModelTotals, OutputDirectory};
+use crate::app::provider::cost::LedgerStop;
+use crate::app::report::summary::{ColumnSummary, DropSummary, ProviderSummary, Summary};
 use crate::app::run::models::Models;
 use crate::app::run::provider::Provider;
 use crate::app::run::workload::{DroppedRows, JobWork, Written};
@@ -48,11 +48,11 @@ pub fn summarise(
     output: &OutputDirectory,
 ) -> Summary {
     let report = ending.report.as_ref();
-    let (exit, stopped) = match models.ledger().lock().withheld().filter(|_| ending.is_unavailable()) {
-        Some(Withheld::CostLimit(limit)) => {
+    let (exit, stopped) = match models.ledger().lock().stop_reason().filter(|_| ending.is_unavailable()) {
+        Some(LedgerStop::CostLimit(limit)) => {
             (Exit::CostLimit, Some(format!("the next call might pass the cost limit of {limit} {}", file.currency)))
         }
-        Some(Withheld::Unwritable(why)) => (Exit::Output, Some(why.clone())),
+        Some(LedgerStop::Unwritable(why)) => (Exit::Output, Some(why.clone())),
         None => {
             let unavailable: Vec<String> = models.providers().iter().filter_map(|one| one.unavailable()).collect();
             verdict(ending, output.remaining(), &unavailable.join("; "))
@@ -137,19 +137,19 @@ pub fn usage(models: &Models) -> JobTotals {
 
 /// The dropped rows of the job by column and reason, each with the first row of this run and what happened to
 /// it.
-fn dropped(written: &Written, output: &OutputDirectory) -> Vec<Dropped> {
+fn dropped(written: &Written, output: &OutputDirectory) -> Vec<DropSummary> {
     let mut all = written.dropped.clone();
     for (key, rows) in output.dropped() {
         let known: &mut DroppedRows = all.entry(key).or_default();
         known.rows += rows;
     }
-    let one = |((column, reason), DroppedRows { rows, example })| Dropped { column, reason, rows, example };
+    let one = |((column, reason), DroppedRows { rows, example })| DropSummary { column, reason, rows, example };
     all.into_iter().map(one).collect()
 }
 
 /// The exit code, and why the run stopped if it did not come to its end. `unavailable`: the providers that cannot be used any more,
 /// in words.
-fn verdict(ending: &Ending, earlier: Earlier, unavailable: &str) -> (Exit, Option<String>) {
+fn verdict(ending: &Ending, earlier: EarlierOutput, unavailable: &str) -> (Exit, Option<String>) {
     let Some(report) = &ending.report else {
         return (Exit::Interrupted, Some("interrupted twice, without waiting for row groups in work".to_string()));
     };
@@ -229,7 +229,7 @@ mod tests {
     const TEMPLATE: DropReason = DropReason::Failed(FailureKind::Template);
 
     fn verdict(ending: &Ending) -> (Exit, Option<String>) {
-        super::verdict(ending, Earlier::default(), "acme/m cannot be used: no connection")
+        super::verdict(ending, EarlierOutput::default(), "acme/m cannot be used: no connection")
     }
 
     #[test]

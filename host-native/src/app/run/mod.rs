@@ -38,16 +38,16 @@ use crate::app::config::pipeline::{ColumnKind, Endpoint, ModelSpec, PipelineFile
 use crate::app::data::DatasetError;
 use crate::app::error::{Error, Exit};
 use crate::app::example;
-use crate::app::interrupt::{Interrupts, StopSignal};
+use crate::app::interrupt::{SignalListener, StopSignal};
 use crate::app::output::{
-    Claim, DoneRowGroups, Earlier, Existing, FilePlace, Identity, JobTotals, MANIFEST_SCHEMA, Manifest,
-    OutputDirectory, OutputError, OutputSpec, RunState, hash, keep_earlier,
+    DirectoryLock, DoneRowGroups, EarlierOutput, Existing, Identity, JobTotals, MANIFEST_SCHEMA, Manifest,
+    OutputDirectory, OutputError, OutputFile, OutputSpec, RunState, rotate_file, sha256_hex,
 };
-use crate::app::provider::cost::{Ledger, Withheld};
+use crate::app::provider::cost::{Ledger, LedgerStop};
 use crate::app::replay::LogWriter;
-use crate::app::report::progress::{ColumnView, ProviderView, REFRESH, Screen, View, outage_text};
+use crate::app::report::progress::{ColumnView, ProgressReporter, ProgressView, ProviderView, REFRESH, outage_text};
 use crate::app::report::summary::Summary;
-use crate::app::report::{Timeline, page};
+use crate::app::report::{ProgressHistory, page};
 use crate::app::run::columns::Caller;
 use crate::app::run::comparison::compare;
 use crate::app::run::exit_status::{Ending, summarise, usage};
@@ -66,7 +66,7 @@ use events::Watch;
 /// Runs to the end, showing progress on `screen`.
 ///
 /// An error means that nothing was run; a run that was stopped is a summary that says so.
-pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, Error> {
+pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<Summary, Error> {
     let Ready { name, file, mut job, .. } = Preflight::of(request)?.ready()?;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let sequence = request.record.as_ref().map(|_| Sequence::default());
@@ -81,8 +81,8 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let (output, place) = claim(request, &spec)?;
     let output = Arc::new(output);
     let has_prices = file.models.iter().any(|model| model.price.is_some());
-    let amount_file = has_prices.then(|| output.amount_file()).transpose()?;
-    models.ledger().lock().carry(output.used().spent, amount_file);
+    let amount_file = has_prices.then(|| output.create_amount_file()).transpose()?;
+    models.ledger().lock().resume_from(output.used().spent, amount_file);
     job.pass_over(output.done().iter(), file.run.row_group_size.get());
     let (done_row_groups, missing_rows) = (output.done().iter().collect(), output.missing().to_vec());
     // The jitter of a run's retries differs from that of another, like that of its outages.
@@ -96,7 +96,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     if let Some(sequence) = &sequence {
         pipeline.start_recording(sequence);
     }
-    let log = place.map(|place| LogWriter::begin(place, &header).map_err(|error| Error::Setting(error.to_string())));
+    let log = place.map(|place| LogWriter::create(place, &header).map_err(|error| Error::Setting(error.to_string())));
     let mut log = log.transpose()?;
     let sinks = sinks(request, &job, &file, &models, &mut watch)?;
     if request.plan {
@@ -107,20 +107,20 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let count = columns.len();
     screen.say(&format!("{name}: {rows} rows, {count} columns to fill, output in {}", request.out.display()));
     let earlier = output.earlier();
-    if earlier != Earlier::default() {
-        let Earlier { rows_out, rows_dropped, .. } = earlier;
+    if earlier != EarlierOutput::default() {
+        let EarlierOutput { rows_out, rows_dropped, .. } = earlier;
         screen.say(&format!("resumed: {rows_out} rows are there already, and {rows_dropped} stay dropped"));
     }
 
-    let is_whole_example = request.pipeline.is_none() && earlier == Earlier::default();
+    let is_whole_example = request.pipeline.is_none() && earlier == EarlierOutput::default();
     let comparison = is_whole_example.then(|| compare(&file, &job)).flatten();
     let work = Arc::new(JobWork::new(job, callers, Arc::clone(&output)));
     let calls = if file.run.pressure_advisory { models.calls() } else { Vec::new() };
     let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
     let run = driver::run_through(pipeline, Arc::clone(&work), models.gate(), &calls).with_sinks(sinks);
     let watched = Watched { work: &work, columns: &columns, models: &models, output: &output };
-    let mut timeline = Timeline::default();
-    let ended = drive(run, &watched, &mut log, screen, &mut timeline).await?;
+    let mut history = ProgressHistory::default();
+    let ended = drive(run, &watched, &mut log, screen, &mut history).await?;
     let ending = Ending { figures: watch.close(models.gate()), ..ended };
     let mut summary = summarise(&name, &file, rows, &ending, &models, &work, &output);
     summary.comparison = comparison.filter(|_| summary.exit == Exit::Done);
@@ -128,8 +128,8 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     watch.complaints().iter().for_each(|complaint| screen.say(complaint));
     // The rows are on disk, whatever becomes of what is written about them.
     let report = request.report.as_ref().map_or(Ok(()), |path| {
-        let earlier = if request.existing == Existing::Resume { keep_earlier(path) } else { Ok(()) };
-        let written = earlier.and_then(|()| std::fs::write(path, page(&summary, &timeline, watch.capacity())));
+        let earlier = if request.existing == Existing::Resume { rotate_file(path) } else { Ok(()) };
+        let written = earlier.and_then(|()| std::fs::write(path, page(&summary, &history, watch.capacity())));
         written.map_err(|source| OutputError::Io { path: path.clone(), source })
     });
     let written = work.written();
@@ -144,26 +144,26 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
 
 /// The output directory and the place of the decision log, once every file that is asked for can be written; or nothing, and
 /// everything is as it was.
-fn claim(request: &RunRequest, spec: &OutputSpec) -> Result<(OutputDirectory, Option<FilePlace>), Error> {
+fn claim(request: &RunRequest, spec: &OutputSpec) -> Result<(OutputDirectory, Option<OutputFile>), Error> {
     let RunRequest { record, events, trace, report, .. } = request;
     // Before anything else, so that of two runs of one command the second touches nothing of the first.
-    let claim = Claim::new(&request.out, request.existing)?;
+    let claim = DirectoryLock::acquire(&request.out, request.existing)?;
     let mut places = Vec::new();
     let opened = [record, events, trace, report].into_iter().flatten().try_for_each(|path| {
-        places.push(FilePlace::open(path).map_err(|source| OutputError::Io { path: path.clone(), source })?);
+        places.push(OutputFile::open(path).map_err(|source| OutputError::Io { path: path.clone(), source })?);
         Ok(())
     });
     let prepared = match opened {
         Ok(()) => OutputDirectory::prepare(claim, spec),
         Err(error) => {
-            claim.give_up();
+            claim.release();
             Err(error)
         }
     };
     match prepared {
         Ok(output) => Ok((output, record.is_some().then(|| places.swap_remove(0)))),
         Err(error) => {
-            places.into_iter().for_each(FilePlace::give_up);
+            places.into_iter().for_each(OutputFile::discard);
             Err(error.into())
         }
     }
@@ -201,7 +201,7 @@ fn retry_command(request: &RunRequest) -> String {
 fn task_totals(job: &Job, output: &OutputDirectory, manifest: &Manifest) -> Vec<(String, u64)> {
     let earlier = output.earlier();
     let rows = manifest.rows_in.saturating_sub(earlier.rows_out + earlier.rows_dropped);
-    let row_groups = manifest.row_groups().saturating_sub(earlier.row_groups);
+    let row_groups = manifest.row_group_count().saturating_sub(earlier.row_groups);
     let tasks = |column: &GeneratedColumn| match column.strategy {
         Strategy::Cell => rows,
         Strategy::FullColumn | Strategy::FromScratch => row_groups,
@@ -320,7 +320,7 @@ fn manifest(name: &str, file: &PipelineFile, job: &Job, is_example: bool) -> Res
 /// may hold a secret.
 fn model_identity(model: &ModelSpec) -> io::Result<String> {
     let ModelSpec { provider, model: id, endpoint, .. } = model;
-    let hashed = |text: String| hash(text.as_bytes()).map(|(hash, _)| hash);
+    let hashed = |text: String| sha256_hex(text.as_bytes()).map(|(hash, _)| hash);
     match endpoint {
         Endpoint::Command { argv, .. } => hashed(format!("{argv:?}")),
         Endpoint::Http { url, .. } => hashed(url.to_string()),
@@ -343,7 +343,7 @@ fn identity(file: &PipelineFile, is_example: bool) -> Result<Identity, Error> {
             _ => None,
         };
         let schema = schema.map_or(String::new(), |schema| schema.get_ref().to_string());
-        let (hash, _) = hash(format!("{place}\n{table}\n{schema}").as_bytes()).map_err(unreadable)?;
+        let (hash, _) = sha256_hex(format!("{place}\n{table}\n{schema}").as_bytes()).map_err(unreadable)?;
         columns.insert(column.name.get_ref().clone(), hash);
     }
     // Those that columns call, and of a judge what it is.
@@ -351,9 +351,9 @@ fn identity(file: &PipelineFile, is_example: bool) -> Result<Identity, Error> {
         called(file).into_iter().map(|at| Ok((file.models[at].name.clone(), model_identity(&file.models[at])?)));
     let models = models.collect::<io::Result<_>>().map_err(unreadable)?;
     let hashed = if is_example {
-        hash(example::dataset_bytes())
+        sha256_hex(example::dataset_bytes())
     } else {
-        hash(File::open(&file.seed.path).map_err(unreadable)?)
+        sha256_hex(File::open(&file.seed.path).map_err(unreadable)?)
     };
     let (dataset, dataset_bytes) = hashed.map_err(unreadable)?;
     Ok(Identity { dataset, dataset_bytes, seed: file.run.seed, columns, models })
@@ -369,7 +369,7 @@ struct Watched<'a> {
 }
 
 /// Writes what the machines have taken down. A log that cannot be written is given up, and the run goes on.
-fn take_down(log: &mut Option<LogWriter>, run: &RunHandle<TokioHost>, models: &Models, screen: &mut Screen) {
+fn take_down(log: &mut Option<LogWriter>, run: &RunHandle<TokioHost>, models: &Models, screen: &mut ProgressReporter) {
     let Some(writer) = log else { return };
     let requests = models.gate().with(|machine, _| machine.take_commands());
     if let Err(error) = writer.write(merge(run.take_commands(), requests)) {
@@ -384,11 +384,11 @@ async fn drive(
     run: driver::PipelineRun<TokioHost, JobWork>,
     watched: &Watched<'_>,
     log: &mut Option<LogWriter>,
-    screen: &mut Screen,
-    timeline: &mut Timeline,
+    screen: &mut ProgressReporter,
+    history: &mut ProgressHistory,
 ) -> Result<Ending, Error> {
     let Watched { work, models, output, .. } = watched;
-    let mut interrupts = Interrupts::listen().map_err(|error| Error::Internal(error.to_string()))?;
+    let mut interrupts = SignalListener::listen().map_err(|error| Error::Internal(error.to_string()))?;
     let mut run = pin!(run);
     let handle = run.handle();
     let mut refresh = tokio::time::interval(REFRESH);
@@ -402,20 +402,20 @@ async fn drive(
                 work.take_warnings().iter().for_each(|warning| screen.say(warning));
                 let view = view(&handle.progress(), began.elapsed(), watched);
                 screen.show(&view);
-                timeline.sample(&view);
+                history.sample(&view);
                 take_down(log, &handle, models, screen);
-                let withheld = models.ledger().lock().withheld().filter(|_| !told).cloned();
+                let withheld = models.ledger().lock().stop_reason().filter(|_| !told).cloned();
                 if let Some(withheld) = withheld {
                     told = true;
                     let why = match withheld {
-                        Withheld::CostLimit(_) => "the next call might pass the cost limit".to_string(),
-                        Withheld::Unwritable(why) => why,
+                        LedgerStop::CostLimit(_) => "the next call might pass the cost limit".to_string(),
+                        LedgerStop::Unwritable(why) => why,
                     };
                     screen.say(&format!("{why}: no other goes out, those that are out are awaited"));
                 }
                 if keeping.as_ref().is_none_or(JoinHandle::is_finished) {
                     let (output, used) = (Arc::clone(output), usage(models));
-                    keeping = Some(tokio::task::spawn_blocking(move || output.keep_usage(&used)));
+                    keeping = Some(tokio::task::spawn_blocking(move || output.record_usage(&used)));
                 }
             }
             signal = interrupts.next() => {
@@ -442,7 +442,7 @@ async fn drive(
         let _ = keeping.await;
     }
     work.take_warnings().iter().for_each(|warning| screen.say(warning));
-    timeline.finish(view(&handle.progress(), began.elapsed(), watched));
+    history.finish(view(&handle.progress(), began.elapsed(), watched));
     take_down(log, &handle, models, screen);
     if let (Some(log), true) = (log.take(), report.is_some()) {
         let digests = (handle.decision_digest(), models.gate().with(|machine, _| machine.decision_digest()));
@@ -452,7 +452,7 @@ async fn drive(
 }
 
 /// What there is to see now, `elapsed` after the run began.
-fn view(progress: &Progress, elapsed: StdDuration, &Watched { columns, models, .. }: &Watched<'_>) -> View {
+fn view(progress: &Progress, elapsed: StdDuration, &Watched { columns, models, .. }: &Watched<'_>) -> ProgressView {
     let provider = |provider: &Arc<Provider>| {
         let (snapshot, calls) = (provider.snapshot(), provider.calls());
         ProviderView {
@@ -472,7 +472,7 @@ fn view(progress: &Progress, elapsed: StdDuration, &Watched { columns, models, .
         done: tasks.succeeded + tasks.skipped + tasks.skipped_with_upstream + tasks.failed,
         in_work: tasks.spawned - tasks.ended(),
     };
-    View {
+    ProgressView {
         rows_done: progress.rows_done,
         rows_dropped: progress.rows_dropped,
         rows_total: progress.rows_total,

@@ -70,7 +70,7 @@ impl Preflight {
 
     /// What a run begins with; the error is all that is wrong.
     pub fn ready(self) -> Result<Ready, Error> {
-        match (Error::all(self.problems), self.job) {
+        match (Error::combine(self.problems), self.job) {
             (Some(error), _) => Err(error),
             (None, Some(job)) => Ok(Ready { name: self.name, file: self.file, job, estimates: self.estimates }),
             (None, None) => Err(Error::Internal("a pipeline without a fault has no job".to_string())),

@@ -14,9 +14,9 @@ use tidegate_core::request::{
 use tidegate_core::yielding::TaskToken;
 
 use crate::app::provider::cost::{Money, Price, SharedLedger};
-use crate::app::provider::probe::{SMALLEST_CALL, smallest_call};
-use crate::app::provider::usage::{Level, Usage, UsageMeter};
-use crate::app::provider::{Answer, CallError, Client, with_stated_rates};
+use crate::app::provider::probe::{PROBE_USAGE, probe_model};
+use crate::app::provider::slot_usage::{SlotSample, SlotUsage, SlotUsageMeter};
+use crate::app::provider::{CallError, CallOutput, Client, with_rate_feedback};
 use crate::app::report::summary::{CallCounts, TokenTotals};
 use crate::host::TokioHost;
 
@@ -27,7 +27,7 @@ pub struct Provider {
     pub label: String,
     gate: Gate<TokioHost>,
     resource: ResourceId,
-    meter: UsageMeter,
+    meter: SlotUsageMeter,
     calls: Calls,
     tokens: Bill,
     trouble: Mutex<Trouble>,
@@ -88,7 +88,7 @@ impl Provider {
         ledger: Arc<SharedLedger>,
     ) -> Self {
         let snapshot = gate.snapshot(resource).expect("a provider is made of a gate and its own resource");
-        let meter = UsageMeter::new(snapshot.at, level(&snapshot));
+        let meter = SlotUsageMeter::new(snapshot.at, slot_sample(&snapshot));
         Self {
             label,
             gate,
@@ -109,7 +109,7 @@ impl Provider {
     /// A call that the cost limit keeps back is not made, as if its model could not be used any more.
     pub async fn call<T, F>(&self, admission: Admission, mut attempt: impl FnMut() -> F) -> Result<T, CallFailure>
     where
-        F: Future<Output = Result<Answer<T>, CallError>>,
+        F: Future<Output = Result<CallOutput<T>, CallError>>,
     {
         let request = Request { group: Some(admission.group), ..Request::new(self.resource) };
         let request = request.estimated(admission.estimate);
@@ -124,7 +124,7 @@ impl Provider {
                 return Err(CallFailure::Unavailable(failed));
             }
             let out = CallOut::new(self, permit, estimate);
-            let (answer, stated) = with_stated_rates(attempt()).await;
+            let (answer, stated) = with_rate_feedback(attempt()).await;
             out.hear(&stated);
             let after = out.end(&answer);
             let error = match answer {
@@ -147,7 +147,7 @@ impl Provider {
     /// model answers, so that a run ends whose last row has a prompt that always fails.
     pub async fn make_health_calls(&self, client: &Client) {
         let mut health_calls = self.gate.health_calls(self.resource);
-        let estimate = self.cost(SMALLEST_CALL);
+        let estimate = self.cost(PROBE_USAGE);
         loop {
             let permit = health_calls.next().await;
             if !self.ledger.lock().reserve(estimate) {
@@ -156,7 +156,7 @@ impl Provider {
             }
             let out = CallOut::new(self, permit, estimate);
             // Whatever comes of it, this call is not made again.
-            let _ = out.end(&smallest_call(client).await);
+            let _ = out.end(&probe_model(client).await);
         }
     }
 
@@ -202,10 +202,10 @@ impl Provider {
     }
 
     /// What its slots did so far.
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> SlotUsage {
         self.meter.observe(|| {
             let snapshot = self.snapshot();
-            (snapshot.at, level(&snapshot))
+            (snapshot.at, slot_sample(&snapshot))
         })
     }
 
@@ -235,8 +235,8 @@ pub fn what_to_do(cause: UnavailableCause) -> &'static str {
     }
 }
 
-fn level(snapshot: &ResourceSnapshot) -> Level {
-    Level {
+fn slot_sample(snapshot: &ResourceSnapshot) -> SlotSample {
+    SlotSample {
         in_flight: snapshot.in_flight,
         limit: snapshot.current_limit,
         cap: snapshot.effective_max,
@@ -285,7 +285,7 @@ impl<'a, G: GateRef> CallOut<'a, G> {
         }
     }
 
-    fn end<T>(mut self, answer: &Result<Answer<T>, CallError>) -> AfterCall {
+    fn end<T>(mut self, answer: &Result<CallOutput<T>, CallError>) -> AfterCall {
         let provider = self.provider;
         let count = match answer {
             Ok(_) => &provider.calls.succeeded,
@@ -294,7 +294,7 @@ impl<'a, G: GateRef> CallOut<'a, G> {
         };
         count.fetch_add(1, Ordering::Relaxed);
         match answer {
-            Ok(Answer { usage, .. })
+            Ok(CallOutput { usage, .. })
             | Err(CallError::Malformed { usage, .. } | CallError::Unreadable { usage, .. }) => match usage {
                 Some(used) => {
                     provider.tokens.input.fetch_add(u64::from(used.input_tokens), Ordering::Relaxed);
@@ -332,9 +332,9 @@ fn not_made(denial: Denial, failed: Option<CallError>) -> CallFailure {
 }
 
 /// What the gate should learn from an answer.
-fn completion<T>(answer: &Result<Answer<T>, CallError>) -> Completion {
+fn completion<T>(answer: &Result<CallOutput<T>, CallError>) -> Completion {
     match answer {
-        Ok(Answer { usage: Some(used), .. }) => Completion::from(Outcome::Success).used(*used),
+        Ok(CallOutput { usage: Some(used), .. }) => Completion::from(Outcome::Success).used(*used),
         Ok(_) => Outcome::Success.into(),
         Err(error) => error.completion(),
     }
@@ -399,10 +399,10 @@ mod tests {
         assert_eq!(said(UnavailableCause::KeyRejected), None);
     }
 
-    type Attempt = std::future::Ready<Result<Answer<()>, CallError>>;
+    type Attempt = std::future::Ready<Result<CallOutput<()>, CallError>>;
 
     fn answer(usage: Option<Tokens>) -> impl FnMut() -> Attempt {
-        move || std::future::ready(Ok(Answer { value: (), usage }))
+        move || std::future::ready(Ok(CallOutput { value: (), usage }))
     }
 
     fn failure(error: CallError) -> impl FnMut() -> Attempt {
@@ -448,7 +448,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_that_is_cut_short_gives_its_slot_back_and_costs_its_estimate() {
         let (provider, group, ledger) = provider(None);
-        let endless = std::future::pending::<Result<Answer<()>, CallError>>;
+        let endless = std::future::pending::<Result<CallOutput<()>, CallError>>;
         let short = std::time::Duration::from_secs(1);
         assert!(tokio::time::timeout(short, provider.call(estimated(group, 50), endless)).await.is_err());
         assert_eq!((ledger.lock().spent(), provider.snapshot().in_flight), (money(50), 0));
@@ -460,7 +460,7 @@ mod tests {
         provider.call(estimated(group, 50), answer(None)).await.unwrap();
         let made = || async { panic!("it is not to be made") };
         let kept = provider.call::<(), _>(estimated(group, 20), made).await;
-        assert!(matches!(kept, Err(CallFailure::Unavailable(None))) && ledger.lock().withheld().is_some());
+        assert!(matches!(kept, Err(CallFailure::Unavailable(None))) && ledger.lock().stop_reason().is_some());
         assert_eq!((provider.snapshot().in_flight, provider.calls().made), (0, 1));
     }
 }

@@ -14,7 +14,7 @@ use tidegate_core::pipeline::{
     TaskOutcome,
 };
 
-use crate::app::output::{DroppedLine, OutputDirectory, Stored};
+use crate::app::output::{DroppedLine, OutputDirectory, WriteOutcome};
 use crate::app::run::buffer::{CellGroup, Cells, OutputRow};
 use crate::app::run::columns::{Caller, Calls, Scene, Unfilled};
 use crate::app::run::resolve::{GeneratedColumn, Input, Job, REQUEST_RESOURCE};
@@ -262,11 +262,11 @@ impl Shared {
             (row.row, row)
         });
         match self.output.write_row_group(group.row_group, rows, &lost) {
-            Ok(Stored::Written) => {
+            Ok(WriteOutcome::Written) => {
                 self.written.lock().add(group, &lost);
                 Ok(())
             }
-            Ok(Stored::KeptEarlier { rows, before }) => {
+            Ok(WriteOutcome::KeptEarlier { rows, before }) => {
                 let number = group.row_group;
                 self.warnings.lock().push(format!(
                     "warning: row group {number} was made anew with {rows} rows and has {before} already: what is there is kept"

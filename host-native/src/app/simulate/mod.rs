@@ -24,7 +24,7 @@ use tidegate_core::sim::world::World;
 use crate::app::config::pipeline::{FileError, SourceText};
 use crate::app::error::{Error, Exit};
 use crate::app::output::OutputError;
-use crate::app::report::progress::{REFRESH, Screen, View};
+use crate::app::report::progress::{ProgressReporter, ProgressView, REFRESH};
 use crate::observe::trace::TraceFile;
 use args::{PolicyName, SimulateArgs};
 
@@ -45,7 +45,7 @@ pub fn simulate(args: &SimulateArgs) -> Result<(String, Exit), Error> {
     if args.dump {
         return Ok((dump(&scenario)?, Exit::Done));
     }
-    let screen = &mut Screen::new(!io::stderr().is_terminal(), false);
+    let screen = &mut ProgressReporter::new(!io::stderr().is_terminal(), false);
     let world = if let Some(path) = &args.trace {
         traced(path, &scenario, args.seed, screen)?
     } else {
@@ -134,7 +134,7 @@ fn refused(error: ScenarioError) -> Error {
 }
 
 /// Runs to the end, and writes a trace of it to `path`.
-fn traced(path: &Path, scenario: &Scenario, seed: u64, screen: &mut Screen) -> Result<World, Error> {
+fn traced(path: &Path, scenario: &Scenario, seed: u64, screen: &mut ProgressReporter) -> Result<World, Error> {
     let unwritable = |source| OutputError::Io { path: path.to_owned(), source };
     let world = World::watched_with_events(scenario, seed).map_err(refused)?;
     let plan = scenario.plan().map_err(refused)?;
@@ -149,7 +149,7 @@ fn traced(path: &Path, scenario: &Scenario, seed: u64, screen: &mut Screen) -> R
 /// Runs to the end, and calls `after_each` before the first step and after each.
 fn run<E>(
     mut world: World,
-    screen: &mut Screen,
+    screen: &mut ProgressReporter,
     mut after_each: impl FnMut(&mut World) -> Result<(), E>,
 ) -> Result<World, E> {
     let (mut steps, mut shown) = (0_u32, StdInstant::now());
@@ -162,16 +162,16 @@ fn run<E>(
             screen.show(&view(&world));
         }
     }
-    std::mem::replace(screen, Screen::Off).close();
+    std::mem::replace(screen, ProgressReporter::Off).close();
     Ok(world)
 }
 
-fn view(world: &World) -> View {
+fn view(world: &World) -> ProgressView {
     let sample = world.sample();
-    View {
+    ProgressView {
         rows_done: sample.rows_done,
         rows_dropped: sample.rows_dropped,
         rows_total: sample.rows_total,
-        ..View::default()
+        ..ProgressView::default()
     }
 }

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::app::data::column_type::ValueKind;
+use crate::app::data::column_type::ColumnType;
 
 /// How finished rows are written: one file per row group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,14 +66,14 @@ pub struct Layout {
     /// The format.
     pub format: RowFormat,
     /// The columns in order. The first is the row number.
-    pub columns: Vec<(String, ValueKind)>,
+    pub columns: Vec<(String, ColumnType)>,
 }
 
 /// A row of a file.
 #[derive(Debug)]
 pub enum FileRow<T> {
     /// One that was made now.
-    Made(T),
+    New(T),
     /// One that stands in a file.
     Stored(StoredRow),
 }
@@ -142,9 +142,10 @@ impl Layout {
         let read = |(at, line): (usize, io::Result<String>)| {
             let line = line?;
             let fields: HashMap<String, &RawValue> =
-                serde_json::from_str(&line).map_err(|error| invalid(format!("line {}: {error}", at + 1)))?;
+                serde_json::from_str(&line).map_err(|error| invalid_data(format!("line {}: {error}", at + 1)))?;
             let number = fields.get(row_key).and_then(|value| value.get().parse().ok());
-            let number = number.ok_or_else(|| invalid(format!("line {} has no row number `{row_key}`", at + 1)))?;
+            let number =
+                number.ok_or_else(|| invalid_data(format!("line {} has no row number `{row_key}`", at + 1)))?;
             drop(fields);
             Ok((number, StoredRow::Line(line)))
         };
@@ -156,26 +157,26 @@ fn read_csv(file: File) -> io::Result<Vec<(u64, StoredRow)>> {
     let read = |(at, record): (usize, csv::Result<csv::StringRecord>)| {
         let record = record?;
         let number = record.get(0).and_then(|number| number.parse().ok());
-        let number = number.ok_or_else(|| invalid(format!("row {} has no row number", at + 1)))?;
+        let number = number.ok_or_else(|| invalid_data(format!("row {} has no row number", at + 1)))?;
         Ok((number, StoredRow::Record(record)))
     };
     csv::Reader::from_reader(file).into_records().enumerate().map(read).collect()
 }
 
-fn of_another_format() -> io::Error {
-    invalid("a row is of a file of another format".to_string())
+fn wrong_format() -> io::Error {
+    invalid_data("a row is of a file of another format".to_string())
 }
 
-fn invalid(why: String) -> io::Error {
+fn invalid_data(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 fn write_jsonl<T: Serialize>(rows: impl IntoIterator<Item = FileRow<T>>, file: &mut impl Write) -> io::Result<()> {
     for row in rows {
         match row {
-            FileRow::Made(row) => serde_json::to_writer(&mut *file, &row)?,
+            FileRow::New(row) => serde_json::to_writer(&mut *file, &row)?,
             FileRow::Stored(StoredRow::Line(line)) => file.write_all(line.as_bytes())?,
-            FileRow::Stored(_) => return Err(of_another_format()),
+            FileRow::Stored(_) => return Err(wrong_format()),
         }
         file.write_all(b"\n")?;
     }
@@ -185,13 +186,13 @@ fn write_jsonl<T: Serialize>(rows: impl IntoIterator<Item = FileRow<T>>, file: &
 /// The values of a row by column.
 fn fields<T: Serialize>(row: &FileRow<T>) -> io::Result<Map<String, Value>> {
     match row {
-        FileRow::Made(row) => match serde_json::to_value(row)? {
+        FileRow::New(row) => match serde_json::to_value(row)? {
             Value::Object(fields) => Ok(fields),
-            _ => Err(invalid("a row is not an object".to_string())),
+            _ => Err(invalid_data("a row is not an object".to_string())),
         },
         #[cfg(feature = "parquet")]
         FileRow::Stored(StoredRow::Fields(fields)) => Ok(fields.clone()),
-        FileRow::Stored(_) => Err(of_another_format()),
+        FileRow::Stored(_) => Err(wrong_format()),
     }
 }
 
@@ -210,12 +211,12 @@ mod tests {
 
     #[test]
     fn csv_has_a_header_and_json_where_a_field_is_no_text() {
-        let columns = ["row", "note", "tags"].map(|name| (name.to_string(), ValueKind::Json)).to_vec();
+        let columns = ["row", "note", "tags"].map(|name| (name.to_string(), ColumnType::Json)).to_vec();
         let layout = Layout { format: RowFormat::Csv, columns };
         let rows =
             [json!({"row": 0, "note": "a \"b\",\nc", "tags": ["x", 1]}), json!({"row": 1, "note": null, "tags": true})];
         let mut file = Vec::new();
-        layout.write(rows.map(FileRow::Made), &mut file).unwrap();
+        layout.write(rows.map(FileRow::New), &mut file).unwrap();
         let text = String::from_utf8(file).unwrap();
         assert_eq!(text, "row,note,tags\n0,\"a \"\"b\"\",\nc\",\"[\"\"x\"\",1]\"\n1,,true\n");
     }
@@ -223,10 +224,10 @@ mod tests {
     #[test]
     fn rows_that_are_read_are_written_again_as_they_stood_and_have_their_numbers() {
         let columns = [
-            ("n".to_string(), ValueKind::Integer),
-            ("note".to_string(), ValueKind::Text),
-            ("any".to_string(), ValueKind::Json),
-            ("share".to_string(), ValueKind::Number),
+            ("n".to_string(), ColumnType::Integer),
+            ("note".to_string(), ColumnType::Text),
+            ("any".to_string(), ColumnType::Json),
+            ("share".to_string(), ColumnType::Number),
         ];
         let rows = || {
             [
@@ -244,7 +245,7 @@ mod tests {
             let (name, layout) = (format.extension(), Layout { format, columns: columns.to_vec() });
             let scratch = tempfile::tempdir().unwrap();
             let path = scratch.path().join(name);
-            layout.write(rows().map(FileRow::Made), &mut File::create(&path).unwrap()).unwrap();
+            layout.write(rows().map(FileRow::New), &mut File::create(&path).unwrap()).unwrap();
             let stored = layout.read(&path).unwrap();
             assert_eq!(stored.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [3, 7], "{name}");
             let mut again = Vec::new();
@@ -258,7 +259,7 @@ mod tests {
     fn a_file_that_is_damaged_is_an_error_that_says_where() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("rows.jsonl");
-        let layout = Layout { format: RowFormat::Jsonl, columns: vec![("row".to_string(), ValueKind::Integer)] };
+        let layout = Layout { format: RowFormat::Jsonl, columns: vec![("row".to_string(), ColumnType::Integer)] };
         for (text, expected) in
             [("{\"row\":1}\n{\"row\"", "line 2: "), ("{\"id\":1}\n", "line 1 has no row number `row`")]
         {

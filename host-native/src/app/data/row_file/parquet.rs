@@ -16,10 +16,10 @@ use serde_json::{Map, Value};
 
 use super::{FileRow, StoredRow};
 use crate::app::data::Row;
-use crate::app::data::column_type::ValueKind;
+use crate::app::data::column_type::ColumnType;
 
 pub(super) fn write<T: Serialize>(
-    columns: &[(String, ValueKind)],
+    columns: &[(String, ColumnType)],
     rows: impl IntoIterator<Item = FileRow<T>>,
     file: &mut (impl Write + Send),
 ) -> io::Result<()> {
@@ -29,11 +29,11 @@ pub(super) fn write<T: Serialize>(
 }
 
 /// The rows of the file at `path`, each with its number, which is in the first column.
-pub(super) fn read(columns: &[(String, ValueKind)], path: &Path) -> io::Result<Vec<(u64, StoredRow)>> {
+pub(super) fn read(columns: &[(String, ColumnType)], path: &Path) -> io::Result<Vec<(u64, StoredRow)>> {
     let rows = crate::app::data::parquet_rows(path).map_err(io::Error::other)?;
     let read = |values: Row| {
         let number = values.first().and_then(Value::as_u64);
-        let number = number.ok_or_else(|| super::invalid("a row has no row number".to_string()))?;
+        let number = number.ok_or_else(|| super::invalid_data("a row has no row number".to_string()))?;
         let fields = columns.iter().map(|(name, _)| name.clone()).zip(values.into_vec());
         Ok((number, StoredRow::Fields(fields.collect())))
     };
@@ -42,11 +42,11 @@ pub(super) fn read(columns: &[(String, ValueKind)], path: &Path) -> io::Result<V
 
 /// `rows`: each with whether it stood in a file before.
 fn write_file(
-    columns: &[(String, ValueKind)],
+    columns: &[(String, ColumnType)],
     rows: &[(Map<String, Value>, bool)],
     file: &mut (impl Write + Send),
 ) -> Result<()> {
-    let fields = columns.iter().map(|(name, kind)| field(name, *kind)).collect::<Result<Vec<_>>>()?;
+    let fields = columns.iter().map(|(name, column_type)| field(name, *column_type)).collect::<Result<Vec<_>>>()?;
     let schema = Arc::new(Type::group_type_builder("rows").with_fields(fields).build()?);
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
@@ -54,13 +54,13 @@ fn write_file(
         .build();
     let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties))?;
     let mut group = writer.next_row_group()?;
-    for (name, kind) in columns {
+    for (name, column_type) in columns {
         let Some(column) = group.next_column()? else {
             return Err(ParquetError::General(format!("there is no place for the column {name}")));
         };
         let values: Vec<(&Value, bool)> =
             rows.iter().map(|(row, is_stored)| (row.get(name).unwrap_or(&Value::Null), *is_stored)).collect();
-        write_column(column, *kind, &values)
+        write_column(column, *column_type, &values)
             .map_err(|error| ParquetError::General(format!("the column `{name}`: {error}")))?;
     }
     group.close()?;
@@ -68,17 +68,17 @@ fn write_file(
     Ok(())
 }
 
-fn field(name: &str, kind: ValueKind) -> Result<TypePtr> {
+fn field(name: &str, column_type: ColumnType) -> Result<TypePtr> {
     let primitive = |physical| Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL);
-    let built = match kind {
-        ValueKind::Bool => primitive(Physical::BOOLEAN).build()?,
-        ValueKind::Integer => primitive(Physical::INT64).build()?,
-        ValueKind::Number => primitive(Physical::DOUBLE).build()?,
-        ValueKind::Text | ValueKind::Null | ValueKind::Json => primitive(Physical::BYTE_ARRAY)
+    let built = match column_type {
+        ColumnType::Bool => primitive(Physical::BOOLEAN).build()?,
+        ColumnType::Integer => primitive(Physical::INT64).build()?,
+        ColumnType::Number => primitive(Physical::DOUBLE).build()?,
+        ColumnType::Text | ColumnType::Null | ColumnType::Json => primitive(Physical::BYTE_ARRAY)
             .with_logical_type(Some(LogicalType::String))
             .with_converted_type(ConvertedType::UTF8)
             .build()?,
-        ValueKind::Numbers => {
+        ColumnType::Numbers => {
             let element =
                 Type::primitive_type_builder("element", Physical::DOUBLE).with_repetition(Repetition::REQUIRED);
             let list = Type::group_type_builder("list")
@@ -95,7 +95,11 @@ fn field(name: &str, kind: ValueKind) -> Result<TypePtr> {
     Ok(Arc::new(built))
 }
 
-fn write_column(mut column: SerializedColumnWriter<'_>, kind: ValueKind, values: &[(&Value, bool)]) -> Result<()> {
+fn write_column(
+    mut column: SerializedColumnWriter<'_>,
+    column_type: ColumnType,
+    values: &[(&Value, bool)],
+) -> Result<()> {
     match column.untyped() {
         ColumnWriter::BoolColumnWriter(writer) => {
             let (present, levels) = optional(values, |value, _| value.as_bool())?;
@@ -105,7 +109,7 @@ fn write_column(mut column: SerializedColumnWriter<'_>, kind: ValueKind, values:
             let (present, levels) = optional(values, |value, _| whole_number(value))?;
             writer.write_batch(&present, Some(&levels), None)?;
         }
-        ColumnWriter::DoubleColumnWriter(writer) if kind == ValueKind::Numbers => {
+        ColumnWriter::DoubleColumnWriter(writer) if column_type == ColumnType::Numbers => {
             let (present, levels, repeats) = lists(values);
             writer.write_batch(&present, Some(&levels), Some(&repeats))?;
         }
@@ -114,7 +118,7 @@ fn write_column(mut column: SerializedColumnWriter<'_>, kind: ValueKind, values:
             writer.write_batch(&present, Some(&levels), None)?;
         }
         ColumnWriter::ByteArrayColumnWriter(writer) => {
-            let (present, levels) = optional(values, |value, is_stored| text(value, kind, is_stored))?;
+            let (present, levels) = optional(values, |value, is_stored| text(value, column_type, is_stored))?;
             writer.write_batch(&present, Some(&levels), None)?;
         }
         _ => return Err(ParquetError::General("a column has a type that no row has".to_string())),
@@ -150,10 +154,10 @@ fn whole_number(value: &Value) -> Option<i64> {
 
 /// A text as it is; anything else, and everything in a column of anything, as JSON, which what stood in a
 /// file is already. Null is null in both.
-fn text(value: &Value, kind: ValueKind, is_stored: bool) -> Option<ByteArray> {
+fn text(value: &Value, column_type: ColumnType, is_stored: bool) -> Option<ByteArray> {
     let text = match value {
         Value::Null => return None,
-        Value::String(text) if is_stored || kind != ValueKind::Json => text.clone(),
+        Value::String(text) if is_stored || column_type != ColumnType::Json => text.clone(),
         other => other.to_string(),
     };
     Some(ByteArray::from(text.into_bytes()))
@@ -188,15 +192,15 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back_as_it_was_and_anything_as_json_text() {
-        let kinds = [
-            ("row", ValueKind::Integer),
-            ("flag", ValueKind::Bool),
-            ("share", ValueKind::Number),
-            ("note", ValueKind::Text),
-            ("vector", ValueKind::Numbers),
-            ("any", ValueKind::Json),
+        let column_types = [
+            ("row", ColumnType::Integer),
+            ("flag", ColumnType::Bool),
+            ("share", ColumnType::Number),
+            ("note", ColumnType::Text),
+            ("vector", ColumnType::Numbers),
+            ("any", ColumnType::Json),
         ];
-        let columns: Vec<_> = kinds.map(|(name, kind)| (name.to_string(), kind)).to_vec();
+        let columns: Vec<_> = column_types.map(|(name, column_type)| (name.to_string(), column_type)).to_vec();
         let rows = [
             json!({"row": 0, "flag": true, "share": 1, "note": "é", "vector": [0.5, -1.0], "any": {"a": [1]}}),
             json!({"row": 1, "flag": null, "share": null, "note": null, "vector": null, "any": null}),
@@ -205,9 +209,9 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("r.parquet");
         let mut file = std::fs::File::create(&path).unwrap();
-        write(&columns, rows.map(FileRow::Made), &mut file).unwrap();
+        write(&columns, rows.map(FileRow::New), &mut file).unwrap();
         let dataset = Dataset::load(&path, DatasetFormat::Parquet).unwrap();
-        assert_eq!(dataset.columns(), kinds.map(|(name, _)| name));
+        assert_eq!(dataset.columns(), column_types.map(|(name, _)| name));
         let read: Vec<Value> =
             dataset.read(0..3).unwrap().into_iter().map(|row| Value::Array(row.into_vec())).collect();
         assert_eq!(read[0], json!([0, true, 1.0, "é", [0.5, -1.0], "{\"a\":[1]}"]));
@@ -219,9 +223,8 @@ mod tests {
     fn whole_numbers_are_those_that_are_whole_and_what_does_not_fit_is_an_error() {
         assert_eq!(whole_number(&json!(3.0)), Some(3));
         assert_eq!(whole_number(&json!(3.5)), None);
-        let columns = [("n".to_string(), ValueKind::Integer)];
-        let error =
-            write(&columns, [FileRow::Made(json!({ "n": u64::MAX }))], &mut Vec::new()).unwrap_err().to_string();
+        let columns = [("n".to_string(), ColumnType::Integer)];
+        let error = write(&columns, [FileRow::New(json!({ "n": u64::MAX }))], &mut Vec::new()).unwrap_err().to_string();
         assert!(error.contains("the column `n`: ") && error.contains("18446744073709551615"), "{error}");
     }
 
@@ -229,7 +232,7 @@ mod tests {
     fn a_group_without_rows_is_a_file_without_rows() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("r.parquet");
-        let columns = [("n".to_string(), ValueKind::Integer), ("v".to_string(), ValueKind::Numbers)];
+        let columns = [("n".to_string(), ColumnType::Integer), ("v".to_string(), ColumnType::Numbers)];
         write(&columns, Vec::<FileRow<Value>>::new(), &mut std::fs::File::create(&path).unwrap()).unwrap();
         let error = Dataset::load(&path, DatasetFormat::Parquet).unwrap_err();
         assert_eq!(error.message, "the dataset is empty: expected at least one row");
@@ -242,9 +245,9 @@ mod tests {
         std::fs::write(&path, "id,note\n1,a\n").unwrap();
         let error = Dataset::load(&path, DatasetFormat::Parquet).unwrap_err();
         assert!(error.message.starts_with("this is not a Parquet file: "), "{error}");
-        let columns = vec![("a".to_string(), ValueKind::Text)];
+        let columns = vec![("a".to_string(), ColumnType::Text)];
         let mut whole = Vec::new();
-        write(&columns, (0..50).map(|row| FileRow::Made(json!({"a": format!("text {row}")}))), &mut whole).unwrap();
+        write(&columns, (0..50).map(|row| FileRow::New(json!({"a": format!("text {row}")}))), &mut whole).unwrap();
         for at in (0..whole.len()).step_by(3) {
             let mut broken = whole.clone();
             broken[at] ^= 0x55;
@@ -258,9 +261,9 @@ mod tests {
     fn rows_are_found_in_any_order() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("r.parquet");
-        let columns = vec![("n".to_string(), ValueKind::Integer)];
+        let columns = vec![("n".to_string(), ColumnType::Integer)];
         let mut file = std::fs::File::create(&path).unwrap();
-        write(&columns, (0..300).map(|row| FileRow::Made(json!({ "n": row }))), &mut file).unwrap();
+        write(&columns, (0..300).map(|row| FileRow::New(json!({ "n": row }))), &mut file).unwrap();
         let dataset = Dataset::load(&path, DatasetFormat::Parquet).unwrap();
         for start in [40, 0, 20, 60, 250, 100, 0] {
             let rows = dataset.read(start..start + 20).unwrap();

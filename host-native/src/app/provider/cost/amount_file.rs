@@ -29,13 +29,13 @@ impl AmountFile {
 
     /// Writes what a file of `amount` holds.
     pub fn write(amount: Money, to: &mut impl Write) -> io::Result<()> {
-        to.write_all(format!("{:>WIDTH$}\n", amount.to_last_unit()).as_bytes())
+        to.write_all(format!("{:>WIDTH$}\n", amount.to_padded_string()).as_bytes())
     }
 
     /// The amount in the file at `path`; `None` if there is no such file.
     pub fn read(path: &Path) -> io::Result<Option<Money>> {
         match std::fs::read_to_string(path) {
-            Ok(text) => Money::from_last_unit(text.trim()).map(Some).map_err(io::Error::other),
+            Ok(text) => Money::from_padded_str(text.trim()).map(Some).map_err(io::Error::other),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }

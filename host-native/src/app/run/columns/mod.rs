@@ -19,7 +19,7 @@ use tidegate_core::request::response::Refusal;
 use tidegate_core::request::{Denial, DenialReason, GroupId};
 use tidegate_core::yielding::TaskToken;
 
-use crate::app::provider::{Answer, CallError, Client};
+use crate::app::provider::{CallError, CallOutput, Client};
 use crate::app::run::provider::{Admission, CallFailure, Provider};
 use crate::app::template::{TemplateId, TemplateValue, Templates};
 
@@ -135,7 +135,7 @@ impl<'a> Calls<'a> {
     /// One call, which waits for its turn.
     async fn call<T, F>(&self, column: &str, estimate: Usage, attempt: impl FnMut() -> F) -> Result<T, Unfilled>
     where
-        F: Future<Output = Result<Answer<T>, CallError>>,
+        F: Future<Output = Result<CallOutput<T>, CallError>>,
     {
         let caller = self.caller.ok_or_else(|| Unfilled::wrong_client(column))?;
         let admission = Admission { group: caller.group, token: self.token, estimate };

@@ -15,7 +15,7 @@ use toml::Spanned;
 
 use crate::app::config::pipeline::{ColumnSpec, FileError, PipelineFile, SourceText};
 use crate::app::data::Dataset;
-use crate::app::data::column_type::ValueKind;
+use crate::app::data::column_type::ColumnType;
 use crate::app::data::row_file::{Layout, RowFormat};
 use crate::app::run::columns::Fill;
 use crate::app::run::columns::structure::StructureFill;
@@ -61,7 +61,7 @@ pub struct GeneratedColumn {
     /// What fills it.
     pub fill: Fill,
     /// What its values are.
-    pub kind: ValueKind,
+    pub kind: ColumnType,
     /// The values that its templates may read from a row.
     pub inputs: Vec<Input>,
     /// The generated columns that it waits for, read or listed, by their places in the file.
@@ -165,7 +165,7 @@ impl Job {
             return Err(format!("there are no such rows: the dataset has {}, counted from 0", self.dataset.rows()));
         }
         self.rows = rows.start..end;
-        self.dataset.pass_over(0..rows.start);
+        self.dataset.skip_rows(0..rows.start);
         Ok(())
     }
 
@@ -176,7 +176,7 @@ impl Job {
         let size = u64::from(row_group_size);
         for row_group in row_groups {
             let first = start.saturating_add(u64::from(row_group) * size).min(end);
-            self.dataset.pass_over(first..first.saturating_add(size).min(end));
+            self.dataset.skip_rows(first..first.saturating_add(size).min(end));
         }
     }
 
@@ -207,9 +207,9 @@ impl Job {
     /// How finished rows are written in `format`.
     #[must_use]
     pub fn layout(&self, format: RowFormat) -> Layout {
-        let seeds = self.dataset.columns().iter().cloned().zip(self.dataset.kinds().iter().copied());
+        let seeds = self.dataset.columns().iter().cloned().zip(self.dataset.column_types().iter().copied());
         let generated = self.columns.iter().map(|column| (column.name.clone(), column.kind));
-        let columns = [(self.row_key.clone(), ValueKind::Integer)].into_iter().chain(seeds).chain(generated);
+        let columns = [(self.row_key.clone(), ColumnType::Integer)].into_iter().chain(seeds).chain(generated);
         Layout { format, columns: columns.collect() }
     }
 
@@ -234,18 +234,18 @@ impl Job {
     /// What is known of the values of `input`.
     fn shape_of(&self, input: Input) -> Shape<'_> {
         let (kind, column) = match input {
-            Input::RowNumber => (ValueKind::Integer, None),
-            Input::Seed(at) => (self.dataset.kinds().get(at).copied().unwrap_or_default(), None),
+            Input::RowNumber => (ColumnType::Integer, None),
+            Input::Seed(at) => (self.dataset.column_types().get(at).copied().unwrap_or_default(), None),
             Input::Generated(at) => {
-                self.columns.get(at).map_or((ValueKind::Json, None), |column| (column.kind, Some(column)))
+                self.columns.get(at).map_or((ColumnType::Json, None), |column| (column.kind, Some(column)))
             }
         };
         match kind {
-            ValueKind::Bool => Shape::Plain("true or false"),
-            ValueKind::Integer | ValueKind::Number => Shape::Plain("a number"),
-            ValueKind::Text => Shape::Plain("a text"),
-            ValueKind::Numbers => Shape::List(Rc::new(Shape::Plain("a number"))),
-            ValueKind::Null | ValueKind::Json => match column {
+            ColumnType::Bool => Shape::Plain("true or false"),
+            ColumnType::Integer | ColumnType::Number => Shape::Plain("a number"),
+            ColumnType::Text => Shape::Plain("a text"),
+            ColumnType::Numbers => Shape::List(Rc::new(Shape::Plain("a number"))),
+            ColumnType::Null | ColumnType::Json => match column {
                 // What stands where it is skipped has a form of its own.
                 Some(GeneratedColumn { fill: Fill::Llm(fill), otherwise, .. }) if otherwise.is_null() => {
                     let schema = fill.structure.as_ref().and_then(StructureFill::schema);
@@ -268,9 +268,9 @@ impl Job {
 
     /// What the values of the output columns after the row number are, in order.
     #[must_use]
-    pub fn output_types(&self) -> Vec<ValueKind> {
+    pub fn output_types(&self) -> Vec<ColumnType> {
         let generated = self.columns.iter().map(|column| column.kind);
-        self.dataset.kinds().iter().copied().chain(generated).collect()
+        self.dataset.column_types().iter().copied().chain(generated).collect()
     }
 
     /// The output columns after the row number, in order.

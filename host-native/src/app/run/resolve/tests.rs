@@ -165,12 +165,12 @@ fn a_column_is_below_its_upstreams_and_theirs_each_once_and_in_order() {
 fn row_groups_that_are_done_are_passed_over_where_the_run_has_them() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("r.parquet");
-    let columns = vec![("note".to_string(), ValueKind::Integer)];
+    let columns = vec![("note".to_string(), ColumnType::Integer)];
     let layout = Layout { format: RowFormat::Parquet, columns };
     let mut file = std::fs::File::create(&path).unwrap();
     layout
         .write(
-            (0..50).map(|row| crate::app::data::row_file::FileRow::Made(serde_json::json!({ "note": row }))),
+            (0..50).map(|row| crate::app::data::row_file::FileRow::New(serde_json::json!({ "note": row }))),
             &mut file,
         )
         .unwrap();
@@ -179,5 +179,5 @@ fn row_groups_that_are_done_are_passed_over_where_the_run_has_them() {
     let mut job = Job::resolve(&file, Dataset::load(&path, DatasetFormat::Parquet).unwrap()).unwrap();
     job.select(Some(10..45), None).unwrap();
     job.pass_over([0, 1, 3, 400], 10);
-    assert_eq!(job.dataset.passed_over(), [0..30, 40..45]);
+    assert_eq!(job.dataset.skipped_rows(), [0..30, 40..45]);
 }

@@ -21,7 +21,7 @@ use tidegate_core::time::Duration;
 use super::args::{RegressArgs, SuiteName};
 use crate::app::error::{Error, Exit};
 use crate::app::render::table::{format_seconds, row, write_table};
-use crate::app::report::progress::{ColumnView, REFRESH, Screen, View};
+use crate::app::report::progress::{ColumnView, ProgressReporter, ProgressView, REFRESH};
 
 pub use baseline::{Baseline, Difference};
 pub use html::page;
@@ -52,7 +52,7 @@ pub fn regress(args: &RegressArgs) -> Result<(String, Exit), Error> {
     // A baseline that cannot be read is told before anything is run.
     let baseline = args.baseline.as_deref().map(Baseline::load).transpose()?;
     let cases = if args.quick { idle::quick_cases() } else { idle::cases() };
-    let outcome = run(cases, Screen::new(!io::stderr().is_terminal(), false))?;
+    let outcome = run(cases, ProgressReporter::new(!io::stderr().is_terminal(), false))?;
     let mut text = outcome.to_string();
     let mut fails = outcome.missed() > 0;
     if let Some(baseline) = baseline {
@@ -83,7 +83,7 @@ fn regress_control(args: &RegressArgs) -> Result<(String, Exit), Error> {
         return Err(Error::Setting(format!("`{flag}` is of the idle suite")));
     }
     let (from, count) = (args.from.unwrap_or(0), args.drawn.unwrap_or(DRAWN_PROVIDERS));
-    let screen = Screen::new(!io::stderr().is_terminal(), false);
+    let screen = ProgressReporter::new(!io::stderr().is_terminal(), false);
     let outcome = control::run(from, count, args.report.is_some(), screen)?;
     if let Some(path) = &args.report {
         write(path, &control::page(&outcome))?;
@@ -92,7 +92,7 @@ fn regress_control(args: &RegressArgs) -> Result<(String, Exit), Error> {
 }
 
 /// Runs these cases, one after another.
-pub fn run(cases: Vec<IdleCase>, mut screen: Screen) -> Result<Outcome, Error> {
+pub fn run(cases: Vec<IdleCase>, mut screen: ProgressReporter) -> Result<Outcome, Error> {
     let started = StdInstant::now();
     let mut shown = started;
     let mut figures = Vec::with_capacity(cases.len());
@@ -110,16 +110,16 @@ pub fn run(cases: Vec<IdleCase>, mut screen: Screen) -> Result<Outcome, Error> {
     Ok(Outcome { cases, figures, checks, took: started.elapsed() })
 }
 
-fn view(case: &IdleCase, world: &World) -> View {
+fn view(case: &IdleCase, world: &World) -> ProgressView {
     let sample = world.sample();
     let (name, done, total) = (case.name().to_string(), sample.rows_done, sample.rows_total);
     let column = ColumnView { name, total, done, ..ColumnView::default() };
-    View {
+    ProgressView {
         rows_done: sample.rows_done,
         rows_dropped: sample.rows_dropped,
         rows_total: sample.rows_total,
         columns: vec![column],
-        ..View::default()
+        ..ProgressView::default()
     }
 }
 

@@ -2,7 +2,7 @@ use super::*;
 
 fn outcome(sweep: &str) -> Outcome {
     let cases = idle::cases().into_iter().filter(|case| case.sweep == sweep).collect();
-    run(cases, Screen::Off).unwrap_or_else(|error| panic!("{error}"))
+    run(cases, ProgressReporter::Off).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]

@@ -18,7 +18,7 @@ use tidegate_core::sim::suite::control::{
 
 use crate::app::error::Error;
 use crate::app::render::table::write_table;
-use crate::app::report::progress::{ColumnView, Screen, View};
+use crate::app::report::progress::{ColumnView, ProgressReporter, ProgressView};
 
 pub use page::page;
 pub use peers::Recorded;
@@ -53,13 +53,18 @@ pub struct Picture {
 }
 
 /// Runs the named cases and `count` providers drawn from the seeds from `from` on, and makes the pictures if they are wanted.
-pub fn run(from: u64, count: u64, with_pictures: bool, mut screen: Screen) -> Result<ControlOutcome, Error> {
+pub fn run(from: u64, count: u64, with_pictures: bool, mut screen: ProgressReporter) -> Result<ControlOutcome, Error> {
     let named = Example::named();
     let drawn = if with_pictures { Example::drawn() } else { Vec::new() };
     let recorded = if with_pictures { Recorded::all()? } else { Vec::new() };
     let mut show = |name: &str, done: usize, total: u64| {
         let column = ColumnView { name: name.to_string(), total, done: done as u64, ..ColumnView::default() };
-        screen.show(&View { rows_done: done as u64, rows_total: total, columns: vec![column], ..View::default() });
+        screen.show(&ProgressView {
+            rows_done: done as u64,
+            rows_total: total,
+            columns: vec![column],
+            ..ProgressView::default()
+        });
     };
     let scores =
         in_parallel(named.len() as u64, |nth| scores(&named[nth as usize]), |done, of| show("named", done, of));

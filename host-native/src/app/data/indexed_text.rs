@@ -1,4 +1,4 @@
-//! A text that rows are in: in a file or in memory, with marks at some of its rows.
+//! A text that rows are in: in a file or in memory, with row_offsets at some of its rows.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
@@ -18,47 +18,47 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 #[derive(Debug)]
 pub(super) enum Bytes {
     /// In a file, which must not change.
-    File(PathBuf, Stamp),
+    File(PathBuf, FileVersion),
     /// In the program.
     Memory(Cursor<Arc<[u8]>>),
 }
 
 /// Tells one state of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct FileVersion {
     bytes: u64,
     modified: Option<SystemTime>,
 }
 
-impl Stamp {
+impl FileVersion {
     pub(super) fn of(metadata: &Metadata) -> Self {
         Self { bytes: metadata.len(), modified: metadata.modified().ok() }
     }
 }
 
 impl Bytes {
-    pub(super) fn of_file(path: &Path) -> io::Result<Self> {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
         let metadata = File::open(path)?.metadata()?;
         if metadata.is_dir() {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
         }
-        Ok(Self::File(path.to_path_buf(), Stamp::of(&metadata)))
+        Ok(Self::File(path.to_path_buf(), FileVersion::of(&metadata)))
     }
 }
 
 /// A text, and where every 64th of its rows begins.
 #[derive(Debug)]
-pub(super) struct Text {
+pub(super) struct IndexedText {
     pub(super) path: PathBuf,
     bytes: Bytes,
     /// Length of the byte order mark.
     start: u64,
-    marks: Vec<u64>,
+    row_offsets: Vec<u64>,
 }
 
-impl Text {
+impl IndexedText {
     pub(super) fn new(path: &Path, bytes: Bytes) -> Self {
-        let mut text = Self { path: path.to_path_buf(), bytes, start: 0, marks: Vec::new() };
+        let mut text = Self { path: path.to_path_buf(), bytes, start: 0, row_offsets: Vec::new() };
         let mut first = [0; BYTE_ORDER_MARK.len()];
         let begins_with_mark = text.open(0).is_ok_and(|mut reader| reader.read_exact(&mut first).is_ok());
         if begins_with_mark && first == BYTE_ORDER_MARK {
@@ -93,10 +93,10 @@ impl Text {
     }
 
     /// The same after the check, of which the text must be the same still.
-    pub(super) fn open_again(&self, at: u64) -> Result<Box<dyn BufRead + Send>, DatasetError> {
-        if let Bytes::File(path, stamp) = &self.bytes {
+    pub(super) fn reopen(&self, at: u64) -> Result<Box<dyn BufRead + Send>, DatasetError> {
+        if let Bytes::File(path, version) = &self.bytes {
             let now = std::fs::metadata(path).map_err(|error| self.unreadable(&error))?;
-            if Stamp::of(&now) != *stamp {
+            if FileVersion::of(&now) != *version {
                 return Err(self.changed());
             }
         }
@@ -112,15 +112,15 @@ impl Text {
     }
 
     /// Takes in that row `row` begins at byte `at`. Rows come in order.
-    pub(super) fn mark(&mut self, row: u64, at: u64) {
+    pub(super) fn index_row(&mut self, row: u64, at: u64) {
         if row.is_multiple_of(STRIDE) {
-            self.marks.push(at);
+            self.row_offsets.push(at);
         }
     }
 
     /// How many rows before `row` the nearest mark is, and its byte.
-    pub(super) fn mark_before(&self, row: u64) -> (usize, u64) {
+    pub(super) fn seek_point(&self, row: u64) -> (usize, u64) {
         let mark = (row / STRIDE) as usize;
-        ((row % STRIDE) as usize, self.marks.get(mark).copied().unwrap_or(self.start))
+        ((row % STRIDE) as usize, self.row_offsets.get(mark).copied().unwrap_or(self.start))
     }
 }

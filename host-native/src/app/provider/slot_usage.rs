@@ -19,7 +19,7 @@ use tidegate_core::time::{Duration, Instant};
 
 /// What holds of one provider from an instant on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Level {
+pub struct SlotSample {
     /// Calls out.
     pub in_flight: u32,
     /// The adaptive limit.
@@ -30,9 +30,9 @@ pub struct Level {
     pub waiting: u32,
 }
 
-/// Integrals of a [`Level`] over time, in slot-nanoseconds.
+/// Integrals of a [`SlotSample`] over time, in slot-nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Usage {
+pub struct SlotUsage {
     /// Time covered.
     pub elapsed_ns: u64,
     /// Slots in use.
@@ -49,7 +49,7 @@ pub struct Usage {
     pub in_flight_max: u32,
 }
 
-impl Usage {
+impl SlotUsage {
     /// `busy / (busy + idle)`; 0 before any time has passed.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
@@ -74,15 +74,15 @@ impl Usage {
         share(self.busy_slot_ns, u128::from(self.elapsed_ns))
     }
 
-    fn add(&mut self, level: Level, span: Duration) {
+    fn add(&mut self, sample: SlotSample, span: Duration) {
         let nanos = u128::from(span.as_nanos());
-        let idle = nanos * u128::from(level.cap.saturating_sub(level.in_flight));
+        let idle = nanos * u128::from(sample.cap.saturating_sub(sample.in_flight));
         self.elapsed_ns = self.elapsed_ns.saturating_add(span.as_nanos());
-        self.busy_slot_ns += nanos * u128::from(level.in_flight);
+        self.busy_slot_ns += nanos * u128::from(sample.in_flight);
         self.idle_slot_ns += idle;
-        self.starved_slot_ns += if level.waiting > 0 { idle } else { 0 };
-        self.overhang_slot_ns += nanos * u128::from(level.in_flight.saturating_sub(level.cap));
-        self.limit_slot_ns += nanos * u128::from(level.limit);
+        self.starved_slot_ns += if sample.waiting > 0 { idle } else { 0 };
+        self.overhang_slot_ns += nanos * u128::from(sample.in_flight.saturating_sub(sample.cap));
+        self.limit_slot_ns += nanos * u128::from(sample.limit);
     }
 }
 
@@ -92,32 +92,32 @@ fn share(part: u128, whole: u128) -> f64 {
 
 /// Integrates the levels of one provider as they change.
 #[derive(Debug)]
-pub struct UsageMeter(Mutex<Meter>);
+pub struct SlotUsageMeter(Mutex<Meter>);
 
 #[derive(Debug)]
 struct Meter {
     at: Instant,
-    level: Level,
-    usage: Usage,
+    sample: SlotSample,
+    usage: SlotUsage,
 }
 
-impl UsageMeter {
-    /// A meter that starts at `at` with `level`.
+impl SlotUsageMeter {
+    /// A meter that starts at `at` with `sample`.
     #[must_use]
-    pub fn new(at: Instant, level: Level) -> Self {
-        Self(Mutex::new(Meter { at, level, usage: Usage::default() }))
+    pub fn new(at: Instant, sample: SlotSample) -> Self {
+        Self(Mutex::new(Meter { at, sample, usage: SlotUsage::default() }))
     }
 
     /// Takes in that something may have changed. `read` is asked for the present under the meter's lock, so that
     /// readings are taken in order of time.
-    pub fn observe(&self, read: impl FnOnce() -> (Instant, Level)) -> Usage {
+    pub fn observe(&self, read: impl FnOnce() -> (Instant, SlotSample)) -> SlotUsage {
         let mut meter = self.0.lock();
-        let (at, level) = read();
-        let (before, span) = (meter.level, at.saturating_duration_since(meter.at));
+        let (at, sample) = read();
+        let (before, span) = (meter.sample, at.saturating_duration_since(meter.at));
         meter.usage.add(before, span);
-        meter.usage.in_flight_max = meter.usage.in_flight_max.max(level.in_flight);
+        meter.usage.in_flight_max = meter.usage.in_flight_max.max(sample.in_flight);
         meter.at = meter.at.max(at);
-        meter.level = level;
+        meter.sample = sample;
         meter.usage
     }
 }
@@ -126,17 +126,17 @@ impl UsageMeter {
 mod tests {
     use super::*;
 
-    fn level(in_flight: u32, waiting: u32) -> Level {
-        Level { in_flight, limit: 3, cap: 4, waiting }
+    fn sample(in_flight: u32, waiting: u32) -> SlotSample {
+        SlotSample { in_flight, limit: 3, cap: 4, waiting }
     }
 
     #[test]
     fn busy_and_idle_add_up_to_cap_times_time_to_the_nanosecond() {
-        let meter = UsageMeter::new(Instant::ZERO, level(0, 0));
+        let meter = SlotUsageMeter::new(Instant::ZERO, sample(0, 0));
         for (at, in_flight, waiting) in [(10, 1, 0), (25, 4, 2), (25, 3, 1), (40, 2, 0)] {
-            meter.observe(|| (Instant::from_nanos(at), level(in_flight, waiting)));
+            meter.observe(|| (Instant::from_nanos(at), sample(in_flight, waiting)));
         }
-        let usage = meter.observe(|| (Instant::from_nanos(100), level(0, 0)));
+        let usage = meter.observe(|| (Instant::from_nanos(100), sample(0, 0)));
         assert_eq!(usage.busy_slot_ns, 15 + 3 * 15 + 2 * 60);
         assert_eq!(usage.busy_slot_ns + usage.idle_slot_ns, 4 * 100);
         assert_eq!(usage.starved_slot_ns, 15);
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn calls_above_a_fallen_cap_are_overhang_and_not_negative_idle() {
-        let meter = UsageMeter::new(Instant::ZERO, Level { in_flight: 6, limit: 4, cap: 4, waiting: 0 });
-        let usage = meter.observe(|| (Instant::from_nanos(10), level(0, 0)));
+        let meter = SlotUsageMeter::new(Instant::ZERO, SlotSample { in_flight: 6, limit: 4, cap: 4, waiting: 0 });
+        let usage = meter.observe(|| (Instant::from_nanos(10), sample(0, 0)));
         assert_eq!((usage.busy_slot_ns, usage.idle_slot_ns, usage.overhang_slot_ns), (60, 0, 20));
     }
 }

@@ -7,47 +7,47 @@ use std::path::Path;
 
 use tidegate_core::pipeline::DropReason;
 
-use super::done::DoneRowGroups;
-use super::dropped::{self, DroppedCounts, DroppedLine};
+use super::done_row_groups::DoneRowGroups;
+use super::dropped_file::{self, DroppedCounts, DroppedLine};
 use super::error::{OutputError, io_error, unreadable};
-use super::files::{RowFile, dropped_name, is_temporary, rows_name, visit_names};
+use super::files::{RowFile, dropped_name, is_temporary_name, rows_name, visit_names};
 use super::manifest::Manifest;
-use super::{Earlier, OutputSpec};
+use super::{EarlierOutput, OutputSpec};
 
 /// What there is.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct ScanResult {
     /// Row groups of which no row is to be made.
     pub(super) done: DoneRowGroups,
     /// The rows to make of row groups that stay as they are, counted from the first row of the job.
     pub(super) missing: Vec<Range<u64>>,
     /// What stays.
-    pub(super) earlier: Earlier,
+    pub(super) earlier: EarlierOutput,
     /// The dropped rows among it.
     pub(super) dropped: DroppedCounts,
     /// What counts of row groups that are to be written again, for as long as they are not.
-    pub(super) replaceable: BTreeMap<u32, Replaceable>,
+    pub(super) replaceable: BTreeMap<u32, ReplaceableCounts>,
 }
 
-/// What a row group adds to [`Found::earlier`] and [`Found::dropped`] until it is written again.
+/// What a row group adds to [`ScanResult::earlier`] and [`ScanResult::dropped`] until it is written again.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Replaceable {
-    pub(super) earlier: Earlier,
+pub(super) struct ReplaceableCounts {
+    pub(super) earlier: EarlierOutput,
     pub(super) dropped: DroppedCounts,
 }
 
-impl Found {
+impl ScanResult {
     /// Looks through `rows`, and removes what belongs to a row group whose rows were never written. Only row
     /// groups that have a list of dropped rows are read. O(row groups), and rows of those.
-    pub(super) fn look(rows: &Path, spec: &OutputSpec) -> Result<Self, OutputError> {
+    pub(super) fn scan(rows: &Path, spec: &OutputSpec) -> Result<Self, OutputError> {
         let manifest = &spec.manifest;
         let extension = manifest.format.extension();
         let (mut written, mut listed) = (DoneRowGroups::default(), DoneRowGroups::default());
         let mut unusable = Vec::new();
         visit_names(rows, |name| {
             match RowFile::of(name, extension) {
-                _ if is_temporary(name) => unusable.push(name.to_string()),
-                Some(RowFile::Rows(row_group)) if u64::from(row_group) < manifest.row_groups() => {
+                _ if is_temporary_name(name) => unusable.push(name.to_string()),
+                Some(RowFile::Rows(row_group)) if u64::from(row_group) < manifest.row_group_count() => {
                     written.insert(row_group);
                 }
                 Some(RowFile::Dropped(row_group)) => listed.insert(row_group),
@@ -65,35 +65,35 @@ impl Found {
         let mut found = Self::default();
         for row_group in written.iter() {
             if listed.contains(row_group) {
-                found.take_part(rows, spec, row_group)?;
+                found.add_partial(rows, spec, row_group)?;
             } else {
-                found.take_whole(manifest, row_group);
+                found.add_complete(manifest, row_group);
             }
         }
         Ok(found)
     }
 
-    fn take_whole(&mut self, manifest: &Manifest, row_group: u32) {
+    fn add_complete(&mut self, manifest: &Manifest, row_group: u32) {
         self.done.insert(row_group);
         self.earlier.row_groups += 1;
-        self.earlier.rows_out += manifest.rows_of(row_group);
+        self.earlier.rows_out += manifest.rows_in_group(row_group);
     }
 
     /// A row in both files is made; one in neither is unmade.
-    fn take_part(&mut self, rows: &Path, spec: &OutputSpec, row_group: u32) -> Result<(), OutputError> {
+    fn add_partial(&mut self, rows: &Path, spec: &OutputSpec, row_group: u32) -> Result<(), OutputError> {
         let manifest = &spec.manifest;
         let path = rows.join(rows_name(row_group, manifest.format.extension()));
         let stored = spec.layout.read(&path).map_err(unreadable(&path))?;
         let made: BTreeSet<u64> = stored.into_iter().map(|(row, _)| row).collect();
         let path = rows.join(dropped_name(row_group));
-        let lines = dropped::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
-        let lost: BTreeMap<u64, _> = lines.into_iter().map(|line| (line.row, line)).collect();
+        let lines = dropped_file::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
+        let dropped: BTreeMap<u64, _> = lines.into_iter().map(|line| (line.row, line)).collect();
         let first = u64::from(row_group) * u64::from(manifest.row_group_size);
-        let (mut stays, mut missing) = (Replaceable::default(), Vec::new());
-        let (mut retried, mut has_unmade) = (Replaceable::default(), false);
-        for row in first..first + manifest.rows_of(row_group) {
+        let (mut stays, mut missing) = (ReplaceableCounts::default(), Vec::new());
+        let (mut retried, mut has_unmade) = (ReplaceableCounts::default(), false);
+        for row in first..first + manifest.rows_in_group(row_group) {
             let number = manifest.first_row + row;
-            let line = lost.get(&number).filter(|line| !line.is_unmade());
+            let line = dropped.get(&number).filter(|line| !line.is_unmade());
             match line {
                 _ if made.contains(&number) => stays.earlier.rows_out += 1,
                 Some(line) if !spec.retries(&line.reason) => stays.add_dropped(line),
@@ -111,7 +111,7 @@ impl Found {
             if !spec.keeps_parts {
                 // All of it is made anew. What is there stays until that is done.
                 retried.add(&stays);
-                stays = Replaceable::default();
+                stays = ReplaceableCounts::default();
                 missing.clear();
             }
             self.replaceable.insert(row_group, retried);
@@ -123,7 +123,7 @@ impl Found {
     }
 }
 
-impl Replaceable {
+impl ReplaceableCounts {
     fn add_dropped(&mut self, line: &DroppedLine) {
         self.earlier.rows_dropped += 1;
         *self.dropped.entry(line.key()).or_default() += 1;

@@ -10,7 +10,7 @@ use super::files::{LOCK, visit_names};
 
 /// An output directory that no other run can claim. Nothing in it has changed yet.
 #[derive(Debug)]
-pub struct Claim {
+pub struct DirectoryLock {
     pub(super) root: PathBuf,
     pub(super) existing: Existing,
     pub(super) is_new: bool,
@@ -18,11 +18,11 @@ pub struct Claim {
     pub(super) lock: File,
 }
 
-impl Claim {
+impl DirectoryLock {
     /// Claims `root`, which is created if need be. Refuses if another run has it, or if `existing` does not allow what is there.
-    pub fn new(root: &Path, existing: Existing) -> Result<Self, OutputError> {
+    pub fn acquire(root: &Path, existing: Existing) -> Result<Self, OutputError> {
         let path = root.join(LOCK);
-        let is_refused = || Ok(existing == Existing::Refuse && !names(root).map_err(io_error(root))?.is_empty());
+        let is_refused = || Ok(existing == Existing::Refuse && !file_names(root).map_err(io_error(root))?.is_empty());
         // A run locks before it writes anything else: what has no lock is of no run that goes on, and not even a lock is left there.
         if is_refused()? && !path.exists() {
             return Err(OutputError::NotEmpty(root.to_path_buf()));
@@ -44,7 +44,7 @@ impl Claim {
     }
 
     /// Leaves everything as it was.
-    pub fn give_up(self) {
+    pub fn release(self) {
         if self.is_new {
             // An empty directory that cannot be removed harms nobody.
             let _ = fs::remove_file(self.root.join(LOCK)).and_then(|()| fs::remove_dir(&self.root));
@@ -75,7 +75,7 @@ fn is_at(_: &File, path: &Path) -> bool {
 }
 
 /// Names in `directory`, apart from the lock.
-pub(super) fn names(directory: &Path) -> io::Result<Vec<String>> {
+pub(super) fn file_names(directory: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     visit_names(directory, |name| {
         names.push(name.to_string());

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 /// A file that can be written to. What is in it is still there.
 #[derive(Debug)]
-pub struct FilePlace {
+pub struct OutputFile {
     path: PathBuf,
     is_new: bool,
 }
 
-impl FilePlace {
+impl OutputFile {
     /// Opens `path`, or makes the file.
     pub fn open(path: &Path) -> io::Result<Self> {
         let is_new = !path.exists();
@@ -21,12 +21,12 @@ impl FilePlace {
 
     /// Where it is, to be written to.
     #[must_use]
-    pub fn keep(self) -> PathBuf {
+    pub fn into_path(self) -> PathBuf {
         self.path
     }
 
     /// Leaves everything as it was.
-    pub fn give_up(self) {
+    pub fn discard(self) {
         if self.is_new {
             // It is empty; that it cannot be removed harms nobody.
             let _ = std::fs::remove_file(&self.path);

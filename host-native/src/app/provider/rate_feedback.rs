@@ -8,19 +8,19 @@ use std::cell::RefCell;
 use tidegate_core::budget::Correction;
 
 tokio::task_local! {
-    static STATED: RefCell<Vec<Correction>>;
+    static FEEDBACK: RefCell<Vec<Correction>>;
 }
 
 /// Makes a call, and answers with what the latest head stated meanwhile.
-pub(crate) async fn with_stated_rates<T>(call: impl Future<Output = T>) -> (T, Vec<Correction>) {
+pub(crate) async fn with_rate_feedback<T>(call: impl Future<Output = T>) -> (T, Vec<Correction>) {
     let call = async {
         let answer = call.await;
-        (answer, STATED.with(RefCell::take))
+        (answer, FEEDBACK.with(RefCell::take))
     };
-    STATED.scope(RefCell::default(), call).await
+    FEEDBACK.scope(RefCell::default(), call).await
 }
 
-/// Keeps what a head stated. Nothing happens outside [`with_stated_rates`].
-pub(super) fn keep(stated: Vec<Correction>) {
-    let _ = STATED.try_with(|kept| kept.replace(stated));
+/// Keeps what a head stated. Nothing happens outside [`with_rate_feedback`].
+pub(super) fn record(stated: Vec<Correction>) {
+    let _ = FEEDBACK.try_with(|kept| kept.replace(stated));
 }
