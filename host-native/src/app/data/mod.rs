@@ -7,7 +7,6 @@
 //! The check is one pass that keeps no row, only where every 64th begins: a dataset takes memory for the rows in work and
 //! not for all of them.
 
-pub mod calendar;
 pub mod column_type;
 mod csv;
 mod indexed_text;
@@ -15,6 +14,7 @@ mod jsonl;
 #[cfg(feature = "parquet")]
 mod parquet;
 pub mod row_file;
+pub mod utc;
 
 use std::fmt;
 use std::io::Cursor;

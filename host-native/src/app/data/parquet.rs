@@ -17,6 +17,8 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use parking_lot::Mutex;
 use parquet::basic::{LogicalType, TimeUnit};
 use parquet::file::metadata::RowGroupMetaData;
@@ -28,8 +30,8 @@ use serde_json::{Number, Value};
 
 use super::indexed_text::FileVersion;
 use super::{Dataset, DatasetError, Row, Source, check_columns};
-use crate::app::data::calendar::Moment;
 use crate::app::data::column_type::ColumnType;
+use crate::app::data::utc;
 
 /// Rows that were passed and may still be asked for: row groups in work are asked for nearly in order.
 const MAX_KEPT: u64 = 1 << 18;
@@ -227,9 +229,10 @@ fn to_json(field: &Field) -> Value {
         Field::Str(text) => Value::String(text.clone()),
         Field::Bytes(bytes) => Value::String(match std::str::from_utf8(bytes.data()) {
             Ok(text) => text.to_string(),
-            Err(_) => base64(bytes.data()),
+            Err(_) => BASE64.encode(bytes.data()),
         }),
-        Field::Date(days) => Value::String(Moment::from_unix(i64::from(*days) * 86_400).date()),
+        Field::Date(days) => utc::from_unix(i64::from(*days) * 86_400, 1)
+            .map_or_else(|| Value::from(*days), |datetime| Value::String(datetime.date().to_string())),
         Field::TimestampMillis(millis) => timestamp(*millis, 1_000, 3),
         Field::TimestampMicros(micros) => timestamp(*micros, 1_000_000, 6),
         Field::Group(row) => row.get_column_iter().map(|(name, field)| (name.clone(), to_json(field))).collect(),
@@ -249,25 +252,10 @@ fn float(number: f64) -> Value {
     Number::from_f64(number).map_or(Value::Null, Value::Number)
 }
 
+/// Formats a timestamp. One outside of the years -9999 to 9999 stays a number.
 fn timestamp(ticks: i64, per_second: i64, digits: usize) -> Value {
-    let moment = Moment::from_unix(ticks.div_euclid(per_second)).to_string();
-    let fraction = ticks.rem_euclid(per_second);
-    let seconds = moment.trim_end_matches('Z');
-    Value::String(if fraction == 0 { moment } else { format!("{seconds}.{fraction:0digits$}Z") })
-}
-
-/// RFC 4648, with padding.
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let word = (0..3).fold(0_u32, |word, at| word << 8 | u32::from(chunk.get(at).copied().unwrap_or(0)));
-        for at in 0..4 {
-            let letter = char::from(LETTERS[(word >> (18 - 6 * at)) as usize & 63]);
-            text.push(if at <= chunk.len() { letter } else { '=' });
-        }
-    }
-    text
+    utc::from_unix(ticks, per_second)
+        .map_or_else(|| Value::from(ticks), |datetime| Value::String(utc::format(datetime, digits)))
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! `sampler` of a column of kind `sampler`: which values are drawn, and how often each. Drawing is in
 //! [`fill::sampler`](crate::app::run::columns::sampler).
 
+use jiff::civil::DateTime;
 use serde_json::{Map, Value};
 use toml::Spanned;
 
 use crate::app::config::reader::{FromToml, TableReader};
 use crate::app::config::source::{FileError, SourceText};
-use crate::app::data::calendar::Moment;
+use crate::app::data::utc;
 
 /// What a sampler draws.
 #[derive(Clone, Debug)]
@@ -58,9 +59,9 @@ pub enum SamplerSpec {
     /// A point in time, as ISO 8601 text.
     Datetime {
         /// The first.
-        from: Moment,
+        from: DateTime,
         /// After the last.
-        to: Moment,
+        to: DateTime,
         /// Seconds between two that may be drawn.
         step_s: u64,
     },
@@ -209,7 +210,7 @@ fn parse_datetime(table: &TableReader<'_>) -> Result<SamplerSpec, FileError> {
         "a date or a date and time in UTC, such as 2024-05-01 or 2024-05-01T12:00:00Z, from year 1 to 9999";
     let moment = |key: &'static str| {
         let value = table.required::<Value>(key)?;
-        let parsed = value.get_ref().as_str().and_then(Moment::parse);
+        let parsed = value.get_ref().as_str().and_then(utc::parse);
         parsed.ok_or_else(|| table.refused(key, EXPECTED))
     };
     let (from, to) = (moment("from")?, moment("to")?);

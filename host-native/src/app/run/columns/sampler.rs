@@ -1,13 +1,16 @@
 //! Columns of kind `sampler`: values drawn by a law, as a pure function of the file's seed, the column's name and the row
 //! number. They are the same on every machine, in any order, and whichever rows of the dataset a run is for.
 
-use crate::app::config::pipeline::sampler::{grid, scale};
+use jiff::SignedDuration;
+use jiff::civil::Time;
 use serde_json::{Number, Value};
 use tidegate_core::pipeline::FailureKind;
 use tidegate_core::sim::rng::Rng;
 
 use super::{Scene, Unfilled};
 use crate::app::config::pipeline::SamplerSpec;
+use crate::app::config::pipeline::sampler::{grid, scale};
+use crate::app::data::utc;
 
 /// A law, and the stream that its draws come from.
 #[derive(Debug)]
@@ -44,10 +47,11 @@ impl SamplerFill {
             SamplerSpec::Normal { mean, sd, decimals } => number(mean + sd * rng.normal(), *decimals),
             SamplerSpec::Bernoulli { p } => Value::Bool(rng.unit_f64() < *p),
             SamplerSpec::Datetime { from, to, step_s } => {
-                let steps = to.seconds_since(*from).div_ceil(*step_s);
-                let moment = from.plus_seconds(rng.below(steps).saturating_mul(*step_s));
-                let is_whole_days = *step_s == 86_400 && from.is_midnight();
-                Value::String(if is_whole_days { moment.date() } else { moment.to_string() })
+                let span_s = u64::try_from(to.duration_since(*from).as_secs()).unwrap_or(0);
+                let offset_s = rng.below(span_s.div_ceil(*step_s)).saturating_mul(*step_s);
+                let drawn = from.saturating_add(SignedDuration::from_secs(offset_s.cast_signed()));
+                let is_whole_days = *step_s == 86_400 && from.time() == Time::midnight();
+                Value::String(if is_whole_days { drawn.date().to_string() } else { utc::format(drawn, 0) })
             }
             SamplerSpec::Uuid => Value::String(uuid(&mut rng)),
         })
@@ -124,7 +128,6 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::data::calendar::Moment;
     use crate::app::template::{TemplateValue, Templates};
     use serde_json::json;
     use toml::Spanned;
@@ -141,7 +144,7 @@ mod tests {
 
     #[test]
     fn draws_are_pinned_so_that_every_machine_gives_the_same() {
-        let moment = |text| Moment::parse(text).unwrap();
+        let moment = |text| utc::parse(text).unwrap();
         let (from, to) = (moment("2024-01-01"), moment("2025-01-01"));
         let laws = [
             SamplerSpec::Category { values: vec![json!("a"), json!("b")], weights: vec![1.0, 2.0] },
