@@ -1,31 +1,31 @@
-//! Kinds of values: what a column of a typed format, such as Parquet, can be declared as before its values are there.
+//! The types of columns. A typed format such as Parquet declares them before it writes the first value.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What all values of a column are.
+/// The type of the values of a column. Every type also allows null.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ColumnType {
-    /// Nothing but null.
+    /// Only null.
     #[default]
     Null,
     /// True or false.
     Bool,
-    /// Whole numbers of 64 bits.
+    /// Integers that fit in an `i64`.
     Integer,
-    /// Numbers.
+    /// Floating-point numbers and integers.
     Number,
-    /// Texts.
+    /// Strings.
     Text,
     /// Lists of numbers.
     Numbers,
-    /// Anything.
+    /// Any JSON value.
     Json,
 }
 
 impl ColumnType {
-    /// The kind of one value.
+    /// Returns the type of one value.
     #[must_use]
     pub fn of(value: &Value) -> Self {
         match value {
@@ -38,24 +38,24 @@ impl ColumnType {
         }
     }
 
-    /// The kind of all of `values`.
+    /// Returns the narrowest type that holds all of `values`.
     #[must_use]
     pub fn of_all<'a>(values: impl IntoIterator<Item = &'a Value>) -> Self {
         values.into_iter().map(Self::of).fold(Self::Null, Self::unify)
     }
 
-    /// The kind of values that are of this kind or of the other.
+    /// Returns the narrowest type that holds the values of both types.
     #[must_use]
     pub fn unify(self, other: Self) -> Self {
         match (self, other) {
-            (Self::Null, kind) | (kind, Self::Null) => kind,
+            (Self::Null, other) | (other, Self::Null) => other,
             (Self::Integer, Self::Number) | (Self::Number, Self::Integer) => Self::Number,
-            (kind, same) if kind == same => kind,
+            (one, same) if one == same => one,
             _ => Self::Json,
         }
     }
 
-    /// The kind of the values that fit a JSON Schema, as far as its `type` says.
+    /// Returns the type of the values that a JSON Schema accepts. Only the keyword `type` is considered.
     #[must_use]
     pub fn from_schema(schema: &Value) -> Self {
         let named = |name: &Value| match name.as_str() {
@@ -79,7 +79,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn values_of_two_kinds_are_of_the_nearest_that_holds_both() {
+    fn values_of_two_types_have_the_narrowest_type_that_holds_both() {
         for (values, expected) in [
             (json!([null, 1, 2]), ColumnType::Integer),
             (json!([1, 2.5, null]), ColumnType::Number),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_says_a_kind_or_anything() {
+    fn a_schema_gives_the_type_that_it_names_and_json_otherwise() {
         assert_eq!(ColumnType::from_schema(&json!({"type": ["integer", "null"]})), ColumnType::Integer);
         assert_eq!(ColumnType::from_schema(&json!({"type": "object"})), ColumnType::Json);
         assert_eq!(ColumnType::from_schema(&json!({"enum": ["a"]})), ColumnType::Json);

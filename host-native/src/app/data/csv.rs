@@ -1,4 +1,4 @@
-//! CSV datasets: a header line, and a string in every field (RFC 4180).
+//! CSV datasets (RFC 4180): a header line, and a string in every field.
 
 use std::io::BufRead;
 use std::ops::Range;
@@ -10,6 +10,7 @@ use super::indexed_text::{Bytes, IndexedText};
 use super::{Dataset, DatasetError, Row, Source, check_columns};
 use crate::app::data::column_type::ColumnType;
 
+/// Checks all rows and indexes where they start. Keeps no row in memory.
 pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
     let mut text = IndexedText::new(path, bytes);
     let mut reader = csv::ReaderBuilder::new().from_reader(text.open(text.start())?);
@@ -34,6 +35,7 @@ pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
     Ok(Dataset { columns, column_types, rows, source: Source::Csv(text) })
 }
 
+/// Reads the given rows. The file must not have changed since [`scan`].
 pub(super) fn read(text: &IndexedText, rows: Range<u64>) -> Result<Vec<Row>, DatasetError> {
     let (skip, at) = text.seek_point(rows.start);
     let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.reopen(at)?);
@@ -59,18 +61,18 @@ fn csv_error(path: &Path, error: &csv::Error) -> DatasetError {
     DatasetError::new(path, line, message)
 }
 
-/// Whether CSV text, read from the start of a record, ends within a quoted field. The csv reader accepts that and would
-/// swallow everything after a stray quote into one field.
+/// Returns whether CSV text, read from the start of a record, ends inside a quoted field. The reader of the
+/// `csv` crate accepts such text: it puts everything after a stray quote into one field.
 fn ends_inside_quotes(record: impl BufRead) -> std::io::Result<bool> {
     let mut in_quotes = false;
     let mut at_field_start = true;
     for byte in record.bytes() {
         let byte = byte?;
-        // A doubled quote closes and opens again: the same state after both.
+        // A doubled quote toggles the state twice, which leaves it unchanged.
         if byte == b'"' && (in_quotes || at_field_start) {
             in_quotes = !in_quotes;
         }
-        // Right after a closing quote another one continues the field.
+        // A quote right after a closing quote continues the field.
         at_field_start = !in_quotes && matches!(byte, b',' | b'\n' | b'\r' | b'"');
     }
     Ok(in_quotes)

@@ -1,15 +1,17 @@
-//! Parquet datasets: any flat or nested table, its values as their nearest JSON types.
+//! Parquet datasets, flat or nested. Each value becomes the nearest JSON type.
 //!
-//! | in the file | as a value |
+//! | Parquet type | JSON value |
 //! | --- | --- |
-//! | booleans, integers, floats | true or false, numbers; a float that is not finite is null |
-//! | strings, enums, JSON | strings |
-//! | dates, timestamps | ISO 8601 text in UTC, such as `2024-05-01` and `2024-05-01T12:00:00Z`, with a fraction if there is one |
-//! | times of day, decimals, intervals and the like | text |
-//! | bytes | text if they are UTF-8, else base64 |
-//! | groups, lists, maps | objects, lists, objects |
+//! | boolean, integer, float | boolean, number; null for a float that is not finite |
+//! | string, enum, JSON | string |
+//! | date, timestamp | ISO 8601 text in UTC, such as `2024-05-01` or `2024-05-01T12:00:00.250Z` |
+//! | time of day, decimal, interval and others | text |
+//! | bytes | text if they are valid UTF-8, base64 otherwise |
+//! | group, list, map | object, array, object |
 //!
-//! Pages may be plain, or compressed with Snappy or gzip.
+//! A date or timestamp outside of the years -9999 to 9999 becomes a number.
+//!
+//! Pages may be uncompressed, or compressed with Snappy or gzip.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -33,46 +35,51 @@ use super::{Dataset, DatasetError, Row, Source, check_columns};
 use crate::app::data::column_type::ColumnType;
 use crate::app::data::utc;
 
-/// Rows that were passed and may still be asked for: row groups in work are asked for nearly in order.
-const MAX_KEPT: u64 = 1 << 18;
+/// The maximum number of buffered rows. Row groups are read nearly in order, so few rows need to be buffered.
+const MAX_BUFFERED_ROWS: u64 = 1 << 18;
 
-/// A Parquet file, read from front to back.
+/// A Parquet file that is read from front to back.
 #[derive(Debug)]
 pub(super) struct ParquetSource {
     path: PathBuf,
     version: FileVersion,
-    /// By column whether it is a timestamp in nanoseconds, which the library gives as a mere number.
-    nanos: Vec<bool>,
-    /// Rows that nobody will ask for, from first to end, apart from each other: they are not kept.
+    /// For each column, whether it is a timestamp in nanoseconds. The library returns those as plain
+    /// integers.
+    is_nanos: Vec<bool>,
+    /// Rows that are not buffered, as disjoint ranges: start to end, exclusive.
     skipped_rows: BTreeMap<u64, u64>,
     cursor: Mutex<Cursor>,
 }
 
-/// Where reading is, and what was passed on the way.
+/// The read position, and the rows before it that may still be read.
 #[derive(Default)]
 struct Cursor {
     rows: Option<RowIter<'static>>,
     next: u64,
-    kept: BTreeMap<u64, Row>,
+    buffered: BTreeMap<u64, Row>,
 }
 
 impl std::fmt::Debug for Cursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cursor").field("next", &self.next).field("kept", &self.kept.len()).finish_non_exhaustive()
+        f.debug_struct("Cursor")
+            .field("next", &self.next)
+            .field("buffered", &self.buffered.len())
+            .finish_non_exhaustive()
     }
 }
 
-/// Reads all of the file at `path` once, keeping no row.
+/// Reads the file at `path` once, to check it and to find its column types. Keeps no row in memory.
 pub(super) fn scan(path: &Path) -> Result<Dataset, DatasetError> {
     let (reader, version) = open(path)?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let columns: Vec<String> = schema.root_schema().get_fields().iter().map(|field| field.name().to_string()).collect();
     check_columns(path, 1, &columns)?;
-    let nanos = schema.root_schema().get_fields().iter().map(|field| is_nanos(field.get_basic_info())).collect();
+    let is_nanos =
+        schema.root_schema().get_fields().iter().map(|field| is_nanosecond_timestamp(field.get_basic_info())).collect();
     let table = ParquetSource {
         path: path.to_path_buf(),
         version,
-        nanos,
+        is_nanos,
         skipped_rows: BTreeMap::new(),
         cursor: Mutex::new(Cursor::default()),
     };
@@ -89,23 +96,23 @@ fn open(path: &Path) -> Result<(SerializedFileReader<File>, FileVersion), Datase
     let unreadable = |error: &dyn std::fmt::Display| DatasetError::new(path, None, format!("cannot read: {error}"));
     let file = File::open(path).map_err(|error| unreadable(&error))?;
     let version = FileVersion::of(&file.metadata().map_err(|error| unreadable(&error))?);
-    // The library asserts what a well-formed file has.
+    // The library panics on some malformed files.
     let reader = catch_unwind(AssertUnwindSafe(|| SerializedFileReader::new(file)));
-    let reader = reader.unwrap_or_else(|_| Err(parquet::errors::ParquetError::General("it is damaged".to_string())));
+    let reader = reader.unwrap_or_else(|_| Err(parquet::errors::ParquetError::General("it is corrupted".to_string())));
     let reader =
         reader.map_err(|error| DatasetError::new(path, None, format!("this is not a Parquet file: {error}")))?;
-    if !is_sound(&reader) {
-        return Err(DatasetError::new(path, None, "this Parquet file is damaged"));
+    if !has_valid_offsets(&reader) {
+        return Err(DatasetError::new(path, None, "this Parquet file is corrupted"));
     }
     Ok((reader, version))
 }
 
-fn is_nanos(info: &BasicTypeInfo) -> bool {
+fn is_nanosecond_timestamp(info: &BasicTypeInfo) -> bool {
     matches!(info.logical_type_ref(), Some(LogicalType::Timestamp(kind)) if kind.unit == TimeUnit::NANOS)
 }
 
-/// Whether the places that the file says its pages are at can be places at all. The library asserts it.
-fn is_sound(reader: &SerializedFileReader<File>) -> bool {
+/// Returns whether no offset or size of a page is negative. The library panics otherwise.
+fn has_valid_offsets(reader: &SerializedFileReader<File>) -> bool {
     let mut chunks = reader.metadata().row_groups().iter().flat_map(RowGroupMetaData::columns);
     chunks.all(|chunk| {
         let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
@@ -115,7 +122,7 @@ fn is_sound(reader: &SerializedFileReader<File>) -> bool {
 
 fn iterate(path: &Path, reader: SerializedFileReader<File>) -> Result<RowIter<'static>, DatasetError> {
     let rows = catch_unwind(AssertUnwindSafe(|| RowIter::from_file_into(Box::new(reader))));
-    rows.map_err(|_| DatasetError::new(path, None, "this Parquet file is damaged"))
+    rows.map_err(|_| DatasetError::new(path, None, "this Parquet file is corrupted"))
 }
 
 impl ParquetSource {
@@ -123,17 +130,17 @@ impl ParquetSource {
         &self.path
     }
 
-    /// Keeps no row of `rows` when reading passes it. O(log ranges) but for ranges that become one.
+    /// Excludes `rows` from the buffer. O(log ranges), plus the ranges that are merged.
     pub(super) fn skip_rows(&mut self, rows: Range<u64>) {
         let (mut first, mut end) = (rows.start, rows.end);
         if first >= end {
             return;
         }
-        while let Some((&start, &until)) = self.skipped_rows.range(..=end).next_back()
-            && until >= first
+        while let Some((&start, &stop)) = self.skipped_rows.range(..=end).next_back()
+            && stop >= first
         {
             self.skipped_rows.remove(&start);
-            (first, end) = (first.min(start), end.max(until));
+            (first, end) = (first.min(start), end.max(stop));
         }
         self.skipped_rows.insert(first, end);
     }
@@ -151,11 +158,11 @@ impl ParquetSource {
         let mut cursor = self.cursor.lock();
         let wanted = range.end - range.start;
         if range.start < cursor.next {
-            let kept: Vec<Row> = range.clone().map_while(|row| cursor.kept.remove(&row)).collect();
-            if kept.len() as u64 == wanted {
-                return Ok(kept);
+            let buffered: Vec<Row> = range.clone().map_while(|row| cursor.buffered.remove(&row)).collect();
+            if buffered.len() as u64 == wanted {
+                return Ok(buffered);
             }
-            // Asked for again, or long passed: from the beginning.
+            // The rows were read before, or the buffer was full: start over.
             *cursor = Cursor::default();
         }
         if cursor.rows.is_none() {
@@ -168,8 +175,11 @@ impl ParquetSource {
         while cursor.next < range.start {
             let at = cursor.next;
             let row = cursor.read(self)?.ok_or_else(|| self.changed())?;
-            if !self.is_skipped(at) && range.start - at <= MAX_KEPT && (cursor.kept.len() as u64) < MAX_KEPT {
-                cursor.kept.insert(at, row);
+            if !self.is_skipped(at)
+                && range.start - at <= MAX_BUFFERED_ROWS
+                && (cursor.buffered.len() as u64) < MAX_BUFFERED_ROWS
+            {
+                cursor.buffered.insert(at, row);
             }
         }
         range.map(|_| cursor.read(self)?.ok_or_else(|| self.changed())).collect()
@@ -181,7 +191,7 @@ impl ParquetSource {
 }
 
 impl Cursor {
-    /// The next row; none at the end.
+    /// Returns the next row, or `None` at the end.
     fn read(&mut self, table: &ParquetSource) -> Result<Option<Row>, DatasetError> {
         let number = self.next + 1;
         let refuse = |why: String| DatasetError::new(&table.path, Some(number), why);
@@ -192,19 +202,19 @@ impl Cursor {
             Ok(Some(Err(error))) => return Err(refuse(format!("the row cannot be read: {error}"))),
             Err(_) => {
                 return Err(refuse(
-                    "the row cannot be read: the file is damaged, or has a type that is not known here".to_string(),
+                    "the row cannot be read: the file is corrupted, or has an unsupported type".to_string(),
                 ));
             }
         };
         let fields = row.into_columns();
-        if fields.len() != table.nanos.len() {
-            return Err(refuse(format!("the row has {} values; expected {}", fields.len(), table.nanos.len())));
+        if fields.len() != table.is_nanos.len() {
+            return Err(refuse(format!("the row has {} values; expected {}", fields.len(), table.is_nanos.len())));
         }
         let value = |((_, field), is_nanos): (&(String, Field), &bool)| match field {
             Field::Long(nanos) if *is_nanos => timestamp(*nanos, 1_000_000_000, 9),
             field => to_json(field),
         };
-        let values: Row = fields.iter().zip(&table.nanos).map(value).collect();
+        let values: Row = fields.iter().zip(&table.is_nanos).map(value).collect();
         self.next += 1;
         Ok(Some(values))
     }
@@ -223,7 +233,7 @@ fn to_json(field: &Field) -> Value {
         Field::UInt(number) => Value::from(*number),
         Field::ULong(number) => Value::from(*number),
         Field::Float16(number) => float(f64::from(f32::from(*number))),
-        // By way of its shortest text: 0.1 of 32 bits is 0.1, and not 0.10000000149011612.
+        // Through the shortest text, so that the `f32` 0.1 becomes 0.1 and not 0.10000000149011612.
         Field::Float(number) => float(number.to_string().parse().unwrap_or(f64::NAN)),
         Field::Double(number) => float(*number),
         Field::Str(text) => Value::String(text.clone()),
@@ -289,7 +299,7 @@ mod tests {
         REQUIRED GROUP place { REQUIRED DOUBLE lat; OPTIONAL BYTE_ARRAY name (UTF8); }
     }";
 
-    /// A file with a value of each type, as other programs write them.
+    /// Writes a file with one value of each type, as other programs do.
     fn write_types(path: &Path) {
         let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
         let file = File::create(path).unwrap();
@@ -310,7 +320,7 @@ mod tests {
                 ColumnWriter::FixedLenByteArrayColumnWriter(writer) => {
                     writer.write_batch(&[FixedLenByteArray::from(vec![0xff, 0x00, 0x10])], None, None)
                 }
-                _ => panic!("there is no such column"),
+                _ => panic!("the schema has no such column"),
             };
             written.unwrap();
             column.close().unwrap();
@@ -320,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_nobody_will_ask_for_are_not_kept() {
+    fn skipped_rows_are_not_buffered() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("r.parquet");
         let columns = vec![("n".to_string(), ColumnType::Integer)];
@@ -333,17 +343,17 @@ mod tests {
         for rows in [0..20, 40..50, 50..60, 30..40, 25..25] {
             dataset.skip_rows(rows);
         }
-        let Source::Parquet(table) = &dataset.source else { panic!("it is a Parquet file") };
+        let Source::Parquet(table) = &dataset.source else { panic!("this is a Parquet file") };
         assert_eq!(table.skipped_rows, BTreeMap::from([(0, 20), (30, 60)]));
         assert_eq!(dataset.read(80..81).unwrap()[0][0], 80);
-        let kept: Vec<u64> = table.cursor.lock().kept.keys().copied().collect();
-        assert_eq!(kept, (20..30).chain(60..80).collect::<Vec<u64>>());
+        let buffered: Vec<u64> = table.cursor.lock().buffered.keys().copied().collect();
+        assert_eq!(buffered, (20..30).chain(60..80).collect::<Vec<u64>>());
         assert_eq!(dataset.read(25..26).unwrap()[0][0], 25);
-        assert_eq!(table.cursor.lock().next, 81, "it was kept, so nothing is read again");
+        assert_eq!(table.cursor.lock().next, 81, "a buffered row is not read again");
     }
 
     #[test]
-    fn every_type_becomes_its_nearest_value() {
+    fn each_type_becomes_the_nearest_json_type() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("types.parquet");
         write_types(&path);

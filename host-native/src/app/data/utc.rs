@@ -3,25 +3,27 @@
 use jiff::SignedDuration;
 use jiff::civil::{Date, DateTime};
 
-/// Parses `2024-05-01`, `2024-05-01T12:00:00` or either with a `Z` at the end; a space may replace the `T`. Returns
-/// `None` for any other form and for years outside of 1 to 9999.
+/// Parses `2024-05-01`, `2024-05-01T12:00:00` or either with a `Z` at the end; a space may replace the `T`.
+/// Returns `None` for any other form and for years outside of 1 to 9999.
 #[must_use]
 pub fn parse(text: &str) -> Option<DateTime> {
     let text = text.strip_suffix('Z').unwrap_or(text).replacen(' ', "T", 1);
     let datetime: DateTime = text.parse().ok().filter(|datetime: &DateTime| datetime.year() >= 1)?;
-    // The parser of the library takes more, and ignores offsets from UTC: only what it would write itself is accepted.
+    // The parser of the library takes more, and ignores offsets from UTC: only what it would write itself is
+    // accepted.
     let is_canonical = text == datetime.to_string() || text == datetime.date().to_string();
     (is_canonical && datetime.subsec_nanosecond() == 0).then_some(datetime)
 }
 
-/// Formats a point in time such as `2024-05-01T12:00:00Z`. A fraction of a second gets `fraction_digits` digits.
+/// Formats a point in time such as `2024-05-01T12:00:00Z`. A fraction of a second gets `fraction_digits`
+/// digits.
 #[must_use]
 pub fn format(datetime: DateTime, fraction_digits: usize) -> String {
     if datetime.subsec_nanosecond() == 0 { format!("{datetime}Z") } else { format!("{datetime:.fraction_digits$}Z") }
 }
 
-/// Returns the point in time that is `ticks` after (or, if negative, before) 1970-01-01T00:00:00Z, where one second
-/// has `ticks_per_second`, from 1 to 10^9. Returns `None` for years outside of -9999 to 9999.
+/// Returns the point in time that is `ticks` after (or, if negative, before) 1970-01-01T00:00:00Z, where one
+/// second has `ticks_per_second`, from 1 to 10^9. Returns `None` for years outside of -9999 to 9999.
 #[must_use]
 pub fn from_unix(ticks: i64, ticks_per_second: i64) -> Option<DateTime> {
     let nanos = ticks.rem_euclid(ticks_per_second) * (1_000_000_000 / ticks_per_second);

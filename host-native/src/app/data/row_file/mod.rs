@@ -1,17 +1,16 @@
-//! Files of finished rows: JSONL, CSV or Parquet.
+//! Files of finished rows in JSONL, CSV or Parquet.
 //!
-//! | format | text | numbers, true and false | null | lists and objects |
+//! | format | string | number, boolean | null | array, object |
 //! | --- | --- | --- | --- | --- |
-//! | JSONL | as it is | as they are | null | as they are |
-//! | CSV | as it is | as JSON writes them | empty, like the empty text | JSON text |
-//! | Parquet | UTF-8 | typed, where the whole column has one type | null | vectors as lists of doubles, others as JSON text |
+//! | JSONL | unchanged | unchanged | null | unchanged |
+//! | CSV | unchanged | JSON text | empty field, as for the empty string | JSON text |
+//! | Parquet | UTF-8 | typed if the whole column has one type | null | JSON text; embeddings: list of doubles |
 //!
-//! The types of Parquet columns follow from the pipeline file and the dataset, so all files of a run have the same. A
-//! column that may hold values of several types is JSON text throughout.
-
+//! The types of Parquet columns are derived from the pipeline file and the dataset, so they are the same in
+//! all files of a run. A column that may hold values of several types is JSON text in all rows.
 //!
-//! Rows are read back from such a file so that others can be added to it. What is read is written again as it
-//! stood.
+//! A resumed run reads the rows of such a file and adds others. Rows that were read are written back
+//! unchanged.
 
 #[cfg(feature = "parquet")]
 mod parquet;
@@ -27,11 +26,11 @@ use serde_json::{Map, Value};
 
 use crate::app::data::column_type::ColumnType;
 
-/// How finished rows are written: one file per row group.
+/// The format of the files of finished rows. Each row group is one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     #[default]
     Jsonl,
     /// Comma-separated values with a header line.
@@ -42,13 +41,13 @@ pub enum RowFormat {
 }
 
 impl RowFormat {
-    /// Whether a column has one type in all files of a run.
+    /// Returns whether each column has a type, which is the same in all files of a run.
     #[must_use]
     pub const fn is_typed(self) -> bool {
         !matches!(self, Self::Jsonl | Self::Csv)
     }
 
-    /// The extension of its files, without a dot.
+    /// Returns the file extension, without a dot.
     #[must_use]
     pub const fn extension(self) -> &'static str {
         match self {
@@ -60,39 +59,39 @@ impl RowFormat {
     }
 }
 
-/// How rows are written, and of which columns.
+/// The format and the columns of the files of finished rows.
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// The format.
     pub format: RowFormat,
-    /// The columns in order. The first is the row number.
+    /// The names and types of the columns, in order. The first column holds the row number.
     pub columns: Vec<(String, ColumnType)>,
 }
 
-/// A row of a file.
+/// A row to write.
 #[derive(Debug)]
 pub enum FileRow<T> {
-    /// One that was made now.
+    /// A row that this run produced.
     New(T),
-    /// One that stands in a file.
+    /// A row that was read from a file.
     Stored(StoredRow),
 }
 
-/// A row as it stands in a file.
+/// A row in the form in which it was read from a file.
 #[derive(Debug)]
 pub enum StoredRow {
     /// A line of JSONL.
     Line(String),
-    /// A record of CSV.
+    /// A CSV record.
     Record(csv::StringRecord),
-    /// The values of a row of Parquet by column; values of any type are JSON text.
+    /// The values of a Parquet row by column. Values of [`ColumnType::Json`] are JSON text.
     #[cfg(feature = "parquet")]
     Fields(Map<String, Value>),
 }
 
 /// Writing.
 impl Layout {
-    /// Writes `rows` to `file`.
+    /// Writes `rows` to `file`. Fails for a [`FileRow::Stored`] of another format.
     pub fn write<T: Serialize>(
         &self,
         rows: impl IntoIterator<Item = FileRow<T>>,
@@ -127,7 +126,7 @@ impl Layout {
 
 /// Reading.
 impl Layout {
-    /// Reads the rows of the file at `path`, each with its number. They are all in memory.
+    /// Reads all rows of the file at `path` into memory, each with its row number.
     pub fn read(&self, path: &Path) -> io::Result<Vec<(u64, StoredRow)>> {
         match self.format {
             RowFormat::Jsonl => self.read_jsonl(File::open(path)?),
@@ -164,7 +163,7 @@ fn read_csv(file: File) -> io::Result<Vec<(u64, StoredRow)>> {
 }
 
 fn wrong_format() -> io::Error {
-    invalid_data("a row is of a file of another format".to_string())
+    invalid_data("a row was read from a file of another format".to_string())
 }
 
 fn invalid_data(why: String) -> io::Error {
@@ -183,7 +182,7 @@ fn write_jsonl<T: Serialize>(rows: impl IntoIterator<Item = FileRow<T>>, file: &
     Ok(())
 }
 
-/// The values of a row by column.
+/// Returns the values of a row by column. Fails if the row is not an object.
 fn fields<T: Serialize>(row: &FileRow<T>) -> io::Result<Map<String, Value>> {
     match row {
         FileRow::New(row) => match serde_json::to_value(row)? {
@@ -210,7 +209,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn csv_has_a_header_and_json_where_a_field_is_no_text() {
+    fn csv_has_a_header_and_json_text_for_values_that_are_not_strings() {
         let columns = ["row", "note", "tags"].map(|name| (name.to_string(), ColumnType::Json)).to_vec();
         let layout = Layout { format: RowFormat::Csv, columns };
         let rows =
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_read_are_written_again_as_they_stood_and_have_their_numbers() {
+    fn rows_that_are_read_have_their_numbers_and_are_written_back_unchanged() {
         let columns = [
             ("n".to_string(), ColumnType::Integer),
             ("note".to_string(), ColumnType::Text),
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_damaged_is_an_error_that_says_where() {
+    fn a_corrupted_file_is_an_error_with_its_line() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("rows.jsonl");
         let layout = Layout { format: RowFormat::Jsonl, columns: vec![("row".to_string(), ColumnType::Integer)] };
