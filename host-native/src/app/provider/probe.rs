@@ -1,4 +1,4 @@
-//! The smallest call that shows whether a model answers: one word in, one token out.
+//! The smallest call that finds out whether a model can be used: one word in, one token out.
 
 use tidegate_core::budget::Usage;
 use tidegate_core::request::response::Refusal;
@@ -6,20 +6,23 @@ use tidegate_core::request::response::Refusal;
 use super::chat::{Conversation, Message, Role};
 use super::{CallError, CallOutput, Client};
 
-/// What the smallest call takes: one word in, one token out.
+/// The estimated token usage of [`probe_model`].
 pub const PROBE_USAGE: Usage = Usage::tokens(1, 1);
 
-/// What the model is asked. Any answer will do.
+/// The prompt. Any response counts.
 const PROMPT: &str = "Hi";
 
-/// Makes the smallest call through `client`, once, within its own timeout: an answer of one token of a chat model, the vector of one word
-/// of an embedding model. A judge is not asked, since it may cost: of an address it is found out whether a server is there and takes the
-/// key, of a command whether there is one.
+/// Makes one call through `client`, within the timeout of the client: a response of one token from a chat
+/// model, or the embedding of one word.
 ///
-/// An answer without a text, and a complaint about the limit of one token, are answers: the model is there, and the key is taken.
+/// A judge is not called, since that may cost money. For an HTTP judge, this checks that the server can be
+/// reached and accepts the key; for a command, that the program exists.
+///
+/// A response without text, and an error about the limit of one token, count as success: the model exists and
+/// the key is accepted.
 pub async fn probe_model(client: &Client) -> Result<CallOutput<()>, CallError> {
-    let answered = |usage| Ok(CallOutput { value: (), usage });
-    let called = match client {
+    let success = |usage| Ok(CallOutput { value: (), usage });
+    let result = match client {
         Client::Chat(chat) => {
             let message = Message { role: Role::User, content: PROMPT.to_string() };
             let conversation = Conversation { messages: vec![message], max_tokens: Some(1), ..Conversation::default() };
@@ -32,14 +35,15 @@ pub async fn probe_model(client: &Client) -> Result<CallOutput<()>, CallError> {
             Err(why) => Err(CallError::Command { detail: format!("the program, {why}") }),
         },
     };
-    match called {
-        Ok(usage) | Err(CallError::Malformed { usage, .. }) => answered(usage),
-        Err(error) if is_token_limit_error(&error) => answered(None),
+    match result {
+        Ok(usage) | Err(CallError::Malformed { usage, .. }) => success(usage),
+        Err(error) if is_token_limit_error(&error) => success(None),
         Err(error) => Err(error),
     }
 }
 
-/// Whether `error` only says that one token is not enough, or that the limit goes by another name: so do models that reason first.
+/// Returns whether `error` only says that one token is not enough, or that the limit has another parameter
+/// name. Reasoning models return both.
 fn is_token_limit_error(error: &CallError) -> bool {
     match error {
         CallError::Rejected { refusal: Refusal::UnsupportedParameter, .. } => true,
@@ -57,9 +61,9 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_about_the_limit_is_no_refusal_of_the_model() {
+    fn an_error_about_the_token_limit_does_not_mean_that_the_model_is_unusable() {
         assert!(is_token_limit_error(&rejected(Refusal::UnsupportedParameter, "Use 'max_completion_tokens' instead.")));
         assert!(is_token_limit_error(&rejected(Refusal::Other, "max_tokens or model output limit was reached")));
-        assert!(!is_token_limit_error(&rejected(Refusal::Other, "this is no chat model")));
+        assert!(!is_token_limit_error(&rejected(Refusal::Other, "this is not a chat model")));
     }
 }

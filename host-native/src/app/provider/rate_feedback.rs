@@ -1,7 +1,7 @@
-//! What the head of an answer states of the provider's rates, on its way from the client that reads the head to the permit of the
-//! call.
+//! Passes the rate-limit feedback in response headers from the client to the permit of the call.
 //!
-//! Between the two lies the code of a column, which is not concerned with rates. So the call's future carries them.
+//! The code of a column lies between the two and does not handle rate limits, so the feedback is passed in a
+//! task-local variable.
 
 use std::cell::RefCell;
 
@@ -11,16 +11,16 @@ tokio::task_local! {
     static FEEDBACK: RefCell<Vec<Correction>>;
 }
 
-/// Makes a call, and answers with what the latest head stated meanwhile.
+/// Awaits `call` and returns its result with the feedback of the last response that it received.
 pub(crate) async fn with_rate_feedback<T>(call: impl Future<Output = T>) -> (T, Vec<Correction>) {
     let call = async {
-        let answer = call.await;
-        (answer, FEEDBACK.with(RefCell::take))
+        let result = call.await;
+        (result, FEEDBACK.with(RefCell::take))
     };
     FEEDBACK.scope(RefCell::default(), call).await
 }
 
-/// Keeps what a head stated. Nothing happens outside [`with_rate_feedback`].
-pub(super) fn record(stated: Vec<Correction>) {
-    let _ = FEEDBACK.try_with(|kept| kept.replace(stated));
+/// Records the feedback of a response. Does nothing outside of [`with_rate_feedback`].
+pub(super) fn record(feedback: Vec<Correction>) {
+    let _ = FEEDBACK.try_with(|recorded| recorded.replace(feedback));
 }

@@ -1,39 +1,39 @@
-//! How well a provider was used: exact integrals over the run of what its slots did.
+//! The utilisation of a provider: exact integrals of its slots over time.
 //!
-//! Between two changes every figure is constant, so with `dt` the time between them
+//! Between two changes all values are constant. With `dt` as the time between two changes:
 //!
 //! ```text
 //! busy     = sum of in_flight x dt
 //! idle     = sum of max(0, cap - in_flight) x dt
-//! starved  = the part of idle during which a call was waiting for this provider
+//! starved  = the part of idle while at least one call was waiting for this provider
 //! overhang = sum of max(0, in_flight - cap) x dt
 //! utilisation = busy / (busy + idle)
 //! ```
 //!
-//! `cap` is the effective maximum, not the adaptive limit: capacity that a provider refuses to give counts as idle, and
-//! `busy / limit` beside it says how well the part was used that it did give.
+//! `cap` is the effective maximum, not the adaptive limit, so capacity that the provider does not grant
+//! counts as idle. `busy / limit` is the utilisation of the granted part.
 
 use parking_lot::Mutex;
 use serde::Serialize;
 use tidegate_core::time::{Duration, Instant};
 
-/// What holds of one provider from an instant on.
+/// The state of the slots of one provider at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotSample {
-    /// Calls out.
+    /// Calls in flight.
     pub in_flight: u32,
     /// The adaptive limit.
     pub limit: u32,
     /// The effective maximum.
     pub cap: u32,
-    /// Calls that wait to go out.
+    /// Calls that wait for a slot.
     pub waiting: u32,
 }
 
 /// Integrals of a [`SlotSample`] over time, in slot-nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SlotUsage {
-    /// Time covered.
+    /// The time covered, in nanoseconds.
     pub elapsed_ns: u64,
     /// Slots in use.
     pub busy_slot_ns: u128,
@@ -41,37 +41,37 @@ pub struct SlotUsage {
     pub idle_slot_ns: u128,
     /// The part of `idle_slot_ns` while a call was waiting.
     pub starved_slot_ns: u128,
-    /// Calls out above a cap that fell.
+    /// Slots in use above the cap, after the cap was lowered.
     pub overhang_slot_ns: u128,
     /// The adaptive limit.
     pub limit_slot_ns: u128,
-    /// The most calls out at once.
+    /// The maximum number of calls in flight.
     pub in_flight_max: u32,
 }
 
 impl SlotUsage {
-    /// `busy / (busy + idle)`; 0 before any time has passed.
+    /// Returns `busy / (busy + idle)`, from 0 to 1; 0 before any time has passed.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
-        share(self.busy_slot_ns, self.busy_slot_ns + self.idle_slot_ns)
+        ratio(self.busy_slot_ns, self.busy_slot_ns + self.idle_slot_ns)
     }
 
-    /// How much of what the adaptive limit allowed was used.
+    /// Returns `busy / limit`: the used fraction of the adaptive limit.
     #[must_use]
     pub fn limit_utilisation(&self) -> f64 {
-        share(self.busy_slot_ns, self.limit_slot_ns)
+        ratio(self.busy_slot_ns, self.limit_slot_ns)
     }
 
-    /// The mean adaptive limit over the time covered.
+    /// Returns the mean adaptive limit over the time covered.
     #[must_use]
     pub fn mean_limit(&self) -> f64 {
-        share(self.limit_slot_ns, u128::from(self.elapsed_ns))
+        ratio(self.limit_slot_ns, u128::from(self.elapsed_ns))
     }
 
-    /// The mean number of calls out.
+    /// Returns the mean number of calls in flight over the time covered.
     #[must_use]
     pub fn mean_in_flight(&self) -> f64 {
-        share(self.busy_slot_ns, u128::from(self.elapsed_ns))
+        ratio(self.busy_slot_ns, u128::from(self.elapsed_ns))
     }
 
     fn add(&mut self, sample: SlotSample, span: Duration) {
@@ -86,11 +86,11 @@ impl SlotUsage {
     }
 }
 
-fn share(part: u128, whole: u128) -> f64 {
+fn ratio(part: u128, whole: u128) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Integrates the levels of one provider as they change.
+/// Integrates the slot samples of one provider.
 #[derive(Debug)]
 pub struct SlotUsageMeter(Mutex<Meter>);
 
@@ -102,14 +102,15 @@ struct Meter {
 }
 
 impl SlotUsageMeter {
-    /// A meter that starts at `at` with `sample`.
+    /// Creates a meter that starts at `at` with `sample`.
     #[must_use]
     pub fn new(at: Instant, sample: SlotSample) -> Self {
         Self(Mutex::new(Meter { at, sample, usage: SlotUsage::default() }))
     }
 
-    /// Takes in that something may have changed. `read` is asked for the present under the meter's lock, so that
-    /// readings are taken in order of time.
+    /// Takes a sample with `read` and returns the integrals up to its time. Must be called after each change.
+    ///
+    /// `read` runs under the lock of the meter, so samples are in order of time.
     pub fn observe(&self, read: impl FnOnce() -> (Instant, SlotSample)) -> SlotUsage {
         let mut meter = self.0.lock();
         let (at, sample) = read();
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_and_idle_add_up_to_cap_times_time_to_the_nanosecond() {
+    fn busy_and_idle_add_up_to_cap_times_time_exactly() {
         let meter = SlotUsageMeter::new(Instant::ZERO, sample(0, 0));
         for (at, in_flight, waiting) in [(10, 1, 0), (25, 4, 2), (25, 3, 1), (40, 2, 0)] {
             meter.observe(|| (Instant::from_nanos(at), sample(in_flight, waiting)));
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_above_a_fallen_cap_are_overhang_and_not_negative_idle() {
+    fn calls_above_a_lowered_cap_are_overhang_and_not_negative_idle() {
         let meter = SlotUsageMeter::new(Instant::ZERO, SlotSample { in_flight: 6, limit: 4, cap: 4, waiting: 0 });
         let usage = meter.observe(|| (Instant::from_nanos(10), sample(0, 0)));
         assert_eq!((usage.busy_slot_ns, usage.idle_slot_ns, usage.overhang_slot_ns), (60, 0, 20));
