@@ -12,8 +12,8 @@ pub(crate) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_string).to_vec()
 }
 
-/// Writes a table without borders, one line per row. The first `left_aligned` columns are aligned to the left and
-/// the others, which hold numbers, to the right.
+/// Writes a table without borders, one line per row. The first `left_aligned` columns are aligned to the left
+/// and the others, which hold numbers, to the right.
 pub(crate) fn write_table(f: &mut fmt::Formatter<'_>, rows: &[Vec<String>], left_aligned: usize) -> fmt::Result {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING).add_rows(rows);
