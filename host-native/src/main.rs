@@ -21,7 +21,7 @@ use tidegate_native::app::simulate::regress::regress;
 use tidegate_native::app::simulate::simulate;
 use tidegate_native::app::task_timeline::{TimelineRequest, timeline};
 
-/// How long the end waits for file operations that are under way.
+/// How long the program waits for pending file operations before it exits.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn main() -> Exit {
@@ -40,11 +40,11 @@ fn main() -> Exit {
     }
 }
 
-/// Prints what a command without a runtime came to.
-fn report_result(end: Result<(String, Exit), Error>) -> Exit {
-    match end {
+/// Prints the result of a command and returns its exit code.
+fn report_result(result: Result<(String, Exit), Error>) -> Exit {
+    match result {
         Ok((text, exit)) => {
-            // A reader that went away is no reason to hide how it ended.
+            // A closed pipe must not change the exit code.
             let _ = std::io::stdout().write_all(text.as_bytes());
             exit
         }
@@ -60,9 +60,9 @@ fn serve_mock(args: &MockArgs) -> Exit {
         Ok(runtime) => runtime,
         Err(exit) => return exit,
     };
-    let end = runtime.block_on(serve_until_interrupted(args));
+    let result = runtime.block_on(serve_until_interrupted(args));
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
-    report_result(end)
+    report_result(result)
 }
 
 fn serve_proxy(args: &ProxyArgs) -> Exit {
@@ -70,12 +70,13 @@ fn serve_proxy(args: &ProxyArgs) -> Exit {
         Ok(runtime) => runtime,
         Err(exit) => return exit,
     };
-    let end = runtime.block_on(proxy(args));
-    // What was not done within the proxy's own bound is cut.
+    let result = runtime.block_on(proxy(args));
+    // The proxy has waited for its calls already, so the remaining tasks are cancelled.
     runtime.shutdown_background();
-    report_result(end.map(|exit| (String::new(), exit)))
+    report_result(result.map(|exit| (String::new(), exit)))
 }
 
+/// Starts a multi-threaded runtime. Prints the error if that fails.
 fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
         let _ = writeln!(std::io::stderr(), "error: cannot start the runtime: {error}");
@@ -90,18 +91,18 @@ fn check_pipeline(args: CheckArgs) -> Exit {
         Ok(runtime) => runtime,
         Err(exit) => return exit,
     };
-    let end = runtime.block_on(check(&request));
+    let result = runtime.block_on(check(&request));
     runtime.shutdown_background();
-    match end {
+    match result {
         Ok(report) if json => {
             json_line("check", &report);
             report.exit
         }
-        end => report_result(end.map(|report| (report.to_string(), report.exit))),
+        result => report_result(result.map(|report| (report.to_string(), report.exit))),
     }
 }
 
-/// What a run is asked for.
+/// Converts the arguments of `run`.
 fn request(args: RunArgs) -> RunRequest {
     let (out, existing) = args.output();
     let RunArgs { pipeline, record, events, trace, plan, limit, rows, max_cost, report, .. } = args;
@@ -122,13 +123,13 @@ fn run_pipeline(args: RunArgs) -> Exit {
             runtime.block_on(async { dry_run::dry_run(&request) }).map(|plan| (plan.to_string(), Exit::Done)),
         );
     }
-    let mut screen = ProgressReporter::new(quiet, json);
-    let ended = runtime.block_on(run(&request, &mut screen));
-    screen.close();
+    let mut reporter = ProgressReporter::new(quiet, json);
+    let result = runtime.block_on(run(&request, &mut reporter));
+    reporter.close();
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
-    match ended {
+    match result {
         Ok(summary) => {
-            // A reader that went away is no reason to hide how the run ended.
+            // A closed pipe must not change the exit code.
             if json {
                 json_line("summary", &summary);
             } else {

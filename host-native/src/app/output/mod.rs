@@ -1,28 +1,30 @@
-//! The output directory: one file of rows per row group, written so that it is there whole or not at all.
+//! The output directory: one rows file per row group, each written atomically.
 //!
 //! ```text
-//! OUT/manifest.json            what the job is, what it has used, and how its last run ended
-//! OUT/spent.txt                what the job has spent, and what calls that are out may cost, if models have prices
-//! OUT/capacity.json            the limits that applied, and how far they were used, once a run has ended; capacity.1.json and so on
-//!                              are those of earlier runs, in their order
-//! OUT/rows/000000.jsonl        the complete rows of row group 0, in order; .csv or .parquet in these formats
-//! OUT/rows/000000.dropped.jsonl    the rows that are not in it and why, if there are any: dropped, or unmade because a run stopped
+//! OUT/manifest.json               the definition of the job, its usage, and how its last run ended
+//! OUT/spent.txt                   if models have prices: the cost of the job, with estimates for calls in flight
+//! OUT/capacity.json               the limits that applied and their utilisation, once the run has ended
+//! OUT/capacity.1.json, ...        the same for earlier runs, oldest first
+//! OUT/rows/000000.jsonl           the complete rows of row group 0, in order; also .csv or .parquet
+//! OUT/rows/000000.dropped.jsonl   the rows missing from it: dropped, or unmade because a run stopped
 //! ```
 //!
-//! A file gets a temporary name, is synced, renamed, and its directory synced. Whatever moment a run is
-//! killed at, what it leaves can be [resumed](Existing::Resume):
+//! A file is written under a temporary name, synced and renamed, and then its directory is synced. A run that
+//! is killed at any moment can be [resumed](Existing::Resume). The order of the two files of a row group
+//! decides what is missing:
 //!
 //! ```text
-//! first write    the list of dropped rows, then the rows       a list without rows is nothing: all of it is made anew
-//! merge          the rows, then the list                       a row in both is made, a row in neither is unmade
+//! first write   dropped list, then rows   a list without a rows file is ignored: all its rows are unmade
+//! merge         rows, then dropped list   a row in both files is complete, a row in neither is unmade
 //! ```
 //!
-//! Rows that are made later are merged into the rows file, if rows do not depend on each other; otherwise the
-//! row group is made anew, and replaces what is there.
+//! If rows do not depend on each other, later rows are merged into the rows file. Otherwise the whole row
+//! group is generated again and replaces the file.
 
 mod directory_lock;
 mod done_row_groups;
 mod dropped_file;
+mod earlier_output;
 mod error;
 mod files;
 mod manifest;
@@ -40,7 +42,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tidegate_core::observe::CapacityPlan;
 use tidegate_core::pipeline::DropReason;
 
@@ -57,61 +59,62 @@ use crate::app::provider::cost::AmountFile;
 use directory_lock::file_names;
 use error::{io_error, unreadable};
 use files::{
-    CAPACITY, MANIFEST, ROWS, RowFile, SPENT, dropped_name, is_capacity_name, is_own_name, is_row_file_name,
-    is_temporary_name, remove_if_exists, remove_temporary, rows_name, sync_directory, visit_names, write_atomically,
+    CAPACITY, MANIFEST, ROWS, SPENT, dropped_name, is_temporary_name, remove_if_exists, remove_temporary, rows_name,
+    sync_directory, write_atomically,
 };
 use scan::{ReplaceableCounts, ScanResult, add_counts};
 
-/// How old what a running program says in its manifest may be.
+/// How often a running program writes its manifest at most.
 const MANIFEST_INTERVAL: StdDuration = StdDuration::from_secs(1);
 
-/// What to do about output that is there already.
+/// What to do if the output directory is not empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// Leave it, and refuse to run.
+    /// Fail and change nothing.
     Refuse,
-    /// Remove it, if a run of this program wrote it.
+    /// Remove its content, provided that a run of this program wrote all of it.
     Replace,
-    /// Keep what is done of it, if it is the same job, and make the rest.
+    /// Keep its rows and generate the missing ones, provided that they belong to the same job.
     Resume,
 }
 
-/// What a job writes, and how.
+/// What a job writes, and in which form.
 #[derive(Clone, Debug)]
 pub struct OutputSpec {
     /// The manifest of the job.
     pub manifest: Manifest,
-    /// How rows are written.
+    /// The format and the columns of the rows files.
     pub layout: Layout,
-    /// Whether rows do not depend on the others of their row group, so that some of them can be made later.
+    /// Whether a row group can be kept in part: its rows do not depend on each other.
     pub keeps_parts: bool,
-    /// Makes rows again that were dropped for these reasons; an empty list stands for any.
+    /// Rows dropped for these reasons are generated again; an empty list means all reasons, `None` means no
+    /// reason.
     pub retry_dropped: Option<Vec<DropReason>>,
-    /// The dataset, if it is a text that may have grown at its end.
+    /// The dataset file, if it is a text format, which may have been appended to since an earlier run.
     pub dataset: Option<PathBuf>,
 }
 
-/// What earlier runs have left that this one keeps.
+/// Counts of the output of earlier runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EarlierOutput {
     /// Rows written.
     pub rows_out: u64,
-    /// Rows dropped, and not made again.
+    /// Rows dropped.
     pub rows_dropped: u64,
-    /// Row groups of which nothing is left to make.
+    /// Row groups without unmade rows.
     pub row_groups: u64,
 }
 
-/// What became of a row group that was to be written.
+/// The result of writing a row group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// It is on disk.
+    /// The row group is on disk.
     Written,
-    /// Nothing has changed: made anew it has `rows` rows, and there are `before` already.
+    /// The files on disk are unchanged, because the new row group does not have more rows.
     KeptEarlier {
-        /// Rows that were made.
+        /// Rows in the new row group.
         rows: u64,
-        /// Rows that are there.
+        /// Rows on disk.
         before: u64,
     },
 }
@@ -126,7 +129,7 @@ impl EarlierOutput {
     }
 }
 
-/// An output directory that this run alone writes to.
+/// An output directory that is locked by this run.
 #[derive(Debug)]
 pub struct OutputDirectory {
     root: PathBuf,
@@ -135,44 +138,48 @@ pub struct OutputDirectory {
     keeps_parts: bool,
     manifest: Mutex<CachedManifest>,
     found: ScanResult,
-    /// What counts of row groups that this run is to write again, and has not yet.
+    /// Counts of the row groups that this run has to write again and has not written yet.
     replaceable: Mutex<BTreeMap<u32, ReplaceableCounts>>,
-    /// What earlier runs have used.
+    /// The usage of earlier runs.
     used: JobTotals,
-    /// Held, so that a second run refuses.
+    /// Makes a second run on the same directory fail for as long as it is held.
     _lock: File,
 }
 
-/// The manifest as it should stand on disk, and when it last was brought up to date there.
+/// The current manifest, which is newer than the one on disk if it is stale.
 #[derive(Debug)]
 struct CachedManifest {
     manifest: Manifest,
-    written: StdInstant,
-    /// Whether it has changed since.
+    written_at: StdInstant,
+    /// Whether the manifest has changed since it was last written.
     is_stale: bool,
 }
 
 impl CachedManifest {
     fn is_due(&self) -> bool {
-        self.is_stale && self.written.elapsed() >= MANIFEST_INTERVAL
+        self.is_stale && self.written_at.elapsed() >= MANIFEST_INTERVAL
     }
 }
 
-/// Setting up.
+/// Preparation.
 impl OutputDirectory {
-    /// Makes the claimed directory ready: empty but for what a resumed run keeps, and the manifest stands in it.
+    /// Prepares a locked directory: removes everything that the run does not keep, and writes the manifest.
+    ///
+    /// # Errors
+    ///
+    /// If the directory holds files of another program or another job, or a file cannot be read or written.
     pub fn prepare(claim: DirectoryLock, spec: &OutputSpec) -> Result<Self, OutputError> {
         let DirectoryLock { root, existing, is_new, lock } = claim;
         let root = root.as_path();
         let names = file_names(root).map_err(io_error(root))?;
         let rows = root.join(ROWS);
-        // What a run left that was killed before its manifest stood.
-        let nothing = names.iter().all(|name| is_temporary_name(name));
+        // A run that was killed before it wrote its manifest leaves only temporary files.
+        let is_unused = names.iter().all(|name| is_temporary_name(name));
         let (mut found, mut used) = (ScanResult::default(), JobTotals::default());
         match existing {
-            Existing::Resume if !nothing => (found, used) = resume_from(root, &rows, spec)?,
-            _ if nothing => remove_temporary(root).map_err(io_error(root))?,
-            _ => remove_earlier(root, &names)?,
+            Existing::Resume if !is_unused => (found, used) = earlier_output::resume(root, &rows, spec)?,
+            _ if is_unused => remove_temporary(root).map_err(io_error(root))?,
+            _ => earlier_output::remove(root, &names)?,
         }
         let mut manifest = Manifest { done: found.done.clone(), totals: used.clone(), ..spec.manifest.clone() };
         manifest.totals.runs += 1;
@@ -181,58 +188,59 @@ impl OutputDirectory {
             rows,
             layout: spec.layout.clone(),
             keeps_parts: spec.keeps_parts,
-            manifest: Mutex::new(CachedManifest { manifest, written: StdInstant::now(), is_stale: true }),
+            manifest: Mutex::new(CachedManifest { manifest, written_at: StdInstant::now(), is_stale: true }),
             replaceable: Mutex::new(mem::take(&mut found.replaceable)),
             found,
             used,
             _lock: lock,
         };
-        // The manifest comes first: whatever else is there is then known as ours.
+        // The manifest comes first: it marks the directory as written by this program.
         output.write_manifest()?;
         fs::create_dir_all(&output.rows).map_err(io_error(root))?;
         if let (true, Some(parent)) = (is_new, root.parent()) {
-            // Best effort: the directory itself is synced, its parent may be one we cannot open.
+            // Best effort: the directory itself is synced, and its parent may not be readable.
             let _ = sync_directory(if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         }
         Ok(output)
     }
 }
 
-/// What there is to read.
+/// What earlier runs left.
 impl OutputDirectory {
-    /// The directory.
+    /// Returns the path of the directory.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The row groups of which earlier runs have left nothing to make.
+    /// Returns the row groups for which this run has nothing to do.
     #[must_use]
     pub fn done(&self) -> &DoneRowGroups {
         &self.found.done
     }
 
-    /// The rows to make of row groups that earlier runs have written in part, counted from the first row of
-    /// the job: ascending ranges, apart from each other. All of a row group that is neither here nor done is
-    /// to be made.
+    /// Returns the missing rows of partially written row groups, as ascending disjoint ranges, counted from
+    /// the first row of the job. A row group that is neither in these ranges nor in [`done`](Self::done) is
+    /// missing completely.
     #[must_use]
     pub fn missing(&self) -> &[Range<u64>] {
         &self.found.missing
     }
 
-    /// What earlier runs have left that this one leaves alone.
+    /// Returns the counts of the earlier output that this run keeps.
     #[must_use]
     pub fn earlier(&self) -> EarlierOutput {
         self.found.earlier
     }
 
-    /// What is there now of what earlier runs have left: also what this one was to make again, and has not written.
+    /// Returns the counts of the earlier output that is on disk now: [`earlier`](Self::earlier), and the rows
+    /// that this run has to generate again but has not replaced yet.
     #[must_use]
     pub fn remaining(&self) -> EarlierOutput {
         self.replaceable.lock().values().fold(self.found.earlier, |sum, group| sum.plus(group.earlier))
     }
 
-    /// The dropped rows among [`remaining`](Self::remaining).
+    /// Returns the dropped rows of [`remaining`](Self::remaining) by column and reason.
     #[must_use]
     pub fn dropped(&self) -> DroppedCounts {
         let mut dropped = self.found.dropped.clone();
@@ -240,16 +248,17 @@ impl OutputDirectory {
         dropped
     }
 
-    /// What earlier runs of the job have used.
+    /// Returns the usage of earlier runs of the job.
     #[must_use]
     pub fn used(&self) -> &JobTotals {
         &self.used
     }
 }
 
-/// The manifest and what stands beside it.
+/// The manifest and the other files in the directory.
 impl OutputDirectory {
-    /// Keeps in the manifest what this run has used so far; on disk at most about once a second.
+    /// Updates the usage of this run in the manifest, and writes the manifest if that was not done in the
+    /// last second.
     pub fn record_usage(&self, run: &JobTotals) -> Result<(), OutputError> {
         let mut cached = self.manifest.lock();
         let totals = self.used.plus(run);
@@ -260,14 +269,14 @@ impl OutputDirectory {
         if is_due { self.write_manifest() } else { Ok(()) }
     }
 
-    /// The file for what the job may have spent by now; it begins with what earlier runs have.
+    /// Creates the file for what the job may have spent, with the amount that earlier runs have spent.
     pub fn create_amount_file(&self) -> Result<AmountFile, OutputError> {
         let path = self.root.join(SPENT);
         let written = write_atomically(&path, |file| AmountFile::write(self.used.spent, file));
         written.and_then(|()| AmountFile::open(&path)).map_err(io_error(&path))
     }
 
-    /// The run is over, and has used this: says so in the manifest.
+    /// Writes the final state and usage of the run to the manifest.
     pub fn close(&self, state: RunState, run: &JobTotals) -> Result<(), OutputError> {
         let mut cached = self.manifest.lock();
         cached.manifest.state = state;
@@ -281,7 +290,7 @@ impl OutputDirectory {
         self.write_manifest()
     }
 
-    /// Writes the capacity values of the run beside those of earlier ones.
+    /// Writes the capacity plan of the run. The plans of earlier runs are kept under numbered names.
     pub fn write_capacity(&self, capacity: &CapacityPlan) -> Result<(), OutputError> {
         let path = self.root.join(CAPACITY);
         rotate_file(&path).map_err(io_error(&path))?;
@@ -290,7 +299,7 @@ impl OutputDirectory {
 
     fn write_manifest(&self) -> Result<(), OutputError> {
         let mut cached = self.manifest.lock();
-        (cached.written, cached.is_stale) = (StdInstant::now(), false);
+        (cached.written_at, cached.is_stale) = (StdInstant::now(), false);
         self.write_json(MANIFEST, &cached.manifest)
     }
 
@@ -304,11 +313,14 @@ impl OutputDirectory {
     }
 }
 
-/// Row groups.
+/// Writing row groups.
 impl OutputDirectory {
-    /// Writes what a run has made of row group `index`: complete rows with their numbers, ascending, and what
-    /// became of the others. If it was written in part before, it is merged with that. Where rows depend on each other it replaces
-    /// that, if it has more rows: no run leaves fewer than it found.
+    /// Writes row group `index`: its complete `rows` with their ascending row numbers, and the `dropped`
+    /// rows.
+    ///
+    /// If an earlier run has written a part of the row group, the rows are merged. Where rows depend on each
+    /// other, the new rows replace the earlier ones only if there are more of them, so a run never reduces
+    /// the number of rows.
     pub fn write_row_group<R: Serialize>(
         &self,
         index: u32,
@@ -366,7 +378,8 @@ impl OutputDirectory {
         let is_due = cached.is_due();
         drop(cached);
         if is_due {
-            // The row group is on disk, which is what counts. A disk that takes no more will refuse the next one.
+            // The rows files decide what is done, not the manifest. If the disk is full, the next row group
+            // fails.
             let _ = self.write_manifest();
         }
     }
@@ -382,91 +395,4 @@ impl OutputDirectory {
 
 fn write_dropped<'a>(path: &Path, lines: impl IntoIterator<Item = &'a DroppedLine>) -> Result<(), OutputError> {
     write_atomically(path, |file| dropped_file::write(lines, file)).map_err(io_error(path))
-}
-
-/// Takes over what runs have left that were stopped or killed: what stays of it, and what they used.
-fn resume_from(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(ScanResult, JobTotals), OutputError> {
-    let no_run = |why: String| OutputError::NothingToResume { path: root.to_path_buf(), why };
-    let text = fs::read(root.join(MANIFEST)).map_err(|error| no_run(format!("{MANIFEST} cannot be read: {error}")))?;
-    let value: serde_json::Value =
-        serde_json::from_slice(&text).map_err(|error| no_run(format!("{MANIFEST}: {error}")))?;
-    if value.get("schema").and_then(serde_json::Value::as_u64) != Some(u64::from(MANIFEST_SCHEMA)) {
-        return Err(no_run(format!("{MANIFEST} is of another version of this program")));
-    }
-    let before: Manifest = serde_json::from_value(value).map_err(|error| no_run(format!("{MANIFEST}: {error}")))?;
-    if let Some(what) = spec.manifest.first_difference(&before, spec.dataset.as_deref()).map_err(io_error(root))? {
-        return Err(OutputError::DifferentJob { path: root.to_path_buf(), what });
-    }
-    extend_last_row_group(rows, spec, &before)?;
-    remove_temporary(root).map_err(io_error(root))?;
-    let path = root.join(SPENT);
-    let stored = AmountFile::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
-    // A run that was killed had no time to say in the manifest what it had out.
-    let totals = JobTotals { spent: before.totals.spent.max(stored), ..before.totals };
-    Ok((ScanResult::scan(rows, spec)?, totals))
-}
-
-/// A job that is extended may have more rows in what was its last row group: those are unmade. They are
-/// listed before the manifest says that they are asked for.
-fn extend_last_row_group(rows: &Path, spec: &OutputSpec, before: &Manifest) -> Result<(), OutputError> {
-    let (old, new) = (before, &spec.manifest);
-    let Some(last) = old.row_group_count().checked_sub(1).and_then(|last| u32::try_from(last).ok()) else {
-        return Ok(());
-    };
-    let (had, has) = (old.rows_in_group(last), new.rows_in_group(last));
-    if has <= had || !rows.join(rows_name(last, new.format.extension())).exists() {
-        return Ok(());
-    }
-    let path = rows.join(dropped_name(last));
-    let mut lines = dropped_file::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
-    let first = new.first_row + u64::from(last) * u64::from(new.row_group_size);
-    lines.retain(|line| line.row < first + had);
-    lines.extend((first + had..first + has).map(DroppedLine::unmade));
-    write_dropped(&path, &lines)
-}
-
-/// What every version of the manifest has.
-#[derive(Deserialize)]
-struct Author {
-    program: String,
-}
-
-/// Removes what an earlier run wrote, after making sure that there is nothing else.
-fn remove_earlier(root: &Path, found: &[String]) -> Result<(), OutputError> {
-    let foreign = |found: &str| OutputError::ForeignFiles { path: root.to_path_buf(), found: found.to_string() };
-    if found.is_empty() {
-        return Ok(());
-    }
-    if let Some(name) = found.iter().find(|name| !is_own_name(name)) {
-        return Err(foreign(name));
-    }
-    let author = fs::read(root.join(MANIFEST)).ok().and_then(|text| serde_json::from_slice::<Author>(&text).ok());
-    if !author.is_some_and(|author| author.program.starts_with("tidegate ")) {
-        return Err(foreign(&found[0]));
-    }
-    let rows = root.join(ROWS);
-    let mut stranger = None;
-    visit_names(&rows, |name| {
-        if !is_row_file_name(name) {
-            stranger = Some(format!("{ROWS}/{name}"));
-        }
-        Ok(())
-    })
-    .map_err(io_error(&rows))?;
-    if let Some(stranger) = stranger {
-        return Err(foreign(&stranger));
-    }
-    // The manifest stays until it is replaced: what is left after an interruption is still known as ours. The lists of dropped rows go
-    // last: rows without their list would be taken for whole.
-    let is_list = |name: &str| matches!(RowFile::of(name, ""), Some(RowFile::Dropped(_)));
-    let remove = |name: &str| fs::remove_file(rows.join(name));
-    visit_names(&rows, |name| if is_list(name) { Ok(()) } else { remove(name) }).map_err(io_error(&rows))?;
-    if rows.exists() {
-        sync_directory(&rows).map_err(io_error(&rows))?;
-    }
-    visit_names(&rows, remove).map_err(io_error(&rows))?;
-    for name in found.iter().filter(|name| is_temporary_name(name) || is_capacity_name(name) || *name == SPENT) {
-        fs::remove_file(root.join(name)).map_err(io_error(root))?;
-    }
-    Ok(())
 }

@@ -1,10 +1,10 @@
-//! Files that are found to be writable before a run begins, and written to once it does.
+//! Files that are opened before a run starts, to find out early whether they can be written.
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A file that can be written to. What is in it is still there.
+/// The path of a file that can be written. Its content is unchanged so far.
 #[derive(Debug)]
 pub struct OutputFile {
     path: PathBuf,
@@ -12,23 +12,23 @@ pub struct OutputFile {
 }
 
 impl OutputFile {
-    /// Opens `path`, or makes the file.
+    /// Checks that the file at `path` can be written, and creates it if it does not exist.
     pub fn open(path: &Path) -> io::Result<Self> {
         let is_new = !path.exists();
         File::options().write(true).create(true).truncate(false).open(path)?;
         Ok(Self { path: path.to_owned(), is_new })
     }
 
-    /// Where it is, to be written to.
+    /// Returns the path, to write the file.
     #[must_use]
     pub fn into_path(self) -> PathBuf {
         self.path
     }
 
-    /// Leaves everything as it was.
+    /// Removes the file if [`open`](Self::open) created it.
     pub fn discard(self) {
         if self.is_new {
-            // It is empty; that it cannot be removed harms nobody.
+            // An empty file that cannot be removed does no harm.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -1,4 +1,4 @@
-//! What earlier runs have left in the folder of rows, and what of it is still to be made.
+//! Scans the directory of rows for the output of earlier runs, and finds the missing rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,22 +14,24 @@ use super::files::{RowFile, dropped_name, is_temporary_name, rows_name, visit_na
 use super::manifest::Manifest;
 use super::{EarlierOutput, OutputSpec};
 
-/// What there is.
+/// The output of earlier runs.
 #[derive(Debug, Default)]
 pub(super) struct ScanResult {
-    /// Row groups of which no row is to be made.
+    /// Row groups without missing rows.
     pub(super) done: DoneRowGroups,
-    /// The rows to make of row groups that stay as they are, counted from the first row of the job.
+    /// The missing rows of row groups that are kept in part, counted from the first row of the job.
     pub(super) missing: Vec<Range<u64>>,
-    /// What stays.
+    /// Counts of the rows that this run keeps.
     pub(super) earlier: EarlierOutput,
-    /// The dropped rows among it.
+    /// The dropped rows among them.
     pub(super) dropped: DroppedCounts,
-    /// What counts of row groups that are to be written again, for as long as they are not.
+    /// Counts of the rows that this run has to generate again, by row group. They count until the row group
+    /// is written.
     pub(super) replaceable: BTreeMap<u32, ReplaceableCounts>,
 }
 
-/// What a row group adds to [`ScanResult::earlier`] and [`ScanResult::dropped`] until it is written again.
+/// What a row group adds to [`ScanResult::earlier`] and [`ScanResult::dropped`] until this run writes it
+/// again.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ReplaceableCounts {
     pub(super) earlier: EarlierOutput,
@@ -37,8 +39,10 @@ pub(super) struct ReplaceableCounts {
 }
 
 impl ScanResult {
-    /// Looks through `rows`, and removes what belongs to a row group whose rows were never written. Only row
-    /// groups that have a list of dropped rows are read. O(row groups), and rows of those.
+    /// Scans the directory `rows`, and removes temporary files and dropped lists without a rows file.
+    ///
+    /// Reads the files of row groups that have a dropped list, and only the names of the others. O(row
+    /// groups), plus the rows that are read.
     pub(super) fn scan(rows: &Path, spec: &OutputSpec) -> Result<Self, OutputError> {
         let manifest = &spec.manifest;
         let extension = manifest.format.extension();
@@ -56,7 +60,8 @@ impl ScanResult {
             Ok(())
         })
         .map_err(io_error(rows))?;
-        // A list is written before the first rows of its row group: without them, all of it is made anew.
+        // The dropped list is written before the rows file. Without a rows file the whole row group is
+        // unmade.
         unusable.extend(listed.iter().filter(|row_group| !written.contains(*row_group)).map(dropped_name));
         for name in unusable {
             let path = rows.join(name);
@@ -79,24 +84,24 @@ impl ScanResult {
         self.earlier.rows_out += manifest.rows_in_group(row_group);
     }
 
-    /// A row in both files is made; one in neither is unmade.
+    /// Adds a row group with a dropped list. A row in both files is complete, a row in neither is unmade.
     fn add_partial(&mut self, rows: &Path, spec: &OutputSpec, row_group: u32) -> Result<(), OutputError> {
         let manifest = &spec.manifest;
         let path = rows.join(rows_name(row_group, manifest.format.extension()));
         let stored = spec.layout.read(&path).map_err(unreadable(&path))?;
-        let made: BTreeSet<u64> = stored.into_iter().map(|(row, _)| row).collect();
+        let complete: BTreeSet<u64> = stored.into_iter().map(|(row, _)| row).collect();
         let path = rows.join(dropped_name(row_group));
         let lines = dropped_file::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
         let dropped: BTreeMap<u64, _> = lines.into_iter().map(|line| (line.row, line)).collect();
         let first = u64::from(row_group) * u64::from(manifest.row_group_size);
-        let (mut stays, mut missing) = (ReplaceableCounts::default(), Vec::new());
+        let (mut kept, mut missing) = (ReplaceableCounts::default(), Vec::new());
         let (mut retried, mut has_unmade) = (ReplaceableCounts::default(), false);
         for row in first..first + manifest.rows_in_group(row_group) {
             let number = manifest.first_row + row;
             let line = dropped.get(&number).filter(|line| !line.is_unmade());
             match line {
-                _ if made.contains(&number) => stays.earlier.rows_out += 1,
-                Some(line) if !spec.retries(&line.reason) => stays.add_dropped(line),
+                _ if complete.contains(&number) => kept.earlier.rows_out += 1,
+                Some(line) if !spec.retries(&line.reason) => kept.add_dropped(line),
                 _ => {
                     add_row(&mut missing, row);
                     line.map_or_else(|| has_unmade = true, |line| retried.add_dropped(line));
@@ -105,20 +110,20 @@ impl ScanResult {
         }
         if missing.is_empty() {
             self.done.insert(row_group);
-            stays.earlier.row_groups = 1;
+            kept.earlier.row_groups = 1;
         } else {
             retried.earlier.row_groups = u64::from(!has_unmade);
             if !spec.keeps_parts {
-                // All of it is made anew. What is there stays until that is done.
-                retried.add(&stays);
-                stays = ReplaceableCounts::default();
+                // The whole row group is generated again. Its rows count until they are replaced.
+                retried.add(&kept);
+                kept = ReplaceableCounts::default();
                 missing.clear();
             }
             self.replaceable.insert(row_group, retried);
         }
         self.missing.append(&mut missing);
-        self.earlier = self.earlier.plus(stays.earlier);
-        add_counts(&mut self.dropped, &stays.dropped);
+        self.earlier = self.earlier.plus(kept.earlier);
+        add_counts(&mut self.dropped, &kept.dropped);
         Ok(())
     }
 }
@@ -142,11 +147,11 @@ pub(super) fn add_counts(counts: &mut DroppedCounts, more: &DroppedCounts) {
 }
 
 impl OutputSpec {
-    /// Whether rows that were dropped for the reason of this name are made again.
+    /// Returns whether rows that were dropped for the reason of this name are generated again.
     fn retries(&self, reason: &str) -> bool {
-        let is_meant =
+        let is_listed =
             |reasons: &Vec<DropReason>| reasons.is_empty() || reasons.iter().any(|known| known.name() == reason);
-        self.retry_dropped.as_ref().is_some_and(is_meant)
+        self.retry_dropped.as_ref().is_some_and(is_listed)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is written, what a kill at any step leaves of it, and what a resumed run makes of that.
+//! Tests of writing, of the state that a killed run leaves, and of resuming from it.
 
 use serde_json::{Value, json};
 
@@ -61,7 +61,8 @@ fn unmade(row: u64) -> DroppedLine {
     DroppedLine::unmade(row)
 }
 
-/// The numbers of the rows in a rows file, and of those in its list with their reasons.
+/// Returns the row numbers in the rows file of a row group, and the rows in its dropped list with their
+/// reasons.
 fn stored(root: &Path, row_group: u32) -> (Vec<u64>, Vec<(u64, String)>) {
     let layout = spec(manifest()).layout;
     let rows = layout.read(&root.join(format!("rows/{row_group:06}.jsonl"))).unwrap();
@@ -71,7 +72,7 @@ fn stored(root: &Path, row_group: u32) -> (Vec<u64>, Vec<(u64, String)>) {
 }
 
 #[test]
-fn row_groups_are_lines_in_order_and_no_temporary_file_is_left() {
+fn a_row_group_is_written_in_order_and_leaves_no_temporary_file() {
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path().join("deep/out");
     let output = prepare(&root, Existing::Refuse).unwrap();
@@ -83,7 +84,7 @@ fn row_groups_are_lines_in_order_and_no_temporary_file_is_left() {
 }
 
 #[test]
-fn earlier_output_is_refused_or_replaced_as_asked() {
+fn earlier_output_is_an_error_unless_it_is_to_be_replaced() {
     let scratch = tempfile::tempdir().unwrap();
     let first = prepare(scratch.path(), Existing::Refuse).unwrap();
     first.write_row_group(0, [row(0)], &[dropped(1, "timeout")]).unwrap();
@@ -96,7 +97,7 @@ fn earlier_output_is_refused_or_replaced_as_asked() {
 }
 
 #[test]
-fn a_resumed_run_keeps_what_is_finished_and_removes_what_is_not() {
+fn a_resumed_run_keeps_complete_row_groups_and_removes_incomplete_files() {
     let scratch = tempfile::tempdir().unwrap();
     let rows = scratch.path().join(ROWS);
     let first = resume(scratch.path());
@@ -104,7 +105,7 @@ fn a_resumed_run_keeps_what_is_finished_and_removes_what_is_not() {
     first.write_row_group(0, [row(0), row(1)], &[]).unwrap();
     first.write_row_group(2, [row(4)], &[dropped(5, "request")]).unwrap();
     drop(first);
-    // Killed in the middle of row group 3, between its dropped rows and its rows; and of a manifest.
+    // Killed between the dropped list and the rows of row group 3, and while writing a manifest.
     dropped_file::write(&[dropped(6, "timeout")], &mut File::create(rows.join("000003.dropped.jsonl")).unwrap())
         .unwrap();
     fs::write(rows.join(".000003.jsonl.tmp"), "half a").unwrap();
@@ -122,7 +123,7 @@ fn a_resumed_run_keeps_what_is_finished_and_removes_what_is_not() {
 }
 
 #[test]
-fn rows_that_are_made_later_are_merged_in_order_and_the_list_shrinks_until_it_is_gone() {
+fn later_rows_are_merged_in_order_and_the_dropped_list_shrinks_until_it_is_removed() {
     let scratch = tempfile::tempdir().unwrap();
     let wide = || spec(Manifest { rows_in: 6, row_group_size: 6, ..manifest() });
     let resume = || claimed(scratch.path(), Existing::Resume, &wide()).unwrap();
@@ -146,7 +147,7 @@ fn rows_that_are_made_later_are_merged_in_order_and_the_list_shrinks_until_it_is
 }
 
 #[test]
-fn a_kill_at_any_step_of_a_merge_loses_and_doubles_no_row() {
+fn a_kill_at_any_step_of_a_merge_neither_loses_nor_duplicates_a_row() {
     let scratch = tempfile::tempdir().unwrap();
     let rows = scratch.path().join("rows/000000.jsonl");
     let list = scratch.path().join("rows/000000.dropped.jsonl");
@@ -156,27 +157,27 @@ fn a_kill_at_any_step_of_a_merge_loses_and_doubles_no_row() {
         (fs::read(&rows).unwrap(), fs::read(&list).unwrap())
     };
     let merge = || resume(scratch.path()).write_row_group(0, [row(1)], &[]).unwrap();
-    // Before the rows are renamed: as before.
+    // Killed before the rows file is renamed: nothing has changed.
     begin();
     fs::write(scratch.path().join("rows/.000000.jsonl.tmp"), "half").unwrap();
     let left = resume(scratch.path());
     assert_eq!((left.missing(), left.earlier().rows_out), (std::slice::from_ref(&(1..2)), 1));
     drop(left);
-    // Between the rows and the list: the row is in both, and made.
+    // Killed between the rows file and the dropped list: the row is in both, and complete.
     let (_, old_list) = begin();
     merge();
     fs::write(&list, old_list).unwrap();
     let left = resume(scratch.path());
     assert_eq!((left.missing().len(), left.done().contains(0), left.earlier().rows_out), (0, true, 2));
     drop(left);
-    // A list that lacks a row: it is unmade.
+    // A row that is in neither file is unmade.
     begin();
     dropped_file::write(&[], &mut File::create(&list).unwrap()).unwrap();
     assert_eq!(resume(scratch.path()).missing(), std::slice::from_ref(&(1..2)));
 }
 
 #[test]
-fn rows_are_made_again_by_reason() {
+fn dropped_rows_are_retried_by_reason() {
     let scratch = tempfile::tempdir().unwrap();
     let first = resume(scratch.path());
     first.write_row_group(0, [row(0)], &[dropped(1, "timeout")]).unwrap();
@@ -189,14 +190,14 @@ fn rows_are_made_again_by_reason() {
     assert!(again.done().is_empty());
 }
 
-/// Resumes the run of `manifest` in `root`, whose rows depend on each other, and makes dropped rows again.
+/// Resumes the job of `manifest` in `root`, whose rows depend on each other, and retries dropped rows.
 fn remake(root: &Path, manifest: Manifest) -> OutputDirectory {
     let spec = OutputSpec { keeps_parts: false, retry_dropped: Some(Vec::new()), ..spec(manifest) };
     claimed(root, Existing::Resume, &spec).unwrap()
 }
 
 #[test]
-fn a_row_group_whose_rows_depend_on_each_other_is_replaced_as_a_whole_once_it_is_made_anew_with_more_rows() {
+fn a_row_group_with_dependent_rows_is_replaced_as_a_whole_if_the_new_one_has_more_rows() {
     let scratch = tempfile::tempdir().unwrap();
     let wide = || Manifest { rows_in: 6, row_group_size: 3, ..manifest() };
     let first = remake(scratch.path(), wide());
@@ -207,7 +208,7 @@ fn a_row_group_whose_rows_depend_on_each_other_is_replaced_as_a_whole_once_it_is
     drop(first);
     let again = remake(scratch.path(), wide());
     assert!(again.missing().is_empty() && again.done().is_empty() && again.earlier() == EarlierOutput::default());
-    assert_eq!(stored(scratch.path(), 0).0, [0], "what is there stays until then");
+    assert_eq!(stored(scratch.path(), 0).0, [0], "the file is kept until then");
     let remaining = EarlierOutput { rows_out: 1, rows_dropped: 2, row_groups: 1 };
     assert_eq!((again.remaining(), again.dropped()[&("a".to_string(), "timeout".to_string())]), (remaining, 2));
     let worse = again.write_row_group(0, [row(1)], &[dropped(0, "request"), dropped(2, "request")]).unwrap();
@@ -219,7 +220,7 @@ fn a_row_group_whose_rows_depend_on_each_other_is_replaced_as_a_whole_once_it_is
 }
 
 #[test]
-fn a_last_row_group_that_has_grown_is_replaced_only_by_one_with_more_rows_and_else_is_made_anew_by_the_next_run() {
+fn a_last_row_group_that_was_extended_is_replaced_only_by_one_with_more_rows_and_retried_otherwise() {
     let scratch = tempfile::tempdir().unwrap();
     let rows_in = |rows_in| Manifest { rows_in, row_group_size: 4, ..manifest() };
     let first = remake(scratch.path(), rows_in(6));
@@ -243,7 +244,7 @@ fn a_last_row_group_that_has_grown_is_replaced_only_by_one_with_more_rows_and_el
 }
 
 #[test]
-fn what_is_to_be_made_again_still_counts_if_the_run_stops_before_it() {
+fn rows_to_be_retried_still_count_if_the_run_stops_before_it_reaches_them() {
     for keeps_parts in [true, false] {
         let scratch = tempfile::tempdir().unwrap();
         let again = |retry_dropped| OutputSpec { keeps_parts, retry_dropped, ..spec(four_groups()) };
@@ -262,20 +263,20 @@ fn what_is_to_be_made_again_still_counts_if_the_run_stops_before_it() {
         second.write_row_group(0, [row(0), row(1)], &[]).unwrap();
         let left = if keeps_parts { (2, 1) } else { (1, 1) };
         let EarlierOutput { rows_out, rows_dropped, .. } = second.remaining();
-        assert_eq!((rows_out, rows_dropped), left, "rows of this run are counted by it");
+        assert_eq!((rows_out, rows_dropped), left, "the rows of this run are not earlier output");
     }
 }
 
 #[test]
-fn a_job_that_is_extended_has_more_rows_in_what_was_its_last_row_group() {
+fn an_extended_job_has_unmade_rows_in_its_former_last_row_group() {
     let scratch = tempfile::tempdir().unwrap();
     let rows_in = |rows_in| spec(Manifest { rows_in, row_group_size: 4, ..manifest() });
     let first = claimed(scratch.path(), Existing::Resume, &rows_in(6)).unwrap();
     first.write_row_group(0, (0..4).map(row), &[]).unwrap();
     first.write_row_group(1, [row(4)], &[dropped(5, "request")]).unwrap();
     drop(first);
-    // Killed before the manifest said that there are more: nothing has changed for the job as it was.
-    extend_last_row_group(&scratch.path().join(ROWS), &rows_in(9), &rows_in(6).manifest).unwrap();
+    // Killed before the manifest was written: nothing has changed for the job with its former length.
+    earlier_output::extend_last_row_group(&scratch.path().join(ROWS), &rows_in(9), &rows_in(6).manifest).unwrap();
     let same = claimed(scratch.path(), Existing::Resume, &rows_in(6)).unwrap();
     assert_eq!((same.done().len(), same.earlier().rows_dropped), (2, 1));
     drop(same);
@@ -288,11 +289,11 @@ fn a_job_that_is_extended_has_more_rows_in_what_was_its_last_row_group() {
         assert_eq!(longer.earlier(), EarlierOutput { rows_out: 5, rows_dropped: 1, row_groups: 1 });
     }
     let refused = claimed(scratch.path(), Existing::Resume, &rows_in(6)).unwrap_err().to_string();
-    assert!(refused.contains("a job can be made longer, not shorter"), "{refused}");
+    assert!(refused.contains("a job can be extended, not shortened"), "{refused}");
 }
 
 #[test]
-fn what_runs_have_used_adds_up() {
+fn the_usage_of_all_runs_adds_up() {
     let scratch = tempfile::tempdir().unwrap();
     let used = |calls| {
         let model = ModelTotals { calls, ..ModelTotals::default() };
@@ -308,10 +309,10 @@ fn what_runs_have_used_adds_up() {
 }
 
 #[test]
-fn the_rows_of_a_row_group_are_not_read_where_nothing_was_dropped() {
+fn a_row_group_without_a_dropped_list_is_not_read() {
     let scratch = tempfile::tempdir().unwrap();
     drop(resume(scratch.path()));
-    // Damaged, and not looked into.
+    // Corrupted, but not read.
     fs::write(scratch.path().join("rows/000001.jsonl"), "{").unwrap();
     assert_eq!(resume(scratch.path()).earlier().rows_out, 2);
     dropped_file::write(
@@ -327,19 +328,19 @@ fn the_rows_of_a_row_group_are_not_read_where_nothing_was_dropped() {
 }
 
 #[test]
-fn another_run_is_not_resumed_and_loses_nothing() {
+fn another_job_is_not_resumed_and_not_changed() {
     let scratch = tempfile::tempdir().unwrap();
     drop(prepare(scratch.path(), Existing::Resume).unwrap());
     let other = spec(Manifest { row_key: "id".to_string(), ..manifest() });
     let refused = claimed(scratch.path(), Existing::Resume, &other).unwrap_err().to_string();
     assert!(
-        refused.contains("holds rows of another run: `row_key` in [output] was row and is id; put it back"),
+        refused.contains("holds rows of another job: `row_key` in [output] was row and is now id; put it back"),
         "{refused}"
     );
     fs::write(scratch.path().join(MANIFEST), r#"{"schema":1}"#).unwrap();
     let refused = prepare(scratch.path(), Existing::Resume).unwrap_err();
     assert!(
-        refused.ends_with("holds nothing to resume: manifest.json is of another version of this program"),
+        refused.ends_with("holds nothing to resume: manifest.json was written by another version of this program"),
         "{refused}"
     );
     fs::write(scratch.path().join(MANIFEST), "{").unwrap();
@@ -350,17 +351,17 @@ fn another_run_is_not_resumed_and_loses_nothing() {
 }
 
 #[test]
-fn a_run_that_was_killed_before_its_manifest_stood_is_as_good_as_none() {
+fn a_run_that_was_killed_before_it_wrote_its_manifest_is_ignored() {
     for existing in [Existing::Resume, Existing::Replace] {
         let scratch = tempfile::tempdir().unwrap();
         fs::write(scratch.path().join(".manifest.json.tmp"), "{").unwrap();
         drop(prepare(scratch.path(), existing).unwrap());
-        assert_eq!(file_names(scratch.path()).unwrap().len(), 2, "the manifest and the folder of rows");
+        assert_eq!(file_names(scratch.path()).unwrap().len(), 2, "the manifest and the directory of rows");
     }
 }
 
 #[test]
-fn files_of_somebody_else_are_never_removed() {
+fn files_that_this_program_did_not_write_are_never_removed() {
     let scratch = tempfile::tempdir().unwrap();
     fs::write(scratch.path().join("thesis.txt"), "years of work").unwrap();
     let refused = prepare(scratch.path(), Existing::Replace).unwrap_err();
@@ -373,7 +374,7 @@ fn files_of_somebody_else_are_never_removed() {
 }
 
 #[test]
-fn two_runs_on_one_directory_refuse() {
+fn a_second_run_on_the_same_directory_fails() {
     let scratch = tempfile::tempdir().unwrap();
     let first = prepare(scratch.path(), Existing::Refuse).unwrap();
     for existing in [Existing::Refuse, Existing::Replace, Existing::Resume] {
@@ -384,7 +385,7 @@ fn two_runs_on_one_directory_refuse() {
 }
 
 #[test]
-fn a_directory_is_as_it_was_after_a_run_that_did_not_begin() {
+fn a_run_that_does_not_start_leaves_the_directory_unchanged() {
     let scratch = tempfile::tempdir().unwrap();
     let (new, old) = (scratch.path().join("new"), scratch.path().join("old"));
     DirectoryLock::acquire(&new, Existing::Refuse).unwrap().release();
@@ -392,11 +393,11 @@ fn a_directory_is_as_it_was_after_a_run_that_did_not_begin() {
     fs::create_dir(&old).unwrap();
     fs::write(old.join("thesis.txt"), "years of work").unwrap();
     assert!(prepare(&old, Existing::Refuse).unwrap_err().contains("is not empty"));
-    assert_eq!(fs::read_dir(&old).unwrap().count(), 1, "not even a lock");
+    assert_eq!(fs::read_dir(&old).unwrap().count(), 1, "no lock file is left");
 }
 
 #[test]
-fn a_place_that_cannot_be_a_directory_is_a_clear_error() {
+fn a_path_below_a_file_is_a_write_error() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("file");
     fs::write(&file, "").unwrap();

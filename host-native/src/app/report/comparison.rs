@@ -1,4 +1,4 @@
-//! The rows of a run under its own limits and under AIMD, both simulated.
+//! A comparison of the limits of a run with AIMD, both simulated.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use serde::Serialize;
 
 use crate::app::render::table::format_seconds;
 
-/// A run, simulated.
+/// The result of a simulated run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SimulatedRun {
-    /// From the first task to the last checkpoint.
+    /// The time from the first task to the last checkpoint, in seconds.
     pub wall_s: f64,
-    /// Calls that were refused.
+    /// Calls that were rate limited.
     pub refused: u64,
 }
 
-/// The rows of a run under its own limits and under AIMD.
+/// The rows of a run, simulated with its own limits and with AIMD.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Under AIMD with its defaults.
+    /// With AIMD and its default settings.
     pub aimd: SimulatedRun,
-    /// Under the limits of the run.
+    /// With the limits of the run.
     pub own: SimulatedRun,
 }
 

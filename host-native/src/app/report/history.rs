@@ -1,16 +1,18 @@
-//! What a run looked like over time, in bounded memory.
+//! Samples of the progress of a run over time, in bounded memory.
 
 use crate::app::report::progress::ProgressView;
 
-/// Samples that are kept at most: more than a chart has pixels. Beyond, every second one is let go of and the stride halved.
+/// The maximum number of samples, which is more than a chart has pixels. When it is reached, every second
+/// sample is removed and the stride is doubled.
 const MAX_SAMPLES: usize = 2_048;
 
-/// Views of a run, evenly spaced.
+/// Evenly spaced progress views of a run.
 #[derive(Clone, Debug)]
 pub struct ProgressHistory {
     samples: Vec<ProgressView>,
-    /// Views that were shown since the last one that was kept, and how many make a sample.
+    /// Views since the last sample.
     skipped: u32,
+    /// Every `stride`-th view becomes a sample.
     stride: u32,
 }
 
@@ -21,7 +23,7 @@ impl Default for ProgressHistory {
 }
 
 impl ProgressHistory {
-    /// Takes in a view, if it is its turn.
+    /// Adds a view, unless it is skipped.
     pub fn sample(&mut self, view: &ProgressView) {
         self.skipped += 1;
         if self.skipped < self.stride {
@@ -39,12 +41,12 @@ impl ProgressHistory {
         }
     }
 
-    /// Takes in the last view, whosever turn it is.
+    /// Adds the last view, which is never skipped.
     pub fn finish(&mut self, view: ProgressView) {
         self.samples.push(view);
     }
 
-    /// The views, in order of time.
+    /// Returns the samples in order of time.
     #[must_use]
     pub fn samples(&self) -> &[ProgressView] {
         &self.samples
@@ -56,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_of_whatever_length_is_a_bounded_number_of_evenly_spaced_samples() {
+    fn a_run_of_any_length_has_a_bounded_number_of_evenly_spaced_samples() {
         let mut history = ProgressHistory::default();
         for step in 0..100_000_u32 {
             history.sample(&ProgressView { elapsed: f64::from(step), ..ProgressView::default() });

@@ -1,5 +1,5 @@
-//! The report of a run as one HTML file, which needs nothing from anywhere: what happened over time, what the run came to,
-//! and where the idle time went.
+//! Progress, summary and report of a run. This file makes the HTML report: one file without external
+//! resources, with charts over time, the summary tables and the causes of idle time.
 
 pub mod comparison;
 mod history;
@@ -13,7 +13,7 @@ use tidegate_core::observe::CapacityPlan;
 
 use crate::app::render::chart::Chart;
 use crate::app::render::html::escaped;
-use crate::app::render::table::{format_seconds, percent};
+use crate::app::render::table::{format_seconds, percent, row};
 use crate::app::report::idle::idle_table;
 use crate::app::report::progress::{ProgressView, ProviderView};
 use crate::app::report::summary::Summary;
@@ -37,7 +37,7 @@ path.limit{stroke:var(--limit)}path.refused{stroke:var(--refused)}path.rows{stro
 .key.limit{background:var(--limit)}.key.refused{background:var(--refused)}.key.cooling{background:var(--cooling)}\
 .key.rows{background:var(--rows)}.key.waiting{background:var(--waiting)}pre{font-size:12px;overflow-x:auto}";
 
-/// The page of a run. All text in it is escaped.
+/// Returns the HTML report of a run.
 #[must_use]
 pub fn page(summary: &Summary, history: &ProgressHistory, capacity: &CapacityPlan) -> String {
     let name = escaped(&summary.pipeline);
@@ -63,13 +63,13 @@ fn head(html: &mut String, summary: &Summary) {
     }
     let _ = writeln!(html, "; {} dropped, {} not done; {wall}</p>", summary.rows_dropped(), summary.rows_left());
     if let Some(retry) = &summary.retry {
-        let _ = writeln!(html, "<p>To make the dropped rows again: <code>{}</code></p>", escaped(retry));
+        let _ = writeln!(html, "<p>To retry the dropped rows: <code>{}</code></p>", escaped(retry));
     }
     let job = &summary.job;
     if job.runs > 1 {
         let calls: u64 = job.models.values().map(|model| model.calls).sum();
         let cost = summary.spent.as_ref().map_or(String::new(), |(_, currency)| format!(", {} {currency}", job.spent));
-        let _ = writeln!(html, "<p>The job: {calls} calls in {} runs{}</p>", job.runs, escaped(&cost));
+        let _ = writeln!(html, "<p>All runs of the job: {calls} calls in {} runs{}</p>", job.runs, escaped(&cost));
     }
 }
 
@@ -92,13 +92,13 @@ fn charts(html: &mut String, samples: &[ProgressView]) {
         let of = |value: fn(&progress::ColumnView) -> u64| {
             samples.iter().filter_map(move |view| Some((view.elapsed, value(view.columns.get(at)?) as f64)))
         };
-        chart.area("flight", "in work", of(|column| column.in_work));
+        chart.area("flight", "in progress", of(|column| column.in_work));
         chart.steps("rows", "done", of(|column| column.done));
         chart.write(html);
     }
 }
 
-/// The tide of one provider: what it was asked for, what it was held to, and where it pushed back.
+/// Writes the chart of one provider: calls in flight, limit, waiting calls, 429s and cooldowns.
 fn provider(html: &mut String, seconds: f64, samples: &[(f64, &ProviderView)]) {
     let Some((_, last)) = samples.last() else { return };
     let most = samples.iter().map(|(_, provider)| provider.limit.max(provider.in_flight)).max().unwrap_or(1);
@@ -120,17 +120,17 @@ fn provider(html: &mut String, seconds: f64, samples: &[(f64, &ProviderView)]) {
     chart.area("flight", "in flight", samples.iter().map(|(at, provider)| (*at, f64::from(provider.in_flight))));
     chart.steps("limit", "limit", samples.iter().map(|(at, provider)| (*at, f64::from(provider.limit))));
     let waiting = samples.iter().map(|(at, provider)| (*at, f64::from(provider.waiting)));
-    chart.steps("waiting", "waiting (cut at the top)", waiting);
+    chart.steps("waiting", "waiting (cut off at the top)", waiting);
     let refused = samples.windows(2).filter(|pair| pair[1].1.rate_limited > pair[0].1.rate_limited);
     chart.marks("refused", "429", refused.map(|pair| pair[1].0));
     chart.write(html);
 }
 
 fn tables(html: &mut String, summary: &Summary) {
-    let mut providers = vec![cells(["provider", "calls", "answered", "429s", "failed", "cap", "limit", "utilisation"])];
+    let mut providers = vec![row(["provider", "calls", "answered", "429s", "failed", "cap", "limit", "utilisation"])];
     providers.extend(summary.providers.iter().map(|provider| {
         let (calls, usage) = (&provider.calls, &provider.usage);
-        cells([
+        row([
             &provider.label,
             &calls.made.to_string(),
             &calls.succeeded.to_string(),
@@ -142,33 +142,30 @@ fn tables(html: &mut String, summary: &Summary) {
         ])
     }));
     table(html, "Providers", "", &providers);
-    let mut columns = vec![cells(["column", "filled by", "done", "put off", "failed"])];
+    let mut columns = vec![row(["column", "filled by", "done", "retried", "failed"])];
     columns.extend(summary.columns.iter().map(|column| {
-        let [done, put_off, failed] = [column.succeeded, column.retried, column.failed].map(|count| count.to_string());
-        vec![column.name.clone(), column.filled_by.clone(), done, put_off, failed]
+        let [done, retried, failed] = [column.succeeded, column.retried, column.failed].map(|count| count.to_string());
+        vec![column.name.clone(), column.filled_by.clone(), done, retried, failed]
     }));
     table(html, "Columns", "left2", &columns);
     table(html, "Why slots were idle", "left2", &idle_table(&summary.figures, &summary.labels()));
-    let mut dropped = vec![cells(["column", "reason", "rows", "such as row", "what happened"])];
+    let mut dropped = vec![row(["column", "reason", "rows", "example row", "error"])];
     dropped.extend(summary.dropped.iter().map(|dropped| {
-        let (row, what) = dropped.example.clone().map_or_else(Default::default, |(row, what)| (row.to_string(), what));
-        vec![dropped.column.clone(), dropped.reason.clone(), dropped.rows.to_string(), row, what]
+        let (example, error) =
+            dropped.example.clone().map_or_else(Default::default, |(row, error)| (row.to_string(), error));
+        vec![dropped.column.clone(), dropped.reason.clone(), dropped.rows.to_string(), example, error]
     }));
     table(html, "Dropped rows", "left2", &dropped);
 }
 
-fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
-    texts.map(str::to_string).to_vec()
-}
-
-/// A table whose first line has the titles; nothing if there is no other line.
+/// Writes a table whose first line holds the column titles. Writes nothing if there are no other lines.
 fn table(html: &mut String, title: &str, class: &str, lines: &[Vec<String>]) {
     if lines.len() < 2 {
         return;
     }
     let _ = writeln!(html, "<h2>{title}</h2>\n<div class=\"scroll\"><table class=\"{class}\">");
-    for (place, line) in lines.iter().enumerate() {
-        let tag = if place == 0 { "th" } else { "td" };
+    for (index, line) in lines.iter().enumerate() {
+        let tag = if index == 0 { "th" } else { "td" };
         html.push_str("<tr>");
         for cell in line {
             let _ = write!(html, "<{tag}>{}</{tag}>", escaped(cell));
