@@ -105,7 +105,7 @@ impl IndexedText {
     }
 
     pub(super) fn unreadable(&self, error: &io::Error) -> DatasetError {
-        DatasetError::new(&self.path, None, format!("cannot read: {error}"))
+        DatasetError::unreadable(&self.path, error)
     }
 
     pub(super) fn changed(&self) -> DatasetError {

@@ -21,13 +21,13 @@ pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
     let mut lines = LineReader::open(&text, text.start(), false)?;
     let mut rows = 0;
     while let Some((offset, fields)) = lines.next()? {
-        let refuse = |message: String| DatasetError::new(path, Some(lines.number), message);
+        let error_at = |message: String| DatasetError::new(path, Some(lines.number), message);
         if rows == 0 {
             columns = fields.iter().map(|(name, _)| name.clone()).collect();
             check_columns(path, lines.number, &columns)?;
             column_types = vec![ColumnType::Null; columns.len()];
         }
-        let values = in_column_order(&columns, fields).map_err(refuse)?;
+        let values = in_column_order(&columns, fields).map_err(error_at)?;
         column_types =
             column_types.iter().zip(&values).map(|(known, value)| known.unify(ColumnType::of(value))).collect();
         text.index_row(rows, offset);
@@ -78,21 +78,22 @@ impl LineReader {
             self.line.clear();
             let offset = self.offset;
             let read = self.reader.read_until(b'\n', &mut self.line);
-            let refuse = |number, message: String| DatasetError::new(&self.path, Some(number), message);
-            let read = read.map_err(|error| refuse(self.number + 1, format!("cannot read: {error}")))?;
+            let error_at = |number, message: String| DatasetError::new(&self.path, Some(number), message);
+            let read = read.map_err(|error| error_at(self.number + 1, format!("cannot read: {error}")))?;
             if read == 0 {
                 return Ok(None);
             }
             self.offset += read as u64;
             self.number += 1;
             let text = std::str::from_utf8(&self.line)
-                .map_err(|_| refuse(self.number, "the line is not valid UTF-8".to_string()))?;
+                .map_err(|_| error_at(self.number, "the line is not valid UTF-8".to_string()))?;
             let text = text.strip_suffix('\n').unwrap_or(text);
             if text.trim().is_empty() {
                 continue;
             }
-            let OrderedObject(fields) = serde_json::from_str(text)
-                .map_err(|error| refuse(self.number, format!("expected one JSON object: {}", json_message(&error))))?;
+            let OrderedObject(fields) = serde_json::from_str(text).map_err(|error| {
+                error_at(self.number, format!("expected one JSON object: {}", json_message(&error)))
+            })?;
             return Ok(Some((offset, fields)));
         }
     }

@@ -91,12 +91,11 @@ enum Source {
 impl Dataset {
     /// Opens and checks the file at `path`. Reads all of it once.
     pub fn load(path: &Path, format: DatasetFormat) -> Result<Self, DatasetError> {
-        let unreadable = |error| DatasetError::new(path, None, format!("cannot read: {error}"));
         #[cfg(feature = "parquet")]
         if format == DatasetFormat::Parquet {
             return parquet::scan(path)?.require_rows(path);
         }
-        let bytes = Bytes::open(path).map_err(unreadable)?;
+        let bytes = Bytes::open(path).map_err(|error| DatasetError::unreadable(path, &error))?;
         Self::parse_text(path, bytes, format)
     }
 

@@ -9,7 +9,8 @@
 //! | bytes | text if they are valid UTF-8, base64 otherwise |
 //! | group, list, map | object, array, object |
 //!
-//! A date or timestamp outside of the years -9999 to 9999 becomes a number.
+//! A date or timestamp outside of the years -9999 to 9999 becomes a number, and so does a timestamp in
+//! nanoseconds inside of a group, list or map.
 //!
 //! Pages may be uncompressed, or compressed with Snappy or gzip.
 
@@ -43,7 +44,7 @@ const MAX_BUFFERED_ROWS: u64 = 1 << 18;
 pub(super) struct ParquetSource {
     path: PathBuf,
     version: FileVersion,
-    /// For each column, whether it is a timestamp in nanoseconds. The library returns those as plain
+    /// For each top-level column, whether it is a timestamp in nanoseconds. The library returns those as plain
     /// integers.
     is_nanos: Vec<bool>,
     /// Rows that are not buffered, as disjoint ranges: start to end, exclusive.
@@ -76,7 +77,7 @@ pub(super) fn scan(path: &Path) -> Result<Dataset, DatasetError> {
     check_columns(path, 1, &columns)?;
     let is_nanos =
         schema.root_schema().get_fields().iter().map(|field| is_nanosecond_timestamp(field.get_basic_info())).collect();
-    let table = ParquetSource {
+    let source = ParquetSource {
         path: path.to_path_buf(),
         version,
         is_nanos,
@@ -85,11 +86,11 @@ pub(super) fn scan(path: &Path) -> Result<Dataset, DatasetError> {
     };
     let mut cursor = Cursor { rows: Some(iterate(path, reader)?), ..Cursor::default() };
     let mut column_types = vec![ColumnType::Null; columns.len()];
-    while let Some(values) = cursor.read(&table)? {
+    while let Some(values) = cursor.read(&source)? {
         column_types =
             column_types.iter().zip(&values).map(|(known, value)| known.unify(ColumnType::of(value))).collect();
     }
-    Ok(Dataset { columns, column_types, rows: cursor.next, source: Source::Parquet(table) })
+    Ok(Dataset { columns, column_types, rows: cursor.next, source: Source::Parquet(source) })
 }
 
 fn open(path: &Path) -> Result<(SerializedFileReader<File>, FileVersion), DatasetError> {
@@ -154,6 +155,7 @@ impl ParquetSource {
         self.skipped_rows.range(..=row).next_back().is_some_and(|(_, end)| row < *end)
     }
 
+    /// Reads the rows of `range`. Rows before it are buffered, unless they were skipped.
     pub(super) fn read(&self, range: Range<u64>) -> Result<Vec<Row>, DatasetError> {
         let mut cursor = self.cursor.lock();
         let wanted = range.end - range.start;
@@ -162,7 +164,7 @@ impl ParquetSource {
             if buffered.len() as u64 == wanted {
                 return Ok(buffered);
             }
-            // The rows were read before, or the buffer was full: start over.
+            // The rows were read before, or the buffer was full: start over from the first row.
             *cursor = Cursor::default();
         }
         if cursor.rows.is_none() {
@@ -173,13 +175,13 @@ impl ParquetSource {
             cursor.rows = Some(iterate(&self.path, reader)?);
         }
         while cursor.next < range.start {
-            let at = cursor.next;
+            let row_number = cursor.next;
             let row = cursor.read(self)?.ok_or_else(|| self.changed())?;
-            if !self.is_skipped(at)
-                && range.start - at <= MAX_BUFFERED_ROWS
+            if !self.is_skipped(row_number)
+                && range.start - row_number <= MAX_BUFFERED_ROWS
                 && (cursor.buffered.len() as u64) < MAX_BUFFERED_ROWS
             {
-                cursor.buffered.insert(at, row);
+                cursor.buffered.insert(row_number, row);
             }
         }
         range.map(|_| cursor.read(self)?.ok_or_else(|| self.changed())).collect()
@@ -192,29 +194,33 @@ impl ParquetSource {
 
 impl Cursor {
     /// Returns the next row, or `None` at the end.
-    fn read(&mut self, table: &ParquetSource) -> Result<Option<Row>, DatasetError> {
+    fn read(&mut self, source: &ParquetSource) -> Result<Option<Row>, DatasetError> {
         let number = self.next + 1;
-        let refuse = |why: String| DatasetError::new(&table.path, Some(number), why);
+        let error_in_row = |message: String| DatasetError::new(&source.path, Some(number), message);
         let Some(rows) = &mut self.rows else { return Ok(None) };
         let row = match catch_unwind(AssertUnwindSafe(|| rows.next())) {
             Ok(None) => return Ok(None),
             Ok(Some(Ok(row))) => row,
-            Ok(Some(Err(error))) => return Err(refuse(format!("the row cannot be read: {error}"))),
+            Ok(Some(Err(error))) => return Err(error_in_row(format!("the row cannot be read: {error}"))),
             Err(_) => {
-                return Err(refuse(
+                return Err(error_in_row(
                     "the row cannot be read: the file is corrupted, or has an unsupported type".to_string(),
                 ));
             }
         };
         let fields = row.into_columns();
-        if fields.len() != table.is_nanos.len() {
-            return Err(refuse(format!("the row has {} values; expected {}", fields.len(), table.is_nanos.len())));
+        if fields.len() != source.is_nanos.len() {
+            return Err(error_in_row(format!(
+                "the row has {} values; expected {}",
+                fields.len(),
+                source.is_nanos.len()
+            )));
         }
         let value = |((_, field), is_nanos): (&(String, Field), &bool)| match field {
             Field::Long(nanos) if *is_nanos => timestamp(*nanos, 1_000_000_000, 9),
             field => to_json(field),
         };
-        let values: Row = fields.iter().zip(&table.is_nanos).map(value).collect();
+        let values: Row = fields.iter().zip(&source.is_nanos).map(value).collect();
         self.next += 1;
         Ok(Some(values))
     }

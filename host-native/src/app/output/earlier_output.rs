@@ -16,14 +16,16 @@ use crate::app::provider::cost::AmountFile;
 
 /// Checks that `root` holds the same job, and returns what its earlier runs have left and used.
 pub(super) fn resume(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(ScanResult, JobTotals), OutputError> {
-    let no_run = |why: String| OutputError::NothingToResume { path: root.to_path_buf(), why };
-    let text = fs::read(root.join(MANIFEST)).map_err(|error| no_run(format!("{MANIFEST} cannot be read: {error}")))?;
+    let not_resumable = |why: String| OutputError::NothingToResume { path: root.to_path_buf(), why };
+    let text =
+        fs::read(root.join(MANIFEST)).map_err(|error| not_resumable(format!("{MANIFEST} cannot be read: {error}")))?;
     let value: serde_json::Value =
-        serde_json::from_slice(&text).map_err(|error| no_run(format!("{MANIFEST}: {error}")))?;
+        serde_json::from_slice(&text).map_err(|error| not_resumable(format!("{MANIFEST}: {error}")))?;
     if value.get("schema").and_then(serde_json::Value::as_u64) != Some(u64::from(MANIFEST_SCHEMA)) {
-        return Err(no_run(format!("{MANIFEST} was written by another version of this program")));
+        return Err(not_resumable(format!("{MANIFEST} was written by another version of this program")));
     }
-    let before: Manifest = serde_json::from_value(value).map_err(|error| no_run(format!("{MANIFEST}: {error}")))?;
+    let before: Manifest =
+        serde_json::from_value(value).map_err(|error| not_resumable(format!("{MANIFEST}: {error}")))?;
     if let Some(what) = spec.manifest.first_difference(&before, spec.dataset.as_deref()).map_err(io_error(root))? {
         return Err(OutputError::DifferentJob { path: root.to_path_buf(), what });
     }
@@ -45,15 +47,15 @@ pub(super) fn extend_last_row_group(rows: &Path, spec: &OutputSpec, before: &Man
     let Some(last) = old.row_group_count().checked_sub(1).and_then(|last| u32::try_from(last).ok()) else {
         return Ok(());
     };
-    let (had, has) = (old.rows_in_group(last), new.rows_in_group(last));
-    if has <= had || !rows.join(rows_name(last, new.format.extension())).exists() {
+    let (old_rows, new_rows) = (old.rows_in_group(last), new.rows_in_group(last));
+    if new_rows <= old_rows || !rows.join(rows_name(last, new.format.extension())).exists() {
         return Ok(());
     }
     let path = rows.join(dropped_name(last));
     let mut lines = dropped_file::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
     let first = new.first_row + u64::from(last) * u64::from(new.row_group_size);
-    lines.retain(|line| line.row < first + had);
-    lines.extend((first + had..first + has).map(DroppedLine::unmade));
+    lines.retain(|line| line.row < first + old_rows);
+    lines.extend((first + old_rows..first + new_rows).map(DroppedLine::unmade));
     write_dropped(&path, &lines)
 }
 

@@ -168,8 +168,8 @@ impl OutputDirectory {
     /// # Errors
     ///
     /// If the directory holds files of another program or another job, or a file cannot be read or written.
-    pub fn prepare(claim: DirectoryLock, spec: &OutputSpec) -> Result<Self, OutputError> {
-        let DirectoryLock { root, existing, is_new, lock } = claim;
+    pub fn prepare(directory: DirectoryLock, spec: &OutputSpec) -> Result<Self, OutputError> {
+        let DirectoryLock { root, existing, is_new, lock } = directory;
         let root = root.as_path();
         let names = file_names(root).map_err(io_error(root))?;
         let rows = root.join(ROWS);
@@ -329,7 +329,7 @@ impl OutputDirectory {
     ) -> Result<WriteOutcome, OutputError> {
         let rows_path = self.rows.join(rows_name(index, self.layout.format.extension()));
         let dropped_path = self.rows.join(dropped_name(index));
-        let made: Vec<_> = rows.into_iter().map(|(number, row)| (number, FileRow::New(row))).collect();
+        let new_rows: Vec<_> = rows.into_iter().map(|(number, row)| (number, FileRow::New(row))).collect();
         let is_done = if rows_path.exists() {
             let mut merged = BTreeMap::new();
             let mut lines = BTreeMap::new();
@@ -340,16 +340,18 @@ impl OutputDirectory {
                 lines.extend(before.unwrap_or_default().into_iter().map(|line| (line.row, line)));
             } else {
                 let before = self.replaceable.lock().get(&index).map_or(0, |group| group.earlier.rows_out);
-                let rows = made.len() as u64;
+                let rows = new_rows.len() as u64;
                 if before > 0 && rows <= before {
                     return Ok(WriteOutcome::KeptEarlier { rows, before });
                 }
             }
-            for (number, row) in made {
+            // A row that is on disk already is kept.
+            for (number, row) in new_rows {
                 merged.entry(number).or_insert(row);
             }
             lines.extend(dropped.iter().map(|line| (line.row, line.clone())));
             lines.retain(|row, _| !merged.contains_key(row));
+            // The rows file comes before the dropped list here, and after it below: see the module docs.
             self.write_rows(&rows_path, merged.into_values())?;
             if lines.is_empty() {
                 remove_if_exists(&dropped_path).map_err(io_error(&dropped_path))?;
@@ -361,7 +363,7 @@ impl OutputDirectory {
             if !dropped.is_empty() {
                 write_dropped(&dropped_path, dropped)?;
             }
-            self.write_rows(&rows_path, made.into_iter().map(|(_, row)| row))?;
+            self.write_rows(&rows_path, new_rows.into_iter().map(|(_, row)| row))?;
             !dropped.iter().any(DroppedLine::is_unmade)
         };
         self.replaceable.lock().remove(&index);
@@ -371,6 +373,7 @@ impl OutputDirectory {
         Ok(WriteOutcome::Written)
     }
 
+    /// Adds a row group to the manifest, and writes the manifest if that was not done in the last second.
     fn mark_done(&self, index: u32) {
         let mut cached = self.manifest.lock();
         cached.manifest.done.insert(index);
