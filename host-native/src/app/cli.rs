@@ -71,10 +71,12 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
+/// The text below the options of `check`.
 const CHECK_HELP: &str = "Calls each model that a column uses once, for one token or the embedding of one word. Judges are not called. \
     `run --dry-run` checks the same without calls. Exit codes: 0 if everything is fine, otherwise the exit code of a run \
     with the same problem.";
 
+/// The text below the options of `proxy`.
 const PROXY_HELP: &str = "Clients call http://ADDRESS/v1 instead of the provider. /healthz, /metrics and /why report the state \
     of the proxy. Ctrl-C waits for the calls in flight; a second Ctrl-C cancels them. Exit codes: 0 stopped normally, \
     2 invalid command line or file, 130 calls were cancelled.";
@@ -153,7 +155,8 @@ pub struct RunArgs {
     /// writing a file
     #[arg(long, conflicts_with_all = ["record", "events", "trace"])]
     pub dry_run: bool,
-    /// Stop before the cost of the run can exceed this amount, in the currency of the prices in the file
+    /// Stop before the cost of the job, including earlier runs, can exceed this amount, in the currency of the
+    /// prices in the file
     #[arg(long, value_name = "AMOUNT", value_parser = parse_money)]
     pub max_cost: Option<Money>,
     /// Show no progress, only the summary

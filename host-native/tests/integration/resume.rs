@@ -235,7 +235,7 @@ fn a_complete_run_of_dropped_rows_stays_what_it_was() {
     let column = "[[columns]]\nname = \"v\"\nkind = \"expression\"\ntemplate = \"{{ title // 0 }}\"\n";
     scratch.write("p.toml", &(mock_pipeline(8, "", MOCK) + column));
     scratch.run(&["p.toml", "--out", "out"]).assert(2, &["not one row could be finished"]);
-    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(6, &["3 rows dropped there"]);
+    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(6, &["with 3 dropped rows"]);
 }
 
 #[test]

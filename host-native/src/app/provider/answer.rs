@@ -2,17 +2,17 @@
 //!
 //! The core classifies error responses by status, headers and body:
 //! [`response`](tidegate_core::request::response). This module adds the error messages, and classifies all
-//! other results:
+//! other results. `yes` means that the number of retries is bounded:
 //!
 //! | response | classification | retried |
 //! | --- | --- | --- |
 //! | 200 to 299 with the expected content, such as a chat completion | success | |
 //! | 200 to 299 with an error in the body | as for the status in that error | as for that status |
-//! | 200 to 299 with another or an empty body | unreadable; costs the reported or estimated usage | yes, bounded |
+//! | 200 to 299 with another or an empty body | unreadable; costs the reported or estimated usage | yes |
 //! | valid form, but without the expected content | malformed; costs the same | no |
-//! | incomplete body | broken; costs the estimated usage | yes, bounded |
-//! | no response within the timeout | timeout; costs the estimated usage | yes, bounded |
-//! | connection refused or reset, or name not resolved | no connection | yes, bounded |
+//! | incomplete body | broken; costs the estimated usage | yes |
+//! | no response within the timeout | timeout; costs the estimated usage | yes |
+//! | connection refused or reset, or name not resolved | no connection | yes |
 
 use std::fmt;
 use std::time::SystemTime;
