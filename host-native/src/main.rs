@@ -14,7 +14,7 @@ use tidegate_native::app::proxy::args::ProxyArgs;
 use tidegate_native::app::proxy::config as proxy_config;
 use tidegate_native::app::proxy::proxy;
 use tidegate_native::app::replay::replay_log;
-use tidegate_native::app::report::progress::{Screen, json_line};
+use tidegate_native::app::report::progress::{ProgressReporter, json_line};
 use tidegate_native::app::run::dry_run;
 use tidegate_native::app::run::request::RunRequest;
 use tidegate_native::app::run::run;
@@ -22,8 +22,8 @@ use tidegate_native::app::simulate::regress::regress;
 use tidegate_native::app::simulate::simulate;
 use tidegate_native::app::task_timeline::{TimelineRequest, timeline};
 
-/// How long the end waits for file operations that are under way.
-const GRACE: Duration = Duration::from_secs(5);
+/// How long the program waits for pending file operations before it exits.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn main() -> Exit {
     match Cli::parse().into_command() {
@@ -34,24 +34,24 @@ fn main() -> Exit {
                 SchemaOf::Pipeline => pipeline::schema(),
                 SchemaOf::Proxy => proxy_config::schema(),
             };
-            ended(Ok((schema, Exit::Done)))
+            report_result(Ok((schema, Exit::Done)))
         }
-        Command::Replay { log } => ended(replay_log(&log)),
+        Command::Replay { log } => report_result(replay_log(&log)),
         Command::Timeline(TimelineArgs { events, row, column }) => {
-            ended(timeline(&TimelineRequest { events, row, column }))
+            report_result(timeline(&TimelineRequest { events, row, column }))
         }
-        Command::Simulate(args) => ended(simulate(&args)),
+        Command::Simulate(args) => report_result(simulate(&args)),
         Command::Mock(args) => serve_mock(&args),
-        Command::Regress(args) => ended(regress(&args)),
+        Command::Regress(args) => report_result(regress(&args)),
         Command::Proxy(args) => serve_proxy(&args),
     }
 }
 
-/// Prints what a command without a runtime came to.
-fn ended(end: Result<(String, Exit), Error>) -> Exit {
-    match end {
+/// Prints the result of a command and returns its exit code.
+fn report_result(result: Result<(String, Exit), Error>) -> Exit {
+    match result {
         Ok((text, exit)) => {
-            // A reader that went away is no reason to hide how it ended.
+            // A closed pipe must not change the exit code.
             let _ = std::io::stdout().write_all(text.as_bytes());
             exit
         }
@@ -74,9 +74,9 @@ fn serve_mock(args: &MockArgs) -> Exit {
         Ok(runtime) => runtime,
         Err(exit) => return exit,
     };
-    let end = runtime.block_on(serve_until_interrupted(args));
-    runtime.shutdown_timeout(GRACE);
-    ended(end)
+    let result = runtime.block_on(serve_until_interrupted(args));
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+    report_result(result)
 }
 
 fn serve_proxy(args: &ProxyArgs) -> Exit {
@@ -84,12 +84,13 @@ fn serve_proxy(args: &ProxyArgs) -> Exit {
         Ok(runtime) => runtime,
         Err(exit) => return exit,
     };
-    let end = runtime.block_on(proxy(args));
-    // What was not done within the proxy's own bound is cut.
+    let result = runtime.block_on(proxy(args));
+    // The proxy has waited for its calls already, so the remaining tasks are cancelled.
     runtime.shutdown_background();
-    ended(end.map(|exit| (String::new(), exit)))
+    report_result(result.map(|exit| (String::new(), exit)))
 }
 
+/// Starts a multi-threaded runtime. Prints the error if that fails.
 fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
         let _ = writeln!(std::io::stderr(), "error: cannot start the runtime: {error}");
@@ -104,18 +105,18 @@ fn check_pipeline(args: CheckArgs) -> Exit {
         Ok(runtime) => runtime,
         Err(exit) => return exit,
     };
-    let end = runtime.block_on(check(&request));
+    let result = runtime.block_on(check(&request));
     runtime.shutdown_background();
-    match end {
+    match result {
         Ok(report) if json => {
             json_line("check", &report);
             report.exit
         }
-        end => ended(end.map(|report| (report.to_string(), report.exit))),
+        result => report_result(result.map(|report| (report.to_string(), report.exit))),
     }
 }
 
-/// What a run is asked for.
+/// Converts the arguments of `run`.
 fn request(args: RunArgs) -> RunRequest {
     let (out, existing) = args.output();
     let RunArgs { pipeline, record, events, trace, plan, limit, rows, max_cost, report, .. } = args;
@@ -132,17 +133,17 @@ fn run_pipeline(args: RunArgs) -> Exit {
         Err(exit) => return exit,
     };
     if dry_run {
-        return ended(
+        return report_result(
             runtime.block_on(async { dry_run::dry_run(&request) }).map(|plan| (plan.to_string(), Exit::Done)),
         );
     }
-    let mut screen = Screen::new(quiet, json);
-    let ended = runtime.block_on(run(&request, &mut screen));
-    screen.close();
-    runtime.shutdown_timeout(GRACE);
-    match ended {
+    let mut reporter = ProgressReporter::new(quiet, json);
+    let result = runtime.block_on(run(&request, &mut reporter));
+    reporter.close();
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+    match result {
         Ok(summary) => {
-            // A reader that went away is no reason to hide how the run ended.
+            // A closed pipe must not change the exit code.
             if json {
                 json_line("summary", &summary);
             } else {

@@ -1,6 +1,7 @@
-//! `tidegate check`: whether a run could do its work, found out for next to nothing. First all that can be known without a call
-//! ([`preflight`](crate::app::run::preflight)); then the smallest call to each model that a column calls, through the client and with the key of
-//! a run.
+//! `tidegate check`: finds out at nearly no cost whether a run can succeed.
+//!
+//! The checks without a call come first ([`preflight`](crate::app::run::preflight)). Then each model that a
+//! column uses is called once ([`probe_model`]), with the same client and key as in a run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +15,7 @@ use tidegate_core::request::response::Refusal;
 
 use crate::app::config::pipeline::{Endpoint, ModelSpec};
 use crate::app::error::{Error, Exit};
-use crate::app::provider::probe::smallest_call;
+use crate::app::provider::probe::probe_model;
 use crate::app::provider::{CallError, Client};
 use crate::app::render::table::{row, write_table};
 use crate::app::run::estimate::SAMPLE_ROWS;
@@ -23,16 +24,16 @@ use crate::app::run::preflight::{Preflight, format_bytes};
 use crate::app::run::provider::remedy;
 use crate::app::run::request::RunRequest;
 
-/// What was found out, to be printed.
+/// The result of the check. Serialized for `--json`, and displayed as text otherwise.
 #[derive(Debug, Serialize)]
 pub struct CheckReport {
     pipeline: String,
     models: Vec<ModelCheck>,
     dataset: Option<DatasetCheck>,
     output: OutputCheck,
-    /// What is wrong, apart from what models answered.
+    /// Error messages, except those of model calls.
     problems: Vec<String>,
-    /// The exit code: that of a run that meets the same.
+    /// The exit code of a run with the same problems.
     pub exit: Exit,
 }
 
@@ -41,29 +42,29 @@ struct ModelCheck {
     model: String,
     provider: String,
     endpoint: String,
-    /// The environment variable of the key; never the key.
+    /// The name of the environment variable that holds the key. The key itself is never shown.
     key_variable: Option<String>,
     #[serde(flatten)]
     state: ModelState,
 }
 
-/// What became of a model's call.
+/// The result for one model.
 #[derive(Debug, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 enum ModelState {
-    /// It answered.
+    /// The model answered.
     Answered { elapsed_ms: u64 },
-    /// A judge that is not asked: its server is there.
+    /// An HTTP judge, which is not called: its server can be reached.
     Reached { elapsed_ms: u64 },
-    /// A judge that is not asked: its command is there.
+    /// A command judge, which is not called: its program exists.
     Found,
-    /// It takes the key, and takes no call now.
+    /// The key is accepted, but the model is rate limited.
     RateLimited { error: String },
-    /// It cannot be used.
+    /// The model cannot be used.
     Failed { error: String, what_to_do: String },
-    /// Something on this machine is wrong with it; it is among the problems.
+    /// The model was not called because of one of the problems, such as a missing key.
     NotReady,
-    /// No column calls it.
+    /// The model was not called because no column uses it.
     Unused,
 }
 
@@ -72,8 +73,9 @@ struct DatasetCheck {
     path: PathBuf,
     rows: u64,
     columns: usize,
-    /// Templates of the pipeline file that were rendered, and for how many rows.
+    /// The number of templates in the pipeline file that were rendered.
     templates: usize,
+    /// The number of rows for which they were rendered.
     rendered_rows: u64,
 }
 
@@ -83,22 +85,26 @@ struct OutputCheck {
     free_bytes: Option<u64>,
 }
 
-/// Looks at all that a run of `request` would need, and calls each of its models once. The error is a pipeline file that cannot be read.
+/// Checks everything that a run of `request` needs, and calls each of its models once.
+///
+/// # Errors
+///
+/// If the pipeline file cannot be read. All other problems are part of the report.
 pub async fn check(request: &RunRequest) -> Result<CheckReport, Error> {
-    let found = Preflight::run(request)?;
-    let states = call_models(&found).await?;
+    let preflight = Preflight::run(request)?;
+    let states = call_models(&preflight).await?;
     let is_failed = |state: &ModelState| matches!(state, ModelState::Failed { .. });
-    let of_calls = states.iter().any(is_failed).then_some(Exit::Provider);
-    let of_problems = found.problems.iter().map(Error::exit);
-    let exit = of_problems.chain(of_calls).min_by_key(|exit| exit.code()).unwrap_or(Exit::Done);
-    let dataset = found.resolved.as_ref().map(|resolved| DatasetCheck {
-        path: found.file.seed.path.clone(),
+    let call_exit = states.iter().any(is_failed).then_some(Exit::Provider);
+    let problem_exits = preflight.problems.iter().map(Error::exit);
+    let exit = problem_exits.chain(call_exit).min_by_key(|exit| exit.code()).unwrap_or(Exit::Done);
+    let dataset = preflight.resolved.as_ref().map(|resolved| DatasetCheck {
+        path: preflight.file.seed.path.clone(),
         rows: resolved.dataset.rows(),
         columns: resolved.dataset.columns().len(),
         templates: resolved.template_sources.len(),
         rendered_rows: SAMPLE_ROWS.min(resolved.rows.end - resolved.rows.start),
     });
-    let models = found.file.models.iter().zip(states).map(|(model, state)| ModelCheck {
+    let models = preflight.file.models.iter().zip(states).map(|(model, state)| ModelCheck {
         model: model.name.clone(),
         provider: model.label(),
         endpoint: address(&model.endpoint),
@@ -107,52 +113,53 @@ pub async fn check(request: &RunRequest) -> Result<CheckReport, Error> {
     });
     Ok(CheckReport {
         models: models.collect(),
-        pipeline: found.name,
+        pipeline: preflight.name,
         dataset,
-        output: OutputCheck { path: request.out.clone(), free_bytes: found.free_bytes },
-        problems: found.problems.iter().map(ToString::to_string).collect(),
+        output: OutputCheck { path: request.out.clone(), free_bytes: preflight.free_bytes },
+        problems: preflight.problems.iter().map(ToString::to_string).collect(),
         exit,
     })
 }
 
-/// Calls each model that is called by a column and can be: those of one provider one after the other, and all providers at once.
-async fn call_models(found: &Preflight) -> Result<Vec<ModelState>, Error> {
-    let file = &found.file;
+/// Calls each model that a column uses and that can be called. The models of one provider are called one
+/// after the other, and all providers concurrently. Returns the states in file order.
+async fn call_models(preflight: &Preflight) -> Result<Vec<ModelState>, Error> {
+    let file = &preflight.file;
     let mut states: Vec<ModelState> = file.models.iter().map(|_| ModelState::Unused).collect();
     let mut providers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for place in called_models(file) {
-        states[place] = ModelState::NotReady;
-        if found.is_callable[place] {
-            providers.entry(&file.models[place].provider).or_default().push(place);
+    for index in called_models(file) {
+        states[index] = ModelState::NotReady;
+        if preflight.is_callable[index] {
+            providers.entry(&file.models[index].provider).or_default().push(index);
         }
     }
     let clients = Clients::start(file).await?;
-    let of_provider = async |places: Vec<usize>| {
-        let mut states = Vec::with_capacity(places.len());
-        for place in places {
-            let state = match &clients.clients[place] {
-                Ok(client) => call(client, &file.models[place]).await,
+    let of_provider = async |indexes: Vec<usize>| {
+        let mut states = Vec::with_capacity(indexes.len());
+        for index in indexes {
+            let state = match &clients.clients[index] {
+                Ok(client) => call(client, &file.models[index]).await,
                 Err(error) => ModelState::Failed {
                     error: error.to_string(),
-                    what_to_do: "see what is wrong with this machine".to_string(),
+                    what_to_do: "check the setup of this machine".to_string(),
                 },
             };
-            states.push((place, state));
+            states.push((index, state));
         }
         states
     };
-    for (place, state) in join_all(providers.into_values().map(of_provider)).await.into_iter().flatten() {
-        states[place] = state;
+    for (index, state) in join_all(providers.into_values().map(of_provider)).await.into_iter().flatten() {
+        states[index] = state;
     }
     Ok(states)
 }
 
-/// Calls `model` once.
+/// Calls `model` once and measures the time.
 async fn call(client: &Client, model: &ModelSpec) -> ModelState {
-    let began = Instant::now();
-    let answer = smallest_call(client).await;
-    let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    match (answer, client) {
+    let start = Instant::now();
+    let result = probe_model(client).await;
+    let elapsed_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+    match (result, client) {
         (Ok(_), Client::Chat(_) | Client::Embedding(_)) => ModelState::Answered { elapsed_ms },
         (Ok(_), Client::Http(_)) => ModelState::Reached { elapsed_ms },
         (Ok(_), Client::Command(_)) => ModelState::Found,
@@ -164,33 +171,34 @@ async fn call(client: &Client, model: &ModelSpec) -> ModelState {
     }
 }
 
-/// What a person can do about a call that failed.
+/// Returns what the user can do about a failed call.
 fn advice(error: &CallError, key_variable: Option<&str>) -> String {
     match error {
         CallError::KeyRejected { .. } => match key_variable {
             Some(name) => format!("check the key in `{name}`"),
-            None => "it needs a key: see `api_key_env`".to_string(),
+            None => "set a key with `api_key_env`".to_string(),
         },
         CallError::QuotaExhausted { .. } => remedy(UnavailableCause::QuotaExhausted).to_string(),
         CallError::ModelNotFound { .. } => remedy(UnavailableCause::ModelNotFound).to_string(),
         CallError::RateLimited { .. } => remedy(UnavailableCause::RateLimited).to_string(),
-        CallError::Connection { .. } => "check its address, and that its server is up".to_string(),
-        CallError::Timeout => "check its address, or see `timeout`".to_string(),
+        CallError::Connection { .. } => "check the address, and that the server is running".to_string(),
+        CallError::Timeout => "check the address, or increase `timeout`".to_string(),
         CallError::Server { .. }
         | CallError::ServerTimeout { .. }
         | CallError::Broken { .. }
         | CallError::CommandBusy { .. } => remedy(UnavailableCause::Outage).to_string(),
-        CallError::Rejected { refusal: Refusal::Forbidden, .. } => "see what its key may do".to_string(),
-        CallError::Rejected { refusal: Refusal::NotFound, .. } => "check its `base_url`".to_string(),
-        CallError::Rejected { .. } => "see what the model takes".to_string(),
+        CallError::Rejected { refusal: Refusal::Forbidden, .. } => "check the permissions of the key".to_string(),
+        CallError::Rejected { refusal: Refusal::NotFound, .. } => "check `base_url`".to_string(),
+        CallError::Rejected { .. } => "check which parameters the model accepts".to_string(),
         CallError::Unreadable { .. } | CallError::Malformed { .. } => {
-            "check that its `base_url` is that of an OpenAI-compatible API".to_string()
+            "check that `base_url` is the address of an OpenAI-compatible API".to_string()
         }
-        CallError::Command { .. } => "check its `command`".to_string(),
+        CallError::Command { .. } => "check `command`".to_string(),
     }
 }
 
-/// Where calls go, without what may be a secret: a query, the arguments of a command.
+/// Returns the address of a model without the parts that may contain secrets: the query of a URL, and the
+/// arguments of a command.
 fn address(endpoint: &Endpoint) -> String {
     match endpoint {
         Endpoint::Remote { base_url, .. } => base_url.to_string(),
@@ -208,12 +216,12 @@ impl fmt::Display for ModelState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Answered { elapsed_ms } => write!(f, "answered in {elapsed_ms} ms"),
-            Self::Reached { elapsed_ms } => write!(f, "its server answered in {elapsed_ms} ms; it was not asked"),
-            Self::Found => f.write_str("the command is there; it was not asked"),
-            Self::RateLimited { error } => write!(f, "can be used, and takes no call now: {error}"),
+            Self::Reached { elapsed_ms } => write!(f, "server reached in {elapsed_ms} ms; not called"),
+            Self::Found => f.write_str("command found; not called"),
+            Self::RateLimited { error } => write!(f, "usable, but rate limited now: {error}"),
             Self::Failed { error, what_to_do } => write!(f, "FAILED: {error}; {what_to_do}"),
             Self::NotReady => f.write_str("not called: see below"),
-            Self::Unused => f.write_str("not called: no column calls it"),
+            Self::Unused => f.write_str("not called: no column uses it"),
         }
     }
 }
@@ -223,9 +231,15 @@ impl fmt::Display for CheckReport {
         writeln!(f, "{}", self.pipeline)?;
         writeln!(f)?;
         let mut table = vec![row(["model", "provider", "endpoint", "key", "result"])];
-        for one in &self.models {
-            let key = one.key_variable.clone().unwrap_or_else(|| "-".to_string());
-            table.push(vec![one.model.clone(), one.provider.clone(), one.endpoint.clone(), key, one.state.to_string()]);
+        for model in &self.models {
+            let key = model.key_variable.clone().unwrap_or_else(|| "-".to_string());
+            table.push(vec![
+                model.model.clone(),
+                model.provider.clone(),
+                model.endpoint.clone(),
+                key,
+                model.state.to_string(),
+            ]);
         }
         if !self.models.is_empty() {
             write_table(f, &table, 5)?;

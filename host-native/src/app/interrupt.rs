@@ -1,40 +1,40 @@
-//! Ctrl-C and its kin.
+//! The signals that ask the program to stop.
 
 use std::io;
 
-/// Who asks a program to stop.
+/// A signal that asks the program to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopSignal {
-    /// A person, by Ctrl-C.
+    /// SIGINT, which Ctrl-C sends.
     Interrupt,
-    /// Another program, which kills after a while what has not ended by itself.
+    /// SIGTERM, which a process manager sends some time before it kills the process.
     Terminate,
 }
 
 /// Listens for the signals that ask a program to stop.
 #[derive(Debug)]
-pub(crate) struct Interrupts {
+pub(crate) struct SignalListener {
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
 }
 
-impl Interrupts {
-    /// Starts to listen; from now on the signals no longer end the program by themselves.
+impl SignalListener {
+    /// Starts to listen. From then on, the signals no longer terminate the process by themselves.
     #[cfg(unix)]
     pub(crate) fn listen() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Starts to listen; from now on the signals no longer end the program by themselves.
+    /// Starts to listen. From then on, the signals no longer terminate the process by themselves.
     #[cfg(not(unix))]
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {})
     }
 
-    /// Ends when the next signal comes.
+    /// Waits for the next signal.
     #[cfg(unix)]
     pub(crate) async fn next(&mut self) -> StopSignal {
         tokio::select! {
@@ -43,7 +43,7 @@ impl Interrupts {
         }
     }
 
-    /// Ends when the next signal comes.
+    /// Waits for the next signal.
     #[cfg(not(unix))]
     pub(crate) async fn next(&mut self) -> StopSignal {
         if tokio::signal::ctrl_c().await.is_err() {

@@ -1,22 +1,23 @@
-//! Decision logs: what a run's machines were told, in a file, and told again.
+//! Decision logs: writes the commands that the state machines of a run receive to a file, and replays them.
 //!
-//! A log is lines of JSON: a header with all that the machines are made of, a line for each command, and an end with the
-//! digests of the run. It holds no prompt, no answer, no row value and no key: the machines know of none. Commands are
-//! numbered, and may stand a little out of order, since the two machines hand theirs over in turns.
+//! A log is a file of JSON lines: a header with the configuration of the machines, one line per command, and
+//! an end line with the digests of the decisions. It contains no prompts, responses, row values or keys,
+//! since the machines never receive them. Commands are numbered. They may be slightly out of order, because
+//! the commands of the two machines are written in turns.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use tidegate_core::replay::{
-    Command, Header, LineError, LogError as WrongLog, LogLine, LogReader, ReplayError, Replayed, Stamped,
+    Command, Header, LineError, LogError as CoreLogError, LogLine, LogReader, ReplayError, Replayed, Stamped,
     UnreadableLine,
 };
 
 use crate::app::error::{Error, Exit};
-use crate::app::output::FilePlace;
+use crate::app::output::OutputFile;
 
-/// Writes the log of one run. After an error it writes nothing more.
+/// Writes the decision log of one run. After an error it writes nothing more.
 #[derive(Debug)]
 pub struct LogWriter {
     path: PathBuf,
@@ -25,39 +26,41 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
-    /// Begins a log in this place.
-    pub fn begin(place: FilePlace, header: &Header) -> io::Result<Self> {
-        let path = place.keep();
+    /// Creates the log and writes its header.
+    pub fn create(file: OutputFile, header: &Header) -> io::Result<Self> {
+        let path = file.into_path();
         let file = File::create(&path)?;
         let mut writer = Self { path, file: Some(BufWriter::new(file)), entries: 0 };
-        writer.line(&LogLine::header(header.clone()))?;
+        writer.write_line(&LogLine::header(header.clone()))?;
         Ok(writer)
     }
 
-    /// Writes these commands. An error comes once.
+    /// Writes commands. After the first error, later calls do nothing and return `Ok`.
     pub fn write(&mut self, commands: Vec<Stamped<Command>>) -> Result<(), String> {
         commands.into_iter().try_for_each(|entry| {
             self.entries += 1;
-            self.line(&LogLine::command(entry)).map_err(|error| self.give_up(&error))
+            self.write_line(&LogLine::command(entry)).map_err(|error| self.fail(&error))
         })
     }
 
-    /// Ends the log with the digests of the run and of its requests.
+    /// Writes the end line with the digests of the pipeline and of the request admission, and flushes the
+    /// file.
     pub fn finish(mut self, digests: (u64, u64)) -> Result<(), String> {
-        self.line(&LogLine::end(self.entries, digests))
+        self.write_line(&LogLine::end(self.entries, digests))
             .and_then(|()| self.file.take().map_or(Ok(()), |mut file| file.flush()))
-            .map_err(|error| self.give_up(&error))
+            .map_err(|error| self.fail(&error))
     }
 
-    fn line(&mut self, line: &LogLine) -> io::Result<()> {
+    fn write_line(&mut self, line: &LogLine) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         serde_json::to_writer(&mut *file, line)?;
         file.write_all(b"\n")
     }
 
-    fn give_up(&mut self, error: &io::Error) -> String {
+    /// Stops writing, and returns the message for `error`.
+    fn fail(&mut self, error: &io::Error) -> String {
         self.file = None;
-        format!("the decision log {} is not complete: {error}", self.path.display())
+        format!("the decision log {} is incomplete: {error}", self.path.display())
     }
 }
 
@@ -69,49 +72,50 @@ pub enum LogError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// A line is none of a log.
-    #[error("{path}:{line}: this is no line of a decision log: {why}")]
+    /// A line is not part of a decision log.
+    #[error("{path}:{line}: this is not a line of a decision log: {why}")]
     Line {
         /// The file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// The line, counted from 1.
         line: usize,
-        /// Why not.
+        /// The reason.
         why: LineError,
     },
-    /// The log cannot be told to machines.
+    /// The machines cannot replay the log.
     #[error("{path}: {source}")]
     Replay {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: ReplayError,
     },
 }
 
-/// `tidegate replay`: what to print, and how to exit.
+/// Runs `tidegate replay`. Returns the text to print and the exit code, which is [`Exit::ChecksFailed`] if a
+/// decision differs.
 pub fn replay_log(path: &Path) -> Result<(String, Exit), Error> {
     let replayed = replay(path)?;
     let exit = if replayed.is_equal() == Some(false) { Exit::ChecksFailed } else { Exit::Done };
     Ok((describe(&replayed), exit))
 }
 
-/// Tells new machines what the log in `path` has.
+/// Replays the log at `path` with new machines.
 pub fn replay(path: &Path) -> Result<Replayed, LogError> {
     let read = |source| LogError::Read { path: path.to_owned(), source };
-    let wrong = |error| match error {
-        WrongLog::Line { line, why } => LogError::Line { path: path.to_owned(), line, why },
-        WrongLog::Replay(source) => LogError::Replay { path: path.to_owned(), source },
+    let invalid = |error| match error {
+        CoreLogError::Line { line, why } => LogError::Line { path: path.to_owned(), line, why },
+        CoreLogError::Replay(source) => LogError::Replay { path: path.to_owned(), source },
     };
     let mut reader = LogReader::default();
     for line in BufReader::new(File::open(path).map_err(read)?).split(b'\n') {
-        reader.feed(parse(&line.map_err(read)?)).map_err(wrong)?;
+        reader.feed(parse(&line.map_err(read)?)).map_err(invalid)?;
     }
-    let log = reader.finish().map_err(wrong)?;
-    log.replay().map_err(|source| wrong(WrongLog::Replay(source)))
+    let log = reader.finish().map_err(invalid)?;
+    log.replay().map_err(|source| invalid(CoreLogError::Replay(source)))
 }
 
 pub(super) fn parse(line: &[u8]) -> Result<LogLine, UnreadableLine> {
@@ -124,7 +128,7 @@ pub(super) fn parse(line: &[u8]) -> Result<LogLine, UnreadableLine> {
     })
 }
 
-/// What a replay came to, to be printed.
+/// Formats the result of a replay.
 fn describe(replayed: &Replayed) -> String {
     let mut lines = vec![format!("{} commands replayed", replayed.entries)];
     if let Some(report) = &replayed.report {
@@ -135,12 +139,12 @@ fn describe(replayed: &Replayed) -> String {
     let (run, requests) = replayed.digests;
     lines.push(format!("decision digest {run:016x} {requests:016x}"));
     if replayed.left_out > 0 {
-        lines.push(format!("{} commands stand behind the first gap, and were left out", replayed.left_out));
+        lines.push(format!("{} commands after the first gap were ignored", replayed.left_out));
     }
     lines.push(match replayed.recorded {
-        None => "the log has no end: the run that wrote it was cut short, and there is nothing to compare".to_owned(),
+        None => "the log has no end line: the run was killed, and there is nothing to compare".to_owned(),
         Some(recorded) if recorded == replayed.digests => "every decision is the same".to_owned(),
-        Some((run, requests)) => format!("THE DECISIONS DIFFER: the run's digest is {run:016x} {requests:016x}"),
+        Some((run, requests)) => format!("THE DECISIONS DIFFER: the recorded digest is {run:016x} {requests:016x}"),
     });
     lines.join("\n") + "\n"
 }

@@ -1,7 +1,7 @@
-//! `tidegate timeline`: what happened to one row, from the events of a run.
+//! `tidegate timeline`: the history of one row, from the events of a run.
 //!
-//! The two streams of events are joined by their [`Correlation`]: every event of a call names the execution
-//! of the task that made it. Each task of the row is a list of what happened, in order of time:
+//! The two event streams are joined by their [`Correlation`]: every event of a call names the task attempt
+//! that made it. Each task of the row has a list of events in order of time:
 //!
 //! ```text
 //! row 17, row 1 of row group 2
@@ -9,10 +9,10 @@
 //! title
 //!     0.000412 s  ready
 //!     0.000412 s  queued
-//!     0.000431 s  admitted: try 1
+//!     0.000431 s  admitted: attempt 1
 //!     0.000512 s  calls mock/m/chat
-//!     0.050871 s  the call has ended after 50.359ms: rate limited
-//!     0.050990 s  kept for another try, not before 0.100990 s: rate limited
+//!     0.050871 s  the call ended after 50.359ms: rate limited
+//!     0.050990 s  deferred, to be retried not before 0.100990 s: rate limited
 //! ```
 
 use std::fmt;
@@ -31,18 +31,18 @@ use crate::app::error::{Error, Exit};
 use crate::observe::jsonl::EventNames;
 use crate::observe::names;
 
-/// Which row, of which events.
+/// The arguments of `tidegate timeline`.
 #[derive(Clone, Debug)]
 pub struct TimelineRequest {
     /// The file that `tidegate run --events` wrote.
     pub events: PathBuf,
-    /// The row, as the output numbers it.
+    /// The row number, as in the output.
     pub row: u64,
-    /// The only column to show.
+    /// The column to show; `None` for all.
     pub column: Option<String>,
 }
 
-/// Why there is no timeline.
+/// Why the timeline cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum TimelineError {
     /// The file cannot be read.
@@ -50,35 +50,35 @@ pub enum TimelineError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A line is no event.
-    #[error("{path}:{line}: this is no line of a file that `tidegate run --events` wrote: {why}")]
+    /// A line is not an event.
+    #[error("{path}:{line}: this is not a line of a file that `tidegate run --events` wrote: {why}")]
     Line {
         /// The file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// The line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// The file does not begin with the names.
-    #[error("{path}:1: this is no file that `tidegate run --events` wrote: its first line names no columns")]
+    /// The first line of the file does not hold the names.
+    #[error("{path}:1: this is not a file that `tidegate run --events` wrote: its first line has no column names")]
     NoNames {
         /// The file.
         path: PathBuf,
     },
-    /// No such column.
+    /// The run has no such column.
     #[error("no column is called `{column}`; the run has {known}")]
     Column {
-        /// What was asked for.
+        /// The requested column.
         column: String,
         /// The columns of the run.
         known: String,
     },
-    /// Nothing happened to the row.
-    #[error("{path}: no event is about row {row}: the run did not come to it, or made it before it was resumed")]
+    /// No event belongs to the row.
+    #[error("{path}: there are no events of row {row}: the run did not reach it, or an earlier run generated it")]
     Row {
         /// The file.
         path: PathBuf,
@@ -96,30 +96,30 @@ enum Line {
     Request { event: RequestEvent },
 }
 
-/// Something that happened to a task.
+/// An event of a task, with its description.
 #[derive(Debug)]
 struct Entry {
     at: Instant,
-    what: String,
+    text: String,
 }
 
-/// Reads the events and prints what happened to the row.
+/// Runs `tidegate timeline`. Returns the text to print and the exit code.
 pub fn timeline(request: &TimelineRequest) -> Result<(String, Exit), Error> {
     Ok((RowTimeline::read(request)?.to_string(), Exit::Done))
 }
 
-/// What happened to one row.
+/// The history of one row.
 #[derive(Debug)]
 struct RowTimeline {
     row: u64,
     row_group: u32,
     row_in_group: u32,
-    /// Rows of the run, from the first one of `names`; unknown until the run has started.
+    /// The number of rows of the run, from `names.first_row`. `None` until the event of the start of the run.
     rows: Option<u64>,
     names: EventNames,
-    /// The start of the run: times are shown from here.
-    began: Instant,
-    /// By column, in the order of its first event; without a column what happened to the row as a whole.
+    /// The start of the run. Times are shown relative to it.
+    started_at: Instant,
+    /// The events by column, in order of the first event. `None` stands for the events of the row as a whole.
     tasks: Vec<(Option<usize>, Vec<Entry>)>,
 }
 
@@ -137,7 +137,7 @@ impl RowTimeline {
         while let Some((at, line)) = lines.next() {
             match serde_json::from_str(&line.map_err(unreadable)?) {
                 Ok(line) => timeline.add(&line, request.column.as_deref()),
-                // A run that was killed may have left half a line.
+                // A run that was killed may have left an incomplete last line.
                 Err(_) if lines.peek().is_none() => {}
                 Err(error) => {
                     return Err(TimelineError::Line { path: path.clone(), line: at + 1, why: error.to_string() });
@@ -156,17 +156,17 @@ impl RowTimeline {
         let in_run = in_run.ok_or_else(|| TimelineError::Row { path: request.events.clone(), row: request.row })?;
         Ok(Self {
             row: request.row,
-            // No run has as many row groups as that: nothing is found then.
+            // A row group that does not fit in 32 bits does not exist, so no event will match.
             row_group: u32::try_from(in_run / size).unwrap_or(u32::MAX),
             row_in_group: (in_run % size) as u32,
             rows: None,
             names,
-            began: Instant::ZERO,
+            started_at: Instant::ZERO,
             tasks: Vec::new(),
         })
     }
 
-    /// Takes a line in, if it is about the row.
+    /// Adds the event of a line, if it belongs to the row.
     fn add(&mut self, line: &Line, column: Option<&str>) {
         let (at, about) = match line {
             Line::Names { .. } => return,
@@ -177,7 +177,7 @@ impl RowTimeline {
             event: SchedulerEvent { payload: SchedulerEventPayload::JobStarted { rows, .. }, .. },
         } = line
         {
-            (self.began, self.rows) = (at, Some(*rows));
+            (self.started_at, self.rows) = (at, Some(*rows));
         }
         let Some(about) = about.filter(|about| self.is_about(about)) else { return };
         let number = about.column.map(ColumnId::index);
@@ -185,17 +185,17 @@ impl RowTimeline {
         if column.is_some_and(|column| name.is_none_or(|name| name != column)) {
             return;
         }
-        let what = match line {
+        let text = match line {
             Line::Names { .. } => None,
-            Line::Scheduler { event } => self.of_task(event),
-            Line::Request { event } => self.of_call(event),
+            Line::Scheduler { event } => self.describe_scheduler_event(event),
+            Line::Request { event } => self.describe_request_event(event),
         };
-        let Some(what) = what else { return };
-        let place = self.tasks.iter().position(|(known, _)| *known == number).unwrap_or_else(|| {
+        let Some(text) = text else { return };
+        let index = self.tasks.iter().position(|(known, _)| *known == number).unwrap_or_else(|| {
             self.tasks.push((number, Vec::new()));
             self.tasks.len() - 1
         });
-        self.tasks[place].1.push(Entry { at, what });
+        self.tasks[index].1.push(Entry { at, text });
     }
 
     fn is_about(&self, about: &Correlation) -> bool {
@@ -203,7 +203,8 @@ impl RowTimeline {
         about.row_group == Some(self.row_group) && is_of_row
     }
 
-    /// Each stream is in order, and the file takes them in turns.
+    /// Sorts the events: each stream is in order, but the file interleaves the two. Fails if the row has no
+    /// events.
     fn finish(mut self, path: &Path) -> Result<Self, TimelineError> {
         let is_beyond = self.rows.is_some_and(|rows| self.row - self.names.first_row >= rows);
         if self.tasks.is_empty() || is_beyond {
@@ -216,83 +217,85 @@ impl RowTimeline {
     }
 
     fn clock(&self, at: Instant) -> String {
-        let nanos = (at - self.began).as_nanos();
+        let nanos = (at - self.started_at).as_nanos();
         format!("{}.{:06} s", nanos / 1_000_000_000, nanos / 1_000 % 1_000_000)
     }
 
-    /// What an event of the run says about its task; `None` for one that says nothing that another does not
-    /// say.
-    fn of_task(&self, event: &SchedulerEvent) -> Option<String> {
+    /// Describes a scheduler event. Returns `None` for an event that adds nothing to the others.
+    fn describe_scheduler_event(&self, event: &SchedulerEvent) -> Option<String> {
         let attempt = event.correlation.attempt.unwrap_or(0);
         Some(match event.payload {
             SchedulerEventPayload::DependencyReady => "ready".to_string(),
             SchedulerEventPayload::ReadyEnqueued { .. } => "queued".to_string(),
-            SchedulerEventPayload::WorkerSpawned { .. } => format!("admitted: try {attempt}"),
+            SchedulerEventPayload::WorkerSpawned { .. } => format!("admitted: attempt {attempt}"),
             SchedulerEventPayload::WorkerSpawnFailed { .. } => "its worker could not be started".to_string(),
             SchedulerEventPayload::AdmissionDenied { reason, .. } => format!("not admitted yet: {}", words(&reason)),
-            SchedulerEventPayload::GroupCapped { .. } => "not admitted yet: its column holds its share".to_string(),
-            SchedulerEventPayload::PressureAdvisorySkipped { pressure, .. } => {
-                format!("passed over, since its call would wait: {}", words(&pressure))
+            SchedulerEventPayload::GroupCapped { .. } => {
+                "not admitted yet: its column has reached its share".to_string()
             }
-            SchedulerEventPayload::TaskYielded { .. } => "gives its worker slot back while it waits".to_string(),
+            SchedulerEventPayload::PressureAdvisorySkipped { pressure, .. } => {
+                format!("skipped, because its call would wait: {}", words(&pressure))
+            }
+            SchedulerEventPayload::TaskYielded { .. } => "returns its worker slot while it waits".to_string(),
             SchedulerEventPayload::TaskResumed { .. } => "has a worker slot again".to_string(),
             SchedulerEventPayload::TaskCompleted { outcome, .. } => {
-                format!("try {attempt} has ended: {}", outcome_text(outcome))
+                format!("attempt {attempt} ended: {}", outcome_text(outcome))
             }
             SchedulerEventPayload::RetryDeferred { failure, until, .. } => {
                 let failure = failure.map_or_else(|| "worker lost".to_string(), |kind: RetryKind| kind.to_string());
-                format!("kept for another try, not before {}: {failure}", self.clock(until))
+                format!("deferred, to be retried not before {}: {failure}", self.clock(until))
             }
-            SchedulerEventPayload::SalvageRedispatched => "its pause is over".to_string(),
+            SchedulerEventPayload::SalvageRedispatched => "its backoff has ended".to_string(),
             SchedulerEventPayload::NonRetryableDropped { reason, rows: 1 } => format!("the row is dropped: {reason}"),
             SchedulerEventPayload::NonRetryableDropped { reason, rows } => format!("{rows} rows are dropped: {reason}"),
-            SchedulerEventPayload::Cancelled { .. } => "not made: its row was dropped, or the run stops".to_string(),
+            SchedulerEventPayload::Cancelled { .. } => "cancelled: its row was dropped, or the run stops".to_string(),
             _ => return None,
         })
     }
 
-    /// The same for an event of a call.
-    fn of_call(&self, event: &RequestEvent) -> Option<String> {
-        let place = self.place(event.place);
+    /// Describes an event of a call. Returns `None` for an event that adds nothing to the others.
+    fn describe_request_event(&self, event: &RequestEvent) -> Option<String> {
+        let provider = self.provider_name(event.place);
         Some(match event.payload {
-            RequestEventPayload::WaitStarted { waiter: Some(_) } => format!("waits for {place}"),
-            RequestEventPayload::WaitCompleted { waiter: Some(_), waited } => format!("has waited {waited}"),
-            RequestEventPayload::WaitTimeout { waited, .. } => format!("has waited {waited} in vain"),
+            RequestEventPayload::WaitStarted { waiter: Some(_) } => format!("waits for {provider}"),
+            RequestEventPayload::WaitCompleted { waiter: Some(_), waited } => format!("waited {waited}"),
+            RequestEventPayload::WaitTimeout { waited, .. } => format!("the wait timed out after {waited}"),
             RequestEventPayload::WaitCancelled { waited, reason, .. } => {
-                format!("has waited {waited} in vain: {}", words(&reason))
+                format!("the wait was cancelled after {waited}: {}", words(&reason))
             }
             RequestEventPayload::AcquireDenied { reason, changes_at: None } => {
-                format!("may not call {place}: {}", words(&reason))
+                format!("cannot call {provider}: {}", words(&reason))
             }
             RequestEventPayload::AcquireDenied { reason, changes_at: Some(at) } => {
-                format!("may not call {place}: {}; the next change is at {}", words(&reason), self.clock(at))
+                format!("cannot call {provider}: {}; the next change is at {}", words(&reason), self.clock(at))
             }
-            RequestEventPayload::CallStarted { .. } => format!("calls {place}"),
+            RequestEventPayload::CallStarted { .. } => format!("calls {provider}"),
             RequestEventPayload::CallCompleted { outcome, took, .. } => {
-                format!("the call has ended after {took}: {}", words(&outcome))
+                format!("the call ended after {took}: {}", words(&outcome))
             }
             RequestEventPayload::RateLimited { blocked_until: Some(until), .. } => {
-                format!("{place} takes no calls until {}", self.clock(until))
+                format!("{provider} accepts no calls until {}", self.clock(until))
             }
             RequestEventPayload::LimitDecreased { from, to } => {
-                format!("the limit of {place} falls from {from} to {to}")
+                format!("the limit of {provider} decreases from {from} to {to}")
             }
             RequestEventPayload::LimitIncreased { from, to } => {
-                format!("the limit of {place} rises from {from} to {to}")
+                format!("the limit of {provider} increases from {from} to {to}")
             }
-            RequestEventPayload::ProviderProbed { .. } => format!("finds out whether {place} is back"),
+            RequestEventPayload::ProviderProbed { .. } => format!("probes whether {provider} has recovered"),
             RequestEventPayload::ProviderDown { probe_at, .. } => {
-                format!("{place} is down; the next call is at {}", self.clock(probe_at))
+                format!("{provider} is down; the next probe is at {}", self.clock(probe_at))
             }
-            RequestEventPayload::ProviderRecovered { .. } => format!("{place} is back"),
+            RequestEventPayload::ProviderRecovered { .. } => format!("{provider} has recovered"),
             RequestEventPayload::ProviderUnavailable { cause, .. } => {
-                format!("{place} cannot be used any more: {}", words(&cause))
+                format!("{provider} can no longer be used: {}", words(&cause))
             }
             _ => return None,
         })
     }
 
-    fn place(&self, place: EventScope) -> &str {
+    /// Returns the name of the model that an event belongs to.
+    fn provider_name(&self, place: EventScope) -> &str {
         let found = self.names.resources.iter().find(|resource| match place {
             EventScope::Resource(id) => resource.resource == id,
             EventScope::Model(id) => resource.model == id,
@@ -308,26 +311,26 @@ impl fmt::Display for RowTimeline {
         for (column, entries) in &self.tasks {
             let name = column.and_then(|column| self.names.columns.get(column));
             writeln!(f, "\n{}", name.map_or("the row", String::as_str))?;
-            for Entry { at, what } in entries {
-                writeln!(f, "  {:>14}  {what}", self.clock(*at))?;
+            for Entry { at, text } in entries {
+                writeln!(f, "  {:>14}  {text}", self.clock(*at))?;
             }
         }
         Ok(())
     }
 }
 
-/// The name of a variant, in words.
+/// Returns the serialized name of a variant with spaces instead of underscores.
 fn words(variant: &impl serde::Serialize) -> String {
     names::variant_name(variant).replace('_', " ")
 }
 
 fn outcome_text(outcome: Option<TaskOutcome>) -> String {
     match outcome {
-        None => "a bug".to_string(),
+        None => "an internal error".to_string(),
         Some(TaskOutcome::Success) => "done".to_string(),
         Some(TaskOutcome::Skipped) => "skipped".to_string(),
         Some(TaskOutcome::Cancelled) => "cancelled".to_string(),
-        Some(TaskOutcome::Unavailable) => "its provider cannot be used any more".to_string(),
+        Some(TaskOutcome::Unavailable) => "its provider can no longer be used".to_string(),
         Some(TaskOutcome::Retryable { kind, .. }) => kind.to_string(),
         Some(TaskOutcome::Failed(kind)) => kind.to_string(),
     }

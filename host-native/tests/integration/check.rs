@@ -71,14 +71,8 @@ fn a_good_pipeline_costs_one_tiny_call_per_model_and_exits_0() {
         );
     scratch.write("p.toml", &pipeline);
     let ended = scratch.run(&["check", "p.toml"]);
-    let mut parts =
-        vec!["answered in ", "TIDEGATE_TEST_KEY", "its server answered in", "the command is there; it was not asked"];
-    parts.extend([
-        "not called: no column calls it",
-        "data.csv: 3 rows of 2 columns",
-        "served in this process",
-        " free",
-    ]);
+    let mut parts = vec!["answered in ", "TIDEGATE_TEST_KEY", "server reached in", "command found; not called"];
+    parts.extend(["not called: no column uses it", "data.csv: 3 rows of 2 columns", "served in this process", " free"]);
     ended.assert(0, &parts);
     assert!(!ended.all().contains("very-secret"), "{}", ended.all());
     assert!(!scratch.path("started").exists() && !scratch.path("out").exists());
@@ -147,13 +141,13 @@ fn a_model_that_does_not_exist_and_a_host_that_cannot_be_reached_exit_4() {
     check(&always(404, missing).0)
         .assert(4, &["no such model (HTTP 404): The model `m` does not exist; check its `model`"]);
     check("http://127.0.0.1:9/v1")
-        .assert(4, &["FAILED: no connection", "check its address, and that its server is up"]);
+        .assert(4, &["FAILED: no connection", "check the address, and that the server is running"]);
 }
 
 #[test]
 fn a_rate_limit_shows_that_the_key_is_taken_and_exits_0() {
     let (url, calls) = always(429, json!({ "error": { "message": "slow down" } }));
-    check(&url).assert(0, &["can be used, and takes no call now: rate limited (HTTP 429)"]);
+    check(&url).assert(0, &["usable, but rate limited now: rate limited (HTTP 429)"]);
     assert_eq!(calls.lock().unwrap().len(), 1);
 }
 

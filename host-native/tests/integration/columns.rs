@@ -217,7 +217,7 @@ fn the_cost_limit_stops_the_run_before_it_is_passed_and_keeps_finished_row_group
     let ended = scratch.run(&["run", "p.toml", "--out", "out", "--max-cost", "6"]);
     ended.assert(
         8,
-        &["error: the next call might pass the cost limit of 6.00 USD", "of tokens as counted by the providers"],
+        &["error: the next call might pass the cost limit of 6.00 USD", "for the tokens that the providers reported"],
     );
     let rows = scratch.rows("out").len();
     assert!((20..=53).contains(&rows), "{rows} rows for 6.00 at 0.12 each");
@@ -392,5 +392,8 @@ fn an_answer_without_a_text_is_paid_for() {
     });
     let columns = "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\n";
     let ended = scratch.run_pipeline(&pipeline(&server, columns));
-    ended.assert(4, &["it has no text (finish_reason length)", "cost        0.1200", "as counted by the providers"]);
+    ended.assert(
+        4,
+        &["it has no text (finish_reason length)", "cost        0.1200", "for the tokens that the providers reported"],
+    );
 }

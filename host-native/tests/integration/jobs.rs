@@ -129,9 +129,12 @@ fn dropped_rows_are_made_again_with_the_command_that_the_run_names() {
     provider.refuse([3, 17]);
     scratch.write("p.toml", &pipeline(&provider, 10));
     let first = scratch.run(&["run", "p.toml", "--out", "out", "--limit", "19", "--report", "r.html"]);
-    first.assert(6, &["dropped          2", "2   title: request", "such as row 3: the request was refused (HTTP 400)"]);
+    first.assert(
+        6,
+        &["dropped          2", "2   title: request", "for example row 3: the request was refused (HTTP 400)"],
+    );
     let command = "tidegate run p.toml --out out --limit 19 --resume --retry-dropped";
-    first.assert(6, &[&format!("to make them again: {command}\n")]);
+    first.assert(6, &[&format!("to retry them: {command}\n")]);
     let report = std::fs::read_to_string(scratch.path("r.html")).unwrap();
     assert!(report.contains(command) && report.contains("<td>request</td>"), "{report}");
     assert_eq!((scratch.dropped("out").len(), provider.calls()), (2, 19));
@@ -141,7 +144,7 @@ fn dropped_rows_are_made_again_with_the_command_that_the_run_names() {
     assert_eq!(provider.calls(), 19, "nothing was asked for");
     provider.refuse([17]);
     let again = scratch.shell(&command.replacen("tidegate", env!("CARGO_BIN_EXE_tidegate"), 1));
-    again.assert(6, &["rows out         1", "dropped          1", "such as row 17"]);
+    again.assert(6, &["rows out         1", "dropped          1", "for example row 17"]);
     assert_eq!((provider.calls(), numbers(&scratch).len()), (21, 18));
     provider.refuse([]);
     resume(&scratch, &["--limit", "19", "--retry-dropped", "request"])
@@ -149,7 +152,7 @@ fn dropped_rows_are_made_again_with_the_command_that_the_run_names() {
     assert_eq!(numbers(&scratch), (0..19).collect::<Vec<_>>());
     assert_eq!((scratch.dropped("out").len(), provider.calls()), (0, 22));
     resume(&scratch, &["--retry-dropped", "weather"])
-        .assert(2, &["no row is dropped for `weather`; the reasons are request,"]);
+        .assert(2, &["`weather` is not a drop reason; the reasons are request,"]);
     scratch.run(&["p.toml", "--retry-dropped"]).assert(2, &["--resume"]);
 }
 
@@ -159,9 +162,8 @@ fn a_job_is_extended_to_more_rows_and_to_those_that_the_dataset_has_grown_by() {
     let provider = Provider::new(AT_ONCE);
     scratch.write("p.toml", &pipeline(&provider, 4));
     scratch.run(&["run", "p.toml", "--out", "out", "--limit", "6"]).assert(0, &["rows out         6"]);
-    resume(&scratch, &["--limit", "5"])
-        .assert(5, &["6 rows were asked for before and 5 are now: a job can be made longer"]);
-    resume(&scratch, &["--rows", "1..9"]).assert(5, &["the first row that is asked for was 0 and is 1"]);
+    resume(&scratch, &["--limit", "5"]).assert(5, &["the job had 6 rows and now has 5: a job can be extended"]);
+    resume(&scratch, &["--rows", "1..9"]).assert(5, &["the first row of the job was 0 and is now 1"]);
     resume(&scratch, &["--limit", "7"]).assert(0, &["resumed          6", "rows out         1"]);
     resume(&scratch, &[]).assert(0, &["rows out         2"]);
     let before = dataset(9);
@@ -171,7 +173,7 @@ fn a_job_is_extended_to_more_rows_and_to_those_that_the_dataset_has_grown_by() {
     assert_eq!(numbers(&scratch), (0..14).collect::<Vec<_>>());
     for changed in [before.replace("0,entry", "0,Entry"), dataset(13), format!("{}book\n", dataset(14).trim_end())] {
         scratch.write("data.csv", &changed);
-        resume(&scratch, &[]).assert(5, &["the dataset has changed since (it had "]);
+        resume(&scratch, &[]).assert(5, &["the dataset has changed since then (it had "]);
     }
     assert_eq!((numbers(&scratch).len(), provider.calls()), (14, 14));
 }

@@ -18,8 +18,8 @@ use tidegate_native::app::data::row_file::RowFormat;
 use tidegate_native::app::data::{Dataset, DatasetFormat};
 use tidegate_native::app::error::Exit;
 use tidegate_native::app::output::{
-    Claim, DoneRowGroups, Existing, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputSpec,
-    RunState,
+    DirectoryLock, DoneRowGroups, Existing, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, OutputDirectory,
+    OutputSpec, RunState,
 };
 use tidegate_native::app::provider::cost::Ledger;
 use tidegate_native::app::run::exit_status::{RunEnd, summarise};
@@ -139,7 +139,7 @@ async fn the_summary_of_a_run_that_met_a_bug_names_column_row_group_and_cause_an
     };
     let layout = resolved.layout(RowFormat::Jsonl);
     let spec = OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, dataset: None };
-    let claim = Claim::new(&scratch.path().join("out"), Existing::Refuse).unwrap();
+    let claim = DirectoryLock::acquire(&scratch.path().join("out"), Existing::Refuse).unwrap();
     let output = OutputDirectory::prepare(claim, &spec).unwrap();
     let output = Arc::new(output);
     let config = PipelineConfig { rows: 2, resources: task_resources(&file), ..PipelineConfig::default() };

@@ -52,7 +52,7 @@ fn a_filter_or_test_that_does_not_exist_is_refused_where_it_stands() {
     let ended = refused(&columns, 2, &["unknown filter `uper`", "did you mean `upper`?", "unknown test `blank`"]);
     ended.assert(
         2,
-        &["p.toml:20:26: unknown test `blank`", "p.toml:20:44: unknown filter `uper`", "2 things are wrong"],
+        &["p.toml:20:26: unknown test `blank`", "p.toml:20:44: unknown filter `uper`", "2 errors; nothing was started"],
     );
     refused(&llm("a", "x", "when = \"note | lenght > 3\""), 2, &["p.toml:21:16: unknown filter `lenght`", "`length`?"]);
     refused(&llm("a", "{{ rnge(3) }}", ""), 2, &["unknown function `rnge`", "did you mean `range`?"]);
@@ -62,7 +62,7 @@ fn a_filter_or_test_that_does_not_exist_is_refused_where_it_stands() {
 fn all_that_is_wrong_with_templates_is_listed_in_the_order_of_the_file() {
     let columns =
         llm("a", "{{ note | uper }} {{ notes }}", "when = \"row is od\"") + &llm("b", "{{ a.trim() }} {{ }}", "");
-    let ended = refused(&columns, 2, &["4 things are wrong"]);
+    let ended = refused(&columns, 2, &["4 errors; nothing was started"]);
     let found = ["`uper`", "`notes`", "`od`", "this template does not parse"].map(|part| ended.stderr.find(part));
     assert!(found.iter().all(Option::is_some) && found.is_sorted(), "{}", ended.all());
 }
@@ -137,7 +137,7 @@ fn a_missing_key_or_command_is_refused_with_all_else_that_is_wrong() {
     scratch.write("file", "");
     for command in [&["run", "p.toml", "--out", "file/out"][..], &["run", "p.toml", "--out", "file/out", "--dry-run"]] {
         let parts = [
-            "4 things are wrong, and nothing was started",
+            "4 errors; nothing was started",
             "environment variable `TIDEGATE_TEST_NO_KEY`, which is not set",
             "the command `no-such-judge`, which is in no directory of PATH",
             "unknown filter `nosuch`",
@@ -145,7 +145,7 @@ fn a_missing_key_or_command_is_refused_with_all_else_that_is_wrong() {
         ];
         let ended = scratch.run(command);
         ended.assert(2, &parts);
-        assert!(!ended.all().contains("NO_KEY_EITHER"), "no column calls it: {}", ended.all());
+        assert!(!ended.all().contains("NO_KEY_EITHER"), "no column uses it: {}", ended.all());
     }
     assert_eq!(calls.load(Ordering::SeqCst), 0);
 }

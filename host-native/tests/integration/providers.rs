@@ -107,7 +107,7 @@ fn a_403_that_is_about_one_prompt_drops_one_row_and_says_why() {
     };
     let server = serve(Router::new().route(PATH, post(answer))) + "/v1";
     let ended = scratch.run_pipeline(&remote_pipeline(&server, "", ""));
-    ended.assert(6, &["such as row 7: the request is forbidden (HTTP 403): your input was flagged"]);
+    ended.assert(6, &["for example row 7: the request is forbidden (HTTP 403): your input was flagged"]);
     assert_eq!(scratch.rows("out").len(), 19);
 }
 
@@ -205,7 +205,7 @@ fn some_rows_that_fail_are_dropped_explained_and_exit_6() {
     };
     let server = serve(Router::new().route(PATH, post(answer))) + "/v1";
     let ended = scratch.run_pipeline(&remote_pipeline(&server, "", ""));
-    ended.assert(6, &["such as row 7: the request was refused (HTTP 400): unlucky"]);
+    ended.assert(6, &["for example row 7: the request was refused (HTTP 400): unlucky"]);
     assert_eq!(scratch.rows("out").len(), 19);
     let dropped = scratch.dropped("out");
     assert_eq!((dropped.len(), &dropped[0]["row"], &dropped[0]["column"]), (1, &json!(7), &json!("title")));

@@ -41,7 +41,7 @@ fn the_log_of_a_run_that_was_killed_is_replayed_as_far_as_it_goes() {
     let scratch = recorded();
     let log = fs::read_to_string(scratch.path("log.jsonl")).unwrap();
     scratch.write("cut.jsonl", &log[..log.len() * 2 / 3]);
-    scratch.run(&["replay", "cut.jsonl"]).assert(0, &["the log has no end", "there is nothing to compare"]);
+    scratch.run(&["replay", "cut.jsonl"]).assert(0, &["the log has no end line", "there is nothing to compare"]);
 }
 
 #[test]
@@ -53,14 +53,14 @@ fn a_file_that_is_no_log_is_refused_at_its_line() {
     let gap = log.replacen(lines[9], lines[10], 1);
     lines[4] = "{\"n\":3,\"command\":{\"pipeline\":{\"do\":\"strat\"}}}";
     for (name, text, message) in [
-        ("empty.jsonl", String::new(), "empty.jsonl:1: this is no line of a decision log: the log is empty"),
-        ("other.jsonl", "{\"x\":1}\n".to_owned(), "other.jsonl:1: this is no line of a decision log"),
+        ("empty.jsonl", String::new(), "empty.jsonl:1: this is not a line of a decision log: the log is empty"),
+        ("other.jsonl", "{\"x\":1}\n".to_owned(), "other.jsonl:1: this is not a line of a decision log"),
         (
             "headless.jsonl",
             lines[1..].join("\n"),
-            "headless.jsonl:1: this is no line of a decision log: the first line is not a header",
+            "headless.jsonl:1: this is not a line of a decision log: the first line is not a header",
         ),
-        ("typo.jsonl", lines.join("\n"), "typo.jsonl:5: this is no line of a decision log: unknown variant `strat`"),
+        ("typo.jsonl", lines.join("\n"), "typo.jsonl:5: this is not a line of a decision log: unknown variant `strat`"),
         ("after.jsonl", format!("{log}{}", lines[1]), "the line before it is the end"),
         ("short.jsonl", log.replacen(lines[9], "", 1).replace("\n\n", "\n"), "short.jsonl:"),
         ("gap.jsonl", gap, "gap.jsonl: entry 8 is missing"),
@@ -81,7 +81,7 @@ fn a_log_that_cannot_be_made_keeps_the_run_from_starting_and_one_that_fills_the_
     assert!(!scratch.path("out").exists(), "{}", refused.all());
     if std::path::Path::new("/dev/full").exists() {
         let full = scratch.run(&["run", "pipeline.toml", "--out", "out", "--record", "/dev/full"]);
-        full.assert(0, &["rows out         4", "the decision log /dev/full is not complete: No space left"]);
+        full.assert(0, &["rows out         4", "the decision log /dev/full is incomplete: No space left"]);
     }
 }
 

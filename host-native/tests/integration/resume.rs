@@ -69,7 +69,7 @@ fn a_run_that_is_killed_at_any_moment_and_resumed_makes_exactly_the_rows_of_an_u
                 kills += 1;
             }
             assert_eq!(result(&scratch, &out), whole, "seed {seed}, run {runs}");
-            scratch.run(&arguments).assert(0, &["resumed         96   10 row groups of an earlier run"]);
+            scratch.run(&arguments).assert(0, &["resumed         96   10 row groups of earlier runs"]);
             assert_eq!(result(&scratch, &out), whole, "seed {seed}, run {runs}, resumed once more");
         }
     };
@@ -121,10 +121,10 @@ fn a_run_of_another_pipeline_is_not_resumed_and_nothing_of_it_is_touched() {
     scratch.write("p.toml", &text.replace("A title for", "A line about"));
     scratch
         .run(&["p.toml", "--out", "out", "--resume"])
-        .assert(5, &["out holds rows of another run: the column `title` has another definition than before"]);
+        .assert(5, &["out holds rows of another job: the column `title` has a different definition than before"]);
     scratch.write("p.toml", &text);
     scratch.write("data.csv", &support::dataset(95));
-    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(5, &["the dataset has changed since"]);
+    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(5, &["the dataset has changed since then"]);
     assert_eq!(result(&scratch, "out"), before);
     // What does not decide the rows may change.
     scratch.write("data.csv", &support::dataset(96));
@@ -144,10 +144,7 @@ fn rows_that_were_dropped_stay_dropped_and_are_counted_in_a_resumed_run() {
     // As if it had been killed before the last row group.
     std::fs::remove_file(scratch.path("out/rows/000002.jsonl")).unwrap();
     let ended = scratch.run(&["p.toml", "--out", "out", "--resume"]);
-    ended.assert(
-        6,
-        &["resumed         19   2 row groups of an earlier run, 1 rows dropped there", "rows out         5"],
-    );
+    ended.assert(6, &["resumed         19   2 row groups of earlier runs, with 1 dropped rows", "rows out         5"]);
     let manifest = scratch.manifest("out");
     assert_eq!((&manifest["rows_out"], &manifest["rows_dropped"]), (&24.into(), &1.into()));
 }
@@ -212,7 +209,7 @@ fn a_judge_that_is_another_one_is_not_resumed_and_a_model_that_nobody_calls_does
     scratch.write("p.toml", &format!("{seed}{}{rest}", judge.replace("echo 1", "echo 2")));
     scratch
         .run(&["p.toml", "--out", "out", "--resume"])
-        .assert(5, &["the model `j` has another command or address than before"]);
+        .assert(5, &["the model `j` has a different command or address than before"]);
 }
 
 #[test]
@@ -265,6 +262,6 @@ fn a_run_is_resumed_in_every_format_and_for_a_part_of_the_rows() {
         assert_eq!(result(&scratch, "out"), result(&scratch, "whole"), "{format}");
         scratch
             .run(&["p.toml", "--rows", "15..79", "-q", "--out", "out", "--resume"])
-            .assert(5, &["65 rows were asked for before and 64 are now"]);
+            .assert(5, &["the job had 65 rows and now has 64"]);
     }
 }

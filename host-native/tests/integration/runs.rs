@@ -243,7 +243,7 @@ fn the_summary_says_where_the_idle_time_went_and_the_report_draws_it() {
     let mock = "capacity = { shape = \"constant\", slots = 2 }, latency = { law = \"constant\", latency_ms = 10 }";
     scratch.write("p.toml", &mock_pipeline(6, "aimd = { cooldown = \"40ms\" }", mock));
     let ended = scratch.run(&["p.toml", "--out", "out", "--report", "report.html"]);
-    ended.assert(0, &["calls of mock/m", "in all", "a cooldown is in force", "every idle slot has one cause"]);
+    ended.assert(0, &["calls of mock/m", "total", "a cooldown is in force", "every idle slot has one cause"]);
     let page = std::fs::read_to_string(scratch.path("report.html")).unwrap();
     for part in
         ["<h1>p.toml</h1>", "40 of 40 rows written", "aria-label=\"mock/m\"", "Why slots were idle", "Capacity plan"]

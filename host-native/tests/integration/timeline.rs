@@ -57,26 +57,26 @@ fn the_timeline_of_a_row_joins_its_task_with_its_calls_and_their_retries() {
     let steps = [
         "ready",
         "queued",
-        "admitted: try 1",
+        "admitted: attempt 1",
         "calls remote/m",
-        "the call has ended after ",
+        "the call ended after ",
         ": rate limited",
-        "remote/m takes no calls until ",
-        "try 1 has ended: rate limited",
-        "kept for another try, not before ",
+        "remote/m accepts no calls until ",
+        "attempt 1 ended: rate limited",
+        "deferred, to be retried not before ",
         ": rate limited",
-        "its pause is over",
+        "its backoff has ended",
         "queued",
-        "admitted: try 2",
+        "admitted: attempt 2",
         "calls remote/m",
         ": provider failure",
         "calls remote/m",
         ": success",
-        "has ended: done",
+        " ended: done",
     ];
     assert_in_order(&ended.stdout, &steps);
     let other = scratch.run(&["timeline", "events.jsonl", "--row", "2"]);
-    other.assert(0, &["try 1 has ended: done"]);
+    other.assert(0, &["attempt 1 ended: done"]);
     assert_eq!(other.stdout.matches("calls remote/m").count(), 1, "the calls of another row are not its own");
 }
 
@@ -108,17 +108,20 @@ fn a_timeline_that_cannot_be_printed_says_why() {
     let scratch = watched_run();
     let refused = |arguments: &[&str], why: &str| scratch.run(arguments).assert(2, &[why]);
     refused(&["timeline", "nowhere.jsonl", "--row", "1"], "nowhere.jsonl: No such file");
-    refused(&["timeline", "data.csv", "--row", "1"], "data.csv:1: this is no file that `tidegate run --events` wrote");
-    refused(&["timeline", "events.jsonl", "--row", "3"], "events.jsonl: no event is about row 3");
+    refused(
+        &["timeline", "data.csv", "--row", "1"],
+        "data.csv:1: this is not a file that `tidegate run --events` wrote",
+    );
+    refused(&["timeline", "events.jsonl", "--row", "3"], "events.jsonl: there are no events of row 3");
     let column = ["timeline", "events.jsonl", "--row", "1", "--column", "tilte"];
     refused(&column, "no column is called `tilte`; the run has ");
     let mut text = std::fs::read_to_string(scratch.path("events.jsonl")).unwrap();
     text.truncate(text.len() - 9);
     scratch.write("killed.jsonl", &text);
-    scratch.run(&["timeline", "killed.jsonl", "--row", "1"]).assert(0, &["has ended: done"]);
+    scratch.run(&["timeline", "killed.jsonl", "--row", "1"]).assert(0, &[" ended: done"]);
     scratch.write("broken.jsonl", &text.replacen("\"stream\":\"request\"", "\"stream\":", 1));
     refused(
         &["timeline", "broken.jsonl", "--row", "1"],
-        "this is no line of a file that `tidegate run --events` wrote",
+        "this is not a line of a file that `tidegate run --events` wrote",
     );
 }

@@ -3,7 +3,7 @@
 use tidegate_core::sim::scenario::{CallbackSpec, Scenario};
 use tidegate_core::sim::suite::idle::{self, LowerBound};
 use tidegate_core::sim::world::World;
-use tidegate_native::app::report::progress::Screen;
+use tidegate_native::app::report::progress::ProgressReporter;
 use tidegate_native::app::simulate::regress::idle::{Baseline, run};
 use tidegate_tests::worlds::draw;
 
@@ -16,7 +16,7 @@ const SLOW: &str = "very-many/row-groups";
 fn the_suite_meets_its_targets_and_has_the_figures_of_the_baseline() {
     let baseline = Baseline::parse(BASELINE).expect("the baseline is one");
     let cases = idle::cases().into_iter().filter(|case| case.name() != SLOW).collect();
-    let outcome = run(cases, Screen::Off).expect("every case runs");
+    let outcome = run(cases, ProgressReporter::Off).expect("every case runs");
     let missed: Vec<_> = outcome.checks.iter().filter(|check| !check.holds).collect();
     assert!(missed.is_empty(), "{missed:#?}");
     let differences = baseline.compare(&outcome.figures, false);

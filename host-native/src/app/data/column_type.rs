@@ -1,31 +1,31 @@
-//! Kinds of values: what a column of a typed format, such as Parquet, can be declared as before its values are there.
+//! The types of columns. A typed format such as Parquet declares them before it writes the first value.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What all values of a column are.
+/// The type of the values of a column. Every type also allows null.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ValueKind {
-    /// Nothing but null.
+pub enum ColumnType {
+    /// Only null.
     #[default]
     Null,
     /// True or false.
     Bool,
-    /// Whole numbers of 64 bits.
+    /// Integers that fit in an `i64`.
     Integer,
-    /// Numbers.
+    /// Floating-point numbers and integers.
     Number,
-    /// Texts.
+    /// Strings.
     Text,
     /// Lists of numbers.
     Numbers,
-    /// Anything.
+    /// Any JSON value.
     Json,
 }
 
-impl ValueKind {
-    /// The kind of one value.
+impl ColumnType {
+    /// Returns the type of one value.
     #[must_use]
     pub fn of(value: &Value) -> Self {
         match value {
@@ -38,26 +38,26 @@ impl ValueKind {
         }
     }
 
-    /// The kind of all of `values`.
+    /// Returns the narrowest type that holds all of `values`.
     #[must_use]
     pub fn of_all<'a>(values: impl IntoIterator<Item = &'a Value>) -> Self {
-        values.into_iter().map(Self::of).fold(Self::Null, Self::or)
+        values.into_iter().map(Self::of).fold(Self::Null, Self::unify)
     }
 
-    /// The kind of values that are of this kind or of the other.
+    /// Returns the narrowest type that holds the values of both types.
     #[must_use]
-    pub fn or(self, other: Self) -> Self {
+    pub fn unify(self, other: Self) -> Self {
         match (self, other) {
-            (Self::Null, kind) | (kind, Self::Null) => kind,
+            (Self::Null, other) | (other, Self::Null) => other,
             (Self::Integer, Self::Number) | (Self::Number, Self::Integer) => Self::Number,
-            (kind, same) if kind == same => kind,
+            (one, same) if one == same => one,
             _ => Self::Json,
         }
     }
 
-    /// The kind of the values that fit a JSON Schema, as far as its `type` says.
+    /// Returns the type of the values that a JSON Schema accepts. Only the keyword `type` is considered.
     #[must_use]
-    pub fn of_schema(schema: &Value) -> Self {
+    pub fn from_schema(schema: &Value) -> Self {
         let named = |name: &Value| match name.as_str() {
             Some("boolean") => Self::Bool,
             Some("integer") => Self::Integer,
@@ -67,7 +67,7 @@ impl ValueKind {
             _ => Self::Json,
         };
         match &schema["type"] {
-            Value::Array(any) if !any.is_empty() => any.iter().map(named).fold(Self::Null, Self::or),
+            Value::Array(any) if !any.is_empty() => any.iter().map(named).fold(Self::Null, Self::unify),
             one => named(one),
         }
     }
@@ -79,24 +79,24 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn values_of_two_kinds_are_of_the_nearest_that_holds_both() {
+    fn values_of_two_types_have_the_narrowest_type_that_holds_both() {
         for (values, expected) in [
-            (json!([null, 1, 2]), ValueKind::Integer),
-            (json!([1, 2.5, null]), ValueKind::Number),
-            (json!([1, "a"]), ValueKind::Json),
-            (json!([true, null]), ValueKind::Bool),
-            (json!([[1.0]]), ValueKind::Json),
-            (json!([u64::MAX]), ValueKind::Number),
-            (json!([]), ValueKind::Null),
+            (json!([null, 1, 2]), ColumnType::Integer),
+            (json!([1, 2.5, null]), ColumnType::Number),
+            (json!([1, "a"]), ColumnType::Json),
+            (json!([true, null]), ColumnType::Bool),
+            (json!([[1.0]]), ColumnType::Json),
+            (json!([u64::MAX]), ColumnType::Number),
+            (json!([]), ColumnType::Null),
         ] {
-            assert_eq!(ValueKind::of_all(values.as_array().unwrap()), expected, "{values}");
+            assert_eq!(ColumnType::of_all(values.as_array().unwrap()), expected, "{values}");
         }
     }
 
     #[test]
-    fn a_schema_says_a_kind_or_anything() {
-        assert_eq!(ValueKind::of_schema(&json!({"type": ["integer", "null"]})), ValueKind::Integer);
-        assert_eq!(ValueKind::of_schema(&json!({"type": "object"})), ValueKind::Json);
-        assert_eq!(ValueKind::of_schema(&json!({"enum": ["a"]})), ValueKind::Json);
+    fn a_schema_gives_the_type_that_it_names_and_json_otherwise() {
+        assert_eq!(ColumnType::from_schema(&json!({"type": ["integer", "null"]})), ColumnType::Integer);
+        assert_eq!(ColumnType::from_schema(&json!({"type": "object"})), ColumnType::Json);
+        assert_eq!(ColumnType::from_schema(&json!({"enum": ["a"]})), ColumnType::Json);
     }
 }

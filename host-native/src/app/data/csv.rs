@@ -1,4 +1,4 @@
-//! CSV datasets: a header line, and a string in every field (RFC 4180).
+//! CSV datasets (RFC 4180): a header line, and a string in every field.
 
 use std::io::BufRead;
 use std::ops::Range;
@@ -6,12 +6,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::text::{Bytes, Text};
+use super::indexed_text::{Bytes, IndexedText};
 use super::{Dataset, DatasetError, Row, Source, check_columns};
-use crate::app::data::column_type::ValueKind;
+use crate::app::data::column_type::ColumnType;
 
-pub(super) fn check(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
-    let mut text = Text::new(path, bytes);
+/// Checks all rows and indexes where they start. Keeps no row in memory.
+pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
+    let mut text = IndexedText::new(path, bytes);
     let mut reader = csv::ReaderBuilder::new().from_reader(text.open(text.start())?);
     let columns: Vec<String> =
         reader.headers().map_err(|error| csv_error(path, &error))?.iter().map(str::to_string).collect();
@@ -21,7 +22,7 @@ pub(super) fn check(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> 
     while reader.read_record(&mut record).map_err(|error| csv_error(path, &error))? {
         if let Some(position) = record.position() {
             last = (position.byte(), position.line());
-            text.mark(rows, text.start() + position.byte());
+            text.index_row(rows, text.start() + position.byte());
         }
         rows += 1;
     }
@@ -30,15 +31,14 @@ pub(super) fn check(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> 
     if ends_inside_quotes(tail).map_err(|error| text.unreadable(&error))? {
         return Err(DatasetError::new(path, Some(line), "a quoted field that starts here is never closed"));
     }
-    let kinds = vec![ValueKind::Text; columns.len()];
-    Ok(Dataset { columns, kinds, rows, source: Source::Csv(text) })
+    let column_types = vec![ColumnType::Text; columns.len()];
+    Ok(Dataset { columns, column_types, rows, source: Source::Csv(text) })
 }
 
-pub(super) fn read(text: &Text, rows: Range<u64>) -> Result<Vec<Row>, DatasetError> {
-    let (skip, at) = text.mark_before(rows.start);
-    // From the end of the line before: a csv reader drops a byte order mark at its start, and a row may begin with one.
-    let at = if at > text.start() { at - 1 } else { at };
-    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.open_again(at)?);
+/// Reads the given rows. The file must not have changed since [`scan`].
+pub(super) fn read(text: &IndexedText, rows: Range<u64>) -> Result<Vec<Row>, DatasetError> {
+    let (skip, at) = text.seek_point(rows.start);
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.reopen(at)?);
     let records = reader.records().skip(skip).take((rows.end - rows.start) as usize);
     let row = |record: Result<csv::StringRecord, csv::Error>| {
         let record = record.map_err(|error| csv_error(&text.path, &error))?;
@@ -61,18 +61,18 @@ fn csv_error(path: &Path, error: &csv::Error) -> DatasetError {
     DatasetError::new(path, line, message)
 }
 
-/// Whether CSV text, read from the start of a record, ends within a quoted field. The csv reader accepts that and would
-/// swallow everything after a stray quote into one field.
+/// Returns whether CSV text, read from the start of a record, ends inside a quoted field. The reader of the
+/// `csv` crate accepts such text: it puts everything after a stray quote into one field.
 fn ends_inside_quotes(record: impl BufRead) -> std::io::Result<bool> {
     let mut in_quotes = false;
     let mut at_field_start = true;
     for byte in record.bytes() {
         let byte = byte?;
-        // A doubled quote closes and opens again: the same state after both.
+        // A doubled quote toggles the state twice, which leaves it unchanged.
         if byte == b'"' && (in_quotes || at_field_start) {
             in_quotes = !in_quotes;
         }
-        // Right after a closing quote another one continues the field.
+        // A quote right after a closing quote continues the field.
         at_field_start = !in_quotes && matches!(byte, b',' | b'\n' | b'\r' | b'"');
     }
     Ok(in_quotes)

@@ -1,4 +1,4 @@
-//! JSONL datasets: an object a line, all with the same keys. Blank lines are skipped.
+//! JSONL datasets: one object per line, all with the same keys. Blank lines are skipped.
 
 use std::fmt;
 use std::io::BufRead;
@@ -9,34 +9,37 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::text::{Bytes, Text};
+use super::indexed_text::{Bytes, IndexedText};
 use super::{Dataset, DatasetError, Row, Source, check_columns};
-use crate::app::data::column_type::ValueKind;
+use crate::app::data::column_type::ColumnType;
 
-pub(super) fn check(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
-    let mut text = Text::new(path, bytes);
+/// Checks all rows and indexes where they start. Keeps no row in memory.
+pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
+    let mut text = IndexedText::new(path, bytes);
     let mut columns: Vec<String> = Vec::new();
-    let mut kinds: Vec<ValueKind> = Vec::new();
-    let mut lines = Lines::open(&text, text.start(), false)?;
+    let mut column_types: Vec<ColumnType> = Vec::new();
+    let mut lines = LineReader::open(&text, text.start(), false)?;
     let mut rows = 0;
-    while let Some((at, fields)) = lines.next()? {
-        let refuse = |message: String| DatasetError::new(path, Some(lines.number), message);
+    while let Some((offset, fields)) = lines.next()? {
+        let error_at = |message: String| DatasetError::new(path, Some(lines.number), message);
         if rows == 0 {
             columns = fields.iter().map(|(name, _)| name.clone()).collect();
             check_columns(path, lines.number, &columns)?;
-            kinds = vec![ValueKind::Null; columns.len()];
+            column_types = vec![ColumnType::Null; columns.len()];
         }
-        let values = in_column_order(&columns, fields).map_err(refuse)?;
-        kinds = kinds.iter().zip(&values).map(|(kind, value)| kind.or(ValueKind::of(value))).collect();
-        text.mark(rows, at);
+        let values = in_column_order(&columns, fields).map_err(error_at)?;
+        column_types =
+            column_types.iter().zip(&values).map(|(known, value)| known.unify(ColumnType::of(value))).collect();
+        text.index_row(rows, offset);
         rows += 1;
     }
-    Ok(Dataset { columns, kinds, rows, source: Source::Jsonl(text) })
+    Ok(Dataset { columns, column_types, rows, source: Source::Jsonl(text) })
 }
 
-pub(super) fn read(text: &Text, columns: &[String], range: Range<u64>) -> Result<Vec<Row>, DatasetError> {
-    let (skip, at) = text.mark_before(range.start);
-    let mut lines = Lines::open(text, at, true)?;
+/// Reads the given rows. The file must not have changed since [`scan`].
+pub(super) fn read(text: &IndexedText, columns: &[String], range: Range<u64>) -> Result<Vec<Row>, DatasetError> {
+    let (skip, offset) = text.seek_point(range.start);
+    let mut lines = LineReader::open(text, offset, true)?;
     let wanted = (range.end - range.start) as usize;
     let mut rows = Vec::with_capacity(wanted);
     for _ in 0..skip {
@@ -49,53 +52,55 @@ pub(super) fn read(text: &Text, columns: &[String], range: Range<u64>) -> Result
     Ok(rows)
 }
 
-/// Where a line begins, and the fields of its object.
+/// The byte offset of a line, and the fields of its object.
 type Line = (u64, Vec<(String, Value)>);
 
-/// The objects of a file, line by line.
-struct Lines {
+/// Reads the objects of a file line by line.
+struct LineReader {
     path: PathBuf,
     reader: Box<dyn BufRead + Send>,
     line: Vec<u8>,
-    /// Of the latest line, from 1, as counted from where reading began.
+    /// The number of the current line, counted from 1 at the line where reading started.
     number: u64,
-    /// Where the next line begins.
-    at: u64,
+    /// The byte offset of the next line.
+    offset: u64,
 }
 
-impl Lines {
-    fn open(text: &Text, at: u64, again: bool) -> Result<Self, DatasetError> {
-        let reader = if again { text.open_again(at)? } else { text.open(at)? };
-        Ok(Self { path: text.path.clone(), reader, line: Vec::new(), number: 0, at })
+impl LineReader {
+    fn open(text: &IndexedText, offset: u64, is_rescan: bool) -> Result<Self, DatasetError> {
+        let reader = if is_rescan { text.reopen(offset)? } else { text.open(offset)? };
+        Ok(Self { path: text.path.clone(), reader, line: Vec::new(), number: 0, offset })
     }
 
-    /// The next object, and where it begins.
+    /// Returns the next object and the byte offset of its line, or `None` at the end.
     fn next(&mut self) -> Result<Option<Line>, DatasetError> {
         loop {
             self.line.clear();
-            let at = self.at;
+            let offset = self.offset;
             let read = self.reader.read_until(b'\n', &mut self.line);
-            let refuse = |number, message: String| DatasetError::new(&self.path, Some(number), message);
-            let read = read.map_err(|error| refuse(self.number + 1, format!("cannot read: {error}")))?;
+            let error_at = |number, message: String| DatasetError::new(&self.path, Some(number), message);
+            let read = read.map_err(|error| error_at(self.number + 1, format!("cannot read: {error}")))?;
             if read == 0 {
                 return Ok(None);
             }
-            self.at += read as u64;
+            self.offset += read as u64;
             self.number += 1;
             let text = std::str::from_utf8(&self.line)
-                .map_err(|_| refuse(self.number, "the line is not valid UTF-8".to_string()))?;
+                .map_err(|_| error_at(self.number, "the line is not valid UTF-8".to_string()))?;
             let text = text.strip_suffix('\n').unwrap_or(text);
             if text.trim().is_empty() {
                 continue;
             }
-            let OrderedObject(fields) = serde_json::from_str(text)
-                .map_err(|error| refuse(self.number, format!("expected one JSON object: {}", json_message(&error))))?;
-            return Ok(Some((at, fields)));
+            let OrderedObject(fields) = serde_json::from_str(text).map_err(|error| {
+                error_at(self.number, format!("expected one JSON object: {}", json_message(&error)))
+            })?;
+            return Ok(Some((offset, fields)));
         }
     }
 }
 
-/// The message of a JSON error with the column only: the line is always 1 within a line.
+/// Returns the message of a JSON error with its column. The line is omitted: it is always 1, since each line
+/// is parsed on its own.
 fn json_message(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let position = format!(" at line {} column {}", error.line(), error.column());
@@ -105,22 +110,22 @@ fn json_message(error: &serde_json::Error) -> String {
     }
 }
 
-/// The values of `fields` in the order of `columns`, which they must match one to one.
+/// Returns the values of `fields` in the order of `columns`. Fails unless the names match one to one.
 fn in_column_order(columns: &[String], mut fields: Vec<(String, Value)>) -> Result<Row, String> {
     let mut values = Vec::with_capacity(columns.len());
     for column in columns {
-        let Some(at) = fields.iter().position(|(name, _)| name == column) else {
+        let Some(index) = fields.iter().position(|(name, _)| name == column) else {
             return Err(format!("the row has no `{column}`, which the first row has (write null for no value)"));
         };
-        values.push(fields.swap_remove(at).1);
+        values.push(fields.swap_remove(index).1);
     }
     match fields.first() {
-        Some((name, _)) => Err(format!("the row has `{name}`, which the first row has not")),
+        Some((name, _)) => Err(format!("the row has `{name}`, which the first row does not have")),
         None => Ok(values.into_boxed_slice()),
     }
 }
 
-/// A JSON object whose keys keep their order and occur once.
+/// A JSON object with unique keys in file order.
 struct OrderedObject(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for OrderedObject {
@@ -138,7 +143,7 @@ impl<'de> Deserialize<'de> for OrderedObject {
                 let mut fields: Vec<(String, Value)> = Vec::with_capacity(map.size_hint().unwrap_or(0));
                 while let Some((name, value)) = map.next_entry::<String, Value>()? {
                     if fields.iter().any(|(known, _)| *known == name) {
-                        return Err(serde::de::Error::custom(format_args!("the key `{name}` is there twice")));
+                        return Err(serde::de::Error::custom(format_args!("the key `{name}` occurs twice")));
                     }
                     fields.push((name, value));
                 }

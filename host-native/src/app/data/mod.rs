@@ -1,20 +1,20 @@
-//! The seed dataset: CSV, JSONL or Parquet rows, checked whole before the first call costs anything, and read again when
-//! they are needed.
+//! Seed datasets in CSV, JSONL and Parquet, and the files of finished rows.
 //!
-//! Every row has the same columns. A row that does not is refused with its file and line, because a run that quietly
-//! skips input is worse than one that does not start.
+//! A dataset is checked completely before the first model call, and its rows are read again when they are
+//! needed. All rows must have the same columns. A row with other columns is rejected with its file and line:
+//! a run that silently skips input is worse than a run that does not start.
 //!
-//! The check is one pass that keeps no row, only where every 64th begins: a dataset takes memory for the rows in work and
-//! not for all of them.
+//! The check is one pass. It keeps no rows, only the byte offset of every 64th row of a text format, so a
+//! dataset uses memory for the rows in progress only.
 
-pub mod calendar;
 pub mod column_type;
 mod csv;
+mod indexed_text;
 mod jsonl;
 #[cfg(feature = "parquet")]
 mod parquet;
 pub mod row_file;
-mod text;
+pub mod utc;
 
 use std::fmt;
 use std::io::Cursor;
@@ -25,25 +25,25 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::app::data::column_type::ValueKind;
+use crate::app::data::column_type::ColumnType;
 use crate::app::error::{Error, Exit};
-use text::{Bytes, Text};
+use indexed_text::{Bytes, IndexedText};
 
-/// How a dataset file is written.
+/// The format of a dataset file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DatasetFormat {
     /// Comma-separated values with a header line (RFC 4180). Every value is a string.
     Csv,
-    /// One JSON object a line. Values keep their JSON type.
+    /// One JSON object per line. Values keep their JSON type.
     Jsonl,
-    /// Parquet. Values become their nearest JSON type.
+    /// Parquet. Each value becomes the nearest JSON type.
     #[cfg(feature = "parquet")]
     Parquet,
 }
 
 impl DatasetFormat {
-    /// The names of the formats in files.
+    /// The names of the formats in pipeline files.
     pub const NAMES: &[&str] = &[
         "csv",
         "jsonl",
@@ -51,13 +51,13 @@ impl DatasetFormat {
         "parquet",
     ];
 
-    /// Whether rows are lines of a text, and stand there as they would be written out.
+    /// Returns whether the format is text, to which rows can be appended.
     #[must_use]
     pub fn is_text(self) -> bool {
         matches!(self, Self::Csv | Self::Jsonl)
     }
 
-    /// The format that the extension of `path` names.
+    /// Returns the format for the extension of `path`, or `None` if it has no known extension.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
@@ -70,57 +70,61 @@ impl DatasetFormat {
     }
 }
 
-/// A row: one value per column.
+/// One row: a value for each column.
 pub type Row = Box<[Value]>;
 
-/// Rows with named columns; at least one of each.
+/// A dataset with at least one row and one column.
 #[derive(Debug)]
 pub struct Dataset {
     columns: Vec<String>,
-    kinds: Vec<ValueKind>,
+    column_types: Vec<ColumnType>,
     rows: u64,
     source: Source,
 }
 
-/// Where rows are read again.
+/// The source from which rows are read after the check.
 #[derive(Debug)]
 enum Source {
-    Csv(Text),
-    Jsonl(Text),
+    Csv(IndexedText),
+    Jsonl(IndexedText),
     #[cfg(feature = "parquet")]
-    Parquet(parquet::Table),
+    Parquet(parquet::ParquetSource),
 }
 
 impl Dataset {
-    /// Checks the file at `path`, and keeps where its rows are.
+    /// Opens and checks the file at `path`. Reads all of it once.
     pub fn load(path: &Path, format: DatasetFormat) -> Result<Self, DatasetError> {
-        let unreadable = |error| DatasetError::new(path, None, format!("cannot read: {error}"));
         #[cfg(feature = "parquet")]
         if format == DatasetFormat::Parquet {
-            return parquet::check(path)?.checked(path);
+            return parquet::scan(path)?.require_rows(path);
         }
-        let bytes = Bytes::of_file(path).map_err(unreadable)?;
-        Self::of_text(path, bytes, format)
+        let bytes = Bytes::open(path).map_err(|error| DatasetError::unreadable(path, &error))?;
+        Self::parse_text(path, bytes, format)
     }
 
-    /// Checks `bytes`, the content of a file called `path` in messages.
+    /// Checks a text dataset in memory. Error messages call it `path`. Fails for Parquet, which is read from
+    /// files only.
     pub fn parse(path: &Path, bytes: &[u8], format: DatasetFormat) -> Result<Self, DatasetError> {
-        Self::of_text(path, Bytes::Memory(Cursor::new(bytes.into())), format)
+        Self::parse_text(path, Bytes::Memory(Cursor::new(bytes.into())), format)
     }
 
-    fn of_text(path: &Path, bytes: Bytes, format: DatasetFormat) -> Result<Self, DatasetError> {
-        let checked = match format {
-            DatasetFormat::Csv => csv::check(path, bytes)?,
-            DatasetFormat::Jsonl => jsonl::check(path, bytes)?,
+    fn parse_text(path: &Path, bytes: Bytes, format: DatasetFormat) -> Result<Self, DatasetError> {
+        let dataset = match format {
+            DatasetFormat::Csv => csv::scan(path, bytes)?,
+            DatasetFormat::Jsonl => jsonl::scan(path, bytes)?,
             #[cfg(feature = "parquet")]
             DatasetFormat::Parquet => {
-                return Err(DatasetError::new(path, None, "a Parquet dataset is read from a file, not from memory"));
+                return Err(DatasetError::new(
+                    path,
+                    None,
+                    "a Parquet dataset must be read from a file, not from memory",
+                ));
             }
         };
-        checked.checked(path)
+        dataset.require_rows(path)
     }
 
-    fn checked(self, path: &Path) -> Result<Self, DatasetError> {
+    fn require_rows(self, path: &Path) -> Result<Self, DatasetError> {
         if self.rows == 0 {
             return Err(DatasetError::new(path, None, "the dataset is empty: expected at least one row"));
         }
@@ -130,45 +134,54 @@ impl Dataset {
         Ok(self)
     }
 
-    /// Column names in file order.
+    /// Returns the column names in file order.
     #[must_use]
     pub fn columns(&self) -> &[String] {
         &self.columns
     }
 
-    /// What the values of each column are.
+    /// Returns the type of each column, in the order of [`columns`](Self::columns).
     #[must_use]
-    pub fn kinds(&self) -> &[ValueKind] {
-        &self.kinds
+    pub fn column_types(&self) -> &[ColumnType] {
+        &self.column_types
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Says that none of `rows` will be asked for. That saves the memory for rows that are passed on the way; they can be
-    /// read all the same.
-    pub fn pass_over(&mut self, rows: Range<u64>) {
+    /// Hints that `rows` will not be read. A Parquet dataset then does not buffer them when it reads past
+    /// them. They can still be read, at the cost of reading the file again from its start.
+    pub fn skip_rows(&mut self, rows: Range<u64>) {
         debug_assert!(rows.end <= self.rows);
         match &mut self.source {
             Source::Csv(_) | Source::Jsonl(_) => {}
             #[cfg(feature = "parquet")]
-            Source::Parquet(table) => table.pass_over(rows),
+            Source::Parquet(table) => table.skip_rows(rows),
         }
     }
 
-    /// The rows that are not kept.
+    /// Returns the ranges given to [`skip_rows`](Self::skip_rows), merged.
     #[cfg(all(test, feature = "parquet"))]
-    pub(crate) fn passed_over(&self) -> Vec<Range<u64>> {
+    pub(crate) fn skipped_rows(&self) -> Vec<Range<u64>> {
         match &self.source {
-            Source::Parquet(table) => table.passed_over(),
+            Source::Parquet(table) => table.skipped_rows(),
             _ => Vec::new(),
         }
     }
 
-    /// These rows, in file order, counted from 0. Costs the reading of these rows and of at most 63 before them.
+    /// Reads `rows`, counted from 0, in file order.
+    ///
+    /// CSV and JSONL read these rows and at most 63 before them. Parquet is read from front to back: rows
+    /// that are read out of order are buffered, and rows before the buffer cost reading the file again from
+    /// its start.
+    ///
+    /// # Errors
+    ///
+    /// If `rows` is not a range within the dataset, the file cannot be read, or it has changed since it was
+    /// checked.
     pub fn read(&self, rows: Range<u64>) -> Result<Vec<Row>, DatasetError> {
         if rows.end > self.rows || rows.start > rows.end {
             let message = format!("there are no rows {}..{}: the dataset has {}", rows.start, rows.end, self.rows);
@@ -191,19 +204,19 @@ impl Dataset {
     }
 }
 
-/// A dataset that cannot be used, and where.
+/// Why a dataset cannot be used, and where the fault is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatasetError {
     /// The file.
     pub path: PathBuf,
-    /// The line, from 1, when one line is to blame; of a Parquet file the row.
+    /// The line with the fault, from 1; for a Parquet file, the row. `None` if the fault is not in one line.
     pub line: Option<u64>,
-    /// What is wrong with it.
+    /// What is wrong.
     pub message: String,
 }
 
 impl DatasetError {
-    /// The file at `path` cannot be read.
+    /// Creates the error for a file that cannot be read.
     #[must_use]
     pub fn unreadable(path: &Path, error: &std::io::Error) -> Self {
         Self::new(path, None, format!("cannot read: {error}"))
@@ -226,20 +239,21 @@ impl fmt::Display for DatasetError {
 
 impl std::error::Error for DatasetError {}
 
-/// All rows of the Parquet file at `path`, none if it has none.
+/// Reads all rows of the Parquet file at `path`. Unlike a [`Dataset`], the file may be empty.
 #[cfg(feature = "parquet")]
 pub(crate) fn parquet_rows(path: &Path) -> Result<Vec<Row>, DatasetError> {
-    let table = parquet::check(path)?;
+    let table = parquet::scan(path)?;
     table.read(0..table.rows)
 }
 
+/// Fails if a column has no name, or if two columns have the same name.
 fn check_columns(path: &Path, line: u64, columns: &[String]) -> Result<(), DatasetError> {
     for (index, column) in columns.iter().enumerate() {
         if column.trim().is_empty() {
             return Err(DatasetError::new(path, Some(line), format!("column {} has no name", index + 1)));
         }
         if columns[..index].contains(column) {
-            return Err(DatasetError::new(path, Some(line), format!("the column `{column}` is there twice")));
+            return Err(DatasetError::new(path, Some(line), format!("the column `{column}` occurs twice")));
         }
     }
     Ok(())

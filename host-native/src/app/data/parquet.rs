@@ -1,15 +1,18 @@
-//! Parquet datasets: any flat or nested table, its values as their nearest JSON types.
+//! Parquet datasets, flat or nested. Each value becomes the nearest JSON type.
 //!
-//! | in the file | as a value |
+//! | Parquet type | JSON value |
 //! | --- | --- |
-//! | booleans, integers, floats | true or false, numbers; a float that is not finite is null |
-//! | strings, enums, JSON | strings |
-//! | dates, timestamps | ISO 8601 text in UTC, such as `2024-05-01` and `2024-05-01T12:00:00Z`, with a fraction if there is one |
-//! | times of day, decimals, intervals and the like | text |
-//! | bytes | text if they are UTF-8, else base64 |
-//! | groups, lists, maps | objects, lists, objects |
+//! | boolean, integer, float | boolean, number; null for a float that is not finite |
+//! | string, enum, JSON | string |
+//! | date, timestamp | ISO 8601 text in UTC, such as `2024-05-01` or `2024-05-01T12:00:00.250Z` |
+//! | time of day, decimal, interval and others | text |
+//! | bytes | text if they are valid UTF-8, base64 otherwise |
+//! | group, list, map | object, array, object |
 //!
-//! Pages may be plain, or compressed with Snappy or gzip.
+//! A date or timestamp outside of the years -9999 to 9999 becomes a number, and so does a timestamp in
+//! nanoseconds inside of a group, list or map.
+//!
+//! Pages may be uncompressed, or compressed with Snappy or gzip.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,6 +20,8 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use parking_lot::Mutex;
 use parquet::basic::{LogicalType, TimeUnit};
 use parquet::file::metadata::RowGroupMetaData;
@@ -26,83 +31,89 @@ use parquet::record::reader::RowIter;
 use parquet::schema::types::BasicTypeInfo;
 use serde_json::{Number, Value};
 
-use super::text::Stamp;
+use super::indexed_text::FileVersion;
 use super::{Dataset, DatasetError, Row, Source, check_columns};
-use crate::app::data::calendar::Moment;
-use crate::app::data::column_type::ValueKind;
+use crate::app::data::column_type::ColumnType;
+use crate::app::data::utc;
 
-/// Rows that were passed and may still be asked for: row groups in work are asked for nearly in order.
-const MAX_KEPT: u64 = 1 << 18;
+/// The maximum number of buffered rows. Row groups are read nearly in order, so few rows need to be buffered.
+const MAX_BUFFERED_ROWS: u64 = 1 << 18;
 
-/// A Parquet file, read from front to back.
+/// A Parquet file that is read from front to back.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct ParquetSource {
     path: PathBuf,
-    stamp: Stamp,
-    /// By column whether it is a timestamp in nanoseconds, which the library gives as a mere number.
-    nanos: Vec<bool>,
-    /// Rows that nobody will ask for, from first to end, apart from each other: they are not kept.
-    passed_over: BTreeMap<u64, u64>,
+    version: FileVersion,
+    /// For each top-level column, whether it is a timestamp in nanoseconds. The library returns those as plain
+    /// integers.
+    is_nanos: Vec<bool>,
+    /// Rows that are not buffered, as disjoint ranges: start to end, exclusive.
+    skipped_rows: BTreeMap<u64, u64>,
     cursor: Mutex<Cursor>,
 }
 
-/// Where reading is, and what was passed on the way.
+/// The read position, and the rows before it that may still be read.
 #[derive(Default)]
 struct Cursor {
     rows: Option<RowIter<'static>>,
     next: u64,
-    kept: BTreeMap<u64, Row>,
+    buffered: BTreeMap<u64, Row>,
 }
 
 impl std::fmt::Debug for Cursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cursor").field("next", &self.next).field("kept", &self.kept.len()).finish_non_exhaustive()
+        f.debug_struct("Cursor")
+            .field("next", &self.next)
+            .field("buffered", &self.buffered.len())
+            .finish_non_exhaustive()
     }
 }
 
-/// Reads all of the file at `path` once, keeping no row.
-pub(super) fn check(path: &Path) -> Result<Dataset, DatasetError> {
-    let (reader, stamp) = open(path)?;
+/// Reads the file at `path` once, to check it and to find its column types. Keeps no row in memory.
+pub(super) fn scan(path: &Path) -> Result<Dataset, DatasetError> {
+    let (reader, version) = open(path)?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let columns: Vec<String> = schema.root_schema().get_fields().iter().map(|field| field.name().to_string()).collect();
     check_columns(path, 1, &columns)?;
-    let nanos = schema.root_schema().get_fields().iter().map(|field| is_nanos(field.get_basic_info())).collect();
-    let table = Table {
+    let is_nanos =
+        schema.root_schema().get_fields().iter().map(|field| is_nanosecond_timestamp(field.get_basic_info())).collect();
+    let source = ParquetSource {
         path: path.to_path_buf(),
-        stamp,
-        nanos,
-        passed_over: BTreeMap::new(),
+        version,
+        is_nanos,
+        skipped_rows: BTreeMap::new(),
         cursor: Mutex::new(Cursor::default()),
     };
     let mut cursor = Cursor { rows: Some(iterate(path, reader)?), ..Cursor::default() };
-    let mut kinds = vec![ValueKind::Null; columns.len()];
-    while let Some(values) = cursor.read(&table)? {
-        kinds = kinds.iter().zip(&values).map(|(kind, value)| kind.or(ValueKind::of(value))).collect();
+    let mut column_types = vec![ColumnType::Null; columns.len()];
+    while let Some(values) = cursor.read(&source)? {
+        column_types =
+            column_types.iter().zip(&values).map(|(known, value)| known.unify(ColumnType::of(value))).collect();
     }
-    Ok(Dataset { columns, kinds, rows: cursor.next, source: Source::Parquet(table) })
+    Ok(Dataset { columns, column_types, rows: cursor.next, source: Source::Parquet(source) })
 }
 
-fn open(path: &Path) -> Result<(SerializedFileReader<File>, Stamp), DatasetError> {
+fn open(path: &Path) -> Result<(SerializedFileReader<File>, FileVersion), DatasetError> {
     let unreadable = |error: &dyn std::fmt::Display| DatasetError::new(path, None, format!("cannot read: {error}"));
     let file = File::open(path).map_err(|error| unreadable(&error))?;
-    let stamp = Stamp::of(&file.metadata().map_err(|error| unreadable(&error))?);
-    // The library asserts what a well-formed file has.
+    let version = FileVersion::of(&file.metadata().map_err(|error| unreadable(&error))?);
+    // The library panics on some malformed files.
     let reader = catch_unwind(AssertUnwindSafe(|| SerializedFileReader::new(file)));
-    let reader = reader.unwrap_or_else(|_| Err(parquet::errors::ParquetError::General("it is damaged".to_string())));
+    let reader = reader.unwrap_or_else(|_| Err(parquet::errors::ParquetError::General("it is corrupted".to_string())));
     let reader =
         reader.map_err(|error| DatasetError::new(path, None, format!("this is not a Parquet file: {error}")))?;
-    if !is_sound(&reader) {
-        return Err(DatasetError::new(path, None, "this Parquet file is damaged"));
+    if !has_valid_offsets(&reader) {
+        return Err(DatasetError::new(path, None, "this Parquet file is corrupted"));
     }
-    Ok((reader, stamp))
+    Ok((reader, version))
 }
 
-fn is_nanos(info: &BasicTypeInfo) -> bool {
+fn is_nanosecond_timestamp(info: &BasicTypeInfo) -> bool {
     matches!(info.logical_type_ref(), Some(LogicalType::Timestamp(kind)) if kind.unit == TimeUnit::NANOS)
 }
 
-/// Whether the places that the file says its pages are at can be places at all. The library asserts it.
-fn is_sound(reader: &SerializedFileReader<File>) -> bool {
+/// Returns whether no offset or size of a page is negative. The library panics otherwise.
+fn has_valid_offsets(reader: &SerializedFileReader<File>) -> bool {
     let mut chunks = reader.metadata().row_groups().iter().flat_map(RowGroupMetaData::columns);
     chunks.all(|chunk| {
         let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
@@ -112,61 +123,65 @@ fn is_sound(reader: &SerializedFileReader<File>) -> bool {
 
 fn iterate(path: &Path, reader: SerializedFileReader<File>) -> Result<RowIter<'static>, DatasetError> {
     let rows = catch_unwind(AssertUnwindSafe(|| RowIter::from_file_into(Box::new(reader))));
-    rows.map_err(|_| DatasetError::new(path, None, "this Parquet file is damaged"))
+    rows.map_err(|_| DatasetError::new(path, None, "this Parquet file is corrupted"))
 }
 
-impl Table {
+impl ParquetSource {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Keeps no row of `rows` when reading passes it. O(log ranges) but for ranges that become one.
-    pub(super) fn pass_over(&mut self, rows: Range<u64>) {
+    /// Excludes `rows` from the buffer. O(log ranges), plus the ranges that are merged.
+    pub(super) fn skip_rows(&mut self, rows: Range<u64>) {
         let (mut first, mut end) = (rows.start, rows.end);
         if first >= end {
             return;
         }
-        while let Some((&start, &until)) = self.passed_over.range(..=end).next_back()
-            && until >= first
+        while let Some((&start, &stop)) = self.skipped_rows.range(..=end).next_back()
+            && stop >= first
         {
-            self.passed_over.remove(&start);
-            (first, end) = (first.min(start), end.max(until));
+            self.skipped_rows.remove(&start);
+            (first, end) = (first.min(start), end.max(stop));
         }
-        self.passed_over.insert(first, end);
+        self.skipped_rows.insert(first, end);
     }
 
     #[cfg(test)]
-    pub(super) fn passed_over(&self) -> Vec<Range<u64>> {
-        self.passed_over.iter().map(|(first, end)| *first..*end).collect()
+    pub(super) fn skipped_rows(&self) -> Vec<Range<u64>> {
+        self.skipped_rows.iter().map(|(first, end)| *first..*end).collect()
     }
 
-    fn is_passed_over(&self, row: u64) -> bool {
-        self.passed_over.range(..=row).next_back().is_some_and(|(_, end)| row < *end)
+    fn is_skipped(&self, row: u64) -> bool {
+        self.skipped_rows.range(..=row).next_back().is_some_and(|(_, end)| row < *end)
     }
 
+    /// Reads the rows of `range`. Rows before it are buffered, unless they were skipped.
     pub(super) fn read(&self, range: Range<u64>) -> Result<Vec<Row>, DatasetError> {
         let mut cursor = self.cursor.lock();
         let wanted = range.end - range.start;
         if range.start < cursor.next {
-            let kept: Vec<Row> = range.clone().map_while(|row| cursor.kept.remove(&row)).collect();
-            if kept.len() as u64 == wanted {
-                return Ok(kept);
+            let buffered: Vec<Row> = range.clone().map_while(|row| cursor.buffered.remove(&row)).collect();
+            if buffered.len() as u64 == wanted {
+                return Ok(buffered);
             }
-            // Asked for again, or long passed: from the beginning.
+            // The rows were read before, or the buffer was full: start over from the first row.
             *cursor = Cursor::default();
         }
         if cursor.rows.is_none() {
-            let (reader, stamp) = open(&self.path)?;
-            if stamp != self.stamp {
+            let (reader, version) = open(&self.path)?;
+            if version != self.version {
                 return Err(self.changed());
             }
             cursor.rows = Some(iterate(&self.path, reader)?);
         }
         while cursor.next < range.start {
-            let at = cursor.next;
+            let row_number = cursor.next;
             let row = cursor.read(self)?.ok_or_else(|| self.changed())?;
-            if !self.is_passed_over(at) && range.start - at <= MAX_KEPT && (cursor.kept.len() as u64) < MAX_KEPT {
-                cursor.kept.insert(at, row);
+            if !self.is_skipped(row_number)
+                && range.start - row_number <= MAX_BUFFERED_ROWS
+                && (cursor.buffered.len() as u64) < MAX_BUFFERED_ROWS
+            {
+                cursor.buffered.insert(row_number, row);
             }
         }
         range.map(|_| cursor.read(self)?.ok_or_else(|| self.changed())).collect()
@@ -178,30 +193,34 @@ impl Table {
 }
 
 impl Cursor {
-    /// The next row; none at the end.
-    fn read(&mut self, table: &Table) -> Result<Option<Row>, DatasetError> {
+    /// Returns the next row, or `None` at the end.
+    fn read(&mut self, source: &ParquetSource) -> Result<Option<Row>, DatasetError> {
         let number = self.next + 1;
-        let refuse = |why: String| DatasetError::new(&table.path, Some(number), why);
+        let error_in_row = |message: String| DatasetError::new(&source.path, Some(number), message);
         let Some(rows) = &mut self.rows else { return Ok(None) };
         let row = match catch_unwind(AssertUnwindSafe(|| rows.next())) {
             Ok(None) => return Ok(None),
             Ok(Some(Ok(row))) => row,
-            Ok(Some(Err(error))) => return Err(refuse(format!("the row cannot be read: {error}"))),
+            Ok(Some(Err(error))) => return Err(error_in_row(format!("the row cannot be read: {error}"))),
             Err(_) => {
-                return Err(refuse(
-                    "the row cannot be read: the file is damaged, or has a type that is not known here".to_string(),
+                return Err(error_in_row(
+                    "the row cannot be read: the file is corrupted, or has an unsupported type".to_string(),
                 ));
             }
         };
         let fields = row.into_columns();
-        if fields.len() != table.nanos.len() {
-            return Err(refuse(format!("the row has {} values; expected {}", fields.len(), table.nanos.len())));
+        if fields.len() != source.is_nanos.len() {
+            return Err(error_in_row(format!(
+                "the row has {} values; expected {}",
+                fields.len(),
+                source.is_nanos.len()
+            )));
         }
         let value = |((_, field), is_nanos): (&(String, Field), &bool)| match field {
             Field::Long(nanos) if *is_nanos => timestamp(*nanos, 1_000_000_000, 9),
             field => to_json(field),
         };
-        let values: Row = fields.iter().zip(&table.nanos).map(value).collect();
+        let values: Row = fields.iter().zip(&source.is_nanos).map(value).collect();
         self.next += 1;
         Ok(Some(values))
     }
@@ -220,15 +239,16 @@ fn to_json(field: &Field) -> Value {
         Field::UInt(number) => Value::from(*number),
         Field::ULong(number) => Value::from(*number),
         Field::Float16(number) => float(f64::from(f32::from(*number))),
-        // By way of its shortest text: 0.1 of 32 bits is 0.1, and not 0.10000000149011612.
+        // Through the shortest text, so that the `f32` 0.1 becomes 0.1 and not 0.10000000149011612.
         Field::Float(number) => float(number.to_string().parse().unwrap_or(f64::NAN)),
         Field::Double(number) => float(*number),
         Field::Str(text) => Value::String(text.clone()),
         Field::Bytes(bytes) => Value::String(match std::str::from_utf8(bytes.data()) {
             Ok(text) => text.to_string(),
-            Err(_) => base64(bytes.data()),
+            Err(_) => BASE64.encode(bytes.data()),
         }),
-        Field::Date(days) => Value::String(Moment::from_unix(i64::from(*days) * 86_400).date()),
+        Field::Date(days) => utc::from_unix(i64::from(*days) * 86_400, 1)
+            .map_or_else(|| Value::from(*days), |datetime| Value::String(datetime.date().to_string())),
         Field::TimestampMillis(millis) => timestamp(*millis, 1_000, 3),
         Field::TimestampMicros(micros) => timestamp(*micros, 1_000_000, 6),
         Field::Group(row) => row.get_column_iter().map(|(name, field)| (name.clone(), to_json(field))).collect(),
@@ -248,25 +268,10 @@ fn float(number: f64) -> Value {
     Number::from_f64(number).map_or(Value::Null, Value::Number)
 }
 
+/// Formats a timestamp. One outside of the years -9999 to 9999 stays a number.
 fn timestamp(ticks: i64, per_second: i64, digits: usize) -> Value {
-    let moment = Moment::from_unix(ticks.div_euclid(per_second)).to_string();
-    let fraction = ticks.rem_euclid(per_second);
-    let seconds = moment.trim_end_matches('Z');
-    Value::String(if fraction == 0 { moment } else { format!("{seconds}.{fraction:0digits$}Z") })
-}
-
-/// RFC 4648, with padding.
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let word = (0..3).fold(0_u32, |word, at| word << 8 | u32::from(chunk.get(at).copied().unwrap_or(0)));
-        for at in 0..4 {
-            let letter = char::from(LETTERS[(word >> (18 - 6 * at)) as usize & 63]);
-            text.push(if at <= chunk.len() { letter } else { '=' });
-        }
-    }
-    text
+    utc::from_unix(ticks, per_second)
+        .map_or_else(|| Value::from(ticks), |datetime| Value::String(utc::format(datetime, digits)))
 }
 
 #[cfg(test)]
@@ -300,7 +305,7 @@ mod tests {
         REQUIRED GROUP place { REQUIRED DOUBLE lat; OPTIONAL BYTE_ARRAY name (UTF8); }
     }";
 
-    /// A file with a value of each type, as other programs write them.
+    /// Writes a file with one value of each type, as other programs do.
     fn write_types(path: &Path) {
         let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
         let file = File::create(path).unwrap();
@@ -321,7 +326,7 @@ mod tests {
                 ColumnWriter::FixedLenByteArrayColumnWriter(writer) => {
                     writer.write_batch(&[FixedLenByteArray::from(vec![0xff, 0x00, 0x10])], None, None)
                 }
-                _ => panic!("there is no such column"),
+                _ => panic!("the schema has no such column"),
             };
             written.unwrap();
             column.close().unwrap();
@@ -331,34 +336,34 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_nobody_will_ask_for_are_not_kept() {
+    fn skipped_rows_are_not_buffered() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("r.parquet");
-        let columns = vec![("n".to_string(), ValueKind::Integer)];
+        let columns = vec![("n".to_string(), ColumnType::Integer)];
         let layout = Layout { format: RowFormat::Parquet, columns };
         let mut file = File::create(&path).unwrap();
         layout
-            .write((0..100).map(|row| crate::app::data::row_file::FileRow::Made(json!({ "n": row }))), &mut file)
+            .write((0..100).map(|row| crate::app::data::row_file::FileRow::New(json!({ "n": row }))), &mut file)
             .unwrap();
-        let mut dataset = check(&path).unwrap();
+        let mut dataset = scan(&path).unwrap();
         for rows in [0..20, 40..50, 50..60, 30..40, 25..25] {
-            dataset.pass_over(rows);
+            dataset.skip_rows(rows);
         }
-        let Source::Parquet(table) = &dataset.source else { panic!("it is a Parquet file") };
-        assert_eq!(table.passed_over, BTreeMap::from([(0, 20), (30, 60)]));
+        let Source::Parquet(table) = &dataset.source else { panic!("this is a Parquet file") };
+        assert_eq!(table.skipped_rows, BTreeMap::from([(0, 20), (30, 60)]));
         assert_eq!(dataset.read(80..81).unwrap()[0][0], 80);
-        let kept: Vec<u64> = table.cursor.lock().kept.keys().copied().collect();
-        assert_eq!(kept, (20..30).chain(60..80).collect::<Vec<u64>>());
+        let buffered: Vec<u64> = table.cursor.lock().buffered.keys().copied().collect();
+        assert_eq!(buffered, (20..30).chain(60..80).collect::<Vec<u64>>());
         assert_eq!(dataset.read(25..26).unwrap()[0][0], 25);
-        assert_eq!(table.cursor.lock().next, 81, "it was kept, so nothing is read again");
+        assert_eq!(table.cursor.lock().next, 81, "a buffered row is not read again");
     }
 
     #[test]
-    fn every_type_becomes_its_nearest_value() {
+    fn each_type_becomes_the_nearest_json_type() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("types.parquet");
         write_types(&path);
-        let dataset = check(&path).unwrap();
+        let dataset = scan(&path).unwrap();
         let row = dataset.read(0..1).unwrap().remove(0);
         let named: serde_json::Map<_, _> = dataset.columns().iter().cloned().zip(row).collect();
         let expected = json!({

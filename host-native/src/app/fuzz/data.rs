@@ -6,7 +6,7 @@ use serde_json::json;
 use tidegate_core::replay::LogReader;
 
 use super::{fuzz, fuzz_text};
-use crate::app::data::column_type::ValueKind;
+use crate::app::data::column_type::ColumnType;
 use crate::app::data::row_file::{FileRow, Layout, RowFormat};
 use crate::app::data::{Dataset, DatasetFormat};
 use crate::app::replay;
@@ -72,9 +72,9 @@ fn a_jsonl_dataset_is_refused_or_every_row_is_read() {
 fn a_parquet_dataset_is_refused_or_every_row_is_read() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("fuzz.parquet");
-    let columns = [("row", ValueKind::Integer), ("note", ValueKind::Text), ("vector", ValueKind::Numbers)];
+    let columns = [("row", ColumnType::Integer), ("note", ColumnType::Text), ("vector", ColumnType::Numbers)];
     let columns = columns.map(|(name, kind)| (name.to_string(), kind)).to_vec();
-    let rows = (0..40).map(|row| FileRow::Made(json!({"row": row, "note": "é".repeat(row), "vector": [0.5, row]})));
+    let rows = (0..40).map(|row| FileRow::New(json!({"row": row, "note": "é".repeat(row), "vector": [0.5, row]})));
     let mut corpus = Vec::new();
     Layout { format: RowFormat::Parquet, columns }.write(rows, &mut corpus).expect("it can be written");
     fuzz(&[&corpus], &["PAR1", "\0", "\x7f", "\u{7ff}"], |bytes| {

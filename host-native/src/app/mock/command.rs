@@ -16,7 +16,7 @@ use tidegate_core::time::Duration;
 use super::args::MockArgs;
 use super::{CallLog, MockConfig, MockKey, MockServer, MockStats};
 use crate::app::error::{Error, Exit};
-use crate::app::interrupt::Interrupts;
+use crate::app::interrupt::SignalListener;
 use crate::app::render::table::{format_seconds, row, write_table};
 use crate::app::report::progress::REFRESH;
 use crate::app::simulate::{ModelProviders, find_providers, list_scenarios};
@@ -30,7 +30,7 @@ pub async fn serve_until_interrupted(args: &MockArgs) -> Result<(String, Exit), 
         return Ok((list_scenarios(), Exit::Done));
     }
     let models = models(args)?;
-    let mut interrupts = Interrupts::listen().map_err(|error| Error::Internal(error.to_string()))?;
+    let mut interrupts = SignalListener::listen().map_err(|error| Error::Internal(error.to_string()))?;
     let status = status_line(args.quiet);
     let described = describe_models(&models);
     let config = MockConfig {

@@ -1,47 +1,47 @@
-//! Why an output directory cannot be used.
+//! Errors of output directories.
 
 use crate::app::error::{Error, Exit};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Output that cannot be used.
+/// Why an output directory or file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// Something is there already.
+    /// The directory is not empty.
     #[error(
-        "{} is not empty: choose another directory with --out, go on where an earlier run stopped with --resume, or replace \
-         what it wrote with --overwrite",
+        "{} is not empty: choose another directory with --out, continue an earlier run with --resume, or replace its output with \
+         --overwrite",
         .0.display()
     )]
     NotEmpty(PathBuf),
-    /// What is there was not written by this program, so it is not removed.
+    /// The directory holds files that this program did not write, so it removes nothing.
     #[error("{} holds files that no run of tidegate wrote ({found}), so --overwrite does not remove them", .path.display())]
-    NotOurs {
+    ForeignFiles {
         /// The directory.
         path: PathBuf,
-        /// One of the files.
+        /// The name of one of these files.
         found: String,
     },
-    /// What is there is not a run that can be gone on with.
+    /// The directory does not hold a run that can be resumed.
     #[error("{} holds nothing to resume: {why}", .path.display())]
-    NoRun {
+    NothingToResume {
         /// The directory.
         path: PathBuf,
-        /// What is the matter.
+        /// The reason.
         why: String,
     },
-    /// What is there is another run, or this one of another input.
+    /// The directory holds the output of another job, or of this job with another input.
     #[error(
-        "{} holds rows of another run: {what}; put it back to resume, or choose another directory with --out",
+        "{} holds rows of another job: {what}; put it back to resume, or choose another directory with --out",
         .path.display()
     )]
-    AnotherRun {
+    DifferentJob {
         /// The directory.
         path: PathBuf,
-        /// What is not as it was, and how.
+        /// The first difference.
         what: String,
     },
-    /// Another run writes there.
+    /// Another run is writing to the directory.
     #[error("another run is writing to {}", .0.display())]
     InUse(PathBuf),
     /// A file of an earlier run that cannot be read.
@@ -49,24 +49,26 @@ pub enum OutputError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What is the matter.
+        /// The error of the operating system, or of the parser.
         source: io::Error,
     },
-    /// It cannot be written.
+    /// A directory or file cannot be written.
     #[error("cannot write to {}: {source}", .path.display())]
     Io {
         /// The directory or file.
         path: PathBuf,
-        /// The system's reason.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
+/// Returns a function that creates [`OutputError::Io`] for `path`.
 pub(super) fn io_error(path: &Path) -> impl FnOnce(io::Error) -> OutputError + use<> {
     let path = path.to_path_buf();
     |source| OutputError::Io { path, source }
 }
 
+/// Returns a function that creates [`OutputError::Unreadable`] for `path`.
 pub(super) fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> OutputError + use<> {
     let path = path.to_path_buf();
     |source| OutputError::Unreadable { path, source }

@@ -1,15 +1,18 @@
-//! What an HTTP answer means to a client. What status, headers and the body of an error mean is decided by the core, as for every
-//! other caller: [`response`](tidegate_core::request::response). Here it gets words, and the answers that are no error are judged:
+//! Classifies the responses of providers.
 //!
-//! | answer | meaning | retried |
+//! The core classifies error responses by status, headers and body:
+//! [`response`](tidegate_core::request::response). This module adds the error messages, and classifies all
+//! other results. `yes` means that the number of retries is bounded:
+//!
+//! | response | classification | retried |
 //! | --- | --- | --- |
-//! | 200 to 299 with what was asked for, such as a chat completion | success | |
-//! | 200 to 299 with an error in it | what the error says | as that |
-//! | 200 to 299 with anything else, or nothing | unreadable answer, which still costs what it says or its estimate | yes, a bounded number of times |
-//! | an answer of the right form without what was asked for | malformed answer, at the same cost | no |
-//! | an answer that breaks off | broken answer, which costs its estimate | yes, a bounded number of times |
-//! | no answer in time | timeout, which costs its estimate | yes, a bounded number of times |
-//! | refused, reset or unresolved connection | no connection | yes, a bounded number of times |
+//! | 200 to 299 with the expected content, such as a chat completion | success | |
+//! | 200 to 299 with an error in the body | as for the status in that error | as for that status |
+//! | 200 to 299 with another or an empty body | unreadable; costs the reported or estimated usage | yes |
+//! | valid form, but without the expected content | malformed; costs the same | no |
+//! | incomplete body | broken; costs the estimated usage | yes |
+//! | no response within the timeout | timeout; costs the estimated usage | yes |
+//! | connection refused or reset, or name not resolved | no connection | yes |
 
 use std::fmt;
 use std::time::SystemTime;
@@ -21,100 +24,101 @@ use tidegate_core::request::Outcome;
 use tidegate_core::request::response::{Refusal, ResponseInfo};
 use tidegate_core::time::Duration;
 
-use super::usage_said;
+use super::usage_in_body;
 use crate::http::{ErrorBody, error_in_success as read_error_in_success, read_error_body, read_head};
 
-/// Characters of a provider's own message that are worth repeating.
+/// The maximum number of characters that are quoted from the message of a provider.
 const EXCERPT_CHARS: usize = 160;
 
-/// A call that brought no answer text. The detail never holds a key: bodies of refused keys are not repeated at all.
+/// Why a call failed. The details never contain an API key: the bodies of responses to rejected keys are not
+/// quoted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallError {
-    /// Too many calls; come back after the given time if there is one.
+    /// The rate limit of the provider was exceeded.
     RateLimited {
         /// The HTTP status.
         status: u16,
-        /// How long to stay away.
+        /// The Retry-After time, if the provider sent one.
         retry_after: Option<Duration>,
     },
-    /// The server failed.
+    /// The server returned an internal error.
     Server {
         /// The HTTP status.
         status: u16,
-        /// The server's message, cut.
+        /// The message of the server, truncated.
         detail: String,
     },
-    /// No whole answer within the model's timeout. The provider may have worked on it all the same.
+    /// No complete response within the timeout of the model. The provider may have processed the request.
     Timeout,
-    /// The server itself says that it took too long.
+    /// The server returned a timeout, such as 504.
     ServerTimeout {
         /// The HTTP status.
         status: u16,
     },
-    /// No connection, or one that broke before an answer.
+    /// No connection, or a connection that was closed before a response.
     Connection {
-        /// Why, without the address.
+        /// The reason, without the address.
         detail: String,
     },
-    /// The answer broke off.
+    /// The response was incomplete.
     Broken {
-        /// Why, without the address.
+        /// The reason, without the address.
         detail: String,
     },
-    /// The key was refused.
+    /// The API key was rejected.
     KeyRejected {
         /// The HTTP status.
         status: u16,
     },
-    /// The account is out of funds or of quota.
+    /// The account has no funds or no quota left.
     QuotaExhausted {
         /// The HTTP status.
         status: u16,
-        /// The server's message, cut.
+        /// The message of the server, truncated.
         detail: String,
     },
     /// The model does not exist.
     ModelNotFound {
         /// The HTTP status.
         status: u16,
-        /// The server's message, cut.
+        /// The message of the server, truncated.
         detail: String,
     },
-    /// This one request was refused.
+    /// This request was rejected.
     Rejected {
         /// The HTTP status.
         status: u16,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
-        /// The server's message, cut.
+        /// The message of the server, truncated.
         detail: String,
     },
-    /// Success by status, but of another form than it should have.
+    /// The status is success, but the body does not have the expected form.
     Unreadable {
-        /// What it should have been, such as `a chat completion`.
+        /// The expected content, such as `a chat completion`.
         what: &'static str,
-        /// What is wrong with it.
+        /// What is wrong.
         detail: String,
-        /// The tokens it took, where it said so: they are paid for like those of a good answer.
+        /// The token usage, if the response reported it. It is charged as for a success.
         usage: Option<Usage>,
     },
-    /// Of the right form, but without what was asked for.
+    /// The response is valid, but does not contain the expected content.
     Malformed {
-        /// What it should have been, such as `a chat completion`.
+        /// The expected content, such as `a chat completion`.
         what: &'static str,
-        /// What is wrong with it.
+        /// What is wrong.
         detail: String,
-        /// The tokens it took, where it said so: they are paid for like those of a good answer.
+        /// The token usage, if the response reported it. It is charged as for a success.
         usage: Option<Usage>,
     },
     /// A command failed.
     Command {
-        /// Its exit code, and what it said.
+        /// The exit status, and an excerpt of standard error.
         detail: String,
     },
-    /// A command failed, and says that it may work later.
+    /// A command failed temporarily.
     CommandBusy {
-        /// Its exit code, and what it said.
+        /// The exit status, and an excerpt of standard error.
         detail: String,
     },
 }
@@ -176,7 +180,7 @@ impl fmt::Display for CallError {
 impl std::error::Error for CallError {}
 
 impl CallError {
-    /// The HTTP status that tells this error, if one does.
+    /// Returns the HTTP status of the response, if there was one with an error status.
     #[must_use]
     pub fn status(&self) -> Option<u16> {
         match self {
@@ -197,7 +201,7 @@ impl CallError {
         }
     }
 
-    /// The same error with `change` applied to the text that came from outside.
+    /// Applies `change` to the text that came from the provider or command.
     #[must_use]
     pub(super) fn map_detail(mut self, change: impl FnOnce(&str) -> String) -> Self {
         match &mut self {
@@ -217,25 +221,26 @@ impl CallError {
     }
 }
 
-/// What an answer means that is no success. `now` is the wall clock, for dates in headers.
+/// Returns the error for a response, or `None` if its status is success. `now` is the wall-clock time, for
+/// dates in headers.
 #[must_use]
-pub fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Option<CallError> {
+pub fn error_for(status: StatusCode, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Option<CallError> {
     if status.is_success() {
         return None;
     }
-    Some(explain(read_head(status, headers, now), &read_error_body(body, headers, now)))
+    Some(to_call_error(read_head(status, headers, now), &read_error_body(body, headers, now)))
 }
 
-/// The error that a body of a success holds, if it holds one.
+/// Returns the error in the body of a response whose status is success, if there is one.
 pub(super) fn error_in_success(body: &[u8]) -> Option<CallError> {
-    let said = read_error_in_success(body)?;
-    Some(explain(read_head(StatusCode::OK, &HeaderMap::new(), SystemTime::UNIX_EPOCH), &said))
+    let error = read_error_in_success(body)?;
+    Some(to_call_error(read_head(StatusCode::OK, &HeaderMap::new(), SystemTime::UNIX_EPOCH), &error))
 }
 
-/// The words for what the core makes of an answer.
-fn explain(mut info: ResponseInfo, said: &ErrorBody) -> CallError {
-    said.refine(&mut info);
-    let (status, detail) = (info.status, one_line(&said.message));
+/// Converts the classification of the core to an error.
+fn to_call_error(mut info: ResponseInfo, error: &ErrorBody) -> CallError {
+    error.refine(&mut info);
+    let (status, detail) = (info.status, excerpt(&error.message));
     match info.completion.outcome {
         Outcome::RateLimited => CallError::RateLimited { status, retry_after: info.completion.retry_after },
         Outcome::ProviderTimeout => CallError::ServerTimeout { status },
@@ -247,8 +252,8 @@ fn explain(mut info: ResponseInfo, said: &ErrorBody) -> CallError {
     }
 }
 
-/// A body of a success that has not the form of `what`: the error in it, or a complaint. The body itself is not shown: it may hold
-/// anything.
+/// Returns the error for a response with a success status whose body is not `what`: the error in the body if
+/// there is one, [`CallError::Unreadable`] otherwise. The body is not quoted, since it may contain anything.
 pub(super) fn unreadable(what: &'static str, error: &serde_json::Error, body: &[u8]) -> CallError {
     if let Some(error) = error_in_success(body) {
         return error;
@@ -258,14 +263,14 @@ pub(super) fn unreadable(what: &'static str, error: &serde_json::Error, body: &[
         _ if body.is_empty() => "it is empty".to_string(),
         _ => format!("it is not JSON ({error})"),
     };
-    CallError::Unreadable { what, detail, usage: usage_said(body) }
+    CallError::Unreadable { what, detail, usage: usage_in_body(body) }
 }
 
-/// `text` on one line, cut.
-pub(super) fn one_line(text: &str) -> String {
+/// Returns the first [`EXCERPT_CHARS`] characters of `text` on one line.
+pub(super) fn excerpt(text: &str) -> String {
     let text = text.trim();
-    let one_line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(EXCERPT_CHARS).collect();
-    if text.chars().count() > EXCERPT_CHARS { one_line + "…" } else { one_line }
+    let excerpt: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(EXCERPT_CHARS).collect();
+    if text.chars().count() > EXCERPT_CHARS { excerpt + "…" } else { excerpt }
 }
 
 #[cfg(test)]
@@ -273,45 +278,45 @@ mod tests {
     use super::*;
     use reqwest::header::{HeaderValue, RETRY_AFTER};
 
-    fn meaning(status: u16, retry: Option<&str>, body: &str) -> Result<(), CallError> {
+    fn error_of(status: u16, retry: Option<&str>, body: &str) -> Result<(), CallError> {
         let mut headers = HeaderMap::new();
         if let Some(value) = retry {
             headers.insert(RETRY_AFTER, HeaderValue::from_str(value).unwrap());
         }
         let status = StatusCode::from_u16(status).unwrap();
-        refusal(status, &headers, body.as_bytes(), SystemTime::UNIX_EPOCH).map_or(Ok(()), Err)
+        error_for(status, &headers, body.as_bytes(), SystemTime::UNIX_EPOCH).map_or(Ok(()), Err)
     }
 
     #[test]
-    fn a_success_is_left_to_whoever_reads_it() {
-        assert_eq!(meaning(200, None, "anything"), Ok(()));
-        assert_eq!(meaning(204, None, ""), Ok(()));
+    fn a_success_status_is_not_an_error() {
+        assert_eq!(error_of(200, None, "anything"), Ok(()));
+        assert_eq!(error_of(204, None, ""), Ok(()));
     }
 
     #[test]
-    fn a_429_and_a_503_that_says_when_are_rate_limits() {
+    fn status_429_and_503_with_retry_after_are_rate_limits() {
         let wait = Some(Duration::from_secs(2));
-        assert_eq!(meaning(429, Some("2"), ""), Err(CallError::RateLimited { status: 429, retry_after: wait }));
-        assert_eq!(meaning(429, None, ""), Err(CallError::RateLimited { status: 429, retry_after: None }));
-        assert_eq!(meaning(503, Some("2"), ""), Err(CallError::RateLimited { status: 503, retry_after: wait }));
-        assert!(matches!(meaning(503, None, ""), Err(CallError::Server { status: 503, .. })));
+        assert_eq!(error_of(429, Some("2"), ""), Err(CallError::RateLimited { status: 429, retry_after: wait }));
+        assert_eq!(error_of(429, None, ""), Err(CallError::RateLimited { status: 429, retry_after: None }));
+        assert_eq!(error_of(503, Some("2"), ""), Err(CallError::RateLimited { status: 503, retry_after: wait }));
+        assert!(matches!(error_of(503, None, ""), Err(CallError::Server { status: 503, .. })));
     }
 
     #[test]
-    fn every_other_status_has_its_own_meaning() {
+    fn each_error_status_has_its_own_classification() {
         let refused = |status, refusal| Err(CallError::Rejected { status, refusal, detail: String::new() });
-        assert_eq!(meaning(401, None, "{}"), Err(CallError::KeyRejected { status: 401 }));
-        assert_eq!(meaning(403, None, "{}"), refused(403, Refusal::Forbidden));
-        assert_eq!(meaning(404, None, "{}"), refused(404, Refusal::NotFound));
-        assert!(matches!(meaning(402, None, "{}"), Err(CallError::QuotaExhausted { status: 402, .. })));
-        assert!(matches!(meaning(500, None, "<html>"), Err(CallError::Server { status: 500, .. })));
-        assert!(matches!(meaning(400, None, "{}"), Err(CallError::Rejected { status: 400, .. })));
-        assert!(matches!(meaning(302, None, ""), Err(CallError::Rejected { status: 302, .. })));
-        assert_eq!(meaning(504, None, ""), Err(CallError::ServerTimeout { status: 504 }));
+        assert_eq!(error_of(401, None, "{}"), Err(CallError::KeyRejected { status: 401 }));
+        assert_eq!(error_of(403, None, "{}"), refused(403, Refusal::Forbidden));
+        assert_eq!(error_of(404, None, "{}"), refused(404, Refusal::NotFound));
+        assert!(matches!(error_of(402, None, "{}"), Err(CallError::QuotaExhausted { status: 402, .. })));
+        assert!(matches!(error_of(500, None, "<html>"), Err(CallError::Server { status: 500, .. })));
+        assert!(matches!(error_of(400, None, "{}"), Err(CallError::Rejected { status: 400, .. })));
+        assert!(matches!(error_of(302, None, ""), Err(CallError::Rejected { status: 302, .. })));
+        assert_eq!(error_of(504, None, ""), Err(CallError::ServerTimeout { status: 504 }));
     }
 
     #[test]
-    fn a_success_with_an_error_in_it_is_that_error() {
+    fn a_success_status_with_an_error_in_the_body_is_that_error() {
         let error = |body: &str| error_in_success(body.as_bytes());
         let failed = CallError::Server { status: 502, detail: "Provider returned error".to_string() };
         assert_eq!(error(r#"{"error":{"code":502,"message":"Provider returned error"}}"#), Some(failed));
@@ -321,15 +326,16 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_keys_body_is_never_repeated() {
-        let error = meaning(401, None, r#"{"error":{"message":"Incorrect API key provided: sk-ab**yz"}}"#).unwrap_err();
+    fn the_body_of_a_response_to_a_rejected_key_is_not_quoted() {
+        let error =
+            error_of(401, None, r#"{"error":{"message":"Incorrect API key provided: sk-ab**yz"}}"#).unwrap_err();
         assert!(!error.to_string().contains("sk-"), "{error}");
     }
 
     #[test]
-    fn a_servers_message_is_repeated_on_one_line_and_cut() {
+    fn the_message_of_a_server_is_quoted_on_one_line_and_truncated() {
         let body = format!(r#"{{"error":{{"message":"first\nsecond {}"}}}}"#, "x".repeat(500));
-        let text = meaning(400, None, &body).unwrap_err().to_string();
+        let text = error_of(400, None, &body).unwrap_err().to_string();
         assert!(text.starts_with("the request was refused (HTTP 400): first second xxx"), "{text}");
         assert!(text.chars().count() < 240 && text.ends_with('…'), "{text}");
     }

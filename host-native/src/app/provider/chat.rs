@@ -1,4 +1,4 @@
-//! Chat completions, as OpenAI-compatible endpoints take and give them.
+//! Calls to the chat completions endpoint of OpenAI-compatible APIs.
 
 use reqwest::Url;
 use schemars::JsonSchema;
@@ -6,27 +6,27 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tidegate_core::time::Duration;
 
-use super::answer::{CallError, one_line, unreadable};
+use super::answer::{CallError, excerpt, unreadable};
 use super::http::{HttpClient, HttpEndpoint};
-use super::{Answer, ApiKey, TokenCounts};
+use super::{ApiKey, CallOutput, TokenCounts};
 
-/// Where and how to reach one model.
+/// The address of one model, and how to connect to it.
 #[derive(Clone, Debug)]
 pub struct ChatEndpoint {
-    /// The base address, such as `https://host/v1`; `chat/completions` is appended.
+    /// The base URL, such as `https://host/v1`. The client appends a path such as `chat/completions`.
     pub base_url: Url,
     /// The model id to send.
     pub model: String,
-    /// The key, if the provider wants one.
+    /// The API key, if the provider requires one.
     pub api_key: Option<ApiKey>,
-    /// The longest that one call may take, connection and body included.
+    /// The maximum duration of one call, including the connection and the body.
     pub timeout: Duration,
-    /// Never go through a proxy that the environment names: for servers in this very process.
+    /// Ignores the proxies that the environment configures. For servers in this process.
     pub bypass_proxy: bool,
 }
 
 impl ChatEndpoint {
-    /// The client for `path` under the base address.
+    /// Creates the client for `path` below the base URL.
     pub(super) fn client(self, path: &str) -> Result<HttpClient, String> {
         let mut url = self.base_url;
         let path = format!("{}/{path}", url.path().trim_end_matches('/'));
@@ -40,14 +40,14 @@ impl ChatEndpoint {
     }
 }
 
-/// Calls one chat model.
+/// A client of one chat model.
 #[derive(Clone, Debug)]
 pub struct ChatClient {
     http: HttpClient,
     model: String,
 }
 
-/// One chat call of a prompt; options are left out of the request when not set.
+/// A request with one prompt. Options that are `None` are not sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ChatRequest<'a> {
     /// The system message.
@@ -56,17 +56,17 @@ pub struct ChatRequest<'a> {
     pub prompt: &'a str,
     /// Sampling temperature.
     pub temperature: Option<f64>,
-    /// The most tokens the answer may have.
+    /// The maximum number of tokens of the response.
     pub max_tokens: Option<u32>,
 }
 
-/// Who says a message.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// The frame of the conversation.
+    /// Instructions for the model.
     System,
-    /// Who asks.
+    /// The user.
     User,
     /// The model.
     Assistant,
@@ -75,13 +75,13 @@ pub enum Role {
 /// A message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Message {
-    /// Who says it.
+    /// The author.
     pub role: Role,
-    /// What.
+    /// The text.
     pub content: String,
 }
 
-/// A whole conversation to answer, with everything a request may say. What is not set is left out of the request.
+/// A request with a whole conversation. Options that are not set are not sent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Conversation {
     /// The messages, the oldest first.
@@ -89,22 +89,22 @@ pub struct Conversation {
     /// Sampling temperature.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// The share of likelihood that is sampled from.
+    /// The probability mass for nucleus sampling, from 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_p: Option<f64>,
-    /// The most tokens the answer may have.
+    /// The maximum number of tokens of the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
-    /// Texts that end the answer.
+    /// Stop sequences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
-    /// The provider's seed.
+    /// The seed for the sampling of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// The form that the answer must have.
+    /// The format of the response, such as a JSON Schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_format: Option<Value>,
-    /// Anything else that the provider takes.
+    /// Other parameters, which are sent unchanged.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
 }
@@ -117,13 +117,13 @@ struct Body<'a> {
 }
 
 impl ChatClient {
-    /// A client with its own connection pool. Fails when TLS cannot be set up.
+    /// Creates a client with its own connection pool. Fails if TLS cannot be set up.
     pub fn new(endpoint: ChatEndpoint) -> Result<Self, String> {
         let model = endpoint.model.clone();
         Ok(Self { http: endpoint.client("chat/completions")?, model })
     }
 
-    /// Makes one call with a prompt.
+    /// Makes one call with one prompt, and returns the text of the response.
     pub async fn complete(&self, request: ChatRequest<'_>) -> Result<String, CallError> {
         let message = |role, content: &str| Message { role, content: content.to_string() };
         let system = request.system.map(|system| message(Role::System, system));
@@ -136,13 +136,13 @@ impl ChatClient {
         Ok(self.chat(&conversation).await?.value)
     }
 
-    /// Makes one call.
-    pub async fn chat(&self, conversation: &Conversation) -> Result<Answer<String>, CallError> {
+    /// Makes one call, and returns the text of the response with its token usage.
+    pub async fn chat(&self, conversation: &Conversation) -> Result<CallOutput<String>, CallError> {
         self.http.post(&Body { model: &self.model, conversation }, read_completion).await
     }
 }
 
-/// The part of a chat completion that is read.
+/// The fields of a chat completion that are used.
 #[derive(Deserialize)]
 struct ChatCompletion {
     choices: Vec<Choice>,
@@ -165,16 +165,16 @@ struct ChoiceMessage {
 }
 
 impl Choice {
-    /// Why there is no text, as far as the choice says.
-    fn silence(&self) -> String {
-        let reason = self.finish_reason.as_str().map(|reason| format!(" (finish_reason {})", one_line(reason)));
-        let refusal = self.message.refusal.as_str().map(|refusal| format!(": {}", one_line(refusal)));
+    /// Returns an error message for a choice without text, with the reason that it gives.
+    fn missing_text_reason(&self) -> String {
+        let reason = self.finish_reason.as_str().map(|reason| format!(" (finish_reason {})", excerpt(reason)));
+        let refusal = self.message.refusal.as_str().map(|refusal| format!(": {}", excerpt(refusal)));
         format!("it has no text{}{}", reason.unwrap_or_default(), refusal.unwrap_or_default())
     }
 }
 
-/// The text of the first choice, and the tokens that were used.
-pub(crate) fn read_completion(body: &[u8]) -> Result<Answer<String>, CallError> {
+/// Reads the text of the first choice and the token usage.
+pub(crate) fn read_completion(body: &[u8]) -> Result<CallOutput<String>, CallError> {
     let malformed = |detail, usage| CallError::Malformed { what: "a chat completion", detail, usage };
     let completion: ChatCompletion =
         serde_json::from_slice(body).map_err(|error| unreadable("a chat completion", &error, body))?;
@@ -183,8 +183,8 @@ pub(crate) fn read_completion(body: &[u8]) -> Result<Answer<String>, CallError> 
         return Err(malformed("it has no choices".to_string(), usage));
     };
     match choice.message.content.take() {
-        Some(value) => Ok(Answer { value, usage }),
-        None => Err(malformed(choice.silence(), usage)),
+        Some(value) => Ok(CallOutput { value, usage }),
+        None => Err(malformed(choice.missing_text_reason(), usage)),
     }
 }
 
@@ -195,17 +195,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_completion_is_its_first_choices_text_and_the_tokens_it_took() {
+    fn the_result_is_the_text_of_the_first_choice_with_its_token_usage() {
         let body = br#"{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"hello"}}],
                         "usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9}}"#;
         let usage = Some(Usage::tokens(7, 2));
-        assert_eq!(read_completion(body), Ok(Answer { value: "hello".to_string(), usage }));
+        assert_eq!(read_completion(body), Ok(CallOutput { value: "hello".to_string(), usage }));
         let body = br#"{"choices":[{"message":{"content":"x"}}],"usage":null}"#;
         assert_eq!(read_completion(body).unwrap().usage, None);
     }
 
     #[test]
-    fn an_answer_that_is_no_completion_says_in_which_way() {
+    fn a_body_that_is_not_a_completion_is_an_error_with_the_reason() {
         for (body, expected) in [
             ("", "it is empty"),
             ("<html>busy</html>", "it is not JSON (expected value at line 1 column 1)"),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_text_says_why_and_what_it_took() {
+    fn a_choice_without_text_is_an_error_with_the_reason_and_the_token_usage() {
         let usage = r#""usage":{"prompt_tokens":7,"completion_tokens":2}"#;
         for (choices, expected) in [
             (r#"[{"message":{"content":null},"finish_reason":"length"}]"#, "it has no text (finish_reason length)"),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_set_is_not_sent_and_extra_keys_go_along() {
+    fn unset_options_are_not_sent_and_extra_parameters_are() {
         let extra = Map::from_iter([("top_k".to_string(), Value::from(3))]);
         let conversation = Conversation { extra, stop: vec!["END".to_string()], ..Conversation::default() };
         let body = serde_json::to_value(Body { model: "m", conversation: &conversation }).unwrap();

@@ -1,14 +1,15 @@
-//! A judge that is a command: started for each call, told the question as JSON on its standard input, heard on its
-//! standard output.
+//! A judge that is a command. Each call starts a process, which reads its input as JSON from standard input
+//! and writes the result to standard output.
 //!
-//! | end | meaning | retried |
+//! | exit | meaning | retried |
 //! | --- | --- | --- |
-//! | exit code 0 | success: the standard output is the answer | |
-//! | exit code 75 (`EX_TEMPFAIL`) | failed, and may work later | yes, a bounded number of times |
-//! | any other exit code, or a signal | failed | no |
-//! | no end in time | timeout | yes, a bounded number of times |
+//! | code 0 | success: standard output is the result | |
+//! | code 75 (`EX_TEMPFAIL`) | temporary failure | yes, a bounded number of times |
+//! | any other code, or a signal | failure | no |
+//! | not within the timeout | timeout | yes, a bounded number of times |
 //!
-//! A call that is given up, by a timeout or because the run stops, kills the command and its whole process group.
+//! A call that is cancelled, by a timeout or because the run stops, kills the command and its whole process
+//! group.
 
 use std::fs::Metadata;
 use std::path::PathBuf;
@@ -18,54 +19,55 @@ use tidegate_core::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Child;
 
-use super::Answer;
-use super::answer::{CallError, one_line};
+use super::CallOutput;
+use super::answer::{CallError, excerpt};
 use super::http::MAX_BODY_BYTES;
 
-/// `EX_TEMPFAIL` of sysexits.h: the user is invited to retry.
-const TEMPORARY_FAILURE: i32 = 75;
+/// The exit code for a temporary failure, from `sysexits.h`.
+const EX_TEMPFAIL: i32 = 75;
 
-/// Bytes of the standard error that are kept for a message.
-const MAX_COMPLAINT_BYTES: usize = 4 << 10;
+/// The maximum number of bytes of standard error that are kept for the error message.
+const MAX_STDERR_BYTES: usize = 4 << 10;
 
-/// How to run one command.
+/// A command to run for each call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// The program; a name without a slash is looked up in `PATH`.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The arguments.
     pub arguments: Vec<String>,
-    /// Where it runs.
+    /// The working directory; empty for that of this process.
     pub directory: PathBuf,
-    /// The longest that one call may take.
+    /// The maximum duration of one call.
     pub timeout: Duration,
 }
 
 impl Command {
-    /// Looks for the program without starting it. The error completes "the command, ...".
+    /// Finds the program without starting it. The error message completes "the command, ...".
     pub fn find(&self) -> Result<PathBuf, &'static str> {
         if self.program.components().count() > 1 || self.program.is_absolute() {
             return match std::fs::metadata(&self.program) {
-                Err(_) => Err("which is not there"),
-                Ok(found) if !is_executable(&found) => Err("which is no executable file"),
+                Err(_) => Err("which does not exist"),
+                Ok(found) if !is_executable(&found) => Err("which is not an executable file"),
                 Ok(_) => Ok(self.program.clone()),
             };
         }
         let directories = std::env::var_os("PATH").unwrap_or_default();
-        let is_it = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|found| is_executable(&found));
-        let found = std::env::split_paths(&directories).map(|directory| directory.join(&self.program)).find(is_it);
+        let is_program = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|found| is_executable(&found));
+        let found = std::env::split_paths(&directories).map(|directory| directory.join(&self.program)).find(is_program);
         found.ok_or("which is in no directory of PATH")
     }
 
-    /// Makes one call: the answer is the standard output. Dropping the future kills the command and all it started.
-    pub async fn ask(&self, question: &[u8]) -> Result<Answer<String>, CallError> {
-        match tokio::time::timeout(self.timeout.into(), self.attempt(question)).await {
-            Ok(answer) => answer,
+    /// Makes one call and returns the standard output. Dropping the future kills the command and its process
+    /// group.
+    pub async fn run(&self, input: &[u8]) -> Result<CallOutput<String>, CallError> {
+        match tokio::time::timeout(self.timeout.into(), self.attempt(input)).await {
+            Ok(result) => result,
             Err(_) => Err(CallError::Timeout),
         }
     }
 
-    async fn attempt(&self, question: &[u8]) -> Result<Answer<String>, CallError> {
+    async fn attempt(&self, input: &[u8]) -> Result<CallOutput<String>, CallError> {
         let failed = |detail: String| CallError::Command { detail };
         let mut command = tokio::process::Command::new(&self.program);
         command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -76,18 +78,18 @@ impl Command {
         #[cfg(unix)]
         command.process_group(0);
         let child = command.spawn().map_err(|error| failed(format!("it cannot be started: {error}")))?;
-        let mut group = Group(child);
+        let mut group = ProcessGroup(child);
         let (stdin, stdout, stderr) = (group.0.stdin.take(), group.0.stdout.take(), group.0.stderr.take());
         let write = async move {
             if let Some(mut stdin) = stdin {
-                // A command that does not read its question to the end may still know the answer.
-                let _ = stdin.write_all(question).await;
+                // A command may succeed without reading all of its input.
+                let _ = stdin.write_all(input).await;
             }
         };
         let read = read_all(stdout, MAX_BODY_BYTES);
-        let ((), answer, complaint) = tokio::join!(write, read, read_all(stderr, MAX_COMPLAINT_BYTES));
+        let ((), stdout, stderr) = tokio::join!(write, read, read_all(stderr, MAX_STDERR_BYTES));
         let status = group.0.wait().await.map_err(|error| failed(format!("it cannot be waited for: {error}")))?;
-        judge(status, answer, &complaint)
+        interpret_exit(status, stdout, &stderr)
     }
 }
 
@@ -97,51 +99,51 @@ fn is_executable(file: &Metadata) -> bool {
     file.is_file() && file.permissions().mode() & 0o111 != 0
 }
 
-/// Elsewhere the name says whether a file is a program.
+/// On other systems the file name decides whether a file is executable.
 #[cfg(not(unix))]
 fn is_executable(file: &Metadata) -> bool {
     file.is_file()
 }
 
-/// What the end of a command means.
-fn judge(status: ExitStatus, answer: Vec<u8>, complaint: &[u8]) -> Result<Answer<String>, CallError> {
+/// Returns the result of a command from its exit status and output.
+fn interpret_exit(status: ExitStatus, stdout: Vec<u8>, stderr: &[u8]) -> Result<CallOutput<String>, CallError> {
     let malformed = |detail: String| CallError::Malformed { what: "usable", detail, usage: None };
     if !status.success() {
-        let said = one_line(&String::from_utf8_lossy(complaint));
-        let detail = if said.is_empty() { status.to_string() } else { format!("{status}: {said}") };
-        let may_pass = status.code() == Some(TEMPORARY_FAILURE);
-        return Err(if may_pass { CallError::CommandBusy { detail } } else { CallError::Command { detail } });
+        let message = excerpt(&String::from_utf8_lossy(stderr));
+        let detail = if message.is_empty() { status.to_string() } else { format!("{status}: {message}") };
+        let is_temporary = status.code() == Some(EX_TEMPFAIL);
+        return Err(if is_temporary { CallError::CommandBusy { detail } } else { CallError::Command { detail } });
     }
-    if answer.len() >= MAX_BODY_BYTES {
+    if stdout.len() >= MAX_BODY_BYTES {
         return Err(malformed(format!("it is longer than {MAX_BODY_BYTES} bytes")));
     }
-    match String::from_utf8(answer) {
-        Ok(value) => Ok(Answer { value, usage: None }),
+    match String::from_utf8(stdout) {
+        Ok(value) => Ok(CallOutput { value, usage: None }),
         Err(_) => Err(malformed("it is not valid UTF-8".to_string())),
     }
 }
 
-/// What `stream` brings until it ends, of which `most` bytes are kept.
-async fn read_all(stream: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
+/// Reads `stream` to its end and returns the first `max_bytes` bytes.
+async fn read_all(stream: Option<impl AsyncRead + Unpin>, max_bytes: usize) -> Vec<u8> {
     let mut kept = Vec::new();
     let Some(mut stream) = stream else { return kept };
     let mut chunk = vec![0; 8 << 10];
-    // An error ends the stream like its end does: the exit code says how it went.
+    // A read error counts as the end of the stream. The exit code decides the result.
     while let Ok(read @ 1..) = stream.read(&mut chunk).await {
-        kept.extend_from_slice(&chunk[..read.min(most - kept.len())]);
+        kept.extend_from_slice(&chunk[..read.min(max_bytes - kept.len())]);
     }
     kept
 }
 
-/// A running command with all it started, which is killed when dropped before its end.
-struct Group(Child);
+/// A running command. Dropping it kills its process group, unless the command has exited.
+struct ProcessGroup(Child);
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        // Not waited for yet, so the number still names this process; afterwards there is none.
+        // `id` is `None` once the process was waited for, so the id cannot belong to another process.
         #[cfg(unix)]
         if let Some(pid) = self.0.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?)) {
-            // It may have ended by itself just now.
+            // The process may have exited in the meantime.
             let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
         }
     }
@@ -161,48 +163,48 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_question_is_the_input_and_the_answer_is_the_output() {
-        let answer = shell("tr a-z A-Z").ask(b"{\"row\":1}").await.unwrap();
+    async fn a_command_reads_standard_input_and_its_standard_output_is_the_result() {
+        let answer = shell("tr a-z A-Z").run(b"{\"row\":1}").await.unwrap();
         assert_eq!(answer.value, "{\"ROW\":1}");
-        let answer = shell("echo deaf").ask(&vec![b'x'; 1 << 20]).await.unwrap();
+        let answer = shell("echo deaf").run(&vec![b'x'; 1 << 20]).await.unwrap();
         assert_eq!(answer.value, "deaf\n", "a command need not read its input");
     }
 
     #[tokio::test]
-    async fn exit_code_75_may_pass_and_any_other_does_not() {
-        let error = shell("echo later >&2; exit 75").ask(b"").await.unwrap_err();
+    async fn exit_code_75_is_a_temporary_failure_and_any_other_is_final() {
+        let error = shell("echo later >&2; exit 75").run(b"").await.unwrap_err();
         assert_eq!(error, CallError::CommandBusy { detail: "exit status: 75: later".to_string() });
-        let error = shell("echo 'no\nsuch grade' >&2; exit 3").ask(b"").await.unwrap_err();
+        let error = shell("echo 'no\nsuch grade' >&2; exit 3").run(b"").await.unwrap_err();
         assert_eq!(error.to_string(), "the command failed (exit status: 3: no such grade)");
         let missing = Command { program: PathBuf::from("/nowhere/judge"), ..shell("") };
-        assert!(matches!(missing.ask(b"").await, Err(CallError::Command { .. })));
+        assert!(matches!(missing.run(b"").await, Err(CallError::Command { .. })));
     }
 
     #[test]
-    fn a_program_is_looked_for_without_being_started() {
+    fn a_program_is_found_without_being_started() {
         assert!(shell("exit 1").find().unwrap().is_absolute());
         let named = |program: &str| Command { program: PathBuf::from(program), ..shell("") };
         assert_eq!(named("no-such-judge-anywhere").find(), Err("which is in no directory of PATH"));
-        assert_eq!(named("/nowhere/judge").find(), Err("which is not there"));
-        assert_eq!(named("/").find(), Err("which is no executable file"));
-        assert_eq!(named("/etc/passwd").find(), Err("which is no executable file"));
+        assert_eq!(named("/nowhere/judge").find(), Err("which does not exist"));
+        assert_eq!(named("/").find(), Err("which is not an executable file"));
+        assert_eq!(named("/etc/passwd").find(), Err("which is not an executable file"));
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_not_text_is_malformed() {
-        let error = shell("printf '\\377'").ask(b"").await.unwrap_err();
+    async fn output_that_is_not_utf8_is_malformed() {
+        let error = shell("printf '\\377'").run(b"").await.unwrap_err();
         assert_eq!(error.to_string(), "the answer is not usable: it is not valid UTF-8");
     }
 
     #[tokio::test]
-    async fn a_command_that_takes_too_long_is_killed_with_all_it_started() {
+    async fn a_command_that_exceeds_its_timeout_is_killed_with_its_process_group() {
         let scratch = tempfile::tempdir().unwrap();
         let file = scratch.path().join("pid");
         let script = format!("sleep 600 & echo $! > {}; wait", file.display());
         let slow = Command { timeout: Duration::from_secs(2), ..shell(&script) };
-        assert_eq!(slow.ask(b"").await, Err(CallError::Timeout));
+        assert_eq!(slow.run(b"").await, Err(CallError::Timeout));
         let pid: i32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
-        // Killed, and gone once whoever inherited it has taken note.
+        // A killed process disappears once its new parent has reaped it.
         let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let is_gone = || state().is_empty() || state().contains(") Z ") || state().contains(") X ");
         for _ in 0..200 {

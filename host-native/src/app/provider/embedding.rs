@@ -1,4 +1,4 @@
-//! Embedding vectors, as OpenAI-compatible endpoints take and give them.
+//! Calls to the embeddings endpoint of OpenAI-compatible APIs.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
@@ -6,9 +6,9 @@ use serde_json::{Number, Value};
 use super::answer::{CallError, unreadable};
 use super::chat::ChatEndpoint;
 use super::http::HttpClient;
-use super::{Answer, TokenCounts};
+use super::{CallOutput, TokenCounts};
 
-/// Calls one embedding model.
+/// A client of one embedding model.
 #[derive(Clone, Debug)]
 pub struct EmbeddingClient {
     http: HttpClient,
@@ -24,15 +24,16 @@ struct Body<'a> {
 }
 
 impl EmbeddingClient {
-    /// A client with its own connection pool; `embeddings` is appended to the base address. Fails when TLS cannot be set
-    /// up.
+    /// Creates a client with its own connection pool. `embeddings` is appended to the base URL. Fails if TLS
+    /// cannot be set up.
     pub fn new(endpoint: ChatEndpoint) -> Result<Self, String> {
         let model = endpoint.model.clone();
         Ok(Self { http: endpoint.client("embeddings")?, model })
     }
 
-    /// The vector of `input`, a list of numbers, of so many `dimensions` if that is said.
-    pub async fn embed(&self, input: &str, dimensions: Option<u32>) -> Result<Answer<Value>, CallError> {
+    /// Returns the embedding of `input` as an array of numbers. An embedding with other than `dimensions`
+    /// numbers is an error, if that is given.
+    pub async fn embed(&self, input: &str, dimensions: Option<u32>) -> Result<CallOutput<Value>, CallError> {
         let body = Body { model: &self.model, input, dimensions };
         self.http.post(&body, |body| read_embedding(body, dimensions)).await
     }
@@ -50,7 +51,7 @@ struct Embedding {
     embedding: Vec<Number>,
 }
 
-pub(crate) fn read_embedding(body: &[u8], dimensions: Option<u32>) -> Result<Answer<Value>, CallError> {
+pub(crate) fn read_embedding(body: &[u8], dimensions: Option<u32>) -> Result<CallOutput<Value>, CallError> {
     let malformed = |detail, usage| CallError::Malformed { what: "an embedding", detail, usage };
     let read: Embeddings = serde_json::from_slice(body).map_err(|error| unreadable("an embedding", &error, body))?;
     let usage = read.usage.known();
@@ -61,7 +62,7 @@ pub(crate) fn read_embedding(body: &[u8], dimensions: Option<u32>) -> Result<Ans
         Some(wanted) if wanted as usize != embedding.len() => {
             Err(malformed(format!("it has {} dimensions; expected {wanted}", embedding.len()), usage))
         }
-        _ => Ok(Answer { value: embedding.into_iter().map(Value::Number).collect(), usage }),
+        _ => Ok(CallOutput { value: embedding.into_iter().map(Value::Number).collect(), usage }),
     }
 }
 
@@ -72,14 +73,14 @@ mod tests {
     use tidegate_core::budget::Usage;
 
     #[test]
-    fn an_embedding_is_the_first_vector_and_the_tokens_it_took() {
+    fn the_result_is_the_first_vector_with_its_token_usage() {
         let body = br#"{"data":[{"index":0,"embedding":[0.5,-1]}],"usage":{"prompt_tokens":4,"total_tokens":4}}"#;
         let answer = read_embedding(body, Some(2)).unwrap();
         assert_eq!((answer.value, answer.usage), (json!([0.5, -1]), Some(Usage::tokens(4, 0))));
     }
 
     #[test]
-    fn a_vector_of_another_length_or_none_is_malformed() {
+    fn a_vector_of_the_wrong_length_or_a_missing_one_is_malformed() {
         let error = read_embedding(br#"{"data":[{"embedding":[1]}]}"#, Some(3)).unwrap_err().to_string();
         assert_eq!(error, "the answer is not an embedding: it has 1 dimensions; expected 3");
         let error = read_embedding(br#"{"data":[]}"#, None).unwrap_err().to_string();
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_of_another_length_took_the_tokens_it_says() {
+    fn a_malformed_response_still_reports_its_token_usage() {
         for data in [r#"[{"embedding":[1]}]"#, "[]", "null"] {
             let body = format!(r#"{{"data":{data},"usage":{{"prompt_tokens":4}}}}"#);
             let error = read_embedding(body.as_bytes(), Some(3)).unwrap_err();

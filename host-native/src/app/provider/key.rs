@@ -1,11 +1,13 @@
-//! An API key that cannot be printed.
+//! API keys.
 
 use std::fmt;
 
 use reqwest::header::HeaderValue;
 
-/// A key for the `Authorization` header. It comes from the environment and is shown nowhere: `Debug` hides it, the
-/// header is marked sensitive, and [`ApiKey::redact`] removes it from text that a server sent back.
+/// An API key for the `Authorization` header.
+///
+/// The key is never printed: `Debug` hides it, the header value is marked as sensitive, and
+/// [`ApiKey::redact`] removes it from text that a server returned.
 #[derive(Clone)]
 pub struct ApiKey {
     key: String,
@@ -13,7 +15,8 @@ pub struct ApiKey {
 }
 
 impl ApiKey {
-    /// A key; `None` when it is empty or no header can carry it (control characters, line breaks).
+    /// Creates a key from text, without the white space around it. Returns `None` if the text is empty or is
+    /// not valid in a header (control characters, line breaks).
     #[must_use]
     pub fn new(key: &str) -> Option<Self> {
         let key = key.trim();
@@ -25,12 +28,12 @@ impl ApiKey {
         Some(Self { key: key.to_string(), header })
     }
 
-    /// The value of the `Authorization` header, marked sensitive.
+    /// Returns the value of the `Authorization` header, marked as sensitive.
     pub(crate) fn header(&self) -> HeaderValue {
         self.header.clone()
     }
 
-    /// `text` without the key.
+    /// Replaces the key in `text` with `[key]`.
     #[must_use]
     pub fn redact(&self, text: &str) -> String {
         text.replace(&self.key, "[key]")
@@ -48,14 +51,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_shows_in_no_debug_output_and_is_cut_from_text() {
+    fn debug_output_hides_the_key_and_redact_removes_it_from_text() {
         let key = ApiKey::new(" sk-secret \n").unwrap();
         assert_eq!(format!("{key:?} {:?}", key.header()), "ApiKey([key]) Sensitive");
         assert_eq!(key.redact("bad key sk-secret!"), "bad key [key]!");
     }
 
     #[test]
-    fn a_key_that_no_header_can_carry_is_refused() {
+    fn a_key_that_is_not_valid_in_a_header_is_rejected() {
         assert!(ApiKey::new("  ").is_none());
         assert!(ApiKey::new("a\nb").is_none());
     }

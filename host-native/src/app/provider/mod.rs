@@ -1,7 +1,7 @@
-//! Clients of what a model can be: OpenAI-compatible endpoints, a judge behind an address, a command on this machine.
-//! One attempt per call, no retry of their own.
+//! Clients of models: OpenAI-compatible endpoints, HTTP judges, and commands on this machine.
 //!
-//! Whether and when to call again is decided by the core; this module only says what an answer meant (see [`answer`]).
+//! A client makes one attempt per call and never retries. The core decides whether and when to retry; this
+//! module only classifies the response (see [`answer`]).
 
 pub mod answer;
 pub mod chat;
@@ -11,8 +11,8 @@ pub mod embedding;
 pub mod http;
 pub mod key;
 pub mod probe;
-mod stated;
-pub mod usage;
+mod rate_feedback;
+pub mod slot_usage;
 
 use serde::Deserialize;
 use tidegate_core::budget::Usage;
@@ -20,14 +20,14 @@ use tidegate_core::budget::Usage;
 pub use answer::CallError;
 pub use chat::{ChatClient, ChatEndpoint, ChatRequest};
 pub use key::ApiKey;
-pub(crate) use stated::with_stated_rates;
+pub(crate) use rate_feedback::with_rate_feedback;
 
-/// What a call brought, and what it used.
+/// The result of a successful call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer<T> {
-    /// What it brought.
+pub struct CallOutput<T> {
+    /// The value.
     pub value: T,
-    /// The tokens it took, where the provider said so.
+    /// The token usage, if the provider reported it.
     pub usage: Option<Usage>,
 }
 
@@ -38,13 +38,13 @@ pub enum Client {
     Chat(ChatClient),
     /// An embedding model.
     Embedding(embedding::EmbeddingClient),
-    /// A judge behind an address of its own.
+    /// A judge that is an HTTP endpoint.
     Http(http::HttpClient),
-    /// A judge that is a command of this machine.
+    /// A judge that is a command on this machine.
     Command(command::Command),
 }
 
-/// `usage` of an answer. Providers leave out what they do not count, or all of it.
+/// The field `usage` of a response. Providers omit counts, or the whole field.
 #[derive(Clone, Copy, Debug, Default)]
 struct TokenCounts(Option<Usage>);
 
@@ -54,21 +54,21 @@ impl TokenCounts {
     }
 }
 
-/// `usage` of an answer that has not the form it should have.
-fn usage_said(body: &[u8]) -> Option<Usage> {
+/// Returns the token usage in a response body of an unexpected form.
+fn usage_in_body(body: &[u8]) -> Option<Usage> {
     #[derive(Deserialize)]
-    struct Bill {
+    struct UsageOnly {
         #[serde(default)]
         usage: TokenCounts,
     }
-    serde_json::from_slice::<Bill>(body).ok()?.usage.known()
+    serde_json::from_slice::<UsageOnly>(body).ok()?.usage.known()
 }
 
 impl<'de> Deserialize<'de> for TokenCounts {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // An answer is not worth less because its bill is written in another form.
-        let said = serde_json::Value::deserialize(deserializer)?;
-        let count = |key: &str| said[key].as_u64().map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+        // A `usage` field of another form is ignored, since the rest of the response may be valid.
+        let usage = serde_json::Value::deserialize(deserializer)?;
+        let count = |key: &str| usage[key].as_u64().map(|count| u32::try_from(count).unwrap_or(u32::MAX));
         let (input, output) = (count("prompt_tokens"), count("completion_tokens"));
         let usage = Usage::tokens(input.unwrap_or(0), output.unwrap_or(0));
         Ok(Self(input.or(output).map(|_| usage)))

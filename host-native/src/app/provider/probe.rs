@@ -1,46 +1,50 @@
-//! The smallest call that shows whether a model answers: one word in, one token out.
+//! The smallest call that finds out whether a model can be used: one word in, one token out.
 
 use tidegate_core::budget::Usage;
 use tidegate_core::request::response::Refusal;
 
 use super::chat::{Conversation, Message, Role};
-use super::{Answer, CallError, Client};
+use super::{CallError, CallOutput, Client};
 
-/// What the smallest call takes: one word in, one token out.
-pub const SMALLEST_CALL: Usage = Usage::tokens(1, 1);
+/// The estimated token usage of [`probe_model`].
+pub const PROBE_USAGE: Usage = Usage::tokens(1, 1);
 
-/// What the model is asked. Any answer will do.
-const WORD: &str = "Hi";
+/// The prompt. Any response counts.
+const PROMPT: &str = "Hi";
 
-/// Makes the smallest call through `client`, once, within its own timeout: an answer of one token of a chat model, the vector of one word
-/// of an embedding model. A judge is not asked, since it may cost: of an address it is found out whether a server is there and takes the
-/// key, of a command whether there is one.
+/// Makes one call through `client`, within the timeout of the client: a response of one token from a chat
+/// model, or the embedding of one word.
 ///
-/// An answer without a text, and a complaint about the limit of one token, are answers: the model is there, and the key is taken.
-pub async fn smallest_call(client: &Client) -> Result<Answer<()>, CallError> {
-    let answered = |usage| Ok(Answer { value: (), usage });
-    let called = match client {
+/// A judge is not called, since that may cost money. For an HTTP judge, this checks that the server can be
+/// reached and accepts the key; for a command, that the program exists.
+///
+/// A response without text, and an error about the limit of one token, count as success: the model exists and
+/// the key is accepted.
+pub async fn probe_model(client: &Client) -> Result<CallOutput<()>, CallError> {
+    let success = |usage| Ok(CallOutput { value: (), usage });
+    let result = match client {
         Client::Chat(chat) => {
-            let message = Message { role: Role::User, content: WORD.to_string() };
+            let message = Message { role: Role::User, content: PROMPT.to_string() };
             let conversation = Conversation { messages: vec![message], max_tokens: Some(1), ..Conversation::default() };
             chat.chat(&conversation).await.map(|answer| answer.usage)
         }
-        Client::Embedding(embedding) => embedding.embed(WORD, None).await.map(|answer| answer.usage),
-        Client::Http(http) => http.reach().await.map(|()| None),
+        Client::Embedding(embedding) => embedding.embed(PROMPT, None).await.map(|answer| answer.usage),
+        Client::Http(http) => http.check_reachable().await.map(|()| None),
         Client::Command(command) => match command.find() {
             Ok(_) => Ok(None),
             Err(why) => Err(CallError::Command { detail: format!("the program, {why}") }),
         },
     };
-    match called {
-        Ok(usage) | Err(CallError::Malformed { usage, .. }) => answered(usage),
-        Err(error) if is_about_the_limit(&error) => answered(None),
+    match result {
+        Ok(usage) | Err(CallError::Malformed { usage, .. }) => success(usage),
+        Err(error) if is_token_limit_error(&error) => success(None),
         Err(error) => Err(error),
     }
 }
 
-/// Whether `error` only says that one token is not enough, or that the limit goes by another name: so do models that reason first.
-fn is_about_the_limit(error: &CallError) -> bool {
+/// Returns whether `error` only says that one token is not enough, or that the limit has another parameter
+/// name. Reasoning models return both.
+fn is_token_limit_error(error: &CallError) -> bool {
     match error {
         CallError::Rejected { refusal: Refusal::UnsupportedParameter, .. } => true,
         CallError::Rejected { status: 400, detail, .. } => detail.contains("max_tokens"),
@@ -57,9 +61,9 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_about_the_limit_is_no_refusal_of_the_model() {
-        assert!(is_about_the_limit(&rejected(Refusal::UnsupportedParameter, "Use 'max_completion_tokens' instead.")));
-        assert!(is_about_the_limit(&rejected(Refusal::Other, "max_tokens or model output limit was reached")));
-        assert!(!is_about_the_limit(&rejected(Refusal::Other, "this is no chat model")));
+    fn an_error_about_the_token_limit_does_not_mean_that_the_model_is_unusable() {
+        assert!(is_token_limit_error(&rejected(Refusal::UnsupportedParameter, "Use 'max_completion_tokens' instead.")));
+        assert!(is_token_limit_error(&rejected(Refusal::Other, "max_tokens or model output limit was reached")));
+        assert!(!is_token_limit_error(&rejected(Refusal::Other, "this is not a chat model")));
     }
 }

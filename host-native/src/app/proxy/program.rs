@@ -9,7 +9,7 @@ use super::Proxy;
 use super::args::ProxyArgs;
 use super::config::ProxyConfig;
 use crate::app::error::{Error, Exit};
-use crate::app::interrupt::Interrupts;
+use crate::app::interrupt::SignalListener;
 use crate::gate::Limits;
 
 /// Serves until it is interrupted, and then until the calls that are out have ended, a bound has passed, or it is
@@ -21,7 +21,7 @@ pub async fn proxy(args: &ProxyArgs) -> Result<Exit, Error> {
         let _ = write!(std::io::stdout(), "{}", overview(&config));
         return Ok(Exit::Done);
     }
-    let mut interrupts = Interrupts::listen().map_err(|error| Error::Internal(error.to_string()))?;
+    let mut interrupts = SignalListener::listen().map_err(|error| Error::Internal(error.to_string()))?;
     let proxy = Proxy::start(config, args.verbose).await.map_err(|error| Error::Setting(error.to_string()))?;
     let mut stdout = std::io::stdout();
     let _ = writeln!(stdout, "listening on http://{}/v1", proxy.address());

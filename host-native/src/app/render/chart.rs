@@ -1,4 +1,4 @@
-//! Charts over time as inline SVG.
+//! Charts of values over time as inline SVG.
 
 use std::fmt::Write as _;
 
@@ -6,47 +6,47 @@ use maud::{Markup, html};
 
 use crate::app::render::table::format_seconds;
 
-/// How large a chart is unless it says otherwise.
-const SIZE: (f64, f64) = (1_000.0, 180.0);
-/// What is kept free for the labels, left, right, top and bottom.
+/// The default width and height of a chart, in SVG units.
+const DEFAULT_SIZE: (f64, f64) = (1_000.0, 180.0);
+/// The margins for labels: left, right, top and bottom.
 const MARGIN: (f64, f64, f64, f64) = (48.0, 12.0, 10.0, 22.0);
 
-/// How values become heights.
+/// The scale of the vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scale {
     Linear,
-    /// By the logarithm of one more, so that there is a zero.
+    /// `ln(1 + value)`, so that 0 can be shown.
     Logarithmic,
 }
 
-/// One chart: things over time, which begins at 0.
+/// A chart of values over time, from second 0.
 #[derive(Debug)]
 pub(crate) struct Chart<'a> {
     title: &'a str,
     seconds: f64,
-    most: f64,
+    max: f64,
     size: (f64, f64),
     scale: Scale,
     body: Vec<Markup>,
-    keys: Vec<(&'static str, String)>,
+    legend: Vec<(&'static str, String)>,
 }
 
 impl<'a> Chart<'a> {
-    /// An empty chart of values from 0 to `most`.
-    pub(crate) fn new(title: &'a str, seconds: f64, most: f64) -> Self {
-        let (seconds, most) = (seconds.max(1e-3), most.max(1.0));
-        Self { title, seconds, most, size: SIZE, scale: Scale::Linear, body: Vec::new(), keys: Vec::new() }
+    /// Creates an empty chart of `seconds` seconds, with values from 0 to `max`.
+    pub(crate) fn new(title: &'a str, seconds: f64, max: f64) -> Self {
+        let (seconds, max) = (seconds.max(1e-3), max.max(1.0));
+        Self { title, seconds, max, size: DEFAULT_SIZE, scale: Scale::Linear, body: Vec::new(), legend: Vec::new() }
     }
 
-    /// The same so wide and so high. Text is as large as ever, so that it can be read where a narrow chart is not scaled down.
+    /// Sets the size of the chart. The font size is constant, so text stays readable in a narrow chart.
     pub(crate) fn sized(self, width: f64, height: f64) -> Self {
         Self { size: (width, height), ..self }
     }
 
-    /// The same with heights by the logarithm, up to the next power of ten.
+    /// Makes the vertical axis logarithmic, up to the next power of ten.
     pub(crate) fn logarithmic(self) -> Self {
-        let most = powers_of_ten().find(|power| *power >= self.most).unwrap_or(self.most);
-        Self { scale: Scale::Logarithmic, most, ..self }
+        let max = powers_of_ten().find(|power| *power >= self.max).unwrap_or(self.max);
+        Self { scale: Scale::Logarithmic, max, ..self }
     }
 
     fn x(&self, at: f64) -> f64 {
@@ -55,46 +55,46 @@ impl<'a> Chart<'a> {
 
     fn y(&self, value: f64) -> f64 {
         let height = self.size.1 - MARGIN.2 - MARGIN.3;
-        let part = match self.scale {
-            Scale::Linear => value / self.most,
-            Scale::Logarithmic => value.ln_1p() / self.most.ln_1p(),
+        let fraction = match self.scale {
+            Scale::Linear => value / self.max,
+            Scale::Logarithmic => value.ln_1p() / self.max.ln_1p(),
         };
-        MARGIN.2 + height * (1.0 - part.clamp(0.0, 1.0))
+        MARGIN.2 + height * (1.0 - fraction.clamp(0.0, 1.0))
     }
 
-    /// The values that have a line and a label.
+    /// Returns the values that have a grid line and a label.
     fn grid(&self) -> Vec<f64> {
         match self.scale {
-            Scale::Linear => [0.0, 0.5, 1.0].map(|part| self.most * part).to_vec(),
+            Scale::Linear => [0.0, 0.5, 1.0].map(|fraction| self.max * fraction).to_vec(),
             Scale::Logarithmic => {
-                std::iter::once(0.0).chain(powers_of_ten().take_while(|it| *it <= self.most)).collect()
+                std::iter::once(0.0).chain(powers_of_ten().take_while(|power| *power <= self.max)).collect()
             }
         }
     }
 
-    /// Shades a span of time.
-    pub(crate) fn shade(&mut self, class: &'static str, what: &str, (from, until): (f64, f64)) {
-        let (x, top) = (self.x(from), self.y(self.most));
+    /// Shades the time from one second to another.
+    pub(crate) fn shade(&mut self, class: &'static str, label: &str, (from, until): (f64, f64)) {
+        let (x, top) = (self.x(from), self.y(self.max));
         let (width, height) = (self.x(until) - x, self.y(0.0) - top);
         self.body.push(html! {
             rect class=(class) x=(coordinate(x)) y=(coordinate(top)) width=(coordinate(width)) height=(coordinate(height)) {}
         });
-        self.key(class, what);
+        self.add_to_legend(class, label);
     }
 
-    /// A line through points, with steps where the value changes.
-    pub(crate) fn steps(&mut self, class: &'static str, what: &str, points: impl Iterator<Item = (f64, f64)>) {
+    /// Draws a step line through the points.
+    pub(crate) fn steps(&mut self, class: &'static str, label: &str, points: impl Iterator<Item = (f64, f64)>) {
         let mut path = String::new();
         for (at, value) in points {
             let (x, y) = (self.x(at), self.y(value));
             let _ = if path.is_empty() { write!(path, "M{x:.1} {y:.1}") } else { write!(path, "H{x:.1}V{y:.1}") };
         }
         self.body.push(html! { path class={ "line " (class) } d=(path) {} });
-        self.key(class, what);
+        self.add_to_legend(class, label);
     }
 
-    /// The same with what is under the line filled.
-    pub(crate) fn area(&mut self, class: &'static str, what: &str, points: impl Iterator<Item = (f64, f64)>) {
+    /// Draws the filled area under a step line.
+    pub(crate) fn area(&mut self, class: &'static str, label: &str, points: impl Iterator<Item = (f64, f64)>) {
         let base = self.y(0.0);
         let mut path = format!("M{:.1} {base:.1}", self.x(0.0));
         for (at, value) in points {
@@ -102,11 +102,11 @@ impl<'a> Chart<'a> {
         }
         let _ = write!(path, "V{base:.1}Z");
         self.body.push(html! { path class=(class) d=(path) {} });
-        self.key(class, what);
+        self.add_to_legend(class, label);
     }
 
-    /// Ticks at the bottom.
-    pub(crate) fn marks(&mut self, class: &'static str, what: &str, at: impl Iterator<Item = f64>) {
+    /// Draws ticks on the time axis. Adds no legend entry if there are none.
+    pub(crate) fn marks(&mut self, class: &'static str, label: &str, at: impl Iterator<Item = f64>) {
         let base = self.y(0.0);
         let mut ticks = String::new();
         for at in at {
@@ -114,7 +114,7 @@ impl<'a> Chart<'a> {
         }
         if !ticks.is_empty() {
             self.body.push(html! { path class={ "line " (class) } d=(ticks) {} });
-            self.key(class, what);
+            self.add_to_legend(class, label);
         }
     }
 
@@ -127,9 +127,9 @@ impl<'a> Chart<'a> {
         }
     }
 
-    fn key(&mut self, class: &'static str, what: &str) {
-        if self.keys.iter().all(|(_, known)| known != what) {
-            self.keys.push((class, what.to_string()));
+    fn add_to_legend(&mut self, class: &'static str, label: &str) {
+        if self.legend.iter().all(|(_, known)| known != label) {
+            self.legend.push((class, label.to_string()));
         }
     }
 
@@ -137,7 +137,7 @@ impl<'a> Chart<'a> {
     pub(crate) fn titled(&self) -> Markup {
         html! {
             h2 { (self.title) }
-            p { @for (class, what) in &self.keys { span class={ "key " (class) } {} (what) } }
+            p { @for (class, what) in &self.legend { span class={ "key " (class) } {} (what) } }
             (self.svg(self.title))
         }
     }
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_logarithmic_chart_has_a_line_for_zero_and_for_each_power_of_ten_at_equal_distances_further_up() {
+    fn a_logarithmic_chart_has_grid_lines_at_zero_and_at_each_power_of_ten() {
         let mut chart = Chart::new("refused", 10.0, 20_000.0).sized(400.0, 132.0).logarithmic();
         chart.steps("line", "refused", [(0.0, 0.0), (5.0, 100_000.0)].into_iter());
         assert_eq!(chart.grid(), [0.0, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5]);

@@ -1,13 +1,13 @@
-//! What the reports share: pages that need nothing from anywhere.
+//! Escaping of text in HTML that is written as strings.
 
 use std::fmt::Write as _;
 
 use maud::Escaper;
 
-/// Text as it may stand in an element or in an attribute between double quotes: escaped by the library that makes the newer pages.
+/// Escapes text for an element, or for an attribute value in double quotes.
 pub(crate) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    // Writing into a string does not fail.
+    // Writing to a string never fails.
     let _ = Escaper::new(&mut safe).write_str(text);
     safe
 }

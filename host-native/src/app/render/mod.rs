@@ -1,4 +1,4 @@
-//! Text, tables, charts and pages: how anything is shown, and nothing of what is shown.
+//! Tables, charts and HTML, independent of their content.
 
 pub(crate) mod chart;
 pub(crate) mod table;

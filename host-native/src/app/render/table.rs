@@ -1,44 +1,62 @@
-//! Tables and figures as text, for people.
+//! Text tables for the terminal, and the format of the figures in them.
 
 use std::fmt;
 
-/// A line of cells.
-pub(crate) fn row<const N: usize>(titles: [&str; N]) -> Vec<String> {
-    titles.map(str::to_string).to_vec()
+use comfy_table::{CellAlignment, Table};
+
+/// Spaces before and after the text of a cell. They separate the columns and indent the table.
+const PADDING: (u16, u16) = (2, 0);
+
+/// Creates a table row from string slices.
+pub(crate) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_string).to_vec()
 }
 
-/// Writes lines of cells under each other: the first `left` columns to the left, numbers to the right.
-pub(crate) fn write_table(f: &mut fmt::Formatter<'_>, table: &[Vec<String>], left: usize) -> fmt::Result {
-    let columns = table.first().map_or(0, Vec::len);
-    let width = |column: usize| table.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    for line in table {
-        let mut text = String::from(" ");
-        for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
-            let cell = if column < left { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
-            text.push_str(if column == 0 { " " } else { "  " });
-            text.push_str(&cell);
-        }
-        writeln!(f, "{}", text.trim_end())?;
+/// Writes a table without borders, one line per row. The first `left_aligned` columns are aligned to the left
+/// and the others, which hold numbers, to the right.
+pub(crate) fn write_table(f: &mut fmt::Formatter<'_>, rows: &[Vec<String>], left_aligned: usize) -> fmt::Result {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING).add_rows(rows);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding(PADDING);
+        column.set_cell_alignment(if index < left_aligned { CellAlignment::Left } else { CellAlignment::Right });
     }
-    Ok(())
+    table.lines().try_for_each(|line| writeln!(f, "{}", line.trim_end()))
 }
 
-/// A share as a person reads it.
-pub(crate) fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
+/// Formats a fraction from 0 to 1 as a percentage with one decimal, such as `12.5 %`.
+pub(crate) fn percent(fraction: f64) -> String {
+    format!("{:.1} %", 100.0 * fraction)
 }
 
-/// Slot-nanoseconds as a person reads them.
+/// Formats slot-nanoseconds as slot-seconds; see [`format_seconds`].
 pub(crate) fn slot_seconds(slot_ns: u128) -> String {
     format_seconds(slot_ns as f64 / 1e9)
 }
 
-/// Seconds as a person reads them.
+/// Formats a duration in seconds: `250 ms` below one second, `1.5 s` below 100 seconds, and `240 s` above.
 pub(crate) fn format_seconds(seconds: f64) -> String {
     match seconds {
         ..1.0 => format!("{:.0} ms", seconds * 1e3),
         ..100.0 => format!("{seconds:.1} s"),
         _ => format!("{seconds:.0} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_indented_and_has_no_borders_and_no_trailing_spaces() {
+        struct Rows(Vec<Vec<String>>);
+        impl fmt::Display for Rows {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write_table(f, &self.0, 1)
+            }
+        }
+        let table = Rows(vec![row(["provider", "calls", ""]), row(["mock/é", "12345678", "x"]), row(["", "1", ""])]);
+        assert_eq!(table.to_string(), "  provider     calls\n  mock/é    12345678  x\n                   1\n");
+        assert_eq!(Rows(Vec::new()).to_string(), "");
     }
 }

@@ -1,4 +1,4 @@
-//! Where the idle time of a run went: a table of causes that sums to it.
+//! The causes of the idle time of a run, as a table.
 
 use std::fmt;
 
@@ -6,21 +6,20 @@ use tidegate_core::observe::{ResourceFigures, RunFigures};
 
 use crate::app::render::table::{percent, row, slot_seconds, write_table};
 
-/// Writes a line for each model and each cause of its idle time, the largest first, under a line with the whole. `calls`
-/// names the request resources of `figures`, in their order.
+/// Writes a table with the idle time of each model: a line with the total, then a line for each cause,
+/// largest first.
+///
+/// `calls` holds the names of the request resources of `figures`, in the same order.
 pub(crate) fn write_idle(f: &mut fmt::Formatter<'_>, figures: &RunFigures, calls: &[String]) -> fmt::Result {
     let lines = idle_table(&RunFigures { tasks: Vec::new(), ..figures.clone() }, calls);
     if lines.len() == 1 {
         return Ok(());
     }
     write_table(f, &lines, 2)?;
-    writeln!(
-        f,
-        "  idle slots x time, and its share of what the resource could have done; every idle slot has one cause"
-    )
+    writeln!(f, "  idle = idle slots x time; share = idle / (busy + idle); every idle slot has one cause")
 }
 
-/// The same as cells, with a line of titles, for the resources of the task stage too.
+/// Returns the table of [`write_idle`] as cells, with a line of titles, and also for the task resources.
 pub(crate) fn idle_table(figures: &RunFigures, calls: &[String]) -> Vec<Vec<String>> {
     let mut table = vec![row(["idle", "because", "for", "share"])];
     let tasks = figures.tasks.iter().map(|resource| (resource.name.clone(), resource));
@@ -31,6 +30,7 @@ pub(crate) fn idle_table(figures: &RunFigures, calls: &[String]) -> Vec<Vec<Stri
     table
 }
 
+/// Appends the lines of one resource; none if it was never idle.
 fn lines_of(name: &str, resource: &ResourceFigures, table: &mut Vec<Vec<String>>) {
     let whole = resource.busy_slot_ns + resource.idle_slot_ns;
     if resource.idle_slot_ns == 0 || whole == 0 {
@@ -39,7 +39,7 @@ fn lines_of(name: &str, resource: &ResourceFigures, table: &mut Vec<Vec<String>>
     let line = |name: &str, why: String, slot_ns: u128| {
         vec![name.to_string(), why, slot_seconds(slot_ns), percent(slot_ns as f64 / whole as f64)]
     };
-    table.push(line(name, "in all".to_string(), resource.idle_slot_ns));
+    table.push(line(name, "total".to_string(), resource.idle_slot_ns));
     for share in &resource.why_idle {
         let why = match &share.resource {
             Some(other) => format!("{} ({other})", share.cause),
@@ -55,7 +55,7 @@ mod tests {
     use tidegate_core::observe::{CauseShare, IdleCause};
 
     #[test]
-    fn the_causes_of_a_resource_stand_under_their_sum() {
+    fn the_causes_of_a_resource_follow_their_total() {
         let share = |cause, slot_ns| CauseShare { cause, resource: None, slot_ns };
         let resource = ResourceFigures {
             busy_slot_ns: 6_000_000_000,
@@ -70,7 +70,7 @@ mod tests {
             lines,
             [
                 "idle|because|for|share",
-                "calls of mock/a|in all|4.0 s|40.0 %",
+                "calls of mock/a|total|4.0 s|40.0 %",
                 "|a cooldown is in force|3.0 s|30.0 %",
                 "|the run is ending|1.0 s|10.0 %",
             ]

@@ -1,22 +1,22 @@
-//! The report of a run as one HTML file, which needs nothing from anywhere: what happened over time, what the run came to,
-//! and where the idle time went.
+//! Progress, summary and report of a run. This file makes the HTML report: one file without external
+//! resources, with charts over time, the summary tables and the causes of idle time.
 
 pub mod comparison;
+mod history;
 pub(crate) mod idle;
 pub mod progress;
 pub mod summary;
-mod timeline;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use tidegate_core::observe::CapacityPlan;
 
 use crate::app::render::chart::Chart;
-use crate::app::render::table::{format_seconds, percent};
+use crate::app::render::table::{format_seconds, percent, row};
 use crate::app::report::idle::idle_table;
-use crate::app::report::progress::{ProviderView, View};
+use crate::app::report::progress::{ProgressView, ProviderView};
 use crate::app::report::summary::Summary;
 
-pub use timeline::Timeline;
+pub use history::ProgressHistory;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b2733;--quiet:#5c6b7a;--paper:#fbfcfd;--line:#d8e0e7;--flight:#8cc5cf;--limit:#1f5f73;\
@@ -35,9 +35,9 @@ path.limit{stroke:var(--limit)}path.refused{stroke:var(--refused)}path.rows{stro
 .key.limit{background:var(--limit)}.key.refused{background:var(--refused)}.key.cooling{background:var(--cooling)}\
 .key.rows{background:var(--rows)}.key.waiting{background:var(--waiting)}pre{font-size:12px;overflow-x:auto}";
 
-/// The page of a run. All text in it is escaped.
+/// Returns the HTML report of a run.
 #[must_use]
-pub fn page(summary: &Summary, timeline: &Timeline, capacity: &CapacityPlan) -> String {
+pub fn page(summary: &Summary, timeline: &ProgressHistory, capacity: &CapacityPlan) -> String {
     let markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -81,7 +81,7 @@ fn totals(summary: &Summary) -> Markup {
     }
 }
 
-fn charts(samples: &[View]) -> Markup {
+fn charts(samples: &[ProgressView]) -> Markup {
     let Some(last) = samples.last() else { return html! {} };
     let seconds = last.elapsed;
     let mut charts = Vec::new();
@@ -101,7 +101,7 @@ fn charts(samples: &[View]) -> Markup {
         let of = |value: fn(&progress::ColumnView) -> u64| {
             samples.iter().filter_map(move |view| Some((view.elapsed, value(view.columns.get(at)?) as f64)))
         };
-        chart.area("flight", "in work", of(|column| column.in_work));
+        chart.area("flight", "in progress", of(|column| column.in_work));
         chart.steps("rows", "done", of(|column| column.done));
         charts.push(chart.titled());
     }
@@ -130,17 +130,17 @@ fn provider(seconds: f64, samples: &[(f64, &ProviderView)]) -> Markup {
     chart.area("flight", "in flight", samples.iter().map(|(at, provider)| (*at, f64::from(provider.in_flight))));
     chart.steps("limit", "limit", samples.iter().map(|(at, provider)| (*at, f64::from(provider.limit))));
     let waiting = samples.iter().map(|(at, provider)| (*at, f64::from(provider.waiting)));
-    chart.steps("waiting", "waiting (cut at the top)", waiting);
+    chart.steps("waiting", "waiting (cut off at the top)", waiting);
     let refused = samples.windows(2).filter(|pair| pair[1].1.rate_limited > pair[0].1.rate_limited);
     chart.marks("refused", "429", refused.map(|pair| pair[1].0));
     chart.titled()
 }
 
 fn tables(summary: &Summary) -> Markup {
-    let mut providers = vec![cells(["provider", "calls", "answered", "429s", "failed", "cap", "limit", "utilisation"])];
+    let mut providers = vec![row(["provider", "calls", "answered", "429s", "failed", "cap", "limit", "utilisation"])];
     providers.extend(summary.providers.iter().map(|provider| {
         let (calls, usage) = (&provider.calls, &provider.usage);
-        cells([
+        row([
             &provider.label,
             &calls.made.to_string(),
             &calls.succeeded.to_string(),
@@ -151,15 +151,16 @@ fn tables(summary: &Summary) -> Markup {
             &percent(usage.utilisation()),
         ])
     }));
-    let mut columns = vec![cells(["column", "filled by", "done", "put off", "failed"])];
+    let mut columns = vec![row(["column", "filled by", "done", "retried", "failed"])];
     columns.extend(summary.columns.iter().map(|column| {
-        let [done, put_off, failed] = [column.succeeded, column.retried, column.failed].map(|count| count.to_string());
-        vec![column.name.clone(), column.filled_by.clone(), done, put_off, failed]
+        let [done, retried, failed] = [column.succeeded, column.retried, column.failed].map(|count| count.to_string());
+        vec![column.name.clone(), column.filled_by.clone(), done, retried, failed]
     }));
-    let mut dropped = vec![cells(["column", "reason", "rows", "such as row", "what happened"])];
+    let mut dropped = vec![row(["column", "reason", "rows", "example row", "error"])];
     dropped.extend(summary.dropped.iter().map(|dropped| {
-        let (row, what) = dropped.example.clone().map_or_else(Default::default, |(row, what)| (row.to_string(), what));
-        vec![dropped.column.clone(), dropped.reason.clone(), dropped.rows.to_string(), row, what]
+        let (example, error) =
+            dropped.example.clone().map_or_else(Default::default, |(row, error)| (row.to_string(), error));
+        vec![dropped.column.clone(), dropped.reason.clone(), dropped.rows.to_string(), example, error]
     }));
     html! {
         (table("Providers", None, &providers))
@@ -167,10 +168,6 @@ fn tables(summary: &Summary) -> Markup {
         (table("Why slots were idle", Some("left2"), &idle_table(&summary.figures, &summary.labels())))
         (table("Dropped rows", Some("left2"), &dropped))
     }
-}
-
-fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
-    texts.map(str::to_string).to_vec()
 }
 
 /// A table whose first line has the titles; nothing if there is no other line.

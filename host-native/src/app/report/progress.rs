@@ -1,5 +1,5 @@
-//! Progress while a run goes on: live bars on a terminal, a plain line now and then when piped, JSON lines for a program, or
-//! nothing.
+//! The progress of a run: bars on a terminal, a line of text every two seconds if standard error is not a
+//! terminal, JSON lines for programs, or nothing.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
@@ -12,87 +12,87 @@ use tidegate_core::time::{Duration, Instant};
 
 use crate::app::render::table::format_seconds;
 
-/// How often a terminal is redrawn, and the view is asked for.
+/// How often a terminal is redrawn.
 pub const REFRESH: StdDuration = StdDuration::from_millis(120);
 
-/// How often a line is printed when nobody watches.
-const LINE_EVERY: StdDuration = StdDuration::from_secs(2);
+/// How often a line is printed if standard error is not a terminal.
+const LINE_INTERVAL: StdDuration = StdDuration::from_secs(2);
 
-/// How often a program is told.
-const JSON_EVERY: StdDuration = StdDuration::from_millis(500);
+/// How often a JSON object is printed.
+const JSON_INTERVAL: StdDuration = StdDuration::from_millis(500);
 
-/// Tasks that must have been done before it is said how long the rest takes.
-const ENOUGH_TO_TELL: u64 = 20;
+/// The number of finished tasks from which the remaining time is estimated.
+const MIN_TASKS_FOR_ETA: u64 = 20;
 
-/// What there is to see at one moment.
+/// The progress of a run at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct View {
-    /// Since the run began, in seconds.
+pub struct ProgressView {
+    /// The time since the start of the run, in seconds.
     #[serde(rename = "elapsed_s")]
     pub elapsed: f64,
-    /// Rows finished and written, or about to be.
+    /// Rows that are finished, written or not.
     pub rows_done: u64,
     /// Rows dropped.
     pub rows_dropped: u64,
-    /// Rows of the dataset.
+    /// All rows.
     pub rows_total: u64,
-    /// Each generated column.
+    /// The generated columns.
     pub columns: Vec<ColumnView>,
-    /// Each provider.
+    /// The providers.
     pub providers: Vec<ProviderView>,
 }
 
-/// What there is to see of one generated column.
+/// The progress of one generated column.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ColumnView {
-    /// Its name.
+    /// The name of the column.
     pub name: String,
-    /// Tasks that this run has to do.
+    /// The number of tasks of this run.
     pub total: u64,
-    /// Those that are done, or given up.
+    /// Tasks that have succeeded or failed.
     pub done: u64,
-    /// Those that are at work, or wait for their provider.
+    /// Tasks that run, or wait for their provider.
     pub in_work: u64,
 }
 
-/// What there is to see of one provider.
+/// The state of one provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ProviderView {
     /// `provider/model`.
     pub label: String,
-    /// Calls out.
+    /// Calls in flight.
     pub in_flight: u32,
     /// The adaptive limit.
     pub limit: u32,
-    /// Calls that wait.
+    /// Calls that wait for a slot.
     pub waiting: u32,
-    /// Calls answered so far.
+    /// Calls that were answered so far.
     pub answered: u64,
-    /// 429s so far.
+    /// Calls that were rate limited so far.
     pub rate_limited: u64,
     /// Whether it is cooling down.
     pub cooling_down: bool,
-    /// What is the matter with it, if it does not answer.
+    /// A description of the outage, if the provider is not healthy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outage: Option<String>,
 }
 
-/// Where progress is shown.
+/// Prints progress and messages.
 #[derive(Debug)]
-pub enum Screen {
-    /// Bars that are redrawn in place, on standard error.
+pub enum ProgressReporter {
+    /// Redraws bars in place on standard error.
     Bars(Bars),
-    /// A line on standard error every few seconds.
+    /// Prints a line to standard error every two seconds.
     Lines {
         /// When the next line is due.
         next: StdInstant,
     },
-    /// JSON objects on standard output, one a line: `progress` twice a second, and each `message`.
+    /// Prints JSON objects to standard output, one per line: `progress` twice a second, and each `message`.
     Json {
-        /// When the next progress is due.
+        /// When the next progress object is due.
         next: StdInstant,
     },
-    /// Nowhere.
+    /// Prints nothing.
     Off,
 }
 
@@ -104,8 +104,8 @@ pub struct Bars {
     details: Vec<ProgressBar>,
 }
 
-impl Screen {
-    /// Bars on a terminal, lines elsewhere, nothing when `quiet`; JSON for a program.
+impl ProgressReporter {
+    /// Creates a reporter: JSON if `json`, nothing if `quiet`, bars on a terminal, and lines otherwise.
     #[must_use]
     pub fn new(quiet: bool, json: bool) -> Self {
         if json {
@@ -115,28 +115,28 @@ impl Screen {
         } else if io::stderr().is_terminal() {
             Self::Bars(Bars::new())
         } else {
-            Self::Lines { next: StdInstant::now() + LINE_EVERY }
+            Self::Lines { next: StdInstant::now() + LINE_INTERVAL }
         }
     }
 
-    /// Shows `view`.
-    pub fn show(&mut self, view: &View) {
+    /// Prints `view`, if an update is due.
+    pub fn show(&mut self, view: &ProgressView) {
         match self {
             Self::Bars(bars) => bars.show(view),
             Self::Lines { next } if StdInstant::now() >= *next => {
-                *next = StdInstant::now() + LINE_EVERY;
-                // Progress is a courtesy: a reader that went away must not stop the run.
+                *next = StdInstant::now() + LINE_INTERVAL;
+                // A closed pipe must not stop the run.
                 let _ = writeln!(io::stderr(), "{}", line(view));
             }
             Self::Json { next } if StdInstant::now() >= *next => {
-                *next = StdInstant::now() + JSON_EVERY;
+                *next = StdInstant::now() + JSON_INTERVAL;
                 json_line("progress", &Progress { view, eta_s: view.eta() });
             }
             Self::Lines { .. } | Self::Json { .. } | Self::Off => {}
         }
     }
 
-    /// Says something once, above the bars if there are any.
+    /// Prints a message, above the bars if there are any.
     pub fn say(&self, text: &str) {
         match self {
             Self::Bars(bars) => drop(bars.all.println(text)),
@@ -146,7 +146,7 @@ impl Screen {
         }
     }
 
-    /// Takes the bars away.
+    /// Removes the bars from the terminal.
     pub fn close(self) {
         if let Self::Bars(bars) = self {
             let _ = bars.all.clear();
@@ -154,15 +154,16 @@ impl Screen {
     }
 }
 
-/// A view as a program is told of it.
+/// The content of a `progress` object.
 #[derive(Serialize)]
 struct Progress<'a> {
     #[serde(flatten)]
-    view: &'a View,
+    view: &'a ProgressView,
     eta_s: Option<f64>,
 }
 
-/// Writes an object of this kind to standard output. Like all progress, to a reader that may have gone away.
+/// Prints a JSON object with this `kind` to standard output. Write errors, such as a closed pipe, are
+/// ignored.
 pub fn json_line(kind: &str, content: &impl Serialize) {
     #[derive(Serialize)]
     struct Line<'a, T> {
@@ -175,19 +176,20 @@ pub fn json_line(kind: &str, content: &impl Serialize) {
     }
 }
 
-impl View {
-    /// How long the rest takes, in seconds, if it goes on as it went so far; `None` before that can be said.
+impl ProgressView {
+    /// Estimates the remaining time in seconds from the speed so far. Returns `None` until enough tasks have
+    /// finished.
     #[must_use]
     pub fn eta(&self) -> Option<f64> {
         let sum = |of: fn(&ColumnView) -> u64| self.columns.iter().map(of).sum::<u64>();
         let (total, done) = (sum(|column| column.total), sum(|column| column.done));
-        (done >= ENOUGH_TO_TELL && self.elapsed > 0.0)
+        (done >= MIN_TASKS_FOR_ETA && self.elapsed > 0.0)
             .then(|| self.elapsed * total.saturating_sub(done) as f64 / done as f64)
     }
 }
 
 impl ProviderView {
-    /// Answers per second.
+    /// Returns the answered calls per second since the start of the run.
     fn rate(&self, elapsed: f64) -> f64 {
         if elapsed > 0.0 { self.answered as f64 / elapsed } else { 0.0 }
     }
@@ -201,7 +203,7 @@ impl Bars {
         Self { all, rows, details: Vec::new() }
     }
 
-    fn show(&mut self, view: &View) {
+    fn show(&mut self, view: &ProgressView) {
         self.rows.set_length(view.rows_total);
         self.rows.set_position(view.rows_done);
         let mut message = Vec::new();
@@ -224,7 +226,7 @@ impl Bars {
     }
 }
 
-/// A template of ours that does not parse would only cost looks.
+/// Creates a bar style. An invalid template falls back to the default style, since it only affects the looks.
 fn style(template: &str) -> ProgressStyle {
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     style.progress_chars("=> ")
@@ -247,7 +249,7 @@ fn provider_text(provider: &ProviderView, elapsed: f64) -> String {
     text
 }
 
-/// What is the matter at `now` with a provider of this health; `None` if nothing is.
+/// Describes the outage of a provider at `now`. Returns `None` if it is healthy.
 #[must_use]
 pub fn outage_text(health: HealthState, now: Instant) -> Option<String> {
     let seconds = |span: Duration| format_seconds(span.as_nanos() as f64 / 1e9);
@@ -260,18 +262,18 @@ pub fn outage_text(health: HealthState, now: Instant) -> Option<String> {
         HealthState::Down { since, probe_at } => {
             format!("down for {}, next probe in {}", seconds(now - since), seconds(probe_at - now))
         }
-        HealthState::Probing { since } => format!("down for {}, a probe is out", seconds(now - since)),
+        HealthState::Probing { since } => format!("down for {}, a probe is in flight", seconds(now - since)),
         HealthState::Unavailable { cause, .. } => format!("cannot be used: {cause}"),
     })
 }
 
 fn column_text(column: &ColumnView) -> String {
     let ColumnView { name, total, done, in_work } = column;
-    format!("{name}: {done}/{total} done, {in_work} in work")
+    format!("{name}: {done}/{total} done, {in_work} in progress")
 }
 
-/// All of a view in one line.
-fn line(view: &View) -> String {
+/// Formats a view as one line.
+fn line(view: &ProgressView) -> String {
     let mut text = format!("{}/{} rows", view.rows_done, view.rows_total);
     if view.rows_dropped > 0 {
         let _ = write!(text, ", {} dropped", view.rows_dropped);
@@ -290,7 +292,7 @@ fn line(view: &View) -> String {
 mod tests {
     use super::*;
 
-    fn view() -> View {
+    fn view() -> ProgressView {
         let provider = ProviderView {
             label: "mock/a".to_string(),
             in_flight: 3,
@@ -305,7 +307,7 @@ mod tests {
             cooling_down: true,
             ..ProviderView::default()
         };
-        View {
+        ProgressView {
             rows_done: 12,
             rows_dropped: 1,
             rows_total: 240,
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_tells_rows_and_every_provider() {
+    fn a_line_has_the_rows_and_every_provider() {
         assert_eq!(
             line(&view()),
             "12/240 rows, 1 dropped | mock/a: 3/8 in flight, 0 waiting, 40 answered (10.0/s) \
@@ -325,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_told_with_its_length_and_the_next_probe() {
+    fn an_outage_is_shown_with_its_duration_and_the_next_probe() {
         let at = |millis| Instant::ZERO + Duration::from_millis(millis);
         let mut view = view();
         view.providers[0].outage = outage_text(HealthState::Down { since: at(1_000), probe_at: at(5_500) }, at(4_000));
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_the_rest_takes_is_said_once_enough_is_done() {
+    fn the_remaining_time_is_estimated_once_enough_tasks_have_finished() {
         assert_eq!(view().eta(), Some(36.0));
         let mut early = view();
         early.columns[0].done = 3;
@@ -342,12 +344,12 @@ mod tests {
     }
 
     #[test]
-    fn bars_have_a_line_for_each_provider_and_each_column() {
+    fn each_provider_and_each_column_has_a_bar() {
         let mut bars = Bars::new();
         bars.all.set_draw_target(indicatif::ProgressDrawTarget::hidden());
         bars.show(&view());
         bars.show(&view());
         assert_eq!(bars.details.len(), 3);
-        assert_eq!(bars.details[2].message(), "title: 24/240 done, 5 in work");
+        assert_eq!(bars.details[2].message(), "title: 24/240 done, 5 in progress");
     }
 }

@@ -1,6 +1,7 @@
-//! What a run came to, for a person: rows, what was dropped and why, and how well each provider was used.
+//! The summary of a run: rows, drop reasons, cost, and the utilisation of each provider.
 
-use std::fmt;
+mod text;
+
 use std::path::PathBuf;
 use std::time::Duration as StdDuration;
 
@@ -9,52 +10,50 @@ use tidegate_core::observe::RunFigures;
 use tidegate_core::pipeline::RetryableCount;
 
 use crate::app::error::Exit;
-use crate::app::output::{Earlier, JobTotals, ModelTotals};
+use crate::app::output::{EarlierOutput, JobTotals, ModelTotals};
 use crate::app::provider::cost::Money;
-use crate::app::provider::usage::Usage;
-use crate::app::render::table::{format_seconds, percent, row, slot_seconds, write_table};
+use crate::app::provider::slot_usage::SlotUsage;
 use crate::app::report::comparison::Comparison;
-use crate::app::report::idle::write_idle;
 
-/// The end of a run.
+/// The result of a run. Serialized for `--json`, and displayed as text otherwise.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// The pipeline, as it was named.
+    /// The name of the pipeline.
     pub pipeline: String,
-    /// Why the run ended, if not because it was done.
+    /// Why the run stopped early, if it did.
     pub stopped: Option<String>,
-    /// Rows of the dataset.
+    /// Rows of the job.
     pub rows_in: u64,
-    /// What earlier runs have left that this one kept.
-    pub earlier: Earlier,
+    /// The output of earlier runs that this run kept.
+    pub earlier: EarlierOutput,
     /// Rows written by this run.
     pub rows_out: u64,
-    /// Rows of the job that are dropped, by column and reason.
-    pub dropped: Vec<Dropped>,
-    /// Failures that were retried, by kind and HTTP status.
+    /// Dropped rows of the job, by column and reason.
+    pub dropped: Vec<DropSummary>,
+    /// Retryable failures by kind and HTTP status.
     pub retryable: Vec<RetryableCount>,
-    /// The command that makes them again, if there are any.
+    /// The command that retries the dropped rows, if there are any.
     pub retry: Option<String>,
-    /// Row groups of which this run has left nothing to make.
+    /// Row groups that this run completed.
     pub row_groups: u64,
-    /// Generated columns, in file order.
+    /// The generated columns, in file order.
     pub columns: Vec<ColumnSummary>,
-    /// Providers, in file order of their models.
+    /// The providers, in file order of their models.
     pub providers: Vec<ProviderSummary>,
-    /// What all runs of the job have used, this one included.
+    /// The usage of all runs of the job, including this one.
     pub job: JobTotals,
-    /// What this run has spent, in this currency, if the file has prices.
+    /// The cost of this run and its currency, if the pipeline file has prices.
     pub spent: Option<(Money, String)>,
-    /// Where the capacity went.
+    /// Busy and idle time of all resources, with the causes of idle time.
     pub figures: RunFigures,
-    /// From the first task to the last checkpoint; in JSON in seconds.
+    /// The time from the first task to the last checkpoint. In seconds in JSON.
     #[serde(rename = "wall_s", serialize_with = "in_seconds")]
     pub wall: StdDuration,
-    /// What the same rows take under AIMD, of the bundled example.
+    /// A comparison with AIMD, for the bundled example only.
     pub comparison: Option<Comparison>,
-    /// Where the rows are.
+    /// The output directory.
     pub output: PathBuf,
-    /// The exit code that tells all this.
+    /// The exit code.
     pub exit: Exit,
 }
 
@@ -64,89 +63,90 @@ fn in_seconds<S: Serializer>(span: &StdDuration, serializer: S) -> Result<S::Ok,
 
 /// Rows that were dropped for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Dropped {
+pub struct DropSummary {
     /// The column that failed.
     pub column: String,
     /// The name of the reason, as `--retry-dropped` takes it.
     pub reason: String,
-    /// How many rows.
+    /// The number of rows.
     pub rows: u64,
-    /// The first of them in this run, with what happened.
+    /// The first of these rows in this run, with its error message.
     pub example: Option<(u64, String)>,
 }
 
-/// How a generated column went.
+/// The results of one generated column.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ColumnSummary {
-    /// Its name.
+    /// The name of the column.
     pub name: String,
-    /// The model's name, or `expression`.
+    /// The name of the model, or `expression`.
     pub filled_by: String,
     /// Tasks that succeeded.
     pub succeeded: u64,
-    /// Attempts that were put off to be tried again.
+    /// Attempts that failed and were retried.
     pub retried: u64,
-    /// Tasks that failed for good.
+    /// Tasks that failed finally.
     pub failed: u64,
-    /// Tasks that a condition left out.
+    /// Tasks that were skipped because of a condition.
     pub skipped: u64,
 }
 
-/// How a provider and model went.
+/// The results of one model of a provider.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProviderSummary {
     /// `provider/model`.
     pub label: String,
-    /// Calls made, retries included.
+    /// Calls, including retries.
     pub calls: CallCounts,
-    /// Its cap.
+    /// The maximum number of calls in flight.
     pub cap: u32,
-    /// What its slots did.
-    pub usage: Usage,
-    /// The tokens it took.
+    /// The utilisation of its slots.
+    pub usage: SlotUsage,
+    /// Token usage.
     pub tokens: TokenTotals,
 }
 
-/// Tokens by direction, and what they cost.
+/// Token usage and its cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TokenTotals {
-    /// Sent.
+    /// Input tokens.
     pub input: u64,
-    /// Received.
+    /// Output tokens.
     pub output: u64,
-    /// Answers that did not say what they took.
+    /// Responses that did not report their usage.
     pub unbilled: u64,
-    /// What they cost, if the file has a price.
+    /// The cost of the tokens, if the model has a price.
     pub cost: Option<Money>,
 }
 
-/// Calls by how they ended.
+/// The number of calls by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CallCounts {
-    /// All that went out.
+    /// All calls.
     pub made: u64,
-    /// Answered with a completion.
+    /// Calls that returned a result.
     pub succeeded: u64,
-    /// Answered with 429, or 503 and Retry-After.
+    /// Calls that returned 429, or 503 with Retry-After.
     pub rate_limited: u64,
-    /// Anything else.
+    /// All other calls.
     pub failed: u64,
 }
 
 impl Summary {
-    /// Rows of the job that are dropped, for all reasons together.
+    /// Returns the number of dropped rows of the job.
     #[must_use]
     pub fn rows_dropped(&self) -> u64 {
         self.dropped.iter().map(|dropped| dropped.rows).sum()
     }
 
-    /// Rows that are neither written nor dropped: the run stopped before them, or their row groups are kept as they were.
+    /// Returns the number of rows that are neither written nor dropped: the run stopped before them, or their
+    /// row groups were kept unchanged.
     #[must_use]
     pub fn rows_left(&self) -> u64 {
         self.rows_in.saturating_sub(self.earlier.rows_out + self.rows_out + self.rows_dropped())
     }
 
-    /// The providers by name.
+    /// Returns the labels of the providers.
     pub(crate) fn labels(&self) -> Vec<String> {
         self.providers.iter().map(|provider| provider.label.clone()).collect()
     }
@@ -158,198 +158,6 @@ impl Summary {
             rate_limited: sum.rate_limited + provider.calls.rate_limited,
             failed: sum.failed + provider.calls.failed,
         })
-    }
-
-    fn write_rows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "  rows in   {:>8}", self.rows_in)?;
-        if self.earlier != Earlier::default() {
-            let Earlier { rows_out, rows_dropped, row_groups } = self.earlier;
-            writeln!(
-                f,
-                "  resumed   {rows_out:>8}   {row_groups} row groups of an earlier run, {rows_dropped} rows dropped there"
-            )?;
-        }
-        let groups = if self.row_groups == 1 { "row group" } else { "row groups" };
-        writeln!(
-            f,
-            "  rows out  {:>8}   {} {groups} in {}",
-            self.rows_out,
-            self.row_groups,
-            self.output.join("rows").display()
-        )?;
-        self.write_dropped(f)?;
-        if self.rows_left() > 0 {
-            let why = match self.stopped {
-                Some(_) => "the run stopped before them",
-                None => "their row groups are kept as they were",
-            };
-            writeln!(f, "  not done  {:>8}   {why}", self.rows_left())?;
-        }
-        let calls = self.call_counts();
-        writeln!(
-            f,
-            "  calls     {:>8}   {} answered, {} rate limited (429), {} failed",
-            calls.made, calls.succeeded, calls.rate_limited, calls.failed
-        )?;
-        self.write_retryable(f)?;
-        if let Some((spent, currency)) = &self.spent {
-            let counted = self.providers.iter().filter_map(|provider| provider.tokens.cost);
-            let estimated = spent.less(counted.fold(Money::default(), Money::plus));
-            write!(f, "  cost      {spent:>8}   {currency}, ")?;
-            if estimated == Money::default() {
-                writeln!(f, "of tokens as counted by the providers")?;
-            } else {
-                writeln!(f, "of which {estimated} estimated, for calls that were cut short or not counted")?;
-            }
-        }
-        self.write_job(f)?;
-        writeln!(f, "  wall time {:>8}", format_seconds(self.wall.as_secs_f64()))
-    }
-
-    /// What went wrong with tasks and was tried again, or dropped in the end.
-    fn write_retryable(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let total: u64 = self.retryable.iter().map(|count| count.total).sum();
-        if total == 0 {
-            return Ok(());
-        }
-        let kinds: Vec<String> = self.retryable.iter().map(ToString::to_string).collect();
-        writeln!(f, "  retryable {total:>8}   {}", kinds.join(", "))
-    }
-
-    fn write_dropped(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "  dropped   {:>8}", self.rows_dropped())?;
-        match self.earlier.rows_dropped {
-            0 => writeln!(f)?,
-            earlier => writeln!(f, "   {earlier} of them by earlier runs")?,
-        }
-        for dropped in &self.dropped {
-            writeln!(f, "            {:>8}   {}: {}", dropped.rows, dropped.column, dropped.reason)?;
-            if let Some((row, what)) = &dropped.example {
-                writeln!(f, "                       such as row {row}: {what}")?;
-            }
-        }
-        self.retry.as_ref().map_or(Ok(()), |retry| writeln!(f, "            to make them again: {retry}"))
-    }
-
-    /// What all runs together have used, if there was more than one.
-    fn write_job(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let JobTotals { runs, spent, models } = &self.job;
-        if *runs < 2 {
-            return Ok(());
-        }
-        let all = models.values().fold(ModelTotals::default(), |sum, more| sum.plus(more));
-        let ModelTotals { calls, input_tokens, output_tokens, .. } = all;
-        write!(
-            f,
-            "  the job   {calls:>8}   calls in {runs} runs, {input_tokens} input and {output_tokens} output tokens"
-        )?;
-        match &self.spent {
-            Some((_, currency)) => writeln!(f, ", {spent} {currency}"),
-            None => writeln!(f),
-        }
-    }
-
-    fn write_columns(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = vec![row(["column", "filled by", "done", "put off", "failed", "skipped"])];
-        for column in &self.columns {
-            table.push(vec![
-                column.name.clone(),
-                column.filled_by.clone(),
-                column.succeeded.to_string(),
-                column.retried.to_string(),
-                column.failed.to_string(),
-                column.skipped.to_string(),
-            ]);
-        }
-        if self.columns.iter().all(|column| column.skipped == 0) {
-            // Most pipelines have no conditions.
-            for line in &mut table {
-                line.truncate(5);
-            }
-        }
-        write_table(f, &table, 2)
-    }
-
-    fn write_tokens(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = vec![row(["provider", "input tokens", "output tokens", "cost", "not counted"])];
-        for provider in &self.providers {
-            let tokens = &provider.tokens;
-            table.push(vec![
-                provider.label.clone(),
-                tokens.input.to_string(),
-                tokens.output.to_string(),
-                tokens.cost.map_or_else(|| "-".to_string(), |cost| cost.to_string()),
-                tokens.unbilled.to_string(),
-            ]);
-        }
-        write_table(f, &table, 1)
-    }
-
-    fn write_providers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let titles = [
-            "provider",
-            "calls",
-            "429s",
-            "failed",
-            "cap",
-            "limit",
-            "in flight",
-            "of limit",
-            "utilisation",
-            "idle",
-            "starved",
-        ];
-        let mut table = vec![row(titles)];
-        for provider in &self.providers {
-            let usage = &provider.usage;
-            table.push(vec![
-                provider.label.clone(),
-                provider.calls.made.to_string(),
-                provider.calls.rate_limited.to_string(),
-                provider.calls.failed.to_string(),
-                provider.cap.to_string(),
-                format!("{:.1}", usage.mean_limit()),
-                format!("{:.1}", usage.mean_in_flight()),
-                percent(usage.limit_utilisation()),
-                percent(usage.utilisation()),
-                slot_seconds(usage.idle_slot_ns),
-                slot_seconds(usage.starved_slot_ns),
-            ]);
-        }
-        write_table(f, &table, 1)?;
-        writeln!(
-            f,
-            "  limit and in flight are means over the run; of limit = busy / limit; utilisation = busy / (busy + idle),"
-        )?;
-        writeln!(
-            f,
-            "  where busy and idle are the cap's slots x time with and without a call; starved is the part of idle"
-        )?;
-        writeln!(f, "  in which a call was waiting to go out")
-    }
-}
-
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.stopped {
-            None => writeln!(f, "{}: done", self.pipeline)?,
-            Some(why) => writeln!(f, "{}: stopped: {why}", self.pipeline)?,
-        }
-        writeln!(f)?;
-        self.write_rows(f)?;
-        writeln!(f)?;
-        self.write_columns(f)?;
-        if !self.providers.is_empty() {
-            writeln!(f)?;
-            self.write_providers(f)?;
-        }
-        if self.providers.iter().any(|provider| provider.tokens.input > 0) {
-            writeln!(f)?;
-            self.write_tokens(f)?;
-        }
-        writeln!(f)?;
-        write_idle(f, &self.figures, &self.labels())?;
-        self.comparison.as_ref().map_or(Ok(()), |comparison| write!(f, "\n{comparison}"))
     }
 }
 
@@ -364,9 +172,9 @@ mod tests {
             pipeline: "p.toml".to_string(),
             stopped: Some("interrupted".to_string()),
             rows_in: 10,
-            earlier: Earlier::default(),
+            earlier: EarlierOutput::default(),
             rows_out: 7,
-            dropped: vec![Dropped {
+            dropped: vec![DropSummary {
                 column: "title".to_string(),
                 reason: "request".to_string(),
                 rows: 2,
@@ -390,11 +198,11 @@ mod tests {
                 label: "mock/writer".to_string(),
                 calls: CallCounts { made: 12, succeeded: 7, rate_limited: 3, failed: 2 },
                 cap: 4,
-                usage: Usage {
+                usage: SlotUsage {
                     elapsed_ns: 1_000_000_000,
                     busy_slot_ns: 3_000_000_000,
                     idle_slot_ns: 1_000_000_000,
-                    ..Usage::default()
+                    ..SlotUsage::default()
                 },
                 tokens: TokenTotals { cost: Money::new(0.4), ..TokenTotals::default() },
             }],
@@ -409,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_accounted_for_and_every_drop_is_explained() {
+    fn every_row_is_counted_and_every_drop_has_a_reason() {
         let summary = summary();
         assert_eq!((summary.rows_dropped(), summary.rows_left()), (2, 1));
         let text = summary.to_string();
@@ -418,12 +226,12 @@ mod tests {
             "  rows in         10",
             "  dropped          2",
             "                   2   title: request",
-            "            to make them again: tidegate run p.toml --resume --retry-dropped",
-            "                       such as row 4: the request was refused (HTTP 400): too long",
+            "            to retry them: tidegate run p.toml --resume --retry-dropped",
+            "                       for example row 4: the request was refused (HTTP 400): too long",
             "  not done         1   the run stopped before them",
             "  calls           12   7 answered, 3 rate limited (429), 2 failed",
             "  retryable        3   2 rate limited (HTTP 429), 1 timeout",
-            "  cost        0.5000   USD, of which 0.1000 estimated, for calls that were cut short or not counted",
+            "  cost        0.5000   USD, of which 0.1000 is estimated, for cancelled calls and unreported usage",
             "  wall time    1.2 s",
             "  title   writer        7        3       2",
         ] {
@@ -433,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_runs_of_the_job_have_used_is_shown_beside_this_one() {
+    fn the_usage_of_all_runs_is_shown_if_there_was_more_than_one() {
         assert!(!summary().to_string().contains("the job"));
         let model = ModelTotals { calls: 30, input_tokens: 400, output_tokens: 50, ..ModelTotals::default() };
         let job =
@@ -444,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_without_estimates_is_of_tokens_as_counted_by_the_providers() {
+    fn a_cost_without_estimates_is_for_the_reported_tokens() {
         let text = Summary { spent: Some((Money::new(0.4).unwrap(), "USD".to_string())), ..summary() }.to_string();
-        assert!(text.contains("  cost        0.4000   USD, of tokens as counted by the providers\n"), "{text}");
+        assert!(text.contains("  cost        0.4000   USD, for the tokens that the providers reported\n"), "{text}");
     }
 
     #[test]
-    fn a_run_that_stopped_says_why_first() {
+    fn the_reason_of_a_stopped_run_comes_first() {
         let stopped = Some("nothing but rate limits from mock/writer for 10 min".to_string());
         let text = Summary { stopped, ..summary() }.to_string();
         assert!(text.starts_with("p.toml: stopped: nothing but rate limits from mock/writer"), "{text}");

@@ -13,7 +13,7 @@ use tidegate_core::sim::scenario::{Model, Scenario, ScenarioColumn};
 use tidegate_core::sim::world::World;
 
 use crate::app::config::pipeline::{ColumnKind, Domain, Endpoint, ModelSpec, PipelineFile};
-use crate::app::report::comparison::{Comparison, Simulated};
+use crate::app::report::comparison::{Comparison, SimulatedRun};
 use crate::app::run::pipeline_config;
 use crate::app::run::resolve::{GeneratedColumn, ResolvedPipeline};
 use crate::app::run::workload::DATASET_NAME;
@@ -35,13 +35,13 @@ pub fn compare(file: &PipelineFile, resolved: &ResolvedPipeline) -> Option<Compa
     Some(Comparison { aimd: simulate(&other)?, own: simulate(&own)? })
 }
 
-fn simulate(scenario: &Scenario) -> Option<Simulated> {
+fn simulate(scenario: &Scenario) -> Option<SimulatedRun> {
     let mut world = World::new(scenario, SEED).ok()?;
     while world.step() {}
     let report = world.finished()?;
     let wall = StdDuration::from_nanos((report.ended - report.started).as_nanos());
     let refused = world.sample().providers.iter().map(|provider| provider.refused).sum();
-    Some(Simulated { wall_s: wall.as_secs_f64(), refused })
+    Some(SimulatedRun { wall_s: wall.as_secs_f64(), refused })
 }
 
 /// Returns the run as a scenario.

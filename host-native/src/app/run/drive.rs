@@ -12,12 +12,12 @@ use tidegate_core::replay::merge;
 use tokio::task::JoinHandle;
 
 use crate::app::error::Error;
-use crate::app::interrupt::{Interrupts, StopSignal};
+use crate::app::interrupt::{SignalListener, StopSignal};
 use crate::app::output::OutputDirectory;
-use crate::app::provider::cost::Withheld;
+use crate::app::provider::cost::LedgerStop;
 use crate::app::replay::LogWriter;
-use crate::app::report::Timeline;
-use crate::app::report::progress::{ColumnView, ProviderView, REFRESH, Screen, View, outage_text};
+use crate::app::report::ProgressHistory;
+use crate::app::report::progress::{ColumnView, ProgressReporter, ProgressView, ProviderView, REFRESH, outage_text};
 use crate::app::run::exit_status::{RunEnd, run_totals};
 use crate::app::run::models::Models;
 use crate::app::run::provider::Provider;
@@ -35,7 +35,12 @@ pub(super) struct Monitored<'a> {
 
 /// Appends the commands recorded since the last call to the decision log. If that fails, the log is closed
 /// and the run continues.
-fn write_commands(log: &mut Option<LogWriter>, run: &RunHandle<TokioHost>, models: &Models, screen: &mut Screen) {
+fn write_commands(
+    log: &mut Option<LogWriter>,
+    run: &RunHandle<TokioHost>,
+    models: &Models,
+    screen: &mut ProgressReporter,
+) {
     let Some(writer) = log else { return };
     let requests = models.gate().with(|machine, _| machine.take_commands());
     if let Err(error) = writer.write(merge(run.take_commands(), requests)) {
@@ -53,11 +58,11 @@ pub(super) async fn drive(
     run: driver::PipelineRun<TokioHost, PipelineWorkload>,
     monitored: &Monitored<'_>,
     log: &mut Option<LogWriter>,
-    screen: &mut Screen,
-    timeline: &mut Timeline,
+    screen: &mut ProgressReporter,
+    timeline: &mut ProgressHistory,
 ) -> Result<RunEnd, Error> {
     let Monitored { work, models, output, .. } = monitored;
-    let mut interrupts = Interrupts::listen().map_err(|error| Error::Internal(error.to_string()))?;
+    let mut interrupts = SignalListener::listen().map_err(|error| Error::Internal(error.to_string()))?;
     let mut run = pin!(run);
     let handle = run.handle();
     let mut refresh = tokio::time::interval(REFRESH);
@@ -73,18 +78,18 @@ pub(super) async fn drive(
                 screen.show(&view);
                 timeline.sample(&view);
                 write_commands(log, &handle, models, screen);
-                let withheld = models.ledger().lock().withheld().filter(|_| !is_reported).cloned();
+                let withheld = models.ledger().lock().stop_reason().filter(|_| !is_reported).cloned();
                 if let Some(withheld) = withheld {
                     is_reported = true;
                     let why = match withheld {
-                        Withheld::CostLimit(_) => "the next call might pass the cost limit".to_string(),
-                        Withheld::Unwritable(why) => why,
+                        LedgerStop::CostLimit(_) => "the next call might pass the cost limit".to_string(),
+                        LedgerStop::Unwritable(why) => why,
                     };
                     screen.say(&format!("{why}: no further calls are made, outstanding calls are awaited"));
                 }
                 if usage_write.as_ref().is_none_or(JoinHandle::is_finished) {
                     let (output, used) = (Arc::clone(output), run_totals(models));
-                    usage_write = Some(tokio::task::spawn_blocking(move || output.keep_usage(&used)));
+                    usage_write = Some(tokio::task::spawn_blocking(move || output.record_usage(&used)));
                 }
             }
             signal = interrupts.next() => {
@@ -121,7 +126,7 @@ pub(super) async fn drive(
 }
 
 /// Returns the state of the run for the display, `elapsed` after its start.
-fn view(progress: &Progress, elapsed: StdDuration, &Monitored { columns, models, .. }: &Monitored<'_>) -> View {
+fn view(progress: &Progress, elapsed: StdDuration, &Monitored { columns, models, .. }: &Monitored<'_>) -> ProgressView {
     let provider = |provider: &Arc<Provider>| {
         let (snapshot, calls) = (provider.snapshot(), provider.calls());
         ProviderView {
@@ -141,7 +146,7 @@ fn view(progress: &Progress, elapsed: StdDuration, &Monitored { columns, models,
         done: tasks.succeeded + tasks.skipped + tasks.skipped_with_upstream + tasks.failed,
         in_work: tasks.spawned - tasks.ended(),
     };
-    View {
+    ProgressView {
         rows_done: progress.rows_done,
         rows_dropped: progress.rows_dropped,
         rows_total: progress.rows_total,

@@ -106,7 +106,7 @@ fn models(
         let (input, output) = (sum(|estimate| estimate.input_tokens), sum(|estimate| estimate.output_tokens));
         let cost = model.price.map(|price| price.of_many(input, output));
         if let Some(cost) = cost {
-            total = Some(total.unwrap_or_else(Money::default).plus(cost));
+            total = Some(total.unwrap_or_else(Money::default).saturating_add(cost));
         }
         table.push(vec![
             model.name.clone(),

@@ -9,9 +9,9 @@ use tidegate_core::pipeline::{DropReason, DroppedCount, FailureKind, RunReport, 
 
 use crate::app::config::pipeline::PipelineFile;
 use crate::app::error::Exit;
-use crate::app::output::{Earlier, JobTotals, ModelTotals, OutputDirectory};
-use crate::app::provider::cost::Withheld;
-use crate::app::report::summary::{ColumnSummary, Dropped, ProviderSummary, Summary};
+use crate::app::output::{EarlierOutput, JobTotals, ModelTotals, OutputDirectory};
+use crate::app::provider::cost::LedgerStop;
+use crate::app::report::summary::{ColumnSummary, DropSummary, ProviderSummary, Summary};
 use crate::app::run::models::Models;
 use crate::app::run::provider::Provider;
 use crate::app::run::workload::{DroppedRows, PipelineWorkload, WrittenCounts};
@@ -47,11 +47,11 @@ pub fn summarise(
     output: &OutputDirectory,
 ) -> Summary {
     let report = end.report.as_ref();
-    let (exit, stopped) = match models.ledger().lock().withheld().filter(|_| end.is_unavailable()) {
-        Some(Withheld::CostLimit(limit)) => {
+    let (exit, stopped) = match models.ledger().lock().stop_reason().filter(|_| end.is_unavailable()) {
+        Some(LedgerStop::CostLimit(limit)) => {
             (Exit::CostLimit, Some(format!("the next call might pass the cost limit of {limit} {}", file.currency)))
         }
-        Some(Withheld::Unwritable(why)) => (Exit::Output, Some(why.clone())),
+        Some(LedgerStop::Unwritable(why)) => (Exit::Output, Some(why.clone())),
         None => {
             let unavailable: Vec<String> = models.providers().iter().filter_map(|one| one.unavailable()).collect();
             exit_status(end, output.remaining(), &unavailable.join("; "))
@@ -136,19 +136,19 @@ pub fn run_totals(models: &Models) -> JobTotals {
 
 /// Returns the dropped rows of this and earlier runs by column and reason, each with an example from this
 /// run.
-fn dropped_rows(written: &WrittenCounts, output: &OutputDirectory) -> Vec<Dropped> {
+fn dropped_rows(written: &WrittenCounts, output: &OutputDirectory) -> Vec<DropSummary> {
     let mut all = written.dropped.clone();
     for (key, rows) in output.dropped() {
         let known: &mut DroppedRows = all.entry(key).or_default();
         known.rows += rows;
     }
-    let one = |((column, reason), DroppedRows { rows, example })| Dropped { column, reason, rows, example };
+    let one = |((column, reason), DroppedRows { rows, example })| DropSummary { column, reason, rows, example };
     all.into_iter().map(one).collect()
 }
 
 /// Returns the exit status, and the reason if the run stopped before its end. `unavailable` describes the
 /// providers that have become unavailable.
-fn exit_status(end: &RunEnd, earlier: Earlier, unavailable: &str) -> (Exit, Option<String>) {
+fn exit_status(end: &RunEnd, earlier: EarlierOutput, unavailable: &str) -> (Exit, Option<String>) {
     let Some(report) = &end.report else {
         return (Exit::Interrupted, Some("interrupted twice; row groups in progress were not finished".to_string()));
     };
@@ -228,7 +228,7 @@ mod tests {
     const TEMPLATE: DropReason = DropReason::Failed(FailureKind::Template);
 
     fn exit_status(end: &RunEnd) -> (Exit, Option<String>) {
-        super::exit_status(end, Earlier::default(), "acme/m cannot be used: no connection")
+        super::exit_status(end, EarlierOutput::default(), "acme/m cannot be used: no connection")
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::app::config::pipeline::{ColumnKind, Endpoint, ModelSpec, PipelineFile
 use crate::app::data::DatasetError;
 use crate::app::error::Error;
 use crate::app::example;
-use crate::app::output::{DoneRowGroups, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, RunState, hash};
+use crate::app::output::{DoneRowGroups, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, RunState, sha256_hex};
 use crate::app::run::models::called_models;
 use crate::app::run::resolve::ResolvedPipeline;
 
@@ -41,7 +41,7 @@ pub(super) fn manifest(
 /// URL, which may hold a secret.
 fn model_identity(model: &ModelSpec) -> io::Result<String> {
     let ModelSpec { provider, model: id, endpoint, .. } = model;
-    let hashed = |text: String| hash(text.as_bytes()).map(|(hash, _)| hash);
+    let hashed = |text: String| sha256_hex(text.as_bytes()).map(|(hash, _)| hash);
     match endpoint {
         Endpoint::Command { argv, .. } => hashed(format!("{argv:?}")),
         Endpoint::Http { url, .. } => hashed(url.to_string()),
@@ -64,7 +64,7 @@ fn identity(file: &PipelineFile, is_example: bool) -> Result<Identity, Error> {
             _ => None,
         };
         let schema = schema.map_or(String::new(), |schema| schema.get_ref().to_string());
-        let (hash, _) = hash(format!("{index}\n{table}\n{schema}").as_bytes()).map_err(unreadable)?;
+        let (hash, _) = sha256_hex(format!("{index}\n{table}\n{schema}").as_bytes()).map_err(unreadable)?;
         columns.insert(column.name.get_ref().clone(), hash);
     }
     // Only models that columns call.
@@ -72,9 +72,9 @@ fn identity(file: &PipelineFile, is_example: bool) -> Result<Identity, Error> {
         called_models(file).into_iter().map(|at| Ok((file.models[at].name.clone(), model_identity(&file.models[at])?)));
     let models = models.collect::<io::Result<_>>().map_err(unreadable)?;
     let hashed = if is_example {
-        hash(example::dataset_bytes())
+        sha256_hex(example::dataset_bytes())
     } else {
-        hash(File::open(&file.seed.path).map_err(unreadable)?)
+        sha256_hex(File::open(&file.seed.path).map_err(unreadable)?)
     };
     let (dataset, dataset_bytes) = hashed.map_err(unreadable)?;
     Ok(Identity { dataset, dataset_bytes, seed: file.run.seed, columns, models })

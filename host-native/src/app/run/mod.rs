@@ -35,14 +35,14 @@ use tidegate_core::request::{HealthConfig, RequestConfig};
 use crate::app::config::pipeline::{ColumnSpec, PipelineFile};
 use crate::app::error::{Error, Exit};
 use crate::app::output::{
-    Claim, Earlier, Existing, FilePlace, JobTotals, Manifest, OutputDirectory, OutputError, OutputSpec, RunState,
-    keep_earlier,
+    DirectoryLock, EarlierOutput, Existing, JobTotals, Manifest, OutputDirectory, OutputError, OutputFile, OutputSpec,
+    RunState, rotate_file,
 };
 use crate::app::provider::cost::Ledger;
 use crate::app::replay::LogWriter;
-use crate::app::report::progress::Screen;
+use crate::app::report::progress::ProgressReporter;
 use crate::app::report::summary::Summary;
-use crate::app::report::{Timeline, page};
+use crate::app::report::{ProgressHistory, page};
 use crate::app::run::columns::Caller;
 use crate::app::run::comparison::compare;
 use crate::app::run::drive::{Monitored, drive};
@@ -65,7 +65,7 @@ use crate::observe::perfetto::PerfettoSink;
 ///
 /// # Errors
 /// If the input has errors, or the outputs, models or signal handlers cannot be set up.
-pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, Error> {
+pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<Summary, Error> {
     let Ready { name, file, mut resolved, .. } = Preflight::run(request)?.ready()?;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let sequence = request.record.as_ref().map(|_| Sequence::default());
@@ -80,8 +80,8 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let (output, log_file) = claim_outputs(request, &spec)?;
     let output = Arc::new(output);
     let has_prices = file.models.iter().any(|model| model.price.is_some());
-    let amount_file = has_prices.then(|| output.amount_file()).transpose()?;
-    models.ledger().lock().carry(output.used().spent, amount_file);
+    let amount_file = has_prices.then(|| output.create_amount_file()).transpose()?;
+    models.ledger().lock().resume_from(output.used().spent, amount_file);
     resolved.skip_row_groups(output.done().iter(), file.run.row_group_size.get());
     let (done_row_groups, missing_rows) = (output.done().iter().collect(), output.missing().to_vec());
     // A seed per run, so that concurrent runs do not retry at the same times.
@@ -95,7 +95,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     if let Some(sequence) = &sequence {
         pipeline.start_recording(sequence);
     }
-    let log = log_file.map(|file| LogWriter::begin(file, &header).map_err(|error| Error::Setting(error.to_string())));
+    let log = log_file.map(|file| LogWriter::create(file, &header).map_err(|error| Error::Setting(error.to_string())));
     let mut log = log.transpose()?;
     let sinks = sinks(request, &resolved, &file, &models, &mut observer)?;
     if request.plan {
@@ -106,19 +106,19 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let count = columns.len();
     screen.say(&format!("{name}: {rows} rows, {count} columns to fill, output in {}", request.out.display()));
     let earlier = output.earlier();
-    if earlier != Earlier::default() {
-        let Earlier { rows_out, rows_dropped, .. } = earlier;
+    if earlier != EarlierOutput::default() {
+        let EarlierOutput { rows_out, rows_dropped, .. } = earlier;
         screen.say(&format!("resumed: {rows_out} rows are done already, and {rows_dropped} stay dropped"));
     }
 
-    let is_whole_example = request.pipeline.is_none() && earlier == Earlier::default();
+    let is_whole_example = request.pipeline.is_none() && earlier == EarlierOutput::default();
     let comparison = is_whole_example.then(|| compare(&file, &resolved)).flatten();
     let work = Arc::new(PipelineWorkload::new(resolved, callers, Arc::clone(&output)));
     let calls = if file.run.pressure_advisory { models.request_resources() } else { Vec::new() };
     let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
     let run = driver::run_through(pipeline, Arc::clone(&work), models.gate(), &calls).with_sinks(sinks);
     let monitored = Monitored { work: &work, columns: &columns, models: &models, output: &output };
-    let mut timeline = Timeline::default();
+    let mut timeline = ProgressHistory::default();
     let ended = drive(run, &monitored, &mut log, screen, &mut timeline).await?;
     let end = RunEnd { figures: observer.finish(models.gate()), ..ended };
     let mut summary = summarise(&name, &file, rows, &end, &models, &work, &output);
@@ -127,7 +127,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     observer.warnings().iter().for_each(|warning| screen.say(warning));
     // The rows are on disk already, so an error of the report does not discard them.
     let report = request.report.as_ref().map_or(Ok(()), |path| {
-        let earlier = if request.existing == Existing::Resume { keep_earlier(path) } else { Ok(()) };
+        let earlier = if request.existing == Existing::Resume { rotate_file(path) } else { Ok(()) };
         let written = earlier.and_then(|()| std::fs::write(path, page(&summary, &timeline, observer.capacity())));
         written.map_err(|source| OutputError::Io { path: path.clone(), source })
     });
@@ -145,26 +145,26 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
 /// written.
 ///
 /// On an error, all files and directories are left as they were.
-fn claim_outputs(request: &RunRequest, spec: &OutputSpec) -> Result<(OutputDirectory, Option<FilePlace>), Error> {
+fn claim_outputs(request: &RunRequest, spec: &OutputSpec) -> Result<(OutputDirectory, Option<OutputFile>), Error> {
     let RunRequest { record, events, trace, report, .. } = request;
     // First of all, so that a second run of the same command changes nothing of the first one.
-    let claim = Claim::new(&request.out, request.existing)?;
+    let claim = DirectoryLock::acquire(&request.out, request.existing)?;
     let mut places = Vec::new();
     let opened = [record, events, trace, report].into_iter().flatten().try_for_each(|path| {
-        places.push(FilePlace::open(path).map_err(|source| OutputError::Io { path: path.clone(), source })?);
+        places.push(OutputFile::open(path).map_err(|source| OutputError::Io { path: path.clone(), source })?);
         Ok(())
     });
     let prepared = match opened {
         Ok(()) => OutputDirectory::prepare(claim, spec),
         Err(error) => {
-            claim.give_up();
+            claim.release();
             Err(error)
         }
     };
     match prepared {
         Ok(output) => Ok((output, record.is_some().then(|| places.swap_remove(0)))),
         Err(error) => {
-            places.into_iter().for_each(FilePlace::give_up);
+            places.into_iter().for_each(OutputFile::discard);
             Err(error.into())
         }
     }
@@ -207,7 +207,7 @@ fn retry_command(request: &RunRequest) -> String {
 fn task_totals(resolved: &ResolvedPipeline, output: &OutputDirectory, manifest: &Manifest) -> Vec<(String, u64)> {
     let earlier = output.earlier();
     let rows = manifest.rows_in.saturating_sub(earlier.rows_out + earlier.rows_dropped);
-    let row_groups = manifest.row_groups().saturating_sub(earlier.row_groups);
+    let row_groups = manifest.row_group_count().saturating_sub(earlier.row_groups);
     let tasks = |column: &GeneratedColumn| match column.strategy {
         Strategy::Cell => rows,
         Strategy::FullColumn | Strategy::FromScratch => row_groups,

@@ -87,7 +87,7 @@ impl Preflight {
     /// # Errors
     /// All errors that were found, as one.
     pub fn ready(self) -> Result<Ready, Error> {
-        match (Error::all(self.problems), self.resolved) {
+        match (Error::combine(self.problems), self.resolved) {
             (Some(error), _) => Err(error),
             (None, Some(resolved)) => {
                 Ok(Ready { name: self.name, file: self.file, resolved, estimates: self.estimates })

@@ -14,9 +14,9 @@ use tidegate_core::request::{
 use tidegate_core::yielding::TaskToken;
 
 use crate::app::provider::cost::{Money, Price, SharedLedger};
-use crate::app::provider::probe::{SMALLEST_CALL, smallest_call};
-use crate::app::provider::usage::{Level, Usage, UsageMeter};
-use crate::app::provider::{Answer, CallError, Client, with_stated_rates};
+use crate::app::provider::probe::{PROBE_USAGE, probe_model};
+use crate::app::provider::slot_usage::{SlotSample, SlotUsage, SlotUsageMeter};
+use crate::app::provider::{CallError, CallOutput, Client, with_rate_feedback};
 use crate::app::report::summary::{CallCounts, TokenTotals};
 use crate::host::TokioHost;
 
@@ -28,7 +28,7 @@ pub struct Provider {
     pub label: String,
     gate: Gate<TokioHost>,
     resource: ResourceId,
-    meter: UsageMeter,
+    meter: SlotUsageMeter,
     calls: CallCounters,
     tokens: TokenCounters,
     last_errors: Mutex<LastErrors>,
@@ -89,7 +89,7 @@ impl Provider {
         ledger: Arc<SharedLedger>,
     ) -> Self {
         let snapshot = gate.snapshot(resource).expect("the resource belongs to the gate");
-        let meter = UsageMeter::new(snapshot.at, level(&snapshot));
+        let meter = SlotUsageMeter::new(snapshot.at, slot_sample(&snapshot));
         Self {
             label,
             gate,
@@ -113,7 +113,7 @@ impl Provider {
     /// [`CallFailure::Unavailable`].
     pub async fn call<T, F>(&self, admission: CallAdmission, mut attempt: impl FnMut() -> F) -> Result<T, CallFailure>
     where
-        F: Future<Output = Result<Answer<T>, CallError>>,
+        F: Future<Output = Result<CallOutput<T>, CallError>>,
     {
         let request = Request { group: Some(admission.group), ..Request::new(self.resource) };
         let request = request.estimated(admission.estimate);
@@ -128,7 +128,7 @@ impl Provider {
                 return Err(CallFailure::Unavailable(failed));
             }
             let call = OutstandingCall::new(self, permit, estimate);
-            let (answer, feedback) = with_stated_rates(attempt()).await;
+            let (answer, feedback) = with_rate_feedback(attempt()).await;
             call.record_feedback(&feedback);
             let after = call.finish(&answer);
             let error = match answer {
@@ -154,7 +154,7 @@ impl Provider {
     /// never end for a run whose remaining prompts all fail.
     pub async fn make_health_calls(&self, client: &Client) {
         let mut health_calls = self.gate.health_calls(self.resource);
-        let estimate = self.cost(SMALLEST_CALL);
+        let estimate = self.cost(PROBE_USAGE);
         loop {
             let permit = health_calls.next().await;
             if !self.ledger.lock().reserve(estimate) {
@@ -163,7 +163,7 @@ impl Provider {
             }
             let call = OutstandingCall::new(self, permit, estimate);
             // The gate decides when the next health call is made, so the outcome needs no handling here.
-            let _ = call.finish(&smallest_call(client).await);
+            let _ = call.finish(&probe_model(client).await);
         }
     }
 
@@ -209,10 +209,10 @@ impl Provider {
     }
 
     /// Returns how its slots were used so far.
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> SlotUsage {
         self.meter.observe(|| {
             let snapshot = self.snapshot();
-            (snapshot.at, level(&snapshot))
+            (snapshot.at, slot_sample(&snapshot))
         })
     }
 
@@ -242,8 +242,8 @@ pub fn remedy(cause: UnavailableCause) -> &'static str {
     }
 }
 
-fn level(snapshot: &ResourceSnapshot) -> Level {
-    Level {
+fn slot_sample(snapshot: &ResourceSnapshot) -> SlotSample {
+    SlotSample {
         in_flight: snapshot.in_flight,
         limit: snapshot.current_limit,
         cap: snapshot.effective_max,
@@ -295,7 +295,7 @@ impl<'a, G: GateRef> OutstandingCall<'a, G> {
         }
     }
 
-    fn finish<T>(mut self, answer: &Result<Answer<T>, CallError>) -> AfterCall {
+    fn finish<T>(mut self, answer: &Result<CallOutput<T>, CallError>) -> AfterCall {
         let provider = self.provider;
         let count = match answer {
             Ok(_) => &provider.calls.succeeded,
@@ -304,7 +304,7 @@ impl<'a, G: GateRef> OutstandingCall<'a, G> {
         };
         count.fetch_add(1, Ordering::Relaxed);
         match answer {
-            Ok(Answer { usage, .. })
+            Ok(CallOutput { usage, .. })
             | Err(CallError::Malformed { usage, .. } | CallError::Unreadable { usage, .. }) => match usage {
                 Some(used) => {
                     provider.tokens.input.fetch_add(u64::from(used.input_tokens), Ordering::Relaxed);
@@ -342,9 +342,9 @@ fn denied(denial: Denial, failed: Option<CallError>) -> CallFailure {
 }
 
 /// Returns the completion that is reported to the gate.
-fn completion<T>(answer: &Result<Answer<T>, CallError>) -> Completion {
+fn completion<T>(answer: &Result<CallOutput<T>, CallError>) -> Completion {
     match answer {
-        Ok(Answer { usage: Some(used), .. }) => Completion::from(Outcome::Success).used(*used),
+        Ok(CallOutput { usage: Some(used), .. }) => Completion::from(Outcome::Success).used(*used),
         Ok(_) => Outcome::Success.into(),
         Err(error) => error.completion(),
     }
@@ -410,10 +410,10 @@ mod tests {
         assert_eq!(message(UnavailableCause::KeyRejected), None);
     }
 
-    type Attempt = std::future::Ready<Result<Answer<()>, CallError>>;
+    type Attempt = std::future::Ready<Result<CallOutput<()>, CallError>>;
 
     fn answer(usage: Option<Tokens>) -> impl FnMut() -> Attempt {
-        move || std::future::ready(Ok(Answer { value: (), usage }))
+        move || std::future::ready(Ok(CallOutput { value: (), usage }))
     }
 
     fn failure(error: CallError) -> impl FnMut() -> Attempt {
@@ -459,7 +459,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_cancelled_call_releases_its_slot_and_costs_its_estimate() {
         let (provider, group, ledger) = provider(None);
-        let endless = std::future::pending::<Result<Answer<()>, CallError>>;
+        let endless = std::future::pending::<Result<CallOutput<()>, CallError>>;
         let short = std::time::Duration::from_secs(1);
         assert!(tokio::time::timeout(short, provider.call(estimated(group, 50), endless)).await.is_err());
         assert_eq!((ledger.lock().spent(), provider.snapshot().in_flight), (money(50), 0));
@@ -471,7 +471,7 @@ mod tests {
         provider.call(estimated(group, 50), answer(None)).await.unwrap();
         let made = || async { panic!("the call must not be made") };
         let kept = provider.call::<(), _>(estimated(group, 20), made).await;
-        assert!(matches!(kept, Err(CallFailure::Unavailable(None))) && ledger.lock().withheld().is_some());
+        assert!(matches!(kept, Err(CallFailure::Unavailable(None))) && ledger.lock().stop_reason().is_some());
         assert_eq!((provider.snapshot().in_flight, provider.calls().made), (0, 1));
     }
 }

@@ -14,7 +14,7 @@ use tidegate_core::pipeline::{
     TaskOutcome,
 };
 
-use crate::app::output::{DroppedLine, OutputDirectory, Stored};
+use crate::app::output::{DroppedLine, OutputDirectory, WriteOutcome};
 use crate::app::run::buffer::{OutputRow, RowGroupBuffer, RowGroupBuffers};
 use crate::app::run::columns::{Caller, FillContext, FillError, ModelCalls};
 use crate::app::run::resolve::{GeneratedColumn, Input, REQUEST_RESOURCE, ResolvedPipeline};
@@ -262,11 +262,11 @@ impl Shared {
             (row.row, row)
         });
         match self.output.write_row_group(group.row_group, rows, &dropped_lines) {
-            Ok(Stored::Written) => {
+            Ok(WriteOutcome::Written) => {
                 self.written.lock().add(group, &dropped_lines);
                 Ok(())
             }
-            Ok(Stored::KeptEarlier { rows, before }) => {
+            Ok(WriteOutcome::KeptEarlier { rows, before }) => {
                 let number = group.row_group;
                 self.warnings.lock().push(format!(
                     "warning: row group {number} was made again with {rows} rows and has {before} already: the existing rows are kept"

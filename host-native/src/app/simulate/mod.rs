@@ -25,7 +25,7 @@ use tidegate_core::sim::world::World;
 use crate::app::config::pipeline::{FileError, SourceText};
 use crate::app::error::{Error, Exit};
 use crate::app::output::OutputError;
-use crate::app::report::progress::{REFRESH, Screen, View};
+use crate::app::report::progress::{ProgressReporter, ProgressView, REFRESH};
 use crate::observe::perfetto::PerfettoSink;
 use args::{PolicyName, SimulateArgs};
 use file::{dump, load};
@@ -46,7 +46,7 @@ pub fn simulate(args: &SimulateArgs) -> Result<(String, Exit), Error> {
     if args.dump {
         return Ok((dump(&scenario)?, Exit::Done));
     }
-    let screen = &mut Screen::new(!io::stderr().is_terminal(), false);
+    let screen = &mut ProgressReporter::new(!io::stderr().is_terminal(), false);
     let world = if let Some(path) = &args.trace {
         run_with_trace(path, &scenario, args.seed, screen)?
     } else {
@@ -139,7 +139,7 @@ fn scenario_error(error: ScenarioError) -> Error {
 }
 
 /// Runs the scenario to its end and writes a trace of the run to `path`.
-fn run_with_trace(path: &Path, scenario: &Scenario, seed: u64, screen: &mut Screen) -> Result<World, Error> {
+fn run_with_trace(path: &Path, scenario: &Scenario, seed: u64, screen: &mut ProgressReporter) -> Result<World, Error> {
     let unwritable = |source| OutputError::Io { path: path.to_owned(), source };
     let world = World::watched_with_events(scenario, seed).map_err(scenario_error)?;
     let plan = scenario.plan().map_err(scenario_error)?;
@@ -155,7 +155,7 @@ fn run_with_trace(path: &Path, scenario: &Scenario, seed: u64, screen: &mut Scre
 /// every step.
 fn run_to_end<E>(
     mut world: World,
-    screen: &mut Screen,
+    screen: &mut ProgressReporter,
     mut after_each: impl FnMut(&mut World) -> Result<(), E>,
 ) -> Result<World, E> {
     let (mut steps, mut shown) = (0_u32, StdInstant::now());
@@ -168,16 +168,16 @@ fn run_to_end<E>(
             screen.show(&progress_view(&world));
         }
     }
-    std::mem::replace(screen, Screen::Off).close();
+    std::mem::replace(screen, ProgressReporter::Off).close();
     Ok(world)
 }
 
-fn progress_view(world: &World) -> View {
+fn progress_view(world: &World) -> ProgressView {
     let sample = world.sample();
-    View {
+    ProgressView {
         rows_done: sample.rows_done,
         rows_dropped: sample.rows_dropped,
         rows_total: sample.rows_total,
-        ..View::default()
+        ..ProgressView::default()
     }
 }

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use jiff::civil::DateTime;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -12,7 +13,7 @@ use super::raw::RawSampler;
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
 use crate::app::config::value::{At, Finite, Is, Json, Table};
-use crate::app::data::calendar::Moment;
+use crate::app::data::utc;
 
 /// What a sampler draws.
 #[derive(Clone, Debug)]
@@ -64,9 +65,9 @@ pub enum SamplerSpec {
     /// A point in time, as ISO 8601 text.
     Datetime {
         /// The first.
-        from: Moment,
+        from: DateTime,
         /// After the last.
-        to: Moment,
+        to: DateTime,
         /// Seconds between two that may be drawn.
         step_s: u64,
     },
@@ -297,7 +298,7 @@ impl Sampler<'_, '_> {
             "a date or a date and time in UTC, such as 2024-05-01 or 2024-05-01T12:00:00Z, from year 1 to 9999";
         let moment = |key: &str, value: Option<At<Json>>| {
             let value = self.required(key, EXPECTED, value)?;
-            let parsed = value.get().0.as_str().and_then(Moment::parse);
+            let parsed = value.get().0.as_str().and_then(utc::parse);
             parsed.map(|moment| (moment, value.span())).ok_or_else(|| self.file.wrong(value.span(), EXPECTED))
         };
         let ((from, _), (to, place)) = (moment("from", raw.from)?, moment("to", raw.to)?);

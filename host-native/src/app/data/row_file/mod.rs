@@ -1,17 +1,16 @@
-//! Files of finished rows: JSONL, CSV or Parquet.
+//! Files of finished rows in JSONL, CSV or Parquet.
 //!
-//! | format | text | numbers, true and false | null | lists and objects |
+//! | format | string | number, boolean | null | array, object |
 //! | --- | --- | --- | --- | --- |
-//! | JSONL | as it is | as they are | null | as they are |
-//! | CSV | as it is | as JSON writes them | empty, like the empty text | JSON text |
-//! | Parquet | UTF-8 | typed, where the whole column has one type | null | vectors as lists of doubles, others as JSON text |
+//! | JSONL | unchanged | unchanged | null | unchanged |
+//! | CSV | unchanged | JSON text | empty field, as for the empty string | JSON text |
+//! | Parquet | UTF-8 | typed if the whole column has one type | null | JSON text; embeddings: list of doubles |
 //!
-//! The types of Parquet columns follow from the pipeline file and the dataset, so all files of a run have the same. A
-//! column that may hold values of several types is JSON text throughout.
-
+//! The types of Parquet columns are derived from the pipeline file and the dataset, so they are the same in
+//! all files of a run. A column that may hold values of several types is JSON text in all rows.
 //!
-//! Rows are read back from such a file so that others can be added to it. What is read is written again as it
-//! stood.
+//! A resumed run reads the rows of such a file and adds others. Rows that were read are written back
+//! unchanged.
 
 #[cfg(feature = "parquet")]
 mod parquet;
@@ -26,13 +25,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::app::data::column_type::ValueKind;
+use crate::app::data::column_type::ColumnType;
 
-/// How finished rows are written: one file per row group.
+/// The format of the files of finished rows. Each row group is one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RowFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     #[default]
     Jsonl,
     /// Comma-separated values with a header line.
@@ -43,13 +42,13 @@ pub enum RowFormat {
 }
 
 impl RowFormat {
-    /// Whether a column has one type in all files of a run.
+    /// Returns whether each column has a type, which is the same in all files of a run.
     #[must_use]
     pub const fn is_typed(self) -> bool {
         !matches!(self, Self::Jsonl | Self::Csv)
     }
 
-    /// The extension of its files, without a dot.
+    /// Returns the file extension, without a dot.
     #[must_use]
     pub const fn extension(self) -> &'static str {
         match self {
@@ -61,39 +60,39 @@ impl RowFormat {
     }
 }
 
-/// How rows are written, and of which columns.
+/// The format and the columns of the files of finished rows.
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// The format.
     pub format: RowFormat,
-    /// The columns in order. The first is the row number.
-    pub columns: Vec<(String, ValueKind)>,
+    /// The names and types of the columns, in order. The first column holds the row number.
+    pub columns: Vec<(String, ColumnType)>,
 }
 
-/// A row of a file.
+/// A row to write.
 #[derive(Debug)]
 pub enum FileRow<T> {
-    /// One that was made now.
-    Made(T),
-    /// One that stands in a file.
+    /// A row that this run produced.
+    New(T),
+    /// A row that was read from a file.
     Stored(StoredRow),
 }
 
-/// A row as it stands in a file.
+/// A row in the form in which it was read from a file.
 #[derive(Debug)]
 pub enum StoredRow {
     /// A line of JSONL.
     Line(String),
-    /// A record of CSV.
+    /// A CSV record.
     Record(csv::StringRecord),
-    /// The values of a row of Parquet by column; values of any type are JSON text.
+    /// The values of a Parquet row by column. Values of [`ColumnType::Json`] are JSON text.
     #[cfg(feature = "parquet")]
     Fields(Map<String, Value>),
 }
 
 /// Writing.
 impl Layout {
-    /// Writes `rows` to `file`.
+    /// Writes `rows` to `file`. Fails for a [`FileRow::Stored`] of another format.
     pub fn write<T: Serialize>(
         &self,
         rows: impl IntoIterator<Item = FileRow<T>>,
@@ -128,7 +127,7 @@ impl Layout {
 
 /// Reading.
 impl Layout {
-    /// Reads the rows of the file at `path`, each with its number. They are all in memory.
+    /// Reads all rows of the file at `path` into memory, each with its row number.
     pub fn read(&self, path: &Path) -> io::Result<Vec<(u64, StoredRow)>> {
         match self.format {
             RowFormat::Jsonl => self.read_jsonl(File::open(path)?),
@@ -143,9 +142,10 @@ impl Layout {
         let read = |(at, line): (usize, io::Result<String>)| {
             let line = line?;
             let fields: HashMap<String, &RawValue> =
-                serde_json::from_str(&line).map_err(|error| invalid(format!("line {}: {error}", at + 1)))?;
+                serde_json::from_str(&line).map_err(|error| invalid_data(format!("line {}: {error}", at + 1)))?;
             let number = fields.get(row_key).and_then(|value| value.get().parse().ok());
-            let number = number.ok_or_else(|| invalid(format!("line {} has no row number `{row_key}`", at + 1)))?;
+            let number =
+                number.ok_or_else(|| invalid_data(format!("line {} has no row number `{row_key}`", at + 1)))?;
             drop(fields);
             Ok((number, StoredRow::Line(line)))
         };
@@ -157,42 +157,42 @@ fn read_csv(file: File) -> io::Result<Vec<(u64, StoredRow)>> {
     let read = |(at, record): (usize, csv::Result<csv::StringRecord>)| {
         let record = record?;
         let number = record.get(0).and_then(|number| number.parse().ok());
-        let number = number.ok_or_else(|| invalid(format!("row {} has no row number", at + 1)))?;
+        let number = number.ok_or_else(|| invalid_data(format!("row {} has no row number", at + 1)))?;
         Ok((number, StoredRow::Record(record)))
     };
     csv::Reader::from_reader(file).into_records().enumerate().map(read).collect()
 }
 
-fn of_another_format() -> io::Error {
-    invalid("a row is of a file of another format".to_string())
+fn wrong_format() -> io::Error {
+    invalid_data("a row was read from a file of another format".to_string())
 }
 
-fn invalid(why: String) -> io::Error {
+fn invalid_data(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 fn write_jsonl<T: Serialize>(rows: impl IntoIterator<Item = FileRow<T>>, file: &mut impl Write) -> io::Result<()> {
     for row in rows {
         match row {
-            FileRow::Made(row) => serde_json::to_writer(&mut *file, &row)?,
+            FileRow::New(row) => serde_json::to_writer(&mut *file, &row)?,
             FileRow::Stored(StoredRow::Line(line)) => file.write_all(line.as_bytes())?,
-            FileRow::Stored(_) => return Err(of_another_format()),
+            FileRow::Stored(_) => return Err(wrong_format()),
         }
         file.write_all(b"\n")?;
     }
     Ok(())
 }
 
-/// The values of a row by column.
+/// Returns the values of a row by column. Fails if the row is not an object.
 fn fields<T: Serialize>(row: &FileRow<T>) -> io::Result<Map<String, Value>> {
     match row {
-        FileRow::Made(row) => match serde_json::to_value(row)? {
+        FileRow::New(row) => match serde_json::to_value(row)? {
             Value::Object(fields) => Ok(fields),
-            _ => Err(invalid("a row is not an object".to_string())),
+            _ => Err(invalid_data("a row is not an object".to_string())),
         },
         #[cfg(feature = "parquet")]
         FileRow::Stored(StoredRow::Fields(fields)) => Ok(fields.clone()),
-        FileRow::Stored(_) => Err(of_another_format()),
+        FileRow::Stored(_) => Err(wrong_format()),
     }
 }
 
@@ -210,24 +210,24 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn csv_has_a_header_and_json_where_a_field_is_no_text() {
-        let columns = ["row", "note", "tags"].map(|name| (name.to_string(), ValueKind::Json)).to_vec();
+    fn csv_has_a_header_and_json_text_for_values_that_are_not_strings() {
+        let columns = ["row", "note", "tags"].map(|name| (name.to_string(), ColumnType::Json)).to_vec();
         let layout = Layout { format: RowFormat::Csv, columns };
         let rows =
             [json!({"row": 0, "note": "a \"b\",\nc", "tags": ["x", 1]}), json!({"row": 1, "note": null, "tags": true})];
         let mut file = Vec::new();
-        layout.write(rows.map(FileRow::Made), &mut file).unwrap();
+        layout.write(rows.map(FileRow::New), &mut file).unwrap();
         let text = String::from_utf8(file).unwrap();
         assert_eq!(text, "row,note,tags\n0,\"a \"\"b\"\",\nc\",\"[\"\"x\"\",1]\"\n1,,true\n");
     }
 
     #[test]
-    fn rows_that_are_read_are_written_again_as_they_stood_and_have_their_numbers() {
+    fn rows_that_are_read_have_their_numbers_and_are_written_back_unchanged() {
         let columns = [
-            ("n".to_string(), ValueKind::Integer),
-            ("note".to_string(), ValueKind::Text),
-            ("any".to_string(), ValueKind::Json),
-            ("share".to_string(), ValueKind::Number),
+            ("n".to_string(), ColumnType::Integer),
+            ("note".to_string(), ColumnType::Text),
+            ("any".to_string(), ColumnType::Json),
+            ("share".to_string(), ColumnType::Number),
         ];
         let rows = || {
             [
@@ -245,7 +245,7 @@ mod tests {
             let (name, layout) = (format.extension(), Layout { format, columns: columns.to_vec() });
             let scratch = tempfile::tempdir().unwrap();
             let path = scratch.path().join(name);
-            layout.write(rows().map(FileRow::Made), &mut File::create(&path).unwrap()).unwrap();
+            layout.write(rows().map(FileRow::New), &mut File::create(&path).unwrap()).unwrap();
             let stored = layout.read(&path).unwrap();
             assert_eq!(stored.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [3, 7], "{name}");
             let mut again = Vec::new();
@@ -256,10 +256,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_damaged_is_an_error_that_says_where() {
+    fn a_corrupted_file_is_an_error_with_its_line() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("rows.jsonl");
-        let layout = Layout { format: RowFormat::Jsonl, columns: vec![("row".to_string(), ValueKind::Integer)] };
+        let layout = Layout { format: RowFormat::Jsonl, columns: vec![("row".to_string(), ColumnType::Integer)] };
         for (text, expected) in
             [("{\"row\":1}\n{\"row\"", "line 2: "), ("{\"id\":1}\n", "line 1 has no row number `row`")]
         {

@@ -1,4 +1,4 @@
-//! Rows as a Parquet file of one row group, compressed with Snappy.
+//! Files of finished rows in Parquet: one Parquet row group each, compressed with Snappy.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,10 +16,11 @@ use serde_json::{Map, Value};
 
 use super::{FileRow, StoredRow};
 use crate::app::data::Row;
-use crate::app::data::column_type::ValueKind;
+use crate::app::data::column_type::ColumnType;
 
+/// Writes `rows` as a complete Parquet file. Fails if the type of a column cannot hold a value.
 pub(super) fn write<T: Serialize>(
-    columns: &[(String, ValueKind)],
+    columns: &[(String, ColumnType)],
     rows: impl IntoIterator<Item = FileRow<T>>,
     file: &mut (impl Write + Send),
 ) -> io::Result<()> {
@@ -28,25 +29,25 @@ pub(super) fn write<T: Serialize>(
     write_file(columns, &rows, file).map_err(io::Error::other)
 }
 
-/// The rows of the file at `path`, each with its number, which is in the first column.
-pub(super) fn read(columns: &[(String, ValueKind)], path: &Path) -> io::Result<Vec<(u64, StoredRow)>> {
+/// Reads the rows of the file at `path`. The first column holds the row number.
+pub(super) fn read(columns: &[(String, ColumnType)], path: &Path) -> io::Result<Vec<(u64, StoredRow)>> {
     let rows = crate::app::data::parquet_rows(path).map_err(io::Error::other)?;
     let read = |values: Row| {
         let number = values.first().and_then(Value::as_u64);
-        let number = number.ok_or_else(|| super::invalid("a row has no row number".to_string()))?;
+        let number = number.ok_or_else(|| super::invalid_data("a row has no row number".to_string()))?;
         let fields = columns.iter().map(|(name, _)| name.clone()).zip(values.into_vec());
         Ok((number, StoredRow::Fields(fields.collect())))
     };
     rows.into_iter().map(read).collect()
 }
 
-/// `rows`: each with whether it stood in a file before.
+/// Writes `rows`. The flag of a row is whether it was read from a file, where JSON values are already text.
 fn write_file(
-    columns: &[(String, ValueKind)],
+    columns: &[(String, ColumnType)],
     rows: &[(Map<String, Value>, bool)],
     file: &mut (impl Write + Send),
 ) -> Result<()> {
-    let fields = columns.iter().map(|(name, kind)| field(name, *kind)).collect::<Result<Vec<_>>>()?;
+    let fields = columns.iter().map(|(name, column_type)| field(name, *column_type)).collect::<Result<Vec<_>>>()?;
     let schema = Arc::new(Type::group_type_builder("rows").with_fields(fields).build()?);
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
@@ -54,13 +55,13 @@ fn write_file(
         .build();
     let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties))?;
     let mut group = writer.next_row_group()?;
-    for (name, kind) in columns {
+    for (name, column_type) in columns {
         let Some(column) = group.next_column()? else {
-            return Err(ParquetError::General(format!("there is no place for the column {name}")));
+            return Err(ParquetError::General(format!("the schema has no column `{name}`")));
         };
         let values: Vec<(&Value, bool)> =
             rows.iter().map(|(row, is_stored)| (row.get(name).unwrap_or(&Value::Null), *is_stored)).collect();
-        write_column(column, *kind, &values)
+        write_column(column, *column_type, &values)
             .map_err(|error| ParquetError::General(format!("the column `{name}`: {error}")))?;
     }
     group.close()?;
@@ -68,17 +69,17 @@ fn write_file(
     Ok(())
 }
 
-fn field(name: &str, kind: ValueKind) -> Result<TypePtr> {
+fn field(name: &str, column_type: ColumnType) -> Result<TypePtr> {
     let primitive = |physical| Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL);
-    let built = match kind {
-        ValueKind::Bool => primitive(Physical::BOOLEAN).build()?,
-        ValueKind::Integer => primitive(Physical::INT64).build()?,
-        ValueKind::Number => primitive(Physical::DOUBLE).build()?,
-        ValueKind::Text | ValueKind::Null | ValueKind::Json => primitive(Physical::BYTE_ARRAY)
+    let built = match column_type {
+        ColumnType::Bool => primitive(Physical::BOOLEAN).build()?,
+        ColumnType::Integer => primitive(Physical::INT64).build()?,
+        ColumnType::Number => primitive(Physical::DOUBLE).build()?,
+        ColumnType::Text | ColumnType::Null | ColumnType::Json => primitive(Physical::BYTE_ARRAY)
             .with_logical_type(Some(LogicalType::String))
             .with_converted_type(ConvertedType::UTF8)
             .build()?,
-        ValueKind::Numbers => {
+        ColumnType::Numbers => {
             let element =
                 Type::primitive_type_builder("element", Physical::DOUBLE).with_repetition(Repetition::REQUIRED);
             let list = Type::group_type_builder("list")
@@ -95,17 +96,21 @@ fn field(name: &str, kind: ValueKind) -> Result<TypePtr> {
     Ok(Arc::new(built))
 }
 
-fn write_column(mut column: SerializedColumnWriter<'_>, kind: ValueKind, values: &[(&Value, bool)]) -> Result<()> {
+fn write_column(
+    mut column: SerializedColumnWriter<'_>,
+    column_type: ColumnType,
+    values: &[(&Value, bool)],
+) -> Result<()> {
     match column.untyped() {
         ColumnWriter::BoolColumnWriter(writer) => {
             let (present, levels) = optional(values, |value, _| value.as_bool())?;
             writer.write_batch(&present, Some(&levels), None)?;
         }
         ColumnWriter::Int64ColumnWriter(writer) => {
-            let (present, levels) = optional(values, |value, _| whole_number(value))?;
+            let (present, levels) = optional(values, |value, _| integer(value))?;
             writer.write_batch(&present, Some(&levels), None)?;
         }
-        ColumnWriter::DoubleColumnWriter(writer) if kind == ValueKind::Numbers => {
+        ColumnWriter::DoubleColumnWriter(writer) if column_type == ColumnType::Numbers => {
             let (present, levels, repeats) = lists(values);
             writer.write_batch(&present, Some(&levels), Some(&repeats))?;
         }
@@ -114,16 +119,16 @@ fn write_column(mut column: SerializedColumnWriter<'_>, kind: ValueKind, values:
             writer.write_batch(&present, Some(&levels), None)?;
         }
         ColumnWriter::ByteArrayColumnWriter(writer) => {
-            let (present, levels) = optional(values, |value, is_stored| text(value, kind, is_stored))?;
+            let (present, levels) = optional(values, |value, is_stored| text(value, column_type, is_stored))?;
             writer.write_batch(&present, Some(&levels), None)?;
         }
-        _ => return Err(ParquetError::General("a column has a type that no row has".to_string())),
+        _ => return Err(ParquetError::General("a column has an unexpected physical type".to_string())),
     }
     column.close()
 }
 
-/// The values that are there, and for each row whether it has one. A value that the column's type cannot hold is an
-/// error: to leave it out would change the data.
+/// Returns the values that are not null, and a definition level for each row: 1 for a value, 0 for null.
+/// Fails for a value that the type of the column cannot hold, since omitting it would change the data.
 fn optional<T>(values: &[(&Value, bool)], read: impl Fn(&Value, bool) -> Option<T>) -> Result<(Vec<T>, Vec<i16>)> {
     let mut present = Vec::with_capacity(values.len());
     let mut levels = Vec::with_capacity(values.len());
@@ -140,27 +145,29 @@ fn optional<T>(values: &[(&Value, bool)], read: impl Fn(&Value, bool) -> Option<
     Ok((present, levels))
 }
 
-/// A whole number, also one that is written with a fraction of nothing: a schema's `integer` takes `3.0`.
-fn whole_number(value: &Value) -> Option<i64> {
-    /// Up to here every whole number is a double.
+/// Returns an integer, also for a number such as `3.0`, which the JSON Schema type `integer` accepts.
+fn integer(value: &Value) -> Option<i64> {
+    /// 2^53: up to this magnitude, an `f64` represents every integer exactly.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let float = || value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= EXACT);
     value.as_i64().or_else(|| float().map(|number| number as i64))
 }
 
-/// A text as it is; anything else, and everything in a column of anything, as JSON, which what stood in a
-/// file is already. Null is null in both.
-fn text(value: &Value, kind: ValueKind, is_stored: bool) -> Option<ByteArray> {
+/// Returns the text of a value. A value that is not a string becomes JSON text, and so does every new value
+/// of a [`ColumnType::Json`] column; a value that was read from a file is JSON text already. Null has no
+/// text.
+fn text(value: &Value, column_type: ColumnType, is_stored: bool) -> Option<ByteArray> {
     let text = match value {
         Value::Null => return None,
-        Value::String(text) if is_stored || kind != ValueKind::Json => text.clone(),
+        Value::String(text) if is_stored || column_type != ColumnType::Json => text.clone(),
         other => other.to_string(),
     };
     Some(ByteArray::from(text.into_bytes()))
 }
 
-/// Levels as the three-level list of the format has them: 0 no list, 1 an empty one, 2 an element; an element that goes
-/// on with a list repeats at 1.
+/// Returns the elements of all lists with their definition and repetition levels, for the three-level list of
+/// the Parquet format. Definition levels: 0 for null, 1 for an empty list, 2 for an element. Repetition
+/// levels: 0 for the first element of a list, 1 for the others.
 fn lists(values: &[(&Value, bool)]) -> (Vec<f64>, Vec<i16>, Vec<i16>) {
     let (mut present, mut levels, mut repeats) = (Vec::new(), Vec::new(), Vec::new());
     for (value, _) in values {
@@ -187,16 +194,16 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_written_is_read_back_as_it_was_and_anything_as_json_text() {
-        let kinds = [
-            ("row", ValueKind::Integer),
-            ("flag", ValueKind::Bool),
-            ("share", ValueKind::Number),
-            ("note", ValueKind::Text),
-            ("vector", ValueKind::Numbers),
-            ("any", ValueKind::Json),
+    fn values_are_read_back_unchanged_and_those_of_json_columns_as_json_text() {
+        let column_types = [
+            ("row", ColumnType::Integer),
+            ("flag", ColumnType::Bool),
+            ("share", ColumnType::Number),
+            ("note", ColumnType::Text),
+            ("vector", ColumnType::Numbers),
+            ("any", ColumnType::Json),
         ];
-        let columns: Vec<_> = kinds.map(|(name, kind)| (name.to_string(), kind)).to_vec();
+        let columns: Vec<_> = column_types.map(|(name, column_type)| (name.to_string(), column_type)).to_vec();
         let rows = [
             json!({"row": 0, "flag": true, "share": 1, "note": "é", "vector": [0.5, -1.0], "any": {"a": [1]}}),
             json!({"row": 1, "flag": null, "share": null, "note": null, "vector": null, "any": null}),
@@ -205,9 +212,9 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("r.parquet");
         let mut file = std::fs::File::create(&path).unwrap();
-        write(&columns, rows.map(FileRow::Made), &mut file).unwrap();
+        write(&columns, rows.map(FileRow::New), &mut file).unwrap();
         let dataset = Dataset::load(&path, DatasetFormat::Parquet).unwrap();
-        assert_eq!(dataset.columns(), kinds.map(|(name, _)| name));
+        assert_eq!(dataset.columns(), column_types.map(|(name, _)| name));
         let read: Vec<Value> =
             dataset.read(0..3).unwrap().into_iter().map(|row| Value::Array(row.into_vec())).collect();
         assert_eq!(read[0], json!([0, true, 1.0, "é", [0.5, -1.0], "{\"a\":[1]}"]));
@@ -216,51 +223,50 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_are_those_that_are_whole_and_what_does_not_fit_is_an_error() {
-        assert_eq!(whole_number(&json!(3.0)), Some(3));
-        assert_eq!(whole_number(&json!(3.5)), None);
-        let columns = [("n".to_string(), ValueKind::Integer)];
-        let error =
-            write(&columns, [FileRow::Made(json!({ "n": u64::MAX }))], &mut Vec::new()).unwrap_err().to_string();
+    fn integers_may_have_a_zero_fraction_and_a_value_that_does_not_fit_is_an_error() {
+        assert_eq!(integer(&json!(3.0)), Some(3));
+        assert_eq!(integer(&json!(3.5)), None);
+        let columns = [("n".to_string(), ColumnType::Integer)];
+        let error = write(&columns, [FileRow::New(json!({ "n": u64::MAX }))], &mut Vec::new()).unwrap_err().to_string();
         assert!(error.contains("the column `n`: ") && error.contains("18446744073709551615"), "{error}");
     }
 
     #[test]
-    fn a_group_without_rows_is_a_file_without_rows() {
+    fn an_empty_row_group_is_a_file_without_rows() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("r.parquet");
-        let columns = [("n".to_string(), ValueKind::Integer), ("v".to_string(), ValueKind::Numbers)];
+        let columns = [("n".to_string(), ColumnType::Integer), ("v".to_string(), ColumnType::Numbers)];
         write(&columns, Vec::<FileRow<Value>>::new(), &mut std::fs::File::create(&path).unwrap()).unwrap();
         let error = Dataset::load(&path, DatasetFormat::Parquet).unwrap_err();
         assert_eq!(error.message, "the dataset is empty: expected at least one row");
     }
 
     #[test]
-    fn a_file_that_is_not_parquet_or_is_cut_is_refused_without_a_panic() {
+    fn a_file_that_is_not_parquet_or_is_corrupted_does_not_panic() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("r.parquet");
         std::fs::write(&path, "id,note\n1,a\n").unwrap();
         let error = Dataset::load(&path, DatasetFormat::Parquet).unwrap_err();
         assert!(error.message.starts_with("this is not a Parquet file: "), "{error}");
-        let columns = vec![("a".to_string(), ValueKind::Text)];
+        let columns = vec![("a".to_string(), ColumnType::Text)];
         let mut whole = Vec::new();
-        write(&columns, (0..50).map(|row| FileRow::Made(json!({"a": format!("text {row}")}))), &mut whole).unwrap();
+        write(&columns, (0..50).map(|row| FileRow::New(json!({"a": format!("text {row}")}))), &mut whole).unwrap();
         for at in (0..whole.len()).step_by(3) {
             let mut broken = whole.clone();
             broken[at] ^= 0x55;
             std::fs::write(&path, &broken).unwrap();
-            // Refused, or read as something else: whatever it is, it is not a crash.
+            // Either result is fine, as long as nothing panics.
             let _ = Dataset::load(&path, DatasetFormat::Parquet).map(|dataset| dataset.read(0..dataset.rows()));
         }
     }
 
     #[test]
-    fn rows_are_found_in_any_order() {
+    fn rows_can_be_read_in_any_order() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("r.parquet");
-        let columns = vec![("n".to_string(), ValueKind::Integer)];
+        let columns = vec![("n".to_string(), ColumnType::Integer)];
         let mut file = std::fs::File::create(&path).unwrap();
-        write(&columns, (0..300).map(|row| FileRow::Made(json!({ "n": row }))), &mut file).unwrap();
+        write(&columns, (0..300).map(|row| FileRow::New(json!({ "n": row }))), &mut file).unwrap();
         let dataset = Dataset::load(&path, DatasetFormat::Parquet).unwrap();
         for start in [40, 0, 20, 60, 250, 100, 0] {
             let rows = dataset.read(start..start + 20).unwrap();

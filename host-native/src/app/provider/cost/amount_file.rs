@@ -1,8 +1,9 @@
-//! What a job may have spent by now, in a file that holds it at every moment.
+//! A file that always holds the amount that a job may have spent.
 //!
-//! A process that is killed says nothing any more, so the amount is in the file before a call goes out. It is written over the one
-//! before, in a single write of always the same length: a reader finds one or the other. It is not synced, which would take longer than
-//! many a call: what a power failure may take with it is the last second, since the manifest has the amount, too.
+//! The process may be killed at any moment, so the amount is written before a call is sent. Each amount
+//! overwrites the one before in a single write of constant length, so a reader finds one or the other. The
+//! file is not synced, since that may take longer than a call. A power failure loses about one second at
+//! most, because the manifest holds the amount as well.
 
 use std::fs::File;
 use std::io::{self, Seek as _, Write};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::Money;
 
-/// Characters of the largest amount.
+/// The number of characters of the largest amount.
 const WIDTH: usize = 40;
 
 /// A file that holds one amount.
@@ -22,32 +23,32 @@ pub struct AmountFile {
 }
 
 impl AmountFile {
-    /// The file at `path`, which is there.
+    /// Opens the file at `path`, which must exist.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_path_buf(), file: File::options().write(true).open(path)?, stored: None })
     }
 
-    /// Writes what a file of `amount` holds.
+    /// Writes the content of a file that holds `amount`.
     pub fn write(amount: Money, to: &mut impl Write) -> io::Result<()> {
-        to.write_all(format!("{:>WIDTH$}\n", amount.to_last_unit()).as_bytes())
+        to.write_all(format!("{:>WIDTH$}\n", amount.to_padded_string()).as_bytes())
     }
 
-    /// The amount in the file at `path`; `None` if there is no such file.
+    /// Reads the amount in the file at `path`. Returns `None` if the file does not exist.
     pub fn read(path: &Path) -> io::Result<Option<Money>> {
         match std::fs::read_to_string(path) {
-            Ok(text) => Money::from_last_unit(text.trim()).map(Some).map_err(io::Error::other),
+            Ok(text) => Money::from_padded_str(text.trim()).map(Some).map_err(io::Error::other),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Holds `amount` from now on.
+    /// Replaces the amount in the file. Does nothing if it is the same amount.
     pub fn store(&mut self, amount: Money) -> io::Result<()> {
         if self.stored == Some(amount) {
             return Ok(());
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_holds_the_latest_amount_whatever_its_length() {
+    fn a_file_holds_the_latest_amount_and_has_a_constant_length() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("spent.txt");
         assert_eq!(AmountFile::read(&path).unwrap(), None);
@@ -77,6 +78,6 @@ mod tests {
         }
         std::fs::write(&path, "1.5").unwrap();
         let refused = AmountFile::read(&path).unwrap_err().to_string();
-        assert_eq!(refused, "\"1.5\" is no amount; expected such as \"1.500000000000\"");
+        assert_eq!(refused, "\"1.5\" is not an amount; expected a number such as \"1.500000000000\"");
     }
 }

@@ -17,7 +17,7 @@ use tidegate_core::pipeline::FailureKind;
 use super::structure::parse_answer;
 use super::{FillContext, FillError, ModelCalls};
 use crate::app::config::pipeline::OutputForm;
-use crate::app::provider::{Answer, CallError, Client};
+use crate::app::provider::{CallError, CallOutput, Client};
 use crate::app::template::TemplateId;
 
 /// A compiled judge column.
@@ -59,7 +59,7 @@ impl JudgeFill {
         let text = match calls.client() {
             Some(Client::Command(command)) => {
                 let line = format!("{request}\n");
-                calls.call(context.column, Usage::default(), || command.ask(line.as_bytes())).await?
+                calls.call(context.column, Usage::default(), || command.run(line.as_bytes())).await?
             }
             Some(Client::Http(client)) => {
                 calls.call(context.column, Usage::default(), || client.post(&request, parse_body)).await?
@@ -71,9 +71,9 @@ impl JudgeFill {
     }
 }
 
-fn parse_body(body: &[u8]) -> Result<Answer<String>, CallError> {
+fn parse_body(body: &[u8]) -> Result<CallOutput<String>, CallError> {
     match std::str::from_utf8(body) {
-        Ok(text) => Ok(Answer { value: text.to_string(), usage: None }),
+        Ok(text) => Ok(CallOutput { value: text.to_string(), usage: None }),
         Err(_) => {
             Err(CallError::Malformed { what: "usable", detail: "it is not valid UTF-8".to_string(), usage: None })
         }

@@ -19,7 +19,7 @@ use tidegate_core::request::response::Refusal;
 use tidegate_core::request::{Denial, DenialReason, GroupId};
 use tidegate_core::yielding::TaskToken;
 
-use crate::app::provider::{Answer, CallError, Client};
+use crate::app::provider::{CallError, CallOutput, Client};
 use crate::app::run::provider::{CallAdmission, CallFailure, Provider};
 use crate::app::template::{TemplateId, TemplateValue, Templates};
 
@@ -137,7 +137,7 @@ impl<'a> ModelCalls<'a> {
     /// Makes one call, after waiting for a slot.
     async fn call<T, F>(&self, column: &str, estimate: Usage, attempt: impl FnMut() -> F) -> Result<T, FillError>
     where
-        F: Future<Output = Result<Answer<T>, CallError>>,
+        F: Future<Output = Result<CallOutput<T>, CallError>>,
     {
         let caller = self.caller.ok_or_else(|| FillError::no_client(column))?;
         let admission = CallAdmission { group: caller.group, token: self.token, estimate };

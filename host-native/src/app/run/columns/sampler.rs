@@ -1,13 +1,16 @@
 //! Columns of kind `sampler`: random values as a pure function of the file's seed, the column's name and the
 //! row number. They do not depend on the machine, the order of tasks, or the selected rows.
 
-use crate::app::config::pipeline::sampler::{grid, scale};
+use jiff::SignedDuration;
+use jiff::civil::Time;
 use serde_json::{Number, Value};
 use tidegate_core::pipeline::FailureKind;
 use tidegate_core::sim::rng::Rng;
 
 use super::{FillContext, FillError};
 use crate::app::config::pipeline::SamplerSpec;
+use crate::app::config::pipeline::sampler::{grid, scale};
+use crate::app::data::utc;
 
 /// A distribution and the random stream of its column.
 #[derive(Debug)]
@@ -44,10 +47,11 @@ impl SamplerFill {
             SamplerSpec::Normal { mean, sd, decimals } => number(mean + sd * rng.normal(), *decimals),
             SamplerSpec::Bernoulli { p } => Value::Bool(rng.unit_f64() < *p),
             SamplerSpec::Datetime { from, to, step_s } => {
-                let steps = to.seconds_since(*from).div_ceil(*step_s);
-                let moment = from.plus_seconds(rng.below(steps).saturating_mul(*step_s));
-                let is_whole_days = *step_s == 86_400 && from.is_midnight();
-                Value::String(if is_whole_days { moment.date() } else { moment.to_string() })
+                let span_s = u64::try_from(to.duration_since(*from).as_secs()).unwrap_or(0);
+                let offset_s = rng.below(span_s.div_ceil(*step_s)).saturating_mul(*step_s);
+                let drawn = from.saturating_add(SignedDuration::from_secs(offset_s.cast_signed()));
+                let is_whole_days = *step_s == 86_400 && from.time() == Time::midnight();
+                Value::String(if is_whole_days { drawn.date().to_string() } else { utc::format(drawn, 0) })
             }
             SamplerSpec::Uuid => Value::String(uuid(&mut rng)),
         })
@@ -125,7 +129,6 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::data::calendar::Moment;
     use crate::app::template::{TemplateValue, Templates};
     use serde_json::json;
     use toml::Spanned;
@@ -142,7 +145,7 @@ mod tests {
 
     #[test]
     fn draws_have_pinned_values_on_every_machine() {
-        let moment = |text| Moment::parse(text).unwrap();
+        let moment = |text| utc::parse(text).unwrap();
         let (from, to) = (moment("2024-01-01"), moment("2025-01-01"));
         let laws = [
             SamplerSpec::Category { values: vec![json!("a"), json!("b")], weights: vec![1.0, 2.0] },

@@ -11,7 +11,7 @@ use super::location::{find_word, template_error};
 use super::names::Names;
 use super::{GeneratedColumn, Input, TemplateKind, TemplateSource};
 use crate::app::config::pipeline::{ColumnKind, ColumnSpec, FileError, LlmCall, OutputForm, SamplerSpec, Setting};
-use crate::app::data::column_type::ValueKind;
+use crate::app::data::column_type::ColumnType;
 use crate::app::run::columns::Fill;
 use crate::app::run::columns::embedding::EmbeddingFill;
 use crate::app::run::columns::expression::ExpressionFill;
@@ -51,7 +51,7 @@ pub(super) fn compile_column(
         weight: *spec.weight.get_ref(),
         strategy: spec.strategy,
         fill,
-        column_type: column_type(&spec.kind).or(ValueKind::of(&spec.otherwise)),
+        column_type: column_type(&spec.kind).unify(ColumnType::of(&spec.otherwise)),
         inputs: inputs.into_iter().collect(),
         upstreams: upstreams.into_iter().collect(),
         when,
@@ -61,32 +61,32 @@ pub(super) fn compile_column(
 }
 
 /// Returns the type of the values of such a column, as far as the file determines it.
-fn column_type(kind: &ColumnKind) -> ValueKind {
+fn column_type(kind: &ColumnKind) -> ColumnType {
     let of_form = |form| match form {
-        OutputForm::Text => ValueKind::Text,
-        OutputForm::Number => ValueKind::Number,
-        OutputForm::Json => ValueKind::Json,
+        OutputForm::Text => ColumnType::Text,
+        OutputForm::Number => ColumnType::Number,
+        OutputForm::Json => ColumnType::Json,
     };
     match kind {
         ColumnKind::Llm(call) => match &call.structure {
-            None => ValueKind::Text,
+            None => ColumnType::Text,
             Some(structure) => match &structure.schema {
-                Some(schema) => ValueKind::of_schema(schema.get_ref()),
+                Some(schema) => ColumnType::from_schema(schema.get_ref()),
                 None => of_form(structure.output),
             },
         },
-        ColumnKind::Embedding(_) => ValueKind::Numbers,
+        ColumnKind::Embedding(_) => ColumnType::Numbers,
         ColumnKind::Expression(expression) => of_form(expression.output),
         ColumnKind::Judge(call) => of_form(call.output),
         ColumnKind::Sampler(law) => match law {
-            SamplerSpec::Category { values, .. } => ValueKind::of_all(values),
+            SamplerSpec::Category { values, .. } => ColumnType::of_all(values),
             SamplerSpec::Subcategory { values, .. } => {
-                ValueKind::of_all(values.values().filter_map(|list| list.as_array()).flatten())
+                ColumnType::of_all(values.values().filter_map(|list| list.as_array()).flatten())
             }
-            SamplerSpec::Integer { .. } => ValueKind::Integer,
-            SamplerSpec::Uniform { .. } | SamplerSpec::Normal { .. } => ValueKind::Number,
-            SamplerSpec::Bernoulli { .. } => ValueKind::Bool,
-            SamplerSpec::Datetime { .. } | SamplerSpec::Uuid => ValueKind::Text,
+            SamplerSpec::Integer { .. } => ColumnType::Integer,
+            SamplerSpec::Uniform { .. } | SamplerSpec::Normal { .. } => ColumnType::Number,
+            SamplerSpec::Bernoulli { .. } => ColumnType::Bool,
+            SamplerSpec::Datetime { .. } | SamplerSpec::Uuid => ColumnType::Text,
         },
     }
 }

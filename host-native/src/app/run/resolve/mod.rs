@@ -16,7 +16,7 @@ use toml::Spanned;
 
 use crate::app::config::pipeline::{FileError, PipelineFile, SourceText};
 use crate::app::data::Dataset;
-use crate::app::data::column_type::ValueKind;
+use crate::app::data::column_type::ColumnType;
 use crate::app::data::row_file::{Layout, RowFormat};
 use crate::app::run::columns::Fill;
 use crate::app::run::columns::structure::AnswerFormat;
@@ -56,7 +56,7 @@ pub struct GeneratedColumn {
     /// What fills it.
     pub fill: Fill,
     /// The type of its values.
-    pub column_type: ValueKind,
+    pub column_type: ColumnType,
     /// The values of a row that its templates may read.
     pub inputs: Vec<Input>,
     /// Its upstreams among the generated columns, read or listed, by index.
@@ -174,7 +174,7 @@ impl ResolvedPipeline {
             return Err(format!("there are no such rows: the dataset has {}, counted from 0", self.dataset.rows()));
         }
         self.rows = rows.start..end;
-        self.dataset.pass_over(0..rows.start);
+        self.dataset.skip_rows(0..rows.start);
         Ok(())
     }
 
@@ -187,7 +187,7 @@ impl ResolvedPipeline {
         let size = u64::from(row_group_size);
         for row_group in row_groups {
             let first = start.saturating_add(u64::from(row_group) * size).min(end);
-            self.dataset.pass_over(first..first.saturating_add(size).min(end));
+            self.dataset.skip_rows(first..first.saturating_add(size).min(end));
         }
     }
 
@@ -218,9 +218,9 @@ impl ResolvedPipeline {
     /// Returns the columns of the output in order, with their types.
     #[must_use]
     pub fn layout(&self, format: RowFormat) -> Layout {
-        let seeds = self.dataset.columns().iter().cloned().zip(self.dataset.kinds().iter().copied());
+        let seeds = self.dataset.columns().iter().cloned().zip(self.dataset.column_types().iter().copied());
         let generated = self.columns.iter().map(|column| (column.name.clone(), column.column_type));
-        let columns = [(self.row_key.clone(), ValueKind::Integer)].into_iter().chain(seeds).chain(generated);
+        let columns = [(self.row_key.clone(), ColumnType::Integer)].into_iter().chain(seeds).chain(generated);
         Layout { format, columns: columns.collect() }
     }
 
@@ -246,18 +246,18 @@ impl ResolvedPipeline {
     /// Returns the shape of the values of `input`.
     fn input_shape(&self, input: Input) -> Shape<'_> {
         let (kind, column) = match input {
-            Input::RowNumber => (ValueKind::Integer, None),
-            Input::Seed(at) => (self.dataset.kinds().get(at).copied().unwrap_or_default(), None),
+            Input::RowNumber => (ColumnType::Integer, None),
+            Input::Seed(at) => (self.dataset.column_types().get(at).copied().unwrap_or_default(), None),
             Input::Generated(at) => {
-                self.columns.get(at).map_or((ValueKind::Json, None), |column| (column.column_type, Some(column)))
+                self.columns.get(at).map_or((ColumnType::Json, None), |column| (column.column_type, Some(column)))
             }
         };
         match kind {
-            ValueKind::Bool => Shape::Scalar("true or false"),
-            ValueKind::Integer | ValueKind::Number => Shape::Scalar("a number"),
-            ValueKind::Text => Shape::Scalar("a text"),
-            ValueKind::Numbers => Shape::List(Rc::new(Shape::Scalar("a number"))),
-            ValueKind::Null | ValueKind::Json => match column {
+            ColumnType::Bool => Shape::Scalar("true or false"),
+            ColumnType::Integer | ColumnType::Number => Shape::Scalar("a number"),
+            ColumnType::Text => Shape::Scalar("a text"),
+            ColumnType::Numbers => Shape::List(Rc::new(Shape::Scalar("a number"))),
+            ColumnType::Null | ColumnType::Json => match column {
                 // The value of a skipped cell need not fit the schema, unless it is null.
                 Some(GeneratedColumn { fill: Fill::Llm(fill), otherwise, .. }) if otherwise.is_null() => {
                     let schema = fill.structure.as_ref().and_then(AnswerFormat::schema);
@@ -280,9 +280,9 @@ impl ResolvedPipeline {
 
     /// Returns the types of the output columns after the row number, in order.
     #[must_use]
-    pub fn output_types(&self) -> Vec<ValueKind> {
+    pub fn output_types(&self) -> Vec<ColumnType> {
         let generated = self.columns.iter().map(|column| column.column_type);
-        self.dataset.kinds().iter().copied().chain(generated).collect()
+        self.dataset.column_types().iter().copied().chain(generated).collect()
     }
 
     /// Returns the names of the output columns after the row number, in order.

@@ -177,12 +177,12 @@ fn the_ancestors_of_a_column_are_its_direct_and_indirect_upstreams_in_topologica
 fn row_groups_that_are_done_are_skipped_in_the_dataset() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("r.parquet");
-    let columns = vec![("note".to_string(), ValueKind::Integer)];
+    let columns = vec![("note".to_string(), ColumnType::Integer)];
     let layout = Layout { format: RowFormat::Parquet, columns };
     let mut file = std::fs::File::create(&path).unwrap();
     layout
         .write(
-            (0..50).map(|row| crate::app::data::row_file::FileRow::Made(serde_json::json!({ "note": row }))),
+            (0..50).map(|row| crate::app::data::row_file::FileRow::New(serde_json::json!({ "note": row }))),
             &mut file,
         )
         .unwrap();
@@ -191,5 +191,5 @@ fn row_groups_that_are_done_are_skipped_in_the_dataset() {
     let mut resolved = ResolvedPipeline::resolve(&file, Dataset::load(&path, DatasetFormat::Parquet).unwrap()).unwrap();
     resolved.select_rows(Some(10..45), None).unwrap();
     resolved.skip_row_groups([0, 1, 3, 400], 10);
-    assert_eq!(resolved.dataset.passed_over(), [0..30, 40..45]);
+    assert_eq!(resolved.dataset.skipped_rows(), [0..30, 40..45]);
 }

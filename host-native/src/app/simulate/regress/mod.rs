@@ -16,7 +16,7 @@ use tidegate_core::sim::suite::idle::{cases, quick_cases};
 use self::idle::Baseline;
 use super::args::{RegressArgs, SuiteName};
 use crate::app::error::{Error, Exit};
-use crate::app::report::progress::Screen;
+use crate::app::report::progress::ProgressReporter;
 
 /// Executes the command. Returns the text to print and the exit status.
 pub fn regress(args: &RegressArgs) -> Result<(String, Exit), Error> {
@@ -31,7 +31,7 @@ pub fn regress(args: &RegressArgs) -> Result<(String, Exit), Error> {
     // Read first, so that an invalid baseline is reported before minutes of work.
     let baseline = args.baseline.as_deref().map(Baseline::load).transpose()?;
     let cases = if args.quick { quick_cases() } else { cases() };
-    let outcome = idle::run(cases, Screen::new(!io::stderr().is_terminal(), false))?;
+    let outcome = idle::run(cases, ProgressReporter::new(!io::stderr().is_terminal(), false))?;
     let mut text = outcome.to_string();
     let mut fails = outcome.missed_checks() > 0;
     if let Some(baseline) = baseline {
@@ -63,7 +63,7 @@ fn regress_control_suite(args: &RegressArgs) -> Result<(String, Exit), Error> {
         return Err(Error::Setting(format!("`{flag}` belongs to the idle suite")));
     }
     let (from, count) = (args.from.unwrap_or(0), args.drawn.unwrap_or(DEFAULT_DRAWN_PROVIDERS));
-    let screen = Screen::new(!io::stderr().is_terminal(), false);
+    let screen = ProgressReporter::new(!io::stderr().is_terminal(), false);
     let outcome = control::run(from, count, args.report.is_some(), screen)?;
     if let Some(path) = &args.report {
         write_file(path, &control::page(&outcome))?;

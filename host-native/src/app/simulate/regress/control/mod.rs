@@ -21,7 +21,7 @@ use tidegate_core::sim::suite::control::{
 
 use crate::app::error::Error;
 use crate::app::render::table::write_table;
-use crate::app::report::progress::{ColumnView, Screen, View};
+use crate::app::report::progress::{ColumnView, ProgressReporter, ProgressView};
 
 pub use page::page;
 pub use peers::PeerRecord;
@@ -59,13 +59,18 @@ pub struct CaseTraces {
 /// Runs the named cases, and `count` providers drawn from the seeds `from` and up.
 ///
 /// Uses all processors. `with_traces` also records the runs that the page charts.
-pub fn run(from: u64, count: u64, with_traces: bool, mut screen: Screen) -> Result<ControlOutcome, Error> {
+pub fn run(from: u64, count: u64, with_traces: bool, mut screen: ProgressReporter) -> Result<ControlOutcome, Error> {
     let named = Example::named();
     let drawn = if with_traces { Example::drawn() } else { Vec::new() };
     let recorded = if with_traces { PeerRecord::load_all()? } else { Vec::new() };
     let mut show = |name: &str, done: usize, total: u64| {
         let column = ColumnView { name: name.to_string(), total, done: done as u64, ..ColumnView::default() };
-        screen.show(&View { rows_done: done as u64, rows_total: total, columns: vec![column], ..View::default() });
+        screen.show(&ProgressView {
+            rows_done: done as u64,
+            rows_total: total,
+            columns: vec![column],
+            ..ProgressView::default()
+        });
     };
     let scores =
         parallel_map(named.len() as u64, |nth| scores(&named[nth as usize]), |done, of| show("named", done, of));

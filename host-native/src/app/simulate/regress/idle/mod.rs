@@ -16,7 +16,7 @@ use tidegate_core::time::Duration;
 
 use crate::app::error::Error;
 use crate::app::render::table::{format_seconds, row, write_table};
-use crate::app::report::progress::{ColumnView, REFRESH, Screen, View};
+use crate::app::report::progress::{ColumnView, ProgressReporter, ProgressView, REFRESH};
 
 pub use baseline::{Baseline, Difference, describe_differences};
 pub use page::page;
@@ -35,7 +35,7 @@ pub struct IdleOutcome {
 }
 
 /// Runs the cases one after another and checks their figures. Shows progress on `screen`.
-pub fn run(cases: Vec<IdleCase>, mut screen: Screen) -> Result<IdleOutcome, Error> {
+pub fn run(cases: Vec<IdleCase>, mut screen: ProgressReporter) -> Result<IdleOutcome, Error> {
     let started = StdInstant::now();
     let mut shown = started;
     let mut figures = Vec::with_capacity(cases.len());
@@ -53,16 +53,16 @@ pub fn run(cases: Vec<IdleCase>, mut screen: Screen) -> Result<IdleOutcome, Erro
     Ok(IdleOutcome { cases, figures, checks, took: started.elapsed() })
 }
 
-fn progress_view(case: &IdleCase, world: &World) -> View {
+fn progress_view(case: &IdleCase, world: &World) -> ProgressView {
     let sample = world.sample();
     let (name, done, total) = (case.name().to_string(), sample.rows_done, sample.rows_total);
     let column = ColumnView { name, total, done, ..ColumnView::default() };
-    View {
+    ProgressView {
         rows_done: sample.rows_done,
         rows_dropped: sample.rows_dropped,
         rows_total: sample.rows_total,
         columns: vec![column],
-        ..View::default()
+        ..ProgressView::default()
     }
 }
 

@@ -3,7 +3,7 @@ use crate::app::simulate::regress::tests::{EXTERNAL, open_elements};
 
 fn outcome(sweep: &str) -> IdleOutcome {
     let cases = idle::cases().into_iter().filter(|case| case.sweep == sweep).collect();
-    run(cases, Screen::Off).unwrap_or_else(|error| panic!("{error}"))
+    run(cases, ProgressReporter::Off).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! A set of row groups, kept as ranges: a run finishes them nearly in order, so a million are a few ranges.
+//! A set of row groups, stored as ranges. A run finishes row groups nearly in order, so a million of them are
+//! few ranges.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -6,15 +7,15 @@ use std::ops::RangeInclusive;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Row groups that are done. In JSON a list of texts such as `["0-311", "313"]`.
+/// The row groups that are done. Serialized as a list of strings such as `["0-311", "313"]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DoneRowGroups {
-    /// First to last, apart from each other.
+    /// First to last, inclusive. Ranges neither overlap nor touch.
     ranges: BTreeMap<u32, u32>,
 }
 
 impl DoneRowGroups {
-    /// Adds one; O(log ranges).
+    /// Adds a row group. O(log ranges).
     pub fn insert(&mut self, row_group: u32) {
         if self.contains(row_group) {
             return;
@@ -32,25 +33,25 @@ impl DoneRowGroups {
         self.ranges.insert(first, last);
     }
 
-    /// Whether it is there.
+    /// Returns whether the set contains the row group. O(log ranges).
     #[must_use]
     pub fn contains(&self, row_group: u32) -> bool {
         self.ranges.range(..=row_group).next_back().is_some_and(|(_, last)| *last >= row_group)
     }
 
-    /// How many there are.
+    /// Returns the number of row groups. O(ranges).
     #[must_use]
     pub fn len(&self) -> u64 {
         self.ranges.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// All of them, in order.
+    /// Returns an iterator over the row groups in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         self.ranges.iter().flat_map(|(first, last)| *first..=*last)
     }
@@ -80,16 +81,18 @@ impl<'de> Deserialize<'de> for DoneRowGroups {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let texts = Vec::<String>::deserialize(deserializer)?;
         let mut ranges = BTreeMap::new();
-        let mut free = 0;
+        let mut next_start = 0;
         for text in &texts {
             let wrong = || {
-                D::Error::custom(format!("`done` has {text:?}; expected ranges such as \"0-311\", ascending and apart"))
+                D::Error::custom(format!(
+                    "`done` has {text:?}; expected ranges such as \"0-311\", ascending and disjoint"
+                ))
             };
             let range = parse(text).ok_or_else(wrong)?;
-            if u64::from(*range.start()) < free {
+            if u64::from(*range.start()) < next_start {
                 return Err(wrong());
             }
-            free = u64::from(*range.end()) + 2;
+            next_start = u64::from(*range.end()) + 2;
             ranges.insert(*range.start(), *range.end());
         }
         Ok(Self { ranges })
@@ -111,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_become_one_range_in_whatever_order_they_come() {
+    fn adjacent_row_groups_become_one_range_in_any_order_of_insertion() {
         let mut done = DoneRowGroups::default();
         for row_group in [4, 0, 2, 2, 1, 9, 5] {
             done.insert(row_group);
@@ -125,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ascending_list_of_ranges_is_refused() {
+    fn text_that_is_not_an_ascending_list_of_ranges_is_rejected() {
         for wrong in [r#"["3-1"]"#, r#"["0-2","2"]"#, r#"["0-2","3"]"#, r#"["x"]"#, r#"["-1"]"#, "[3]"] {
             assert!(serde_json::from_str::<DoneRowGroups>(wrong).is_err(), "{wrong}");
         }

@@ -1,4 +1,4 @@
-//! `NNNNNN.dropped.jsonl`: the rows of a row group that are not in its rows file, and why.
+//! `NNNNNN.dropped.jsonl`: the rows that are missing from the rows file of a row group, with the reasons.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -7,48 +7,48 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// The reason of a row that the run stopped before. A resumed run makes it.
+/// The reason of a row that was not generated because the run stopped first. A resumed run generates it.
 pub const UNMADE: &str = "unmade";
 
-/// A row that is not in the rows file of its row group.
+/// A line of the file: one row that is missing from the rows file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DroppedLine {
-    /// Its number in the dataset.
+    /// The row number in the dataset.
     pub row: u64,
-    /// The column that failed; none of a row that is unmade.
+    /// The column that failed. `None` for an unmade row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
-    /// [`UNMADE`], or the [name](tidegate_core::pipeline::DropReason::name) of the reason.
+    /// [`UNMADE`], or the [name](tidegate_core::pipeline::DropReason::name) of a drop reason.
     pub reason: String,
-    /// What happened, in words.
+    /// The error message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
 impl DroppedLine {
-    /// A row that the run stopped before.
+    /// Creates the line of an unmade row.
     #[must_use]
     pub fn unmade(row: u64) -> Self {
         Self { row, column: None, reason: UNMADE.to_string(), detail: None }
     }
 
-    /// Whether a resumed run makes it without being asked to.
+    /// Returns whether the row is unmade: every resumed run generates it, also without `--retry-dropped`.
     #[must_use]
     pub fn is_unmade(&self) -> bool {
         self.reason == UNMADE
     }
 
-    /// Its column and reason.
+    /// Returns the column, which is empty for an unmade row, and the reason.
     #[must_use]
     pub fn key(&self) -> (String, String) {
         (self.column.clone().unwrap_or_default(), self.reason.clone())
     }
 }
 
-/// Dropped rows by column and reason.
+/// The number of dropped rows by column and reason.
 pub type DroppedCounts = BTreeMap<(String, String), u64>;
 
-/// The lines of the file at `path`; `None` if there is no such file.
+/// Reads the file at `path`. Returns `None` if it does not exist.
 pub(super) fn read(path: &Path) -> io::Result<Option<Vec<DroppedLine>>> {
     let file = match File::open(path) {
         Ok(file) => BufReader::new(file),

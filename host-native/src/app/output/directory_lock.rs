@@ -1,4 +1,5 @@
-//! An output directory is locked before it is looked at: what is found there is not being changed.
+//! The lock of an output directory. It is taken before the directory is read, so no other run changes what is
+//! found.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,22 +9,28 @@ use super::Existing;
 use super::error::{OutputError, io_error};
 use super::files::{LOCK, visit_names};
 
-/// An output directory that no other run can claim. Nothing in it has changed yet.
+/// A locked output directory. Its content is unchanged so far.
 #[derive(Debug)]
-pub struct Claim {
+pub struct DirectoryLock {
     pub(super) root: PathBuf,
     pub(super) existing: Existing,
     pub(super) is_new: bool,
-    /// The system lets go of it when the process ends, however it ends.
+    /// The operating system unlocks the file when the process ends, also after a crash.
     pub(super) lock: File,
 }
 
-impl Claim {
-    /// Claims `root`, which is created if need be. Refuses if another run has it, or if `existing` does not allow what is there.
-    pub fn new(root: &Path, existing: Existing) -> Result<Self, OutputError> {
+impl DirectoryLock {
+    /// Locks `root`, and creates the directory if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// If another run holds the lock, or if the directory is not empty and `existing` is
+    /// [`Existing::Refuse`].
+    pub fn acquire(root: &Path, existing: Existing) -> Result<Self, OutputError> {
         let path = root.join(LOCK);
-        let is_refused = || Ok(existing == Existing::Refuse && !names(root).map_err(io_error(root))?.is_empty());
-        // A run locks before it writes anything else: what has no lock is of no run that goes on, and not even a lock is left there.
+        let is_refused = || Ok(existing == Existing::Refuse && !file_names(root).map_err(io_error(root))?.is_empty());
+        // Without a lock file no run is active here, so the check needs no lock. It leaves no lock file
+        // behind.
         if is_refused()? && !path.exists() {
             return Err(OutputError::NotEmpty(root.to_path_buf()));
         }
@@ -35,7 +42,7 @@ impl Claim {
             if is_at(&lock, &path) {
                 break lock;
             }
-            // A run that gave up removed it while it was being locked.
+            // Another run removed the file between opening and locking it.
         };
         if is_refused()? {
             return Err(OutputError::NotEmpty(root.to_path_buf()));
@@ -43,10 +50,10 @@ impl Claim {
         Ok(Self { root: root.to_path_buf(), existing, is_new, lock })
     }
 
-    /// Leaves everything as it was.
-    pub fn give_up(self) {
+    /// Unlocks the directory, and removes it if [`acquire`](Self::acquire) created it.
+    pub fn release(self) {
         if self.is_new {
-            // An empty directory that cannot be removed harms nobody.
+            // An empty directory that cannot be removed does no harm.
             let _ = fs::remove_file(self.root.join(LOCK)).and_then(|()| fs::remove_dir(&self.root));
         }
     }
@@ -61,7 +68,7 @@ fn lock(root: &Path, path: &Path) -> Result<File, OutputError> {
     }
 }
 
-/// Whether `file` is still the one at `path`.
+/// Returns whether `file` is still the file at `path`.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
@@ -74,8 +81,8 @@ fn is_at(_: &File, path: &Path) -> bool {
     path.exists()
 }
 
-/// Names in `directory`, apart from the lock.
-pub(super) fn names(directory: &Path) -> io::Result<Vec<String>> {
+/// Returns the names of the files in `directory` except the lock.
+pub(super) fn file_names(directory: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     visit_names(directory, |name| {
         names.push(name.to_string());

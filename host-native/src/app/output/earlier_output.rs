@@ -1,0 +1,107 @@
+//! The output of earlier runs in a directory: a new run either resumes from it or removes it.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::error::{OutputError, io_error, unreadable};
+use super::files::{
+    MANIFEST, ROWS, RowFile, SPENT, dropped_name, is_capacity_name, is_own_name, is_row_file_name, is_temporary_name,
+    remove_temporary, rows_name, sync_directory, visit_names,
+};
+use super::scan::ScanResult;
+use super::{DroppedLine, JobTotals, MANIFEST_SCHEMA, Manifest, OutputSpec, dropped_file, write_dropped};
+use crate::app::provider::cost::AmountFile;
+
+/// Checks that `root` holds the same job, and returns what its earlier runs have left and used.
+pub(super) fn resume(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(ScanResult, JobTotals), OutputError> {
+    let not_resumable = |why: String| OutputError::NothingToResume { path: root.to_path_buf(), why };
+    let text =
+        fs::read(root.join(MANIFEST)).map_err(|error| not_resumable(format!("{MANIFEST} cannot be read: {error}")))?;
+    let value: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|error| not_resumable(format!("{MANIFEST}: {error}")))?;
+    if value.get("schema").and_then(serde_json::Value::as_u64) != Some(u64::from(MANIFEST_SCHEMA)) {
+        return Err(not_resumable(format!("{MANIFEST} was written by another version of this program")));
+    }
+    let before: Manifest =
+        serde_json::from_value(value).map_err(|error| not_resumable(format!("{MANIFEST}: {error}")))?;
+    if let Some(what) = spec.manifest.first_difference(&before, spec.dataset.as_deref()).map_err(io_error(root))? {
+        return Err(OutputError::DifferentJob { path: root.to_path_buf(), what });
+    }
+    extend_last_row_group(rows, spec, &before)?;
+    remove_temporary(root).map_err(io_error(root))?;
+    let path = root.join(SPENT);
+    let stored = AmountFile::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
+    // A run that was killed may have spent more than its manifest says.
+    let totals = JobTotals { spent: before.totals.spent.max(stored), ..before.totals };
+    Ok((ScanResult::scan(rows, spec)?, totals))
+}
+
+/// Lists the new rows in the last row group of a job that was extended as unmade.
+///
+/// This must happen before the manifest with the new number of rows is written: without the list, the row
+/// group would be taken for complete.
+pub(super) fn extend_last_row_group(rows: &Path, spec: &OutputSpec, before: &Manifest) -> Result<(), OutputError> {
+    let (old, new) = (before, &spec.manifest);
+    let Some(last) = old.row_group_count().checked_sub(1).and_then(|last| u32::try_from(last).ok()) else {
+        return Ok(());
+    };
+    let (old_rows, new_rows) = (old.rows_in_group(last), new.rows_in_group(last));
+    if new_rows <= old_rows || !rows.join(rows_name(last, new.format.extension())).exists() {
+        return Ok(());
+    }
+    let path = rows.join(dropped_name(last));
+    let mut lines = dropped_file::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
+    let first = new.first_row + u64::from(last) * u64::from(new.row_group_size);
+    lines.retain(|line| line.row < first + old_rows);
+    lines.extend((first + old_rows..first + new_rows).map(DroppedLine::unmade));
+    write_dropped(&path, &lines)
+}
+
+/// The part of the manifest that is the same in every version.
+#[derive(Deserialize)]
+struct Author {
+    program: String,
+}
+
+/// Removes the output of an earlier run. Fails before it removes anything if there are other files.
+pub(super) fn remove(root: &Path, names: &[String]) -> Result<(), OutputError> {
+    let foreign = |found: &str| OutputError::ForeignFiles { path: root.to_path_buf(), found: found.to_string() };
+    if names.is_empty() {
+        return Ok(());
+    }
+    if let Some(name) = names.iter().find(|name| !is_own_name(name)) {
+        return Err(foreign(name));
+    }
+    let author = fs::read(root.join(MANIFEST)).ok().and_then(|text| serde_json::from_slice::<Author>(&text).ok());
+    if !author.is_some_and(|author| author.program.starts_with("tidegate ")) {
+        return Err(foreign(&names[0]));
+    }
+    let rows = root.join(ROWS);
+    let mut foreign_name = None;
+    visit_names(&rows, |name| {
+        if !is_row_file_name(name) {
+            foreign_name = Some(format!("{ROWS}/{name}"));
+        }
+        Ok(())
+    })
+    .map_err(io_error(&rows))?;
+    if let Some(name) = foreign_name {
+        return Err(foreign(&name));
+    }
+    // The manifest stays until it is replaced, so after an interruption the directory still counts as written
+    // by this program. The dropped lists are removed last: without its list, a row group would be taken for
+    // complete.
+    let is_list = |name: &str| matches!(RowFile::of(name, ""), Some(RowFile::Dropped(_)));
+    let remove = |name: &str| fs::remove_file(rows.join(name));
+    visit_names(&rows, |name| if is_list(name) { Ok(()) } else { remove(name) }).map_err(io_error(&rows))?;
+    if rows.exists() {
+        sync_directory(&rows).map_err(io_error(&rows))?;
+    }
+    visit_names(&rows, remove).map_err(io_error(&rows))?;
+    for name in names.iter().filter(|name| is_temporary_name(name) || is_capacity_name(name) || *name == SPENT) {
+        fs::remove_file(root.join(name)).map_err(io_error(root))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! Scans the directory of rows for the output of earlier runs, and finds the missing rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+
+use tidegate_core::pipeline::DropReason;
+
+use super::done_row_groups::DoneRowGroups;
+use super::dropped_file::{self, DroppedCounts, DroppedLine};
+use super::error::{OutputError, io_error, unreadable};
+use super::files::{RowFile, dropped_name, is_temporary_name, rows_name, visit_names};
+use super::manifest::Manifest;
+use super::{EarlierOutput, OutputSpec};
+
+/// The output of earlier runs.
+#[derive(Debug, Default)]
+pub(super) struct ScanResult {
+    /// Row groups without missing rows.
+    pub(super) done: DoneRowGroups,
+    /// The missing rows of row groups that are kept in part, counted from the first row of the job.
+    pub(super) missing: Vec<Range<u64>>,
+    /// Counts of the rows that this run keeps.
+    pub(super) earlier: EarlierOutput,
+    /// The dropped rows among them.
+    pub(super) dropped: DroppedCounts,
+    /// Counts of the rows that this run has to generate again, by row group. They count until the row group
+    /// is written.
+    pub(super) replaceable: BTreeMap<u32, ReplaceableCounts>,
+}
+
+/// What a row group adds to [`ScanResult::earlier`] and [`ScanResult::dropped`] until this run writes it
+/// again.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ReplaceableCounts {
+    pub(super) earlier: EarlierOutput,
+    pub(super) dropped: DroppedCounts,
+}
+
+impl ScanResult {
+    /// Scans the directory `rows`, and removes temporary files and dropped lists without a rows file.
+    ///
+    /// Reads the files of row groups that have a dropped list, and only the names of the others. O(row
+    /// groups), plus the rows that are read.
+    pub(super) fn scan(rows: &Path, spec: &OutputSpec) -> Result<Self, OutputError> {
+        let manifest = &spec.manifest;
+        let extension = manifest.format.extension();
+        let (mut written, mut listed) = (DoneRowGroups::default(), DoneRowGroups::default());
+        let mut unusable = Vec::new();
+        visit_names(rows, |name| {
+            match RowFile::of(name, extension) {
+                _ if is_temporary_name(name) => unusable.push(name.to_string()),
+                Some(RowFile::Rows(row_group)) if u64::from(row_group) < manifest.row_group_count() => {
+                    written.insert(row_group);
+                }
+                Some(RowFile::Dropped(row_group)) => listed.insert(row_group),
+                _ => {}
+            }
+            Ok(())
+        })
+        .map_err(io_error(rows))?;
+        // The dropped list is written before the rows file. Without a rows file the whole row group is
+        // unmade.
+        unusable.extend(listed.iter().filter(|row_group| !written.contains(*row_group)).map(dropped_name));
+        for name in unusable {
+            let path = rows.join(name);
+            fs::remove_file(&path).map_err(io_error(&path))?;
+        }
+        let mut found = Self::default();
+        for row_group in written.iter() {
+            if listed.contains(row_group) {
+                found.add_partial(rows, spec, row_group)?;
+            } else {
+                found.add_complete(manifest, row_group);
+            }
+        }
+        Ok(found)
+    }
+
+    fn add_complete(&mut self, manifest: &Manifest, row_group: u32) {
+        self.done.insert(row_group);
+        self.earlier.row_groups += 1;
+        self.earlier.rows_out += manifest.rows_in_group(row_group);
+    }
+
+    /// Adds a row group with a dropped list. A row in both files is complete, a row in neither is unmade.
+    fn add_partial(&mut self, rows: &Path, spec: &OutputSpec, row_group: u32) -> Result<(), OutputError> {
+        let manifest = &spec.manifest;
+        let path = rows.join(rows_name(row_group, manifest.format.extension()));
+        let stored = spec.layout.read(&path).map_err(unreadable(&path))?;
+        let complete: BTreeSet<u64> = stored.into_iter().map(|(row, _)| row).collect();
+        let path = rows.join(dropped_name(row_group));
+        let lines = dropped_file::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
+        let dropped: BTreeMap<u64, _> = lines.into_iter().map(|line| (line.row, line)).collect();
+        let first = u64::from(row_group) * u64::from(manifest.row_group_size);
+        let (mut kept, mut missing) = (ReplaceableCounts::default(), Vec::new());
+        let (mut retried, mut has_unmade) = (ReplaceableCounts::default(), false);
+        for row in first..first + manifest.rows_in_group(row_group) {
+            let number = manifest.first_row + row;
+            let line = dropped.get(&number).filter(|line| !line.is_unmade());
+            match line {
+                _ if complete.contains(&number) => kept.earlier.rows_out += 1,
+                Some(line) if !spec.retries(&line.reason) => kept.add_dropped(line),
+                _ => {
+                    add_row(&mut missing, row);
+                    line.map_or_else(|| has_unmade = true, |line| retried.add_dropped(line));
+                }
+            }
+        }
+        if missing.is_empty() {
+            self.done.insert(row_group);
+            kept.earlier.row_groups = 1;
+        } else {
+            retried.earlier.row_groups = u64::from(!has_unmade);
+            if !spec.keeps_parts {
+                // The whole row group is generated again. Its rows count until they are replaced.
+                retried.add(&kept);
+                kept = ReplaceableCounts::default();
+                missing.clear();
+            }
+            self.replaceable.insert(row_group, retried);
+        }
+        self.missing.append(&mut missing);
+        self.earlier = self.earlier.plus(kept.earlier);
+        add_counts(&mut self.dropped, &kept.dropped);
+        Ok(())
+    }
+}
+
+impl ReplaceableCounts {
+    fn add_dropped(&mut self, line: &DroppedLine) {
+        self.earlier.rows_dropped += 1;
+        *self.dropped.entry(line.key()).or_default() += 1;
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.earlier = self.earlier.plus(other.earlier);
+        add_counts(&mut self.dropped, &other.dropped);
+    }
+}
+
+pub(super) fn add_counts(counts: &mut DroppedCounts, more: &DroppedCounts) {
+    for (key, rows) in more {
+        *counts.entry(key.clone()).or_default() += rows;
+    }
+}
+
+impl OutputSpec {
+    /// Returns whether rows that were dropped for the reason of this name are generated again.
+    fn retries(&self, reason: &str) -> bool {
+        let is_listed =
+            |reasons: &Vec<DropReason>| reasons.is_empty() || reasons.iter().any(|known| known.name() == reason);
+        self.retry_dropped.as_ref().is_some_and(is_listed)
+    }
+}
+
+fn add_row(ranges: &mut Vec<Range<u64>>, row: u64) {
+    match ranges.last_mut() {
+        Some(last) if last.end == row => last.end += 1,
+        _ => ranges.push(row..row + 1),
+    }
+}
