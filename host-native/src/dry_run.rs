@@ -114,7 +114,8 @@ fn models(file: &PipelineFile, job: &Job, estimates: &[ColumnEstimate]) -> (Vec<
 fn notes(job: &Job, estimates: &[ColumnEstimate]) -> Vec<String> {
     let sample = SAMPLE_ROWS.min(job.rows.end - job.rows.start);
     let mut notes = vec![format!(
-        "Tokens are estimated from the templates as rendered for the first {sample} rows, at four characters a token; answers \
+        "Tokens are estimated from the templates as rendered for the first {sample} rows, at four characters a token; beyond ASCII every \
+         byte counts as one. Answers \
          count as `answer_tokens`, else `max_tokens`, else 256. Retries are not counted."
     )];
     for (column, estimate) in job.columns.iter().zip(estimates).filter(|(_, estimate)| estimate.unrendered > 0) {

@@ -6,7 +6,7 @@
 //! - a structured answer by a value of the types of its schema;
 //! - a vector by one of its dimensions, a judge's answer by the empty object.
 //!
-//! Tokens sent are counted at four characters each; the mean over the sample stands for all rows. A condition that can
+//! Tokens sent are counted at four characters each, and at a byte each in scripts beyond ASCII; the mean over the sample stands for all rows. A condition that can
 //! be known without a call is evaluated; any other is taken to hold. Retries are not counted. So the estimate is near
 //! what is sent where prompts depend on the dataset, and an upper bound where conditions depend on answers.
 

@@ -90,7 +90,7 @@ impl LlmFill {
         })
     }
 
-    /// The tokens that `conversation` is estimated at: a token for every four characters sent, and for the answer what
+    /// The tokens that `conversation` is estimated at: a token for every four characters sent (for every byte beyond ASCII), and for the answer what
     /// the file says, else the most it may have, else 256.
     #[must_use]
     pub fn estimate(&self, conversation: &Conversation) -> Usage {

@@ -157,10 +157,12 @@ impl Fill {
     }
 }
 
-/// About how many tokens a text has: the usual four characters each.
+/// About how many tokens a text has: the usual four characters each for ASCII, and one for every byte of other scripts, of which no
+/// tokenizer that knows bytes makes more.
 #[must_use]
 pub fn estimate_tokens(text: &str) -> u32 {
-    u32::try_from(text.chars().count().div_ceil(4)).unwrap_or(u32::MAX)
+    let ascii = text.bytes().filter(u8::is_ascii).count();
+    u32::try_from(ascii.div_ceil(4) + (text.len() - ascii)).unwrap_or(u32::MAX)
 }
 
 /// What a call that brought nothing means for its task.
@@ -203,5 +205,18 @@ fn not_admitted(denial: &Denial) -> Unfilled {
             TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, status: None, retry_after: None },
             why,
         ),
+    }
+}
+
+#[cfg(test)]
+mod estimate_tests {
+    use super::estimate_tokens;
+
+    #[test]
+    fn text_of_any_script_is_estimated_at_no_less_than_its_bytes_can_take() {
+        assert_eq!((estimate_tokens(""), estimate_tokens("harbours"), estimate_tokens("harbours 1")), (0, 2, 3));
+        for text in ["港の灯台", "🚢⚓", "маяк", "منارة"] {
+            assert_eq!(estimate_tokens(text) as usize, text.len(), "{text}");
+        }
     }
 }
