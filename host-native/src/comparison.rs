@@ -150,7 +150,8 @@ mod tests {
     fn rows_of_a_provider_that_is_no_mock_are_not_simulated() {
         let mut file = example::pipeline().unwrap();
         let job = Job::resolve(&file, example::dataset().unwrap()).unwrap();
-        file.models[0].endpoint = Endpoint::Command { argv: Vec::new(), directory: std::path::PathBuf::new() };
+        file.models[0].endpoint =
+            Endpoint::Command { argv: Vec::new(), directory: std::path::PathBuf::new(), pass_env: Vec::new() };
         assert_eq!(Comparison::of(&file, &job), None);
     }
 }

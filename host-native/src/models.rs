@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -165,8 +166,8 @@ pub fn check(file: &PipelineFile, place: usize) -> Result<(), FileError> {
     if let Some(name) = model.endpoint.key_variable() {
         read_key(file, model, name)?;
     }
-    let Endpoint::Command { argv, directory } = &model.endpoint else { return Ok(()) };
-    match command(argv, directory, model).find() {
+    let Endpoint::Command { argv, directory, pass_env } = &model.endpoint else { return Ok(()) };
+    match command(argv, directory, hidden_variables(file, pass_env), model).find() {
         Ok(_) => Ok(()),
         Err(why) => {
             let program = argv.first().map_or("", String::as_str);
@@ -269,7 +270,9 @@ fn client(file: &PipelineFile, model: &ModelSpec, is_called: bool, mock: &str) -
             let client = HttpClient::new(HttpEndpoint { url, api_key, timeout, bypass_proxy: false });
             client.map(Client::Http).map_err(|error| no_https(file, model, &error))
         }
-        Endpoint::Command { argv, directory } => Ok(Client::Command(command(argv, directory, model))),
+        Endpoint::Command { argv, directory, pass_env } => {
+            Ok(Client::Command(command(argv, directory, hidden_variables(file, pass_env), model)))
+        }
     }
 }
 
@@ -301,7 +304,7 @@ fn no_https(file: &PipelineFile, model: &ModelSpec, error: &str) -> Error {
 
 /// The command `argv`. A program that is named by a relative path is meant from `directory`, where the command runs; one
 /// that is a mere name is looked up in `PATH`.
-fn command(argv: &[String], directory: &Path, model: &ModelSpec) -> Command {
+fn command(argv: &[String], directory: &Path, hidden: Vec<OsString>, model: &ModelSpec) -> Command {
     let (program, arguments) = argv.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
     let program = Path::new(program);
     let is_path = program.components().count() > 1 || program.starts_with(".");
@@ -313,8 +316,26 @@ fn command(argv: &[String], directory: &Path, model: &ModelSpec) -> Command {
         program: if is_path { resolve(program) } else { program.to_path_buf() },
         arguments: arguments.to_vec(),
         directory: directory.to_path_buf(),
+        hidden,
         timeout: model.timeout,
     }
+}
+
+/// The environment variables that a command does not get: those with the keys of the file's models, and all that are called like keys,
+/// unless they are in `pass_env`.
+fn hidden_variables(file: &PipelineFile, pass_env: &[String]) -> Vec<OsString> {
+    let of_models = |name: &str| file.models.iter().any(|model| model.endpoint.key_variable() == Some(name));
+    let is_hidden = |name: &OsString| {
+        let name = name.to_string_lossy();
+        (of_models(&name) || is_called_like_a_key(&name)) && !pass_env.iter().any(|passed| *passed == name)
+    };
+    env::vars_os().map(|(name, _)| name).filter(is_hidden).collect()
+}
+
+/// Whether a variable is called like what holds a key, such as `ACME_API_KEY` or `HF_TOKEN`.
+fn is_called_like_a_key(name: &str) -> bool {
+    const ENDS: [&str; 7] = ["KEY", "KEYS", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"];
+    name.to_ascii_uppercase().split('_').any(|word| ENDS.iter().any(|end| word.ends_with(end)))
 }
 
 /// The key in the environment variable `name`. The error names the variable and never its content.

@@ -10,6 +10,7 @@
 //!
 //! A call that is given up, by a timeout or because the run stops, kills the command and its whole process group.
 
+use std::ffi::OsString;
 use std::fs::Metadata;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
@@ -37,6 +38,8 @@ pub struct Command {
     pub arguments: Vec<String>,
     /// Where it runs.
     pub directory: PathBuf,
+    /// Environment variables that it does not get.
+    pub hidden: Vec<OsString>,
     /// The longest that one call may take.
     pub timeout: Duration,
 }
@@ -71,6 +74,9 @@ impl Command {
         command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if !self.directory.as_os_str().is_empty() {
             command.current_dir(&self.directory);
+        }
+        for name in &self.hidden {
+            command.env_remove(name);
         }
         command.kill_on_drop(true);
         #[cfg(unix)]
@@ -156,6 +162,7 @@ mod tests {
             program: PathBuf::from("sh"),
             arguments: vec!["-c".to_string(), script.to_string()],
             directory: PathBuf::new(),
+            hidden: Vec::new(),
             timeout: Duration::from_secs(60),
         }
     }

@@ -135,6 +135,8 @@ pub enum Endpoint {
         argv: Vec<String>,
         /// Where it runs: the directory of the pipeline file.
         directory: PathBuf,
+        /// Environment variables with keys that it gets nevertheless.
+        pass_env: Vec<String>,
     },
     /// By a server in this process that behaves like this.
     Mock(Box<MockSpec>),
@@ -169,6 +171,7 @@ pub(super) const MODEL_KEYS: &[&str] = &[
     "base_url",
     "url",
     "command",
+    "pass_env",
     "api_key_env",
     "domain",
     "max_parallel",
@@ -266,8 +269,10 @@ fn parse_judge_endpoint(source: &SourceText, table: &TableReader<'_>, directory:
             .expected(format!("`{of}` alone"))),
         None => Ok(()),
     };
+    let strings =
+        |given: Spanned<Vec<Spanned<String>>>| given.into_inner().into_iter().map(Spanned::into_inner).collect();
     let Some(argv) = table.optional::<Vec<Spanned<String>>>("command")? else {
-        ["base_url", "mock"].into_iter().try_for_each(|key| foreign(key, "url"))?;
+        ["base_url", "mock", "pass_env"].into_iter().try_for_each(|key| foreign(key, "url"))?;
         let url = parse_address(source, table, "url", true)?;
         let api_key_env = table.optional::<String>("api_key_env")?.map(Spanned::into_inner);
         return Ok(Endpoint::Http { url, api_key_env });
@@ -276,8 +281,8 @@ fn parse_judge_endpoint(source: &SourceText, table: &TableReader<'_>, directory:
     if argv.get_ref().is_empty() {
         return Err(table.refused("command", "the program and its arguments, such as [\"python3\", \"judge.py\"]"));
     }
-    let argv = argv.into_inner().into_iter().map(Spanned::into_inner).collect();
-    Ok(Endpoint::Command { argv, directory: directory.to_path_buf() })
+    let pass_env = table.optional::<Vec<Spanned<String>>>("pass_env")?.map(strings).unwrap_or_default();
+    Ok(Endpoint::Command { argv: strings(argv), directory: directory.to_path_buf(), pass_env })
 }
 
 pub(super) const PRICE_KEYS: &[&str] = &["input_per_million", "output_per_million", "currency"];
