@@ -134,10 +134,14 @@ fn claim(request: &RunRequest, spec: &OutputSpec) -> Result<(OutputDirectory, Op
     let RunRequest { record, events, trace, report, .. } = request;
     // Before anything else, so that of two runs of one command the second touches nothing of the first.
     let claim = Claim::new(&request.out, request.existing)?;
-    let mut places = Vec::new();
-    let opened = [record, events, trace, report].into_iter().flatten().try_for_each(|path| {
-        places.push(FilePlace::open(path).map_err(|source| OutputError::Io { path: path.clone(), source })?);
-        Ok(())
+    let mut places: Vec<(&str, FilePlace)> = Vec::new();
+    let files = [("--record", record), ("--events", events), ("--trace", trace), ("--report", report)];
+    let opened = files.into_iter().try_for_each(|(flag, path)| {
+        let Some(path) = path else { return Ok(()) };
+        let place = FilePlace::open(path).map_err(|source| OutputError::Io { path: path.clone(), source })?;
+        let same = places.iter().find(|(_, other)| other.is_same_file(&place)).map(|(flag, _)| *flag);
+        places.push((flag, place));
+        same.map_or(Ok(()), |first| Err(OutputError::OneFile { first, second: flag, path: path.clone() }))
     });
     let prepared = match opened {
         Ok(()) => OutputDirectory::prepare(claim, spec),
@@ -147,9 +151,11 @@ fn claim(request: &RunRequest, spec: &OutputSpec) -> Result<(OutputDirectory, Op
         }
     };
     match prepared {
-        Ok(output) => Ok((output, record.is_some().then(|| places.swap_remove(0)))),
+        Ok(output) => Ok((output, record.is_some().then(|| places.swap_remove(0).1))),
         Err(error) => {
-            places.into_iter().for_each(FilePlace::give_up);
+            for (_, place) in places {
+                place.give_up();
+            }
             Err(error.into())
         }
     }

@@ -40,6 +40,16 @@ pub enum OutputError {
         /// What is not as it was, and how.
         what: String,
     },
+    /// Two outputs would overwrite each other.
+    #[error("{first} and {second} name one file, {}; expected a file for each of them", .path.display())]
+    OneFile {
+        /// The flag that names it first.
+        first: &'static str,
+        /// The flag that names it again.
+        second: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
     /// Another run writes there.
     #[error("another run is writing to {}", .0.display())]
     InUse(PathBuf),

@@ -19,6 +19,13 @@ impl FilePlace {
         Ok(Self { path: path.to_owned(), is_new })
     }
 
+    /// Whether the two are one file: by their paths, by a symbolic link, or by a hard link.
+    #[must_use]
+    pub fn is_same_file(&self, other: &Self) -> bool {
+        // A device, such as /dev/null, takes what any number of writers send.
+        self.path.is_file() && same_file::is_same_file(&self.path, &other.path).unwrap_or(false)
+    }
+
     /// Where it is, to be written to.
     #[must_use]
     pub fn keep(self) -> PathBuf {
