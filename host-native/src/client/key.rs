@@ -30,6 +30,11 @@ impl ApiKey {
         self.header.clone()
     }
 
+    /// The key itself, to look for it in what servers say.
+    pub(crate) fn secret(&self) -> &str {
+        &self.key
+    }
+
     /// `text` without the key.
     #[must_use]
     pub fn redact(&self, text: &str) -> String {

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::answer::{Refusal, json_answer};
 use super::ask::domain;
+use super::redact::RedactedBody;
 use super::route::{NO_MODEL, Upstream};
 use super::tenant::{Level, Tenant};
 use super::watch::Watcher;
@@ -109,7 +110,7 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
     let mut watcher = Watcher::new(shared, &resource, tenant, level, Usage::default(), upstream);
     let mut sent = HeaderMap::new();
     sent.insert(ACCEPT, HeaderValue::from_static("application/json"));
-    headers::to_provider(&mut sent, std::iter::empty(), upstream.authorization.as_ref());
+    headers::to_provider(&mut sent, std::iter::empty(), upstream.own_credentials());
     let answer = match upstream.http.get(url).headers(sent).timeout(PATIENCE).send().await {
         Ok(answer) => answer,
         Err(error) => {
@@ -130,7 +131,7 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
         watcher.ended(head.completion.outcome);
         return None;
     }
-    let body = Response::from(answer).into_body();
+    let body = RedactedBody::new(Response::from(answer).into_body(), shared.redactor.clone());
     let whole =
         Limited::new(HeldBody::observed(body, slot, of_transport_error, watcher), LONGEST).collect().await.ok()?;
     let mut list: Value = serde_json::from_slice(&whole.to_bytes()).ok()?;

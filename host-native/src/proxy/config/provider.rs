@@ -1,13 +1,16 @@
 //! The tables `[[providers]]`.
 
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::time::Duration as StdDuration;
 
-use reqwest::Url;
+use http::Method;
+use reqwest::{Certificate, Url};
 use tidegate_core::budget::{BudgetConfig, Dimension};
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::super::guard::is_loopback;
 use super::{Environment, key_from, positive};
 use crate::client::ApiKey;
 use crate::gate::Limits;
@@ -28,6 +31,12 @@ pub struct ProviderConfig {
     pub base_url: Url,
     /// The key that takes the place of the clients', if it has one.
     pub api_key: Option<ApiKey>,
+    /// Whether it gets what clients prove themselves with, where it has no key of its own \[no\].
+    pub forwards_client_key: bool,
+    /// The authorities that may sign its certificate, instead of those of the system.
+    pub authorities: Option<Vec<Certificate>>,
+    /// Calls that are forwarded besides those of the usual API \[none\].
+    pub passthrough: Vec<PassthroughRule>,
     /// Patterns of the models it serves \[all\].
     pub serves: Vec<String>,
     /// Model ids as clients say them, with those to send.
@@ -42,6 +51,15 @@ pub struct ProviderConfig {
     pub at_most_models: u32,
     /// Models with limits of their own.
     pub models: Vec<ModelConfig>,
+}
+
+/// Calls that one provider gets besides those of the usual API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassthroughRule {
+    /// The methods.
+    pub methods: Vec<Method>,
+    /// The path under `/v1/`; with a `*` at its end, every path that begins like that.
+    pub path: String,
 }
 
 /// One `[[providers.models]]` table.
@@ -61,6 +79,9 @@ impl ProviderConfig {
             name: name.to_string(),
             base_url,
             api_key: None,
+            forwards_client_key: false,
+            authorities: None,
+            passthrough: Vec::new(),
             serves: vec!["*".to_string()],
             rename: Vec::new(),
             timeout: StdDuration::from_mins(10),
@@ -76,6 +97,10 @@ const KEYS: &[&str] = &[
     "name",
     "base_url",
     "api_key_env",
+    "client_key",
+    "allow_plain_http",
+    "ca_file",
+    "passthrough",
     "serves",
     "rename",
     "timeout",
@@ -105,6 +130,7 @@ const BUDGET_KEYS: &[&str] = &[
 pub(super) fn parse(
     source: &SourceText,
     root: &TableReader<'_>,
+    directory: &Path,
     environment: Environment<'_>,
 ) -> Result<Vec<ProviderConfig>, FileError> {
     let mut providers: Vec<ProviderConfig> = Vec::new();
@@ -114,7 +140,7 @@ pub(super) fn parse(
             let message = format!("there are two providers called `{}`", name.get_ref());
             return Err(source.error(name.span(), message).expected("a name that no other provider has"));
         }
-        providers.push(parse_provider(source, &table, name.into_inner(), environment)?);
+        providers.push(parse_provider(source, &table, name.into_inner(), directory, environment)?);
     }
     if providers.is_empty() {
         return Err(source
@@ -128,12 +154,21 @@ fn parse_provider(
     source: &SourceText,
     table: &TableReader<'_>,
     name: String,
+    directory: &Path,
     environment: Environment<'_>,
 ) -> Result<ProviderConfig, FileError> {
-    let (base_url, _) = parse_base_url(source, table)?;
+    let (base_url, url_span) = parse_base_url(source, table)?;
     let defaults = ProviderConfig::at(&name, base_url);
     let api_key =
         table.optional::<String>("api_key_env")?.map(|name| read_key(source, &name, environment)).transpose()?;
+    let forwards_client_key = parse_client_key(source, table)?;
+    let sends_keys = api_key.is_some() || forwards_client_key;
+    if sends_keys && is_plain_and_far(&defaults.base_url) && !table.or("allow_plain_http", false)? {
+        let message = format!("keys would go to `{}` unencrypted", defaults.base_url.host_str().unwrap_or_default());
+        return Err(source
+            .error(url_span, message)
+            .expected("an address with https, or of this machine; or `allow_plain_http = true` beside it"));
+    }
     let serves = match table.optional::<Vec<Spanned<String>>>("serves")? {
         Some(patterns) => patterns.into_inner().into_iter().map(Spanned::into_inner).collect(),
         None => defaults.serves,
@@ -147,6 +182,9 @@ fn parse_provider(
     }
     Ok(ProviderConfig {
         api_key,
+        forwards_client_key,
+        authorities: parse_authorities(source, table, directory, &defaults.base_url)?,
+        passthrough: parse_passthrough(source, table)?,
         serves,
         rename: parse_rename(source, table)?,
         timeout: positive(source, table, "timeout")?.unwrap_or(defaults.timeout),
@@ -157,6 +195,85 @@ fn parse_provider(
         name,
         base_url: defaults.base_url,
     })
+}
+
+/// Whether what is sent there can be read on the way.
+pub(in crate::proxy) fn is_plain_and_far(url: &Url) -> bool {
+    url.scheme() == "http" && !url.host_str().is_some_and(is_loopback)
+}
+
+fn parse_client_key(source: &SourceText, table: &TableReader<'_>) -> Result<bool, FileError> {
+    let Some(given) = table.optional::<String>("client_key")? else { return Ok(false) };
+    let refuse = |message: String| source.error(given.span(), message);
+    match given.get_ref().as_str() {
+        "forward" if table.raw("api_key_env").is_some() => {
+            Err(refuse("`client_key` is given beside `api_key_env`, and only one key is sent".to_string())
+                .expected("one of the two"))
+        }
+        "forward" => Ok(true),
+        "drop" => Ok(false),
+        other => Err(refuse(format!("`client_key` in [[providers]] is the string {other:?}"))
+            .expected("\"forward\": the provider gets the keys of the clients; or \"drop\", the default: it gets none")
+            .suggest(other, ["forward", "drop"])),
+    }
+}
+
+fn parse_authorities(
+    source: &SourceText,
+    table: &TableReader<'_>,
+    directory: &Path,
+    base_url: &Url,
+) -> Result<Option<Vec<Certificate>>, FileError> {
+    let Some(file) = table.optional::<String>("ca_file")? else { return Ok(None) };
+    let refuse = |message: String| source.error(file.span(), message).expected("a file of certificates in PEM");
+    if base_url.scheme() != "https" {
+        let message = "`ca_file` is given for an address without https, which has no certificate".to_string();
+        return Err(source.error(file.span(), message).expected("an address with https, or no `ca_file`"));
+    }
+    let path = directory.join(file.get_ref());
+    let text = std::fs::read(&path).map_err(|error| refuse(format!("cannot read {}: {error}", path.display())))?;
+    match Certificate::from_pem_bundle(&text) {
+        Ok(certificates) if !certificates.is_empty() => Ok(Some(certificates)),
+        _ => Err(refuse(format!("{} holds no certificate", path.display()))),
+    }
+}
+
+const PASSTHROUGH: &str = "`passthrough` in [[providers]]";
+
+fn parse_passthrough(source: &SourceText, table: &TableReader<'_>) -> Result<Vec<PassthroughRule>, FileError> {
+    let mut rules = Vec::new();
+    for rule in table.tables("passthrough", PASSTHROUGH, &["methods", "path"])? {
+        let mut methods = Vec::new();
+        for method in rule.required::<Vec<Spanned<String>>>("methods")?.into_inner() {
+            // TRACE sends back the key that the proxy adds, and CONNECT is for tunnels.
+            let is_known = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"].contains(&method.get_ref().as_str());
+            match method.get_ref().parse::<Method>() {
+                Ok(known) if is_known => methods.push(known),
+                _ => {
+                    let message = format!("{:?} in {PASSTHROUGH} is no method that can be forwarded", method.get_ref());
+                    return Err(source
+                        .error(method.span(), message)
+                        .expected("\"GET\", \"POST\", \"PUT\", \"PATCH\", \"DELETE\" or \"HEAD\""));
+                }
+            }
+        }
+        let path = rule.required::<String>("path")?;
+        let is_segment = |segment: &str| {
+            let is_letter = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+            !matches!(segment, "" | "." | "..") && segment.chars().all(is_letter)
+        };
+        let plain = path.get_ref().strip_prefix('/').map(|path| (path, path.strip_suffix("/*").unwrap_or(path)));
+        match plain {
+            Some((path, plain)) if plain.split('/').all(is_segment) => {
+                rules.push(PassthroughRule { methods, path: path.to_string() });
+            }
+            _ => {
+                let message = format!("{:?} in {PASSTHROUGH} is no path under /v1", path.get_ref());
+                return Err(source.error(path.span(), message).expected("such as \"/files\" or \"/files/*\""));
+            }
+        }
+    }
+    Ok(rules)
 }
 
 fn read_key(source: &SourceText, name: &Spanned<String>, environment: Environment<'_>) -> Result<ApiKey, FileError> {
