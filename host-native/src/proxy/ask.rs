@@ -128,6 +128,11 @@ impl Asked {
             let Ok(Name(name)) = serde_json::from_str(raw.get()) else {
                 return Err(refuse("`model` is no string".to_string()));
             };
+            if !is_model_name(&name) {
+                return Err(refuse(
+                    "`model` is empty, or has spaces around it or signs that cannot be seen".to_string(),
+                ));
+            }
             let start = raw.get().as_ptr() as usize - body.as_ptr() as usize;
             (model, model_at) = (Some(name.into_owned()), Some(start..start + raw.get().len()));
         }
@@ -159,6 +164,11 @@ impl Asked {
 
 #[derive(Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Whether a name is one that nobody trims to another.
+pub(super) fn is_model_name(name: &str) -> bool {
+    !name.is_empty() && name.trim() == name && !name.chars().any(char::is_control)
+}
 
 /// How many prompts there are: each is answered by itself. A list of numbers is one prompt.
 fn prompts(raw: &RawValue) -> u32 {
@@ -257,6 +267,9 @@ mod tests {
     #[tokio::test]
     async fn a_model_that_is_no_text_is_refused_and_one_that_is_not_named_is_none() {
         assert!(matches!(json(r#"{"model":3}"#).await, Err(Refusal::BadJson { .. })));
+        for name in ["", " m", "m\\n", "a\\u0000b"] {
+            assert!(json(&format!("{{\"model\":\"{name}\"}}")).await.is_err(), "{name}");
+        }
         for body in ["{}", r#"{"model":null}"#] {
             assert_eq!(json(body).await.unwrap().model, None, "{body}");
         }

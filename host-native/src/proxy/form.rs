@@ -8,6 +8,7 @@ use reqwest::multipart::{Form as Writer, Part};
 use reqwest::{Client, Url};
 
 use super::answer::Refusal;
+use super::ask::is_model_name;
 
 /// The name of the field that decides.
 const MODEL: &str = "model";
@@ -66,7 +67,9 @@ impl Form {
         }
         let form = Self { fields };
         match form.model() {
-            Some("") => Err(refuse("the field `model` is empty, too long, or no text".to_string())),
+            Some(name) if !is_model_name(name) => {
+                Err(refuse("the field `model` is empty, too long, no text, or has spaces around it".to_string()))
+            }
             _ => Ok(form),
         }
     }
@@ -149,6 +152,7 @@ mod tests {
             (format!("{model}{}--b--", field("name=\"Model\"", "dear")), "no plain field of that name"),
             (format!("{}--b--", field("name=\"model\"; filename=\"x\"", "dear")), "no plain field of that name"),
             (format!("{}--b--", field("name=\"model\"", "")), "is empty"),
+            (format!("{}--b--", field("name=\"model\"", "whisper ")), "spaces around it"),
             (format!("{}--b--", field("filename=\"x\"", "a")), "has no plain name"),
             (
                 format!(

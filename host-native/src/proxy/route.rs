@@ -151,6 +151,9 @@ impl Upstream {
         if let Some(known) = of(&self.resources.read()) {
             return Some(known);
         }
+        if self.is_misspelt(model) {
+            return None;
+        }
         let mut resources = self.resources.write();
         if let Some(known) = of(&resources) {
             return Some(known);
@@ -175,6 +178,12 @@ impl Upstream {
     /// What the configuration says of a model in particular.
     fn own(&self, model: &str) -> Option<&Limits> {
         self.config.models.iter().find(|own| own.name == model).map(|own| &own.limits)
+    }
+
+    /// Whether a name differs from one of the configuration only in case: a provider might take it for the same, beside its limits.
+    fn is_misspelt(&self, model: &str) -> bool {
+        let mut names = self.config.models.iter().map(|own| &own.name);
+        self.own(model).is_none() && names.any(|name| name.eq_ignore_ascii_case(model))
     }
 
     /// Every resource that was mentioned, by model.
@@ -334,6 +343,7 @@ mod tests {
             gate.snapshot(&resource.key).map(|now| now.provider_cap)
         };
         assert_eq!([cap("other"), cap("third"), cap("own"), cap("other")], [Some(64), None, Some(3), Some(64)]);
+        assert_eq!(cap("OWN"), None, "it would be called beside the limits of the other spelling");
         let kind = |model, kind: usize| {
             upstream.resource(&gate, &metrics, model, &Domain::Other(format!("kind-{kind}"))).is_some()
         };

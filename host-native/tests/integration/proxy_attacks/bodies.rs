@@ -52,6 +52,22 @@ async fn a_call_that_leaves_out_its_model_gets_around_no_list_of_models() {
     assert_eq!(upstream(&world), Vec::<String>::new());
 }
 
+#[tokio::test]
+async fn no_spelling_of_a_model_gets_around_the_limits_that_it_has() {
+    let limits = "[[providers.models]]\nname = \"dear\"\nbudgets = { requests_per_day = 1 }";
+    let world = World::new("", limits).await;
+    assert_eq!(status(&chat(&world, "{\"model\":\"dear\"}").await), "200");
+    for (body, expected) in [
+        ("{\"model\":\"DEAR\"}", "404"),
+        ("{\"model\":\"dear \"}", "400"),
+        ("{\"model\":\"\\u0000dear\"}", "400"),
+        ("{\"model\":\"\"}", "400"),
+    ] {
+        assert_eq!(status(&chat(&world, body).await), expected, "{body}");
+    }
+    assert_eq!(world.seen.calls(), 1);
+}
+
 fn field(disposition: &str, value: &str) -> String {
     format!("--b\r\ncontent-disposition: form-data; {disposition}\r\n\r\n{value}\r\n")
 }
