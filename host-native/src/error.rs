@@ -138,6 +138,7 @@ impl Error {
             | Self::Setting(_)
             | Self::Log(_)
             | Self::Timeline(_)
+            | Self::Output(OutputError::OneFile { .. })
             | Self::Mock(MockError::Listen { .. }) => Exit::Pipeline,
             Self::Dataset(_) => Exit::Dataset,
             Self::Output(_) => Exit::Output,

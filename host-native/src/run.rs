@@ -35,7 +35,7 @@ use crate::observe::jsonl::{EventNames, ResourceName};
 use crate::observe::trace::TraceFile;
 use crate::output::{
     Claim, DoneRowGroups, Earlier, Existing, FilePlace, Identity, JobTotals, MANIFEST_SCHEMA, Manifest,
-    OutputDirectory, OutputError, OutputSpec, RunState, hash, keep_earlier,
+    OutputDirectory, OutputError, OutputSpec, RunState, hash, keep_earlier, open_all,
 };
 use crate::pipeline_file::{ColumnKind, Endpoint, ModelSpec, PipelineFile};
 use crate::preflight::{Preflight, Ready};
@@ -134,28 +134,21 @@ fn claim(request: &RunRequest, spec: &OutputSpec) -> Result<(OutputDirectory, Op
     let RunRequest { record, events, trace, report, .. } = request;
     // Before anything else, so that of two runs of one command the second touches nothing of the first.
     let claim = Claim::new(&request.out, request.existing)?;
-    let mut places: Vec<(&str, FilePlace)> = Vec::new();
     let files = [("--record", record), ("--events", events), ("--trace", trace), ("--report", report)];
-    let opened = files.into_iter().try_for_each(|(flag, path)| {
-        let Some(path) = path else { return Ok(()) };
-        let place = FilePlace::open(path).map_err(|source| OutputError::Io { path: path.clone(), source })?;
-        let same = places.iter().find(|(_, other)| other.is_same_file(&place)).map(|(flag, _)| *flag);
-        places.push((flag, place));
-        same.map_or(Ok(()), |first| Err(OutputError::OneFile { first, second: flag, path: path.clone() }))
-    });
-    let prepared = match opened {
-        Ok(()) => OutputDirectory::prepare(claim, spec),
+    let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
+    let inputs = [("the pipeline file", &request.pipeline), ("the dataset", &spec.dataset)];
+    let inputs: Vec<_> = inputs.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?))).collect();
+    let mut places = match open_all(files, &inputs) {
+        Ok(places) => places,
         Err(error) => {
             claim.give_up();
-            Err(error)
+            return Err(error.into());
         }
     };
-    match prepared {
-        Ok(output) => Ok((output, record.is_some().then(|| places.swap_remove(0).1))),
+    match OutputDirectory::prepare(claim, spec) {
+        Ok(output) => Ok((output, record.is_some().then(|| places.swap_remove(0)))),
         Err(error) => {
-            for (_, place) in places {
-                place.give_up();
-            }
+            places.into_iter().for_each(FilePlace::give_up);
             Err(error.into())
         }
     }

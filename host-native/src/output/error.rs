@@ -40,10 +40,10 @@ pub enum OutputError {
         /// What is not as it was, and how.
         what: String,
     },
-    /// Two outputs would overwrite each other.
+    /// What is written would overwrite another output, or an input.
     #[error("{first} and {second} name one file, {}; expected a file for each of them", .path.display())]
     OneFile {
-        /// The flag that names it first.
+        /// What names it first.
         first: &'static str,
         /// The flag that names it again.
         second: &'static str,

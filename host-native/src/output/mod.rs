@@ -50,7 +50,7 @@ pub use dropped::{DroppedCounts, DroppedLine, UNMADE};
 pub use error::OutputError;
 pub use files::keep_earlier;
 pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, RunState, hash};
-pub use place::FilePlace;
+pub use place::{FilePlace, open_all};
 
 use crate::row_file::{FileRow, Layout};
 use crate::spend::AmountFile;

@@ -4,6 +4,35 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::OutputError;
+
+/// Opens the files that are named by flags. Refuses one that another flag names, too, or that is one of the `inputs`; everything is as it
+/// was then.
+pub fn open_all<'p>(
+    files: impl IntoIterator<Item = (&'static str, &'p PathBuf)>,
+    inputs: &[(&'static str, &Path)],
+) -> Result<Vec<FilePlace>, OutputError> {
+    let mut places: Vec<(&'static str, FilePlace)> = Vec::new();
+    let opened = files.into_iter().try_for_each(|(flag, path)| {
+        let place = FilePlace::open(path).map_err(|source| OutputError::Io { path: path.clone(), source })?;
+        let outputs = places.iter().map(|(flag, other)| (*flag, other.path.as_path()));
+        let same = outputs.chain(inputs.iter().copied()).find(|(_, other)| place.is_at(other)).map(|(name, _)| name);
+        places.push((flag, place));
+        match same {
+            Some(first) => Err(OutputError::OneFile { first, second: flag, path: path.clone() }),
+            None => Ok(()),
+        }
+    });
+    let places = places.into_iter().map(|(_, place)| place);
+    match opened {
+        Ok(()) => Ok(places.collect()),
+        Err(error) => {
+            places.for_each(FilePlace::give_up);
+            Err(error)
+        }
+    }
+}
+
 /// A file that can be written to. What is in it is still there.
 #[derive(Debug)]
 pub struct FilePlace {
@@ -19,11 +48,11 @@ impl FilePlace {
         Ok(Self { path: path.to_owned(), is_new })
     }
 
-    /// Whether the two are one file: by their paths, by a symbolic link, or by a hard link.
+    /// Whether it is the file at `path`: by that path, by a symbolic link, or by a hard link.
     #[must_use]
-    pub fn is_same_file(&self, other: &Self) -> bool {
+    pub fn is_at(&self, path: &Path) -> bool {
         // A device, such as /dev/null, takes what any number of writers send.
-        self.path.is_file() && same_file::is_same_file(&self.path, &other.path).unwrap_or(false)
+        self.path.is_file() && same_file::is_same_file(&self.path, path).unwrap_or(false)
     }
 
     /// Where it is, to be written to.

@@ -20,6 +20,7 @@ use tidegate_core::time::Duration;
 
 use crate::cli::{RegressArgs, SuiteName};
 use crate::error::{Error, Exit};
+use crate::output::{FilePlace, open_all};
 use crate::progress::{ColumnView, REFRESH, Screen, View};
 use crate::table::{format_seconds, row, write_table};
 
@@ -49,6 +50,10 @@ pub fn regress(args: &RegressArgs) -> Result<(String, Exit), Error> {
             "`--drawn` and `--from` are of the control suite: add `--suite control`".to_string(),
         ));
     }
+    let files = [("--update-baseline", &args.update_baseline), ("--report", &args.report)];
+    let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
+    // They are written at the end, and made then.
+    open_all(files, &[])?.into_iter().for_each(FilePlace::give_up);
     // A baseline that cannot be read is told before anything is run.
     let baseline = args.baseline.as_deref().map(Baseline::load).transpose()?;
     let cases = if args.quick { idle::quick_cases() } else { idle::cases() };

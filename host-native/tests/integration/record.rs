@@ -123,9 +123,16 @@ fn two_outputs_never_go_to_one_file_however_it_is_named() {
         {
             let ended = scratch.run(&["run", "pipeline.toml", "--out", "out", one, first, other, second]);
             let message = format!("{one} and {other} name one file, {second}; expected a file for each of them");
-            assert!(ended.code != 0 && ended.stderr.contains(&message), "{}", ended.stderr);
+            assert!(ended.code == 2 && ended.stderr.contains(&message), "{}", ended.stderr);
         }
     }
+    for input in ["pipeline.toml", "data.csv"] {
+        let ended = scratch.run(&["run", "pipeline.toml", "--out", "out", "--events", input]);
+        assert!(ended.code == 2 && ended.stderr.contains("and --events name one file"), "{}", ended.stderr);
+        assert!(!fs::read_to_string(scratch.path(input)).unwrap().is_empty());
+    }
+    let regress = scratch.run(&["regress", "--quick", "--update-baseline", "new.jsonl", "--report", "./new.jsonl"]);
+    assert!(regress.code == 2 && regress.stderr.contains("--update-baseline and --report name one file"));
     assert_eq!(fs::read_to_string(scratch.path("there.jsonl")).unwrap(), "kept");
     assert!(!scratch.path("out").exists() && !scratch.path("new.jsonl").exists(), "nothing is left behind");
     scratch
