@@ -56,8 +56,10 @@ impl Form {
                     return Err(refuse("it has two fields `model`".to_string()));
                 }
             }
-            if field.headers().contains_key("content-transfer-encoding") {
-                return Err(refuse(format!("the field `{name}` has a Content-Transfer-Encoding, which nobody uses")));
+            // What some clients for Java write; it changes nothing, and is not sent.
+            let is_identity = |encoding: &HeaderValue| ["7bit", "8bit", "binary"].iter().any(|same| encoding == same);
+            if !field.headers().get_all("content-transfer-encoding").iter().all(is_identity) {
+                return Err(refuse(format!("the field `{name}` has a Content-Transfer-Encoding other than `binary`")));
             }
             let file_name =
                 field.file_name().map(|name| name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect());
