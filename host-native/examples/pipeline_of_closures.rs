@@ -10,10 +10,10 @@ use tidegate_core::gate::Classify as _;
 use tidegate_core::pipeline::{Column, PipelineConfig, Strategy, TaskOutcome};
 use tidegate_core::sim::provider::{Capacity, Overload, ProviderSpec};
 use tidegate_core::time::Duration;
-use tidegate_native::client::{ChatClient, ChatEndpoint, ChatRequest};
+use tidegate_native::app::mock::MockServer;
+use tidegate_native::app::provider::{ChatClient, ChatEndpoint, ChatRequest};
 use tidegate_native::gate::{Limits, RequestGate, ResourceKey};
-use tidegate_native::mock::MockServer;
-use tidegate_native::runner::PipelineRunner;
+use tidegate_native::pipeline::PipelineRunner;
 
 const ROWS: u64 = 60;
 

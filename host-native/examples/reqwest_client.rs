@@ -5,9 +5,9 @@
 use reqwest_middleware::ClientBuilder;
 use tidegate_core::sim::provider::{Capacity, Overload, ProviderSpec};
 use tidegate_core::time::Duration;
+use tidegate_native::app::mock::MockServer;
 use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
-use tidegate_native::mock::MockServer;
-use tidegate_native::reqwest::AdmissionMiddleware;
+use tidegate_native::middleware::reqwest::AdmissionMiddleware;
 
 const BODY: &str = r#"{"model":"writer","messages":[{"role":"user","content":"A title, please."}]}"#;
 

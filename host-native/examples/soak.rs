@@ -19,10 +19,10 @@ use tidegate_core::sim::provider::{Capacity, Overload, ProviderSpec};
 use tidegate_core::sim::scenario::builtin;
 use tidegate_core::sim::world::World;
 use tidegate_core::time::Duration;
-use tidegate_native::client::{CallError, ChatClient, ChatEndpoint, ChatRequest};
+use tidegate_native::app::mock::MockServer;
+use tidegate_native::app::provider::{CallError, ChatClient, ChatEndpoint, ChatRequest};
 use tidegate_native::gate::{Limits, RequestGate, ResourceKey};
-use tidegate_native::mock::MockServer;
-use tidegate_native::runner::PipelineRunner;
+use tidegate_native::pipeline::PipelineRunner;
 
 type Failure = Box<dyn std::error::Error>;
 

@@ -10,9 +10,9 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tidegate_core::sim::provider::{Capacity, Overload, ProviderSpec};
 use tidegate_core::time::Duration;
+use tidegate_native::app::mock::MockServer;
 use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
-use tidegate_native::mock::MockServer;
-use tidegate_native::tower::AdmissionLayer;
+use tidegate_native::middleware::tower::AdmissionLayer;
 use tower::{ServiceBuilder, ServiceExt};
 
 const BODY: &str = r#"{"model":"writer","messages":[{"role":"user","content":"A title, please."}]}"#;

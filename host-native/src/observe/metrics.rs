@@ -21,7 +21,7 @@ use metrics::{Label, counter, gauge, histogram};
 use tidegate_core::event::EventKind;
 use tidegate_core::observe::{Sink, SinkError};
 use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerEventKind, SchedulerEventPayload};
-use tidegate_core::request::event::{EventPlace, RequestEvent, RequestEventKind, RequestEventPayload};
+use tidegate_core::request::event::{EventScope, RequestEvent, RequestEventKind, RequestEventPayload};
 use tidegate_core::request::{RequestAdmission, ResourceId};
 use tidegate_core::time::Instant;
 
@@ -55,9 +55,9 @@ impl Metrics {
         }
     }
 
-    fn labels(&self, place: EventPlace) -> Vec<Label> {
+    fn labels(&self, place: EventScope) -> Vec<Label> {
         match place {
-            EventPlace::Resource(resource) => {
+            EventScope::Resource(resource) => {
                 self.resources.get(&resource).map_or_else(Vec::new, |known| known.to_vec())
             }
             _ => Vec::new(),

@@ -11,8 +11,3 @@ pub(crate) mod names;
 pub mod trace;
 #[cfg(feature = "tracing")]
 pub mod tracing;
-#[cfg(feature = "cli")]
-mod watch;
-
-#[cfg(feature = "cli")]
-pub use watch::Watch;

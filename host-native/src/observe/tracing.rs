@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tidegate_core::event::EventKind;
 use tidegate_core::observe::{Sink, SinkError};
 use tidegate_core::pipeline::event::{Correlation, SchedulerEvent, SchedulerEventKind, SchedulerEventPayload};
-use tidegate_core::request::event::{EventPlace, RequestEvent, RequestEventKind, RequestEventPayload};
+use tidegate_core::request::event::{EventScope, RequestEvent, RequestEventKind, RequestEventPayload};
 use tidegate_core::request::{RequestAdmission, ResourceId};
 use tidegate_core::time::Instant;
 use tracing::field::Empty;
@@ -92,7 +92,7 @@ impl Sink for Traces {
         let kind = &*self.requests[event.payload.kind().index() as usize];
         let (at_ns, payload) = (event.at.as_nanos(), &event.payload);
         let resource = match event.place {
-            EventPlace::Resource(resource) => self.resources.get(&resource).map_or("", String::as_str),
+            EventScope::Resource(resource) => self.resources.get(&resource).map_or("", String::as_str),
             _ => "",
         };
         let task = event.correlation.and_then(|about| about.task).and_then(|task| self.tasks.get(&task));

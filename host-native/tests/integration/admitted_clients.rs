@@ -17,8 +17,8 @@ use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use tidegate_core::limit::LimitChoice;
 use tidegate_core::request::{DenialReason, HealthState, Outcome, UnavailableCause};
 use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
-use tidegate_native::reqwest::AdmissionMiddleware;
-use tidegate_native::tower::{Admission, AdmissionError, AdmissionLayer, Always};
+use tidegate_native::middleware::reqwest::AdmissionMiddleware;
+use tidegate_native::middleware::tower::{Admission, AdmissionError, AdmissionLayer, Always};
 use tokio::time::sleep;
 use tower::{Layer, ServiceExt};
 
@@ -92,7 +92,7 @@ const REJECTED: &[(&str, u16, &str, UnavailableCause)] = &[
         "google-key",
         400,
         r#"[{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}]"#,
-        UnavailableCause::KeyRefused,
+        UnavailableCause::KeyRejected,
     ),
 ];
 

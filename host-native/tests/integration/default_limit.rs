@@ -17,9 +17,9 @@ use tidegate_core::limit::LimitChoice;
 use tidegate_core::sim::latency::Latency;
 use tidegate_core::sim::provider::{Capacity, Faults, ProviderSpec, Rate};
 use tidegate_core::time::Duration;
+use tidegate_native::app::mock::MockServer;
 use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
-use tidegate_native::mock::MockServer;
-use tidegate_native::reqwest::AdmissionMiddleware;
+use tidegate_native::middleware::reqwest::AdmissionMiddleware;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 

@@ -9,9 +9,9 @@ use crate::support::provider::provider;
 use crate::support::world::{World, error_code};
 use reqwest::{Client, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
-use tidegate_native::pipeline_file::SourceText;
-use tidegate_native::proxy::Proxy;
-use tidegate_native::proxy::config::ProxyConfig;
+use tidegate_native::app::config::pipeline::SourceText;
+use tidegate_native::app::proxy::Proxy;
+use tidegate_native::app::proxy::config::ProxyConfig;
 use tokio::task::JoinSet;
 
 #[tokio::test]

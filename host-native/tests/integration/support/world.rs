@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use reqwest::{Client, RequestBuilder, Response};
 use serde_json::{Value, json};
-use tidegate_native::pipeline_file::SourceText;
-use tidegate_native::proxy::Proxy;
-use tidegate_native::proxy::config::ProxyConfig;
+use tidegate_native::app::config::pipeline::SourceText;
+use tidegate_native::app::proxy::Proxy;
+use tidegate_native::app::proxy::config::ProxyConfig;
 
 use super::patience::until;
 use super::provider::{Seen, provider};

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use tidegate_core::sim::suite::control::{Example, Oracle, trace};
-use tidegate_native::regress::control::Recorded;
+use tidegate_native::app::simulate::regress::control::Recorded;
 
 use super::peers;
 
 fn path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../host-native/src/regress/control/peers.jsonl")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../host-native/src/app/simulate/regress/control/peers.jsonl")
 }
 
 /// All runs of the peers on an example, a line each.

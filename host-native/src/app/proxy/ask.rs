@@ -1,0 +1,320 @@
+//! What a request asks for: as much of its body as admission needs to know, and the body as it is sent.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue};
+use mime::Mime;
+use percent_encoding::percent_decode_str;
+use reqwest::{Client, Url};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tidegate_core::budget::Usage;
+use tidegate_core::request::Domain;
+
+use super::answer::Refusal;
+use super::endpoint::BodyKind;
+use super::form::Form;
+use super::json::{self, TextCount};
+
+/// Bytes of ASCII for each token, as the usual rule of thumb has it.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// What the type of a body says that it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Media {
+    Empty,
+    Json,
+    /// With what is between its fields.
+    Form(String),
+}
+
+impl Media {
+    /// Reads the headers of a request of which a body of this kind is expected.
+    pub(super) fn of(kind: BodyKind, headers: &HeaderMap) -> Result<Self, Refusal> {
+        let expected = match kind {
+            BodyKind::Empty => return Ok(Self::Empty),
+            BodyKind::Json => "Content-Type: application/json",
+            BodyKind::Form => "Content-Type: multipart/form-data",
+            BodyKind::JsonOrForm | BodyKind::Any => "Content-Type: application/json or multipart/form-data",
+        };
+        let refuse = |found: &str| Refusal::BadType { found: found.chars().take(80).collect(), expected };
+        if let Some(encoding) = headers.get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
+            return Err(refuse(&format!("Content-Encoding: {}", encoding.to_str().unwrap_or("?"))));
+        }
+        let mut types = headers.get_all(CONTENT_TYPE).iter();
+        let text = match (types.next(), types.next()) {
+            (Some(one), None) => one.to_str().map_err(|_| refuse("bytes that are no type"))?,
+            (None, _) if kind == BodyKind::Any => return Ok(Self::Empty),
+            (None, _) => return Err(refuse("no Content-Type")),
+            (Some(_), Some(_)) => return Err(refuse("several of Content-Type")),
+        };
+        let mime: Mime = text.parse().map_err(|_| refuse(text))?;
+        let is_utf8 = mime.get_param(mime::CHARSET).is_none_or(|charset| charset == mime::UTF_8);
+        let (takes_json, takes_form) = (kind != BodyKind::Form, kind != BodyKind::Json);
+        if takes_json && mime.essence_str() == "application/json" && is_utf8 {
+            return Ok(Self::Json);
+        }
+        if takes_form && mime.essence_str() == "multipart/form-data" {
+            return multer::parse_boundary(text).map(Self::Form).map_err(|_| refuse(text));
+        }
+        Err(refuse(text))
+    }
+}
+
+/// What a body says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// The model, if it names one.
+    pub(super) model: Option<String>,
+    /// What it may use: what its text takes, and as many tokens received as it allows. Embedded files are not counted; nothing is
+    /// assumed of answers without a bound.
+    pub(super) estimate: Usage,
+    body: Body,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Body {
+    Empty,
+    /// With the place of the model in it, quotes included.
+    Json(Bytes, Option<Range<usize>>),
+    Form(Form),
+}
+
+#[derive(Deserialize)]
+struct Said<'a> {
+    #[serde(borrow)]
+    model: Option<&'a RawValue>,
+    max_tokens: Option<serde_json::Value>,
+    max_completion_tokens: Option<serde_json::Value>,
+    max_output_tokens: Option<serde_json::Value>,
+    n: Option<serde_json::Value>,
+    best_of: Option<serde_json::Value>,
+    #[serde(borrow)]
+    prompt: Option<&'a RawValue>,
+}
+
+impl Asked {
+    /// Reads a body of a type. What others might read otherwise is refused: the call would have gone out under limits that are not its own.
+    pub(super) async fn read(media: Media, body: Bytes) -> Result<Self, Refusal> {
+        match media {
+            Media::Empty if body.is_empty() => Ok(Self { model: None, estimate: Usage::default(), body: Body::Empty }),
+            Media::Empty => Err(Refusal::UnexpectedBody),
+            Media::Json => Self::read_json(body),
+            Media::Form(boundary) => {
+                let form = Form::read(boundary, body).await?;
+                let model = form.model().map(str::to_string);
+                Ok(Self { model, estimate: Usage::default(), body: Body::Form(form) })
+            }
+        }
+    }
+
+    fn read_json(body: Bytes) -> Result<Self, Refusal> {
+        let refuse = |why: String| Refusal::BadJson { why };
+        let text = json::check(&body).map_err(refuse)?;
+        let said: Said<'_> = serde_json::from_slice(&body).map_err(|error| refuse(error.to_string()))?;
+        let bound = |name, value| number(name, value).map_err(refuse);
+        let most = bound("max_tokens", said.max_tokens)?
+            .max(bound("max_completion_tokens", said.max_completion_tokens)?)
+            .max(bound("max_output_tokens", said.max_output_tokens)?)
+            .unwrap_or(0);
+        let answers = bound("n", said.n)?.max(bound("best_of", said.best_of)?).unwrap_or(1).max(1);
+        let answers = answers.saturating_mul(said.prompt.map_or(1, prompts));
+        let estimate = Usage::tokens(tokens(text), most.saturating_mul(answers));
+        let (mut model, mut model_at) = (None, None);
+        if let Some(raw) = said.model {
+            let Ok(Name(name)) = serde_json::from_str(raw.get()) else {
+                return Err(refuse("`model` is no string".to_string()));
+            };
+            if !is_model_name(&name) {
+                return Err(refuse(
+                    "`model` is empty, or has spaces around it or signs that cannot be seen".to_string(),
+                ));
+            }
+            let start = raw.get().as_ptr() as usize - body.as_ptr() as usize;
+            (model, model_at) = (Some(name.into_owned()), Some(start..start + raw.get().len()));
+        }
+        Ok(Self { model, estimate, body: Body::Json(body, model_at) })
+    }
+
+    /// The body to send, with another model in the place of its own if one is given, and its type; `None` if it cannot be written.
+    pub(super) async fn write(
+        self,
+        http: &Client,
+        url: &Url,
+        model: Option<&str>,
+    ) -> Option<(Option<HeaderValue>, Bytes)> {
+        let kind = HeaderValue::from_static("application/json");
+        Some(match (self.body, model) {
+            (Body::Empty, _) => (None, Bytes::new()),
+            (Body::Json(body, Some(at)), Some(model)) => {
+                let name = serde_json::Value::from(model).to_string();
+                (Some(kind), Bytes::from([&body[..at.start], name.as_bytes(), &body[at.end..]].concat()))
+            }
+            (Body::Json(body, _), _) => (Some(kind), body),
+            (Body::Form(form), model) => {
+                let (kind, body) = form.write(http, url, model).await?;
+                (Some(kind), body)
+            }
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Whether a name is one that nobody trims to another.
+pub(super) fn is_model_name(name: &str) -> bool {
+    !name.is_empty() && name.trim() == name && !name.chars().any(char::is_control)
+}
+
+/// How many prompts there are: each is answered by itself. A list of numbers is one prompt.
+fn prompts(raw: &RawValue) -> u32 {
+    let items: Vec<&RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
+    let prompts = items.iter().filter(|item| item.get().starts_with(['"', '['])).count();
+    u32::try_from(prompts).unwrap_or(u32::MAX).max(1)
+}
+
+/// A bound as a whole number, rounded up. Some providers read a number in quotes, too.
+fn number(name: &str, value: Option<serde_json::Value>) -> Result<Option<u32>, String> {
+    let number = match value {
+        None | Some(serde_json::Value::Null) => return Ok(None),
+        Some(serde_json::Value::Number(number)) => number.as_f64(),
+        Some(serde_json::Value::String(text)) => text.trim().parse::<f64>().ok(),
+        Some(_) => None,
+    };
+    // A float beyond the range becomes the nearest number of it.
+    number
+        .filter(|number| number.is_finite())
+        .map(|number| Some(number.ceil() as u32))
+        .ok_or_else(|| format!("`{name}` is no number"))
+}
+
+/// A token for every four bytes of ASCII. Of other scripts, every byte counts: no tokenizer that knows bytes makes more of them.
+fn tokens(text: TextCount) -> u32 {
+    let tokens = text.ascii.div_ceil(BYTES_PER_TOKEN).saturating_add(text.other);
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}
+
+/// What kind of call a path under `/v1/` is. Kinds without a name of their own go by the first part of it.
+pub(super) fn domain(path: &str) -> Domain {
+    let plain = percent_decode_str(path.split('/').next().unwrap_or_default()).decode_utf8_lossy().to_ascii_lowercase();
+    match plain.split('/').next().unwrap_or_default() {
+        "chat" | "completions" | "responses" => Domain::Chat,
+        "embeddings" => Domain::Embedding,
+        "images" => Domain::Image,
+        other => Domain::Other(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::proxy::route::client_for_tests as client;
+
+    async fn json(body: &str) -> Result<Asked, Refusal> {
+        Asked::read(Media::Json, Bytes::from(body.to_string())).await
+    }
+
+    async fn written(asked: Asked, model: Option<&str>) -> Bytes {
+        let http = client();
+        asked.write(&http, &"http://h/".parse().unwrap(), model).await.unwrap().1
+    }
+
+    #[tokio::test]
+    async fn the_model_and_the_bound_of_the_answer_are_read_and_the_rest_is_left_alone() {
+        let body = r#"{"messages":[{"role":"user","content":"hi"}],"model":"gpt\/x","max_tokens":7,"stream":true}"#;
+        let asked = json(body).await.unwrap();
+        assert_eq!(asked.model.as_deref(), Some("gpt/x"));
+        assert_eq!(asked.estimate, Usage::tokens((body.len() as u32).div_ceil(4), 7));
+        assert_eq!(written(asked.clone(), None).await, body.as_bytes());
+        let renamed: serde_json::Value = serde_json::from_slice(&written(asked, Some("other \"one\"")).await).unwrap();
+        assert_eq!((&renamed["model"], &renamed["max_tokens"]), (&"other \"one\"".into(), &7.into()));
+    }
+
+    #[tokio::test]
+    async fn the_bound_that_counts_is_the_largest_that_some_provider_may_keep() {
+        for (bounds, most) in [
+            (r#""max_tokens":100,"max_output_tokens":1"#, 100),
+            (r#""max_completion_tokens":1e3"#, 1_000),
+            (r#""max_tokens":99.5"#, 100),
+            (r#""max_tokens":"50""#, 50),
+            (r#""max_tokens":10,"n":4"#, 40),
+            (r#""max_tokens":null,"n":4"#, 0),
+            (r#""max_tokens":10,"prompt":["a","b",[1,2]],"n":2"#, 60),
+            (r#""max_tokens":10,"prompt":[1,2,3]"#, 10),
+            (r#""max_tokens":-1"#, 0),
+            (r#""max_tokens":18446744073709551616"#, u32::MAX),
+        ] {
+            let asked = json(&format!("{{\"model\":\"m\",{bounds}}}")).await.unwrap();
+            assert_eq!(asked.estimate.output_tokens, most, "{bounds}");
+        }
+        assert!(json(r#"{"model":"m","max_tokens":"many"}"#).await.is_err());
+        assert!(json(r#"{"model":"m","n":[9]}"#).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn text_of_any_script_is_never_counted_as_less_than_it_takes() {
+        for text in ["海の風", "😀😀", "žluťoučký kůň"] {
+            let bytes = text.bytes().filter(|byte| !byte.is_ascii()).count() as u32;
+            let asked = json(&format!("{{\"model\":\"m\",\"input\":\"{text}\"}}")).await.unwrap();
+            assert!(asked.estimate.input_tokens >= bytes, "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_model_that_is_no_text_is_refused_and_one_that_is_not_named_is_none() {
+        assert!(matches!(json(r#"{"model":3}"#).await, Err(Refusal::BadJson { .. })));
+        for name in ["", " m", "m\\n", "a\\u0000b"] {
+            assert!(json(&format!("{{\"model\":\"{name}\"}}")).await.is_err(), "{name}");
+        }
+        for body in ["{}", r#"{"model":null}"#] {
+            assert_eq!(json(body).await.unwrap().model, None, "{body}");
+        }
+        assert_eq!(Asked::read(Media::Empty, Bytes::new()).await.unwrap().model, None);
+        let unexpected = Asked::read(Media::Empty, Bytes::from_static(b"{}")).await;
+        assert_eq!(unexpected, Err(Refusal::UnexpectedBody));
+    }
+
+    #[test]
+    fn json_and_forms_are_read_under_their_own_types_only() {
+        let media = |kind, headers: &[(http::HeaderName, &'static str)]| {
+            let value =
+                |(name, value): &(http::HeaderName, &'static str)| (name.clone(), HeaderValue::from_static(value));
+            Media::of(kind, &headers.iter().map(value).collect())
+        };
+        let of = |kind, text| media(kind, &[(CONTENT_TYPE, text)]);
+        for text in ["application/json", "Application/JSON; charset=UTF-8"] {
+            assert_eq!(of(BodyKind::Json, text), Ok(Media::Json), "{text}");
+        }
+        let form = Ok(Media::Form("x y".to_string()));
+        assert_eq!(of(BodyKind::Form, "multipart/form-data; boundary=\"x y\""), form);
+        assert_eq!(of(BodyKind::JsonOrForm, "application/json"), Ok(Media::Json));
+        for text in [
+            "text/plain",
+            "text/plain;application/json",
+            "application/json; charset=utf-16",
+            "",
+            "application/jsonx",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=b",
+            "application/json, text/plain",
+        ] {
+            assert!(matches!(of(BodyKind::Json, text), Err(Refusal::BadType { .. })), "{text}");
+        }
+        assert!(of(BodyKind::Form, "application/json").is_err() && of(BodyKind::Form, "multipart/form-data").is_err());
+        let twice = [(CONTENT_TYPE, "application/json"), (CONTENT_TYPE, "application/json")];
+        assert!(media(BodyKind::Json, &twice).is_err() && media(BodyKind::Json, &[]).is_err());
+        assert!(media(BodyKind::Json, &[(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, "gzip")]).is_err());
+        assert_eq!((media(BodyKind::Any, &[]), media(BodyKind::Empty, &[])), (Ok(Media::Empty), Ok(Media::Empty)));
+    }
+
+    #[test]
+    fn an_address_says_what_kind_of_call_it_is() {
+        assert_eq!([domain("chat/completions"), domain("responses/resp_1")], [Domain::Chat, Domain::Chat]);
+        assert_eq!([domain("embeddings"), domain("images/edits")], [Domain::Embedding, Domain::Image]);
+        assert_eq!(domain("audio/speech"), Domain::Other("audio".to_string()));
+    }
+}

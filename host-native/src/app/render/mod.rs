@@ -1,0 +1,5 @@
+//! Text, tables, charts and pages: how anything is shown, and nothing of what is shown.
+
+pub(crate) mod chart;
+pub(crate) mod html;
+pub(crate) mod table;
