@@ -130,7 +130,7 @@ async fn connect(address: SocketAddr) -> anyhow::Result<Connection> {
 
 async fn call(connection: &mut Connection) -> anyhow::Result<()> {
     let request = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer sk-bench\r\n\
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer sk-bench\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n{REQUEST}",
         REQUEST.len()
     );

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 import unittest
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Literal, Optional
@@ -308,11 +309,16 @@ class Program(unittest.TestCase):
         with self.assertRaises(openai.AuthenticationError):
             mock.client(api_key="ebb").chat.completions.create(model="m", messages=PROMPT)
         address = mock.base_url.removesuffix("/v1") + "/mock/models/m"
-        urllib.request.urlopen(address, data=b'{"slots": 0}').close()
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(address, data=b'{"slots": 0}')
+        self.assertEqual(refused.exception.code, 401)
+        refused.exception.close()
+        change = urllib.request.Request(address, data=b'{"slots": 0}', headers={"authorization": "Bearer tide"})
+        urllib.request.urlopen(change).close()
         with self.assertRaises(openai.RateLimitError):
             mock.client(api_key="tide", max_retries=0).chat.completions.create(model="m", messages=PROMPT)
         summary = mock.stop()
-        self.assertIn("4 requests, 1 of them", summary)
+        self.assertIn("5 requests, 2 of them", summary)
 
     def test_an_address_that_is_taken_is_told(self):
         mock = Mock()

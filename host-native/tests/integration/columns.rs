@@ -185,6 +185,25 @@ fn a_command_judges_what_it_is_told_and_says_what_went_wrong() {
 }
 
 #[test]
+fn a_command_gets_no_key_unless_the_file_names_it() {
+    let mut scratch = Scratch::new(1);
+    for name in ["ACME_ACCOUNT", "OPENAI_API_KEY", "HF_TOKEN", "DB_PASSWORD", "GRADER_KEY", "PLAIN_SETTING"] {
+        scratch.env(name, "sk-secret");
+    }
+    scratch.write(
+        "judge.py",
+        "import json, os\nprint(json.dumps(sorted(n for n, v in os.environ.items() if v == 'sk-secret')))\n",
+    );
+    let rest = "[[models]]\nname = \"other\"\nprovider = \"remote\"\nbase_url = \"http://127.0.0.1:9/v1\"\nmax_parallel = 1\n\
+                api_key_env = \"ACME_ACCOUNT\"\n\
+                [[models]]\nname = \"j\"\ncommand = [\"python3\", \"judge.py\"]\nmax_parallel = 2\ntimeout = \"30s\"\n\
+                pass_env = [\"GRADER_KEY\"]\n\
+                [[columns]]\nname = \"verdict\"\nkind = \"judge\"\nmodel = \"j\"\ninput = \"x\"\n";
+    scratch.run_pipeline(&pipeline("http://127.0.0.1:9/v1", rest)).assert(0, &[]);
+    assert_eq!(scratch.rows("out")[0]["verdict"], json!(["GRADER_KEY", "PLAIN_SETTING"]));
+}
+
+#[test]
 fn a_server_judges_and_is_held_back_like_any_provider() {
     let scratch = Scratch::new(8);
     let calls = Arc::new(AtomicUsize::new(0));

@@ -354,7 +354,7 @@ fn a_row_group_that_comes_out_worse_when_it_is_made_anew_stays_as_it_was() {
     let again = resume(&scratch, &["--limit", "8", "--retry-dropped"]);
     again.assert(6, &["row group 0 was made again with 2 rows and has 3 already: the existing rows are kept"]);
     again.assert(6, &["row group 1 was made again with 2 rows and has 2 already: the existing rows are kept"]);
-    again.assert(6, &["dropped          1", "not done         2   their row groups are kept as they were"]);
+    again.assert(6, &["dropped          1", "not done         2   their row groups were kept unchanged"]);
     assert_eq!((scratch.rows("out"), scratch.unmade("out").len()), (rows, 2));
     assert_eq!(counts(&scratch), [json!(5), json!(1), json!(1), json!(["0"])]);
 

@@ -15,6 +15,8 @@ mod panics;
 mod preflight;
 mod providers;
 mod proxy;
+mod proxy_attacks;
+mod proxy_budgets;
 mod proxy_outages;
 mod proxy_program;
 mod rate_headers;

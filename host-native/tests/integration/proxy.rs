@@ -5,78 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::patience::{PATIENCE, until};
-use crate::support::provider::{Seen, provider};
-use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use crate::support::provider::provider;
+use crate::support::world::{World, error_code};
+use reqwest::{Client, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tidegate_native::app::config::pipeline::SourceText;
 use tidegate_native::app::proxy::Proxy;
 use tidegate_native::app::proxy::config::ProxyConfig;
 use tokio::task::JoinSet;
-
-/// A proxy before a provider, and a client of it.
-pub(crate) struct World {
-    proxy: Proxy,
-    pub(crate) seen: Arc<Seen>,
-    http: Client,
-}
-
-impl World {
-    pub(crate) async fn new(provider_extra: &str, extra: &str) -> Self {
-        let (base_url, seen) = provider();
-        Self::of(&base_url, seen, provider_extra, extra).await
-    }
-
-    pub(crate) async fn of(base_url: &str, seen: Arc<Seen>, provider_extra: &str, extra: &str) -> Self {
-        let text = format!(
-            "listen = \"127.0.0.1:0\"\n[[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"\n{provider_extra}\n{extra}"
-        );
-        Self::start(text, seen).await
-    }
-
-    async fn start(text: String, seen: Arc<Seen>) -> Self {
-        let key = |name: &str| (name == "PROVIDER_KEY").then(|| "sk-provider".to_string());
-        let config = ProxyConfig::parse(&SourceText::new("proxy.toml", text), &key).unwrap();
-        let proxy = Proxy::start(config, false).await.unwrap();
-        let http = Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
-        Self { proxy, seen, http }
-    }
-
-    /// The same with `top` before the tables.
-    pub(crate) async fn before(base_url: &str, seen: Arc<Seen>, provider_extra: &str, top: &str) -> Self {
-        let text = format!(
-            "listen = \"127.0.0.1:0\"\n{top}[[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"\n{provider_extra}"
-        );
-        Self::start(text, seen).await
-    }
-
-    fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.proxy.address())
-    }
-
-    pub(crate) fn chat(&self, model: &str) -> RequestBuilder {
-        self.http.post(self.url("/v1/chat/completions")).json(&json!({ "model": model, "messages": [] }))
-    }
-
-    pub(crate) async fn page(&self, path: &str) -> Value {
-        self.http.get(self.url(path)).send().await.unwrap().json().await.unwrap()
-    }
-
-    async fn standing(&self) -> (u64, u64) {
-        let health = self.page("/healthz").await;
-        (health["waiting"].as_u64().unwrap(), health["in_flight"].as_u64().unwrap())
-    }
-
-    /// Waits until so many requests wait and so many calls are in flight.
-    pub(crate) async fn until_standing(&self, expected: (u64, u64)) {
-        until(async || self.standing().await, |standing| *standing == expected).await;
-    }
-}
-
-pub(crate) async fn error_code(answer: Response) -> String {
-    let body: Value = answer.json().await.unwrap();
-    assert!(body["error"]["message"].is_string() && body["error"]["type"].is_string(), "{body}");
-    body["error"]["code"].as_str().unwrap().to_string()
-}
 
 #[tokio::test]
 async fn two_hundred_clients_of_a_provider_that_bears_eight_see_no_refusal() {
@@ -155,7 +91,7 @@ async fn attempts_are_bounded_and_the_providers_own_refusal_is_the_last_word() {
 
 #[tokio::test]
 async fn a_refusal_that_no_waiting_helps_against_is_handed_on_and_not_tried_again() {
-    let world = World::new("", "").await;
+    let world = World::new("client_key = \"forward\"", "").await;
     for (model, code) in [("quota", "insufficient_quota"), ("never", "rate_limit_exceeded")] {
         let answer = world.chat(model).header("x-tidegate-timeout", "30s").send().await.unwrap();
         assert_eq!(answer.status().as_u16(), 429);
@@ -308,11 +244,11 @@ async fn beyond_the_bound_of_the_queue_clients_are_told_when_to_come_back() {
 async fn a_request_that_is_too_long_is_refused_whether_it_says_so_or_not() {
     let world = World::new("", "[queue]\nmax_body = 100").await;
     let long = "x".repeat(101);
-    let announced = world.http.post(world.url("/v1/chat/completions")).body(long.clone()).send().await.unwrap();
+    let announced = world.post(long.clone()).send().await.unwrap();
     assert_eq!(announced.status(), StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(error_code(announced).await, "tidegate_too_large");
     let pieces = http_body_util::StreamBody::new(Once(Some(long.into())));
-    let chunked = world.http.post(world.url("/v1/chat/completions")).body(reqwest::Body::wrap(pieces)).send();
+    let chunked = world.post(reqwest::Body::wrap(pieces)).send();
     assert_eq!(chunked.await.unwrap().status(), StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(world.seen.calls(), 0);
 }
@@ -325,7 +261,7 @@ async fn requests_that_wait_hold_no_more_memory_than_they_may() {
     let second = tokio::spawn(world.chat("held").send());
     world.until_standing((1, 1)).await;
     let long = "x".repeat(60);
-    let refused = world.http.post(world.url("/v1/chat/completions")).body(long).send().await.unwrap();
+    let refused = world.post(long).send().await.unwrap();
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(error_code(refused).await, "tidegate_queue_full");
     world.seen.go.add_permits(2);
@@ -339,11 +275,17 @@ async fn an_upload_that_stalls_counts_with_what_it_has_sent() {
     use tokio::io::AsyncWriteExt as _;
     let world = World::new("", "[queue]\nmax_bytes = 100").await;
     let mut stalled = tokio::net::TcpStream::connect(world.proxy.address()).await.unwrap();
-    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 90\r\n\r\n";
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                content-length: 90\r\n\r\n";
     stalled.write_all(format!("{head}{}", "x".repeat(80)).as_bytes()).await.unwrap();
     let status = async || {
-        let answer = world.http.post(world.url("/v1/chat/completions")).body("y".repeat(60)).send().await.unwrap();
-        answer.status().as_u16()
+        world
+            .post(format!("{{\"model\":\"echo\",\"x\":\"{}\"}}", "y".repeat(40)))
+            .send()
+            .await
+            .unwrap()
+            .status()
+            .as_u16()
     };
     until(async || status().await, |status| *status == 429).await;
     drop(stalled);
@@ -376,6 +318,7 @@ async fn the_provider_sees_the_request_as_it_was_but_for_what_is_between_neighbo
         .header("x-request-id", "mine")
         .header("accept-encoding", "gzip, br")
         .header("openai-organization", "org")
+        .header("content-type", "application/json")
         .body(r#"{ "model" : "small", "seed": 1.50 }"#)
         .send()
         .await
@@ -389,17 +332,15 @@ async fn the_provider_sees_the_request_as_it_was_but_for_what_is_between_neighbo
     assert_eq!(echo["uri"], "/v1/chat/completions?a=b%2Fc");
     assert_eq!((&echo["body"]["model"], &echo["body"]["seed"]), (&json!("echo-7"), &json!(1.5)));
     let headers = &echo["headers"];
-    assert_eq!(
-        (&headers["authorization"], &headers["openai-organization"]),
-        (&json!("Bearer sk-provider"), &json!("org"))
-    );
+    assert_eq!(headers["openai-organization"], json!("org"));
+    assert_eq!(*world.seen.call_keys.lock().unwrap(), [Some("Bearer sk-provider".to_string())]);
     assert_eq!((&headers["x-request-id"], &headers["x-secret"]), (&json!("mine"), &Value::Null));
-    assert_eq!(headers["accept-encoding"], Value::Null, "answers have to be read");
+    assert_eq!(headers["accept-encoding"], "identity", "answers have to be read");
 
-    let forwarded = World::new("", "").await;
+    let forwarded = World::new("client_key = \"forward\"", "").await;
     let answer = forwarded.chat("echo").header("authorization", "Bearer sk-client").send().await.unwrap();
     assert!(answer.headers()["x-request-id"].to_str().unwrap().starts_with("tg-"));
-    assert_eq!(answer.json::<Value>().await.unwrap()["headers"]["authorization"], "Bearer sk-client");
+    assert_eq!(*forwarded.seen.call_keys.lock().unwrap(), [Some("Bearer sk-client".to_string())]);
 }
 
 #[tokio::test]
@@ -411,7 +352,7 @@ async fn a_refused_key_of_the_proxy_is_not_shown_to_clients() {
     assert!(text.contains("tidegate_provider_key") && !text.contains("sk-"), "{text}");
     let next = world.chat("key").send().await.unwrap();
     assert_eq!((error_code(next).await.as_str(), world.seen.calls()), ("tidegate_unavailable", 1));
-    let own = World::new("", "").await;
+    let own = World::new("client_key = \"forward\"", "").await;
     for _ in 0..2 {
         assert_eq!(own.chat("key").send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
     }
@@ -432,11 +373,12 @@ async fn what_nobody_serves_is_refused() {
 #[tokio::test]
 async fn no_address_escapes_from_the_providers_own() {
     let world = World::new("", "").await;
-    let get =
-        async |path: &str| raw(&world, &format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).await;
-    // What one part of a path holds is that part's own.
-    assert!(get("/v1/a/b%2fc").await.starts_with("HTTP/1.1 200 OK\r\n"));
-    assert_eq!(world.seen.calls(), 1);
+    let get = async |path: &str| {
+        raw(&world, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await
+    };
+    assert!(get("/v1/models/b%2fc").await.starts_with("HTTP/1.1 200 OK\r\n"));
+    let seen = || world.seen.calls();
+    assert_eq!(seen(), 1);
     for path in [
         "/",
         "/v2/chat/completions",
@@ -450,9 +392,8 @@ async fn no_address_escapes_from_the_providers_own() {
     ] {
         let answer = get(path).await;
         assert!(answer.starts_with("HTTP/1.1 404 Not Found\r\n"), "{path}: {answer}");
-        assert!(answer.contains("\"tidegate_no_such_address\""), "{path}: {answer}");
     }
-    assert_eq!(world.seen.calls(), 1);
+    assert_eq!(seen(), 1);
 }
 
 /// Sends bytes as they are, and reads what comes back.
@@ -487,61 +428,6 @@ async fn a_provider_that_stays_silent_is_given_up() {
     assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
     assert_eq!(error_code(answer).await, "tidegate_provider_timeout");
     world.until_standing((0, 0)).await;
-}
-
-#[tokio::test]
-async fn budgets_are_settled_by_what_answers_say_they_used() {
-    let world = World::new("budgets = { tokens_per_minute = 1000 }", "").await;
-    let answer = world.chat("slow-1").send().await.unwrap();
-    drop(answer.bytes().await);
-    world.until_standing((0, 0)).await;
-    let why = world.page("/why").await;
-    let budget = &why["resources"][0]["budgets"][0];
-    let available = budget["available"].as_i64().unwrap();
-    assert!((900..=905).contains(&available), "{budget}");
-    assert_eq!(budget["reserved"], 0);
-}
-
-#[tokio::test]
-async fn a_stream_that_its_client_drops_has_used_what_went_by() {
-    let world = World::new("budgets = { tokens_per_day = 1000, requests_per_day = 10 }", "").await;
-    let mut answer = world.chat("stream-9").send().await.unwrap();
-    for _ in 0..3 {
-        assert!(answer.chunk().await.unwrap().is_some());
-        world.seen.go.add_permits(1);
-    }
-    drop(answer);
-    world.until_standing((0, 0)).await;
-    let budgets = &world.page("/why").await["resources"][0]["budgets"];
-    let mut left: Vec<_> = budgets.as_array().unwrap().iter().map(|one| one["available"].as_i64().unwrap()).collect();
-    left.sort_unstable();
-    assert_eq!(left[0], 9, "{budgets}");
-    assert!((900..999).contains(&left[1]), "{budgets}");
-}
-
-#[tokio::test]
-async fn a_request_that_is_refused_or_reaches_nobody_leaves_the_budget_to_others() {
-    let budget = "budgets = { tokens_per_day = 1000 }";
-    let world = World::new(budget, "").await;
-    let asks = |world: &World, model: &str| {
-        let body = json!({ "model": model, "messages": [], "max_tokens": 4_000_000_000_u32 });
-        world.http.post(world.url("/v1/chat/completions")).json(&body).send()
-    };
-    for _ in 0..3 {
-        let answer = asks(&world, "key").await.unwrap();
-        assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
-        drop(answer.bytes().await);
-    }
-    let budgets = async |world: &World| {
-        world.until_standing((0, 0)).await;
-        world.page("/why").await["resources"][0]["budgets"][0].clone()
-    };
-    assert_eq!(budgets(&world).await["available"], 1000);
-
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let down = World::of(&format!("http://{free}/v1"), provider().1, budget, "[retry]\nconnection_errors = 0").await;
-    assert_eq!(asks(&down, "slow-1").await.unwrap().status(), StatusCode::BAD_GATEWAY);
-    assert_eq!(budgets(&down).await["available"], 1000);
 }
 
 #[tokio::test]

@@ -4,9 +4,9 @@ use reqwest::StatusCode;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::proxy::{World, error_code};
 use crate::support::patience::until;
 use crate::support::provider::{provider, provider_at};
+use crate::support::world::{World, error_code};
 
 /// A proxy before an address at which nothing listens.
 async fn before_nothing(extra: &str) -> (World, std::net::SocketAddr) {
@@ -111,7 +111,7 @@ async fn an_account_without_quota_is_called_no_more_and_a_clients_own_concerns_t
     }
     assert_eq!(world.seen.calls(), 1);
 
-    let own = World::new("", "").await;
+    let own = World::new("client_key = \"forward\"", "").await;
     for calls in 1..=2 {
         let answer = own.chat("quota").header("authorization", "Bearer sk-client").send().await.unwrap();
         assert_eq!((error_code(answer).await.as_str(), own.seen.calls()), ("insufficient_quota", calls));

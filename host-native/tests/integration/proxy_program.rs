@@ -34,7 +34,8 @@ impl Running {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let len = body.len();
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}");
+        let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}{kind}");
         stream.write_all(format!("{head}content-length: {len}\r\n\r\n{body}").as_bytes()).unwrap();
         stream
     }
@@ -48,7 +49,11 @@ impl Running {
     }
 
     fn interrupt(&self) {
-        let status = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+        self.signal("-INT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
         assert!(status.success());
     }
 
@@ -142,6 +147,40 @@ fn an_interrupted_proxy_lets_calls_end_and_a_second_interrupt_cuts_them() {
     }
 }
 
+/// Reads from a stream until this text has come.
+fn read_until(stream: &mut TcpStream, text: &str) -> String {
+    let mut seen = String::new();
+    let mut byte = [0; 1];
+    while !seen.contains(text) {
+        assert_eq!(stream.read(&mut byte).unwrap(), 1, "the end: {seen}");
+        seen.push(char::from(byte[0]));
+    }
+    seen
+}
+
+#[test]
+fn a_restart_loses_no_stream_and_the_next_proxy_serves_at_the_same_address_meanwhile() {
+    let (base_url, provider) = provider();
+    let scratch = Scratch::new(0);
+    let proxy = Running::start(&scratch, &["--upstream", &base_url, "--listen", "127.0.0.1:0"]);
+    let mut stream = proxy.send("POST", CHAT, "", "{\"model\":\"stream-4\",\"stream\":true}");
+    let mut seen = read_until(&mut stream, "\"0\"");
+    proxy.signal("-TERM");
+    wait_until(|| TcpStream::connect(&proxy.address).is_ok(), |accepts| !accepts);
+    let next = Running::start(&scratch, &["--upstream", &base_url, "--listen", &proxy.address]);
+    assert_eq!(next.address, proxy.address);
+    assert!(read(next.send("POST", CHAT, "", "{\"model\":\"slow-1\"}")).contains("200 OK"));
+    provider.go.add_permits(3);
+    seen.push_str(&read(stream));
+    for piece in ["\"0\"", "\"1\"", "\"2\"", "\"3\"", "data: [DONE]"] {
+        assert!(seen.contains(piece), "{piece} is lost: {seen}");
+    }
+    assert!(seen.ends_with("\r\n0\r\n\r\n"), "the stream ends whole: {seen}");
+    assert_eq!(proxy.end().0, 0);
+    next.signal("-TERM");
+    assert_eq!(next.end().0, 0);
+}
+
 #[test]
 fn a_client_that_is_killed_leaves_nothing_behind() {
     let (base_url, provider) = provider();
@@ -154,8 +193,8 @@ fn a_client_that_is_killed_leaves_nothing_behind() {
     );
     let proxy = Running::start(&scratch, &["proxy.toml"]);
     let script = format!(
-        "for n in 1 2 3 4 5; do (exec 3<>/dev/tcp/{}; printf 'POST {CHAT} HTTP/1.1\\r\\nhost: x\\r\\n\
-         content-length: 16\\r\\n\\r\\n{{\"model\":\"held\"}}' >&3; exec sleep 60 <&3) & done; wait",
+        "for n in 1 2 3 4 5; do (exec 3<>/dev/tcp/{}; printf 'POST {CHAT} HTTP/1.1\\r\\nhost: localhost\\r\\n\
+         content-type: application/json\\r\\ncontent-length: 16\\r\\n\\r\\n{{\"model\":\"held\"}}' >&3; exec sleep 60 <&3) & done; wait",
         proxy.address.replace(':', "/")
     );
     // A group of its own, so that all of it can be killed at once.
@@ -176,6 +215,9 @@ fn what_is_wrong_is_said_before_anything_is_served() {
     let scratch = Scratch::new(0);
     scratch.run(&["proxy"]).assert(2, &["CONFIG.toml"]);
     scratch.run(&["proxy", "--upstream", "ftp://host"]).assert(2, &["--upstream is neither http nor https"]);
+    scratch
+        .run(&["proxy", "--upstream", "http://host/v1"])
+        .assert(2, &["the clients' keys unencrypted", "allow_plain_http"]);
     scratch
         .write("proxy.toml", "[[providers]]\nname = \"p\"\nbase_url = \"http://h/v1\"\napi_key_env = \"UNSET_KEY\"\n");
     let ended = scratch.run(&["proxy", "proxy.toml", "--check"]);

@@ -10,8 +10,8 @@ use tidegate_core::time::Duration;
 use tidegate_native::app::mock::{MockConfig, MockServer, RateHeaders};
 use tokio::task::JoinSet;
 
-use crate::proxy::World;
 use crate::support::provider::provider;
+use crate::support::world::World;
 use crate::support::{Scratch, mock_pipeline};
 
 /// Calls in a crowd, after one that came alone.

@@ -100,3 +100,42 @@ fn the_log_that_the_wasm_tests_replay_is_replayed_here_too() {
     let log = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/decision_log.jsonl");
     Scratch::new(1).run(&["replay", log]).assert(0, &["every decision is the same"]);
 }
+
+#[cfg(unix)]
+#[test]
+fn two_outputs_never_go_to_one_file_however_it_is_named() {
+    let scratch = Scratch::new(4);
+    scratch.write("pipeline.toml", &mock_pipeline(8, "", NARROW));
+    scratch.write("there.jsonl", "kept");
+    std::os::unix::fs::symlink(scratch.path("there.jsonl"), scratch.path("link.jsonl")).unwrap();
+    std::os::unix::fs::symlink(scratch.path("new.jsonl"), scratch.path("dangling.jsonl")).unwrap();
+    fs::hard_link(scratch.path("there.jsonl"), scratch.path("hard.jsonl")).unwrap();
+    for (first, second) in [
+        ("new.jsonl", "new.jsonl"),
+        ("new.jsonl", "./new.jsonl"),
+        ("new.jsonl", "dangling.jsonl"),
+        ("there.jsonl", "link.jsonl"),
+        ("there.jsonl", "hard.jsonl"),
+        ("link.jsonl", "hard.jsonl"),
+    ] {
+        for (one, other) in
+            [("--record", "--events"), ("--events", "--trace"), ("--record", "--report"), ("--trace", "--report")]
+        {
+            let ended = scratch.run(&["run", "pipeline.toml", "--out", "out", one, first, other, second]);
+            let message = format!("{one} and {other} name one file, {second}; expected a file for each of them");
+            assert!(ended.code == 2 && ended.stderr.contains(&message), "{}", ended.stderr);
+        }
+    }
+    for input in ["pipeline.toml", "data.csv"] {
+        let ended = scratch.run(&["run", "pipeline.toml", "--out", "out", "--events", input]);
+        assert!(ended.code == 2 && ended.stderr.contains("and --events name one file"), "{}", ended.stderr);
+        assert!(!fs::read_to_string(scratch.path(input)).unwrap().is_empty());
+    }
+    let regress = scratch.run(&["regress", "--quick", "--update-baseline", "new.jsonl", "--report", "./new.jsonl"]);
+    assert!(regress.code == 2 && regress.stderr.contains("--update-baseline and --report name one file"));
+    assert_eq!(fs::read_to_string(scratch.path("there.jsonl")).unwrap(), "kept");
+    assert!(!scratch.path("out").exists() && !scratch.path("new.jsonl").exists(), "nothing is left behind");
+    scratch
+        .run(&["run", "pipeline.toml", "--out", "out", "--record", "/dev/null", "--events", "/dev/null"])
+        .assert(0, &[]);
+}

@@ -95,7 +95,7 @@ fn the_first_interrupt_finishes_what_is_in_work_and_the_rest_is_resumed() {
     assert!((1..10).contains(&groups) && manifest["rows_dropped"] == 0, "{manifest}");
     assert_eq!((rows, scratch.rows("out").len() as u64), (groups * 10, rows), "whole row groups, and nothing but them");
     assert!(said.contains("interrupted; row groups in progress are finished"), "{said}");
-    let rest = format!("resumed   {rows:>8}   {groups} row groups of an earlier run, 0 rows dropped there");
+    let rest = format!("resumed   {rows:>8}   {groups} row groups of earlier runs, with 0 dropped rows");
     scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &[&rest]);
     assert_eq!(result(&scratch, "out"), result(&scratch, "whole"));
 }
@@ -235,7 +235,7 @@ fn a_complete_run_of_dropped_rows_stays_what_it_was() {
     let column = "[[columns]]\nname = \"v\"\nkind = \"expression\"\ntemplate = \"{{ title // 0 }}\"\n";
     scratch.write("p.toml", &(mock_pipeline(8, "", MOCK) + column));
     scratch.run(&["p.toml", "--out", "out"]).assert(2, &["no row could be finished"]);
-    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(6, &["3 rows dropped there"]);
+    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(6, &["with 3 dropped rows"]);
 }
 
 #[test]

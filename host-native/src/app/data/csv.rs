@@ -38,6 +38,8 @@ pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
 /// Reads the given rows. The file must not have changed since [`scan`].
 pub(super) fn read(text: &IndexedText, rows: Range<u64>) -> Result<Vec<Row>, DatasetError> {
     let (skip, at) = text.seek_point(rows.start);
+    // From the end of the line before: a csv reader drops a byte order mark at its start, and a row may begin with one.
+    let at = if at > text.start() { at - 1 } else { at };
     let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.reopen(at)?);
     let records = reader.records().skip(skip).take((rows.end - rows.start) as usize);
     let row = |record: Result<csv::StringRecord, csv::Error>| {

@@ -45,19 +45,19 @@ pub(super) struct Service {
 }
 
 pub(super) fn router(service: &Arc<Service>) -> Router {
-    let guarded = Router::new()
+    Router::new()
         .route("/v1/chat/completions", post(chat_completions))
         .route("/v1/completions", post(completions))
         .route("/v1/embeddings", post(embeddings))
         .route("/v1/models", get(models))
         .route("/v1/models/{*id}", get(model))
-        .layer(middleware::from_fn_with_state(Arc::clone(service), check_key));
-    guarded
         .route("/healthz", get(|| async { Json(json!({ "status": "ok" })) }))
         .route("/mock/stats", get(control::stats))
         .route("/mock/models/{*id}", get(control::provider).post(control::change))
         .fallback(no_such_address)
         .method_not_allowed_fallback(no_such_method)
+        // At every address: without the key, a client learns nothing about the mock.
+        .layer(middleware::from_fn_with_state(Arc::clone(service), check_key))
         .layer(DefaultBodyLimit::max(MAX_BYTES))
         .layer(middleware::from_fn_with_state(Arc::clone(service), number))
         .with_state(Arc::clone(service))

@@ -249,7 +249,7 @@ async fn an_outage_fails_calls_and_a_hang_leaves_them_unanswered() {
 }
 
 #[tokio::test]
-async fn the_key_is_required_only_for_calls_of_models() {
+async fn a_key_is_asked_for_at_every_address() {
     let server = serve(MockConfig { key: Some(MockKey("tide".to_string())), ..one(spec(4, 1)) }).await;
     let call = |key: Option<&'static str>| {
         let request = http().post(url(&server, CHAT)).json(&chat("m"));
@@ -260,10 +260,18 @@ async fn the_key_is_required_only_for_calls_of_models() {
         async { request.send().await.unwrap().status().as_u16() }
     };
     assert_eq!((call(Some("tide")).await, call(Some("ebb")).await, call(None).await), (200, 401, 401));
-    assert_eq!(http().get(url(&server, "/healthz")).send().await.unwrap().status(), 200);
-    let stats: Value = http().get(url(&server, "/mock/stats")).send().await.unwrap().json().await.unwrap();
-    assert_eq!((&stats["models"]["m"]["accepted"], &stats["rejected"]), (&json!(1), &json!(2)));
-    assert!(!format!("{:?}", server.service).contains("tide\""), "debug output omits the key");
+    let paths =
+        ["/healthz", "/mock/stats", "/mock/models/m", "/v1/models", "/v1/models/m", "/v1/files", "/", "/nowhere"];
+    for path in paths {
+        assert_eq!(http().get(url(&server, path)).send().await.unwrap().status(), 401, "{path}");
+        assert_eq!(http().delete(url(&server, path)).send().await.unwrap().status(), 401, "{path}");
+    }
+    let with_key = async |path| http().get(url(&server, path)).bearer_auth("tide").send().await.unwrap();
+    assert_eq!(with_key("/healthz").await.status(), 200);
+    let stats: Value = with_key("/mock/stats").await.json().await.unwrap();
+    let rejected = 2 + 2 * paths.len();
+    assert_eq!((&stats["models"]["m"]["accepted"], &stats["rejected"]), (&json!(1), &json!(rejected)));
+    assert!(!format!("{:?}", server.service).contains("tide\""), "the key is never shown");
 }
 
 #[tokio::test]

@@ -41,6 +41,16 @@ pub enum OutputError {
         /// The first difference.
         what: String,
     },
+    /// Two outputs, or an output and an input, are the same file.
+    #[error("{first} and {second} name one file, {}; expected a file for each of them", .path.display())]
+    OneFile {
+        /// The flag or input that names the file first.
+        first: &'static str,
+        /// The flag that names it again.
+        second: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
     /// Another run is writing to the directory.
     #[error("another run is writing to {}", .0.display())]
     InUse(PathBuf),
@@ -76,6 +86,8 @@ pub(super) fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> OutputError +
 
 impl From<OutputError> for Error {
     fn from(error: OutputError) -> Self {
-        Self::new(Exit::Output, error)
+        // What is wrong with one file for two purposes is the command line.
+        let exit = if matches!(error, OutputError::OneFile { .. }) { Exit::Pipeline } else { Exit::Output };
+        Self::new(exit, error)
     }
 }

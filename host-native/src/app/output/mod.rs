@@ -52,7 +52,7 @@ pub use dropped_file::{DroppedCounts, DroppedLine, UNMADE};
 pub use error::OutputError;
 pub use files::rotate_file;
 pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, RunState, sha256_hex};
-pub use output_file::OutputFile;
+pub use output_file::{OutputFile, open_all};
 
 use crate::app::data::row_file::{FileRow, Layout};
 use crate::app::provider::cost::AmountFile;

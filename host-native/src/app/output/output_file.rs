@@ -4,6 +4,35 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::OutputError;
+
+/// Opens the files that flags name. Rejects a file that two flags name, or that is one of the `inputs`; then no
+/// file is created.
+pub fn open_all<'p>(
+    files: impl IntoIterator<Item = (&'static str, &'p PathBuf)>,
+    inputs: &[(&'static str, &Path)],
+) -> Result<Vec<OutputFile>, OutputError> {
+    let mut opened: Vec<(&'static str, OutputFile)> = Vec::new();
+    let result = files.into_iter().try_for_each(|(flag, path)| {
+        let file = OutputFile::open(path).map_err(|source| OutputError::Io { path: path.clone(), source })?;
+        let outputs = opened.iter().map(|(flag, other)| (*flag, other.path.as_path()));
+        let same = outputs.chain(inputs.iter().copied()).find(|(_, other)| file.is_at(other)).map(|(name, _)| name);
+        opened.push((flag, file));
+        match same {
+            Some(first) => Err(OutputError::OneFile { first, second: flag, path: path.clone() }),
+            None => Ok(()),
+        }
+    });
+    let opened = opened.into_iter().map(|(_, file)| file);
+    match result {
+        Ok(()) => Ok(opened.collect()),
+        Err(error) => {
+            opened.for_each(OutputFile::discard);
+            Err(error)
+        }
+    }
+}
+
 /// The path of a file that can be written. Its content is unchanged so far.
 #[derive(Debug)]
 pub struct OutputFile {
@@ -17,6 +46,13 @@ impl OutputFile {
         let is_new = !path.exists();
         File::options().write(true).create(true).truncate(false).open(path)?;
         Ok(Self { path: path.to_owned(), is_new })
+    }
+
+    /// Returns whether it is the file at `path`: by that path, a symbolic link or a hard link.
+    #[must_use]
+    pub fn is_at(&self, path: &Path) -> bool {
+        // A device, such as /dev/null, takes what any number of writers send.
+        self.path.is_file() && same_file::is_same_file(&self.path, path).unwrap_or(false)
     }
 
     /// Returns the path, to write the file.

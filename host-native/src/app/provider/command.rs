@@ -11,6 +11,7 @@
 //! A call that is cancelled, by a timeout or because the run stops, kills the command and its whole process
 //! group.
 
+use std::ffi::OsString;
 use std::fs::Metadata;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
@@ -38,6 +39,8 @@ pub struct Command {
     pub arguments: Vec<String>,
     /// The working directory; empty for that of this process.
     pub directory: PathBuf,
+    /// Environment variables that the command does not get.
+    pub hidden: Vec<OsString>,
     /// The maximum duration of one call.
     pub timeout: Duration,
 }
@@ -73,6 +76,9 @@ impl Command {
         command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if !self.directory.as_os_str().is_empty() {
             command.current_dir(&self.directory);
+        }
+        for name in &self.hidden {
+            command.env_remove(name);
         }
         command.kill_on_drop(true);
         #[cfg(unix)]
@@ -158,6 +164,7 @@ mod tests {
             program: PathBuf::from("sh"),
             arguments: vec!["-c".to_string(), script.to_string()],
             directory: PathBuf::new(),
+            hidden: Vec::new(),
             timeout: Duration::from_secs(60),
         }
     }

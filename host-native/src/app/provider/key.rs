@@ -33,6 +33,11 @@ impl ApiKey {
         self.header.clone()
     }
 
+    /// Returns the key itself, to search for it in the texts of providers.
+    pub(crate) fn secret(&self) -> &str {
+        &self.key
+    }
+
     /// Replaces the key in `text` with `[key]`.
     #[must_use]
     pub fn redact(&self, text: &str) -> String {

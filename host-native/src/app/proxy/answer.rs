@@ -1,10 +1,11 @@
 //! What the proxy says itself, in the form of the API's errors.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::{Either, Full};
 use serde_json::json;
@@ -18,12 +19,38 @@ use tidegate_core::request::response::RETRY_AFTER_MS;
 pub(super) enum Refusal {
     /// There is no such address here.
     NoSuchAddress,
+    /// The request does not say for which host it is, or says it twice.
+    BadHost,
+    /// It is for a host that is not the proxy.
+    ForeignHost { host: String, local: SocketAddr },
+    /// It comes from a page of another site.
+    ForeignOrigin { origin: String },
+    /// The same, and the browser did not say which.
+    ForeignSite { site: String },
+    /// It is for a call that no provider gets.
+    NotServed,
+    /// It is for a call that is served, by another method.
+    BadMethod { allow: String },
+    /// Its path and query are longer than allowed.
+    UrlTooLong { most: u32 },
+    /// Its headers are.
+    HeadersTooLarge { most: u32 },
+    /// Its body is of a type that is not read there.
+    BadType { found: String, expected: &'static str },
+    /// It has a body where there is none.
+    UnexpectedBody,
+    /// Its body comes too slowly.
+    SlowBody,
+    /// As many connections are open as may be.
+    TooManyConnections,
     /// The request is longer than allowed.
     TooLarge { most: u32 },
     /// Its body did not come through.
     BrokenBody,
     /// Its body is no JSON, or may be read in two ways.
-    BadJson,
+    BadJson { why: String },
+    /// Its body is no form, or may be read in two ways.
+    BadForm { why: String },
     /// A header of the proxy's own says nonsense.
     BadHeader { name: &'static str, expected: &'static str },
     /// Tenants must be known, and this one is not.
@@ -50,20 +77,48 @@ pub(super) enum Refusal {
     ProviderTimeout { provider: String },
     /// The provider refused the key that the proxy sends.
     ProviderKey { provider: String },
+    /// The provider asks for a key, and is sent none.
+    NoProviderKey { provider: String },
+    /// The provider refused the key of the client.
+    ClientKey { provider: String },
+    /// The provider does not allow the call.
+    Forbidden { provider: String },
+    /// The provider's answer is encoded so that it cannot be read.
+    Encoded { provider: String },
 }
 
 impl Refusal {
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Self::NoSuchAddress | Self::UnknownModel { .. } | Self::UnknownProvider => StatusCode::NOT_FOUND,
-            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::BrokenBody | Self::BadJson | Self::BadHeader { .. } => StatusCode::BAD_REQUEST,
-            Self::UnknownTenant => StatusCode::UNAUTHORIZED,
-            Self::QueueFull { .. } | Self::TooMuchHeld { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::Deadline { .. } | Self::Outage { .. } | Self::Unavailable { .. } | Self::ShuttingDown => {
-                StatusCode::SERVICE_UNAVAILABLE
+            Self::NoSuchAddress | Self::NotServed | Self::UnknownModel { .. } | Self::UnknownProvider => {
+                StatusCode::NOT_FOUND
             }
-            Self::Unreachable { .. } | Self::ProviderKey { .. } => StatusCode::BAD_GATEWAY,
+            Self::ForeignHost { .. }
+            | Self::ForeignOrigin { .. }
+            | Self::ForeignSite { .. }
+            | Self::Forbidden { .. } => StatusCode::FORBIDDEN,
+            Self::BadMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UrlTooLong { .. } => StatusCode::URI_TOO_LONG,
+            Self::BadType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::HeadersTooLarge { .. } => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::BadHost
+            | Self::BrokenBody
+            | Self::UnexpectedBody
+            | Self::BadJson { .. }
+            | Self::BadForm { .. }
+            | Self::BadHeader { .. } => StatusCode::BAD_REQUEST,
+            Self::UnknownTenant | Self::ClientKey { .. } => StatusCode::UNAUTHORIZED,
+            Self::QueueFull { .. } | Self::TooMuchHeld { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::Deadline { .. }
+            | Self::Outage { .. }
+            | Self::Unavailable { .. }
+            | Self::TooManyConnections
+            | Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unreachable { .. } | Self::ProviderKey { .. } | Self::NoProviderKey { .. } | Self::Encoded { .. } => {
+                StatusCode::BAD_GATEWAY
+            }
             Self::ProviderTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
         }
     }
@@ -73,8 +128,20 @@ impl Refusal {
         match self {
             Self::NoSuchAddress => "tidegate_no_such_address",
             Self::TooLarge { .. } => "tidegate_too_large",
+            Self::BadHost => "tidegate_bad_host",
+            Self::ForeignHost { .. } => "tidegate_foreign_host",
+            Self::ForeignOrigin { .. } | Self::ForeignSite { .. } => "tidegate_foreign_origin",
+            Self::NotServed => "tidegate_not_served",
+            Self::BadMethod { .. } => "tidegate_bad_method",
+            Self::UrlTooLong { .. } => "tidegate_url_too_long",
+            Self::HeadersTooLarge { .. } => "tidegate_headers_too_large",
+            Self::BadType { .. } => "tidegate_bad_type",
+            Self::UnexpectedBody => "tidegate_unexpected_body",
+            Self::SlowBody => "tidegate_slow_body",
+            Self::TooManyConnections => "tidegate_too_many_connections",
             Self::BrokenBody => "tidegate_broken_body",
-            Self::BadJson => "tidegate_bad_json",
+            Self::BadJson { .. } => "tidegate_bad_json",
+            Self::BadForm { .. } => "tidegate_bad_form",
             Self::BadHeader { .. } => "tidegate_bad_header",
             Self::UnknownTenant => "tidegate_unknown_tenant",
             Self::UnknownModel { .. } => "model_not_found",
@@ -86,7 +153,10 @@ impl Refusal {
             Self::ShuttingDown => "tidegate_shutting_down",
             Self::Unreachable { .. } => "tidegate_provider_unreachable",
             Self::ProviderTimeout { .. } => "tidegate_provider_timeout",
-            Self::ProviderKey { .. } => "tidegate_provider_key",
+            Self::ProviderKey { .. } | Self::NoProviderKey { .. } => "tidegate_provider_key",
+            Self::ClientKey { .. } => "invalid_api_key",
+            Self::Forbidden { .. } => "tidegate_forbidden",
+            Self::Encoded { .. } => "tidegate_provider_encoding",
         }
     }
 
@@ -95,6 +165,7 @@ impl Refusal {
         match self.status() {
             StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
             StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::FORBIDDEN => "permission_error",
             status if status.is_client_error() => "invalid_request_error",
             _ => "server_error",
         }
@@ -104,7 +175,7 @@ impl Refusal {
         match self {
             Self::QueueFull { retry_after, .. } | Self::TooMuchHeld { retry_after, .. } => Some(*retry_after),
             Self::Outage { retry_after, .. } | Self::Unavailable { retry_after, .. } => *retry_after,
-            Self::ShuttingDown => Some(Duration::from_secs(1)),
+            Self::ShuttingDown | Self::TooManyConnections => Some(Duration::from_secs(1)),
             _ => None,
         }
     }
@@ -115,6 +186,14 @@ impl Refusal {
             "error": { "message": self.to_string(), "type": self.kind(), "param": null, "code": self.code() },
         });
         let mut answer = json_answer(self.status(), &body);
+        if let Self::BadMethod { allow } = self {
+            let allow = HeaderValue::from_str(allow).unwrap_or(HeaderValue::from_static(""));
+            answer.headers_mut().insert(ALLOW, allow);
+        }
+        if matches!(self, Self::SlowBody | Self::BrokenBody | Self::TooManyConnections) {
+            // Where the next request would begin is not known, or there shall be none.
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         if let Some(wait) = self.retry_after() {
             let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(millis.div_ceil(1000)));
@@ -129,12 +208,43 @@ impl fmt::Display for Refusal {
         match self {
             Self::NoSuchAddress => f.write_str("there is no such address here; the API is under /v1"),
             Self::TooLarge { most } => write!(f, "the request is longer than {most} bytes"),
+            Self::BadHost => f.write_str("the request must name the host that it is for in `Host`, exactly once"),
+            Self::ForeignHost { host, local } => write!(
+                f,
+                "the request is for the host `{host}`; expected `localhost` or `{}`; to serve this name too, set \
+                 allowed_hosts = [{host:?}] in the file",
+                local.ip()
+            ),
+            Self::ForeignOrigin { origin } => write!(
+                f,
+                "the request comes from a web page of `{origin}`; expected a program, or a page of this host; to serve that \
+                 page too, set allowed_origins = [{origin:?}] in the file"
+            ),
+            Self::ForeignSite { site } => write!(
+                f,
+                "the request comes from a web page of another site (Sec-Fetch-Site: {site}); expected a program, or a page \
+                 of this host; pages that are to call are listed in `allowed_origins` in the file"
+            ),
+            Self::NotServed => f.write_str(
+                "this call is not forwarded; the calls that are, and how `passthrough` in the file adds others, are in \
+                 docs/proxy.md",
+            ),
+            Self::BadMethod { allow } => write!(f, "this method is not forwarded at this path; expected {allow}"),
+            Self::UrlTooLong { most } => write!(f, "the path and query are longer than {most} bytes"),
+            Self::HeadersTooLarge { most } => write!(f, "the headers are longer than {most} bytes"),
+            Self::BadType { found, expected } => write!(f, "the body has {found}; expected {expected}"),
+            Self::UnexpectedBody => f.write_str("there is a body where none, or one with a Content-Type, is expected"),
+            Self::SlowBody => f.write_str("the body of the request comes too slowly"),
+            Self::TooManyConnections => f.write_str("as many connections are open as may be"),
             Self::BrokenBody => f.write_str("the body of the request did not come through"),
-            Self::BadJson => f.write_str("the body is no JSON, or says one thing twice"),
+            Self::BadJson { why } => write!(f, "the body is not JSON that everybody reads alike: {why}"),
+            Self::BadForm { why } => write!(f, "the body is not a form that everybody reads alike: {why}"),
             Self::BadHeader { name, expected } => write!(f, "the header {name} is not {expected}"),
             Self::UnknownTenant => f.write_str("this proxy does not know whose request this is"),
             Self::UnknownModel { model } => write!(f, "no provider serves the model `{model}` for this"),
-            Self::UnknownProvider => f.write_str("there is no provider of the name in x-tidegate-provider"),
+            Self::UnknownProvider => {
+                f.write_str("there is no provider of the name in x-tidegate-provider, or it does not get this call")
+            }
             Self::QueueFull { waiting, .. } => write!(f, "{waiting} requests wait already, and no more may"),
             Self::TooMuchHeld { held, .. } => {
                 write!(f, "requests of {held} bytes are held already, and no more may be")
@@ -157,6 +267,18 @@ impl fmt::Display for Refusal {
             Self::Unreachable { provider } => write!(f, "the provider {provider} could not be reached, or broke off"),
             Self::ProviderTimeout { provider } => write!(f, "the provider {provider} did not answer in time"),
             Self::ProviderKey { provider } => write!(f, "the provider {provider} refused the proxy's key"),
+            Self::NoProviderKey { provider } => write!(
+                f,
+                "the provider {provider} asks for a key, and the file has neither `api_key_env` nor \
+                 `client_key = \"forward\"` for it"
+            ),
+            Self::ClientKey { provider } => write!(f, "the provider {provider} refused the key of this request"),
+            Self::Forbidden { provider } => {
+                write!(f, "the provider {provider} does not allow this call (403); its own words are not shown")
+            }
+            Self::Encoded { provider } => {
+                write!(f, "the provider {provider} compressed its answer, which was asked for as it is")
+            }
         }
     }
 }

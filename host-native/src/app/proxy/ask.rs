@@ -1,160 +1,206 @@
-//! What a request asks for: as much of its body as admission needs to know.
+//! What a request asks for: as much of its body as admission needs to know, and the body as it is sent.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
-use memchr::memmem;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue};
+use mime::Mime;
+use percent_encoding::percent_decode_str;
+use reqwest::{Client, Url};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::budget::Usage;
 use tidegate_core::request::Domain;
 
 use super::answer::Refusal;
+use super::endpoint::BodyKind;
+use super::form::Form;
+use super::json::{self, TextCount};
 
-/// Bytes of text for each token, as the usual rule of thumb has it.
+/// Bytes of ASCII for each token, as the usual rule of thumb has it.
 const BYTES_PER_TOKEN: usize = 4;
 
+/// What the type of a body says that it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Media {
+    Empty,
+    Json,
+    /// With what is between its fields.
+    Form(String),
+}
+
+impl Media {
+    /// Reads the headers of a request of which a body of this kind is expected.
+    pub(super) fn of(kind: BodyKind, headers: &HeaderMap) -> Result<Self, Refusal> {
+        let expected = match kind {
+            BodyKind::Empty => return Ok(Self::Empty),
+            BodyKind::Json => "Content-Type: application/json",
+            BodyKind::Form => "Content-Type: multipart/form-data",
+            BodyKind::JsonOrForm | BodyKind::Any => "Content-Type: application/json or multipart/form-data",
+        };
+        let refuse = |found: &str| Refusal::BadType { found: found.chars().take(80).collect(), expected };
+        if let Some(encoding) = headers.get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
+            return Err(refuse(&format!("Content-Encoding: {}", encoding.to_str().unwrap_or("?"))));
+        }
+        let mut types = headers.get_all(CONTENT_TYPE).iter();
+        let text = match (types.next(), types.next()) {
+            (Some(one), None) => one.to_str().map_err(|_| refuse("bytes that are no type"))?,
+            (None, _) if kind == BodyKind::Any => return Ok(Self::Empty),
+            (None, _) => return Err(refuse("no Content-Type")),
+            (Some(_), Some(_)) => return Err(refuse("several of Content-Type")),
+        };
+        let mime: Mime = text.parse().map_err(|_| refuse(text))?;
+        let is_utf8 = mime.get_param(mime::CHARSET).is_none_or(|charset| charset == mime::UTF_8);
+        let (takes_json, takes_form) = (kind != BodyKind::Form, kind != BodyKind::Json);
+        if takes_json && mime.essence_str() == "application/json" && is_utf8 {
+            return Ok(Self::Json);
+        }
+        if takes_form && mime.essence_str() == "multipart/form-data" {
+            return multer::parse_boundary(text).map(Self::Form).map_err(|_| refuse(text));
+        }
+        Err(refuse(text))
+    }
+}
+
 /// What a body says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Asked<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
     /// The model, if it names one.
-    pub(super) model: Option<Cow<'a, str>>,
-    /// Where the model stands in the body, with the quotes that it has in JSON.
-    model_at: Option<Range<usize>>,
-    is_form: bool,
-    /// What it may use: a token for every four bytes of text sent, and as many received as it allows. Embedded files are
-    /// not counted; nothing is assumed of answers without a bound.
+    pub(super) model: Option<String>,
+    /// What it may use: what its text takes, and as many tokens received as it allows. Embedded files are not counted; nothing is
+    /// assumed of answers without a bound.
     pub(super) estimate: Usage,
+    body: Body,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Body {
+    Empty,
+    /// With the place of the model in it, quotes included.
+    Json(Bytes, Option<Range<usize>>),
+    Form(Form),
 }
 
 #[derive(Deserialize)]
-struct Body<'a> {
+struct Said<'a> {
     #[serde(borrow)]
     model: Option<&'a RawValue>,
+    max_tokens: Option<serde_json::Value>,
+    max_completion_tokens: Option<serde_json::Value>,
+    max_output_tokens: Option<serde_json::Value>,
+    n: Option<serde_json::Value>,
+    best_of: Option<serde_json::Value>,
     #[serde(borrow)]
-    max_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    max_completion_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    max_output_tokens: Option<&'a RawValue>,
+    prompt: Option<&'a RawValue>,
 }
 
-impl<'a> Asked<'a> {
-    /// Reads a body of JSON or a form. One that claims to be neither says nothing.
-    ///
-    /// JSON that is none, or names its model twice, is refused: another reader might find a model in it all the same, and
-    /// the call would have gone out under the limits of no model.
-    pub(super) fn read(content_type: &str, body: &'a [u8]) -> Result<Self, Refusal> {
-        if body.is_empty() {
-            return Ok(Self::default());
+impl Asked {
+    /// Reads a body of a type. What others might read otherwise is refused: the call would have gone out under limits that are not its own.
+    pub(super) async fn read(media: Media, body: Bytes) -> Result<Self, Refusal> {
+        match media {
+            Media::Empty if body.is_empty() => Ok(Self { model: None, estimate: Usage::default(), body: Body::Empty }),
+            Media::Empty => Err(Refusal::UnexpectedBody),
+            Media::Json => Self::read_json(body),
+            Media::Form(boundary) => {
+                let form = Form::read(boundary, body).await?;
+                let model = form.model().map(str::to_string);
+                Ok(Self { model, estimate: Usage::default(), body: Body::Form(form) })
+            }
         }
-        let claims = |kind: &str| content_type.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind));
-        if claims("multipart/form-data") {
-            let model_at = form_model(content_type, body)?;
-            let model = model_at.clone().and_then(|at| std::str::from_utf8(&body[at]).ok());
-            return Ok(Self { model: model.map(Cow::Borrowed), model_at, is_form: true, ..Self::default() });
-        }
-        let estimate = Usage::tokens(tokens(text_bytes(body)), 0);
-        let said = match serde_json::from_slice::<Body<'_>>(body) {
-            Ok(said) => said,
-            Err(_) if claims("application/json") => return Err(Refusal::BadJson),
-            Err(_) => return Ok(Self { estimate, ..Self::default() }),
-        };
-        let most = said.max_completion_tokens.or(said.max_output_tokens).or(said.max_tokens);
-        let output = most.and_then(|most| most.get().parse::<u64>().ok()).unwrap_or(0);
-        let output = u32::try_from(output).unwrap_or(u32::MAX);
-        let model = said.model.and_then(|raw| serde_json::from_str::<Text<'_>>(raw.get()).ok());
-        let model_at = said.model.map(|raw| {
-            let start = raw.get().as_ptr() as usize - body.as_ptr() as usize;
-            start..start + raw.get().len()
-        });
-        let estimate = Usage::tokens(estimate.input_tokens, output);
-        Ok(Self { model: model.map(|text| text.0), model_at, is_form: false, estimate })
     }
 
-    /// `body` with another model in the place of its own; as it is, if it names none.
-    pub(super) fn with_model(&self, body: &Bytes, model: &str) -> Bytes {
-        let Some(at) = self.model_at.clone() else { return body.clone() };
-        let written = if self.is_form { model.to_string() } else { serde_json::Value::from(model).to_string() };
-        let parts = [&body[..at.start], written.as_bytes(), &body[at.end..]];
-        Bytes::from(parts.concat())
+    fn read_json(body: Bytes) -> Result<Self, Refusal> {
+        let refuse = |why: String| Refusal::BadJson { why };
+        let text = json::check(&body).map_err(refuse)?;
+        let said: Said<'_> = serde_json::from_slice(&body).map_err(|error| refuse(error.to_string()))?;
+        let bound = |name, value| number(name, value).map_err(refuse);
+        let most = bound("max_tokens", said.max_tokens)?
+            .max(bound("max_completion_tokens", said.max_completion_tokens)?)
+            .max(bound("max_output_tokens", said.max_output_tokens)?)
+            .unwrap_or(0);
+        let answers = bound("n", said.n)?.max(bound("best_of", said.best_of)?).unwrap_or(1).max(1);
+        let answers = answers.saturating_mul(said.prompt.map_or(1, prompts));
+        let estimate = Usage::tokens(tokens(text), most.saturating_mul(answers));
+        let (mut model, mut model_at) = (None, None);
+        if let Some(raw) = said.model {
+            let Ok(Name(name)) = serde_json::from_str(raw.get()) else {
+                return Err(refuse("`model` is no string".to_string()));
+            };
+            if !is_model_name(&name) {
+                return Err(refuse(
+                    "`model` is empty, or has spaces around it or signs that cannot be seen".to_string(),
+                ));
+            }
+            let start = raw.get().as_ptr() as usize - body.as_ptr() as usize;
+            (model, model_at) = (Some(name.into_owned()), Some(start..start + raw.get().len()));
+        }
+        Ok(Self { model, estimate, body: Body::Json(body, model_at) })
+    }
+
+    /// The body to send, with another model in the place of its own if one is given, and its type; `None` if it cannot be written.
+    pub(super) async fn write(
+        self,
+        http: &Client,
+        url: &Url,
+        model: Option<&str>,
+    ) -> Option<(Option<HeaderValue>, Bytes)> {
+        let kind = HeaderValue::from_static("application/json");
+        Some(match (self.body, model) {
+            (Body::Empty, _) => (None, Bytes::new()),
+            (Body::Json(body, Some(at)), Some(model)) => {
+                let name = serde_json::Value::from(model).to_string();
+                (Some(kind), Bytes::from([&body[..at.start], name.as_bytes(), &body[at.end..]].concat()))
+            }
+            (Body::Json(body, _), _) => (Some(kind), body),
+            (Body::Form(form), model) => {
+                let (kind, body) = form.write(http, url, model).await?;
+                (Some(kind), body)
+            }
+        })
     }
 }
 
 #[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
-fn tokens(bytes: usize) -> u32 {
-    u32::try_from(bytes.div_ceil(BYTES_PER_TOKEN)).unwrap_or(u32::MAX)
+/// Whether a name is one that nobody trims to another.
+pub(super) fn is_model_name(name: &str) -> bool {
+    !name.is_empty() && name.trim() == name && !name.chars().any(char::is_control)
 }
 
-/// The length of a body without the files that are embedded in it as `data:` addresses.
-fn text_bytes(body: &[u8]) -> usize {
-    let mut embedded = 0;
-    let mut from = 0;
-    while let Some(at) = memmem::find(&body[from..], b"\"data:") {
-        let start = from + at + 1;
-        let len = memchr::memchr(b'"', &body[start..]).unwrap_or(body.len() - start);
-        embedded += len;
-        from = start + len;
-    }
-    body.len() - embedded
+/// How many prompts there are: each is answered by itself. A list of numbers is one prompt.
+fn prompts(raw: &RawValue) -> u32 {
+    let items: Vec<&RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
+    let prompts = items.iter().filter(|item| item.get().starts_with(['"', '['])).count();
+    u32::try_from(prompts).unwrap_or(u32::MAX).max(1)
 }
 
-/// Where the value of the field `model` stands in a form. A form that has two is refused, like JSON that does.
-fn form_model(content_type: &str, body: &[u8]) -> Result<Option<Range<usize>>, Refusal> {
-    const LONGEST: usize = 256;
-    let Some(boundary) = boundary(content_type) else { return Ok(None) };
-    let line = format!("--{boundary}");
-    let is_delimiter = |at: &usize| {
-        let after = &body[at + line.len()..];
-        (*at == 0 || body[..*at].ends_with(b"\r\n")) && (after.starts_with(b"\r\n") || after.starts_with(b"--"))
+/// A bound as a whole number, rounded up. Some providers read a number in quotes, too.
+fn number(name: &str, value: Option<serde_json::Value>) -> Result<Option<u32>, String> {
+    let number = match value {
+        None | Some(serde_json::Value::Null) => return Ok(None),
+        Some(serde_json::Value::Number(number)) => number.as_f64(),
+        Some(serde_json::Value::String(text)) => text.trim().parse::<f64>().ok(),
+        Some(_) => None,
     };
-    let delimiters: Vec<usize> = memmem::find_iter(body, line.as_bytes()).filter(is_delimiter).collect();
-    let mut found = None;
-    for part in delimiters.windows(2) {
-        let (start, end) = (part[0] + line.len(), part[1] - 2);
-        let Some(head) = memmem::find(&body[start..end], b"\r\n\r\n") else { continue };
-        if !is_named_model(&body[start..start + head]) {
-            continue;
-        }
-        if found.is_some() {
-            return Err(Refusal::BadJson);
-        }
-        found = Some(start + head + 4..end);
-    }
-    let Some(value) = found else { return Ok(None) };
-    let Ok(text) = std::str::from_utf8(&body[value.clone()]) else { return Ok(None) };
-    let start = value.start + (text.len() - text.trim_start().len());
-    let len = text.trim().len();
-    Ok((1..=LONGEST).contains(&len).then(|| start..start + len))
+    // A float beyond the range becomes the nearest number of it.
+    number
+        .filter(|number| number.is_finite())
+        .map(|number| Some(number.ceil() as u32))
+        .ok_or_else(|| format!("`{name}` is no number"))
 }
 
-/// What the parts of a form are separated by.
-fn boundary(content_type: &str) -> Option<&str> {
-    content_type.split(';').skip(1).find_map(|parameter| {
-        let (name, value) = parameter.trim().split_once('=')?;
-        let value = value.trim_matches('"');
-        (name.eq_ignore_ascii_case("boundary") && !value.is_empty()).then_some(value)
-    })
+/// A token for every four bytes of ASCII. Of other scripts, every byte counts: no tokenizer that knows bytes makes more of them.
+fn tokens(text: TextCount) -> u32 {
+    let tokens = text.ascii.div_ceil(BYTES_PER_TOKEN).saturating_add(text.other);
+    u32::try_from(tokens).unwrap_or(u32::MAX)
 }
 
-/// Whether these are the headers of a part with the name `model`.
-fn is_named_model(head: &[u8]) -> bool {
-    let Ok(head) = std::str::from_utf8(head) else { return false };
-    head.lines().any(|line| {
-        let mut parameters = line.split(';').map(str::trim);
-        let kind = parameters.next().unwrap_or_default();
-        kind.to_ascii_lowercase().starts_with("content-disposition:")
-            && parameters.any(|parameter| matches!(parameter, "name=\"model\"" | "name=model"))
-    })
-}
-
-/// What kind of call an address under `/v1/` is, however it is spelled. Kinds without a name of their own go by the first
-/// part of it.
+/// What kind of call a path under `/v1/` is. Kinds without a name of their own go by the first part of it.
 pub(super) fn domain(path: &str) -> Domain {
-    let plain = decoded(path.split('/').next().unwrap_or_default()).to_ascii_lowercase();
+    let plain = percent_decode_str(path.split('/').next().unwrap_or_default()).decode_utf8_lossy().to_ascii_lowercase();
     match plain.split('/').next().unwrap_or_default() {
         "chat" | "completions" | "responses" => Domain::Chat,
         "embeddings" => Domain::Embedding,
@@ -163,89 +209,106 @@ pub(super) fn domain(path: &str) -> Domain {
     }
 }
 
-/// `text` with every `%xx` replaced by the byte it stands for.
-pub(super) fn decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        let digit = |ahead: usize| char::from(*bytes.get(at + ahead)?).to_digit(16);
-        if let (b'%', Some(high), Some(low)) = (byte, digit(1), digit(2)) {
-            plain.push((high * 16 + low) as u8);
-            at += 3;
-        } else {
-            plain.push(*byte);
-            at += 1;
-        }
-    }
-    String::from_utf8_lossy(&plain).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::proxy::route::client_for_tests as client;
 
-    #[test]
-    fn the_model_and_the_bound_of_the_answer_are_read_and_the_rest_is_left_alone() {
-        let body = br#"{"messages":[{"role":"user","content":"hi"}],"model":"gpt\/x","max_tokens":7,"stream":true}"#;
-        let asked = Asked::read("application/json", body).unwrap();
+    async fn json(body: &str) -> Result<Asked, Refusal> {
+        Asked::read(Media::Json, Bytes::from(body.to_string())).await
+    }
+
+    async fn written(asked: Asked, model: Option<&str>) -> Bytes {
+        let http = client();
+        asked.write(&http, &"http://h/".parse().unwrap(), model).await.unwrap().1
+    }
+
+    #[tokio::test]
+    async fn the_model_and_the_bound_of_the_answer_are_read_and_the_rest_is_left_alone() {
+        let body = r#"{"messages":[{"role":"user","content":"hi"}],"model":"gpt\/x","max_tokens":7,"stream":true}"#;
+        let asked = json(body).await.unwrap();
         assert_eq!(asked.model.as_deref(), Some("gpt/x"));
         assert_eq!(asked.estimate, Usage::tokens((body.len() as u32).div_ceil(4), 7));
-        let renamed = asked.with_model(&Bytes::from_static(body), "other \"one\"");
-        let renamed: serde_json::Value = serde_json::from_slice(&renamed).unwrap();
+        assert_eq!(written(asked.clone(), None).await, body.as_bytes());
+        let renamed: serde_json::Value = serde_json::from_slice(&written(asked, Some("other \"one\"")).await).unwrap();
         assert_eq!((&renamed["model"], &renamed["max_tokens"]), (&"other \"one\"".into(), &7.into()));
     }
 
-    #[test]
-    fn a_body_that_is_nothing_known_says_nothing() {
-        for body in ["", "{\"model\":3}", "{\"model\":null}"] {
-            assert_eq!(Asked::read("application/json", body.as_bytes()).unwrap().model, None, "{body}");
+    #[tokio::test]
+    async fn the_bound_that_counts_is_the_largest_that_some_provider_may_keep() {
+        for (bounds, most) in [
+            (r#""max_tokens":100,"max_output_tokens":1"#, 100),
+            (r#""max_completion_tokens":1e3"#, 1_000),
+            (r#""max_tokens":99.5"#, 100),
+            (r#""max_tokens":"50""#, 50),
+            (r#""max_tokens":10,"n":4"#, 40),
+            (r#""max_tokens":null,"n":4"#, 0),
+            (r#""max_tokens":10,"prompt":["a","b",[1,2]],"n":2"#, 60),
+            (r#""max_tokens":10,"prompt":[1,2,3]"#, 10),
+            (r#""max_tokens":-1"#, 0),
+            (r#""max_tokens":18446744073709551616"#, u32::MAX),
+        ] {
+            let asked = json(&format!("{{\"model\":\"m\",{bounds}}}")).await.unwrap();
+            assert_eq!(asked.estimate.output_tokens, most, "{bounds}");
         }
-        assert_eq!(Asked::read("audio/wav", b"RIFF\x01").unwrap().model, None);
-        assert_eq!(Asked::read("", br#"{"model":"a","max_tokens":"many"}"#).unwrap().estimate.output_tokens, 0);
+        assert!(json(r#"{"model":"m","max_tokens":"many"}"#).await.is_err());
+        assert!(json(r#"{"model":"m","n":[9]}"#).await.is_err());
     }
 
-    #[test]
-    fn json_that_others_might_read_otherwise_is_refused() {
-        for body in
-            ["{", "[]", "\u{1}", r#"{"model":"a","x":NaN}"#, r#"{"model":"a","model":"b"}"#, r#"{"model":"a"} {}"#]
-        {
-            let refused = Asked::read("Application/JSON; charset=utf-8", body.as_bytes());
-            assert_eq!(refused, Err(Refusal::BadJson), "{body}");
+    #[tokio::test]
+    async fn text_of_any_script_is_never_counted_as_less_than_it_takes() {
+        for text in ["海の風", "😀😀", "žluťoučký kůň"] {
+            let bytes = text.bytes().filter(|byte| !byte.is_ascii()).count() as u32;
+            let asked = json(&format!("{{\"model\":\"m\",\"input\":\"{text}\"}}")).await.unwrap();
+            assert!(asked.estimate.input_tokens >= bytes, "{text}");
         }
     }
 
-    #[test]
-    fn embedded_files_are_no_text() {
-        let body = format!(r#"{{"model":"m","url":"data:image/png;base64,{}"}}"#, "A".repeat(4_000));
-        let asked = Asked::read("application/json", body.as_bytes()).unwrap();
-        assert!(asked.estimate.input_tokens < 20, "{:?}", asked.estimate);
-        assert_eq!(text_bytes(b"{\"url\":\"data:never ends"), 8);
+    #[tokio::test]
+    async fn a_model_that_is_no_text_is_refused_and_one_that_is_not_named_is_none() {
+        assert!(matches!(json(r#"{"model":3}"#).await, Err(Refusal::BadJson { .. })));
+        for name in ["", " m", "m\\n", "a\\u0000b"] {
+            assert!(json(&format!("{{\"model\":\"{name}\"}}")).await.is_err(), "{name}");
+        }
+        for body in ["{}", r#"{"model":null}"#] {
+            assert_eq!(json(body).await.unwrap().model, None, "{body}");
+        }
+        assert_eq!(Asked::read(Media::Empty, Bytes::new()).await.unwrap().model, None);
+        let unexpected = Asked::read(Media::Empty, Bytes::from_static(b"{}")).await;
+        assert_eq!(unexpected, Err(Refusal::UnexpectedBody));
     }
 
     #[test]
-    fn the_model_of_a_form_is_found() {
-        let body = b"--b\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n\0\x01\r\n\
-            --b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n--b--\r\n";
-        let asked = Asked::read("multipart/form-data; boundary=b", body).unwrap();
-        assert_eq!(asked.model.as_deref(), Some("whisper"));
-        let renamed = asked.with_model(&Bytes::from_static(body), "other");
-        let expected = String::from_utf8_lossy(body).replace("whisper", "other");
-        assert_eq!(renamed, expected.as_bytes());
-        let model = |body: &[u8]| form_model("multipart/form-data; boundary=\"b\"", body);
-        assert_eq!(model(b"--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nno end"), Ok(None));
-        let twice = b"--b\r\ncontent-disposition: form-data; name=model\r\n\r\na\r\n".repeat(2);
-        assert_eq!(model(&[&twice[..], b"--b--"].concat()), Err(Refusal::BadJson));
-    }
-
-    #[test]
-    fn what_is_in_a_file_of_a_form_is_no_model() {
-        let of_other_names = b"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n\
-            Content-Disposition: form-data; name=\"model\"\r\n\r\ncheap\r\n--bc\r\n\
-            --b\r\nContent-Disposition: form-data; filename=\"model\"; xname=\"model\"\r\n\r\ncheap\r\n\
-            --b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\ndear\r\n--b--\r\n";
-        let asked = Asked::read("Multipart/Form-Data; charset=x; Boundary=b", of_other_names).unwrap();
-        assert_eq!(asked.model.as_deref(), Some("dear"));
+    fn json_and_forms_are_read_under_their_own_types_only() {
+        let media = |kind, headers: &[(http::HeaderName, &'static str)]| {
+            let value =
+                |(name, value): &(http::HeaderName, &'static str)| (name.clone(), HeaderValue::from_static(value));
+            Media::of(kind, &headers.iter().map(value).collect())
+        };
+        let of = |kind, text| media(kind, &[(CONTENT_TYPE, text)]);
+        for text in ["application/json", "Application/JSON; charset=UTF-8"] {
+            assert_eq!(of(BodyKind::Json, text), Ok(Media::Json), "{text}");
+        }
+        let form = Ok(Media::Form("x y".to_string()));
+        assert_eq!(of(BodyKind::Form, "multipart/form-data; boundary=\"x y\""), form);
+        assert_eq!(of(BodyKind::JsonOrForm, "application/json"), Ok(Media::Json));
+        for text in [
+            "text/plain",
+            "text/plain;application/json",
+            "application/json; charset=utf-16",
+            "",
+            "application/jsonx",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=b",
+            "application/json, text/plain",
+        ] {
+            assert!(matches!(of(BodyKind::Json, text), Err(Refusal::BadType { .. })), "{text}");
+        }
+        assert!(of(BodyKind::Form, "application/json").is_err() && of(BodyKind::Form, "multipart/form-data").is_err());
+        let twice = [(CONTENT_TYPE, "application/json"), (CONTENT_TYPE, "application/json")];
+        assert!(media(BodyKind::Json, &twice).is_err() && media(BodyKind::Json, &[]).is_err());
+        assert!(media(BodyKind::Json, &[(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, "gzip")]).is_err());
+        assert_eq!((media(BodyKind::Any, &[]), media(BodyKind::Empty, &[])), (Ok(Media::Empty), Ok(Media::Empty)));
     }
 
     #[test]
@@ -253,9 +316,5 @@ mod tests {
         assert_eq!([domain("chat/completions"), domain("responses/resp_1")], [Domain::Chat, Domain::Chat]);
         assert_eq!([domain("embeddings"), domain("images/edits")], [Domain::Embedding, Domain::Image]);
         assert_eq!(domain("audio/speech"), Domain::Other("audio".to_string()));
-        for other_spelling in ["%63hat/completions", "CHAT/completions", "chat%2Fcompletions", "ch%61%74"] {
-            assert_eq!(domain(other_spelling), Domain::Chat, "{other_spelling}");
-        }
-        assert_eq!(domain("100%/%f"), Domain::Other("100%".to_string()));
     }
 }

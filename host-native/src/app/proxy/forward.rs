@@ -16,11 +16,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
+use reqwest::Url;
 use tidegate_core::backoff::Backoff;
 use tidegate_core::budget::Usage;
 use tidegate_core::gate::OwnedPermit;
@@ -30,10 +31,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::answer::Refusal;
-use super::ask::{Asked, domain};
+use super::ask::{Asked, Media, domain};
 use super::count::{OneMore, Share};
-use super::headers::{self, PROVIDER};
-use super::route::{NO_MODEL, Resource, Upstream, leaves_its_base};
+use super::endpoint::{BodyKind, Endpoint};
+use super::headers::{self, Credentials, PROVIDER};
+use super::redact::{RedactedBody, Redactor};
+use super::route::{NO_MODEL, Resource, Upstream};
 use super::tenant::{Group, Level, Tenant};
 use super::watch::Watcher;
 use super::{ReplyBody, Shared, models};
@@ -65,10 +68,9 @@ pub(super) async fn answer(
     path: &str,
     journey: &mut Journey,
 ) -> Result<Response<ReplyBody>, Refusal> {
-    if leaves_its_base(path) {
-        return Err(Refusal::NoSuchAddress);
-    }
+    let endpoint = Endpoint::find(request.method(), path, &shared.upstreams)?;
     let (parts, body) = request.into_parts();
+    let media = Media::of(endpoint.body, &parts.headers)?;
     let tenant = shared.tenants.of(&parts.headers)?;
     journey.tenant = Some(Arc::clone(&tenant));
     journey.level = shared.tenants.level(&parts.headers);
@@ -76,28 +78,41 @@ pub(super) async fn answer(
     let patience = headers::timeout(&parts.headers)?.map_or(most, |asked| asked.min(most));
     let mut held = Share::none(&shared.held_bytes);
     let read = read_body(shared, &parts, body, &mut held);
-    let body = timeout(most, read).await.unwrap_or(Err(Refusal::BrokenBody))?;
+    let body = timeout(most, read).await.unwrap_or(Err(Refusal::SlowBody))?;
     let deadline = Instant::now() + patience;
     let wanted = parts.headers.get(PROVIDER).map(HeaderValue::as_bytes);
-    if path == "models" && parts.method == http::Method::GET && wanted.is_none() && shared.upstreams.len() > 1 {
+    if path == "models" && parts.method == Method::GET && wanted.is_none() && shared.upstreams.len() > 1 {
         return models::list(shared, &tenant, journey.level).await;
     }
-    let content_type = parts.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let asked = Asked::read(content_type, &body)?;
-    let upstream = route(&shared.upstreams, wanted, asked.model.as_deref())?;
+    // Clients announce JSON in calls without a body, too.
+    let is_empty = endpoint.body == BodyKind::Any && body.is_empty();
+    let asked = Asked::read(if is_empty { Media::Empty } else { media }, body).await?;
+    let named = asked.model.as_deref().or(endpoint.model.as_deref());
+    let is_served = |upstream: &Upstream| endpoint.is_served_by(upstream, &parts.method, path);
+    // A provider for some models only must not be reached by leaving out which.
+    let must_name = endpoint.body != BodyKind::Empty;
+    let upstream = route(&shared.upstreams, wanted, named, must_name, is_served)?;
     let said = asked.model.as_deref().unwrap_or(NO_MODEL);
-    let sent = upstream.sent(said);
+    let sent = upstream.sent(said).to_string();
     let resource = upstream
-        .resource(&shared.gate, &shared.metrics, sent, &domain(path))
+        .resource(&shared.gate, &shared.metrics, &sent, &domain(path))
         .ok_or_else(|| Refusal::UnknownModel { model: said.chars().take(80).collect() })?;
     journey.resource = Some(Arc::clone(&resource));
     let estimate = resource.estimate(asked.estimate);
-    let body = if sent == said { body } else { asked.with_model(&body, sent) };
+    let url = upstream.address(path, parts.uri.query()).ok_or(Refusal::NoSuchAddress)?;
+    let renamed = (sent != said).then_some(sent.as_str());
+    let (content_type, body) = asked.write(&upstream.http, &url, renamed).await.ok_or(Refusal::BrokenBody)?;
+    let redactor = shared.redactor.with_client(&parts.headers, &url);
+    let Parts { method, mut headers, .. } = parts;
+    headers::to_provider(&mut headers, shared.tenants.own_headers(), upstream.credentials());
+    headers.extend(content_type.map(|content_type| (CONTENT_TYPE, content_type)));
+    let sent = Sent { method, url, headers, body };
     let seed = shared.birth.wrapping_add(shared.requests.load(Ordering::Relaxed));
     let connection_errors = Backoff::new(shared.retry.connection_errors, seed);
     let server_errors = Backoff::new(shared.retry.server_errors, seed);
-    let trip = Trip { shared, upstream, resource, tenant, deadline, estimate, connection_errors, server_errors };
-    trip.run(parts, body, path, journey).await
+    let trip =
+        Trip { shared, upstream, resource, tenant, deadline, estimate, redactor, connection_errors, server_errors };
+    trip.run(sent, journey).await
 }
 
 /// The whole body, which has to be there before anybody can say what it asks for. It counts in `held` as it comes, so a
@@ -109,7 +124,8 @@ async fn read_body(shared: &Shared, parts: &Parts, mut body: Incoming, held: &mu
         return Err(Refusal::TooLarge { most });
     }
     let mut whole = BytesMut::new();
-    while let Some(frame) = body.frame().await {
+    let next = shared.connections.body_timeout;
+    while let Some(frame) = timeout(next, body.frame()).await.map_err(|_| Refusal::SlowBody)? {
         let Ok(data) = frame.map_err(|_| Refusal::BrokenBody)?.into_data() else { continue };
         if whole.len() + data.len() > most as usize {
             return Err(Refusal::TooLarge { most });
@@ -121,15 +137,34 @@ async fn read_body(shared: &Shared, parts: &Parts, mut body: Incoming, held: &mu
     Ok(whole.freeze())
 }
 
-/// Who is called: the one asked for by name, or the first that serves the model. Calls that name no model go to the first.
-fn route<'s>(upstreams: &'s [Upstream], wanted: Option<&[u8]>, model: Option<&str>) -> Result<&'s Upstream, Refusal> {
-    if let Some(wanted) = wanted {
-        let named = upstreams.iter().find(|upstream| upstream.config.name.as_bytes() == wanted);
-        return named.ok_or(Refusal::UnknownProvider);
+/// Who is called: the one asked for by name, or the first, of those that get this call and serve its model. Calls that need not name a
+/// model go to the first; others that name none, to one that serves all models.
+fn route<'s>(
+    upstreams: &'s [Upstream],
+    wanted: Option<&[u8]>,
+    model: Option<&str>,
+    must_name: bool,
+    is_served: impl Fn(&Upstream) -> bool,
+) -> Result<&'s Upstream, Refusal> {
+    let is_wanted = |upstream: &&Upstream| wanted.is_none_or(|name| upstream.config.name.as_bytes() == name);
+    let mut candidates = upstreams.iter().filter(is_wanted).filter(|upstream| is_served(upstream)).peekable();
+    if candidates.peek().is_none() {
+        return Err(Refusal::UnknownProvider);
     }
-    let Some(model) = model else { return upstreams.first().ok_or(Refusal::UnknownProvider) };
-    let unknown = || Refusal::UnknownModel { model: model.chars().take(80).collect() };
-    upstreams.iter().find(|upstream| upstream.serves(model)).ok_or_else(unknown)
+    let serves = |upstream: &&Upstream| match model {
+        Some(model) => upstream.serves(model),
+        None => !must_name || upstream.serves(""),
+    };
+    let unknown = || Refusal::UnknownModel { model: model.unwrap_or_default().chars().take(80).collect() };
+    candidates.find(serves).ok_or_else(unknown)
+}
+
+/// A request as it is sent, each time anew.
+struct Sent {
+    method: Method,
+    url: Url,
+    headers: HeaderMap,
+    body: Bytes,
 }
 
 /// A request that knows where it goes.
@@ -140,6 +175,8 @@ struct Trip<'a> {
     tenant: Arc<Tenant>,
     deadline: Instant,
     estimate: Usage,
+    /// Hides keys in what the provider says.
+    redactor: Redactor,
     /// Pace the repeats after connections that could not be made, and after answers of 5xx.
     connection_errors: Backoff,
     server_errors: Backoff,
@@ -187,11 +224,7 @@ enum NotAdmitted {
 }
 
 impl Trip<'_> {
-    async fn run(mut self, parts: Parts, body: Bytes, path: &str, journey: &mut Journey) -> Reply {
-        let url = self.upstream.address(path, parts.uri.query()).ok_or(Refusal::NoSuchAddress)?;
-        let Parts { method, headers: mut sent, .. } = parts;
-        let authorization = self.upstream.authorization.as_ref();
-        headers::to_provider(&mut sent, self.shared.tenants.own_headers(), authorization);
+    async fn run(mut self, sent: Sent, journey: &mut Journey) -> Reply {
         let (mut retry, mut failure) = (None, None);
         loop {
             let slot = match self.admit(retry, journey).await {
@@ -214,10 +247,10 @@ impl Trip<'_> {
                 }
             };
             journey.attempts += 1;
-            let mut request = reqwest::Request::new(method.clone(), url.clone());
-            *request.headers_mut() = sent.clone();
-            if !body.is_empty() {
-                *request.body_mut() = Some(body.clone().into());
+            let mut request = reqwest::Request::new(sent.method.clone(), sent.url.clone());
+            *request.headers_mut() = sent.headers.clone();
+            if !sent.body.is_empty() {
+                *request.body_mut() = Some(sent.body.clone().into());
             }
             match self.attempt(request, slot, journey).await {
                 Attempted::Over(reply) => return reply,
@@ -330,22 +363,32 @@ impl Trip<'_> {
     async fn judge(&self, answer: Answer, head: ResponseInfo, mut call: Call, journey: &Journey) -> Attempted {
         let status = answer.status();
         call.held.record_info(&head);
-        if self.upstream.authorization.is_some() && status == StatusCode::UNAUTHORIZED {
-            // Its text may hold parts of a key that is none of the client's.
-            call.watcher.ended(Outcome::KeyRejected);
-            let provider = self.upstream.config.name.clone();
-            return Attempted::Over(Err(Refusal::ProviderKey { provider }));
-        }
         if status.is_client_error() || head.is_rate_limited() {
             return self.judge_refusal(answer, head, call, journey).await;
         }
         if status.is_server_error() && self.shared.retry.server_errors > 0 && self.may_repeat(journey) {
             call.watcher.ended(head.completion.outcome);
             let after = call.held.finish_call(head.completion);
-            let reply = Ok(whole(answer).await);
+            let reply = self.whole(answer).await;
             return Attempted::Failed(Failure { reply, kind: FailureKind::Server }, after);
         }
-        Attempted::Over(Ok(hand_on(answer, call)))
+        Attempted::Over(self.hand_on(answer, call))
+    }
+
+    /// What a client gets in the place of an answer that a key is refused, or a call not allowed: the provider's own words may quote a
+    /// part of a key, or tell about the account.
+    fn reworded(&self, status: StatusCode, outcome: Outcome) -> Option<Refusal> {
+        let provider = self.upstream.config.name.clone();
+        match (status, self.upstream.credentials()) {
+            (StatusCode::UNAUTHORIZED, Credentials::Own(_)) => Some(Refusal::ProviderKey { provider }),
+            (StatusCode::UNAUTHORIZED, Credentials::Forwarded) => Some(Refusal::ClientKey { provider }),
+            (StatusCode::UNAUTHORIZED, Credentials::Nothing) => Some(Refusal::NoProviderKey { provider }),
+            (StatusCode::FORBIDDEN, Credentials::Own(_)) if outcome == Outcome::KeyRejected => {
+                Some(Refusal::ProviderKey { provider })
+            }
+            (StatusCode::FORBIDDEN, _) => Some(Refusal::Forbidden { provider }),
+            _ => None,
+        }
     }
 
     /// Whether a refusal for too many calls is worth waiting for another turn.
@@ -375,7 +418,53 @@ impl Trip<'_> {
         if head.is_rate_limited() && self.may_wait(&head, journey) {
             return Attempted::RateLimited;
         }
-        Attempted::Over(Ok(hand_on(Response::from_parts(parts, reqwest::Body::wrap(body)), call)))
+        match self.reworded(parts.status, head.completion.outcome) {
+            Some(refusal) => Attempted::Over(Err(refusal)),
+            None => Attempted::Over(self.hand_on(Response::from_parts(parts, reqwest::Body::wrap(body)), call)),
+        }
+    }
+
+    /// A short answer as a whole. One that is long, or does not come through, loses its body.
+    async fn whole(&self, answer: Answer) -> Reply {
+        self.readable(&answer)?;
+        let (parts, body) = answer.into_parts();
+        let mut parts = self.head(parts);
+        let body = read_refusal(body).await.unwrap_or_else(|| {
+            parts.headers.remove(CONTENT_LENGTH);
+            Bytes::new()
+        });
+        Ok(Response::from_parts(parts, Either::Left(Full::new(self.redactor.hidden(body)))))
+    }
+
+    fn hand_on(&self, answer: Answer, Call { mut held, watcher }: Call) -> Reply {
+        if let Err(refusal) = self.readable(&answer) {
+            // The call has ended with its head; what it used is not known.
+            held.finish();
+            return Err(refusal);
+        }
+        let (parts, body) = answer.into_parts();
+        let body = RedactedBody::new(body, self.redactor.clone());
+        let body = PermitBody::with_observer(body, held, transport_error_outcome, watcher);
+        Ok(Response::from_parts(self.head(parts), Either::Right(body)))
+    }
+
+    /// Refuses an answer that is compressed: nobody could look for keys in it, nor for what it used.
+    fn readable(&self, answer: &Answer) -> Result<(), Refusal> {
+        let mut encodings = answer.headers().get_all(CONTENT_ENCODING).iter();
+        if encodings.all(|encoding| encoding == "identity") {
+            return Ok(());
+        }
+        Err(Refusal::Encoded { provider: self.upstream.config.name.clone() })
+    }
+
+    /// The head of a provider's answer for a client.
+    fn head(&self, parts: http::response::Parts) -> http::response::Parts {
+        let (mut head, ()) = Response::new(()).into_parts();
+        // Nothing else: the phrase behind the status is a provider's text, too.
+        (head.status, head.headers) = (parts.status, parts.headers);
+        headers::to_client(&mut head.headers);
+        self.redactor.hide_in_headers(&mut head.headers);
+        head
     }
 
     fn may_repeat(&self, journey: &Journey) -> bool {
@@ -403,23 +492,6 @@ async fn is_over(pause: Duration, mut stop: watch::Receiver<bool>) -> bool {
         () = sleep(pause) => true,
         _ = stop.wait_for(|stops| *stops) => false,
     }
-}
-
-/// A short answer as a whole. One that is long, or does not come through, loses its body.
-async fn whole(answer: Answer) -> Response<ReplyBody> {
-    let (mut parts, body) = answer.into_parts();
-    headers::strip_hop_by_hop(&mut parts.headers);
-    let body = read_refusal(body).await.unwrap_or_else(|| {
-        parts.headers.remove(CONTENT_LENGTH);
-        Bytes::new()
-    });
-    Response::from_parts(parts, Either::Left(Full::new(body)))
-}
-
-fn hand_on(answer: Answer, Call { held, watcher }: Call) -> Response<ReplyBody> {
-    let (mut parts, body) = answer.into_parts();
-    headers::strip_hop_by_hop(&mut parts.headers);
-    Response::from_parts(parts, Either::Right(PermitBody::with_observer(body, held, transport_error_outcome, watcher)))
 }
 
 /// Reads a refusal to its end if it is short, so that its connection can be used again.
@@ -454,14 +526,25 @@ mod tests {
             Upstream::new(config).unwrap()
         };
         let upstreams = [upstream("a", "gpt-*"), upstream("b", "*-large"), upstream("c", "gpt-*")];
-        let name = |wanted: Option<&str>, model| {
-            route(&upstreams, wanted.map(str::as_bytes), model).map(|upstream| upstream.config.name.clone())
+        let routed = |wanted: Option<&str>, model, must_name| {
+            let wanted = wanted.map(str::as_bytes);
+            route(&upstreams, wanted, model, must_name, |_| true).map(|upstream| upstream.config.name.clone())
         };
+        let name = |wanted, model| routed(wanted, model, true);
+        let unknown = |model: &str| Err(Refusal::UnknownModel { model: model.to_string() });
         assert_eq!(name(None, Some("gpt-large")).unwrap(), "a");
         assert_eq!(name(None, Some("x-large")).unwrap(), "b");
-        assert_eq!(name(Some("c"), Some("x-large")).unwrap(), "c");
-        assert_eq!(name(None, None).unwrap(), "a");
-        assert_eq!(name(None, Some("other")), Err(Refusal::UnknownModel { model: "other".to_string() }));
+        assert_eq!(name(Some("c"), Some("gpt-large")).unwrap(), "c");
+        assert_eq!(name(Some("c"), Some("x-large")), unknown("x-large"), "it is not for that model");
+        assert_eq!(name(None, Some("other")), unknown("other"));
         assert_eq!(name(Some("d"), None), Err(Refusal::UnknownProvider));
+        assert_eq!(
+            (name(None, None), name(Some("c"), None)),
+            (unknown(""), unknown("")),
+            "each is for some models only"
+        );
+        assert_eq!(routed(None, None, false).unwrap(), "a");
+        let none = route(&upstreams, None, Some("gpt-large"), true, |upstream| upstream.config.name == "b");
+        assert_eq!(none.unwrap().config.name, "b");
     }
 }

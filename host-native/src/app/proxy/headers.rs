@@ -1,8 +1,9 @@
 //! Headers on their way through: what is between two neighbours stays there, the rest goes on.
 
 use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT,
+    FORWARDED, HOST, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, REFERER, STRICT_TRANSPORT_SECURITY, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE, VIA, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::time::Duration;
@@ -11,10 +12,11 @@ use super::answer::Refusal;
 use crate::app::config::value::parse_duration;
 
 /// What is between a client and its neighbour, besides what `Connection` names (RFC 9110, section 7.6.1).
-const HOP_BY_HOP: [HeaderName; 9] = [
+const HOP_BY_HOP: [HeaderName; 10] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("http2-settings"),
     PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION,
     TE,
@@ -23,17 +25,69 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// What a client proves itself with, besides `Authorization`; of no use to a provider that gets another key.
-const CREDENTIALS: [HeaderName; 4] = [
-    COOKIE,
-    HeaderName::from_static("api-key"),
-    HeaderName::from_static("x-api-key"),
-    HeaderName::from_static("x-goog-api-key"),
+/// What no provider gets of a client: made anew for it, about the page or the network that the client is in, or a way to say that
+/// another method or path is meant than was admitted.
+const NOT_TO_PROVIDERS: [HeaderName; 17] = [
+    HOST,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    CONTENT_ENCODING,
+    EXPECT,
+    // What an answer used cannot be read from a compressed one, nor what a refusal says.
+    ACCEPT_ENCODING,
+    ORIGIN,
+    REFERER,
+    FORWARDED,
+    TIMEOUT,
+    PROVIDER,
+    HeaderName::from_static("x-http-method"),
+    HeaderName::from_static("x-http-method-override"),
+    HeaderName::from_static("x-method-override"),
+    HeaderName::from_static("x-original-url"),
+    HeaderName::from_static("x-original-uri"),
+    HeaderName::from_static("x-rewrite-url"),
 ];
+
+/// What no client gets of a provider: it would concern the proxy's host, or the server before the proxy.
+const NOT_TO_CLIENTS: [HeaderName; 8] = [
+    ALT_SVC,
+    STRICT_TRANSPORT_SECURITY,
+    WWW_AUTHENTICATE,
+    HeaderName::from_static("set-cookie"),
+    HeaderName::from_static("set-cookie2"),
+    HeaderName::from_static("clear-site-data"),
+    HeaderName::from_static("x-sendfile"),
+    HeaderName::from_static("x-lighttpd-send-file"),
+];
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Whether a header holds what somebody proves himself with, and must not be shown.
 pub(super) fn is_credential(name: &HeaderName) -> bool {
-    *name == AUTHORIZATION || *name == PROXY_AUTHORIZATION || CREDENTIALS.contains(name)
+    const WORDS: [&str; 7] =
+        ["auth", "authorization", "authentication", "cookie", "cookie2", "credentials", "password"];
+    let is_word =
+        |part: &str| WORDS.contains(&part) || ["key", "token", "secret"].iter().any(|end| part.ends_with(end));
+    // It tells one request from others, and is no secret.
+    *name != IDEMPOTENCY_KEY && name.as_str().split(['-', '_']).any(is_word)
+}
+
+/// The keys that a client sent in these headers.
+pub(super) fn keys(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let values = headers.iter().filter(|(name, _)| is_credential(name)).map(|(_, value)| value.as_bytes());
+    // Behind a scheme such as `Bearer`.
+    values.filter_map(|value| value.rsplit(|byte| *byte == b' ').next())
+}
+
+/// What a provider gets to know the caller by.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Credentials<'a> {
+    /// The proxy's key.
+    Own(&'a HeaderValue),
+    /// What the client sent.
+    Forwarded,
+    /// Nothing.
+    Nothing,
 }
 
 /// How long a client says its request may wait.
@@ -70,24 +124,44 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
 pub(super) fn to_provider<'a>(
     headers: &mut HeaderMap,
     own: impl Iterator<Item = &'a HeaderName>,
-    authorization: Option<&HeaderValue>,
+    credentials: Credentials<'_>,
 ) {
     strip_hop_by_hop(headers);
-    // The provider's own, or made anew with the body. What an answer used cannot be read from a compressed one, nor what
-    // a refusal says.
-    for name in [HOST, CONTENT_LENGTH, EXPECT, ACCEPT_ENCODING, TIMEOUT, PROVIDER] {
+    for name in &NOT_TO_PROVIDERS {
         headers.remove(name);
     }
     for name in own {
         headers.remove(name);
     }
-    if let Some(key) = authorization {
-        for name in CREDENTIALS {
-            headers.remove(name);
-        }
+    let is_kept = |name: &HeaderName| {
+        let text = name.as_str();
+        let is_of_browsers = ["sec-", "x-forwarded-", "access-control-"].iter().any(|start| text.starts_with(start));
+        let is_forwarded = matches!(credentials, Credentials::Forwarded) && !text.contains("cookie");
+        !is_of_browsers && (is_forwarded || !is_credential(name))
+    };
+    retain(headers, is_kept);
+    if let Credentials::Own(key) = credentials {
         headers.insert(AUTHORIZATION, key.clone());
     }
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.append(VIA, HeaderValue::from_static("1.1 tidegate"));
+}
+
+/// Makes a provider's headers those of an answer to a client.
+pub(super) fn to_client(headers: &mut HeaderMap) {
+    strip_hop_by_hop(headers);
+    for name in &NOT_TO_CLIENTS {
+        headers.remove(name);
+    }
+    let is_of_servers = |name: &str| ["access-control-", "x-accel-"].iter().any(|start| name.starts_with(start));
+    retain(headers, |name| !is_of_servers(name.as_str()));
+}
+
+fn retain(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderName) -> bool) {
+    let gone: Vec<HeaderName> = headers.keys().filter(|name| !is_kept(name)).cloned().collect();
+    for name in gone {
+        headers.remove(name);
+    }
 }
 
 /// How long a client says its request may wait: a number of seconds, or a number with a unit.
@@ -147,19 +221,52 @@ mod tests {
             ("authorization", "Bearer client"),
             ("x-api-key", "client"),
             ("x-goog-api-key", "client"),
+            ("cookie", "session=1"),
+            ("ocp-apim-subscription-key", "client"),
+            ("x-auth-token", "client"),
             ("x-tenant", "people"),
             ("x-tidegate-timeout", "3s"),
+            ("x-http-method-override", "DELETE"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("sec-fetch-site", "same-origin"),
             ("content-length", "3"),
             ("accept-encoding", "gzip"),
+            ("idempotency-key", "1"),
             ("accept", "*/*"),
         ]);
         let own = [HeaderName::from_static("x-tenant")];
-        to_provider(&mut headers, own.iter(), Some(&HeaderValue::from_static("Bearer provider")));
-        assert_eq!(names(&headers), ["accept", "authorization", "via"]);
-        assert_eq!(headers["authorization"], "Bearer provider");
-        let mut forwarded = map(&[("authorization", "Bearer client"), ("accept-encoding", "gzip")]);
-        to_provider(&mut forwarded, own.iter(), None);
-        assert_eq!(names(&forwarded), ["authorization", "via"]);
-        assert_eq!(forwarded["authorization"], "Bearer client");
+        to_provider(&mut headers, own.iter(), Credentials::Own(&HeaderValue::from_static("Bearer provider")));
+        assert_eq!(names(&headers), ["accept", "accept-encoding", "authorization", "idempotency-key", "via"]);
+        let value = HeaderValue::from_static;
+        assert_eq!(
+            (&headers["authorization"], &headers["accept-encoding"]),
+            (&value("Bearer provider"), &value("identity"))
+        );
+    }
+
+    #[test]
+    fn a_clients_keys_go_on_only_where_they_are_forwarded_and_its_cookies_never() {
+        let sent = map(&[("authorization", "Bearer client"), ("x-api-key", "client"), ("cookie", "a=b")]);
+        let mut forwarded = sent.clone();
+        to_provider(&mut forwarded, [].iter(), Credentials::Forwarded);
+        assert_eq!(names(&forwarded), ["accept-encoding", "authorization", "via", "x-api-key"]);
+        let mut dropped = sent;
+        to_provider(&mut dropped, [].iter(), Credentials::Nothing);
+        assert_eq!(names(&dropped), ["accept-encoding", "via"]);
+    }
+
+    #[test]
+    fn a_client_gets_no_cookie_and_nothing_that_concerns_the_host_of_the_proxy() {
+        let mut headers = map(&[
+            ("set-cookie", "a=b"),
+            ("connection", "x-hop"),
+            ("x-hop", "1"),
+            ("access-control-allow-origin", "*"),
+            ("strict-transport-security", "max-age=1"),
+            ("x-accel-redirect", "/etc"),
+            ("content-type", "application/json"),
+        ]);
+        to_client(&mut headers);
+        assert_eq!(names(&headers), ["content-type"]);
     }
 }

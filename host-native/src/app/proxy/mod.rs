@@ -9,7 +9,9 @@
 //! | --- | --- |
 //! | [`config`] | what a proxy is told |
 //! | `server`, `stall` | connections, and how they end |
-//! | `forward`, `ask`, `headers` | one request: what it asks for, its turns, what is handed on |
+//! | `guard`, `endpoint` | who may call, and which calls are forwarded |
+//! | `forward`, `ask`, `json`, `form`, `headers` | one request: what it asks for, its turns, what is handed on |
+//! | `redact` | keys in what providers say |
 //! | `route`, `tenant` | who serves a model and under which limits; whose a request is |
 //! | `watch`, `usage`, `pace`, `count` | what is noted of calls: how they end, what they use, how fast, how many there are |
 //! | `admin`, `metrics`, `models` | what the proxy answers itself |
@@ -23,12 +25,17 @@ pub mod args;
 mod ask;
 pub mod config;
 mod count;
+mod endpoint;
+mod form;
 mod forward;
+mod guard;
 mod headers;
+mod json;
 mod metrics;
 mod models;
 mod pace;
 mod program;
+mod redact;
 mod route;
 mod server;
 mod stall;
@@ -37,11 +44,13 @@ mod usage;
 mod watch;
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use http::header::{CONNECTION, HeaderName, TRANSFER_ENCODING};
 use http::{HeaderValue, Request, Response};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
@@ -52,12 +61,15 @@ use tokio::time::Instant;
 use crate::gate::{GateError, RequestGate, random_seed};
 use crate::http::PermitBody;
 
-use config::{ProxyConfig, QueueConfig, RetryConfig};
+use answer::Refusal;
+use config::{ConnectionsConfig, ProxyConfig, QueueConfig, RetryConfig};
 use forward::Journey;
+use guard::Guard;
 use headers::{ATTEMPTS, REQUEST_ID, WAITED};
 use metrics::Metrics;
 use models::KeptList;
 use pace::Pace;
+use redact::{RedactedBody, Redactor};
 use route::Upstream;
 use tenant::Tenants;
 use watch::Watcher;
@@ -66,7 +78,7 @@ pub use program::proxy;
 pub use server::{Drained, Proxy};
 
 /// The body of an answer to a client: the proxy's own, or a provider's as it comes.
-type ReplyBody = Either<Full<Bytes>, PermitBody<reqwest::Body, Watcher>>;
+type ReplyBody = Either<Full<Bytes>, PermitBody<RedactedBody<reqwest::Body>, Watcher>>;
 
 /// Why there is no proxy.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +87,7 @@ pub enum ProxyError {
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// Which.
-        address: std::net::SocketAddr,
+        address: SocketAddr,
         /// Why not.
         source: std::io::Error,
     },
@@ -92,11 +104,24 @@ pub enum ProxyError {
     },
 }
 
+const CONTENT_TYPE_OPTIONS: HeaderName = HeaderName::from_static("x-content-type-options");
+
+/// Who calls at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Clients,
+    Admins,
+}
+
 /// What all requests share.
 struct Shared {
     gate: RequestGate,
     upstreams: Vec<Upstream>,
     tenants: Tenants,
+    guard: Guard,
+    /// Hides the keys of all providers.
+    redactor: Redactor,
+    connections: ConnectionsConfig,
     queue: QueueConfig,
     retry: RetryConfig,
     metrics: Metrics,
@@ -136,10 +161,15 @@ impl Shared {
             let upstream = Upstream::new(provider).map_err(|why| ProxyError::Client { provider: name, why })?;
             upstreams.push(upstream);
         }
+        let keys = upstreams.iter().filter_map(|upstream| upstream.config.api_key.as_ref());
+        let redactor = Redactor::new(keys.map(|key| key.secret().as_bytes()));
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Self {
             tenants: Tenants::new(gate.clone(), config.tenants, config.priority),
             gate,
+            redactor,
+            guard: Guard::new(config.access),
+            connections: config.connections,
             upstreams,
             queue: config.queue,
             retry: config.retry,
@@ -160,6 +190,52 @@ impl Shared {
         self.waiting.load(Ordering::Relaxed)
     }
 
+    /// Answers a request that came to `local`, once it is known who may have sent it.
+    async fn answer(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        side: Side,
+        local: SocketAddr,
+    ) -> Response<ReplyBody> {
+        // Where a body of pieces ends, two readers may see differently, so nothing after it is read as another request.
+        let is_last = request.headers().contains_key(TRANSFER_ENCODING);
+        let (method, headers) = (request.method(), request.headers());
+        let (is_preflight, cors) = match self.guard.cors(method, headers).await {
+            Some((headers, is_preflight)) => (is_preflight, headers),
+            None => (false, http::HeaderMap::new()),
+        };
+        let mut answer = match self.check(&request, local) {
+            Err(refusal) => refusal.answer(),
+            Ok(()) if is_preflight => Response::new(Either::Left(Full::default())),
+            Ok(()) if side == Side::Clients => self.serve(request).await,
+            Ok(()) => {
+                let page = admin::answer(self, method, request.uri().path(), headers);
+                page.unwrap_or_else(|| Refusal::NoSuchAddress.answer())
+            }
+        };
+        let headers = answer.headers_mut();
+        headers.extend(cors);
+        headers.insert(CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if is_last {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        answer
+    }
+
+    /// Refuses what nobody may send.
+    fn check(&self, request: &Request<Incoming>, local: SocketAddr) -> Result<(), Refusal> {
+        let ConnectionsConfig { max_header_bytes, max_url_bytes, .. } = self.connections;
+        let (uri, headers) = (request.uri(), request.headers());
+        if uri.path_and_query().is_some_and(|path| path.as_str().len() > max_url_bytes as usize) {
+            return Err(Refusal::UrlTooLong { most: max_url_bytes });
+        }
+        let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        if bytes > max_header_bytes as usize {
+            return Err(Refusal::HeadersTooLarge { most: max_header_bytes });
+        }
+        self.guard.check(uri, headers, local)
+    }
+
     /// Answers a client.
     async fn serve(self: &Arc<Self>, request: Request<Incoming>) -> Response<ReplyBody> {
         let path = request.uri().path().to_string();
@@ -175,7 +251,7 @@ impl Shared {
         let mut journey = Journey::default();
         let end = match path.strip_prefix("/v1/") {
             Some(path) => forward::answer(self, request, path, &mut journey).await,
-            None => Err(answer::Refusal::NoSuchAddress),
+            None => Err(Refusal::NoSuchAddress),
         };
         let mut answer = end.unwrap_or_else(|refusal| refusal.answer());
         let headers = answer.headers_mut();

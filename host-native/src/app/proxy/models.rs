@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::answer::{Refusal, json_answer};
 use super::ask::domain;
+use super::redact::RedactedBody;
 use super::route::{NO_MODEL, Upstream};
 use super::tenant::{Level, Tenant};
 use super::watch::Watcher;
@@ -108,7 +109,7 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
     let mut watcher = Watcher::new(shared, &resource, tenant, level, Usage::default(), upstream);
     let mut sent = HeaderMap::new();
     sent.insert(ACCEPT, HeaderValue::from_static("application/json"));
-    headers::to_provider(&mut sent, std::iter::empty(), upstream.authorization.as_ref());
+    headers::to_provider(&mut sent, std::iter::empty(), upstream.own_credentials());
     let answer = match upstream.http.get(url).headers(sent).timeout(PATIENCE).send().await {
         Ok(answer) => answer,
         Err(error) => {
@@ -129,11 +130,9 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
         watcher.ended(head.completion.outcome);
         return None;
     }
-    let body = Response::from(answer).into_body();
-    let whole = Limited::new(PermitBody::with_observer(body, slot, transport_error_outcome, watcher), LONGEST)
-        .collect()
-        .await
-        .ok()?;
+    let body = RedactedBody::new(Response::from(answer).into_body(), shared.redactor.clone());
+    let body = PermitBody::with_observer(body, slot, transport_error_outcome, watcher);
+    let whole = Limited::new(body, LONGEST).collect().await.ok()?;
     let mut list: Value = serde_json::from_slice(&whole.to_bytes()).ok()?;
     Some(std::mem::take(list["data"].as_array_mut()?))
 }

@@ -7,7 +7,7 @@ use reqwest::Url;
 
 use super::Proxy;
 use super::args::ProxyArgs;
-use super::config::ProxyConfig;
+use super::config::{ProviderConfig, ProxyConfig, is_plain_and_far};
 use crate::app::error::{Error, Exit};
 use crate::app::interrupt::SignalListener;
 use crate::gate::Limits;
@@ -59,6 +59,11 @@ fn address(text: &str) -> Result<Url, Error> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err(refuse("holds a user name or password"));
     }
+    if is_plain_and_far(&url) {
+        let why = "would get the clients' keys unencrypted; expected https, an address of this machine, or a file that says \
+                   `allow_plain_http = true`";
+        return Err(Error::Setting(format!("--upstream {why}")));
+    }
     Ok(url)
 }
 
@@ -72,7 +77,11 @@ fn overview(config: &ProxyConfig) -> String {
     let mut text = format!("the configuration is well formed\nlistens on {}\n", config.listen);
     // Writing to a string does not fail.
     for provider in &config.providers {
-        let key = if provider.api_key.is_some() { "its own key" } else { "the clients' keys" };
+        let key = match provider {
+            ProviderConfig { api_key: Some(_), .. } => "its own key",
+            ProviderConfig { forwards_client_key: true, .. } => "the clients' keys",
+            _ => "no key",
+        };
         let (name, url, serves) = (&provider.name, &provider.base_url, provider.serves.join(" "));
         let most = ceiling(&provider.limits);
         let _ = writeln!(text, "{name} at {url}: {serves}, with {key}, {most} for each model");

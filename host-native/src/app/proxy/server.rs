@@ -6,23 +6,29 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::answer::Refusal;
-use super::config::ProxyConfig;
+use super::config::{ConnectionsConfig, ProxyConfig};
 use super::stall::{Unstalled, keep_alive};
-use super::{ProxyError, ReplyBody, Shared, admin};
+use super::{ProxyError, Shared, Side};
 
-/// How long a connection may be open between two requests, and a head may take.
-const IDLE: Duration = Duration::from_mins(3);
+/// What a connection reads ahead, and the longest head with its request line. A longer one is answered 431 before all of it is there.
+const HEAD_BUFFER: usize = 128 << 10;
+
+/// Connections beyond the bound that are told so at a time, and for how long they are listened to.
+const TURNED_AWAY: usize = 64;
+const TURNED_AWAY_FOR: Duration = Duration::from_secs(2);
+
+/// What is said to a client whose head does not end. hyper closes the connection without an answer then.
+const REQUEST_TIMEOUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
 /// The pause after a connection that could not be accepted: most likely, too many files are open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
@@ -105,21 +111,25 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, ProxyError> {
     TcpListener::bind(address).await.map_err(|source| ProxyError::Listen { address, source })
 }
 
-/// Who calls at a port.
-#[derive(Clone, Copy, Debug)]
-enum Side {
-    Clients,
-    Admins,
-}
-
 /// Accepts until it is told to stop, and ends once every connection has.
 async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>, side: Side) {
     let mut connections = JoinSet::new();
+    let places = Arc::new(Semaphore::new(shared.connections.max_connections.get() as usize));
+    let turned_away = Arc::new(Semaphore::new(TURNED_AWAY));
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(converse(stream, Arc::clone(&shared), stopped.clone(), side));
+                    let place = Arc::clone(&places).try_acquire_owned().map(|place| (place, Some(side)));
+                    // Beyond the bound, a few at a time are told so, and others are closed.
+                    let place = place.or_else(|_| Arc::clone(&turned_away).try_acquire_owned().map(|place| (place, None)));
+                    if let Ok((place, side)) = place {
+                        let served = converse(stream, Arc::clone(&shared), stopped.clone(), side);
+                        connections.spawn(async move {
+                            served.await;
+                            drop(place);
+                        });
+                    }
                 }
                 Err(_) => sleep(ACCEPT_PAUSE).await,
             },
@@ -131,35 +141,42 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::
     while connections.join_next().await.is_some() {}
 }
 
-/// Serves one connection. Ends at once when the client goes away, and every request of it with it.
-async fn converse(stream: TcpStream, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>, side: Side) {
+/// Serves one connection; without a side, only says that there are too many. Ends at once when the client goes away, and every request
+/// of it with it.
+async fn converse(stream: TcpStream, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>, side: Option<Side>) {
     // Without it the last piece of an answer may wait for the client's acknowledgement of the one before.
     let _ = stream.set_nodelay(true);
     let _ = keep_alive(&stream);
+    let Ok(local) = stream.local_addr() else { return };
+    let ConnectionsConfig { header_timeout, write_timeout, .. } = shared.connections;
     let service = service_fn(move |request| {
         let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(answer(&shared, request, side).await) }
-    });
-    let stream = pin!(Unstalled::new(stream));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(IDLE)
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = pin!(connection);
-    // How a connection ends is the client's affair.
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        _ = stopped.changed() => connection.as_mut().graceful_shutdown(),
-    }
-    let _ = connection.await;
-}
-
-async fn answer(shared: &Arc<Shared>, request: Request<Incoming>, side: Side) -> Response<ReplyBody> {
-    match side {
-        Side::Clients => shared.serve(request).await,
-        Side::Admins => {
-            let page = admin::answer(shared, request.method(), request.uri().path(), request.headers());
-            page.unwrap_or_else(|| Refusal::NoSuchAddress.answer())
+        async move {
+            Ok::<_, Infallible>(match side {
+                Some(side) => shared.answer(request, side, local).await,
+                None => Refusal::TooManyConnections.answer(),
+            })
         }
+    });
+    let mut stream = pin!(Unstalled::new(stream, write_timeout));
+    let end = {
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(if side.is_some() { header_timeout } else { header_timeout.min(TURNED_AWAY_FOR) })
+            .max_buf_size(HEAD_BUFFER)
+            .serve_connection(TokioIo::new(stream.as_mut()), service);
+        let mut connection = pin!(connection);
+        tokio::select! {
+            end = connection.as_mut() => end,
+            _ = stopped.changed() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        }
+    };
+    // Otherwise, how a connection ends is the client's affair. One that was idle is closed without a word.
+    if end.is_err_and(|error| error.is_timeout()) && stream.has_unanswered() {
+        let _ = stream.write_all(REQUEST_TIMEOUT).await;
+        let _ = stream.shutdown().await;
     }
 }

@@ -11,9 +11,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// How long a client may take nothing of what is there for it.
-pub(super) const PATIENCE: Duration = Duration::from_mins(2);
-
 /// How long a connection may be silent before the other side is asked whether it is still there, how often after that,
 /// and how many questions may go unanswered.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
@@ -36,32 +33,40 @@ pub(super) fn keep_alive(stream: &TcpStream) -> io::Result<()> {
 }
 
 pin_project! {
-    /// A connection that breaks when nothing can be written to it for [`PATIENCE`].
+    /// A connection that breaks when nothing can be written to it for too long.
     #[derive(Debug)]
     pub(super) struct Unstalled<T> {
         #[pin]
         io: T,
+        patience: Duration,
         #[pin]
         stalled: Sleep,
         is_stalled: bool,
+        has_unanswered: bool,
     }
 }
 
 impl<T> Unstalled<T> {
-    pub(super) fn new(io: T) -> Self {
-        Self { io, stalled: sleep(PATIENCE), is_stalled: false }
+    /// Breaks once nothing could be written for `patience`.
+    pub(super) fn new(io: T, patience: Duration) -> Self {
+        Self { io, patience, stalled: sleep(patience), is_stalled: false, has_unanswered: false }
+    }
+
+    /// Whether something was read after the last write: a part of a request, perhaps.
+    pub(super) fn has_unanswered(&self) -> bool {
+        self.has_unanswered
     }
 
     /// The result of a write, or the error that there has been none for too long.
     fn watch<R>(self: Pin<&mut Self>, context: &mut Context<'_>, wrote: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         let mut this = self.project();
         if wrote.is_ready() {
-            *this.is_stalled = false;
+            (*this.is_stalled, *this.has_unanswered) = (false, false);
             return wrote;
         }
         if !*this.is_stalled {
             *this.is_stalled = true;
-            this.stalled.as_mut().reset(Instant::now() + PATIENCE);
+            this.stalled.as_mut().reset(Instant::now() + *this.patience);
         }
         ready!(this.stalled.poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
@@ -70,7 +75,11 @@ impl<T> Unstalled<T> {
 
 impl<T: AsyncRead> AsyncRead for Unstalled<T> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.project().io.poll_read(context, buffer)
+        let this = self.project();
+        let before = buffer.filled().len();
+        let read = this.io.poll_read(context, buffer);
+        *this.has_unanswered |= buffer.filled().len() > before;
+        read
     }
 }
 
@@ -95,7 +104,11 @@ impl<T: AsyncWrite> AsyncWrite for Unstalled<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = self.as_mut().project().io.poll_flush(context);
-        self.watch(context, flushed)
+        let has_unanswered = self.has_unanswered;
+        let flushed = self.as_mut().watch(context, flushed);
+        // To flush is to write nothing.
+        *self.project().has_unanswered = has_unanswered;
+        flushed
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -108,10 +121,12 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+    const PATIENCE: Duration = Duration::from_mins(2);
+
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_nothing_is_given_up_and_one_that_is_slow_is_not() {
         let (near, mut far) = tokio::io::duplex(8);
-        let mut near = Box::pin(Unstalled::new(near));
+        let mut near = Box::pin(Unstalled::new(near, PATIENCE));
         let reader = tokio::spawn(async move {
             let mut piece = [0; 8];
             for _ in 0..3 {

@@ -46,7 +46,7 @@ impl Watcher {
             tenant: Arc::clone(tenant),
             level,
             estimate,
-            has_own_key: upstream.authorization.is_none(),
+            has_own_key: upstream.config.forwards_client_key,
             usage: None,
             has_ended: false,
         }

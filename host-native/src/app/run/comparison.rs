@@ -123,7 +123,8 @@ mod tests {
     fn a_run_with_a_provider_that_is_not_a_mock_is_not_simulated() {
         let mut file = example::pipeline().unwrap();
         let resolved = ResolvedPipeline::resolve(&file, example::dataset().unwrap()).unwrap();
-        file.models[0].endpoint = Endpoint::Command { argv: Vec::new(), directory: std::path::PathBuf::new() };
+        file.models[0].endpoint =
+            Endpoint::Command { argv: Vec::new(), directory: std::path::PathBuf::new(), pass_env: Vec::new() };
         assert_eq!(compare(&file, &resolved), None);
     }
 }

@@ -123,7 +123,8 @@ fn models(
 fn notes(resolved: &ResolvedPipeline, estimates: &[ColumnEstimate]) -> Vec<String> {
     let sample = SAMPLE_ROWS.min(resolved.rows.end - resolved.rows.start);
     let mut notes = vec![format!(
-        "Tokens are estimated from the templates as rendered for the first {sample} rows, at four characters a token; answers \
+        "Tokens are estimated from the templates as rendered for the first {sample} rows, at four characters a token; beyond ASCII every \
+         byte counts as one. Answers \
          count as `answer_tokens`, else `max_tokens`, else 256. Retries are not counted."
     )];
     for (column, estimate) in resolved.columns.iter().zip(estimates).filter(|(_, estimate)| estimate.unrendered > 0) {

@@ -9,10 +9,10 @@
 //! - a vector by one with the same dimensions;
 //! - the answer of a judge by a word, a zero or an empty object, depending on its output form.
 //!
-//! Input tokens are estimated at four characters each, and the mean over the sample is used for all rows. A
-//! condition that depends only on known values is evaluated; any other is assumed to hold. Retries are not
-//! counted. So the estimate is close where prompts depend on the dataset, and an upper bound where conditions
-//! depend on answers.
+//! Input tokens are estimated at four characters of ASCII each and at a byte each in other scripts, and the mean
+//! over the sample is used for all rows. A condition that depends only on known values is evaluated; any other is
+//! assumed to hold. Retries are not counted. So the estimate is close where prompts depend on the dataset, and an
+//! upper bound where conditions depend on answers.
 
 use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;

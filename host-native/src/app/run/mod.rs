@@ -36,7 +36,7 @@ use crate::app::config::pipeline::{ColumnSpec, PipelineFile};
 use crate::app::error::{Error, Exit};
 use crate::app::output::{
     DirectoryLock, EarlierOutput, Existing, JobTotals, Manifest, OutputDirectory, OutputError, OutputFile, OutputSpec,
-    RunState, rotate_file,
+    RunState, open_all, rotate_file,
 };
 use crate::app::provider::cost::Ledger;
 use crate::app::replay::LogWriter;
@@ -147,21 +147,20 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
 /// On an error, all files and directories are left as they were.
 fn claim_outputs(request: &RunRequest, spec: &OutputSpec) -> Result<(OutputDirectory, Option<OutputFile>), Error> {
     let RunRequest { record, events, trace, report, .. } = request;
-    // First of all, so that a second run of the same command changes nothing of the first one.
+    // Before anything else, so that a second run of the same command changes nothing of the first one.
     let claim = DirectoryLock::acquire(&request.out, request.existing)?;
-    let mut places = Vec::new();
-    let opened = [record, events, trace, report].into_iter().flatten().try_for_each(|path| {
-        places.push(OutputFile::open(path).map_err(|source| OutputError::Io { path: path.clone(), source })?);
-        Ok(())
-    });
-    let prepared = match opened {
-        Ok(()) => OutputDirectory::prepare(claim, spec),
+    let files = [("--record", record), ("--events", events), ("--trace", trace), ("--report", report)];
+    let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
+    let inputs = [("the pipeline file", &request.pipeline), ("the dataset", &spec.dataset)];
+    let inputs: Vec<_> = inputs.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?))).collect();
+    let mut places = match open_all(files, &inputs) {
+        Ok(places) => places,
         Err(error) => {
             claim.release();
-            Err(error)
+            return Err(error.into());
         }
     };
-    match prepared {
+    match OutputDirectory::prepare(claim, spec) {
         Ok(output) => Ok((output, record.is_some().then(|| places.swap_remove(0)))),
         Err(error) => {
             places.into_iter().for_each(OutputFile::discard);

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -170,8 +171,8 @@ pub fn check_model(file: &PipelineFile, index: usize) -> Result<(), FileError> {
     if let Some(name) = model.endpoint.key_variable() {
         read_key(file, model, name)?;
     }
-    let Endpoint::Command { argv, directory } = &model.endpoint else { return Ok(()) };
-    match command(argv, directory, model).find() {
+    let Endpoint::Command { argv, directory, pass_env } = &model.endpoint else { return Ok(()) };
+    match command(argv, directory, hidden_variables(file, pass_env), model).find() {
         Ok(_) => Ok(()),
         Err(why) => {
             let program = argv.first().map_or("", String::as_str);
@@ -275,7 +276,9 @@ fn client(file: &PipelineFile, model: &ModelSpec, is_called: bool, mock: &str) -
             let client = HttpClient::new(HttpEndpoint { url, api_key, timeout, bypass_proxy: false });
             client.map(Client::Http).map_err(|error| https_error(file, model, &error))
         }
-        Endpoint::Command { argv, directory } => Ok(Client::Command(command(argv, directory, model))),
+        Endpoint::Command { argv, directory, pass_env } => {
+            Ok(Client::Command(command(argv, directory, hidden_variables(file, pass_env), model)))
+        }
     }
 }
 
@@ -307,7 +310,7 @@ fn https_error(file: &PipelineFile, model: &ModelSpec, error: &str) -> Error {
 
 /// Returns the command `argv`. A program with a relative path is resolved against `directory`, in which the
 /// command runs; a plain name is looked up in `PATH`.
-fn command(argv: &[String], directory: &Path, model: &ModelSpec) -> Command {
+fn command(argv: &[String], directory: &Path, hidden: Vec<OsString>, model: &ModelSpec) -> Command {
     let (program, arguments) = argv.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
     let program = Path::new(program);
     let is_path = program.components().count() > 1 || program.starts_with(".");
@@ -319,8 +322,26 @@ fn command(argv: &[String], directory: &Path, model: &ModelSpec) -> Command {
         program: if is_path { resolve(program) } else { program.to_path_buf() },
         arguments: arguments.to_vec(),
         directory: directory.to_path_buf(),
+        hidden,
         timeout: model.timeout,
     }
+}
+
+/// Returns the environment variables that a command does not get: those with the keys of the file's models, and
+/// all whose names are those of keys, unless `pass_env` lists them.
+fn hidden_variables(file: &PipelineFile, pass_env: &[String]) -> Vec<OsString> {
+    let of_models = |name: &str| file.models.iter().any(|model| model.endpoint.key_variable() == Some(name));
+    let is_hidden = |name: &OsString| {
+        let name = name.to_string_lossy();
+        (of_models(&name) || is_name_of_key(&name)) && !pass_env.iter().any(|passed| *passed == name)
+    };
+    env::vars_os().map(|(name, _)| name).filter(is_hidden).collect()
+}
+
+/// Returns whether a variable has the name of a key, such as `ACME_API_KEY` or `HF_TOKEN`.
+fn is_name_of_key(name: &str) -> bool {
+    const ENDS: [&str; 7] = ["KEY", "KEYS", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"];
+    name.to_ascii_uppercase().split('_').any(|word| ENDS.iter().any(|end| word.ends_with(end)))
 }
 
 /// Reads the key from the environment variable `name`. An error never contains the value.

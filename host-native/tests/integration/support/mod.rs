@@ -2,6 +2,7 @@
 
 pub(crate) mod patience;
 pub(crate) mod provider;
+pub(crate) mod world;
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;

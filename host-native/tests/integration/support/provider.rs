@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use serde_json::{Value, json};
@@ -25,6 +25,10 @@ pub(crate) struct Seen {
     pub(crate) in_flight: AtomicU32,
     /// Calls that were refused.
     pub(crate) refused: AtomicU32,
+    /// Method and path of every request that came, lists of models too.
+    pub(crate) requests: Mutex<Vec<String>>,
+    /// What every other call had in `Authorization`.
+    pub(crate) call_keys: Mutex<Vec<Option<String>>>,
     /// The keys that lists of models were asked for with, one for each call.
     pub(crate) list_keys: Mutex<Vec<Option<String>>>,
     /// What `held` waits for, and each piece of a `stream` but the first.
@@ -56,6 +60,8 @@ fn serve_provider(listener: TcpListener) -> (String, Arc<Seen>) {
         calls: AtomicU32::new(0),
         in_flight: AtomicU32::new(0),
         refused: AtomicU32::new(0),
+        requests: Mutex::default(),
+        call_keys: Mutex::default(),
         list_keys: Mutex::default(),
         go: Semaphore::new(0),
     });
@@ -96,12 +102,14 @@ fn completion(content: &str) -> Response {
     Json(json!({ "id": "c", "object": "chat.completion", "choices": [choice], "usage": usage })).into_response()
 }
 
-async fn answer(State(seen): State<Arc<Seen>>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
+async fn answer(State(seen): State<Arc<Seen>>, method: Method, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
+    seen.requests.lock().unwrap().push(format!("{method} {uri}"));
+    let sent_key = headers.get("authorization").map(|key| key.to_str().unwrap().to_string());
     if uri.path() == "/v1/models" {
-        let key = headers.get("authorization").map(|key| key.to_str().unwrap().to_string());
-        seen.list_keys.lock().unwrap().push(key);
+        seen.list_keys.lock().unwrap().push(sent_key);
         return Json(json!({ "object": "list", "data": [{ "id": "held" }, { "id": "other" }] })).into_response();
     }
+    seen.call_keys.lock().unwrap().push(sent_key);
     let call = seen.calls.fetch_add(1, Ordering::SeqCst) + 1;
     let said: Value = serde_json::from_slice(&body).unwrap_or_default();
     let model = said["model"].as_str().unwrap_or("echo");
@@ -131,6 +139,12 @@ async fn answer(State(seen): State<Arc<Seen>>, uri: Uri, headers: HeaderMap, bod
         "trickle" => trickle(seen, in_work),
         "never" => refusal(&seen, 429, "60000", "rate_limit_exceeded"),
         "key" => (StatusCode::UNAUTHORIZED, "Incorrect API key provided: sk-prov**der").into_response(),
+        // Quotes the key that it got, in an answer of that status.
+        "quotes" => quote(number, &key(&headers)),
+        // Says that its answer is compressed, where nobody asked for that.
+        "packed" => ([("content-encoding", "gzip")], key(&headers)).into_response(),
+        // The same in a stream, cut in the middle of the key.
+        "cuts" => cut(&key(&headers)),
         "slow" => {
             sleep(Duration::from_millis(u64::from(number))).await;
             completion("slow")
@@ -143,6 +157,38 @@ async fn answer(State(seen): State<Arc<Seen>>, uri: Uri, headers: HeaderMap, bod
         "breaks" => stream(seen, in_work, number, true),
         _ => echo(&uri, &headers, &said),
     }
+}
+
+fn key(headers: &HeaderMap) -> String {
+    let sent = headers.get("authorization").map_or("nothing", |key| key.to_str().unwrap());
+    sent.trim_start_matches("Bearer ").to_string()
+}
+
+fn quote(status: u32, key: &str) -> Response {
+    let status = StatusCode::from_u16(u16::try_from(status).unwrap()).unwrap();
+    let headers = [
+        ("x-quoted", format!("key {key}")),
+        ("location", format!("https://elsewhere.example/?key={key}")),
+        ("set-cookie", "session=1".to_string()),
+        ("access-control-allow-origin", "*".to_string()),
+    ];
+    let error = json!({ "error": { "message": format!("bad key {key}"), "type": "e", "code": "c" } });
+    (status, headers, Json(error)).into_response()
+}
+
+/// One piece for each half of the key.
+fn cut(key: &str) -> Response {
+    let (sender, receiver) = mpsc::channel::<Result<Bytes, std::io::Error>>(1);
+    let (first, second) = key.split_at(key.len() / 2);
+    let pieces = [format!("data: {{\"key\":\"{first}"), format!("{second}\"}}\n\n"), "data: [DONE]\n\n".to_string()];
+    tokio::spawn(async move {
+        for piece in pieces {
+            let _ = sender.send(Ok(piece.into())).await;
+            // So that the pieces are not sent as one.
+            sleep(Duration::from_millis(20)).await;
+        }
+    });
+    ([("content-type", "text/event-stream")], Body::from_stream(Pieces(receiver))).into_response()
 }
 
 fn echo(uri: &Uri, headers: &HeaderMap, said: &Value) -> Response {

@@ -26,7 +26,8 @@ pub(super) fn of_judge(table: &ModelTable<'_, '_>, directory: &Path) -> Result<E
     let base_url = ("base_url", raw.base_url.as_ref().map(At::span));
     let mock = ("mock", raw.mock.as_ref().map(At::span));
     let Some(command) = &raw.command else {
-        foreign("url", &[base_url, mock])?;
+        let pass_env = ("pass_env", raw.pass_env.as_ref().map(At::span));
+        foreign("url", &[base_url, mock, pass_env])?;
         let url = address(file, "url", raw.url.as_ref(), span, true)?;
         return Ok(Endpoint::Http { url, api_key_env: key_variable(table) });
     };
@@ -37,8 +38,9 @@ pub(super) fn of_judge(table: &ModelTable<'_, '_>, directory: &Path) -> Result<E
         let expected = "the program and its arguments, such as [\"python3\", \"judge.py\"]";
         return Err(file.wrong(command.span(), expected));
     }
-    let argv = command.get().iter().map(|Is(argument)| argument.clone()).collect();
-    Ok(Endpoint::Command { argv, directory: directory.to_path_buf() })
+    let strings = |given: &At<Vec<Text>>| given.get().iter().map(|Is(text)| text.clone()).collect();
+    let pass_env = raw.pass_env.as_ref().map(strings).unwrap_or_default();
+    Ok(Endpoint::Command { argv: strings(command), directory: directory.to_path_buf(), pass_env })
 }
 
 pub(super) fn of_remote(table: &ModelTable<'_, '_>, same: Option<&ModelSpec>) -> Result<Endpoint, FileError> {

@@ -137,6 +137,8 @@ pub enum Endpoint {
         argv: Vec<String>,
         /// Where it runs: the directory of the pipeline file.
         directory: PathBuf,
+        /// Environment variables with keys that it gets nevertheless.
+        pass_env: Vec<String>,
     },
     /// By a server in this process that behaves like this.
     Mock(Box<MockSpec>),

@@ -81,6 +81,8 @@ pub(super) struct RawModel {
     #[schemars(length(min = 1))]
     /// The program and arguments of a judge, started for each call in the directory of the pipeline file
     pub(super) command: Option<At<Vec<Text>>>,
+    /// Environment variables with the names of keys that the command gets
+    pub(super) pass_env: Option<At<Vec<Text>>>,
     /// The environment variable that holds the API key
     pub(super) api_key_env: Option<At<Text>>,
     /// What it is asked for. Default: chat; judge with `url` or `command`

@@ -3,12 +3,16 @@
 //! ```toml
 //! listen = "127.0.0.1:4180"       # where clients call
 //! admin_listen = "127.0.0.1:4181" # /healthz, /metrics and /why; default: on `listen` too
+//! allowed_hosts = ["llm.example"] # names in `Host` that are served besides `localhost` and the address that was called
+//! allowed_origins = ["https://app.example"]   # web pages that may call, with CORS headers; default: those of this machine
 //! drain = "30s"                   # how long calls that are out may take to end when the proxy is stopped
 //!
 //! [[providers]]
 //! name = "acme"
 //! base_url = "https://host/v1"    # of an OpenAI-compatible API: /v1/PATH goes to BASE_URL/PATH
-//! api_key_env = "ACME_KEY"        # the environment variable with the key; default: each client's own goes through
+//! api_key_env = "ACME_KEY"        # the environment variable with the key; or `client_key = "forward"`; default: no key is sent
+//! # ca_file = "authority.pem"     # the authorities that may sign its certificate; default: those of the system
+//! passthrough = [{ methods = ["GET"], path = "/batches/*" }]   # calls that are forwarded besides those of the usual API
 //! serves = ["gpt-*", "o?-mini"]   # models, `*` any text and `?` any character; the first provider that fits; default: all
 //! rename = { small = "gpt-4o-mini" }      # the model id to send for one that clients say
 //! timeout = "10m"                 # the longest that the provider may be silent in a call
@@ -22,6 +26,14 @@
 //! [[providers.models]]            # what one model has of its own; the rest is as the provider says
 //! name = "gpt-4o"
 //! max_parallel = 16               # also `limit`, `aimd`, `budgets`
+//!
+//! [connections]
+//! max_connections = 16_384        # more are answered 503
+//! header_timeout = "30s"          # how long one may be idle, and the head of a request may take
+//! body_timeout = "30s"            # how long a client may send nothing of its body
+//! write_timeout = "2m"            # how long a client may take nothing of its answer
+//! max_header_bytes = 32_768       # of a request; more are answered 431
+//! max_url_bytes = 8_192           # more are answered 414
 //!
 //! [tenants]
 //! by = "api_key"                  # or "header:x-tenant", or "none"; default: none
@@ -51,6 +63,7 @@
 //! server_errors = 0               # repeats after a 5xx answer; they may be paid for twice
 //! ```
 
+mod access;
 mod provider;
 mod raw;
 
@@ -68,7 +81,9 @@ use crate::app::config::schema::schema_text;
 use crate::app::config::source::{FileError, SourceText};
 use crate::app::config::value::{At, Is, Table, Text};
 
-pub use provider::{ModelConfig, ProviderConfig};
+pub use access::{AccessConfig, ConnectionsConfig};
+pub(super) use provider::is_plain_and_far;
+pub use provider::{ModelConfig, PassthroughRule, ProviderConfig};
 use raw::{Address, Digest, RawPriority, RawProxy, RawQueue, RawRetry, RawTenant, RawTenants, Weight};
 
 /// Where a proxy listens unless it is told otherwise.
@@ -81,6 +96,10 @@ pub struct ProxyConfig {
     pub listen: SocketAddr,
     /// Where the admin pages are, if not there.
     pub admin_listen: Option<SocketAddr>,
+    /// Which hosts and origins are served besides those of this machine.
+    pub access: AccessConfig,
+    /// How many connections there may be, and how slow.
+    pub connections: ConnectionsConfig,
     /// How long calls that are out may take to end when the proxy is stopped \[30 s\].
     pub drain: StdDuration,
     /// Whether calls are paced to the rates that providers state in headers, where no budget is configured
@@ -201,15 +220,19 @@ pub fn schema() -> String {
 }
 
 impl ProxyConfig {
-    /// One provider at `base_url` that serves every model, and defaults for the rest.
+    /// One provider at `base_url` that serves every model and gets the keys of the clients, and defaults for the
+    /// rest.
     #[must_use]
     pub fn upstream(base_url: Url) -> Self {
+        let provider = ProviderConfig { forwards_client_key: true, ..ProviderConfig::at("upstream", base_url) };
         Self {
             listen: DEFAULT_LISTEN,
             admin_listen: None,
+            access: AccessConfig::default(),
+            connections: ConnectionsConfig::default(),
             drain: StdDuration::from_secs(30),
             rate_limit_headers: true,
-            providers: vec![ProviderConfig::at("upstream", base_url)],
+            providers: vec![provider],
             tenants: TenantsConfig::default(),
             queue: QueueConfig::default(),
             priority: PriorityConfig::default(),
@@ -219,11 +242,16 @@ impl ProxyConfig {
 
     /// Reads the file at `path`, with keys from the environment of the process.
     pub fn load(path: &Path) -> Result<Self, FileError> {
-        Self::parse(&SourceText::read(path)?, &|name| std::env::var(name).ok())
+        let directory = path.parent().unwrap_or(Path::new(""));
+        Self::parse_in(directory, &SourceText::read(path)?, &|name| std::env::var(name).ok())
     }
 
-    /// Parses `source`, with keys from `environment`.
+    /// Parses `source`, with keys from `environment`. Files that it names are in the working directory.
     pub fn parse(source: &SourceText, environment: Environment<'_>) -> Result<Self, FileError> {
+        Self::parse_in(Path::new(""), source, environment)
+    }
+
+    fn parse_in(directory: &Path, source: &SourceText, environment: Environment<'_>) -> Result<Self, FileError> {
         let file = Document::parse(source, "the proxy file")?;
         let raw: RawProxy = file.read_described()?;
         let Table(queue) = raw.queue;
@@ -231,9 +259,14 @@ impl ProxyConfig {
         Ok(Self {
             listen: raw.listen.map_or(DEFAULT_LISTEN, |Is(Address(address))| address),
             admin_listen: raw.admin_listen.map(|Is(Address(address))| address),
+            access: access::check_access(&file, raw.allowed_hosts, raw.allowed_origins)?,
+            connections: match raw.connections {
+                Some(Table(connections)) => access::check_connections(&file, &connections)?,
+                None => ConnectionsConfig::default(),
+            },
             drain: raw.drain.map_or(StdDuration::from_secs(30), |Is(span)| span.into()),
             rate_limit_headers: raw.rate_limit_headers.unwrap_or(true),
-            providers: provider::check(&file, raw.providers, environment)?,
+            providers: provider::check(&file, raw.providers, directory, environment)?,
             tenants: match raw.tenants {
                 Some(Table(tenants)) => check_tenants(&file, tenants, environment)?,
                 None => TenantsConfig::default(),

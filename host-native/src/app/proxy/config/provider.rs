@@ -2,11 +2,14 @@
 
 use std::num::NonZeroU32;
 use std::ops::Range;
+use std::path::Path;
 use std::time::Duration as StdDuration;
 
-use reqwest::Url;
+use http::Method;
+use reqwest::{Certificate, Url};
 
-use super::raw::{RawProvider, RawProviderModel};
+use super::super::guard::is_loopback;
+use super::raw::{ClientKey, RawPassthrough, RawProvider, RawProviderModel};
 use super::{Environment, key_from};
 use crate::app::config::budgets::RawBudgets;
 use crate::app::config::document::Document;
@@ -29,6 +32,12 @@ pub struct ProviderConfig {
     pub base_url: Url,
     /// The key that takes the place of the clients', if it has one.
     pub api_key: Option<ApiKey>,
+    /// Whether it gets the keys of clients, where it has no key of its own \[no\].
+    pub forwards_client_key: bool,
+    /// The authorities that may sign its certificate, instead of those of the system.
+    pub authorities: Option<Vec<Certificate>>,
+    /// Calls that are forwarded besides those of the usual API \[none\].
+    pub passthrough: Vec<PassthroughRule>,
     /// Patterns of the models it serves \[all\].
     pub serves: Vec<String>,
     /// Model ids as clients say them, with those to send.
@@ -43,6 +52,15 @@ pub struct ProviderConfig {
     pub at_most_models: u32,
     /// Models with limits of their own.
     pub models: Vec<ModelConfig>,
+}
+
+/// Calls that one provider gets besides those of the usual API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassthroughRule {
+    /// The methods.
+    pub methods: Vec<Method>,
+    /// The path under `/v1/`; with a `*` at its end, every path that begins like that.
+    pub path: String,
 }
 
 /// One `[[providers.models]]` table.
@@ -62,6 +80,9 @@ impl ProviderConfig {
             name: name.to_string(),
             base_url,
             api_key: None,
+            forwards_client_key: false,
+            authorities: None,
+            passthrough: Vec::new(),
             serves: vec!["*".to_string()],
             rename: Vec::new(),
             timeout: StdDuration::from_mins(10),
@@ -77,6 +98,7 @@ impl ProviderConfig {
 pub(super) fn check(
     file: &Document<'_>,
     raw: Vec<At<Table<RawProvider>>>,
+    directory: &Path,
     environment: Environment<'_>,
 ) -> Result<Vec<ProviderConfig>, FileError> {
     let mut providers: Vec<ProviderConfig> = Vec::new();
@@ -86,7 +108,7 @@ pub(super) fn check(
             let message = format!("there are two providers called `{}`", name.get().0);
             return Err(file.error(name.span(), message).expected("a name that no other provider has"));
         }
-        providers.push(check_provider(file, table, environment)?);
+        providers.push(check_provider(file, table, directory, environment)?);
     }
     if providers.is_empty() {
         return Err(file
@@ -99,12 +121,21 @@ pub(super) fn check(
 fn check_provider(
     file: &Document<'_>,
     table: At<Table<RawProvider>>,
+    directory: &Path,
     environment: Environment<'_>,
 ) -> Result<ProviderConfig, FileError> {
     let span = table.span();
     let Table(raw) = table.into_inner();
     let base_url = address(file, "base_url", Some(&raw.base_url), &span, false)?;
     let defaults = ProviderConfig::at(&raw.name.get().0, base_url);
+    let forwards_client_key = check_client_key(file, &raw)?;
+    let sends_keys = raw.api_key_env.is_some() || forwards_client_key;
+    if sends_keys && is_plain_and_far(&defaults.base_url) && raw.allow_plain_http != Some(true) {
+        let message = format!("keys would go to `{}` unencrypted", defaults.base_url.host_str().unwrap_or_default());
+        return Err(file
+            .error(raw.base_url.span(), message)
+            .expected("an address with https, or of this machine; or `allow_plain_http = true` beside it"));
+    }
     let limits =
         check_limits(file, &span, raw.limit_keys(), raw.max_parallel, raw.budgets.as_deref(), &defaults.limits)?;
     let mut models: Vec<ModelConfig> = Vec::new();
@@ -117,6 +148,13 @@ fn check_provider(
     let timeout = file.positive(raw.timeout.as_ref())?;
     let connect_timeout = file.positive(raw.connect_timeout.as_ref())?;
     Ok(ProviderConfig {
+        forwards_client_key,
+        authorities: check_authorities(file, raw.ca_file.as_ref(), directory, &defaults.base_url)?,
+        passthrough: raw
+            .passthrough
+            .iter()
+            .map(|rule| check_passthrough(file, rule.get()))
+            .collect::<Result<_, _>>()?,
         api_key: raw.api_key_env.map(|name| read_key(file, &name, environment)).transpose()?,
         serves: raw
             .serves
@@ -130,6 +168,73 @@ fn check_provider(
         name: defaults.name,
         base_url: defaults.base_url,
     })
+}
+
+/// Returns whether the network can read what is sent there.
+pub(in crate::app::proxy) fn is_plain_and_far(url: &Url) -> bool {
+    url.scheme() == "http" && !url.host_str().is_some_and(is_loopback)
+}
+
+fn check_client_key(file: &Document<'_>, raw: &RawProvider) -> Result<bool, FileError> {
+    match &raw.client_key {
+        Some(given) if *given.get() == ClientKey::Forward && raw.api_key_env.is_some() => Err(file
+            .error(given.span(), "`client_key` is given beside `api_key_env`, and only one key is sent")
+            .expected("one of the two")),
+        Some(given) => Ok(*given.get() == ClientKey::Forward),
+        None => Ok(false),
+    }
+}
+
+fn check_authorities(
+    file: &Document<'_>,
+    ca_file: Option<&At<Text>>,
+    directory: &Path,
+    base_url: &Url,
+) -> Result<Option<Vec<Certificate>>, FileError> {
+    let Some(name) = ca_file else { return Ok(None) };
+    if base_url.scheme() != "https" {
+        let message = "`ca_file` is given for an address without https, which has no certificate";
+        return Err(file.error(name.span(), message).expected("an address with https, or no `ca_file`"));
+    }
+    let invalid = |message: String| file.error(name.span(), message).expected("a file of certificates in PEM");
+    let path = directory.join(&name.get().0);
+    let text = std::fs::read(&path).map_err(|error| invalid(format!("cannot read {}: {error}", path.display())))?;
+    match Certificate::from_pem_bundle(&text) {
+        Ok(certificates) if !certificates.is_empty() => Ok(Some(certificates)),
+        _ => Err(invalid(format!("{} holds no certificate", path.display()))),
+    }
+}
+
+fn check_passthrough(file: &Document<'_>, rule: &RawPassthrough) -> Result<PassthroughRule, FileError> {
+    const PASSTHROUGH: &str = "`passthrough` in [[providers]]";
+    let mut methods = Vec::new();
+    for method in &rule.methods {
+        // TRACE would return the key that the proxy adds, and CONNECT is for tunnels.
+        let text = method.get().0.as_str();
+        let is_known = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"].contains(&text);
+        match text.parse::<Method>() {
+            Ok(known) if is_known => methods.push(known),
+            _ => {
+                let message = format!("{text:?} in {PASSTHROUGH} is no method that can be forwarded");
+                return Err(file
+                    .error(method.span(), message)
+                    .expected("\"GET\", \"POST\", \"PUT\", \"PATCH\", \"DELETE\" or \"HEAD\""));
+            }
+        }
+    }
+    let path = rule.path.get().0.as_str();
+    let is_segment = |segment: &str| {
+        let is_letter = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        !matches!(segment, "" | "." | "..") && segment.chars().all(is_letter)
+    };
+    match path.strip_prefix('/').map(|path| (path, path.strip_suffix("/*").unwrap_or(path))) {
+        Some((path, plain)) if plain.split('/').all(is_segment) => {
+            Ok(PassthroughRule { methods, path: path.to_string() })
+        }
+        _ => Err(file
+            .error(rule.path.span(), format!("{path:?} in {PASSTHROUGH} is no path under /v1"))
+            .expected("such as \"/files\" or \"/files/*\"")),
+    }
 }
 
 fn read_key(file: &Document<'_>, name: &At<Text>, environment: Environment<'_>) -> Result<ApiKey, FileError> {

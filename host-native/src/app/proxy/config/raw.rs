@@ -25,6 +25,15 @@ pub(super) struct RawProxy {
     pub(super) listen: Option<Is<Address>>,
     /// Where /healthz, /metrics and /why are. Default: on `listen` too
     pub(super) admin_listen: Option<Is<Address>>,
+    /// Names in `Host`, without a port, that are served besides `localhost` and the address that was called
+    #[serde(default)]
+    pub(super) allowed_hosts: Vec<At<Text>>,
+    /// Web pages that may call, with CORS headers, such as `https://app.example`. Default: those of this
+    /// machine, without CORS headers
+    #[serde(default)]
+    pub(super) allowed_origins: Vec<At<Text>>,
+    /// How many connections there may be, and how slow
+    pub(super) connections: Option<Table<RawConnections>>,
     /// How long calls that are out may take to end when the proxy is stopped. Default: 30s
     pub(super) drain: Option<Span>,
     /// Keep to the rates that providers state in headers. Default: true
@@ -53,8 +62,17 @@ pub(super) struct RawProvider {
     pub(super) name: At<Text>,
     /// The base address of an OpenAI-compatible API: /v1/PATH goes to `BASE_URL/PATH`
     pub(super) base_url: At<Text>,
-    /// The environment variable that holds the key. Default: each client's own goes through
+    /// The environment variable that holds the key. Default: no key is sent, unless `client_key` says so
     pub(super) api_key_env: Option<At<Text>>,
+    /// What becomes of the clients' keys: `forward` sends them to this provider. Default: drop
+    pub(super) client_key: Option<At<ClientKey>>,
+    /// Whether keys may go over plain http to another machine. Default: false
+    pub(super) allow_plain_http: Option<bool>,
+    /// A file in PEM with the authorities that may sign its certificate. Default: those of the system
+    pub(super) ca_file: Option<At<Text>>,
+    /// Calls that are forwarded besides those of the usual API. Default: none
+    #[serde(default)]
+    pub(super) passthrough: Vec<At<Table<RawPassthrough>>>,
     /// Patterns of the models it serves: `*` is any text, `?` any character. Default: all
     pub(super) serves: Option<Vec<Text>>,
     /// The model id to send for one that clients say
@@ -96,6 +114,46 @@ impl RawProvider {
             ramp: self.ramp.as_ref(),
         }
     }
+}
+
+/// What becomes of the keys of clients
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ClientKey {
+    /// The provider gets them.
+    Forward,
+    /// The provider gets none.
+    Drop,
+}
+
+/// Calls that are forwarded
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPassthrough {
+    /// `GET`, `POST`, `PUT`, `PATCH`, `DELETE` or `HEAD`
+    pub(super) methods: Vec<At<Text>>,
+    /// The path under /v1, such as `/files`, or `/files/*` for every path that begins like that
+    pub(super) path: At<Text>,
+}
+
+/// How many connections there may be, and how slow
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawConnections {
+    /// Connections that are open at most; more are answered 503. Default: 16384
+    pub(super) max_connections: Option<NonZeroU32>,
+    /// How long a connection may be idle, and the head of a request may take. Default: 30s
+    pub(super) header_timeout: Option<At<Span>>,
+    /// How long a client may send nothing of its body. Default: 30s
+    pub(super) body_timeout: Option<At<Span>>,
+    /// How long a client may take nothing of its answer. Default: 2m
+    pub(super) write_timeout: Option<At<Span>>,
+    /// Bytes of the headers of a request; more are answered 431. Default: 32768
+    #[schemars(range(max = 1_048_576))]
+    pub(super) max_header_bytes: Option<At<NonZeroU32>>,
+    /// Bytes of the path and query of a request; more are answered 414. Default: 8192
+    #[schemars(range(max = 61_440))]
+    pub(super) max_url_bytes: Option<At<NonZeroU32>>,
 }
 
 /// What one model has of its own

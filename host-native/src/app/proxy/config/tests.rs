@@ -127,6 +127,69 @@ fn a_wrong_value_is_refused_at_its_place_with_what_was_expected() {
     assert!(parse("listen = \"127.0.0.1:1\"").unwrap_err().contains("has no [[providers]]"));
 }
 
+/// The first provider with these lines, at an address.
+fn provider(base_url: &str, lines: &str) -> Result<ProxyConfig, String> {
+    parse(&format!("[[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"\n{lines}"))
+}
+
+#[test]
+fn keys_go_unencrypted_to_this_machine_only_unless_the_file_allows_it() {
+    let far = "http://10.0.0.7:8000/v1";
+    for keys in ["client_key = \"forward\"", "api_key_env = \"ACME_KEY\""] {
+        let error = provider(far, keys).unwrap_err();
+        assert!(error.starts_with("p.toml:3:12: keys would go to `10.0.0.7` unencrypted"), "{error}");
+        assert!(error.contains("`allow_plain_http = true` beside it"), "{error}");
+        provider(far, &format!("{keys}\nallow_plain_http = true")).unwrap();
+        for near in ["http://127.0.0.1:1/v1", "http://[::1]:1/v1", "http://localhost:1/v1", "https://10.0.0.7/v1"] {
+            provider(near, keys).unwrap();
+        }
+        for other in ["http://localhost.example/v1", "http://127.0.0.1.example/v1", "http://0.0.0.0/v1"] {
+            provider(other, keys).expect_err(other);
+        }
+    }
+    assert!(!provider(far, "").unwrap().providers[0].forwards_client_key, "no key goes there");
+}
+
+#[test]
+fn what_the_file_opens_is_checked_at_its_place() {
+    let near = "http://127.0.0.1:1/v1";
+    let config = provider(near, "passthrough = [{ methods = [\"GET\", \"DELETE\"], path = \"/files/*\" }]").unwrap();
+    let rule = &config.providers[0].passthrough[0];
+    assert_eq!((rule.path.as_str(), rule.methods.len()), ("files/*", 2));
+    for (lines, hint) in [
+        (
+            "passthrough = [{ methods = [\"TRACE\"], path = \"/x\" }]",
+            "\"TRACE\" in `passthrough` in [[providers]] is no method",
+        ),
+        ("passthrough = [{ methods = [\"get\"], path = \"/x\" }]", "expected \"GET\""),
+        ("passthrough = [{ methods = [\"GET\"], path = \"x\" }]", "expected such as \"/files\""),
+        ("passthrough = [{ methods = [\"GET\"], path = \"/*\" }]", "is no path under /v1"),
+        ("passthrough = [{ methods = [\"GET\"], path = \"/a/../b\" }]", "is no path under /v1"),
+        ("passthrough = [{ methods = [\"GET\"], path = \"/a/%2e\" }]", "is no path under /v1"),
+        ("passthrough = [\"/x\"]", "expected a table"),
+        ("client_key = \"foward\"", "did you mean `forward`?"),
+        ("client_key = \"forward\"\napi_key_env = \"ACME_KEY\"", "only one key is sent"),
+        ("ca_file = \"authority.pem\"", "an address without https"),
+    ] {
+        let error = provider(near, lines).expect_err(lines);
+        assert!(error.contains(hint) && error.starts_with("p.toml:4:"), "{hint:?} is not in:\n{error}");
+    }
+    let error = provider("https://h/v1", "ca_file = \"Cargo.toml\"").unwrap_err();
+    assert!(error.contains("Cargo.toml holds no certificate"), "{error}");
+    for (line, hint) in [
+        ("allowed_hosts = [\"llm.example:80\"]", "expected a name without a port"),
+        ("allowed_hosts = [\"*\"]", "is not the name of a host"),
+        ("allowed_origins = [\"*\"]", "is not an origin"),
+        ("allowed_origins = [\"https://app.example/\"]", "is not an origin"),
+        ("connections = { header_timeout = \"0s\" }", "more than 0"),
+        ("connections = { max_connections = 0 }", "`max_connections` in [connections] is 0"),
+        ("connections = { max_url_bytes = 100_000 }", "expected at most 61440"),
+    ] {
+        let error = parse(&format!("{line}\n{GOOD}")).expect_err(line);
+        assert!(error.contains(hint) && error.starts_with("p.toml:1:"), "{hint:?} is not in:\n{error}");
+    }
+}
+
 #[test]
 fn the_stored_schema_is_the_one_of_the_types() {
     crate::app::config::schema::assert_stored("proxy", &schema());
@@ -173,6 +236,13 @@ fn the_documented_files_are_well_formed() {
     let defaults = ProxyConfig::upstream(reference.providers[0].base_url.clone());
     assert_eq!((reference.queue, reference.drain), (defaults.queue, defaults.drain));
     assert_eq!((reference.priority, reference.providers[0].models.len()), (defaults.priority, 1));
-    let guide = parse(&example(include_str!("../../../../docs/proxy.md"), "")).unwrap();
+    let page = include_str!("../../../../docs/proxy.md");
+    let guide = parse(&example(page, "")).unwrap();
     assert_eq!((guide.providers.len(), guide.tenants.known.len()), (2, 1));
+    let examples: Vec<ProxyConfig> =
+        page.match_indices("```toml\n").map(|(at, _)| parse(&example(&page[at..], "")).unwrap()).collect();
+    let [_, pages, calls, keys] = examples.as_slice() else { panic!("{} examples", examples.len()) };
+    assert_eq!((pages.access.hosts.len(), pages.access.origins.len()), (1, 1));
+    assert_eq!(calls.providers[0].passthrough.len(), 3);
+    assert!(keys.providers[0].forwards_client_key);
 }

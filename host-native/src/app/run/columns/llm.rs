@@ -91,7 +91,7 @@ impl LlmFill {
         })
     }
 
-    /// Returns the estimated tokens of a call: one per four characters sent, and for the answer
+    /// Returns the estimated tokens of a call: [`estimate_tokens`] of the text sent, and for the answer
     /// `answer_tokens`, else `max_tokens`, else 256.
     #[must_use]
     pub fn estimate(&self, conversation: &Conversation) -> Usage {

@@ -16,6 +16,7 @@ use tidegate_core::sim::suite::idle::{cases, quick_cases};
 use self::idle::Baseline;
 use super::args::{RegressArgs, SuiteName};
 use crate::app::error::{Error, Exit};
+use crate::app::output::{OutputFile, open_all};
 use crate::app::report::progress::ProgressReporter;
 
 /// Executes the command. Returns the text to print and the exit status.
@@ -28,6 +29,10 @@ pub fn regress(args: &RegressArgs) -> Result<(String, Exit), Error> {
             "`--drawn` and `--from` belong to the control suite: add `--suite control`".to_string(),
         ));
     }
+    let files = [("--update-baseline", &args.update_baseline), ("--report", &args.report)];
+    let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
+    // They are written at the end.
+    open_all(files, &[])?.into_iter().for_each(OutputFile::discard);
     // Read first, so that an invalid baseline is reported before minutes of work.
     let baseline = args.baseline.as_deref().map(Baseline::load).transpose()?;
     let cases = if args.quick { quick_cases() } else { cases() };

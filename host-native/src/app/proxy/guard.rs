@@ -1,0 +1,218 @@
+//! Keeps web pages from using the proxy: a page in a browser on this machine, or in its network, can reach what listens here.
+//!
+//! | attack | what gives it away |
+//! | --- | --- |
+//! | a page sends a request to the proxy's address | `Origin` names the page's site, or `Sec-Fetch-Site` says that it is another one |
+//! | a page's host name is made to resolve to the proxy's address (DNS rebinding) | `Host` is the name of that site |
+//!
+//! Programs send neither `Origin` nor `Sec-Fetch-Site`, and the `Host` of the address that they call. Hosts and origins beyond that are
+//! allowed in the file, and only listed origins get CORS headers.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, HOST, HeaderName, HeaderValue, ORIGIN, RETRY_AFTER};
+use http::uri::Authority;
+use http::{HeaderMap, Method, Request, Response, Uri};
+use http_body_util::Full;
+use tower_http::cors::{AllowHeaders, AllowOrigin, Cors, CorsLayer};
+use tower_layer::Layer as _;
+use tower_service::Service as _;
+
+use super::answer::Refusal;
+use super::config::AccessConfig;
+use super::headers::{ATTEMPTS, REQUEST_ID, WAITED};
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// How long a browser may keep the answer to a preflight request.
+const PREFLIGHT_AGE: std::time::Duration = std::time::Duration::from_mins(10);
+
+/// Decides which hosts and origins are served.
+#[derive(Debug)]
+pub(super) struct Guard {
+    config: AccessConfig,
+    /// Makes CORS headers; only there if the file lists origins.
+    cors: Option<Cors<Empty>>,
+}
+
+impl Guard {
+    pub(super) fn new(config: AccessConfig) -> Self {
+        let cors = (!config.origins.is_empty()).then(|| {
+            CorsLayer::new()
+                .allow_origin(AllowOrigin::list(config.origins.iter().cloned()))
+                .allow_methods([Method::GET, Method::POST])
+                .allow_headers(AllowHeaders::mirror_request())
+                .expose_headers([REQUEST_ID, WAITED, ATTEMPTS, RETRY_AFTER])
+                .max_age(PREFLIGHT_AGE)
+                .layer(Empty)
+        });
+        Self { config, cors }
+    }
+
+    /// Refuses a request that is meant for another host, or that comes from a page of another site. `local` is the address at which
+    /// its connection was accepted.
+    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap, local: SocketAddr) -> Result<(), Refusal> {
+        let host = target(uri, headers)?;
+        if !self.is_own_host(host.host(), local.ip()) {
+            return Err(Refusal::ForeignHost { host: shown(host.host()), local });
+        }
+        let mut origins = headers.get_all(ORIGIN).iter();
+        let origin = match (origins.next(), origins.next()) {
+            (Some(origin), None) => Some(origin),
+            (None, _) => None,
+            (Some(_), Some(_)) => return Err(Refusal::ForeignOrigin { origin: "several".to_string() }),
+        };
+        if let Some(origin) = origin {
+            let text = origin.to_str().unwrap_or_default();
+            let is_allowed = self.config.origins.contains(origin) || is_own_origin(text, &host);
+            return if is_allowed { Ok(()) } else { Err(Refusal::ForeignOrigin { origin: shown(text) }) };
+        }
+        // Browsers leave `Origin` out of some requests, such as those for images; they never leave this one out towards localhost.
+        let site = headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
+        match site {
+            None | Some(b"none" | b"same-origin") => Ok(()),
+            Some(site) => Err(Refusal::ForeignSite { site: shown(&String::from_utf8_lossy(site)) }),
+        }
+    }
+
+    fn is_own_host(&self, host: &str, local: IpAddr) -> bool {
+        let is_listed = || self.config.hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(host));
+        is_loopback(host) || address(host).is_some_and(|address| address == local.to_canonical()) || is_listed()
+    }
+
+    /// The CORS headers that belong to the answer to a request with this head, and whether they are the whole answer: a preflight.
+    pub(super) async fn cors(&self, method: &Method, headers: &HeaderMap) -> Option<(HeaderMap, bool)> {
+        // An origin that is served but not listed, such as a page of this very machine, gets none.
+        let origin = headers.get(ORIGIN).filter(|origin| self.config.origins.contains(*origin))?;
+        let is_preflight = method == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+        let mut request = Request::new(());
+        *request.method_mut() = method.clone();
+        *request.headers_mut() = headers.clone();
+        request.headers_mut().insert(ORIGIN, origin.clone());
+        let Ok(answer) = self.cors.clone()?.call(request).await;
+        Some((answer.into_parts().0.headers, is_preflight))
+    }
+}
+
+/// The service under the CORS layer: what is wanted of it are the headers that the layer adds.
+#[derive(Clone, Debug)]
+struct Empty;
+
+impl tower_service::Service<Request<()>> for Empty {
+    type Response = Response<Full<bytes::Bytes>>;
+    type Error = std::convert::Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Self::Error>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        std::future::ready(Ok(Response::default()))
+    }
+}
+
+/// The host that a request is meant for. It is in `Host`, exactly once, and in the request line the same if it is there too.
+fn target(uri: &Uri, headers: &HeaderMap) -> Result<Authority, Refusal> {
+    let mut hosts = headers.get_all(HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else { return Err(Refusal::BadHost) };
+    let host = Authority::try_from(host.as_bytes()).map_err(|_| Refusal::BadHost)?;
+    let has_user = host.as_str().contains('@');
+    let is_other = uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host.as_str()));
+    if has_user || is_other { Err(Refusal::BadHost) } else { Ok(host) }
+}
+
+/// Whether an origin is of the host that the request is meant for, or of this very machine.
+fn is_own_origin(origin: &str, host: &Authority) -> bool {
+    let Ok(origin) = origin.parse::<Uri>() else { return false };
+    let Some(authority) = origin.authority().filter(|authority| !authority.as_str().contains('@')) else {
+        return false;
+    };
+    let is_web = matches!(origin.scheme_str(), Some("http" | "https"));
+    is_web && (authority.as_str().eq_ignore_ascii_case(host.as_str()) || is_loopback(authority.host()))
+}
+
+/// Whether a host name always means this very machine. Browsers resolve `localhost` and what is below it without asking a server.
+pub(super) fn is_loopback(host: &str) -> bool {
+    let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    name == "localhost" || name.ends_with(".localhost") || address(host).is_some_and(|address| address.is_loopback())
+}
+
+/// The address that a host is, if it is no name.
+fn address(host: &str) -> Option<IpAddr> {
+    let plain = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    plain.parse::<IpAddr>().ok().map(|address| address.to_canonical())
+}
+
+/// A text from outside for a message: short.
+fn shown(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(config: AccessConfig, headers: &[(&'static str, &str)], local: &str) -> Result<(), Refusal> {
+        let named = |(name, value): &(&'static str, &str)| {
+            (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
+        };
+        let headers: HeaderMap = headers.iter().map(named).collect();
+        Guard::new(config).check(&Uri::from_static("/why"), &headers, local.parse().unwrap())
+    }
+
+    #[test]
+    fn the_address_that_was_called_and_the_names_of_this_machine_are_always_served() {
+        for host in ["localhost", "LOCALHOST:4180", "app.localhost", "127.0.0.1:1", "[::1]:4180", "10.0.0.5:4180"] {
+            assert_eq!(check(AccessConfig::default(), &[("host", host)], "10.0.0.5:4180"), Ok(()), "{host}");
+        }
+        for host in ["evil.example", "10.0.0.6", "localhost.evil.example", "127.0.0.1.evil.example", "xlocalhost"] {
+            let refused = check(AccessConfig::default(), &[("host", host)], "10.0.0.5:4180");
+            assert!(matches!(refused, Err(Refusal::ForeignHost { .. })), "{host}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_must_be_named_exactly_once() {
+        let local = "127.0.0.1:1";
+        let check = |headers: &[_]| check(AccessConfig::default(), headers, local);
+        assert_eq!(check(&[]), Err(Refusal::BadHost));
+        assert_eq!(check(&[("host", "evil.example@localhost")]), Err(Refusal::BadHost));
+        let headers: HeaderMap = HeaderMap::from_iter([(HOST, HeaderValue::from_static("localhost"))]);
+        let uri = Uri::from_static("http://127.0.0.1/v1/models");
+        assert_eq!(target(&uri, &headers), Err(Refusal::BadHost), "the two differ");
+    }
+
+    #[test]
+    fn a_page_of_another_site_is_refused_and_one_that_is_listed_is_not() {
+        let origin = |origin: &str, extra: &[&str]| {
+            let origins = extra.iter().map(|one| HeaderValue::from_str(one).unwrap()).collect();
+            let config = AccessConfig { hosts: Vec::new(), origins };
+            check(
+                config,
+                &[("host", "127.0.0.1:4180"), ("origin", origin), ("sec-fetch-site", "cross-site")],
+                "127.0.0.1:1",
+            )
+        };
+        for own in ["http://127.0.0.1:4180", "http://localhost:3000", "https://[::1]:8080"] {
+            assert_eq!(origin(own, &[]), Ok(()), "{own}");
+        }
+        for other in
+            ["https://evil.example", "null", "http://localhost.evil.example", "", "http://localhost@evil.example"]
+        {
+            assert!(matches!(origin(other, &[]), Err(Refusal::ForeignOrigin { .. })), "{other}");
+        }
+        assert_eq!(origin("https://app.example", &["https://app.example"]), Ok(()));
+        assert!(origin("https://app.example:444", &["https://app.example"]).is_err());
+    }
+
+    #[test]
+    fn a_request_without_an_origin_is_known_by_what_the_browser_says_of_its_site() {
+        let site =
+            |site| check(AccessConfig::default(), &[("host", "localhost"), ("sec-fetch-site", site)], "127.0.0.1:1");
+        assert_eq!((site("none"), site("same-origin")), (Ok(()), Ok(())));
+        for other in ["cross-site", "same-site", "anything"] {
+            assert!(matches!(site(other), Err(Refusal::ForeignSite { .. })), "{other}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Keys that a provider's text may quote are hidden from whoever reads it.
+//!
+//! A key is replaced by as many asterisks, so lengths stay what they were announced as. In a body, what may be the beginning of a key is
+//! held back until the next piece shows whether it is one; everything else goes on at once.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue};
+use http_body::{Body, Frame, SizeHint};
+use memchr::memmem::Finder;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use pin_project_lite::pin_project;
+use reqwest::Url;
+
+use super::headers;
+use super::route::keys_in_query;
+
+/// The shortest text that is taken for a key: `none` and `ollama` are placeholders, and words of answers.
+const SHORTEST: usize = 8;
+
+/// Keys to hide, longest first.
+type Keys = Vec<Finder<'static>>;
+
+/// Hides the keys of the proxy, and those that one client sent.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Redactor {
+    own: Arc<Keys>,
+    clients: Keys,
+}
+
+impl Redactor {
+    /// Hides these keys of the proxy.
+    pub(super) fn new<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Self {
+        Self { own: Arc::new(finders(keys)), clients: Keys::new() }
+    }
+
+    /// Hides also what a client proves itself with in these headers and in this address.
+    pub(super) fn with_client(&self, headers: &HeaderMap, url: &Url) -> Self {
+        let in_query: Vec<String> = keys_in_query(url).collect();
+        let keys = headers::keys(headers).chain(in_query.iter().map(String::as_bytes));
+        Self { own: Arc::clone(&self.own), clients: finders(keys) }
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &Finder<'static>> {
+        self.own.iter().chain(&self.clients)
+    }
+
+    fn has_key(&self, text: &[u8]) -> bool {
+        self.keys().any(|key| key.find(text).is_some())
+    }
+
+    /// Hides every key in `text`.
+    pub(super) fn hide(&self, text: &mut [u8]) {
+        for key in self.keys() {
+            let len = key.needle().len();
+            let mut from = 0;
+            while let Some(at) = key.find(&text[from..]) {
+                text[from + at..from + at + len].fill(b'*');
+                from += at + len;
+            }
+        }
+    }
+
+    /// `bytes` without keys.
+    pub(super) fn hidden(&self, bytes: Bytes) -> Bytes {
+        if !self.has_key(&bytes) {
+            return bytes;
+        }
+        let mut bytes = BytesMut::from(bytes);
+        self.hide(&mut bytes);
+        bytes.freeze()
+    }
+
+    /// Hides every key in the values of these headers.
+    pub(super) fn hide_in_headers(&self, headers: &mut HeaderMap) {
+        for value in headers.values_mut().filter(|value| self.has_key(value.as_bytes())) {
+            let mut text = value.as_bytes().to_vec();
+            self.hide(&mut text);
+            // Asterisks are as good in a header as what they replace.
+            *value = HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(""));
+        }
+    }
+
+    /// How many bytes at the end of `text` may be the beginning of a key.
+    fn begun(&self, text: &[u8]) -> usize {
+        let begun = |key: &Finder<'static>| {
+            let most = text.len().min(key.needle().len() - 1);
+            (1..=most).rev().find(|len| key.needle().starts_with(&text[text.len() - len..])).unwrap_or(0)
+        };
+        self.keys().map(begun).max().unwrap_or(0)
+    }
+}
+
+/// Every spelling of `keys` that a server may quote.
+fn finders<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Keys {
+    let mut all: Vec<Vec<u8>> = Vec::new();
+    for key in keys.filter(|key| key.len() >= SHORTEST) {
+        all.push(key.to_vec());
+        if let Ok(text) = std::str::from_utf8(key) {
+            let encoded = utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+            let as_query = encoded.replace("%2D", "-").replace("%2E", ".").replace("%5F", "_").replace("%7E", "~");
+            let lower = [lower_digits(&as_query), lower_digits(&encoded)];
+            all.extend([text.replace('/', "\\/"), as_query, encoded].into_iter().chain(lower).map(String::into_bytes));
+        }
+    }
+    all.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+    all.dedup();
+    all.iter().map(|key| Finder::new(key).into_owned()).collect()
+}
+
+/// A text with every `%2F` written `%2f`.
+fn lower_digits(text: &str) -> String {
+    let mut parts = text.split('%');
+    let mut lower = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        let (digits, rest) = part.split_at(part.len().min(2));
+        lower.extend(["%", &digits.to_ascii_lowercase(), rest]);
+    }
+    lower
+}
+
+pin_project! {
+    /// A body without keys.
+    pub(super) struct RedactedBody<B> {
+        #[pin]
+        body: B,
+        redactor: Redactor,
+        // What may be the beginning of a key.
+        held: BytesMut,
+        has_ended: bool,
+    }
+}
+
+impl<B> RedactedBody<B> {
+    pub(super) fn new(body: B, redactor: Redactor) -> Self {
+        Self { body, redactor, held: BytesMut::new(), has_ended: false }
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for RedactedBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let mut this = self.project();
+        loop {
+            if *this.has_ended {
+                return Poll::Ready(None);
+            }
+            let data = match ready!(this.body.as_mut().poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => data,
+                    // Trailers are of the connection to the provider.
+                    Err(_) => continue,
+                },
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => {
+                    *this.has_ended = true;
+                    let mut rest = this.held.split();
+                    if rest.len() >= SHORTEST {
+                        // The most of a key that an answer has been cut in.
+                        rest.fill(b'*');
+                    }
+                    return Poll::Ready((!rest.is_empty()).then(|| Ok(Frame::data(rest.freeze()))));
+                }
+            };
+            let mut data = if this.held.is_empty() {
+                this.redactor.hidden(data)
+            } else {
+                this.held.extend_from_slice(&data);
+                this.redactor.hide(&mut this.held[..]);
+                this.held.split().freeze()
+            };
+            let begun = this.redactor.begun(&data);
+            this.held.extend_from_slice(&data.split_off(data.len() - begun));
+            if !data.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.has_ended || (self.held.is_empty() && self.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (inner, held) = (self.body.size_hint(), self.held.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower() + held);
+        if let Some(most) = inner.upper() {
+            hint.set_upper(most + held);
+        }
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::{BodyExt as _, StreamBody};
+
+    const KEY: &str = "sk-provider/secret+1";
+
+    fn redactor() -> Redactor {
+        Redactor::new([KEY.as_bytes()].into_iter())
+    }
+
+    async fn pieces(pieces: Vec<String>) -> Vec<String> {
+        let frames = pieces.into_iter().map(|piece| Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from(piece))));
+        let mut body = RedactedBody::new(StreamBody::new(futures_util::stream::iter(frames)), redactor());
+        let mut out = Vec::new();
+        while let Some(frame) = body.frame().await {
+            out.push(String::from_utf8(frame.unwrap().into_data().unwrap().to_vec()).unwrap());
+        }
+        out
+    }
+
+    #[tokio::test]
+    async fn a_key_is_hidden_wherever_a_stream_is_cut() {
+        let text = format!("data: bad key {KEY}, and sk-prov again {KEY}{KEY}\n\n");
+        let expected = text.replace(KEY, &"*".repeat(KEY.len()));
+        for first in 0..text.len() {
+            for second in [first + 1, first + 7, text.len()] {
+                let second = second.min(text.len());
+                let cut = [&text[..first], &text[first..second], &text[second..]].map(str::to_string).to_vec();
+                assert_eq!(pieces(cut).await.concat(), expected, "{first} {second}");
+            }
+        }
+        let bytes: Vec<String> = text.chars().map(String::from).collect();
+        assert_eq!(pieces(bytes).await.concat(), expected);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_beginning_of_a_key_goes_on_at_once_and_one_that_is_cut_off_is_hidden() {
+        let sent = ["data: 1\n\n", "data: s", "ea\n\n"].map(str::to_string).to_vec();
+        assert_eq!(pieces(sent).await, ["data: 1\n\n", "data: ", "sea\n\n"]);
+        assert_eq!(pieces(vec![format!("key {}", &KEY[..12])]).await.concat(), format!("key {}", "*".repeat(12)));
+        assert_eq!(pieces(vec!["gulls".to_string()]).await.concat(), "gulls");
+    }
+
+    #[test]
+    fn every_usual_spelling_of_a_key_is_hidden_and_placeholders_are_not() {
+        for quoted in [
+            KEY.to_string(),
+            KEY.replace('/', "\\/"),
+            "sk-provider%2Fsecret%2B1".to_string(),
+            "sk-provider%2fsecret%2b1".to_string(),
+        ] {
+            let mut text = format!("<{quoted}>").into_bytes();
+            redactor().hide(&mut text);
+            assert_eq!(text, format!("<{}>", "*".repeat(quoted.len())).into_bytes());
+        }
+        let placeholder = Redactor::new([&b"none"[..]].into_iter());
+        assert_eq!(placeholder.hidden(Bytes::from_static(b"none")), "none");
+    }
+
+    #[test]
+    fn keys_of_the_client_are_hidden_in_headers_too() {
+        let sent =
+            HeaderMap::from_iter([(http::header::AUTHORIZATION, HeaderValue::from_static("Bearer sk-client-1"))]);
+        let mut headers = HeaderMap::from_iter([(
+            http::header::LOCATION,
+            HeaderValue::from_static("/?key=sk-client-1&k=sk-in-query"),
+        )]);
+        redactor().with_client(&sent, &"http://h/?key=sk-in-query".parse().unwrap()).hide_in_headers(&mut headers);
+        assert_eq!(headers["location"], "/?key=***********&k=***********");
+    }
+}

@@ -1,0 +1,108 @@
+//! Keys: whom they are sent to, and who reads them in what a provider says.
+
+use super::{CHAT, call, status};
+use crate::support::provider::provider;
+use crate::support::world::World;
+
+const CLIENT: &str = "host: localhost\r\ncontent-type: application/json\r\nauthorization: Bearer sk-tenant-secret\r\n";
+
+async fn ask(world: &World, headers: &str, model: &str) -> String {
+    call(world, "POST", CHAT, &format!("{CLIENT}{headers}"), format!("{{\"model\":\"{model}\"}}")).await
+}
+
+#[tokio::test]
+async fn a_tenants_key_is_sent_only_to_a_provider_that_is_meant_to_get_it() {
+    let more = "api-key: sk-tenant-secret\r\nx-api-key: sk-tenant-secret\r\nx-auth-token: sk-tenant-secret\r\n\
+                cookie: session=sk-tenant-secret\r\n";
+    for provider_extra in ["", "client_key = \"drop\"", "api_key_env = \"PROVIDER_KEY\""] {
+        let world = World::new(provider_extra, "[tenants]\nby = \"api_key\"").await;
+        let answer = ask(&world, more, "echo").await;
+        assert_eq!(status(&answer), "200", "{answer}");
+        let masked = "*".repeat("sk-tenant-secret".len());
+        assert!(!answer.contains("secret") && !answer.contains(&masked), "the provider got it: {answer}");
+        let own = provider_extra.starts_with("api").then(|| "Bearer sk-provider".to_string());
+        assert_eq!(*world.seen.call_keys.lock().unwrap(), [own]);
+        let query =
+            call(&world, "POST", &format!("{CHAT}?key=sk-tenant-secret&a=1"), CLIENT, "{\"model\":\"echo\"}").await;
+        assert!(query.contains("completions?a=1\""), "{query}");
+    }
+    let world = World::new("client_key = \"forward\"", "").await;
+    let answer = ask(&world, more, "echo").await;
+    let masked = "*".repeat("sk-tenant-secret".len());
+    assert!(answer.contains(&format!("\"authorization\":\"Bearer {masked}\"")), "{answer}");
+    assert_eq!(*world.seen.call_keys.lock().unwrap(), [Some("Bearer sk-tenant-secret".to_string())]);
+    assert!(!answer.contains("cookie"), "cookies are never forwarded: {answer}");
+}
+
+#[tokio::test]
+async fn a_named_provider_gets_no_key_that_another_one_is_meant_to_get() {
+    let (other, _) = provider();
+    let second = format!("[[providers]]\nname = \"q\"\nbase_url = \"{other}\"");
+    let world = World::new("client_key = \"forward\"", &second).await;
+    let answer = ask(&world, "x-tidegate-provider: q\r\n", "echo").await;
+    assert_eq!(status(&answer), "200", "{answer}");
+    assert!(!answer.contains("authorization"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_key_that_a_provider_quotes_reaches_no_client_whatever_the_status() {
+    for (extra, key) in
+        [("api_key_env = \"PROVIDER_KEY\"", "sk-provider"), ("client_key = \"forward\"", "sk-tenant-secret")]
+    {
+        for number in [200, 202, 302, 400, 401, 403, 404, 409, 418, 422, 429, 500, 502, 503] {
+            let world = World::new(extra, "[retry]\nmax_attempts = 1").await;
+            let answer = ask(&world, "", &format!("quotes-{number}")).await;
+            assert!(answer.starts_with("HTTP/1.1 ") && !answer.contains(key), "{number}: {answer}");
+            for name in ["set-cookie", "access-control"] {
+                assert!(!answer.contains(name), "{number}: {answer}");
+            }
+            if matches!(number, 401 | 403) {
+                assert!(!answer.contains("bad key") && !answer.contains("x-quoted"), "{number} is reworded: {answer}");
+                assert!(answer.contains("the provider p "), "{number}: {answer}");
+            } else {
+                assert!(answer.contains(&format!("bad key {}", "*".repeat(key.len()))), "{number}: {answer}");
+                assert!(answer.contains(&format!("x-quoted: key {}", "*".repeat(key.len()))), "{number}: {answer}");
+            }
+        }
+        // A body that is read to its end for another attempt.
+        let world = World::new(extra, "[retry]\nserver_errors = 1").await;
+        let answer = ask(&world, "x-tidegate-timeout: 1500ms\r\n", "quotes-500").await;
+        assert!(answer.contains("bad key *****") && !answer.contains(key), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_cut_in_two_pieces_of_a_stream_reaches_no_client() {
+    for (extra, key) in
+        [("api_key_env = \"PROVIDER_KEY\"", "sk-provider"), ("client_key = \"forward\"", "sk-tenant-secret")]
+    {
+        let world = World::new(extra, "").await;
+        let answer = ask(&world, "", "cuts").await;
+        let text: String = answer.split("\r\n").collect();
+        let half = &key[..key.len() / 2];
+        assert!(text.contains("data: {\"key\":\"") && text.contains("data: [DONE]"), "{answer}");
+        assert!(!text.contains(half) && !text.contains(&key[key.len() / 2..]), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_can_look_into_reaches_no_client() {
+    let world = World::new("api_key_env = \"PROVIDER_KEY\"", "").await;
+    let answer = ask(&world, "accept-encoding: gzip\r\n", "packed").await;
+    assert_eq!(status(&answer), "502", "{answer}");
+    assert!(answer.contains("\"tidegate_provider_encoding\"") && !answer.contains("sk-provider"), "{answer}");
+    world.until_standing((0, 0)).await;
+}
+
+#[tokio::test]
+async fn what_is_between_neighbours_goes_on_in_neither_direction() {
+    let world = World::new("", "").await;
+    let hop = "connection: x-mine, keep-alive\r\nx-mine: 1\r\nkeep-alive: timeout=9\r\nproxy-authorization: Basic x\r\n\
+               te: trailers\r\nupgrade: websocket\r\nproxy-connection: close\r\n";
+    let answer = ask(&world, hop, "echo").await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    for name in ["x-mine", "keep-alive", "proxy-authorization", "\"te\"", "upgrade", "proxy-connection"] {
+        assert!(!body.contains(name), "{name} reached the provider: {body}");
+    }
+    assert!(!head.contains("x-hop") && head.contains("x-kept: 2"), "{head}");
+}

@@ -1,0 +1,61 @@
+//! Attacks on the proxy, each over a real socket: what an attacker sends, and what comes of it.
+
+mod bodies;
+mod calls;
+mod keys;
+mod slow;
+mod smuggling;
+mod tls;
+mod web;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::support::patience::PATIENCE;
+use crate::support::world::World;
+
+/// Bounds so short that a connection which an attack leaves open is soon closed.
+const SHORT: &str = "[connections]\nheader_timeout = \"300ms\"\nbody_timeout = \"300ms\"";
+
+const CHAT: &str = "/v1/chat/completions";
+
+/// Sends bytes as they are, and reads until the proxy closes the connection.
+async fn send(world: &World, bytes: impl AsRef<[u8]>) -> String {
+    let mut stream = TcpStream::connect(world.proxy.address()).await.unwrap();
+    // The proxy may have refused the beginning before the end is sent.
+    let _ = stream.write_all(bytes.as_ref()).await;
+    read(stream).await
+}
+
+/// Everything until the end.
+async fn read(mut stream: TcpStream) -> String {
+    let mut answer = Vec::new();
+    // A connection that is reset has also ended.
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the connection is closed");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// A call with these headers, and its answer.
+async fn call(world: &World, method: &str, path: &str, headers: &str, body: impl AsRef<[u8]>) -> String {
+    let body = body.as_ref();
+    let mut bytes =
+        format!("{method} {path} HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {}\r\n\r\n", body.len())
+            .into_bytes();
+    bytes.extend_from_slice(body);
+    send(world, bytes).await
+}
+
+/// The call of a usual client, with a body.
+async fn chat(world: &World, body: impl AsRef<[u8]>) -> String {
+    call(world, "POST", CHAT, "host: localhost\r\ncontent-type: application/json\r\n", body).await
+}
+
+fn status(answer: &str) -> &str {
+    answer.split(' ').nth(1).unwrap_or("no answer")
+}
+
+/// The requests that the provider saw.
+fn upstream(world: &World) -> Vec<String> {
+    world.seen.requests.lock().unwrap().clone()
+}

@@ -1,0 +1,144 @@
+//! Clients that take a place and give nothing for it.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::{CHAT, SHORT, call, chat, read, send, status, upstream};
+use crate::support::patience::until;
+use crate::support::world::World;
+
+#[tokio::test]
+async fn half_a_head_is_answered_408_and_closed() {
+    let world = World::new("", SHORT).await;
+    for half in [
+        "P",
+        "POST /v1/chat/comp",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localh",
+        "GET /why HTTP/1.1\r\nx: y\r\n",
+    ] {
+        let answer = send(&world, half).await;
+        assert!(answer.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{half}: {answer}");
+    }
+    assert_eq!(upstream(&world), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_head_that_comes_byte_by_byte_is_closed_all_the_same() {
+    let world = World::new("", SHORT).await;
+    let mut stream = TcpStream::connect(world.proxy.address()).await.unwrap();
+    let (mut from, mut to) = stream.split();
+    let drip = async {
+        // Until the other side is closed.
+        while to.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    let mut answer = Vec::new();
+    tokio::select! {
+        _ = from.read_to_end(&mut answer) => {}
+        () = drip => {}
+    }
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_connection_that_is_idle_is_closed_without_a_word() {
+    let world = World::new("", SHORT).await;
+    assert_eq!(send(&world, "").await, "");
+    let answer = send(&world, "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+}
+
+#[tokio::test]
+async fn half_a_body_is_answered_408_and_closed() {
+    let world = World::new("", SHORT).await;
+    let head = format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n");
+    for half in [
+        "content-length: 100\r\n\r\n{\"model\":",
+        "content-length: 100\r\n\r\n",
+        "transfer-encoding: chunked\r\n\r\n5\r\n{\"mo",
+    ] {
+        let answer = send(&world, format!("{head}{half}")).await;
+        assert_eq!(status(&answer), "408", "{half}: {answer}");
+        assert!(answer.contains("\"tidegate_slow_body\"") && answer.contains("connection: close"), "{answer}");
+    }
+    assert_eq!(upstream(&world), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_body_that_drips_for_ever_ends_with_the_deadline() {
+    let world = World::new("", "[queue]\ndeadline = \"300ms\"").await;
+    let mut stream = TcpStream::connect(world.proxy.address()).await.unwrap();
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9999\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let (mut from, mut to) = stream.split();
+    let drip = async {
+        while to.write_all(b" ").await.is_ok() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    let mut answer = vec![0; 12];
+    tokio::select! {
+        read = from.read_exact(&mut answer) => drop(read.unwrap()),
+        () = drip => {}
+    }
+    assert_eq!(answer, b"HTTP/1.1 408");
+}
+
+#[tokio::test]
+async fn a_body_a_head_and_a_path_that_are_too_long_are_refused_by_their_own_status() {
+    let world = World::new("", &format!("{SHORT}\n[queue]\nmax_body = 1000")).await;
+    assert_eq!(status(&chat(&world, "x".repeat(2_000)).await), "413");
+    let chunked = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n\
+         7d0\r\n{}\r\n0\r\n\r\n",
+        "x".repeat(2_000)
+    );
+    assert_eq!(status(&send(&world, chunked).await), "413");
+    let header = |len: usize| format!("host: localhost\r\nx-long: {}\r\n", "y".repeat(len));
+    for len in [40_000, 200_000, 2_000_000] {
+        assert_eq!(status(&call(&world, "GET", "/why", &header(len), "").await), "431", "{len}");
+    }
+    let many = "x-many: y\r\n".repeat(500);
+    assert_eq!(status(&call(&world, "GET", "/why", &format!("host: localhost\r\n{many}"), "").await), "431");
+    for len in [9_000, 60_000, 70_000, 100_000] {
+        let path = format!("/why?{}", "z".repeat(len));
+        assert_eq!(status(&call(&world, "GET", &path, "host: localhost\r\n", "").await), "414", "{len}");
+    }
+    assert_eq!(status(&call(&world, "GET", "/why", &header(30_000), "").await), "200");
+}
+
+#[tokio::test]
+async fn more_connections_than_may_be_are_answered_503_and_the_others_are_served() {
+    let world = World::new("", "[connections]\nmax_connections = 2").await;
+    let connect = async || TcpStream::connect(world.proxy.address()).await.unwrap();
+    let ask = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let (mut first, second) = (connect().await, connect().await);
+    let mut third = connect().await;
+    third.write_all(ask.as_bytes()).await.unwrap();
+    let refused = read(third).await;
+    assert_eq!(status(&refused), "503", "{refused}");
+    assert!(refused.contains("\"tidegate_too_many_connections\"") && refused.contains("retry-after: 1"), "{refused}");
+    first.write_all(ask.as_bytes()).await.unwrap();
+    assert_eq!(status(&read(first).await), "200");
+    drop(second);
+    until(async || status(&send(&world, ask).await).to_string(), |status| status == "200").await;
+}
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_of_its_answer_is_cut() {
+    // The metrics of many tenants fill every buffer between the two; the client reads none of it.
+    let world = World::new("", "[connections]\nwrite_timeout = \"300ms\"").await;
+    let mut stream = TcpStream::connect(world.proxy.address()).await.unwrap();
+    let ask = "GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(2_000);
+    // The proxy stops to read when it cannot write, and closes then.
+    let mut sent = 0;
+    while sent < 200 && stream.write_all(ask.as_bytes()).await.is_ok() {
+        sent += 1;
+    }
+    assert!(sent < 200, "the connection is still open");
+}

@@ -1,0 +1,161 @@
+//! Requests that two readers cut differently, so that the second finds a request in them which the first did not admit.
+
+use super::{CHAT, SHORT, send, status, upstream};
+use crate::support::world::World;
+
+/// What an attacker hides: a call that the proxy would have to admit by itself.
+const HIDDEN: &str = "POST /v1/embeddings HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                      content-length: 16\r\n\r\n{\"model\":\"echo\"}";
+
+const BODY: &str = "{\"model\":\"echo\"}";
+
+/// The head of a call with these lines, which end as they are written.
+fn head(lines: &str) -> String {
+    format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{lines}\r\n")
+}
+
+/// At most one request is upstream, and it is the outer one. Whether there is one is up to the shape.
+async fn attack(what: &str, bytes: String, is_admitted: bool) {
+    let world = World::new("api_key_env = \"PROVIDER_KEY\"", SHORT).await;
+    let answer = send(&world, &bytes).await;
+    let seen = upstream(&world);
+    assert!(seen.is_empty() || seen == [format!("POST {CHAT}")], "{what}: {seen:?}");
+    assert_eq!(!seen.is_empty(), is_admitted, "{what}: {answer}");
+    if !is_admitted {
+        assert!(matches!(status(&answer), "400" | "408" | "413" | "431"), "{what}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_length_beside_an_encoding_hides_no_request() {
+    let chunked = format!("{:x}\r\n{BODY}\r\n0\r\n\r\n", BODY.len());
+    let len = chunked.len() + HIDDEN.len();
+    let both = format!("content-length: {len}\r\ntransfer-encoding: chunked\r\n");
+    attack("CL.TE", format!("{}{chunked}{HIDDEN}", head(&both)), true).await;
+    let both = format!("transfer-encoding: chunked\r\ncontent-length: {len}\r\n");
+    attack("TE.CL, encoding first", format!("{}{chunked}{HIDDEN}", head(&both)), true).await;
+    let both = "content-length: 4\r\ntransfer-encoding: chunked\r\n";
+    attack("TE.CL", format!("{}{chunked}{HIDDEN}", head(both)), true).await;
+}
+
+#[tokio::test]
+async fn two_lengths_hide_no_request() {
+    let len = BODY.len();
+    for (what, lines) in [
+        ("two", format!("content-length: {len}\r\ncontent-length: 0\r\n")),
+        ("two, other order", format!("content-length: 0\r\ncontent-length: {len}\r\n")),
+        ("a list", format!("content-length: {len}, 0\r\n")),
+        ("a sign", format!("content-length: +{len}\r\n")),
+        ("a negative one", "content-length: -1\r\n".to_string()),
+        ("hexadecimal", "content-length: 0x10\r\n".to_string()),
+        ("huge", "content-length: 99999999999999999999999\r\n".to_string()),
+        ("a space before the colon", format!("content-length : {len}\r\n")),
+        ("folded", format!("content-length:\r\n {len}\r\n")),
+    ] {
+        attack(what, format!("{}{BODY}{HIDDEN}", head(&lines)), false).await;
+    }
+}
+
+#[tokio::test]
+async fn no_other_spelling_of_an_encoding_hides_a_request() {
+    let chunked = format!("{:x}\r\n{BODY}\r\n0\r\n\r\n", BODY.len());
+    for (what, line) in [
+        ("unknown", "transfer-encoding: xchunked\r\n"),
+        ("not last", "transfer-encoding: chunked, identity\r\n"),
+        ("a space before the colon", "transfer-encoding : chunked\r\n"),
+        ("a vertical tab", "transfer-encoding: \x0bchunked\r\n"),
+        ("folded", "transfer-encoding:\r\n chunked\r\n"),
+        ("folded name", "x: y\r\n transfer-encoding: chunked\r\n"),
+        ("a null", "transfer-encoding: chunked\0\r\n"),
+    ] {
+        attack(what, format!("{}{chunked}{HIDDEN}", head(line)), false).await;
+    }
+    for (what, line) in [
+        ("upper case", "Transfer-Encoding: CHUNKED\r\n"),
+        ("a tab", "transfer-encoding:\tchunked\r\n"),
+        ("twice", "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n"),
+        ("after another", "transfer-encoding: identity, chunked\r\n"),
+    ] {
+        let world = World::new("", SHORT).await;
+        send(&world, format!("{}{chunked}{HIDDEN}", head(line))).await;
+        assert!(upstream(&world).len() <= 1, "{what}: {:?}", upstream(&world));
+    }
+}
+
+#[tokio::test]
+async fn no_size_of_a_chunk_hides_a_request() {
+    for (what, chunks) in [
+        ("negative", format!("-1\r\n{BODY}\r\n0\r\n\r\n")),
+        ("a sign", format!("+10\r\n{BODY}\r\n0\r\n\r\n")),
+        ("0x", format!("0x10\r\n{BODY}\r\n0\r\n\r\n")),
+        ("too large for 64 bits", format!("10000000000000010\r\n{BODY}\r\n0\r\n\r\n")),
+        ("longer than it says", format!("2\r\n{BODY}\r\n0\r\n\r\n")),
+        ("empty", format!("\r\n{BODY}\r\n0\r\n\r\n")),
+        ("no number", format!("zz\r\n{BODY}\r\n0\r\n\r\n")),
+        ("cut off", format!("ff\r\n{BODY}")),
+    ] {
+        attack(what, format!("{}{chunks}{HIDDEN}", head("transfer-encoding: chunked\r\n")), false).await;
+    }
+    for (what, chunks) in [
+        ("an extension", format!("10;a=b\r\n{BODY}\r\n0\r\n\r\n")),
+        ("trailers", format!("10\r\n{BODY}\r\n0\r\ncontent-length: 5\r\nhost: evil.example\r\n\r\n")),
+    ] {
+        attack(what, format!("{}{chunks}{HIDDEN}", head("transfer-encoding: chunked\r\n")), true).await;
+    }
+}
+
+#[tokio::test]
+async fn no_end_of_a_line_hides_a_request() {
+    let len = BODY.len();
+    let call =
+        format!("POST {CHAT} HTTP/1.1\nhost: localhost\ncontent-type: application/json\ncontent-length: {len}\n\n");
+    attack("bare line feeds", format!("{call}{BODY}"), true).await;
+    let lines = format!("x: y\ntransfer-encoding: chunked\r\ncontent-length: {len}\r\n");
+    let world = World::new("", SHORT).await;
+    send(&world, format!("{}{BODY}{HIDDEN}", head(&lines))).await;
+    assert!(upstream(&world).is_empty(), "a line feed ends a line: {:?}", upstream(&world));
+    for (what, lines) in [
+        ("a bare return in a value", format!("x: y\rcontent-length: 0\r\ncontent-length: {len}\r\n")),
+        ("a folded line", format!("x: y\r\n z\r\ncontent-length: {len}\r\n")),
+        ("a null in a value", format!("x: \0\r\ncontent-length: {len}\r\n")),
+        ("no colon", format!("content-length {len}\r\n")),
+    ] {
+        attack(what, format!("{}{BODY}", head(&lines)), false).await;
+    }
+}
+
+#[tokio::test]
+async fn a_target_with_a_host_is_the_same_call_to_the_provider_and_no_other_host_is_called() {
+    let len = BODY.len();
+    let rest = format!("content-type: application/json\r\nconnection: close\r\ncontent-length: {len}\r\n\r\n{BODY}");
+    let world = World::new("", SHORT).await;
+    let own = format!("POST http://localhost{CHAT} HTTP/1.1\r\nhost: localhost\r\n{rest}");
+    assert_eq!(status(&send(&world, own).await), "200");
+    for (target, host) in [
+        (format!("http://evil.example{CHAT}"), "evil.example"),
+        (format!("http://evil.example{CHAT}"), "localhost"),
+        (format!("http://localhost{CHAT}"), "evil.example"),
+        (format!("http://localhost@evil.example{CHAT}"), "localhost"),
+        ("*".to_string(), "localhost"),
+        (format!("localhost{CHAT}"), "localhost"),
+    ] {
+        let answer = send(&world, format!("POST {target} HTTP/1.1\r\nhost: {host}\r\n{rest}")).await;
+        assert!(matches!(status(&answer), "400" | "403" | "404"), "{target} {host}: {answer}");
+    }
+    assert_eq!(upstream(&world), [format!("POST {CHAT}")]);
+}
+
+#[tokio::test]
+async fn two_requests_behind_each_other_are_admitted_one_by_one() {
+    let len = BODY.len();
+    let world = World::new("", SHORT).await;
+    let first = format!("{}{BODY}", head(&format!("content-length: {len}\r\n")));
+    let answer = send(&world, format!("{first}{HIDDEN}")).await;
+    assert_eq!(answer.matches("HTTP/1.1 200").count(), 2, "{answer}");
+    assert_eq!(upstream(&world), [format!("POST {CHAT}"), "POST /v1/embeddings".to_string()]);
+    // A request that is refused with its body unread is no beginning of another.
+    let refused =
+        format!("POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{HIDDEN}", HIDDEN.len());
+    send(&world, refused).await;
+    assert_eq!(upstream(&world).len(), 2);
+}
