@@ -128,8 +128,9 @@ fn check_provider(
     let Table(raw) = table.into_inner();
     let base_url = address(file, "base_url", Some(&raw.base_url), &span, false)?;
     let defaults = ProviderConfig::at(&raw.name.get().0, base_url);
+    let api_key = raw.api_key_env.as_ref().map(|name| read_key(file, name, environment)).transpose()?;
     let forwards_client_key = check_client_key(file, &raw)?;
-    let sends_keys = raw.api_key_env.is_some() || forwards_client_key;
+    let sends_keys = api_key.is_some() || forwards_client_key;
     if sends_keys && is_plain_and_far(&defaults.base_url) && raw.allow_plain_http != Some(true) {
         let message = format!("keys would go to `{}` unencrypted", defaults.base_url.host_str().unwrap_or_default());
         return Err(file
@@ -155,7 +156,7 @@ fn check_provider(
             .iter()
             .map(|rule| check_passthrough(file, rule.get()))
             .collect::<Result<_, _>>()?,
-        api_key: raw.api_key_env.map(|name| read_key(file, &name, environment)).transpose()?,
+        api_key,
         serves: raw
             .serves
             .map_or(defaults.serves, |patterns| patterns.into_iter().map(|Is(pattern)| pattern).collect()),
