@@ -13,7 +13,13 @@
 //!
 //! It needs `valgrind` and `gungraun-runner`; `tests/setup` installs both.
 
-#![allow(missing_docs, unused_qualifications, unreachable_pub, reason = "the macros of gungraun write such items")]
+#![allow(
+    clippy::must_use_candidate,
+    missing_docs,
+    unused_qualifications,
+    unreachable_pub,
+    reason = "the macros of gungraun write such items"
+)]
 
 #[path = "common/chain.rs"]
 mod chain;
