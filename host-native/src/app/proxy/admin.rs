@@ -11,23 +11,23 @@ use tidegate_core::budget::{BudgetSource, Dimension};
 use tidegate_core::request::{CallWait, ResourceSnapshot};
 use tidegate_core::time::Instant;
 
-use super::answer::{json_answer, text_answer};
-use super::route::Resource;
+use super::error::{json_response, text_response};
 use super::tenant::Level;
+use super::upstream::Resource;
 use super::{ReplyBody, Shared};
 use crate::gate::ResourceKey;
 
 /// Everything that `/why` tells.
 #[derive(Debug, Serialize)]
-struct ResourceLimits {
+struct StatusReport {
     waiting: u32,
     in_flight: usize,
-    resources: Vec<ResourceStanding>,
-    tenants: Vec<GroupStanding>,
+    resources: Vec<ResourceStatus>,
+    tenants: Vec<GroupStatus>,
 }
 
 #[derive(Debug, Serialize)]
-struct ResourceStanding {
+struct ResourceStatus {
     provider: String,
     model: String,
     domain: String,
@@ -40,11 +40,11 @@ struct ResourceStanding {
     /// What binds, in words; none if nothing does.
     why: Option<String>,
     cooldown_ms: u64,
-    budgets: Vec<BudgetStanding>,
+    budgets: Vec<BudgetStatus>,
 }
 
 #[derive(Debug, Serialize)]
-struct BudgetStanding {
+struct BudgetStatus {
     counts: Dimension,
     window_secs: f64,
     limit: u64,
@@ -55,7 +55,7 @@ struct BudgetStanding {
 
 /// The requests of one tenant and level.
 #[derive(Debug, Serialize)]
-struct GroupStanding {
+struct GroupStatus {
     tenant: String,
     priority: &'static str,
     weight: f64,
@@ -65,12 +65,12 @@ struct GroupStanding {
 }
 
 /// Answers an admin page; `None` if `path` is none.
-pub(super) fn answer(shared: &Shared, method: &Method, path: &str, headers: &HeaderMap) -> Option<Response<ReplyBody>> {
+pub(super) fn handle(shared: &Shared, method: &Method, path: &str, headers: &HeaderMap) -> Option<Response<ReplyBody>> {
     if !matches!(path, "/healthz" | "/metrics" | "/why") {
         return None;
     }
     if method != Method::GET && method != Method::HEAD {
-        return Some(text_answer(
+        return Some(text_response(
             StatusCode::METHOD_NOT_ALLOWED,
             "text/plain; charset=utf-8",
             "GET only\n".to_string(),
@@ -79,11 +79,13 @@ pub(super) fn answer(shared: &Shared, method: &Method, path: &str, headers: &Hea
     Some(match path {
         "/healthz" => {
             let (waiting, in_flight) = (shared.waiting(), in_flight(shared));
-            json_answer(StatusCode::OK, &json!({ "status": "ok", "waiting": waiting, "in_flight": in_flight }))
+            json_response(StatusCode::OK, &json!({ "status": "ok", "waiting": waiting, "in_flight": in_flight }))
         }
         "/metrics" => match shared.metrics.text(&snapshots(shared)) {
-            Ok(text) => text_answer(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text),
-            Err(_) => text_answer(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", "no figures\n".to_string()),
+            Ok(text) => {
+                text_response(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text)
+            }
+            Err(_) => text_response(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", "no figures\n".to_string()),
         },
         _ => why(shared, headers),
     })
@@ -94,39 +96,39 @@ fn in_flight(shared: &Shared) -> usize {
 }
 
 fn snapshots(shared: &Shared) -> Vec<(ResourceKey, ResourceSnapshot)> {
-    let all = shared.upstreams.iter().flat_map(super::route::Upstream::resources);
+    let all = shared.upstreams.iter().flat_map(super::upstream::Upstream::resources);
     all.filter_map(|one| Some((one.key.clone(), shared.gate.core().snapshot(one.id)?))).collect()
 }
 
 fn why(shared: &Shared, headers: &HeaderMap) -> Response<ReplyBody> {
-    let standing = standing(shared);
+    let report = report(shared);
     let accepts = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if accepts.contains("text/html") {
-        return text_answer(StatusCode::OK, "text/html; charset=utf-8", page(&standing));
+        return text_response(StatusCode::OK, "text/html; charset=utf-8", page(&report));
     }
     if accepts.contains("text/plain") {
-        return text_answer(StatusCode::OK, "text/plain; charset=utf-8", text(&standing));
+        return text_response(StatusCode::OK, "text/plain; charset=utf-8", text(&report));
     }
-    match serde_json::to_value(&standing) {
-        Ok(value) => json_answer(StatusCode::OK, &value),
-        Err(_) => json_answer(StatusCode::INTERNAL_SERVER_ERROR, &json!({})),
+    match serde_json::to_value(&report) {
+        Ok(value) => json_response(StatusCode::OK, &value),
+        Err(_) => json_response(StatusCode::INTERNAL_SERVER_ERROR, &json!({})),
     }
 }
 
-fn standing(shared: &Shared) -> ResourceLimits {
-    let resources = shared.upstreams.iter().flat_map(super::route::Upstream::resources);
-    ResourceLimits {
+fn report(shared: &Shared) -> StatusReport {
+    let resources = shared.upstreams.iter().flat_map(super::upstream::Upstream::resources);
+    StatusReport {
         waiting: shared.waiting(),
         in_flight: in_flight(shared),
-        resources: resources.filter_map(|resource| resource_standing(shared, &resource)).collect(),
+        resources: resources.filter_map(|resource| resource_status(shared, &resource)).collect(),
         tenants: groups(shared),
     }
 }
 
-fn resource_standing(shared: &Shared, resource: &Resource) -> Option<ResourceStanding> {
+fn resource_status(shared: &Shared, resource: &Resource) -> Option<ResourceStatus> {
     let now = shared.gate.core().snapshot(resource.id)?;
     let algorithm = shared.gate.core().with(|machine, _| machine.limit_choice(resource.id))?.name();
-    let budgets = now.budgets.iter().map(|budget| BudgetStanding {
+    let budgets = now.budgets.iter().map(|budget| BudgetStatus {
         counts: budget.config.dimension,
         window_secs: budget.config.window.as_secs_f64(),
         limit: budget.limit,
@@ -134,7 +136,7 @@ fn resource_standing(shared: &Shared, resource: &Resource) -> Option<ResourceSta
         reserved: budget.reserved,
         source: budget.source,
     });
-    Some(ResourceStanding {
+    Some(ResourceStatus {
         limit: now.current_limit,
         algorithm,
         max_parallel: now.provider_cap,
@@ -150,15 +152,15 @@ fn resource_standing(shared: &Shared, resource: &Resource) -> Option<ResourceSta
 }
 
 /// Tenants that wait, call, or have called.
-fn groups(shared: &Shared) -> Vec<GroupStanding> {
+fn groups(shared: &Shared) -> Vec<GroupStatus> {
     let mut all = Vec::new();
-    for tenant in shared.tenants.met() {
+    for tenant in shared.tenants.seen() {
         for level in Level::ALL {
             let group = tenant.group(level);
             let admitted = group.admitted.load(Ordering::Relaxed);
             let waiting = group.waiting.load(Ordering::Relaxed);
             if admitted > 0 || waiting > 0 {
-                all.push(GroupStanding {
+                all.push(GroupStatus {
                     tenant: tenant.name.to_string(),
                     priority: level.as_str(),
                     weight: shared.tenants.weight(&tenant, level),
@@ -187,7 +189,7 @@ impl Shared {
                 Some(limit_reached(load.limit, load.in_flight))
             }
             Some(CallWait::NoRequests) => None,
-            Some(wait) => Some(words(at, wait)),
+            Some(wait) => Some(describe(at, wait)),
         }
     }
 }
@@ -196,7 +198,7 @@ fn limit_reached(limit: u32, in_flight: u32) -> String {
     format!("the adaptive limit of {limit} calls is reached, and {in_flight} are in flight")
 }
 
-fn words(now: Instant, wait: CallWait) -> String {
+fn describe(now: Instant, wait: CallWait) -> String {
     let left = |until: Instant| (until - now).as_secs_f64();
     match wait {
         CallWait::Cooldown { until } => {
@@ -228,11 +230,11 @@ fn words(now: Instant, wait: CallWait) -> String {
     }
 }
 
-/// The standing for a terminal.
-fn text(standing: &ResourceLimits) -> String {
-    let mut out = format!("{} calls in flight, {} requests wait\n", standing.in_flight, standing.waiting);
+/// The report for a terminal.
+fn text(report: &StatusReport) -> String {
+    let mut out = format!("{} calls in flight, {} requests wait\n", report.in_flight, report.waiting);
     // Writing to a string does not fail.
-    for one in &standing.resources {
+    for one in &report.resources {
         let _ = write!(
             out,
             "\n{}/{}/{}: {} in flight of {} (by {}, at most {}), {} wait",
@@ -262,10 +264,10 @@ fn text(standing: &ResourceLimits) -> String {
             }
         }
     }
-    if !standing.tenants.is_empty() {
+    if !report.tenants.is_empty() {
         out.push('\n');
     }
-    for group in &standing.tenants {
+    for group in &report.tenants {
         let _ = write!(
             out,
             "\ntenant {}, {} (weight {}): {} wait, {} in flight, {} let out so far",
@@ -277,8 +279,8 @@ fn text(standing: &ResourceLimits) -> String {
 }
 
 /// The same for a browser, which asks again every two seconds.
-fn page(standing: &ResourceLimits) -> String {
-    let escaped = text(standing).replace('&', "&amp;").replace('<', "&lt;");
+fn page(report: &StatusReport) -> String {
+    let escaped = text(report).replace('&', "&amp;").replace('<', "&lt;");
     format!(
         "<!doctype html><meta charset=utf-8><meta http-equiv=refresh content=2><title>tidegate: why</title>\
          <pre style=\"font:14px/1.5 monospace;margin:2em\">{escaped}</pre>"
@@ -291,7 +293,7 @@ mod tests {
 
     #[test]
     fn names_from_outside_are_no_markup() {
-        let group = GroupStanding {
+        let group = GroupStatus {
             tenant: "<script>&".to_string(),
             priority: "normal",
             weight: 1.0,
@@ -299,8 +301,8 @@ mod tests {
             in_flight: 0,
             admitted: 0,
         };
-        let standing = ResourceLimits { waiting: 1, in_flight: 0, resources: Vec::new(), tenants: vec![group] };
-        let page = page(&standing);
+        let report = StatusReport { waiting: 1, in_flight: 0, resources: Vec::new(), tenants: vec![group] };
+        let page = page(&report);
         assert!(page.contains("tenant &lt;script>&amp;, normal (weight 1): 1 wait"), "{page}");
     }
 }

@@ -6,9 +6,9 @@
 use http::Method;
 use percent_encoding::percent_decode_str;
 
-use super::answer::Refusal;
 use super::config::PassthroughRule;
-use super::route::Upstream;
+use super::error::ProxyError;
+use super::upstream::Upstream;
 
 /// What the body of a call is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,14 +51,14 @@ const SERVED: [(&Method, &str, BodyKind); 12] = [
 
 impl Endpoint {
     /// What a request for `/v1/PATH` is.
-    pub(super) fn find(method: &Method, path: &str, upstreams: &[Upstream]) -> Result<Self, Refusal> {
-        let served = || SERVED.iter().filter(|(_, listed, _)| is_at(listed, path));
+    pub(super) fn find(method: &Method, path: &str, upstreams: &[Upstream]) -> Result<Self, ProxyError> {
+        let served = || SERVED.iter().filter(|(_, listed, _)| matches(listed, path));
         if let Some((_, listed, body)) = served().find(|(allowed, ..)| *allowed == method) {
             let model = path.strip_prefix(listed).filter(|rest| !rest.is_empty()).map(decoded);
             return Ok(Self { body: *body, model, is_passthrough: false });
         }
         let rules = || upstreams.iter().flat_map(|upstream| &upstream.config.passthrough);
-        let rules = || rules().filter(|rule| rule.is_at(path));
+        let rules = || rules().filter(|rule| rule.matches(path));
         if rules().any(|rule| rule.methods.contains(method)) {
             return Ok(Self { body: BodyKind::Any, model: None, is_passthrough: true });
         }
@@ -66,28 +66,32 @@ impl Endpoint {
         allowed.extend(rules().flat_map(|rule| rule.methods.iter().map(Method::as_str)));
         allowed.sort_unstable();
         allowed.dedup();
-        if allowed.is_empty() { Err(Refusal::NotServed) } else { Err(Refusal::BadMethod { allow: allowed.join(", ") }) }
+        if allowed.is_empty() {
+            Err(ProxyError::NotServed)
+        } else {
+            Err(ProxyError::BadMethod { allow: allowed.join(", ") })
+        }
     }
 
     /// Whether a provider may get it.
     pub(super) fn is_served_by(&self, upstream: &Upstream, method: &Method, path: &str) -> bool {
         let mut rules = upstream.config.passthrough.iter();
-        !self.is_passthrough || rules.any(|rule| rule.methods.contains(method) && rule.is_at(path))
+        !self.is_passthrough || rules.any(|rule| rule.methods.contains(method) && rule.matches(path))
     }
 }
 
 impl PassthroughRule {
     /// Whether `path`, without `/v1/`, is one that the rule is for.
-    fn is_at(&self, path: &str) -> bool {
+    fn matches(&self, path: &str) -> bool {
         match self.path.strip_suffix('*') {
-            Some(prefix) => is_at(prefix, path),
+            Some(prefix) => matches(prefix, path),
             None => self.path == path,
         }
     }
 }
 
 /// Whether a path is `listed`, or is below it if that ends in a slash.
-fn is_at(listed: &str, path: &str) -> bool {
+fn matches(listed: &str, path: &str) -> bool {
     if !listed.ends_with('/') {
         return path == listed;
     }
@@ -125,9 +129,9 @@ mod tests {
         assert_eq!(find(Method::GET, "models").unwrap().model, None);
         assert_eq!(find(Method::GET, "models/acme%2Flarge").unwrap().model.as_deref(), Some("acme/large"));
         for path in ["files", "files/file-1", "responses/resp_1", "chat", "", "chat/completions/resp_1"] {
-            assert_eq!(find(Method::GET, path), Err(Refusal::NotServed), "{path}");
+            assert_eq!(find(Method::GET, path), Err(ProxyError::NotServed), "{path}");
         }
-        let allow = |allow: &str| Err(Refusal::BadMethod { allow: allow.to_string() });
+        let allow = |allow: &str| Err(ProxyError::BadMethod { allow: allow.to_string() });
         for method in [Method::GET, Method::DELETE, Method::TRACE, Method::OPTIONS, Method::HEAD, Method::PUT] {
             assert_eq!(find(method, "chat/completions"), allow("POST"));
         }
@@ -149,7 +153,7 @@ mod tests {
             "chat\\completions",
             "chat/completions%00",
         ] {
-            assert_eq!(Endpoint::find(&Method::POST, path, &upstreams), Err(Refusal::NotServed), "{path}");
+            assert_eq!(Endpoint::find(&Method::POST, path, &upstreams), Err(ProxyError::NotServed), "{path}");
         }
         for rest in [
             "../files",
@@ -167,7 +171,7 @@ mod tests {
         ] {
             for under in ["models/", "batches/"] {
                 let path = format!("{under}{rest}");
-                assert_eq!(Endpoint::find(&Method::GET, &path, &upstreams), Err(Refusal::NotServed), "{path}");
+                assert_eq!(Endpoint::find(&Method::GET, &path, &upstreams), Err(ProxyError::NotServed), "{path}");
             }
         }
     }
@@ -181,7 +185,7 @@ mod tests {
         let serves = |at: usize| endpoint.is_served_by(&upstreams[at], &Method::DELETE, "files/file-1");
         assert_eq!((endpoint.body, serves(0), serves(1)), (BodyKind::Any, false, true));
         let refused = Endpoint::find(&Method::PUT, "files/file-1", &upstreams);
-        assert_eq!(refused, Err(Refusal::BadMethod { allow: "DELETE, GET".to_string() }));
-        assert_eq!(Endpoint::find(&Method::GET, "files", &upstreams), Err(Refusal::NotServed));
+        assert_eq!(refused, Err(ProxyError::BadMethod { allow: "DELETE, GET".to_string() }));
+        assert_eq!(Endpoint::find(&Method::GET, "files", &upstreams), Err(ProxyError::NotServed));
     }
 }

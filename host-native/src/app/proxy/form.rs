@@ -7,17 +7,17 @@ use http_body_util::BodyExt as _;
 use reqwest::multipart::{Form as Writer, Part};
 use reqwest::{Client, Url};
 
-use super::answer::Refusal;
-use super::ask::is_model_name;
+use super::error::ProxyError;
+use super::parsed_request::is_model_name;
 
 /// The name of the field that decides.
 const MODEL: &str = "model";
 
 /// The longest model id in a form, in bytes.
-const LONGEST_MODEL: usize = 256;
+const MAX_MODEL_BYTES: usize = 256;
 
 /// The most fields of one form.
-const MOST_FIELDS: usize = 256;
+const MAX_FIELDS: usize = 256;
 
 /// A form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +35,8 @@ struct Field {
 
 impl Form {
     /// Reads `body`, in which this `boundary` is between the fields.
-    pub(super) async fn read(boundary: String, body: Bytes) -> Result<Self, Refusal> {
-        let refuse = |why: String| Refusal::BadForm { why };
+    pub(super) async fn read(boundary: String, body: Bytes) -> Result<Self, ProxyError> {
+        let refuse = |why: String| ProxyError::BadForm { why };
         let whole = futures_util::stream::iter([Ok::<_, std::convert::Infallible>(body)]);
         let mut reader = multer::Multipart::new(whole, boundary);
         let mut fields: Vec<Field> = Vec::new();
@@ -45,8 +45,8 @@ impl Form {
             if name.is_empty() || !name.chars().all(is_plain) {
                 return Err(refuse("a field has no plain name".to_string()));
             }
-            if fields.len() == MOST_FIELDS {
-                return Err(refuse(format!("it has more than {MOST_FIELDS} fields")));
+            if fields.len() == MAX_FIELDS {
+                return Err(refuse(format!("it has more than {MAX_FIELDS} fields")));
             }
             if name.trim().eq_ignore_ascii_case(MODEL) {
                 if name != MODEL || field.file_name().is_some() {
@@ -80,11 +80,11 @@ impl Form {
     pub(super) fn model(&self) -> Option<&str> {
         let field = self.fields.iter().find(|field| field.name == MODEL)?;
         let text = std::str::from_utf8(&field.data).unwrap_or_default();
-        Some(if text.len() <= LONGEST_MODEL { text } else { "" })
+        Some(if text.len() <= MAX_MODEL_BYTES { text } else { "" })
     }
 
     /// The form as it is sent, with another model in the place of its own if one is given, and its type.
-    pub(super) async fn write(&self, http: &Client, url: &Url, model: Option<&str>) -> Option<(HeaderValue, Bytes)> {
+    pub(super) async fn encode(&self, http: &Client, url: &Url, model: Option<&str>) -> Option<(HeaderValue, Bytes)> {
         let mut writer = Writer::new().percent_encode_noop();
         for Field { name, file_name, content_type, data } in &self.fields {
             let data = match model.filter(|_| name == MODEL) {
@@ -116,7 +116,7 @@ fn is_plain(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::proxy::route::client_for_tests as client;
+    use crate::app::proxy::upstream::client_for_tests as client;
 
     async fn read(text: &str) -> Result<Form, String> {
         let body = Bytes::from(text.replace('\n', "\r\n"));
@@ -136,7 +136,7 @@ mod tests {
         let form = read(&text).await.unwrap();
         assert_eq!(form.model(), Some("whisper"));
         let (http, url) = (client(), "http://h/".parse().unwrap());
-        let (kind, body) = form.write(&http, &url, Some("other")).await.unwrap();
+        let (kind, body) = form.encode(&http, &url, Some("other")).await.unwrap();
         let boundary = multer::parse_boundary(kind.to_str().unwrap()).unwrap();
         let mut sent = Form::read(boundary, body.clone()).await.unwrap();
         assert_eq!(sent.model(), Some("other"));

@@ -8,7 +8,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::time::Duration;
 
-use super::answer::Refusal;
+use super::error::ProxyError;
 use crate::app::config::value::parse_duration;
 
 /// What is between a client and its neighbour, besides what `Connection` names (RFC 9110, section 7.6.1).
@@ -27,7 +27,7 @@ const HOP_BY_HOP: [HeaderName; 10] = [
 
 /// What no provider gets of a client: made anew for it, about the page or the network that the client is in, or a way to say that
 /// another method or path is meant than was admitted.
-const NOT_TO_PROVIDERS: [HeaderName; 17] = [
+const STRIPPED_FROM_REQUESTS: [HeaderName; 17] = [
     HOST,
     CONTENT_LENGTH,
     CONTENT_TYPE,
@@ -49,7 +49,7 @@ const NOT_TO_PROVIDERS: [HeaderName; 17] = [
 ];
 
 /// What no client gets of a provider: it would concern the proxy's host, or the server before the proxy.
-const NOT_TO_CLIENTS: [HeaderName; 8] = [
+const STRIPPED_FROM_RESPONSES: [HeaderName; 8] = [
     ALT_SVC,
     STRICT_TRANSPORT_SECURITY,
     WWW_AUTHENTICATE,
@@ -87,7 +87,7 @@ pub(super) enum Credentials<'a> {
     /// What the client sent.
     Forwarded,
     /// Nothing.
-    Nothing,
+    None,
 }
 
 /// How long a client says its request may wait.
@@ -127,7 +127,7 @@ pub(super) fn to_provider<'a>(
     credentials: Credentials<'_>,
 ) {
     strip_hop_by_hop(headers);
-    for name in &NOT_TO_PROVIDERS {
+    for name in &STRIPPED_FROM_REQUESTS {
         headers.remove(name);
     }
     for name in own {
@@ -150,7 +150,7 @@ pub(super) fn to_provider<'a>(
 /// Makes a provider's headers those of an answer to a client.
 pub(super) fn to_client(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
-    for name in &NOT_TO_CLIENTS {
+    for name in &STRIPPED_FROM_RESPONSES {
         headers.remove(name);
     }
     let is_of_servers = |name: &str| ["access-control-", "x-accel-"].iter().any(|start| name.starts_with(start));
@@ -165,12 +165,12 @@ fn retain(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderName) -> bool) {
 }
 
 /// How long a client says its request may wait: a number of seconds, or a number with a unit.
-pub(super) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Refusal> {
+pub(super) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, ProxyError> {
     let Some(value) = headers.get(TIMEOUT) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default().trim();
     let wait = parse_duration(text).or_else(|| parse_duration(&format!("{text}s")));
     let expected = "a time such as 30s, 500ms, or a number of seconds";
-    wait.map(|wait| Some(wait.into())).ok_or(Refusal::BadHeader { name: "x-tidegate-timeout", expected })
+    wait.map(|wait| Some(wait.into())).ok_or(ProxyError::BadHeader { name: "x-tidegate-timeout", expected })
 }
 
 #[cfg(test)]
@@ -251,7 +251,7 @@ mod tests {
         to_provider(&mut forwarded, [].iter(), Credentials::Forwarded);
         assert_eq!(names(&forwarded), ["accept-encoding", "authorization", "via", "x-api-key"]);
         let mut dropped = sent;
-        to_provider(&mut dropped, [].iter(), Credentials::Nothing);
+        to_provider(&mut dropped, [].iter(), Credentials::None);
         assert_eq!(names(&dropped), ["accept-encoding", "via"]);
     }
 

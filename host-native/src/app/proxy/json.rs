@@ -12,10 +12,10 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 /// Names that decide about limits. Some readers, such as Go's, take any other case of them for the same.
-const DECIDING: [&str; 6] = ["model", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of"];
+const LIMIT_KEYS: [&str; 6] = ["model", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of"];
 
 /// Keys whose values may be whole files.
-const FILES: [&str; 3] = ["url", "image_url", "file_data"];
+const FILE_KEYS: [&str; 3] = ["url", "image_url", "file_data"];
 
 /// What is counted of a body for an estimate of its tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pub(super) fn check(body: &[u8]) -> Result<TextCount, String> {
         std::str::from_utf8(body).map_err(|error| format!("it is not UTF-8 from byte {}", error.valid_up_to()))?;
     let mut counts = Counts::default();
     let mut reader = serde_json::Deserializer::from_str(text);
-    let walk = Walk { counts: &mut counts, depth: 0, may_be_file: false, is_item: false };
-    walk.deserialize(&mut reader).and_then(|()| reader.end()).map_err(|error| error.to_string())?;
+    let walker = ValueWalker { counts: &mut counts, depth: 0, may_be_file: false, is_item: false };
+    walker.deserialize(&mut reader).and_then(|()| reader.end()).map_err(|error| error.to_string())?;
     let ascii = body.iter().filter(|byte| byte.is_ascii()).count();
     Ok(TextCount { ascii: ascii.saturating_sub(counts.embedded), other: counts.other })
 }
@@ -45,14 +45,14 @@ struct Counts {
 }
 
 /// Reads one value at a depth.
-struct Walk<'a> {
+struct ValueWalker<'a> {
     counts: &'a mut Counts,
     depth: u32,
     may_be_file: bool,
     is_item: bool,
 }
 
-impl Walk<'_> {
+impl ValueWalker<'_> {
     /// In a list a number may be a token.
     fn number(self) {
         self.counts.other += usize::from(self.is_item);
@@ -62,7 +62,7 @@ impl Walk<'_> {
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de> DeserializeSeed<'de> for Walk<'_> {
+impl<'de> DeserializeSeed<'de> for ValueWalker<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -70,7 +70,7 @@ impl<'de> DeserializeSeed<'de> for Walk<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Walk<'_> {
+impl<'de> Visitor<'de> for ValueWalker<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,8 +112,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let depth = self.depth + 1;
         loop {
-            let walk = Walk { counts: &mut *self.counts, depth, may_be_file: false, is_item: true };
-            if items.next_element_seed(walk)?.is_none() {
+            let walker = ValueWalker { counts: &mut *self.counts, depth, may_be_file: false, is_item: true };
+            if items.next_element_seed(walker)?.is_none() {
                 return Ok(());
             }
         }
@@ -123,17 +123,17 @@ impl<'de> Visitor<'de> for Walk<'_> {
         let mut seen = HashSet::new();
         while let Some(Key(key)) = entries.next_key::<Key<'_>>()? {
             if self.depth == 0
-                && let Some(name) = DECIDING.iter().find(|name| key != **name && folded(&key) == folded(name))
+                && let Some(name) = LIMIT_KEYS.iter().find(|name| key != **name && fold_case(&key) == fold_case(name))
             {
                 return Err(A::Error::custom(format!("the key {} may be read as `{name}`", shown(&key))));
             }
             self.counts.other += key.bytes().filter(|byte| !byte.is_ascii()).count();
-            let may_be_file = FILES.contains(&&*key);
+            let may_be_file = FILE_KEYS.contains(&&*key);
             if let Some(twice) = seen.replace(key) {
                 return Err(A::Error::custom(format!("the key {} stands twice in one object", shown(&twice))));
             }
             let depth = self.depth + 1;
-            entries.next_value_seed(Walk { counts: &mut *self.counts, depth, may_be_file, is_item: false })?;
+            entries.next_value_seed(ValueWalker { counts: &mut *self.counts, depth, may_be_file, is_item: false })?;
         }
         Ok(())
     }
@@ -148,7 +148,7 @@ fn is_file(text: &str) -> bool {
 }
 
 /// A name without regard to case, as Unicode folds it.
-fn folded(name: &str) -> String {
+fn fold_case(name: &str) -> String {
     name.to_lowercase().to_uppercase()
 }
 

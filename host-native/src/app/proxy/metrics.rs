@@ -77,18 +77,18 @@ pub(super) struct ResourceMeters {
 
 impl ResourceMeters {
     /// An attempt ended.
-    pub(super) fn attempt(&self, outcome: Outcome) {
+    pub(super) fn record_attempt(&self, outcome: Outcome) {
         self.attempts[outcome as usize].inc();
     }
 
     /// A call used so much.
-    pub(super) fn used(&self, usage: Usage) {
+    pub(super) fn record_usage(&self, usage: Usage) {
         self.tokens[0].inc_by(u64::from(usage.input_tokens));
         self.tokens[1].inc_by(u64::from(usage.output_tokens));
     }
 
     /// A call was let out after so long.
-    pub(super) fn waited(&self, span: Duration) {
+    pub(super) fn record_wait(&self, span: Duration) {
         self.waits.observe(span.as_secs_f64());
     }
 }
@@ -135,7 +135,7 @@ impl Metrics {
     }
 
     /// A client was answered. `tenant` is `None` if it is not known whose the request was.
-    pub(super) fn answered(&self, tenant: Option<&Tenant>, code: u16) {
+    pub(super) fn record_response(&self, tenant: Option<&Tenant>, code: u16) {
         let tenant = tenant.filter(|tenant| tenant.is_label).map_or(&self.overflow, |tenant| &tenant.name);
         self.answers.get_or_create(&AnswerLabels { tenant: Arc::clone(tenant), code }).inc();
     }

@@ -16,10 +16,10 @@ use pin_project_lite::pin_project;
 use reqwest::Url;
 
 use super::headers;
-use super::route::keys_in_query;
+use super::upstream::keys_in_query;
 
 /// The shortest text that is taken for a key: `none` and `ollama` are placeholders, and words of answers.
-const SHORTEST: usize = 8;
+const MIN_KEY_BYTES: usize = 8;
 
 /// Keys to hide, longest first.
 type Keys = Vec<Finder<'static>>;
@@ -53,7 +53,7 @@ impl Redactor {
     }
 
     /// Hides every key in `text`.
-    pub(super) fn hide(&self, text: &mut [u8]) {
+    pub(super) fn redact(&self, text: &mut [u8]) {
         for key in self.keys() {
             let len = key.needle().len();
             let mut from = 0;
@@ -65,27 +65,27 @@ impl Redactor {
     }
 
     /// `bytes` without keys.
-    pub(super) fn hidden(&self, bytes: Bytes) -> Bytes {
+    pub(super) fn redacted(&self, bytes: Bytes) -> Bytes {
         if !self.has_key(&bytes) {
             return bytes;
         }
         let mut bytes = BytesMut::from(bytes);
-        self.hide(&mut bytes);
+        self.redact(&mut bytes);
         bytes.freeze()
     }
 
     /// Hides every key in the values of these headers.
-    pub(super) fn hide_in_headers(&self, headers: &mut HeaderMap) {
+    pub(super) fn redact_headers(&self, headers: &mut HeaderMap) {
         for value in headers.values_mut().filter(|value| self.has_key(value.as_bytes())) {
             let mut text = value.as_bytes().to_vec();
-            self.hide(&mut text);
+            self.redact(&mut text);
             // Asterisks are as good in a header as what they replace.
             *value = HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(""));
         }
     }
 
     /// How many bytes at the end of `text` may be the beginning of a key.
-    fn begun(&self, text: &[u8]) -> usize {
+    fn partial_key_len(&self, text: &[u8]) -> usize {
         let begun = |key: &Finder<'static>| {
             let most = text.len().min(key.needle().len() - 1);
             (1..=most).rev().find(|len| key.needle().starts_with(&text[text.len() - len..])).unwrap_or(0)
@@ -97,12 +97,12 @@ impl Redactor {
 /// Every spelling of `keys` that a server may quote.
 fn finders<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Keys {
     let mut all: Vec<Vec<u8>> = Vec::new();
-    for key in keys.filter(|key| key.len() >= SHORTEST) {
+    for key in keys.filter(|key| key.len() >= MIN_KEY_BYTES) {
         all.push(key.to_vec());
         if let Ok(text) = std::str::from_utf8(key) {
             let encoded = utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
             let as_query = encoded.replace("%2D", "-").replace("%2E", ".").replace("%5F", "_").replace("%7E", "~");
-            let lower = [lower_digits(&as_query), lower_digits(&encoded)];
+            let lower = [lowercase_escapes(&as_query), lowercase_escapes(&encoded)];
             all.extend([text.replace('/', "\\/"), as_query, encoded].into_iter().chain(lower).map(String::into_bytes));
         }
     }
@@ -112,7 +112,7 @@ fn finders<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Keys {
 }
 
 /// A text with every `%2F` written `%2f`.
-fn lower_digits(text: &str) -> String {
+fn lowercase_escapes(text: &str) -> String {
     let mut parts = text.split('%');
     let mut lower = parts.next().unwrap_or_default().to_string();
     for part in parts {
@@ -129,14 +129,14 @@ pin_project! {
         body: B,
         redactor: Redactor,
         // What may be the beginning of a key.
-        held: BytesMut,
+        pending: BytesMut,
         has_ended: bool,
     }
 }
 
 impl<B> RedactedBody<B> {
     pub(super) fn new(body: B, redactor: Redactor) -> Self {
-        Self { body, redactor, held: BytesMut::new(), has_ended: false }
+        Self { body, redactor, pending: BytesMut::new(), has_ended: false }
     }
 }
 
@@ -159,23 +159,23 @@ impl<B: Body<Data = Bytes>> Body for RedactedBody<B> {
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None => {
                     *this.has_ended = true;
-                    let mut rest = this.held.split();
-                    if rest.len() >= SHORTEST {
+                    let mut rest = this.pending.split();
+                    if rest.len() >= MIN_KEY_BYTES {
                         // The most of a key that an answer has been cut in.
                         rest.fill(b'*');
                     }
                     return Poll::Ready((!rest.is_empty()).then(|| Ok(Frame::data(rest.freeze()))));
                 }
             };
-            let mut data = if this.held.is_empty() {
-                this.redactor.hidden(data)
+            let mut data = if this.pending.is_empty() {
+                this.redactor.redacted(data)
             } else {
-                this.held.extend_from_slice(&data);
-                this.redactor.hide(&mut this.held[..]);
-                this.held.split().freeze()
+                this.pending.extend_from_slice(&data);
+                this.redactor.redact(&mut this.pending[..]);
+                this.pending.split().freeze()
             };
-            let begun = this.redactor.begun(&data);
-            this.held.extend_from_slice(&data.split_off(data.len() - begun));
+            let begun = this.redactor.partial_key_len(&data);
+            this.pending.extend_from_slice(&data.split_off(data.len() - begun));
             if !data.is_empty() {
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
@@ -183,15 +183,15 @@ impl<B: Body<Data = Bytes>> Body for RedactedBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.has_ended || (self.held.is_empty() && self.body.is_end_stream())
+        self.has_ended || (self.pending.is_empty() && self.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (inner, held) = (self.body.size_hint(), self.held.len() as u64);
+        let (inner, pending) = (self.body.size_hint(), self.pending.len() as u64);
         let mut hint = SizeHint::new();
-        hint.set_lower(inner.lower() + held);
+        hint.set_lower(inner.lower() + pending);
         if let Some(most) = inner.upper() {
-            hint.set_upper(most + held);
+            hint.set_upper(most + pending);
         }
         hint
     }
@@ -250,11 +250,11 @@ mod tests {
             "sk-provider%2fsecret%2b1".to_string(),
         ] {
             let mut text = format!("<{quoted}>").into_bytes();
-            redactor().hide(&mut text);
+            redactor().redact(&mut text);
             assert_eq!(text, format!("<{}>", "*".repeat(quoted.len())).into_bytes());
         }
         let placeholder = Redactor::new([&b"none"[..]].into_iter());
-        assert_eq!(placeholder.hidden(Bytes::from_static(b"none")), "none");
+        assert_eq!(placeholder.redacted(Bytes::from_static(b"none")), "none");
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
             http::header::LOCATION,
             HeaderValue::from_static("/?key=sk-client-1&k=sk-in-query"),
         )]);
-        redactor().with_client(&sent, &"http://h/?key=sk-in-query".parse().unwrap()).hide_in_headers(&mut headers);
+        redactor().with_client(&sent, &"http://h/?key=sk-in-query".parse().unwrap()).redact_headers(&mut headers);
         assert_eq!(headers["location"], "/?key=***********&k=***********");
     }
 }

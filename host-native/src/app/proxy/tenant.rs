@@ -16,21 +16,21 @@ use http::header::AUTHORIZATION;
 use parking_lot::RwLock;
 use tidegate_core::request::{GroupId, MAX_UNREGISTERED_TENANTS};
 
-use super::answer::Refusal;
 use super::config::{PriorityConfig, TenantBy, TenantsConfig};
+use super::error::ProxyError;
 use crate::gate::RequestGate;
 
 /// The tenant of everybody, where tenants are not told apart.
-const EVERYBODY: &str = "(everybody)";
+const SINGLE_TENANT: &str = "(everybody)";
 
 /// The tenant of requests that do not say whose they are.
-const NOBODY: &str = "(nobody)";
+const ANONYMOUS: &str = "(nobody)";
 
 /// The tenant of all that are not known, beyond the number that is told apart.
 pub(super) const OVERFLOW: &str = "(overflow)";
 
 /// The longest name that is one, in bytes.
-const LONGEST_NAME: usize = 128;
+const MAX_NAME_BYTES: usize = 128;
 
 /// How urgent a request is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,34 +91,34 @@ pub(super) struct Tenants {
     priority: PriorityConfig,
     by_key: BTreeMap<[u8; 32], Arc<Tenant>>,
     overflow: Arc<Tenant>,
-    met: RwLock<BTreeMap<Arc<str>, Arc<Tenant>>>,
+    seen: RwLock<BTreeMap<Arc<str>, Arc<Tenant>>>,
 }
 
 impl Tenants {
     pub(super) fn new(gate: RequestGate, config: TenantsConfig, priority: PriorityConfig) -> Self {
         let overflow = Tenant::new(OVERFLOW, config.default_weight, true);
-        let mut met = BTreeMap::new();
+        let mut seen = BTreeMap::new();
         let mut by_key = BTreeMap::new();
         for known in &config.known {
             let tenant = Tenant::new(&known.name, known.weight, true);
             if let Some(key) = known.key {
                 by_key.insert(key, Arc::clone(&tenant));
             }
-            met.insert(Arc::clone(&tenant.name), tenant);
+            seen.insert(Arc::clone(&tenant.name), tenant);
         }
-        Self { gate, config, priority, by_key, overflow, met: RwLock::new(met) }
+        Self { gate, config, priority, by_key, overflow, seen: RwLock::new(seen) }
     }
 
     /// Whose a request with these headers is.
-    pub(super) fn of(&self, headers: &HeaderMap) -> Result<Arc<Tenant>, Refusal> {
+    pub(super) fn of(&self, headers: &HeaderMap) -> Result<Arc<Tenant>, ProxyError> {
         match &self.config.by {
-            TenantBy::Nothing => self.named(EVERYBODY),
+            TenantBy::Nothing => self.named(SINGLE_TENANT),
             TenantBy::Header(name) => {
                 let name = headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-                self.named(name.filter(|name| !name.is_empty()).unwrap_or(NOBODY))
+                self.named(name.filter(|name| !name.is_empty()).unwrap_or(ANONYMOUS))
             }
             TenantBy::ApiKey => {
-                let Some(key) = bearer(headers) else { return self.named(NOBODY) };
+                let Some(key) = bearer(headers) else { return self.named(ANONYMOUS) };
                 let digest = sha256(key);
                 match self.by_key.get(&digest) {
                     Some(known) => Ok(Arc::clone(known)),
@@ -130,28 +130,28 @@ impl Tenants {
         }
     }
 
-    fn named(&self, name: &str) -> Result<Arc<Tenant>, Refusal> {
-        if let Some(met) = self.met.read().get(name) {
-            return Ok(Arc::clone(met));
+    fn named(&self, name: &str) -> Result<Arc<Tenant>, ProxyError> {
+        if let Some(seen) = self.seen.read().get(name) {
+            return Ok(Arc::clone(seen));
         }
         if self.config.require_known {
-            return Err(Refusal::UnknownTenant);
+            return Err(ProxyError::UnknownTenant);
         }
-        let mut met = self.met.write();
-        let strangers = met.len().saturating_sub(self.config.known.len());
-        if name.len() > LONGEST_NAME || strangers >= MAX_UNREGISTERED_TENANTS {
+        let mut seen = self.seen.write();
+        let unregistered = seen.len().saturating_sub(self.config.known.len());
+        if name.len() > MAX_NAME_BYTES || unregistered >= MAX_UNREGISTERED_TENANTS {
             return Ok(Arc::clone(&self.overflow));
         }
         // What is in brackets are names of this module, of which there are few.
-        let tenant = Tenant::new(name, self.config.default_weight, matches!(name, EVERYBODY | NOBODY));
-        Ok(Arc::clone(met.entry(Arc::clone(&tenant.name)).or_insert(tenant)))
+        let tenant = Tenant::new(name, self.config.default_weight, matches!(name, SINGLE_TENANT | ANONYMOUS));
+        Ok(Arc::clone(seen.entry(Arc::clone(&tenant.name)).or_insert(tenant)))
     }
 
     /// How urgent a request with these headers says it is; normal if it says nothing that is known.
     pub(super) fn level(&self, headers: &HeaderMap) -> Level {
-        let said = headers.get(&self.priority.header).and_then(|value| value.to_str().ok()).map(str::trim);
-        let named = |said: &str| Level::ALL.into_iter().find(|level| said.eq_ignore_ascii_case(level.as_str()));
-        said.and_then(named).unwrap_or_default()
+        let value = headers.get(&self.priority.header).and_then(|value| value.to_str().ok()).map(str::trim);
+        let named = |value: &str| Level::ALL.into_iter().find(|level| value.eq_ignore_ascii_case(level.as_str()));
+        value.and_then(named).unwrap_or_default()
     }
 
     /// The gate's group of a tenant and level, made on first mention.
@@ -178,8 +178,8 @@ impl Tenants {
     }
 
     /// Everybody who was met, by name.
-    pub(super) fn met(&self) -> Vec<Arc<Tenant>> {
-        let mut all: Vec<_> = self.met.read().values().cloned().collect();
+    pub(super) fn seen(&self) -> Vec<Arc<Tenant>> {
+        let mut all: Vec<_> = self.seen.read().values().cloned().collect();
         all.push(Arc::clone(&self.overflow));
         all
     }
@@ -223,16 +223,16 @@ mod tests {
         let of = |key: &str| tenants.of(&headers("authorization", key)).unwrap().name.to_string();
         assert_eq!(of("Bearer sk-people"), "people");
         assert_eq!(of("bearer  sk-people "), "people");
-        let stranger = of("Bearer sk-stranger");
-        assert!(stranger.starts_with("key-") && stranger.len() == 12, "{stranger}");
-        assert_eq!((of("Basic x"), of("Bearer ")), (NOBODY.to_string(), NOBODY.to_string()));
+        let unregistered = of("Bearer sk-stranger");
+        assert!(unregistered.starts_with("key-") && unregistered.len() == 12, "{unregistered}");
+        assert_eq!((of("Basic x"), of("Bearer ")), (ANONYMOUS.to_string(), ANONYMOUS.to_string()));
     }
 
     #[tokio::test]
     async fn strangers_are_refused_where_tenants_must_be_known_and_bounded_where_not() {
         let by = TenantBy::Header(HeaderName::from_static("x-tenant"));
         let strict = tenants(TenantsConfig { by: by.clone(), require_known: true, ..TenantsConfig::default() });
-        assert!(matches!(strict.of(&headers("x-tenant", "anybody")), Err(Refusal::UnknownTenant)));
+        assert!(matches!(strict.of(&headers("x-tenant", "anybody")), Err(ProxyError::UnknownTenant)));
         let open = tenants(TenantsConfig { by, ..TenantsConfig::default() });
         for n in 0..MAX_UNREGISTERED_TENANTS {
             assert_eq!(*open.of(&headers("x-tenant", &format!("t{n}"))).unwrap().name, *format!("t{n}"));

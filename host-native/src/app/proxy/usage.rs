@@ -8,19 +8,19 @@ use serde::Deserialize;
 use tidegate_core::budget::Usage;
 
 /// Bytes that are kept of an answer's end.
-const TAIL: usize = 8 << 10;
+const TAIL_BYTES: usize = 8 << 10;
 
 /// Reads the usage from an answer, piece by piece.
 #[derive(Debug)]
 pub(super) struct UsageReader {
-    /// At least the last [`TAIL`] bytes, and at most twice as many.
+    /// At least the last [`TAIL_BYTES`] bytes, and at most twice as many.
     tail: Vec<u8>,
     /// Events of a stream so far, with whether the last byte ended a line; `None` for an answer that is no stream.
     events: Option<(u32, bool)>,
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct UsageField {
     #[serde(alias = "input_tokens", default)]
     prompt_tokens: u32,
     #[serde(alias = "output_tokens", default)]
@@ -34,16 +34,16 @@ impl UsageReader {
     }
 
     /// A piece goes by.
-    pub(super) fn pass(&mut self, piece: &[u8]) {
+    pub(super) fn push(&mut self, piece: &[u8]) {
         if let Some((events, at_line_start)) = &mut self.events {
             let inside = memmem::find_iter(piece, b"\ndata:").count();
             let first = usize::from(*at_line_start && piece.starts_with(b"data:"));
             *events = events.saturating_add((inside + first) as u32);
             *at_line_start = piece.last().is_none_or(|byte| *byte == b'\n');
         }
-        let kept = &piece[piece.len().saturating_sub(TAIL)..];
-        if self.tail.len() + kept.len() > 2 * TAIL {
-            let gone = self.tail.len().saturating_sub(TAIL.saturating_sub(kept.len()));
+        let kept = &piece[piece.len().saturating_sub(TAIL_BYTES)..];
+        if self.tail.len() + kept.len() > 2 * TAIL_BYTES {
+            let gone = self.tail.len().saturating_sub(TAIL_BYTES.saturating_sub(kept.len()));
             self.tail.drain(..gone);
         }
         self.tail.extend_from_slice(kept);
@@ -51,14 +51,14 @@ impl UsageReader {
 
     /// What was used; `estimate` is what the request was thought to send. `None` where the answer does not say.
     pub(super) fn read(&self, estimate: Usage) -> Option<Usage> {
-        self.said().or_else(|| {
+        self.reported().or_else(|| {
             // One event of a stream ends it and carries no token.
             let (events, _) = self.events?;
             Some(Usage::tokens(estimate.input_tokens, events.saturating_sub(1)))
         })
     }
 
-    fn said(&self) -> Option<Usage> {
+    fn reported(&self) -> Option<Usage> {
         let tail = self.tail.as_slice();
         memmem::rfind_iter(tail, b"\"usage\"").find_map(|at| {
             // Text of an answer that speaks of "usage" has its quotes escaped.
@@ -66,8 +66,8 @@ impl UsageReader {
                 return None;
             }
             let value = tail[at + b"\"usage\"".len()..].trim_ascii_start().strip_prefix(b":")?;
-            let said = serde_json::Deserializer::from_slice(value).into_iter::<Said>().next()?.ok()?;
-            Some(Usage::tokens(said.prompt_tokens, said.completion_tokens))
+            let field = serde_json::Deserializer::from_slice(value).into_iter::<UsageField>().next()?.ok()?;
+            Some(Usage::tokens(field.prompt_tokens, field.completion_tokens))
         })
     }
 }
@@ -79,7 +79,7 @@ mod tests {
     fn read(is_stream: bool, pieces: &[&str]) -> Option<Usage> {
         let mut reader = UsageReader::new(is_stream);
         for piece in pieces {
-            reader.pass(piece.as_bytes());
+            reader.push(piece.as_bytes());
         }
         reader.read(Usage::tokens(5, 0))
     }
@@ -115,12 +115,12 @@ mod tests {
     fn memory_is_bounded_and_the_end_is_kept() {
         let mut reader = UsageReader::new(false);
         for _ in 0..1_000 {
-            reader.pass(&[b'x'; 1_000]);
-            assert!(reader.tail.len() <= 2 * TAIL);
+            reader.push(&[b'x'; 1_000]);
+            assert!(reader.tail.len() <= 2 * TAIL_BYTES);
         }
-        reader.pass(&vec![b'y'; 100_000]);
-        assert!(reader.tail.len() <= 2 * TAIL);
-        reader.pass(br#""usage":{"prompt_tokens":1,"completion_tokens":2}"#);
+        reader.push(&vec![b'y'; 100_000]);
+        assert!(reader.tail.len() <= 2 * TAIL_BYTES);
+        reader.push(br#""usage":{"prompt_tokens":1,"completion_tokens":2}"#);
         assert_eq!(reader.read(Usage::default()), Some(Usage::tokens(1, 2)));
     }
 }

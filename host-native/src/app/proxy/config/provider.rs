@@ -8,7 +8,7 @@ use std::time::Duration as StdDuration;
 use http::Method;
 use reqwest::{Certificate, Url};
 
-use super::super::guard::is_loopback;
+use super::super::access::is_loopback;
 use super::raw::{ClientKey, RawPassthrough, RawProvider, RawProviderModel};
 use super::{Environment, key_from};
 use crate::app::config::budgets::RawBudgets;

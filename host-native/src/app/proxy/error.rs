@@ -16,7 +16,7 @@ use tidegate_core::request::response::RETRY_AFTER_MS;
 
 /// Why a request gets no answer of a provider.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Refusal {
+pub(super) enum ProxyError {
     /// There is no such address here.
     NoSuchAddress,
     /// The request does not say for which host it is, or says it twice.
@@ -87,7 +87,7 @@ pub(super) enum Refusal {
     Encoded { provider: String },
 }
 
-impl Refusal {
+impl ProxyError {
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::NoSuchAddress | Self::NotServed | Self::UnknownModel { .. } | Self::UnknownProvider => {
@@ -181,29 +181,29 @@ impl Refusal {
     }
 
     /// The answer that says so.
-    pub(super) fn answer(&self) -> Response<ReplyBody> {
+    pub(super) fn response(&self) -> Response<ReplyBody> {
         let body = json!({
             "error": { "message": self.to_string(), "type": self.kind(), "param": null, "code": self.code() },
         });
-        let mut answer = json_answer(self.status(), &body);
+        let mut response = json_response(self.status(), &body);
         if let Self::BadMethod { allow } = self {
             let allow = HeaderValue::from_str(allow).unwrap_or(HeaderValue::from_static(""));
-            answer.headers_mut().insert(ALLOW, allow);
+            response.headers_mut().insert(ALLOW, allow);
         }
         if matches!(self, Self::SlowBody | Self::BrokenBody | Self::TooManyConnections) {
             // Where the next request would begin is not known, or there shall be none.
-            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if let Some(wait) = self.retry_after() {
             let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(millis.div_ceil(1000)));
-            answer.headers_mut().insert(RETRY_AFTER_MS, HeaderValue::from(millis));
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(millis.div_ceil(1000)));
+            response.headers_mut().insert(RETRY_AFTER_MS, HeaderValue::from(millis));
         }
-        answer
+        response
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ProxyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSuchAddress => f.write_str("there is no such address here; the API is under /v1"),
@@ -284,18 +284,18 @@ impl fmt::Display for Refusal {
 }
 
 /// An answer of JSON.
-pub(super) fn json_answer(status: StatusCode, body: &serde_json::Value) -> Response<ReplyBody> {
-    text_answer(status, "application/json", body.to_string())
+pub(super) fn json_response(status: StatusCode, body: &serde_json::Value) -> Response<ReplyBody> {
+    text_response(status, "application/json", body.to_string())
 }
 
 /// An answer of text.
-pub(super) fn text_answer(status: StatusCode, kind: &'static str, body: String) -> Response<ReplyBody> {
-    full_answer(status, kind, Bytes::from(body))
+pub(super) fn text_response(status: StatusCode, kind: &'static str, body: String) -> Response<ReplyBody> {
+    full_response(status, kind, Bytes::from(body))
 }
 
-fn full_answer(status: StatusCode, kind: &'static str, body: Bytes) -> Response<ReplyBody> {
-    let mut answer = Response::new(Either::Left(Full::new(body)));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    answer
+fn full_response(status: StatusCode, kind: &'static str, body: Bytes) -> Response<ReplyBody> {
+    let mut response = Response::new(Either::Left(Full::new(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
 }

@@ -11,8 +11,8 @@ use tidegate_core::request::{Domain, ResourceId};
 
 use percent_encoding::percent_decode_str;
 
+use super::access::is_loopback;
 use super::config::ProviderConfig;
-use super::guard::is_loopback;
 use super::headers::Credentials;
 use super::metrics::{Metrics, ResourceMeters};
 use crate::gate::{Limits, RequestGate, ResourceKey};
@@ -22,10 +22,10 @@ use crate::http::ResponseInfo;
 pub(super) const NO_MODEL: &str = "-";
 
 /// The longest model id that is one, in bytes.
-const LONGEST_MODEL: usize = 256;
+const MAX_MODEL_BYTES: usize = 256;
 
 /// Kinds of call of a model that the configuration names, for which there is room whatever else was asked for.
-const KINDS_OF_CONFIGURED: usize = 16;
+const MAX_KINDS_PER_CONFIGURED_MODEL: usize = 16;
 
 /// One kind of call of one model, and what is known of it.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Upstream {
 
     /// Whether a pattern of this provider fits `model`.
     pub(super) fn serves(&self, model: &str) -> bool {
-        self.config.serves.iter().any(|pattern| fits(pattern.as_bytes(), model.as_bytes()))
+        self.config.serves.iter().any(|pattern| matches_pattern(pattern.as_bytes(), model.as_bytes()))
     }
 
     /// What it gets to know the caller by.
@@ -104,17 +104,17 @@ impl Upstream {
         match &self.authorization {
             Some(key) => Credentials::Own(key),
             None if self.config.forwards_client_key => Credentials::Forwarded,
-            None => Credentials::Nothing,
+            None => Credentials::None,
         }
     }
 
     /// The same for a request of the proxy itself, with which no client's key goes.
     pub(super) fn own_credentials(&self) -> Credentials<'_> {
-        self.authorization.as_ref().map_or(Credentials::Nothing, Credentials::Own)
+        self.authorization.as_ref().map_or(Credentials::None, Credentials::Own)
     }
 
     /// What an answer says about this provider: with a client's own key, what it says about the key is about that client.
-    pub(super) fn as_gate_sees(&self, mut head: ResponseInfo) -> ResponseInfo {
+    pub(super) fn with_client_key_outcome(&self, mut head: ResponseInfo) -> ResponseInfo {
         if self.config.forwards_client_key {
             head.completion.outcome = head.completion.outcome.of_own_key();
         }
@@ -122,7 +122,7 @@ impl Upstream {
     }
 
     /// The model id to send for the one that a client said.
-    pub(super) fn sent<'m>(&'m self, model: &'m str) -> &'m str {
+    pub(super) fn model_to_send<'m>(&'m self, model: &'m str) -> &'m str {
         let renamed = self.config.rename.iter().find(|(said, _)| said == model);
         renamed.map_or(model, |(_, sent)| sent)
     }
@@ -133,7 +133,7 @@ impl Upstream {
         let base = format!("{}/", url.path().trim_end_matches('/'));
         url.set_path(&format!("{base}{path}"));
         match query {
-            Some(query) if !self.config.forwards_client_key => url.set_query(without_keys(query).as_deref()),
+            Some(query) if !self.config.forwards_client_key => url.set_query(strip_keys(query).as_deref()),
             query => url.set_query(query),
         }
         url.path().starts_with(&base).then_some(url)
@@ -151,7 +151,7 @@ impl Upstream {
         if let Some(known) = of(&self.resources.read()) {
             return Some(known);
         }
-        if self.is_misspelt(model) {
+        if self.differs_in_case(model) {
             return None;
         }
         let mut resources = self.resources.write();
@@ -160,12 +160,13 @@ impl Upstream {
         }
         // Models of the configuration are served whatever else was asked for, and so are calls that name none.
         let kinds = resources.known.get(model).map_or(0, Vec::len);
-        let is_configured = (self.own(model).is_some() || model == NO_MODEL) && kinds < KINDS_OF_CONFIGURED;
-        if !is_configured && (resources.count >= self.config.at_most_models || model.len() > LONGEST_MODEL) {
+        let is_configured =
+            (self.configured_limits(model).is_some() || model == NO_MODEL) && kinds < MAX_KINDS_PER_CONFIGURED_MODEL;
+        if !is_configured && (resources.count >= self.config.at_most_models || model.len() > MAX_MODEL_BYTES) {
             return None;
         }
         let key = ResourceKey::new(&self.config.name, model, domain.clone());
-        let limits = self.own(model).unwrap_or(&self.config.limits);
+        let limits = self.configured_limits(model).unwrap_or(&self.config.limits);
         let id = gate.register(&key, limits).ok()?;
         let bursts = Bursts::of(&limits.budgets);
         let meters = metrics.meters(&key);
@@ -176,14 +177,14 @@ impl Upstream {
     }
 
     /// What the configuration says of a model in particular.
-    fn own(&self, model: &str) -> Option<&Limits> {
+    fn configured_limits(&self, model: &str) -> Option<&Limits> {
         self.config.models.iter().find(|own| own.name == model).map(|own| &own.limits)
     }
 
     /// Whether a name differs from one of the configuration only in case: a provider might take it for the same, beside its limits.
-    fn is_misspelt(&self, model: &str) -> bool {
+    fn differs_in_case(&self, model: &str) -> bool {
         let mut names = self.config.models.iter().map(|own| &own.name);
-        self.own(model).is_none() && names.any(|name| name.eq_ignore_ascii_case(model))
+        self.configured_limits(model).is_none() && names.any(|name| name.eq_ignore_ascii_case(model))
     }
 
     /// Every resource that was mentioned, by model.
@@ -239,7 +240,7 @@ fn is_key_name(name: &str) -> bool {
 }
 
 /// A query without what a client proves itself with; `None` if that is all there is.
-fn without_keys(query: &str) -> Option<String> {
+fn strip_keys(query: &str) -> Option<String> {
     let is_key =
         |pair: &&str| is_key_name(&percent_decode_str(pair.split('=').next().unwrap_or_default()).decode_utf8_lossy());
     let rest: Vec<_> = query.split('&').filter(|pair| !is_key(pair)).collect();
@@ -247,7 +248,7 @@ fn without_keys(query: &str) -> Option<String> {
 }
 
 /// Whether `pattern` fits all of `text`: `*` is any text, `?` any one byte. Linear but for each `*`, which tries again.
-fn fits(pattern: &[u8], text: &[u8]) -> bool {
+fn matches_pattern(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     // The last `*`, and how much of the text it stands for.
     let mut star: Option<(usize, usize)> = None;
@@ -277,10 +278,10 @@ mod tests {
         for (pattern, text) in
             [("*", ""), ("gpt-*", "gpt-4o"), ("*/*-b", "a/b-b-b"), ("o?-mini", "o3-mini"), ("a", "a")]
         {
-            assert!(fits(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
+            assert!(matches_pattern(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
         }
         for (pattern, text) in [("", "a"), ("gpt-*", "gpt"), ("o?", "o"), ("*-b", "a-bc"), ("a", "ab")] {
-            assert!(!fits(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
+            assert!(!matches_pattern(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
         }
     }
 
@@ -337,7 +338,7 @@ mod tests {
         config.rename = vec![("small".to_string(), "real".to_string())];
         config.models = vec![super::super::config::ModelConfig { name: "own".to_string(), limits: Limits::at_most(3) }];
         let upstream = Upstream::new(config).unwrap();
-        assert_eq!((upstream.sent("small"), upstream.sent("other")), ("real", "other"));
+        assert_eq!((upstream.model_to_send("small"), upstream.model_to_send("other")), ("real", "other"));
         let cap = |model| {
             let resource = upstream.resource(&gate, &metrics, model, &Domain::Chat)?;
             gate.snapshot(&resource.key).map(|now| now.provider_cap)
@@ -348,6 +349,6 @@ mod tests {
             upstream.resource(&gate, &metrics, model, &Domain::Other(format!("kind-{kind}"))).is_some()
         };
         assert!(kind("own", 0) && kind(NO_MODEL, 0) && !kind("other", 0));
-        assert_eq!((0..100).filter(|n| kind("own", *n)).count(), KINDS_OF_CONFIGURED - 1);
+        assert_eq!((0..100).filter(|n| kind("own", *n)).count(), MAX_KINDS_PER_CONFIGURED_MODEL - 1);
     }
 }

@@ -14,8 +14,8 @@ use serde_json::value::RawValue;
 use tidegate_core::budget::Usage;
 use tidegate_core::request::Domain;
 
-use super::answer::Refusal;
 use super::endpoint::BodyKind;
+use super::error::ProxyError;
 use super::form::Form;
 use super::json::{self, TextCount};
 
@@ -24,23 +24,23 @@ const BYTES_PER_TOKEN: usize = 4;
 
 /// What the type of a body says that it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Media {
+pub(super) enum MediaType {
     Empty,
     Json,
     /// With what is between its fields.
     Form(String),
 }
 
-impl Media {
+impl MediaType {
     /// Reads the headers of a request of which a body of this kind is expected.
-    pub(super) fn of(kind: BodyKind, headers: &HeaderMap) -> Result<Self, Refusal> {
+    pub(super) fn of(kind: BodyKind, headers: &HeaderMap) -> Result<Self, ProxyError> {
         let expected = match kind {
             BodyKind::Empty => return Ok(Self::Empty),
             BodyKind::Json => "Content-Type: application/json",
             BodyKind::Form => "Content-Type: multipart/form-data",
             BodyKind::JsonOrForm | BodyKind::Any => "Content-Type: application/json or multipart/form-data",
         };
-        let refuse = |found: &str| Refusal::BadType { found: found.chars().take(80).collect(), expected };
+        let refuse = |found: &str| ProxyError::BadType { found: found.chars().take(80).collect(), expected };
         if let Some(encoding) = headers.get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
             return Err(refuse(&format!("Content-Encoding: {}", encoding.to_str().unwrap_or("?"))));
         }
@@ -66,7 +66,7 @@ impl Media {
 
 /// What a body says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct ParsedRequest {
     /// The model, if it names one.
     pub(super) model: Option<String>,
     /// What it may use: what its text takes, and as many tokens received as it allows. Embedded files are not counted; nothing is
@@ -84,7 +84,7 @@ enum Body {
 }
 
 #[derive(Deserialize)]
-struct Said<'a> {
+struct RequestFields<'a> {
     #[serde(borrow)]
     model: Option<&'a RawValue>,
     max_tokens: Option<serde_json::Value>,
@@ -96,14 +96,16 @@ struct Said<'a> {
     prompt: Option<&'a RawValue>,
 }
 
-impl Asked {
+impl ParsedRequest {
     /// Reads a body of a type. What others might read otherwise is refused: the call would have gone out under limits that are not its own.
-    pub(super) async fn read(media: Media, body: Bytes) -> Result<Self, Refusal> {
+    pub(super) async fn read(media: MediaType, body: Bytes) -> Result<Self, ProxyError> {
         match media {
-            Media::Empty if body.is_empty() => Ok(Self { model: None, estimate: Usage::default(), body: Body::Empty }),
-            Media::Empty => Err(Refusal::UnexpectedBody),
-            Media::Json => Self::read_json(body),
-            Media::Form(boundary) => {
+            MediaType::Empty if body.is_empty() => {
+                Ok(Self { model: None, estimate: Usage::default(), body: Body::Empty })
+            }
+            MediaType::Empty => Err(ProxyError::UnexpectedBody),
+            MediaType::Json => Self::read_json(body),
+            MediaType::Form(boundary) => {
                 let form = Form::read(boundary, body).await?;
                 let model = form.model().map(str::to_string);
                 Ok(Self { model, estimate: Usage::default(), body: Body::Form(form) })
@@ -111,20 +113,20 @@ impl Asked {
         }
     }
 
-    fn read_json(body: Bytes) -> Result<Self, Refusal> {
-        let refuse = |why: String| Refusal::BadJson { why };
+    fn read_json(body: Bytes) -> Result<Self, ProxyError> {
+        let refuse = |why: String| ProxyError::BadJson { why };
         let text = json::check(&body).map_err(refuse)?;
-        let said: Said<'_> = serde_json::from_slice(&body).map_err(|error| refuse(error.to_string()))?;
+        let fields: RequestFields<'_> = serde_json::from_slice(&body).map_err(|error| refuse(error.to_string()))?;
         let bound = |name, value| number(name, value).map_err(refuse);
-        let most = bound("max_tokens", said.max_tokens)?
-            .max(bound("max_completion_tokens", said.max_completion_tokens)?)
-            .max(bound("max_output_tokens", said.max_output_tokens)?)
+        let most = bound("max_tokens", fields.max_tokens)?
+            .max(bound("max_completion_tokens", fields.max_completion_tokens)?)
+            .max(bound("max_output_tokens", fields.max_output_tokens)?)
             .unwrap_or(0);
-        let answers = bound("n", said.n)?.max(bound("best_of", said.best_of)?).unwrap_or(1).max(1);
-        let answers = answers.saturating_mul(said.prompt.map_or(1, prompts));
+        let answers = bound("n", fields.n)?.max(bound("best_of", fields.best_of)?).unwrap_or(1).max(1);
+        let answers = answers.saturating_mul(fields.prompt.map_or(1, prompts));
         let estimate = Usage::tokens(tokens(text), most.saturating_mul(answers));
         let (mut model, mut model_at) = (None, None);
-        if let Some(raw) = said.model {
+        if let Some(raw) = fields.model {
             let Ok(Name(name)) = serde_json::from_str(raw.get()) else {
                 return Err(refuse("`model` is no string".to_string()));
             };
@@ -140,7 +142,7 @@ impl Asked {
     }
 
     /// The body to send, with another model in the place of its own if one is given, and its type; `None` if it cannot be written.
-    pub(super) async fn write(
+    pub(super) async fn encode(
         self,
         http: &Client,
         url: &Url,
@@ -155,7 +157,7 @@ impl Asked {
             }
             (Body::Json(body, _), _) => (Some(kind), body),
             (Body::Form(form), model) => {
-                let (kind, body) = form.write(http, url, model).await?;
+                let (kind, body) = form.encode(http, url, model).await?;
                 (Some(kind), body)
             }
         })
@@ -212,25 +214,25 @@ pub(super) fn domain(path: &str) -> Domain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::proxy::route::client_for_tests as client;
+    use crate::app::proxy::upstream::client_for_tests as client;
 
-    async fn json(body: &str) -> Result<Asked, Refusal> {
-        Asked::read(Media::Json, Bytes::from(body.to_string())).await
+    async fn json(body: &str) -> Result<ParsedRequest, ProxyError> {
+        ParsedRequest::read(MediaType::Json, Bytes::from(body.to_string())).await
     }
 
-    async fn written(asked: Asked, model: Option<&str>) -> Bytes {
+    async fn encoded(parsed: ParsedRequest, model: Option<&str>) -> Bytes {
         let http = client();
-        asked.write(&http, &"http://h/".parse().unwrap(), model).await.unwrap().1
+        parsed.encode(&http, &"http://h/".parse().unwrap(), model).await.unwrap().1
     }
 
     #[tokio::test]
     async fn the_model_and_the_bound_of_the_answer_are_read_and_the_rest_is_left_alone() {
         let body = r#"{"messages":[{"role":"user","content":"hi"}],"model":"gpt\/x","max_tokens":7,"stream":true}"#;
-        let asked = json(body).await.unwrap();
-        assert_eq!(asked.model.as_deref(), Some("gpt/x"));
-        assert_eq!(asked.estimate, Usage::tokens((body.len() as u32).div_ceil(4), 7));
-        assert_eq!(written(asked.clone(), None).await, body.as_bytes());
-        let renamed: serde_json::Value = serde_json::from_slice(&written(asked, Some("other \"one\"")).await).unwrap();
+        let parsed = json(body).await.unwrap();
+        assert_eq!(parsed.model.as_deref(), Some("gpt/x"));
+        assert_eq!(parsed.estimate, Usage::tokens((body.len() as u32).div_ceil(4), 7));
+        assert_eq!(encoded(parsed.clone(), None).await, body.as_bytes());
+        let renamed: serde_json::Value = serde_json::from_slice(&encoded(parsed, Some("other \"one\"")).await).unwrap();
         assert_eq!((&renamed["model"], &renamed["max_tokens"]), (&"other \"one\"".into(), &7.into()));
     }
 
@@ -248,8 +250,8 @@ mod tests {
             (r#""max_tokens":-1"#, 0),
             (r#""max_tokens":18446744073709551616"#, u32::MAX),
         ] {
-            let asked = json(&format!("{{\"model\":\"m\",{bounds}}}")).await.unwrap();
-            assert_eq!(asked.estimate.output_tokens, most, "{bounds}");
+            let parsed = json(&format!("{{\"model\":\"m\",{bounds}}}")).await.unwrap();
+            assert_eq!(parsed.estimate.output_tokens, most, "{bounds}");
         }
         assert!(json(r#"{"model":"m","max_tokens":"many"}"#).await.is_err());
         assert!(json(r#"{"model":"m","n":[9]}"#).await.is_err());
@@ -259,23 +261,23 @@ mod tests {
     async fn text_of_any_script_is_never_counted_as_less_than_it_takes() {
         for text in ["海の風", "😀😀", "žluťoučký kůň"] {
             let bytes = text.bytes().filter(|byte| !byte.is_ascii()).count() as u32;
-            let asked = json(&format!("{{\"model\":\"m\",\"input\":\"{text}\"}}")).await.unwrap();
-            assert!(asked.estimate.input_tokens >= bytes, "{text}");
+            let parsed = json(&format!("{{\"model\":\"m\",\"input\":\"{text}\"}}")).await.unwrap();
+            assert!(parsed.estimate.input_tokens >= bytes, "{text}");
         }
     }
 
     #[tokio::test]
     async fn a_model_that_is_no_text_is_refused_and_one_that_is_not_named_is_none() {
-        assert!(matches!(json(r#"{"model":3}"#).await, Err(Refusal::BadJson { .. })));
+        assert!(matches!(json(r#"{"model":3}"#).await, Err(ProxyError::BadJson { .. })));
         for name in ["", " m", "m\\n", "a\\u0000b"] {
             assert!(json(&format!("{{\"model\":\"{name}\"}}")).await.is_err(), "{name}");
         }
         for body in ["{}", r#"{"model":null}"#] {
             assert_eq!(json(body).await.unwrap().model, None, "{body}");
         }
-        assert_eq!(Asked::read(Media::Empty, Bytes::new()).await.unwrap().model, None);
-        let unexpected = Asked::read(Media::Empty, Bytes::from_static(b"{}")).await;
-        assert_eq!(unexpected, Err(Refusal::UnexpectedBody));
+        assert_eq!(ParsedRequest::read(MediaType::Empty, Bytes::new()).await.unwrap().model, None);
+        let unexpected = ParsedRequest::read(MediaType::Empty, Bytes::from_static(b"{}")).await;
+        assert_eq!(unexpected, Err(ProxyError::UnexpectedBody));
     }
 
     #[test]
@@ -283,15 +285,15 @@ mod tests {
         let media = |kind, headers: &[(http::HeaderName, &'static str)]| {
             let value =
                 |(name, value): &(http::HeaderName, &'static str)| (name.clone(), HeaderValue::from_static(value));
-            Media::of(kind, &headers.iter().map(value).collect())
+            MediaType::of(kind, &headers.iter().map(value).collect())
         };
         let of = |kind, text| media(kind, &[(CONTENT_TYPE, text)]);
         for text in ["application/json", "Application/JSON; charset=UTF-8"] {
-            assert_eq!(of(BodyKind::Json, text), Ok(Media::Json), "{text}");
+            assert_eq!(of(BodyKind::Json, text), Ok(MediaType::Json), "{text}");
         }
-        let form = Ok(Media::Form("x y".to_string()));
+        let form = Ok(MediaType::Form("x y".to_string()));
         assert_eq!(of(BodyKind::Form, "multipart/form-data; boundary=\"x y\""), form);
-        assert_eq!(of(BodyKind::JsonOrForm, "application/json"), Ok(Media::Json));
+        assert_eq!(of(BodyKind::JsonOrForm, "application/json"), Ok(MediaType::Json));
         for text in [
             "text/plain",
             "text/plain;application/json",
@@ -302,13 +304,16 @@ mod tests {
             "multipart/form-data; boundary=b",
             "application/json, text/plain",
         ] {
-            assert!(matches!(of(BodyKind::Json, text), Err(Refusal::BadType { .. })), "{text}");
+            assert!(matches!(of(BodyKind::Json, text), Err(ProxyError::BadType { .. })), "{text}");
         }
         assert!(of(BodyKind::Form, "application/json").is_err() && of(BodyKind::Form, "multipart/form-data").is_err());
         let twice = [(CONTENT_TYPE, "application/json"), (CONTENT_TYPE, "application/json")];
         assert!(media(BodyKind::Json, &twice).is_err() && media(BodyKind::Json, &[]).is_err());
         assert!(media(BodyKind::Json, &[(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, "gzip")]).is_err());
-        assert_eq!((media(BodyKind::Any, &[]), media(BodyKind::Empty, &[])), (Ok(Media::Empty), Ok(Media::Empty)));
+        assert_eq!(
+            (media(BodyKind::Any, &[]), media(BodyKind::Empty, &[])),
+            (Ok(MediaType::Empty), Ok(MediaType::Empty))
+        );
     }
 
     #[test]

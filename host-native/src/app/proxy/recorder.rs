@@ -10,13 +10,13 @@ use tidegate_core::budget::Usage;
 use tidegate_core::request::{Completion, Outcome};
 
 use super::Shared;
-use super::route::{Resource, Upstream};
 use super::tenant::{Level, Tenant};
+use super::upstream::{Resource, Upstream};
 use super::usage::UsageReader;
 use crate::http::{BodyObserver, ResponseInfo};
 
 /// Counts one call of a provider: in flight for as long as it lives, and then by how it ended.
-pub(super) struct Watcher {
+pub(super) struct AttemptRecorder {
     shared: Arc<Shared>,
     resource: Arc<Resource>,
     tenant: Arc<Tenant>,
@@ -29,7 +29,7 @@ pub(super) struct Watcher {
     has_ended: bool,
 }
 
-impl Watcher {
+impl AttemptRecorder {
     /// A call goes out.
     pub(super) fn new(
         shared: &Arc<Shared>,
@@ -53,7 +53,7 @@ impl Watcher {
     }
 
     /// The head of the answer is there.
-    pub(super) fn head(&mut self, head: &ResponseInfo, headers: &HeaderMap) {
+    pub(super) fn record_head(&mut self, head: &ResponseInfo, headers: &HeaderMap) {
         if head.completion.outcome == Outcome::Success {
             let kind = headers.get(CONTENT_TYPE).map_or(&[][..], http::HeaderValue::as_bytes);
             self.usage = Some(UsageReader::new(kind.starts_with(b"text/event-stream")));
@@ -61,19 +61,19 @@ impl Watcher {
     }
 
     /// The call has ended so.
-    pub(super) fn ended(&mut self, outcome: Outcome) {
+    pub(super) fn record_end(&mut self, outcome: Outcome) {
         if !self.has_ended {
             self.has_ended = true;
-            self.resource.meters.attempt(outcome);
-            self.shared.pace.one_more();
+            self.resource.meters.record_attempt(outcome);
+            self.shared.completion_rate.record_completion();
         }
     }
 }
 
-impl BodyObserver<Bytes> for Watcher {
+impl BodyObserver<Bytes> for AttemptRecorder {
     fn on_data(&mut self, data: &Bytes) {
         if let Some(usage) = &mut self.usage {
-            usage.pass(data);
+            usage.push(data);
         }
     }
 
@@ -82,11 +82,11 @@ impl BodyObserver<Bytes> for Watcher {
             // The trailers of an answer have their say only here.
             completion.outcome = completion.outcome.of_own_key();
         }
-        self.ended(completion.outcome);
+        self.record_end(completion.outcome);
         let used = self.usage.as_ref().and_then(|usage| usage.read(self.estimate));
         match used {
             Some(used) if completion.outcome == Outcome::Success => {
-                self.resource.meters.used(used);
+                self.resource.meters.record_usage(used);
                 completion.used(used)
             }
             _ => completion,
@@ -97,14 +97,14 @@ impl BodyObserver<Bytes> for Watcher {
     /// or else all that was reserved.
     fn on_cancel(&mut self) -> Option<Usage> {
         let used = self.usage.as_ref()?.read(self.estimate).unwrap_or(self.estimate);
-        self.resource.meters.used(used);
+        self.resource.meters.record_usage(used);
         Some(used)
     }
 }
 
-impl Drop for Watcher {
+impl Drop for AttemptRecorder {
     fn drop(&mut self) {
-        self.ended(Outcome::LocalCancelled);
+        self.record_end(Outcome::LocalCancelled);
         self.tenant.group(self.level).in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }

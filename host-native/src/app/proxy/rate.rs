@@ -9,12 +9,12 @@ use tokio::time::Instant;
 const WINDOW: Duration = Duration::from_secs(5);
 
 /// The shortest and the longest that anybody is told to stay away.
-const SHORTEST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_mins(1);
+const MIN_WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_mins(1);
 
 /// Calls that ended in the present window and the one before.
 #[derive(Debug)]
-pub(super) struct Pace(Mutex<Counts>);
+pub(super) struct RateEstimator(Mutex<Counts>);
 
 #[derive(Debug)]
 struct Counts {
@@ -24,7 +24,7 @@ struct Counts {
 }
 
 impl Counts {
-    fn turn(&mut self, now: Instant) {
+    fn advance(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.since);
         if passed >= WINDOW {
             self.before = if passed < WINDOW * 2 { self.now } else { 0 };
@@ -34,30 +34,30 @@ impl Counts {
     }
 }
 
-impl Pace {
+impl RateEstimator {
     pub(super) fn new() -> Self {
         Self(Mutex::new(Counts { since: Instant::now(), before: 0, now: 0 }))
     }
 
     /// A call ended.
-    pub(super) fn one_more(&self) {
+    pub(super) fn record_completion(&self) {
         let mut counts = self.0.lock();
-        counts.turn(Instant::now());
+        counts.advance(Instant::now());
         counts.now = counts.now.saturating_add(1);
     }
 
     /// How long `waiting` calls take at this pace; from a second to a minute.
-    pub(super) fn wait_for(&self, waiting: u32) -> Duration {
+    pub(super) fn estimate_wait(&self, waiting: u32) -> Duration {
         let now = Instant::now();
         let mut counts = self.0.lock();
-        counts.turn(now);
+        counts.advance(now);
         let ended = counts.before.saturating_add(counts.now);
         let before = if counts.before > 0 { WINDOW } else { Duration::ZERO };
-        let span = (before + now.saturating_duration_since(counts.since)).max(SHORTEST);
+        let span = (before + now.saturating_duration_since(counts.since)).max(MIN_WAIT);
         if ended == 0 {
-            return LONGEST;
+            return MAX_WAIT;
         }
-        span.saturating_mul(waiting).checked_div(ended).unwrap_or(LONGEST).clamp(SHORTEST, LONGEST)
+        span.saturating_mul(waiting).checked_div(ended).unwrap_or(MAX_WAIT).clamp(MIN_WAIT, MAX_WAIT)
     }
 }
 
@@ -67,16 +67,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_finds_the_queue_full_is_told_when_it_may_have_moved() {
-        let pace = Pace::new();
-        assert_eq!(pace.wait_for(3), LONGEST);
+        let rate = RateEstimator::new();
+        assert_eq!(rate.estimate_wait(3), MAX_WAIT);
         for _ in 0..100 {
             tokio::time::advance(Duration::from_millis(50)).await;
-            pace.one_more();
+            rate.record_completion();
         }
-        let wait = pace.wait_for(200);
+        let wait = rate.estimate_wait(200);
         assert!((9..=11).contains(&wait.as_secs()), "{wait:?}");
-        assert_eq!((pace.wait_for(0), pace.wait_for(u32::MAX)), (SHORTEST, LONGEST));
+        assert_eq!((rate.estimate_wait(0), rate.estimate_wait(u32::MAX)), (MIN_WAIT, MAX_WAIT));
         tokio::time::advance(WINDOW * 3).await;
-        assert_eq!(pace.wait_for(1), LONGEST);
+        assert_eq!(rate.estimate_wait(1), MAX_WAIT);
     }
 }

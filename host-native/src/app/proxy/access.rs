@@ -18,8 +18,8 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, Cors, CorsLayer};
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 
-use super::answer::Refusal;
 use super::config::AccessConfig;
+use super::error::ProxyError;
 use super::headers::{ATTEMPTS, REQUEST_ID, WAITED};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -29,13 +29,13 @@ const PREFLIGHT_AGE: std::time::Duration = std::time::Duration::from_mins(10);
 
 /// Decides which hosts and origins are served.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(super) struct AccessPolicy {
     config: AccessConfig,
     /// Makes CORS headers; only there if the file lists origins.
     cors: Option<Cors<Empty>>,
 }
 
-impl Guard {
+impl AccessPolicy {
     pub(super) fn new(config: AccessConfig) -> Self {
         let cors = (!config.origins.is_empty()).then(|| {
             CorsLayer::new()
@@ -51,27 +51,27 @@ impl Guard {
 
     /// Refuses a request that is meant for another host, or that comes from a page of another site. `local` is the address at which
     /// its connection was accepted.
-    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap, local: SocketAddr) -> Result<(), Refusal> {
+    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap, local: SocketAddr) -> Result<(), ProxyError> {
         let host = target(uri, headers)?;
         if !self.is_own_host(host.host(), local.ip()) {
-            return Err(Refusal::ForeignHost { host: shown(host.host()), local });
+            return Err(ProxyError::ForeignHost { host: shown(host.host()), local });
         }
         let mut origins = headers.get_all(ORIGIN).iter();
         let origin = match (origins.next(), origins.next()) {
             (Some(origin), None) => Some(origin),
             (None, _) => None,
-            (Some(_), Some(_)) => return Err(Refusal::ForeignOrigin { origin: "several".to_string() }),
+            (Some(_), Some(_)) => return Err(ProxyError::ForeignOrigin { origin: "several".to_string() }),
         };
         if let Some(origin) = origin {
             let text = origin.to_str().unwrap_or_default();
             let is_allowed = self.config.origins.contains(origin) || is_own_origin(text, &host);
-            return if is_allowed { Ok(()) } else { Err(Refusal::ForeignOrigin { origin: shown(text) }) };
+            return if is_allowed { Ok(()) } else { Err(ProxyError::ForeignOrigin { origin: shown(text) }) };
         }
         // Browsers leave `Origin` out of some requests, such as those for images; they never leave this one out towards localhost.
         let site = headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
         match site {
             None | Some(b"none" | b"same-origin") => Ok(()),
-            Some(site) => Err(Refusal::ForeignSite { site: shown(&String::from_utf8_lossy(site)) }),
+            Some(site) => Err(ProxyError::ForeignSite { site: shown(&String::from_utf8_lossy(site)) }),
         }
     }
 
@@ -113,13 +113,13 @@ impl tower_service::Service<Request<()>> for Empty {
 }
 
 /// The host that a request is meant for. It is in `Host`, exactly once, and in the request line the same if it is there too.
-fn target(uri: &Uri, headers: &HeaderMap) -> Result<Authority, Refusal> {
+fn target(uri: &Uri, headers: &HeaderMap) -> Result<Authority, ProxyError> {
     let mut hosts = headers.get_all(HOST).iter();
-    let (Some(host), None) = (hosts.next(), hosts.next()) else { return Err(Refusal::BadHost) };
-    let host = Authority::try_from(host.as_bytes()).map_err(|_| Refusal::BadHost)?;
+    let (Some(host), None) = (hosts.next(), hosts.next()) else { return Err(ProxyError::BadHost) };
+    let host = Authority::try_from(host.as_bytes()).map_err(|_| ProxyError::BadHost)?;
     let has_user = host.as_str().contains('@');
     let is_other = uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host.as_str()));
-    if has_user || is_other { Err(Refusal::BadHost) } else { Ok(host) }
+    if has_user || is_other { Err(ProxyError::BadHost) } else { Ok(host) }
 }
 
 /// Whether an origin is of the host that the request is meant for, or of this very machine.
@@ -153,12 +153,12 @@ fn shown(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn check(config: AccessConfig, headers: &[(&'static str, &str)], local: &str) -> Result<(), Refusal> {
+    fn check(config: AccessConfig, headers: &[(&'static str, &str)], local: &str) -> Result<(), ProxyError> {
         let named = |(name, value): &(&'static str, &str)| {
             (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
         };
         let headers: HeaderMap = headers.iter().map(named).collect();
-        Guard::new(config).check(&Uri::from_static("/why"), &headers, local.parse().unwrap())
+        AccessPolicy::new(config).check(&Uri::from_static("/why"), &headers, local.parse().unwrap())
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
         }
         for host in ["evil.example", "10.0.0.6", "localhost.evil.example", "127.0.0.1.evil.example", "xlocalhost"] {
             let refused = check(AccessConfig::default(), &[("host", host)], "10.0.0.5:4180");
-            assert!(matches!(refused, Err(Refusal::ForeignHost { .. })), "{host}: {refused:?}");
+            assert!(matches!(refused, Err(ProxyError::ForeignHost { .. })), "{host}: {refused:?}");
         }
     }
 
@@ -176,11 +176,11 @@ mod tests {
     fn a_host_must_be_named_exactly_once() {
         let local = "127.0.0.1:1";
         let check = |headers: &[_]| check(AccessConfig::default(), headers, local);
-        assert_eq!(check(&[]), Err(Refusal::BadHost));
-        assert_eq!(check(&[("host", "evil.example@localhost")]), Err(Refusal::BadHost));
+        assert_eq!(check(&[]), Err(ProxyError::BadHost));
+        assert_eq!(check(&[("host", "evil.example@localhost")]), Err(ProxyError::BadHost));
         let headers: HeaderMap = HeaderMap::from_iter([(HOST, HeaderValue::from_static("localhost"))]);
         let uri = Uri::from_static("http://127.0.0.1/v1/models");
-        assert_eq!(target(&uri, &headers), Err(Refusal::BadHost), "the two differ");
+        assert_eq!(target(&uri, &headers), Err(ProxyError::BadHost), "the two differ");
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
         for other in
             ["https://evil.example", "null", "http://localhost.evil.example", "", "http://localhost@evil.example"]
         {
-            assert!(matches!(origin(other, &[]), Err(Refusal::ForeignOrigin { .. })), "{other}");
+            assert!(matches!(origin(other, &[]), Err(ProxyError::ForeignOrigin { .. })), "{other}");
         }
         assert_eq!(origin("https://app.example", &["https://app.example"]), Ok(()));
         assert!(origin("https://app.example:444", &["https://app.example"]).is_err());
@@ -212,7 +212,7 @@ mod tests {
             |site| check(AccessConfig::default(), &[("host", "localhost"), ("sec-fetch-site", site)], "127.0.0.1:1");
         assert_eq!((site("none"), site("same-origin")), (Ok(()), Ok(())));
         for other in ["cross-site", "same-site", "anything"] {
-            assert!(matches!(site(other), Err(Refusal::ForeignSite { .. })), "{other}");
+            assert!(matches!(site(other), Err(ProxyError::ForeignSite { .. })), "{other}");
         }
     }
 }

@@ -18,7 +18,7 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration:
 /// How long what was sent may stay without an answer of the other side's system: questions are asked of silent connections
 /// only, and a stream is not silent.
 #[cfg(target_os = "linux")]
-const UNANSWERED: Duration = Duration::from_mins(1);
+const UNACKED_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Makes the system find out that the machine on the other side is gone without a word.
 pub(super) fn keep_alive(stream: &TcpStream) -> io::Result<()> {
@@ -28,65 +28,69 @@ pub(super) fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     let probes = probes.with_retries(retries);
     let socket = SockRef::from(stream);
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(UNANSWERED))?;
+    socket.set_tcp_user_timeout(Some(UNACKED_TIMEOUT))?;
     socket.set_tcp_keepalive(&probes)
 }
 
 pin_project! {
     /// A connection that breaks when nothing can be written to it for too long.
     #[derive(Debug)]
-    pub(super) struct Unstalled<T> {
+    pub(super) struct WriteTimeout<T> {
         #[pin]
         io: T,
-        patience: Duration,
+        timeout: Duration,
         #[pin]
-        stalled: Sleep,
+        deadline: Sleep,
         is_stalled: bool,
-        has_unanswered: bool,
+        has_unanswered_bytes: bool,
     }
 }
 
-impl<T> Unstalled<T> {
+impl<T> WriteTimeout<T> {
     /// Breaks once nothing could be written for `patience`.
-    pub(super) fn new(io: T, patience: Duration) -> Self {
-        Self { io, patience, stalled: sleep(patience), is_stalled: false, has_unanswered: false }
+    pub(super) fn new(io: T, timeout: Duration) -> Self {
+        Self { io, timeout, deadline: sleep(timeout), is_stalled: false, has_unanswered_bytes: false }
     }
 
     /// Whether something was read after the last write: a part of a request, perhaps.
-    pub(super) fn has_unanswered(&self) -> bool {
-        self.has_unanswered
+    pub(super) fn has_unanswered_bytes(&self) -> bool {
+        self.has_unanswered_bytes
     }
 
     /// The result of a write, or the error that there has been none for too long.
-    fn watch<R>(self: Pin<&mut Self>, context: &mut Context<'_>, wrote: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
+    fn check_write<R>(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        wrote: Poll<io::Result<R>>,
+    ) -> Poll<io::Result<R>> {
         let mut this = self.project();
         if wrote.is_ready() {
-            (*this.is_stalled, *this.has_unanswered) = (false, false);
+            (*this.is_stalled, *this.has_unanswered_bytes) = (false, false);
             return wrote;
         }
         if !*this.is_stalled {
             *this.is_stalled = true;
-            this.stalled.as_mut().reset(Instant::now() + *this.patience);
+            this.deadline.as_mut().reset(Instant::now() + *this.timeout);
         }
-        ready!(this.stalled.poll(context));
+        ready!(this.deadline.poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl<T: AsyncRead> AsyncRead for Unstalled<T> {
+impl<T: AsyncRead> AsyncRead for WriteTimeout<T> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.project();
         let before = buffer.filled().len();
         let read = this.io.poll_read(context, buffer);
-        *this.has_unanswered |= buffer.filled().len() > before;
+        *this.has_unanswered_bytes |= buffer.filled().len() > before;
         read
     }
 }
 
-impl<T: AsyncWrite> AsyncWrite for Unstalled<T> {
+impl<T: AsyncWrite> AsyncWrite for WriteTimeout<T> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let wrote = self.as_mut().project().io.poll_write(context, bytes);
-        self.watch(context, wrote)
+        self.check_write(context, wrote)
     }
 
     fn poll_write_vectored(
@@ -95,7 +99,7 @@ impl<T: AsyncWrite> AsyncWrite for Unstalled<T> {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let wrote = self.as_mut().project().io.poll_write_vectored(context, pieces);
-        self.watch(context, wrote)
+        self.check_write(context, wrote)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -104,10 +108,10 @@ impl<T: AsyncWrite> AsyncWrite for Unstalled<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = self.as_mut().project().io.poll_flush(context);
-        let has_unanswered = self.has_unanswered;
-        let flushed = self.as_mut().watch(context, flushed);
+        let has_unanswered_bytes = self.has_unanswered_bytes;
+        let flushed = self.as_mut().check_write(context, flushed);
         // To flush is to write nothing.
-        *self.project().has_unanswered = has_unanswered;
+        *self.project().has_unanswered_bytes = has_unanswered_bytes;
         flushed
     }
 
@@ -121,16 +125,16 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    const PATIENCE: Duration = Duration::from_mins(2);
+    const TIMEOUT: Duration = Duration::from_mins(2);
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_nothing_is_given_up_and_one_that_is_slow_is_not() {
         let (near, mut far) = tokio::io::duplex(8);
-        let mut near = Box::pin(Unstalled::new(near, PATIENCE));
+        let mut near = Box::pin(WriteTimeout::new(near, TIMEOUT));
         let reader = tokio::spawn(async move {
             let mut piece = [0; 8];
             for _ in 0..3 {
-                sleep(PATIENCE * 9 / 10).await;
+                sleep(TIMEOUT * 9 / 10).await;
                 far.read_exact(&mut piece).await.unwrap();
             }
             far
@@ -139,7 +143,7 @@ mod tests {
         let _far = reader.await.unwrap();
         let since = Instant::now();
         let error = near.write_all(&[2; 32]).await.unwrap_err();
-        assert_eq!((error.kind(), since.elapsed()), (io::ErrorKind::TimedOut, PATIENCE));
+        assert_eq!((error.kind(), since.elapsed()), (io::ErrorKind::TimedOut, TIMEOUT));
     }
 
     #[tokio::test]
@@ -148,6 +152,6 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         keep_alive(&stream).unwrap();
         #[cfg(target_os = "linux")]
-        assert_eq!(SockRef::from(&stream).tcp_user_timeout().unwrap(), Some(UNANSWERED));
+        assert_eq!(SockRef::from(&stream).tcp_user_timeout().unwrap(), Some(UNACKED_TIMEOUT));
     }
 }
