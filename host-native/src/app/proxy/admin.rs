@@ -1,4 +1,4 @@
-//! The pages for whoever runs the proxy: `/healthz`, `/metrics` and `/why`. They are never forwarded.
+//! The admin pages `/healthz`, `/metrics` and `/why`. They are never forwarded.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use super::upstream::Resource;
 use super::{ReplyBody, Shared};
 use crate::gate::ResourceKey;
 
-/// Everything that `/why` tells.
+/// The content of `/why`.
 #[derive(Debug, Serialize)]
 struct StatusReport {
     waiting: u32,
@@ -32,12 +32,12 @@ struct ResourceStatus {
     model: String,
     domain: String,
     limit: u32,
-    /// What decides it.
+    /// The algorithm that sets the limit.
     algorithm: &'static str,
     max_parallel: u32,
     in_flight: u32,
     waiting: u32,
-    /// What binds, in words; none if nothing does.
+    /// A description of the binding constraint, or `None` if nothing binds.
     why: Option<String>,
     cooldown_ms: u64,
     budgets: Vec<BudgetStatus>,
@@ -53,7 +53,7 @@ struct BudgetStatus {
     source: BudgetSource,
 }
 
-/// The requests of one tenant and level.
+/// The requests of one tenant at one priority level.
 #[derive(Debug, Serialize)]
 struct GroupStatus {
     tenant: String,
@@ -64,7 +64,7 @@ struct GroupStatus {
     admitted: u64,
 }
 
-/// Answers an admin page; `None` if `path` is none.
+/// Returns the response to a request for an admin page, or `None` if `path` is not one.
 pub(super) fn handle(shared: &Shared, method: &Method, path: &str, headers: &HeaderMap) -> Option<Response<ReplyBody>> {
     if !matches!(path, "/healthz" | "/metrics" | "/why") {
         return None;
@@ -85,7 +85,11 @@ pub(super) fn handle(shared: &Shared, method: &Method, path: &str, headers: &Hea
             Ok(text) => {
                 text_response(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text)
             }
-            Err(_) => text_response(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", "no figures\n".to_string()),
+            Err(_) => text_response(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "text/plain",
+                "the metrics cannot be encoded\n".to_string(),
+            ),
         },
         _ => why(shared, headers),
     })
@@ -151,7 +155,7 @@ fn resource_status(shared: &Shared, resource: &Resource) -> Option<ResourceStatu
     })
 }
 
-/// Tenants that wait, call, or have called.
+/// Returns the groups that have waiting or admitted requests.
 fn groups(shared: &Shared) -> Vec<GroupStatus> {
     let mut all = Vec::new();
     for tenant in shared.tenants.seen() {
@@ -175,7 +179,7 @@ fn groups(shared: &Shared) -> Vec<GroupStatus> {
 }
 
 impl Shared {
-    /// What keeps calls of a resource from going out now, in words; `None` if nothing is known to.
+    /// Describes why calls of a resource are not sent now. Returns `None` if no reason is known.
     pub(super) fn why(&self, resource: &Resource) -> Option<String> {
         let (at, wait, load) = self
             .gate
@@ -183,7 +187,7 @@ impl Shared {
             .with(|machine, now| (now, machine.why_idle_now(now, resource.id), machine.stats(now, resource.id)));
         let load = load?;
         match wait {
-            // No slot is idle: as many calls are out as may ever be.
+            // No slot is idle: the maximum number of calls is in flight.
             None => Some(format!("all {} calls that may be in flight are", load.in_flight)),
             Some(CallWait::NoRequests) if load.in_flight >= load.limit => {
                 Some(limit_reached(load.limit, load.in_flight))
@@ -202,35 +206,37 @@ fn describe(now: Instant, wait: CallWait) -> String {
     let left = |until: Instant| (until - now).as_secs_f64();
     match wait {
         CallWait::Cooldown { until } => {
-            format!("calls pause after a refusal, and {:.1} s of the pause are left", left(until))
+            format!("calls are paused after a rate limit response, for another {:.1} s", left(until))
         }
         CallWait::ProviderCap { cap } => format!("all {cap} calls that may be in flight are"),
         CallWait::Limit { limit, in_flight, .. } => limit_reached(limit, in_flight),
         CallWait::Paced { until } => format!("calls are spaced in time, and the next goes out in {:.1} s", left(until)),
-        CallWait::Budget { until } => format!("a rate budget is spent, and suffices again in {:.1} s", left(until)),
+        CallWait::Budget { until } => {
+            format!("a rate budget is spent, and is sufficient again in {:.1} s", left(until))
+        }
         CallWait::StatedRate { rate, until } => {
             format!("the provider's own limit of {rate} is reached: next in {:.1} s", left(until))
         }
         CallWait::Outage { since, probe_at: Some(at) } => {
             format!(
-                "the provider is down for {:.1} s, and is tried again in {:.1} s",
+                "the provider is down for {:.1} s, and the next probe is in {:.1} s",
                 (now - since).as_secs_f64(),
                 left(at)
             )
         }
         CallWait::Outage { since, probe_at: None } => {
-            format!("the provider is down for {:.1} s, and a call is out that finds out", (now - since).as_secs_f64())
+            format!("the provider is down for {:.1} s, and a probe is in flight", (now - since).as_secs_f64())
         }
         CallWait::Unavailable { cause, probe_at, .. } => {
-            let again = probe_at.map(|at| format!("; it is tried again in {:.1} s", left(at)));
+            let again = probe_at.map(|at| format!("; the next probe is in {:.1} s", left(at)));
             format!("the provider or model cannot be used: {cause}{}", again.unwrap_or_default())
         }
-        CallWait::Turn => "others go first".to_string(),
+        CallWait::Turn => "other requests go first".to_string(),
         other => other.to_string(),
     }
 }
 
-/// The report for a terminal.
+/// Renders the report as plain text.
 fn text(report: &StatusReport) -> String {
     let mut out = format!("{} calls in flight, {} requests wait\n", report.in_flight, report.waiting);
     // Writing to a string does not fail.
@@ -270,7 +276,7 @@ fn text(report: &StatusReport) -> String {
     for group in &report.tenants {
         let _ = write!(
             out,
-            "\ntenant {}, {} (weight {}): {} wait, {} in flight, {} let out so far",
+            "\ntenant {}, {} (weight {}): {} wait, {} in flight, {} admitted so far",
             group.tenant, group.priority, group.weight, group.waiting, group.in_flight, group.admitted
         );
     }
@@ -278,7 +284,7 @@ fn text(report: &StatusReport) -> String {
     out
 }
 
-/// The same for a browser, which asks again every two seconds.
+/// Renders the report as an HTML page that reloads every two seconds.
 fn page(report: &StatusReport) -> String {
     let escaped = text(report).replace('&', "&amp;").replace('<', "&lt;");
     format!(
@@ -292,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_from_outside_are_no_markup() {
+    fn names_from_requests_are_escaped_in_html() {
         let group = GroupStatus {
             tenant: "<script>&".to_string(),
             priority: "normal",

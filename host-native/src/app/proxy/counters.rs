@@ -1,8 +1,8 @@
-//! Counts of what there is now, kept by those who are counted.
+//! Guards that count live objects and bytes, and release their share on drop.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// One more of something, for as long as it lives.
+/// Adds one to a counter while it lives.
 #[derive(Debug)]
 pub(super) struct CountGuard<'a>(&'a AtomicU32);
 
@@ -12,7 +12,7 @@ impl<'a> CountGuard<'a> {
         Self(count)
     }
 
-    /// The same if there are fewer than `most`; else how many there are.
+    /// Adds one if the counter is below `max`. Otherwise returns the current count.
     pub(super) fn try_new(count: &'a AtomicU32, max: u32) -> Result<Self, u32> {
         match count.fetch_add(1, Ordering::Relaxed) {
             before if before < max => Ok(Self(count)),
@@ -30,7 +30,7 @@ impl Drop for CountGuard<'_> {
     }
 }
 
-/// A share of a quantity, for as long as it lives.
+/// Reserves an amount of a shared total while it lives.
 #[derive(Debug)]
 pub(super) struct QuotaGuard<'a> {
     total: &'a AtomicU64,
@@ -38,7 +38,7 @@ pub(super) struct QuotaGuard<'a> {
 }
 
 impl<'a> QuotaGuard<'a> {
-    /// `part` more, if there is no more than `most` then; else how much there is.
+    /// Reserves `amount` if the total stays within `max`. Otherwise returns the current total.
     pub(super) fn try_acquire(total: &'a AtomicU64, amount: u64, max: u64) -> Result<Self, u64> {
         let before = total.fetch_add(amount, Ordering::Relaxed);
         let guard = Self { total, amount };
@@ -47,12 +47,12 @@ impl<'a> QuotaGuard<'a> {
 }
 
 impl<'a> QuotaGuard<'a> {
-    /// Nothing so far.
+    /// Creates a guard that reserves nothing yet.
     pub(super) fn empty(total: &'a AtomicU64) -> Self {
         Self { total, amount: 0 }
     }
 
-    /// `more` on top, if there is no more than `most` then; else how much there is.
+    /// Reserves `more` in addition if the total stays within `max`. Otherwise returns the current total.
     pub(super) fn try_grow(&mut self, more: u64, max: u64) -> Result<(), u64> {
         let more = Self::try_acquire(self.total, more, max)?;
         self.amount += more.amount;
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_counted_than_may_be_and_nothing_is_left_of_who_is_gone() {
+    fn guards_respect_the_maximum_and_release_their_share_on_drop() {
         let (count, bytes) = (AtomicU32::new(0), AtomicU64::new(0));
         let one = CountGuard::try_new(&count, 1).unwrap();
         assert_eq!(CountGuard::try_new(&count, 1).unwrap_err(), 1);

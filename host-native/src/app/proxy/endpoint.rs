@@ -1,7 +1,8 @@
-//! Which calls are forwarded: those of the list below, and what the file adds for a provider. Nothing else is.
+//! The list of calls that are forwarded. The configuration file can add others for a provider.
 //!
-//! Paths are compared as they were sent, byte by byte. No spelling is normalised, so none can mean one thing here and another to a
-//! provider: `//`, `..`, `%2e`, `;` and the like are in no path of the list, and are refused in the part that a rule leaves open.
+//! Paths are compared byte by byte as they were sent. Nothing is normalised, so a path cannot mean one thing
+//! here and another to a provider. `//`, `..`, `%2e`, `;` and the like occur in no listed path, and are
+//! rejected in the part that a rule leaves open.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
@@ -10,16 +11,16 @@ use super::config::PassthroughRule;
 use super::error::ProxyError;
 use super::upstream::Upstream;
 
-/// What the body of a call is.
+/// The kind of body that a call has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyKind {
-    /// There is none.
+    /// No body.
     Empty,
     Json,
     Form,
-    /// One of the two.
+    /// JSON or a form.
     JsonOrForm,
-    /// A call that the file allows: JSON, a form, or none.
+    /// A `passthrough` call: JSON, a form, or no body.
     Any,
 }
 
@@ -29,11 +30,11 @@ pub(super) struct Endpoint {
     pub(super) body: BodyKind,
     /// The model that the path names.
     pub(super) model: Option<String>,
-    /// Whether only providers with a matching `passthrough` serve it.
+    /// Whether only providers with a matching `passthrough` rule serve the call.
     is_passthrough: bool,
 }
 
-/// The calls that every provider may get, by method and path under `/v1/`.
+/// The calls that are forwarded to every provider, by method and path under `/v1/`.
 const SERVED: [(&Method, &str, BodyKind); 12] = [
     (&Method::POST, "chat/completions", BodyKind::Json),
     (&Method::POST, "completions", BodyKind::Json),
@@ -50,7 +51,7 @@ const SERVED: [(&Method, &str, BodyKind); 12] = [
 ];
 
 impl Endpoint {
-    /// What a request for `/v1/PATH` is.
+    /// Returns the call for a request to `/v1/PATH`.
     pub(super) fn find(method: &Method, path: &str, upstreams: &[Upstream]) -> Result<Self, ProxyError> {
         let served = || SERVED.iter().filter(|(_, listed, _)| matches(listed, path));
         if let Some((_, listed, body)) = served().find(|(allowed, ..)| *allowed == method) {
@@ -73,7 +74,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether a provider may get it.
+    /// Returns whether the call may be forwarded to a provider.
     pub(super) fn is_served_by(&self, upstream: &Upstream, method: &Method, path: &str) -> bool {
         let mut rules = upstream.config.passthrough.iter();
         !self.is_passthrough || rules.any(|rule| rule.methods.contains(method) && rule.matches(path))
@@ -81,7 +82,7 @@ impl Endpoint {
 }
 
 impl PassthroughRule {
-    /// Whether `path`, without `/v1/`, is one that the rule is for.
+    /// Returns whether the rule matches `path`, which is without `/v1/`.
     fn matches(&self, path: &str) -> bool {
         match self.path.strip_suffix('*') {
             Some(prefix) => matches(prefix, path),
@@ -90,7 +91,7 @@ impl PassthroughRule {
     }
 }
 
-/// Whether a path is `listed`, or is below it if that ends in a slash.
+/// Returns whether a path equals `listed`, or is below it if `listed` ends in a slash.
 fn matches(listed: &str, path: &str) -> bool {
     if !listed.ends_with('/') {
         return path == listed;
@@ -98,8 +99,8 @@ fn matches(listed: &str, path: &str) -> bool {
     path.strip_prefix(listed).is_some_and(is_plain)
 }
 
-/// Whether a part of a path reads the same to everybody: letters, digits and a few signs, in segments that are neither empty nor dots.
-/// A slash in it may be written `%2F`, as clients write the ids of models.
+/// Returns whether the rest of a path is unambiguous: letters, digits and a few symbols, in segments that are
+/// neither empty nor dots. A slash may be written `%2F`, as clients do in model ids.
 fn is_plain(rest: &str) -> bool {
     let plain = decoded(rest);
     let is_sign = |c: char| c.is_ascii_alphanumeric() || "-._~:@+/".contains(c);
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_calls_of_the_api_are_forwarded_and_no_other() {
+    fn only_listed_calls_are_forwarded() {
         let upstreams = [upstream(Vec::new())];
         let find = |method: Method, path| Endpoint::find(&method, path, &upstreams);
         assert_eq!(find(Method::POST, "chat/completions").unwrap().body, BodyKind::Json);
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn no_spelling_of_a_path_is_taken_for_another() {
+    fn another_spelling_of_a_path_is_rejected() {
         let upstreams = [upstream(vec![PassthroughRule { methods: vec![Method::GET], path: "batches/*".to_string() }])];
         for path in [
             "/chat/completions",
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_adds_calls_for_the_providers_that_it_names() {
+    fn passthrough_adds_calls_for_one_provider() {
         let rule = PassthroughRule { methods: vec![Method::GET, Method::DELETE], path: "files/*".to_string() };
         let (with, without) = (upstream(vec![rule]), upstream(Vec::new()));
         let upstreams = [without, with];

@@ -1,15 +1,15 @@
-//! One request, from its head to the head of its answer.
+//! Forwards one request, from its head to the head of its response.
 //!
 //! ```text
-//! read the body -> whose is it, what for -> wait for a turn -> call -> hand the answer on
-//!                                               ^                |
-//!                                               +-- too many ----+
+//! read the body -> tenant, model, limits -> wait for admission -> call -> forward the response
+//!                                                ^                 |
+//!                                                +-- rate-limited -+
 //! ```
 //!
-//! A call that was refused for too many calls waits for another turn; the gate has heard of the refusal by then, and says
-//! when that is. A call that failed in an outage waits until its provider is back, and one that failed by itself is made again after
-//! a pause: both as the core decides, and only where the configuration allows a call to be repeated. Nothing is called again once a
-//! byte of an answer was handed on.
+//! A rate-limited call waits for admission again. The gate has already processed the rejection and decides
+//! when that is. A call that failed during an outage waits until the provider is back. Any other failed call
+//! is retried after a backoff. Both need a retry setting that allows it. Nothing is retried once a byte of a
+//! response has been forwarded.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,13 +45,13 @@ use crate::host::TokioHost;
 use crate::http::peeked_body::PeekedBody;
 use crate::http::{InFlightCall, PermitBody, ResponseInfo, read_error_body, read_head, transport_error_outcome};
 
-/// The longest refusal that is read to its end, so that its connection can be used again.
+/// The longest error body, in bytes, that is read to its end so that the connection can be reused.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 
-/// How long that may take.
+/// The time limit for reading such a body.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What became of a request so far.
+/// The state of a request that is reported in headers and logs.
 #[derive(Debug, Default)]
 pub(super) struct RequestContext {
     pub(super) tenant: Option<Arc<Tenant>>,
@@ -61,7 +61,7 @@ pub(super) struct RequestContext {
     pub(super) waited: Duration,
 }
 
-/// Answers a request under `/v1/`; `path` is the rest of its address.
+/// Handles a request under `/v1/`. `path` is the rest of its path.
 pub(super) async fn handle(
     shared: &Arc<Shared>,
     request: Request<Incoming>,
@@ -84,23 +84,23 @@ pub(super) async fn handle(
     if path == "models" && parts.method == Method::GET && wanted.is_none() && shared.upstreams.len() > 1 {
         return models::list(shared, &tenant, context.level).await;
     }
-    // Clients announce JSON in calls without a body, too.
+    // Clients send a JSON content type even in calls without a body.
     let is_empty = endpoint.body == BodyKind::Any && body.is_empty();
     let parsed = ParsedRequest::read(if is_empty { MediaType::Empty } else { media }, body).await?;
     let named = parsed.model.as_deref().or(endpoint.model.as_deref());
     let is_served = |upstream: &Upstream| endpoint.is_served_by(upstream, &parts.method, path);
-    // A provider for some models only must not be reached by leaving out which.
+    // A request without a model must not reach a provider that is restricted to some models.
     let must_name = endpoint.body != BodyKind::Empty;
     let upstream = route(&shared.upstreams, wanted, named, must_name, is_served)?;
-    let said = parsed.model.as_deref().unwrap_or(NO_MODEL);
-    let sent = upstream.model_to_send(said).to_string();
+    let requested = parsed.model.as_deref().unwrap_or(NO_MODEL);
+    let sent = upstream.model_to_send(requested).to_string();
     let resource = upstream
         .resource(&shared.gate, &shared.metrics, &sent, &domain(path))
-        .ok_or_else(|| ProxyError::UnknownModel { model: said.chars().take(80).collect() })?;
+        .ok_or_else(|| ProxyError::UnknownModel { model: requested.chars().take(80).collect() })?;
     context.resource = Some(Arc::clone(&resource));
     let estimate = resource.estimate(parsed.estimate);
     let url = upstream.address(path, parts.uri.query()).ok_or(ProxyError::NoSuchAddress)?;
-    let renamed = (sent != said).then_some(sent.as_str());
+    let renamed = (sent != requested).then_some(sent.as_str());
     let (content_type, body) = parsed.encode(&upstream.http, &url, renamed).await.ok_or(ProxyError::BrokenBody)?;
     let redactor = shared.redactor.with_client(&parts.headers, &url);
     let Parts { method, mut headers, .. } = parts;
@@ -124,8 +124,8 @@ pub(super) async fn handle(
     routed.run(sent, context).await
 }
 
-/// The whole body, which has to be there before anybody can say what it asks for. It counts in `held` as it comes, so a
-/// client that stops half-way holds what it sent and no more.
+/// Reads the whole body, which must be complete before it can be parsed. Each chunk is added to `held` as it
+/// arrives, so a client that stops half-way holds no more than it has sent.
 async fn read_body(
     shared: &Shared,
     parts: &Parts,
@@ -153,8 +153,9 @@ async fn read_body(
     Ok(whole.freeze())
 }
 
-/// Who is called: the one asked for by name, or the first, of those that get this call and serve its model. Calls that need not name a
-/// model go to the first; others that name none, to one that serves all models.
+/// Selects the provider: the requested one, or else the first, among those that serve the call and its model.
+/// A call that needs no model goes to the first. A call that must name a model and does not goes to one that
+/// serves all models.
 fn route<'s>(
     upstreams: &'s [Upstream],
     wanted: Option<&[u8]>,
@@ -175,7 +176,7 @@ fn route<'s>(
     candidates.find(serves).ok_or_else(unknown)
 }
 
-/// A request as it is sent, each time anew.
+/// The request to the provider. It is copied for each attempt.
 struct UpstreamRequest {
     method: Method,
     url: Url,
@@ -183,7 +184,7 @@ struct UpstreamRequest {
     body: Bytes,
 }
 
-/// A request that knows where it goes.
+/// A request whose provider, resource and tenant are known. [`RoutedRequest::run`] makes its attempts.
 struct RoutedRequest<'a> {
     shared: &'a Arc<Shared>,
     upstream: &'a Upstream,
@@ -191,38 +192,38 @@ struct RoutedRequest<'a> {
     tenant: Arc<Tenant>,
     deadline: Instant,
     estimate: Usage,
-    /// Hides keys in what the provider says.
+    /// Redacts keys in responses of the provider.
     redactor: Redactor,
-    /// Pace the repeats after connections that could not be made, and after answers of 5xx.
+    /// Backoff for failed connections, and for 5xx responses.
     connection_errors: Backoff,
     server_errors: Backoff,
 }
 
-/// An answer of a provider, of which the head is there.
+/// A response of a provider whose head has been received.
 type UpstreamResponse = Response<reqwest::Body>;
 
-/// What a client gets.
+/// The result for the client.
 type ClientResult = Result<Response<ReplyBody>, ProxyError>;
 
-/// A call that is out.
+/// An attempt in flight.
 struct Attempt {
     in_flight: InFlightCall,
     recorder: AttemptRecorder,
 }
 
-/// What became of one attempt.
+/// The result of one attempt.
 enum AttemptResult {
-    /// The client gets this.
+    /// The request is finished.
     Done(ClientResult),
-    /// It was refused for too many calls, and waits for another turn.
+    /// The call was rate-limited and waits for admission again.
     RateLimited,
-    /// It failed, and may be made again.
+    /// The call failed and may be retried.
     Failed(Failure, AfterCall),
 }
 
-/// A failed attempt that may be made again.
+/// A failed attempt that may be retried.
 struct Failure {
-    /// What the client gets if it is not.
+    /// The result for the client if there is no retry.
     reply: ClientResult,
     kind: FailureKind,
 }
@@ -233,7 +234,7 @@ enum FailureKind {
     Server,
 }
 
-/// Why an attempt does not go out.
+/// The reason why an attempt is not admitted.
 enum AdmitError {
     QueueFull { waiting: u32 },
     Denied(Denial),
@@ -255,7 +256,7 @@ impl RoutedRequest<'_> {
                 }
                 Err(error) => {
                     let error = self.error_for(&error, context);
-                    // What its last attempt brought says more than that its time is up.
+                    // The result of the last attempt says more than a passed deadline.
                     return match (error, failure.take()) {
                         (ProxyError::Deadline { .. }, Some(failed)) => failed.reply,
                         (error, _) => Err(error),
@@ -279,7 +280,8 @@ impl RoutedRequest<'_> {
         }
     }
 
-    /// Waits for this request's turn. `retry`: how it failed in what may be an outage.
+    /// Waits for admission. `retry` describes the failure if the last attempt failed in what may be an
+    /// outage.
     async fn admit(&self, retry: Option<Retry>, context: &mut RequestContext) -> Result<CallPermit, AdmitError> {
         let (gate, resource) = (&self.shared.gate, &self.resource);
         let request = tidegate_core::request::Request {
@@ -303,7 +305,7 @@ impl RoutedRequest<'_> {
         retry: Option<Retry>,
         context: &mut RequestContext,
     ) -> Result<OwnedPermit<TokioHost>, AdmitError> {
-        // A request that had its turn once does not lose its place for the bound.
+        // A request that was admitted once is not rejected by the bound of the queue.
         let most = if context.attempts == 0 { self.shared.queue.max_waiting } else { u32::MAX };
         let full = |waiting| AdmitError::QueueFull { waiting };
         let _all = CountGuard::try_new(&self.shared.waiting, most).map_err(full)?;
@@ -322,7 +324,7 @@ impl RoutedRequest<'_> {
         self.tenant.group(context.level)
     }
 
-    /// What a client gets whose call did not go out.
+    /// Returns the error for a request that was not admitted.
     fn error_for(&self, error: &AdmitError, context: &RequestContext) -> ProxyError {
         let denial = match *error {
             AdmitError::QueueFull { waiting } => {
@@ -338,7 +340,7 @@ impl RoutedRequest<'_> {
         let provider = || self.upstream.config.name.clone();
         let retry_after = denial.changes_at.map(|at| (at - gate.host().now()).into());
         let waited = context.waited;
-        let why = || self.shared.why(&self.resource).unwrap_or_else(|| "others went first".to_string());
+        let why = || self.shared.why(&self.resource).unwrap_or_else(|| "other requests went first".to_string());
         match gate.snapshot(self.resource.id).map(|state| state.health) {
             Some(HealthState::Unavailable { cause, .. }) if denial.reason == DenialReason::Unavailable => {
                 ProxyError::Unavailable { provider: provider(), cause, retry_after }
@@ -350,16 +352,16 @@ impl RoutedRequest<'_> {
         }
     }
 
-    /// Makes the call.
+    /// Sends the request and classifies the result.
     async fn attempt(&self, request: reqwest::Request, slot: CallPermit, context: &RequestContext) -> AttemptResult {
         let (tenant, level) = (&self.tenant, context.level);
         let recorder = AttemptRecorder::new(self.shared, &self.resource, tenant, level, self.estimate, self.upstream);
         let mut attempt = Attempt { in_flight: InFlightCall::new(slot), recorder };
         match self.upstream.http.execute(request).await {
-            Ok(answer) => {
-                let head = read_head(answer.status(), answer.headers(), SystemTime::now());
-                attempt.recorder.record_head(&head, answer.headers());
-                self.classify(answer.into(), self.upstream.with_client_key_outcome(head), attempt, context).await
+            Ok(response) => {
+                let head = read_head(response.status(), response.headers(), SystemTime::now());
+                attempt.recorder.record_head(&head, response.headers());
+                self.classify(response.into(), self.upstream.with_client_key_outcome(head), attempt, context).await
             }
             Err(error) => {
                 let outcome = transport_error_outcome(&error);
@@ -370,7 +372,7 @@ impl RoutedRequest<'_> {
                 } else {
                     ProxyError::Unreachable { provider }
                 });
-                // Of any other than a connection that was never made the provider may have seen.
+                // After any other error the provider may have processed the request.
                 if error.is_connect() && self.shared.retry.connection_errors > 0 && self.may_repeat(context) {
                     let failure = Failure { reply, kind: FailureKind::Connection };
                     return AttemptResult::Failed(failure, attempt.in_flight.finish_call(outcome));
@@ -383,27 +385,27 @@ impl RoutedRequest<'_> {
 
     async fn classify(
         &self,
-        answer: UpstreamResponse,
+        response: UpstreamResponse,
         head: ResponseInfo,
         mut attempt: Attempt,
         context: &RequestContext,
     ) -> AttemptResult {
-        let status = answer.status();
+        let status = response.status();
         attempt.in_flight.record_info(&head);
         if status.is_client_error() || head.is_rate_limited() {
-            return self.classify_error(answer, head, attempt, context).await;
+            return self.classify_error(response, head, attempt, context).await;
         }
         if status.is_server_error() && self.shared.retry.server_errors > 0 && self.may_repeat(context) {
             attempt.recorder.record_end(head.completion.outcome);
             let after = attempt.in_flight.finish_call(head.completion);
-            let reply = self.buffered_response(answer).await;
+            let reply = self.buffered_response(response).await;
             return AttemptResult::Failed(Failure { reply, kind: FailureKind::Server }, after);
         }
-        AttemptResult::Done(self.stream_response(answer, attempt))
+        AttemptResult::Done(self.stream_response(response, attempt))
     }
 
-    /// What a client gets in the place of an answer that a key is refused, or a call not allowed: the provider's own words may quote a
-    /// part of a key, or tell about the account.
+    /// Returns the error that replaces a 401 or 403 of the provider. The text of the provider may quote part
+    /// of a key or contain account details.
     fn replacement_error(&self, status: StatusCode, outcome: Outcome) -> Option<ProxyError> {
         let provider = self.upstream.config.name.clone();
         match (status, self.upstream.credentials()) {
@@ -418,23 +420,24 @@ impl RoutedRequest<'_> {
         }
     }
 
-    /// Whether a refusal for too many calls is worth waiting for another turn.
+    /// Returns whether a rate-limited call waits for another attempt.
     fn should_wait(&self, head: &ResponseInfo, context: &RequestContext) -> bool {
         let left = self.deadline.saturating_duration_since(Instant::now());
         let is_too_long = head.completion.retry_after.is_some_and(|asked| Duration::from(asked) > left);
         !is_too_long && self.may_repeat(context)
     }
 
-    /// A refusal ends its call at once, as soon as is known what its body says. One for too many calls is tried again, unless no waiting
-    /// helps, because the account is empty, or the wait is too long.
+    /// Classifies a 4xx or rate-limited response. The call ends as soon as the beginning of its body has been
+    /// read. A rate-limited call is retried, unless its account has no quota left or the wait exceeds the
+    /// deadline.
     async fn classify_error(
         &self,
-        answer: UpstreamResponse,
+        response: UpstreamResponse,
         mut head: ResponseInfo,
         mut attempt: Attempt,
         context: &RequestContext,
     ) -> AttemptResult {
-        let (parts, body) = answer.into_parts();
+        let (parts, body) = response.into_parts();
         let body = PeekedBody::peek(body).await;
         if let Some(whole) = body.complete() {
             read_error_body(whole, &parts.headers, SystemTime::now()).refine(&mut head);
@@ -453,10 +456,10 @@ impl RoutedRequest<'_> {
         }
     }
 
-    /// A short answer as a whole. One that is long, or does not come through, loses its body.
-    async fn buffered_response(&self, answer: UpstreamResponse) -> ClientResult {
-        self.check_encoding(&answer)?;
-        let (parts, body) = answer.into_parts();
+    /// Buffers a short response. A long or broken one loses its body.
+    async fn buffered_response(&self, response: UpstreamResponse) -> ClientResult {
+        self.check_encoding(&response)?;
+        let (parts, body) = response.into_parts();
         let mut parts = self.response_head(parts);
         let body = read_short_body(body).await.unwrap_or_else(|| {
             parts.headers.remove(CONTENT_LENGTH);
@@ -465,31 +468,35 @@ impl RoutedRequest<'_> {
         Ok(Response::from_parts(parts, Either::Left(Full::new(self.redactor.redacted(body)))))
     }
 
-    fn stream_response(&self, answer: UpstreamResponse, Attempt { mut in_flight, recorder }: Attempt) -> ClientResult {
-        if let Err(error) = self.check_encoding(&answer) {
-            // The call has ended with its head; what it used is not known.
+    fn stream_response(
+        &self,
+        response: UpstreamResponse,
+        Attempt { mut in_flight, recorder }: Attempt,
+    ) -> ClientResult {
+        if let Err(error) = self.check_encoding(&response) {
+            // The call ends with its head; its usage is unknown.
             in_flight.finish();
             return Err(error);
         }
-        let (parts, body) = answer.into_parts();
+        let (parts, body) = response.into_parts();
         let body = RedactedBody::new(body, self.redactor.clone());
         let body = PermitBody::with_observer(body, in_flight, transport_error_outcome, recorder);
         Ok(Response::from_parts(self.response_head(parts), Either::Right(body)))
     }
 
-    /// Refuses an answer that is compressed: nobody could look for keys in it, nor for what it used.
-    fn check_encoding(&self, answer: &UpstreamResponse) -> Result<(), ProxyError> {
-        let mut encodings = answer.headers().get_all(CONTENT_ENCODING).iter();
+    /// Rejects a compressed response: its body cannot be searched for keys or usage.
+    fn check_encoding(&self, response: &UpstreamResponse) -> Result<(), ProxyError> {
+        let mut encodings = response.headers().get_all(CONTENT_ENCODING).iter();
         if encodings.all(|encoding| encoding == "identity") {
             return Ok(());
         }
         Err(ProxyError::Encoded { provider: self.upstream.config.name.clone() })
     }
 
-    /// The head of a provider's answer for a client.
+    /// Returns the response head for the client.
     fn response_head(&self, parts: http::response::Parts) -> http::response::Parts {
         let (mut head, ()) = Response::new(()).into_parts();
-        // Nothing else: the phrase behind the status is a provider's text, too.
+        // Only these two: the reason phrase is text of the provider, too.
         (head.status, head.headers) = (parts.status, parts.headers);
         headers::to_client(&mut head.headers);
         self.redactor.redact_headers(&mut head.headers);
@@ -501,7 +508,7 @@ impl RoutedRequest<'_> {
         most.is_none_or(|most| context.attempts < most.get()) && Instant::now() < self.deadline
     }
 
-    /// Waits until a call that failed by itself may be made again. Returns what its client gets if it may not.
+    /// Waits for the backoff after a failure. Returns the result for the client if there is no retry.
     async fn back_off(&mut self, failed: Failure, context: &RequestContext) -> Option<ClientResult> {
         let backoff = match failed.kind {
             FailureKind::Connection => &mut self.connection_errors,
@@ -515,7 +522,7 @@ impl RoutedRequest<'_> {
     }
 }
 
-/// Waits so long. Returns whether nobody stopped the proxy meanwhile.
+/// Sleeps for `pause`. Returns false if the proxy stopped meanwhile.
 async fn sleep_unless_stopped(pause: Duration, mut stop: watch::Receiver<bool>) -> bool {
     tokio::select! {
         () = sleep(pause) => true,
@@ -523,7 +530,7 @@ async fn sleep_unless_stopped(pause: Duration, mut stop: watch::Receiver<bool>) 
     }
 }
 
-/// Reads a refusal to its end if it is short, so that its connection can be used again.
+/// Reads an error body to its end if it is short, so that the connection can be reused.
 async fn read_short_body(body: reqwest::Body) -> Option<Bytes> {
     let whole = timeout(ERROR_BODY_TIMEOUT, Limited::new(body, MAX_ERROR_BODY_BYTES).collect()).await;
     Some(whole.ok()?.ok()?.to_bytes())
@@ -535,7 +542,7 @@ mod tests {
     use crate::app::proxy::config::ProviderConfig;
 
     #[tokio::test(start_paused = true)]
-    async fn a_proxy_that_stops_waits_for_no_pause_before_a_repeat() {
+    async fn shutdown_interrupts_the_backoff_before_a_retry() {
         let (stop, stopped) = watch::channel(false);
         let since = Instant::now();
         assert!(sleep_unless_stopped(Duration::from_secs(4), stopped.clone()).await);
@@ -548,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_provider_that_serves_a_model_is_called_unless_another_is_named() {
+    fn the_first_provider_that_serves_the_model_is_used_unless_the_client_names_one() {
         let upstream = |name: &str, serves: &str| {
             let mut config = ProviderConfig::at(name, "http://127.0.0.1:1/v1".parse().unwrap());
             config.serves = vec![serves.to_string()];
@@ -564,13 +571,13 @@ mod tests {
         assert_eq!(name(None, Some("gpt-large")).unwrap(), "a");
         assert_eq!(name(None, Some("x-large")).unwrap(), "b");
         assert_eq!(name(Some("c"), Some("gpt-large")).unwrap(), "c");
-        assert_eq!(name(Some("c"), Some("x-large")), unknown("x-large"), "it is not for that model");
+        assert_eq!(name(Some("c"), Some("x-large")), unknown("x-large"), "c does not serve that model");
         assert_eq!(name(None, Some("other")), unknown("other"));
         assert_eq!(name(Some("d"), None), Err(ProxyError::UnknownProvider));
         assert_eq!(
             (name(None, None), name(Some("c"), None)),
             (unknown(""), unknown("")),
-            "each is for some models only"
+            "each provider is restricted to some models"
         );
         assert_eq!(routed(None, None, false).unwrap(), "a");
         let none = route(&upstreams, None, Some("gpt-large"), true, |upstream| upstream.config.name == "b");

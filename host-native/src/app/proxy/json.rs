@@ -1,8 +1,9 @@
-//! A body of JSON, read so that no other reader can find something else in it.
+//! Checks a JSON body, so that every parser reads the same content.
 //!
-//! Two readers may differ where a key stands twice in an object, where a name is compared without regard to case, and where text is no
-//! JSON but some take it: `NaN`, a byte order mark, text after the end, bytes that are not UTF-8. All of these are refused. Limits and
-//! budgets are chosen by what is read here, and a provider must not read another model or another bound in the same bytes.
+//! Parsers differ on duplicate keys in an object, on keys that are compared case-insensitively, and on text
+//! that is not JSON but accepted by some: `NaN`, a byte order mark, trailing text, bytes that are not UTF-8.
+//! All of these are rejected. Limits and budgets are chosen by what is parsed here, so a provider must not
+//! find another model or another bound in the same bytes.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -11,22 +12,23 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-/// Names that decide about limits. Some readers, such as Go's, take any other case of them for the same.
+/// The keys that select limits. Some parsers, such as Go's, match keys case-insensitively.
 const LIMIT_KEYS: [&str; 6] = ["model", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of"];
 
-/// Keys whose values may be whole files.
+/// Keys whose values may be embedded files.
 const FILE_KEYS: [&str; 3] = ["url", "image_url", "file_data"];
 
-/// What is counted of a body for an estimate of its tokens.
+/// The size of the text of a body, for an estimate of its tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TextCount {
-    /// Bytes of text that are ASCII, the signs of JSON among them.
+    /// The ASCII bytes of the body, JSON syntax included.
     pub(super) ascii: usize,
-    /// All other bytes of text.
+    /// All other bytes of strings and keys, and the numbers in lists.
     pub(super) other: usize,
 }
 
-/// Reads all of `body`, an object, and counts its text. Embedded files are not counted. The error says what is wrong, and where.
+/// Checks `body`, which must be an object, and counts its text. Embedded files are not counted. The error
+/// message contains the position.
 pub(super) fn check(body: &[u8]) -> Result<TextCount, String> {
     let text =
         std::str::from_utf8(body).map_err(|error| format!("it is not UTF-8 from byte {}", error.valid_up_to()))?;
@@ -44,7 +46,7 @@ struct Counts {
     other: usize,
 }
 
-/// Reads one value at a depth.
+/// Visits one value. Its depth is 0 for the body itself.
 struct ValueWalker<'a> {
     counts: &'a mut Counts,
     depth: u32,
@@ -53,7 +55,7 @@ struct ValueWalker<'a> {
 }
 
 impl ValueWalker<'_> {
-    /// In a list a number may be a token.
+    /// Counts a number in a list as a token.
     fn number(self) {
         self.counts.other += usize::from(self.is_item);
     }
@@ -100,7 +102,7 @@ impl<'de> Visitor<'de> for ValueWalker<'_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        // Only where a file may stand: elsewhere it would be a prompt that nobody counts.
+        // Elsewhere the text would be an uncounted prompt.
         if self.may_be_file && is_file(text) {
             self.counts.embedded += text.len();
         } else {
@@ -139,7 +141,7 @@ impl<'de> Visitor<'de> for ValueWalker<'_> {
     }
 }
 
-/// Whether a text is a file as base64, and nothing else.
+/// Returns whether a text is a base64 `data:` URL and nothing else.
 fn is_file(text: &str) -> bool {
     let Some((head, data)) = text.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) else {
         return false;
@@ -147,7 +149,7 @@ fn is_file(text: &str) -> bool {
     head.len() <= 100 && data.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=-_".contains(&byte))
 }
 
-/// A name without regard to case, as Unicode folds it.
+/// Returns a name with Unicode case folding.
 fn fold_case(name: &str) -> String {
     name.to_lowercase().to_uppercase()
 }
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_that_others_might_read_otherwise_is_refused() {
+    fn ambiguous_json_is_rejected() {
         for (body, why) in [
             (&b"{\"model\":\"a\",\"model\":\"b\"}"[..], "the key \"model\" stands twice"),
             (b"{\"model\":\"a\",\"mod\\u0065l\":\"b\"}", "the key \"model\" stands twice"),
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_counted_however_it_is_written_and_files_are_not() {
+    fn text_is_counted_in_every_encoding_and_embedded_files_are_not() {
         assert_eq!(check("{\"x\":\"日本\"}".as_bytes()), Ok(TextCount { ascii: 8, other: 6 }));
         let escaped = check(b"{\"x\":\"\\u65e5\\u672c\"}").unwrap();
         assert_eq!(escaped.other, 6, "{escaped:?}");
@@ -197,7 +199,10 @@ mod tests {
         let file = format!("data:image/png;base64,{}", "A".repeat(4_000));
         let with = |key: &str, text: &str| check(format!("{{\"{key}\":\"{text}\"}}").as_bytes()).unwrap().ascii;
         assert!(with("url", &file) < 20);
-        assert!(with("text", &file) > 4_000, "a prompt is no file");
-        assert!(with("url", "data:;base64,and now a long prompt in plain words") > 40, "nor are words");
+        assert!(with("text", &file) > 4_000, "text that is not a file counts");
+        assert!(
+            with("url", "data:;base64,and now a long prompt in plain words") > 40,
+            "text that is not base64 counts"
+        );
     }
 }

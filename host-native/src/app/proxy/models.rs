@@ -1,8 +1,8 @@
-//! The list of models, of all providers together.
+//! The combined list of models of all providers.
 //!
-//! Each provider is asked through the gate, like for any call, and with its own key or none: what a client proves itself
-//! with is for one provider, and a list of all would hand it to the others. So the list is the same for everybody, and is
-//! kept for a while.
+//! Each provider is called through the gate like for any request, with its own key or none. Credentials of
+//! clients are not forwarded: they belong to one provider, and the combined list would send them to all. So
+//! the list is the same for all clients and is cached.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -25,28 +25,29 @@ use super::upstream::{NO_MODEL, Upstream};
 use super::{ReplyBody, Shared, headers};
 use crate::http::{InFlightCall, PermitBody, read_head, transport_error_outcome};
 
-/// A list is a courtesy: a provider that takes longer for its turn, or for its answer, is left out.
+/// The time limit for admission, and for the response. A provider that exceeds it is omitted.
 const PROVIDER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest list of one provider.
+/// The maximum length of the list of one provider, in bytes.
 const MAX_LIST_BYTES: usize = 4 << 20;
 
-/// How long a list is kept, and one that lacks a provider.
+/// How long a complete list is cached, and one that lacks a provider.
 const COMPLETE_TTL: Duration = Duration::from_mins(1);
 const INCOMPLETE_TTL: Duration = Duration::from_secs(5);
 
-/// The list that was made last. Whoever asks while one is made waits for it.
+/// The list that was fetched last. Concurrent requests wait for the same fetch.
 #[derive(Debug, Default)]
 pub(super) struct ModelListCache(Mutex<Option<CachedList>>);
 
 #[derive(Debug)]
 struct CachedList {
     until: Instant,
-    /// None if no provider answered.
+    /// `None` if no provider answered.
     list: Option<Value>,
 }
 
-/// The models of every provider, each of them only where calls of it would go. A provider that does not answer is left out.
+/// Returns the models of all providers. A model is listed only for the provider to which its calls are
+/// routed. A provider that does not answer is omitted.
 pub(super) async fn list(
     shared: &Arc<Shared>,
     tenant: &Arc<Tenant>,
@@ -95,7 +96,7 @@ fn serves(upstream: &Upstream, model: &Value) -> bool {
     model["id"].as_str().is_some_and(|id| upstream.serves(id))
 }
 
-/// The models of one provider, once it is its turn.
+/// Fetches the models of one provider after admission.
 async fn fetch_models(
     shared: &Arc<Shared>,
     upstream: &Upstream,
@@ -115,8 +116,8 @@ async fn fetch_models(
     let mut sent = HeaderMap::new();
     sent.insert(ACCEPT, HeaderValue::from_static("application/json"));
     headers::to_provider(&mut sent, std::iter::empty(), upstream.own_credentials());
-    let answer = match upstream.http.get(url).headers(sent).timeout(PROVIDER_TIMEOUT).send().await {
-        Ok(answer) => answer,
+    let response = match upstream.http.get(url).headers(sent).timeout(PROVIDER_TIMEOUT).send().await {
+        Ok(response) => response,
         Err(error) => {
             let outcome = transport_error_outcome(&error);
             recorder.record_end(outcome);
@@ -124,18 +125,18 @@ async fn fetch_models(
             return None;
         }
     };
-    // Where clients have keys of their own, it is asked for with none at all.
-    let head = upstream.with_client_key_outcome(read_head(answer.status(), answer.headers(), SystemTime::now()));
+    // Without a key of its own, the provider is called with none.
+    let head = upstream.with_client_key_outcome(read_head(response.status(), response.headers(), SystemTime::now()));
     slot.record_info(&head);
     if head.is_rate_limited() {
         slot.finish();
     }
-    recorder.record_head(&head, answer.headers());
-    if !answer.status().is_success() {
+    recorder.record_head(&head, response.headers());
+    if !response.status().is_success() {
         recorder.record_end(head.completion.outcome);
         return None;
     }
-    let body = RedactedBody::new(Response::from(answer).into_body(), shared.redactor.clone());
+    let body = RedactedBody::new(Response::from(response).into_body(), shared.redactor.clone());
     let body = PermitBody::with_observer(body, slot, transport_error_outcome, recorder);
     let whole = Limited::new(body, MAX_LIST_BYTES).collect().await.ok()?;
     let mut list: Value = serde_json::from_slice(&whole.to_bytes()).ok()?;

@@ -1,4 +1,4 @@
-//! What a request asks for: as much of its body as admission needs to know, and the body as it is sent.
+//! Parses the parts of a request body that admission needs, and encodes the body for the provider.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,20 +19,20 @@ use super::error::ProxyError;
 use super::form::Form;
 use super::json::{self, TextCount};
 
-/// Bytes of ASCII for each token, as the usual rule of thumb has it.
+/// ASCII bytes per token: the usual rule of thumb for English text.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// What the type of a body says that it is.
+/// The media type of a request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MediaType {
     Empty,
     Json,
-    /// With what is between its fields.
+    /// A multipart form with its boundary.
     Form(String),
 }
 
 impl MediaType {
-    /// Reads the headers of a request of which a body of this kind is expected.
+    /// Returns the media type of a request, where a body of this kind is expected.
     pub(super) fn of(kind: BodyKind, headers: &HeaderMap) -> Result<Self, ProxyError> {
         let expected = match kind {
             BodyKind::Empty => return Ok(Self::Empty),
@@ -46,10 +46,10 @@ impl MediaType {
         }
         let mut types = headers.get_all(CONTENT_TYPE).iter();
         let text = match (types.next(), types.next()) {
-            (Some(one), None) => one.to_str().map_err(|_| refuse("bytes that are no type"))?,
+            (Some(one), None) => one.to_str().map_err(|_| refuse("a Content-Type that is not text"))?,
             (None, _) if kind == BodyKind::Any => return Ok(Self::Empty),
             (None, _) => return Err(refuse("no Content-Type")),
-            (Some(_), Some(_)) => return Err(refuse("several of Content-Type")),
+            (Some(_), Some(_)) => return Err(refuse("several Content-Type headers")),
         };
         let mime: Mime = text.parse().map_err(|_| refuse(text))?;
         let is_utf8 = mime.get_param(mime::CHARSET).is_none_or(|charset| charset == mime::UTF_8);
@@ -64,13 +64,13 @@ impl MediaType {
     }
 }
 
-/// What a body says.
+/// A parsed request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ParsedRequest {
-    /// The model, if it names one.
+    /// The model, if the body names one.
     pub(super) model: Option<String>,
-    /// What it may use: what its text takes, and as many tokens received as it allows. Embedded files are not counted; nothing is
-    /// assumed of answers without a bound.
+    /// The estimated usage: the tokens of its text, and the maximum number of output tokens that it allows.
+    /// Embedded files are not counted. The output is 0 if the request sets no bound.
     pub(super) estimate: Usage,
     body: Body,
 }
@@ -78,7 +78,7 @@ pub(super) struct ParsedRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Body {
     Empty,
-    /// With the place of the model in it, quotes included.
+    /// A JSON body with the byte range of the model, including its quotes.
     Json(Bytes, Option<Range<usize>>),
     Form(Form),
 }
@@ -97,7 +97,8 @@ struct RequestFields<'a> {
 }
 
 impl ParsedRequest {
-    /// Reads a body of a type. What others might read otherwise is refused: the call would have gone out under limits that are not its own.
+    /// Parses a body of the given type. Rejects ambiguous bodies: the provider might read another model, and
+    /// the call would bypass that model's limits.
     pub(super) async fn read(media: MediaType, body: Bytes) -> Result<Self, ProxyError> {
         match media {
             MediaType::Empty if body.is_empty() => {
@@ -128,11 +129,11 @@ impl ParsedRequest {
         let (mut model, mut model_at) = (None, None);
         if let Some(raw) = fields.model {
             let Ok(Name(name)) = serde_json::from_str(raw.get()) else {
-                return Err(refuse("`model` is no string".to_string()));
+                return Err(refuse("`model` is not a string".to_string()));
             };
             if !is_model_name(&name) {
                 return Err(refuse(
-                    "`model` is empty, or has spaces around it or signs that cannot be seen".to_string(),
+                    "`model` is empty, surrounded by spaces, or contains control characters".to_string(),
                 ));
             }
             let start = raw.get().as_ptr() as usize - body.as_ptr() as usize;
@@ -141,7 +142,8 @@ impl ParsedRequest {
         Ok(Self { model, estimate, body: Body::Json(body, model_at) })
     }
 
-    /// The body to send, with another model in the place of its own if one is given, and its type; `None` if it cannot be written.
+    /// Encodes the body for the provider, with `model` in place of its own model if one is given. Returns the
+    /// content type and the body, or `None` if a form cannot be encoded.
     pub(super) async fn encode(
         self,
         http: &Client,
@@ -167,19 +169,20 @@ impl ParsedRequest {
 #[derive(Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Whether a name is one that nobody trims to another.
+/// Returns whether a model name is unambiguous: not empty, not surrounded by spaces, and without control
+/// characters.
 pub(super) fn is_model_name(name: &str) -> bool {
     !name.is_empty() && name.trim() == name && !name.chars().any(char::is_control)
 }
 
-/// How many prompts there are: each is answered by itself. A list of numbers is one prompt.
+/// Returns the number of prompts; each is completed separately. A list of numbers is one prompt.
 fn prompts(raw: &RawValue) -> u32 {
     let items: Vec<&RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
     let prompts = items.iter().filter(|item| item.get().starts_with(['"', '['])).count();
     u32::try_from(prompts).unwrap_or(u32::MAX).max(1)
 }
 
-/// A bound as a whole number, rounded up. Some providers read a number in quotes, too.
+/// Returns a bound rounded up to an integer. Strings are parsed, too, because some providers accept them.
 fn number(name: &str, value: Option<serde_json::Value>) -> Result<Option<u32>, String> {
     let number = match value {
         None | Some(serde_json::Value::Null) => return Ok(None),
@@ -187,20 +190,22 @@ fn number(name: &str, value: Option<serde_json::Value>) -> Result<Option<u32>, S
         Some(serde_json::Value::String(text)) => text.trim().parse::<f64>().ok(),
         Some(_) => None,
     };
-    // A float beyond the range becomes the nearest number of it.
+    // The cast saturates.
     number
         .filter(|number| number.is_finite())
         .map(|number| Some(number.ceil() as u32))
-        .ok_or_else(|| format!("`{name}` is no number"))
+        .ok_or_else(|| format!("`{name}` is not a number"))
 }
 
-/// A token for every four bytes of ASCII. Of other scripts, every byte counts: no tokenizer that knows bytes makes more of them.
+/// Estimates the number of tokens: one per four ASCII bytes, and one per byte of other scripts. A byte-level
+/// tokenizer never produces more than one token per byte.
 fn tokens(text: TextCount) -> u32 {
     let tokens = text.ascii.div_ceil(BYTES_PER_TOKEN).saturating_add(text.other);
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }
 
-/// What kind of call a path under `/v1/` is. Kinds without a name of their own go by the first part of it.
+/// Returns the kind of call for a path under `/v1/`. Kinds without a name of their own are named by the first
+/// segment.
 pub(super) fn domain(path: &str) -> Domain {
     let plain = percent_decode_str(path.split('/').next().unwrap_or_default()).decode_utf8_lossy().to_ascii_lowercase();
     match plain.split('/').next().unwrap_or_default() {
@@ -226,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_model_and_the_bound_of_the_answer_are_read_and_the_rest_is_left_alone() {
+    async fn model_and_output_bound_are_parsed_and_the_body_is_unchanged() {
         let body = r#"{"messages":[{"role":"user","content":"hi"}],"model":"gpt\/x","max_tokens":7,"stream":true}"#;
         let parsed = json(body).await.unwrap();
         assert_eq!(parsed.model.as_deref(), Some("gpt/x"));
@@ -237,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_bound_that_counts_is_the_largest_that_some_provider_may_keep() {
+    async fn the_estimate_uses_the_largest_bound_that_a_provider_may_apply() {
         for (bounds, most) in [
             (r#""max_tokens":100,"max_output_tokens":1"#, 100),
             (r#""max_completion_tokens":1e3"#, 1_000),
@@ -258,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn text_of_any_script_is_never_counted_as_less_than_it_takes() {
+    async fn text_of_other_scripts_counts_at_least_one_token_per_byte() {
         for text in ["海の風", "😀😀", "žluťoučký kůň"] {
             let bytes = text.bytes().filter(|byte| !byte.is_ascii()).count() as u32;
             let parsed = json(&format!("{{\"model\":\"m\",\"input\":\"{text}\"}}")).await.unwrap();
@@ -267,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_model_that_is_no_text_is_refused_and_one_that_is_not_named_is_none() {
+    async fn an_invalid_model_is_rejected_and_a_missing_one_is_none() {
         assert!(matches!(json(r#"{"model":3}"#).await, Err(ProxyError::BadJson { .. })));
         for name in ["", " m", "m\\n", "a\\u0000b"] {
             assert!(json(&format!("{{\"model\":\"{name}\"}}")).await.is_err(), "{name}");
@@ -281,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn json_and_forms_are_read_under_their_own_types_only() {
+    fn json_and_forms_need_their_own_content_types() {
         let media = |kind, headers: &[(http::HeaderName, &'static str)]| {
             let value =
                 |(name, value): &(http::HeaderName, &'static str)| (name.clone(), HeaderValue::from_static(value));
@@ -317,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_says_what_kind_of_call_it_is() {
+    fn the_path_determines_the_kind_of_call() {
         assert_eq!([domain("chat/completions"), domain("responses/resp_1")], [Domain::Chat, Domain::Chat]);
         assert_eq!([domain("embeddings"), domain("images/edits")], [Domain::Embedding, Domain::Image]);
         assert_eq!(domain("audio/speech"), Domain::Other("audio".to_string()));

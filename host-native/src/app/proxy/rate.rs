@@ -1,18 +1,18 @@
-//! How fast calls end, to say when a place in the queue may be free.
+//! Estimates the rate at which calls end, to compute Retry-After for a full queue.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How long one count goes on.
+/// The length of one counting window.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// The shortest and the longest that anybody is told to stay away.
+/// The bounds of the estimated wait.
 const MIN_WAIT: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_mins(1);
 
-/// Calls that ended in the present window and the one before.
+/// Counts the calls that ended in the current and the previous window.
 #[derive(Debug)]
 pub(super) struct RateEstimator(Mutex<Counts>);
 
@@ -39,14 +39,15 @@ impl RateEstimator {
         Self(Mutex::new(Counts { since: Instant::now(), before: 0, now: 0 }))
     }
 
-    /// A call ended.
+    /// Records that a call ended.
     pub(super) fn record_completion(&self) {
         let mut counts = self.0.lock();
         counts.advance(Instant::now());
         counts.now = counts.now.saturating_add(1);
     }
 
-    /// How long `waiting` calls take at this pace; from a second to a minute.
+    /// Returns how long `waiting` calls take at the current rate, clamped to 1 s to 1 min. Returns the
+    /// maximum if no call ended recently.
     pub(super) fn estimate_wait(&self, waiting: u32) -> Duration {
         let now = Instant::now();
         let mut counts = self.0.lock();
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_finds_the_queue_full_is_told_when_it_may_have_moved() {
+    async fn the_estimated_wait_follows_the_rate_and_is_clamped() {
         let rate = RateEstimator::new();
         assert_eq!(rate.estimate_wait(3), MAX_WAIT);
         for _ in 0..100 {

@@ -1,7 +1,8 @@
-//! Keys that a provider's text may quote are hidden from whoever reads it.
+//! Replaces keys in provider responses with asterisks.
 //!
-//! A key is replaced by as many asterisks, so lengths stay what they were announced as. In a body, what may be the beginning of a key is
-//! held back until the next piece shows whether it is one; everything else goes on at once.
+//! Each byte of a key becomes one asterisk, so announced lengths stay correct. In a streamed body, bytes that
+//! may begin a key are held back until the next chunk shows whether they do. All other bytes are forwarded at
+//! once.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,13 +19,14 @@ use reqwest::Url;
 use super::headers;
 use super::upstream::keys_in_query;
 
-/// The shortest text that is taken for a key: `none` and `ollama` are placeholders, and words of answers.
+/// The minimum length of a key, in bytes. Shorter texts such as `none` and `ollama` are placeholders that
+/// also occur as words in responses.
 const MIN_KEY_BYTES: usize = 8;
 
-/// Keys to hide, longest first.
+/// Searchers for the keys, longest first.
 type Keys = Vec<Finder<'static>>;
 
-/// Hides the keys of the proxy, and those that one client sent.
+/// Redacts the keys of the proxy and of one client.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Redactor {
     own: Arc<Keys>,
@@ -32,12 +34,12 @@ pub(super) struct Redactor {
 }
 
 impl Redactor {
-    /// Hides these keys of the proxy.
+    /// Creates a redactor for the keys of the proxy.
     pub(super) fn new<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Self {
         Self { own: Arc::new(finders(keys)), clients: Keys::new() }
     }
 
-    /// Hides also what a client proves itself with in these headers and in this address.
+    /// Returns a redactor that also redacts the client credentials in these headers and in this URL.
     pub(super) fn with_client(&self, headers: &HeaderMap, url: &Url) -> Self {
         let in_query: Vec<String> = keys_in_query(url).collect();
         let keys = headers::keys(headers).chain(in_query.iter().map(String::as_bytes));
@@ -52,7 +54,7 @@ impl Redactor {
         self.keys().any(|key| key.find(text).is_some())
     }
 
-    /// Hides every key in `text`.
+    /// Replaces every key in `text`.
     pub(super) fn redact(&self, text: &mut [u8]) {
         for key in self.keys() {
             let len = key.needle().len();
@@ -64,7 +66,7 @@ impl Redactor {
         }
     }
 
-    /// `bytes` without keys.
+    /// Returns `bytes` with every key replaced.
     pub(super) fn redacted(&self, bytes: Bytes) -> Bytes {
         if !self.has_key(&bytes) {
             return bytes;
@@ -74,17 +76,17 @@ impl Redactor {
         bytes.freeze()
     }
 
-    /// Hides every key in the values of these headers.
+    /// Replaces every key in the values of these headers.
     pub(super) fn redact_headers(&self, headers: &mut HeaderMap) {
         for value in headers.values_mut().filter(|value| self.has_key(value.as_bytes())) {
             let mut text = value.as_bytes().to_vec();
             self.redact(&mut text);
-            // Asterisks are as good in a header as what they replace.
+            // Asterisks are valid in header values, so this does not fail.
             *value = HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(""));
         }
     }
 
-    /// How many bytes at the end of `text` may be the beginning of a key.
+    /// Returns how many bytes at the end of `text` may be the beginning of a key.
     fn partial_key_len(&self, text: &[u8]) -> usize {
         let begun = |key: &Finder<'static>| {
             let most = text.len().min(key.needle().len() - 1);
@@ -94,7 +96,7 @@ impl Redactor {
     }
 }
 
-/// Every spelling of `keys` that a server may quote.
+/// Returns searchers for every spelling of `keys` that a server may quote.
 fn finders<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Keys {
     let mut all: Vec<Vec<u8>> = Vec::new();
     for key in keys.filter(|key| key.len() >= MIN_KEY_BYTES) {
@@ -111,7 +113,7 @@ fn finders<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Keys {
     all.iter().map(|key| Finder::new(key).into_owned()).collect()
 }
 
-/// A text with every `%2F` written `%2f`.
+/// Returns a text with percent escapes in lower case: `%2f` instead of `%2F`.
 fn lowercase_escapes(text: &str) -> String {
     let mut parts = text.split('%');
     let mut lower = parts.next().unwrap_or_default().to_string();
@@ -123,12 +125,12 @@ fn lowercase_escapes(text: &str) -> String {
 }
 
 pin_project! {
-    /// A body without keys.
+    /// A body in which keys are replaced by asterisks.
     pub(super) struct RedactedBody<B> {
         #[pin]
         body: B,
         redactor: Redactor,
-        // What may be the beginning of a key.
+        // Bytes that may be the beginning of a key.
         pending: BytesMut,
         has_ended: bool,
     }
@@ -153,7 +155,7 @@ impl<B: Body<Data = Bytes>> Body for RedactedBody<B> {
             let data = match ready!(this.body.as_mut().poll_frame(context)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => data,
-                    // Trailers are of the connection to the provider.
+                    // Trailers belong to the connection to the provider and are dropped.
                     Err(_) => continue,
                 },
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
@@ -161,7 +163,7 @@ impl<B: Body<Data = Bytes>> Body for RedactedBody<B> {
                     *this.has_ended = true;
                     let mut rest = this.pending.split();
                     if rest.len() >= MIN_KEY_BYTES {
-                        // The most of a key that an answer has been cut in.
+                        // The response ends within what may be a key.
                         rest.fill(b'*');
                     }
                     return Poll::Ready((!rest.is_empty()).then(|| Ok(Frame::data(rest.freeze()))));
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_is_hidden_wherever_a_stream_is_cut() {
+    async fn a_key_is_redacted_wherever_a_stream_is_split() {
         let text = format!("data: bad key {KEY}, and sk-prov again {KEY}{KEY}\n\n");
         let expected = text.replace(KEY, &"*".repeat(KEY.len()));
         for first in 0..text.len() {
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_beginning_of_a_key_goes_on_at_once_and_one_that_is_cut_off_is_hidden() {
+    async fn other_bytes_are_forwarded_at_once_and_a_truncated_key_is_redacted() {
         let sent = ["data: 1\n\n", "data: s", "ea\n\n"].map(str::to_string).to_vec();
         assert_eq!(pieces(sent).await, ["data: 1\n\n", "data: ", "sea\n\n"]);
         assert_eq!(pieces(vec![format!("key {}", &KEY[..12])]).await.concat(), format!("key {}", "*".repeat(12)));
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn every_usual_spelling_of_a_key_is_hidden_and_placeholders_are_not() {
+    fn every_usual_spelling_of_a_key_is_redacted_and_placeholders_are_not() {
         for quoted in [
             KEY.to_string(),
             KEY.replace('/', "\\/"),
@@ -258,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_the_client_are_hidden_in_headers_too() {
+    fn client_keys_are_redacted_in_headers() {
         let sent =
             HeaderMap::from_iter([(http::header::AUTHORIZATION, HeaderValue::from_static("Bearer sk-client-1"))]);
         let mut headers = HeaderMap::from_iter([(

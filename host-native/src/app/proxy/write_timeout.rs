@@ -1,4 +1,5 @@
-//! Clients that hold a connection open and take nothing from it: they would hold the provider's slot as long.
+//! A write timeout for connections. A client that stops reading would otherwise keep its provider slot
+//! indefinitely.
 
 use std::io;
 use std::pin::Pin;
@@ -11,16 +12,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// How long a connection may be silent before the other side is asked whether it is still there, how often after that,
-/// and how many questions may go unanswered.
+/// TCP keepalive: the idle time before the first probe, the interval between probes, and the number of
+/// unanswered probes.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
 
-/// How long what was sent may stay without an answer of the other side's system: questions are asked of silent connections
-/// only, and a stream is not silent.
+/// How long sent data may stay unacknowledged. Keepalive probes are sent on idle connections only, and a
+/// connection with data in flight is not idle.
 #[cfg(target_os = "linux")]
 const UNACKED_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Makes the system find out that the machine on the other side is gone without a word.
+/// Configures the socket to detect peers that disappeared without closing the connection.
 pub(super) fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     let (time, interval, retries) = KEEPALIVE;
     let probes = TcpKeepalive::new().with_time(time).with_interval(interval);
@@ -33,7 +34,7 @@ pub(super) fn keep_alive(stream: &TcpStream) -> io::Result<()> {
 }
 
 pin_project! {
-    /// A connection that breaks when nothing can be written to it for too long.
+    /// A connection that fails with [`io::ErrorKind::TimedOut`] if no write makes progress for too long.
     #[derive(Debug)]
     pub(super) struct WriteTimeout<T> {
         #[pin]
@@ -47,17 +48,17 @@ pin_project! {
 }
 
 impl<T> WriteTimeout<T> {
-    /// Breaks once nothing could be written for `patience`.
+    /// Wraps `io`. A write fails if it makes no progress for `timeout`.
     pub(super) fn new(io: T, timeout: Duration) -> Self {
         Self { io, timeout, deadline: sleep(timeout), is_stalled: false, has_unanswered_bytes: false }
     }
 
-    /// Whether something was read after the last write: a part of a request, perhaps.
+    /// Returns whether bytes were read after the last write. They may be part of a request.
     pub(super) fn has_unanswered_bytes(&self) -> bool {
         self.has_unanswered_bytes
     }
 
-    /// The result of a write, or the error that there has been none for too long.
+    /// Returns the result of a write, or an error if there was no progress for too long.
     fn check_write<R>(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -110,7 +111,7 @@ impl<T: AsyncWrite> AsyncWrite for WriteTimeout<T> {
         let flushed = self.as_mut().project().io.poll_flush(context);
         let has_unanswered_bytes = self.has_unanswered_bytes;
         let flushed = self.as_mut().check_write(context, flushed);
-        // To flush is to write nothing.
+        // A flush is not a response.
         *self.project().has_unanswered_bytes = has_unanswered_bytes;
         flushed
     }
@@ -128,7 +129,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_mins(2);
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_is_given_up_and_one_that_is_slow_is_not() {
+    async fn a_client_that_stops_reading_times_out_and_a_slow_client_does_not() {
         let (near, mut far) = tokio::io::duplex(8);
         let mut near = Box::pin(WriteTimeout::new(near, TIMEOUT));
         let reader = tokio::spawn(async move {
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_takes_the_settings() {
+    async fn a_socket_accepts_the_keepalive_settings() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         keep_alive(&stream).unwrap();
