@@ -3,14 +3,14 @@
 //! ```toml
 //! listen = "127.0.0.1:4180"       # the address of the client listener
 //! admin_listen = "127.0.0.1:4181" # a separate listener for /healthz, /metrics and /why; default: `listen`
-//! allowed_hosts = ["llm.example"] # values of `Host` that are served besides `localhost` and the called address
-//! allowed_origins = ["https://app.example"]   # origins of web pages that may call; default: this machine, no CORS
+//! allowed_hosts = ["llm.example"] # values of `Host` that are served besides this machine
+//! allowed_origins = ["https://app.example"]   # web pages that may call; default: this machine
 //! drain = "30s"                   # how long calls in flight may take to end when the proxy stops
 //!
 //! [[providers]]
 //! name = "acme"
 //! base_url = "https://host/v1"    # of an OpenAI-compatible API: /v1/PATH is sent to BASE_URL/PATH
-//! api_key_env = "ACME_KEY"        # the environment variable with the key; or `client_key = "forward"`; default: none
+//! api_key_env = "ACME_KEY"        # the variable with the key; or `client_key = "forward"`; default: none
 //! # ca_file = "authority.pem"     # certificate authorities to trust; default: those of the system
 //! passthrough = [{ methods = ["GET"], path = "/batches/*" }]   # additional calls to forward; default: none
 //! serves = ["gpt-*", "o?-mini"]   # patterns of models: `*` any text, `?` one character; default: all
@@ -43,7 +43,7 @@
 //! [[tenants.known]]
 //! name = "people"
 //! weight = 4.0                    # 0.001 to 1000
-//! key_env = "PEOPLE_KEY"          # with api_key only: the variable with its key; or `key_sha256`, in hexadecimal
+//! key_env = "PEOPLE_KEY"          # with api_key only: the variable with its key; or `key_sha256`
 //!
 //! [queue]
 //! max_waiting = 10_000            # the maximum number of waiting requests; more are answered 429
