@@ -1,4 +1,4 @@
-//! The pages for whoever runs the proxy: `/healthz`, `/metrics` and `/why`. They are never forwarded.
+//! The admin pages `/healthz`, `/metrics` and `/why`. They are never forwarded.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -11,40 +11,40 @@ use tidegate_core::budget::{BudgetSource, Dimension};
 use tidegate_core::request::{CallWait, ResourceSnapshot};
 use tidegate_core::time::Instant;
 
-use super::answer::{json_answer, text_answer};
-use super::route::Resource;
+use super::error::{json_response, text_response};
 use super::tenant::Level;
+use super::upstream::Resource;
 use super::{ReplyBody, Shared};
 use crate::gate::ResourceKey;
 
-/// Everything that `/why` tells.
+/// The content of `/why`.
 #[derive(Debug, Serialize)]
-struct ResourceLimits {
+struct StatusReport {
     waiting: u32,
     in_flight: usize,
-    resources: Vec<ResourceStanding>,
-    tenants: Vec<GroupStanding>,
+    resources: Vec<ResourceStatus>,
+    tenants: Vec<GroupStatus>,
 }
 
 #[derive(Debug, Serialize)]
-struct ResourceStanding {
+struct ResourceStatus {
     provider: String,
     model: String,
     domain: String,
     limit: u32,
-    /// What decides it.
+    /// The algorithm that sets the limit.
     algorithm: &'static str,
     max_parallel: u32,
     in_flight: u32,
     waiting: u32,
-    /// What binds, in words; none if nothing does.
+    /// A description of the binding constraint, or `None` if nothing binds.
     why: Option<String>,
     cooldown_ms: u64,
-    budgets: Vec<BudgetStanding>,
+    budgets: Vec<BudgetStatus>,
 }
 
 #[derive(Debug, Serialize)]
-struct BudgetStanding {
+struct BudgetStatus {
     counts: Dimension,
     window_secs: f64,
     limit: u64,
@@ -53,9 +53,9 @@ struct BudgetStanding {
     source: BudgetSource,
 }
 
-/// The requests of one tenant and level.
+/// The requests of one tenant at one priority level.
 #[derive(Debug, Serialize)]
-struct GroupStanding {
+struct GroupStatus {
     tenant: String,
     priority: &'static str,
     weight: f64,
@@ -64,13 +64,13 @@ struct GroupStanding {
     admitted: u64,
 }
 
-/// Answers an admin page; `None` if `path` is none.
-pub(super) fn answer(shared: &Shared, method: &Method, path: &str, headers: &HeaderMap) -> Option<Response<ReplyBody>> {
+/// Returns the response to a request for an admin page, or `None` if `path` is not one.
+pub(super) fn handle(shared: &Shared, method: &Method, path: &str, headers: &HeaderMap) -> Option<Response<ReplyBody>> {
     if !matches!(path, "/healthz" | "/metrics" | "/why") {
         return None;
     }
     if method != Method::GET && method != Method::HEAD {
-        return Some(text_answer(
+        return Some(text_response(
             StatusCode::METHOD_NOT_ALLOWED,
             "text/plain; charset=utf-8",
             "GET only\n".to_string(),
@@ -79,11 +79,17 @@ pub(super) fn answer(shared: &Shared, method: &Method, path: &str, headers: &Hea
     Some(match path {
         "/healthz" => {
             let (waiting, in_flight) = (shared.waiting(), in_flight(shared));
-            json_answer(StatusCode::OK, &json!({ "status": "ok", "waiting": waiting, "in_flight": in_flight }))
+            json_response(StatusCode::OK, &json!({ "status": "ok", "waiting": waiting, "in_flight": in_flight }))
         }
         "/metrics" => match shared.metrics.text(&snapshots(shared)) {
-            Ok(text) => text_answer(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text),
-            Err(_) => text_answer(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", "no figures\n".to_string()),
+            Ok(text) => {
+                text_response(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text)
+            }
+            Err(_) => text_response(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "text/plain",
+                "the metrics cannot be encoded\n".to_string(),
+            ),
         },
         _ => why(shared, headers),
     })
@@ -94,39 +100,39 @@ fn in_flight(shared: &Shared) -> usize {
 }
 
 fn snapshots(shared: &Shared) -> Vec<(ResourceKey, ResourceSnapshot)> {
-    let all = shared.upstreams.iter().flat_map(super::route::Upstream::resources);
+    let all = shared.upstreams.iter().flat_map(super::upstream::Upstream::resources);
     all.filter_map(|one| Some((one.key.clone(), shared.gate.core().snapshot(one.id)?))).collect()
 }
 
 fn why(shared: &Shared, headers: &HeaderMap) -> Response<ReplyBody> {
-    let standing = standing(shared);
+    let report = report(shared);
     let accepts = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if accepts.contains("text/html") {
-        return text_answer(StatusCode::OK, "text/html; charset=utf-8", page(&standing));
+        return text_response(StatusCode::OK, "text/html; charset=utf-8", page(&report));
     }
     if accepts.contains("text/plain") {
-        return text_answer(StatusCode::OK, "text/plain; charset=utf-8", text(&standing));
+        return text_response(StatusCode::OK, "text/plain; charset=utf-8", text(&report));
     }
-    match serde_json::to_value(&standing) {
-        Ok(value) => json_answer(StatusCode::OK, &value),
-        Err(_) => json_answer(StatusCode::INTERNAL_SERVER_ERROR, &json!({})),
+    match serde_json::to_value(&report) {
+        Ok(value) => json_response(StatusCode::OK, &value),
+        Err(_) => json_response(StatusCode::INTERNAL_SERVER_ERROR, &json!({})),
     }
 }
 
-fn standing(shared: &Shared) -> ResourceLimits {
-    let resources = shared.upstreams.iter().flat_map(super::route::Upstream::resources);
-    ResourceLimits {
+fn report(shared: &Shared) -> StatusReport {
+    let resources = shared.upstreams.iter().flat_map(super::upstream::Upstream::resources);
+    StatusReport {
         waiting: shared.waiting(),
         in_flight: in_flight(shared),
-        resources: resources.filter_map(|resource| resource_standing(shared, &resource)).collect(),
+        resources: resources.filter_map(|resource| resource_status(shared, &resource)).collect(),
         tenants: groups(shared),
     }
 }
 
-fn resource_standing(shared: &Shared, resource: &Resource) -> Option<ResourceStanding> {
+fn resource_status(shared: &Shared, resource: &Resource) -> Option<ResourceStatus> {
     let now = shared.gate.core().snapshot(resource.id)?;
     let algorithm = shared.gate.core().with(|machine, _| machine.limit_choice(resource.id))?.name();
-    let budgets = now.budgets.iter().map(|budget| BudgetStanding {
+    let budgets = now.budgets.iter().map(|budget| BudgetStatus {
         counts: budget.config.dimension,
         window_secs: budget.config.window.as_secs_f64(),
         limit: budget.limit,
@@ -134,7 +140,7 @@ fn resource_standing(shared: &Shared, resource: &Resource) -> Option<ResourceSta
         reserved: budget.reserved,
         source: budget.source,
     });
-    Some(ResourceStanding {
+    Some(ResourceStatus {
         limit: now.current_limit,
         algorithm,
         max_parallel: now.provider_cap,
@@ -149,16 +155,16 @@ fn resource_standing(shared: &Shared, resource: &Resource) -> Option<ResourceSta
     })
 }
 
-/// Tenants that wait, call, or have called.
-fn groups(shared: &Shared) -> Vec<GroupStanding> {
+/// Returns the groups that have waiting or admitted requests.
+fn groups(shared: &Shared) -> Vec<GroupStatus> {
     let mut all = Vec::new();
-    for tenant in shared.tenants.met() {
+    for tenant in shared.tenants.seen() {
         for level in Level::ALL {
             let group = tenant.group(level);
             let admitted = group.admitted.load(Ordering::Relaxed);
             let waiting = group.waiting.load(Ordering::Relaxed);
             if admitted > 0 || waiting > 0 {
-                all.push(GroupStanding {
+                all.push(GroupStatus {
                     tenant: tenant.name.to_string(),
                     priority: level.as_str(),
                     weight: shared.tenants.weight(&tenant, level),
@@ -173,7 +179,7 @@ fn groups(shared: &Shared) -> Vec<GroupStanding> {
 }
 
 impl Shared {
-    /// What keeps calls of a resource from going out now, in words; `None` if nothing is known to.
+    /// Describes why calls of a resource are not sent now. Returns `None` if no reason is known.
     pub(super) fn why(&self, resource: &Resource) -> Option<String> {
         let (at, wait, load) = self
             .gate
@@ -181,13 +187,13 @@ impl Shared {
             .with(|machine, now| (now, machine.why_idle_now(now, resource.id), machine.stats(now, resource.id)));
         let load = load?;
         match wait {
-            // No slot is idle: as many calls are out as may ever be.
+            // No slot is idle: the maximum number of calls is in flight.
             None => Some(format!("all {} calls that may be in flight are", load.in_flight)),
             Some(CallWait::NoRequests) if load.in_flight >= load.limit => {
                 Some(limit_reached(load.limit, load.in_flight))
             }
             Some(CallWait::NoRequests) => None,
-            Some(wait) => Some(words(at, wait)),
+            Some(wait) => Some(describe(at, wait)),
         }
     }
 }
@@ -196,43 +202,45 @@ fn limit_reached(limit: u32, in_flight: u32) -> String {
     format!("the adaptive limit of {limit} calls is reached, and {in_flight} are in flight")
 }
 
-fn words(now: Instant, wait: CallWait) -> String {
+fn describe(now: Instant, wait: CallWait) -> String {
     let left = |until: Instant| (until - now).as_secs_f64();
     match wait {
         CallWait::Cooldown { until } => {
-            format!("calls pause after a refusal, and {:.1} s of the pause are left", left(until))
+            format!("calls are paused after a rate limit response, for another {:.1} s", left(until))
         }
         CallWait::ProviderCap { cap } => format!("all {cap} calls that may be in flight are"),
         CallWait::Limit { limit, in_flight, .. } => limit_reached(limit, in_flight),
         CallWait::Paced { until } => format!("calls are spaced in time, and the next goes out in {:.1} s", left(until)),
-        CallWait::Budget { until } => format!("a rate budget is spent, and suffices again in {:.1} s", left(until)),
+        CallWait::Budget { until } => {
+            format!("a rate budget is spent, and is sufficient again in {:.1} s", left(until))
+        }
         CallWait::StatedRate { rate, until } => {
             format!("the provider's own limit of {rate} is reached: next in {:.1} s", left(until))
         }
         CallWait::Outage { since, probe_at: Some(at) } => {
             format!(
-                "the provider is down for {:.1} s, and is tried again in {:.1} s",
+                "the provider is down for {:.1} s, and the next probe is in {:.1} s",
                 (now - since).as_secs_f64(),
                 left(at)
             )
         }
         CallWait::Outage { since, probe_at: None } => {
-            format!("the provider is down for {:.1} s, and a call is out that finds out", (now - since).as_secs_f64())
+            format!("the provider is down for {:.1} s, and a probe is in flight", (now - since).as_secs_f64())
         }
         CallWait::Unavailable { cause, probe_at, .. } => {
-            let again = probe_at.map(|at| format!("; it is tried again in {:.1} s", left(at)));
+            let again = probe_at.map(|at| format!("; the next probe is in {:.1} s", left(at)));
             format!("the provider or model cannot be used: {cause}{}", again.unwrap_or_default())
         }
-        CallWait::Turn => "others go first".to_string(),
+        CallWait::Turn => "other requests go first".to_string(),
         other => other.to_string(),
     }
 }
 
-/// The standing for a terminal.
-fn text(standing: &ResourceLimits) -> String {
-    let mut out = format!("{} calls in flight, {} requests wait\n", standing.in_flight, standing.waiting);
+/// Renders the report as plain text.
+fn text(report: &StatusReport) -> String {
+    let mut out = format!("{} calls in flight, {} requests wait\n", report.in_flight, report.waiting);
     // Writing to a string does not fail.
-    for one in &standing.resources {
+    for one in &report.resources {
         let _ = write!(
             out,
             "\n{}/{}/{}: {} in flight of {} (by {}, at most {}), {} wait",
@@ -262,13 +270,13 @@ fn text(standing: &ResourceLimits) -> String {
             }
         }
     }
-    if !standing.tenants.is_empty() {
+    if !report.tenants.is_empty() {
         out.push('\n');
     }
-    for group in &standing.tenants {
+    for group in &report.tenants {
         let _ = write!(
             out,
-            "\ntenant {}, {} (weight {}): {} wait, {} in flight, {} let out so far",
+            "\ntenant {}, {} (weight {}): {} wait, {} in flight, {} admitted so far",
             group.tenant, group.priority, group.weight, group.waiting, group.in_flight, group.admitted
         );
     }
@@ -276,9 +284,9 @@ fn text(standing: &ResourceLimits) -> String {
     out
 }
 
-/// The same for a browser, which asks again every two seconds.
-fn page(standing: &ResourceLimits) -> String {
-    let escaped = text(standing).replace('&', "&amp;").replace('<', "&lt;");
+/// Renders the report as an HTML page that reloads every two seconds.
+fn page(report: &StatusReport) -> String {
+    let escaped = text(report).replace('&', "&amp;").replace('<', "&lt;");
     format!(
         "<!doctype html><meta charset=utf-8><meta http-equiv=refresh content=2><title>tidegate: why</title>\
          <pre style=\"font:14px/1.5 monospace;margin:2em\">{escaped}</pre>"
@@ -290,8 +298,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_from_outside_are_no_markup() {
-        let group = GroupStanding {
+    fn names_from_requests_are_escaped_in_html() {
+        let group = GroupStatus {
             tenant: "<script>&".to_string(),
             priority: "normal",
             weight: 1.0,
@@ -299,8 +307,8 @@ mod tests {
             in_flight: 0,
             admitted: 0,
         };
-        let standing = ResourceLimits { waiting: 1, in_flight: 0, resources: Vec::new(), tenants: vec![group] };
-        let page = page(&standing);
+        let report = StatusReport { waiting: 1, in_flight: 0, resources: Vec::new(), tenants: vec![group] };
+        let page = page(&report);
         assert!(page.contains("tenant &lt;script>&amp;, normal (weight 1): 1 wait"), "{page}");
     }
 }

@@ -8,19 +8,19 @@ use clap::Args;
 /// The arguments of `tidegate proxy`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ProxyArgs {
-    /// The proxy file: providers, limits, tenants
+    /// The configuration file: providers, limits, tenants
     #[arg(value_name = "CONFIG.toml", required_unless_present = "upstream")]
     pub config: Option<PathBuf>,
-    /// Call this one provider, with defaults for everything and the clients' own keys
+    /// Use this provider only, with default settings and the clients' own keys
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     pub upstream: Option<String>,
-    /// Where to listen [default: what the file says, or 127.0.0.1:4180]
+    /// The address to listen on [default: as in the file, or 127.0.0.1:4180]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
-    /// Read the file and the keys it names, say what they come to, and serve nothing
+    /// Read the file and the keys that it names, print a summary, and exit
     #[arg(long)]
     pub check: bool,
-    /// Write a line for each answer to the standard error; never a key, never a body
+    /// Write a line for each response to standard error, without keys and bodies
     #[arg(long, short)]
     pub verbose: bool,
 }

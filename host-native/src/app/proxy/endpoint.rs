@@ -1,25 +1,26 @@
-//! Which calls are forwarded: those of the list below, and what the file adds for a provider. Nothing else is.
+//! The list of calls that are forwarded. The configuration file can add others for a provider.
 //!
-//! Paths are compared as they were sent, byte by byte. No spelling is normalised, so none can mean one thing here and another to a
-//! provider: `//`, `..`, `%2e`, `;` and the like are in no path of the list, and are refused in the part that a rule leaves open.
+//! Paths are compared byte by byte as they were sent. Nothing is normalised, so a path cannot mean one thing
+//! here and another to a provider. `//`, `..`, `%2e`, `;` and the like occur in no listed path, and are
+//! rejected in the part that a rule leaves open.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
 
-use super::answer::Refusal;
 use super::config::PassthroughRule;
-use super::route::Upstream;
+use super::error::ProxyError;
+use super::upstream::Upstream;
 
-/// What the body of a call is.
+/// The kind of body that a call has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyKind {
-    /// There is none.
+    /// No body.
     Empty,
     Json,
     Form,
-    /// One of the two.
+    /// JSON or a form.
     JsonOrForm,
-    /// A call that the file allows: JSON, a form, or none.
+    /// A `passthrough` call: JSON, a form, or no body.
     Any,
 }
 
@@ -29,11 +30,11 @@ pub(super) struct Endpoint {
     pub(super) body: BodyKind,
     /// The model that the path names.
     pub(super) model: Option<String>,
-    /// Whether only providers with a matching `passthrough` serve it.
+    /// Whether only providers with a matching `passthrough` rule serve the call.
     is_passthrough: bool,
 }
 
-/// The calls that every provider may get, by method and path under `/v1/`.
+/// The calls that are forwarded to every provider, by method and path under `/v1/`.
 const SERVED: [(&Method, &str, BodyKind); 12] = [
     (&Method::POST, "chat/completions", BodyKind::Json),
     (&Method::POST, "completions", BodyKind::Json),
@@ -50,15 +51,15 @@ const SERVED: [(&Method, &str, BodyKind); 12] = [
 ];
 
 impl Endpoint {
-    /// What a request for `/v1/PATH` is.
-    pub(super) fn find(method: &Method, path: &str, upstreams: &[Upstream]) -> Result<Self, Refusal> {
-        let served = || SERVED.iter().filter(|(_, listed, _)| is_at(listed, path));
+    /// Returns the call for a request to `/v1/PATH`.
+    pub(super) fn find(method: &Method, path: &str, upstreams: &[Upstream]) -> Result<Self, ProxyError> {
+        let served = || SERVED.iter().filter(|(_, listed, _)| matches(listed, path));
         if let Some((_, listed, body)) = served().find(|(allowed, ..)| *allowed == method) {
             let model = path.strip_prefix(listed).filter(|rest| !rest.is_empty()).map(decoded);
             return Ok(Self { body: *body, model, is_passthrough: false });
         }
         let rules = || upstreams.iter().flat_map(|upstream| &upstream.config.passthrough);
-        let rules = || rules().filter(|rule| rule.is_at(path));
+        let rules = || rules().filter(|rule| rule.matches(path));
         if rules().any(|rule| rule.methods.contains(method)) {
             return Ok(Self { body: BodyKind::Any, model: None, is_passthrough: true });
         }
@@ -66,36 +67,40 @@ impl Endpoint {
         allowed.extend(rules().flat_map(|rule| rule.methods.iter().map(Method::as_str)));
         allowed.sort_unstable();
         allowed.dedup();
-        if allowed.is_empty() { Err(Refusal::NotServed) } else { Err(Refusal::BadMethod { allow: allowed.join(", ") }) }
+        if allowed.is_empty() {
+            Err(ProxyError::NotServed)
+        } else {
+            Err(ProxyError::BadMethod { allow: allowed.join(", ") })
+        }
     }
 
-    /// Whether a provider may get it.
+    /// Returns whether the call may be forwarded to a provider.
     pub(super) fn is_served_by(&self, upstream: &Upstream, method: &Method, path: &str) -> bool {
         let mut rules = upstream.config.passthrough.iter();
-        !self.is_passthrough || rules.any(|rule| rule.methods.contains(method) && rule.is_at(path))
+        !self.is_passthrough || rules.any(|rule| rule.methods.contains(method) && rule.matches(path))
     }
 }
 
 impl PassthroughRule {
-    /// Whether `path`, without `/v1/`, is one that the rule is for.
-    fn is_at(&self, path: &str) -> bool {
+    /// Returns whether the rule matches `path`, which is without `/v1/`.
+    fn matches(&self, path: &str) -> bool {
         match self.path.strip_suffix('*') {
-            Some(prefix) => is_at(prefix, path),
+            Some(prefix) => matches(prefix, path),
             None => self.path == path,
         }
     }
 }
 
-/// Whether a path is `listed`, or is below it if that ends in a slash.
-fn is_at(listed: &str, path: &str) -> bool {
+/// Returns whether a path equals `listed`, or is below it if `listed` ends in a slash.
+fn matches(listed: &str, path: &str) -> bool {
     if !listed.ends_with('/') {
         return path == listed;
     }
     path.strip_prefix(listed).is_some_and(is_plain)
 }
 
-/// Whether a part of a path reads the same to everybody: letters, digits and a few signs, in segments that are neither empty nor dots.
-/// A slash in it may be written `%2F`, as clients write the ids of models.
+/// Returns whether the rest of a path is unambiguous: letters, digits and a few symbols, in segments that are
+/// neither empty nor dots. A slash may be written `%2F`, as clients do in model ids.
 fn is_plain(rest: &str) -> bool {
     let plain = decoded(rest);
     let is_sign = |c: char| c.is_ascii_alphanumeric() || "-._~:@+/".contains(c);
@@ -118,16 +123,16 @@ mod tests {
     }
 
     #[test]
-    fn the_calls_of_the_api_are_forwarded_and_no_other() {
+    fn only_listed_calls_are_forwarded() {
         let upstreams = [upstream(Vec::new())];
         let find = |method: Method, path| Endpoint::find(&method, path, &upstreams);
         assert_eq!(find(Method::POST, "chat/completions").unwrap().body, BodyKind::Json);
         assert_eq!(find(Method::GET, "models").unwrap().model, None);
         assert_eq!(find(Method::GET, "models/acme%2Flarge").unwrap().model.as_deref(), Some("acme/large"));
         for path in ["files", "files/file-1", "responses/resp_1", "chat", "", "chat/completions/resp_1"] {
-            assert_eq!(find(Method::GET, path), Err(Refusal::NotServed), "{path}");
+            assert_eq!(find(Method::GET, path), Err(ProxyError::NotServed), "{path}");
         }
-        let allow = |allow: &str| Err(Refusal::BadMethod { allow: allow.to_string() });
+        let allow = |allow: &str| Err(ProxyError::BadMethod { allow: allow.to_string() });
         for method in [Method::GET, Method::DELETE, Method::TRACE, Method::OPTIONS, Method::HEAD, Method::PUT] {
             assert_eq!(find(method, "chat/completions"), allow("POST"));
         }
@@ -135,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn no_spelling_of_a_path_is_taken_for_another() {
+    fn another_spelling_of_a_path_is_rejected() {
         let upstreams = [upstream(vec![PassthroughRule { methods: vec![Method::GET], path: "batches/*".to_string() }])];
         for path in [
             "/chat/completions",
@@ -149,7 +154,7 @@ mod tests {
             "chat\\completions",
             "chat/completions%00",
         ] {
-            assert_eq!(Endpoint::find(&Method::POST, path, &upstreams), Err(Refusal::NotServed), "{path}");
+            assert_eq!(Endpoint::find(&Method::POST, path, &upstreams), Err(ProxyError::NotServed), "{path}");
         }
         for rest in [
             "../files",
@@ -167,13 +172,13 @@ mod tests {
         ] {
             for under in ["models/", "batches/"] {
                 let path = format!("{under}{rest}");
-                assert_eq!(Endpoint::find(&Method::GET, &path, &upstreams), Err(Refusal::NotServed), "{path}");
+                assert_eq!(Endpoint::find(&Method::GET, &path, &upstreams), Err(ProxyError::NotServed), "{path}");
             }
         }
     }
 
     #[test]
-    fn the_file_adds_calls_for_the_providers_that_it_names() {
+    fn passthrough_adds_calls_for_one_provider() {
         let rule = PassthroughRule { methods: vec![Method::GET, Method::DELETE], path: "files/*".to_string() };
         let (with, without) = (upstream(vec![rule]), upstream(Vec::new()));
         let upstreams = [without, with];
@@ -181,7 +186,7 @@ mod tests {
         let serves = |at: usize| endpoint.is_served_by(&upstreams[at], &Method::DELETE, "files/file-1");
         assert_eq!((endpoint.body, serves(0), serves(1)), (BodyKind::Any, false, true));
         let refused = Endpoint::find(&Method::PUT, "files/file-1", &upstreams);
-        assert_eq!(refused, Err(Refusal::BadMethod { allow: "DELETE, GET".to_string() }));
-        assert_eq!(Endpoint::find(&Method::GET, "files", &upstreams), Err(Refusal::NotServed));
+        assert_eq!(refused, Err(ProxyError::BadMethod { allow: "DELETE, GET".to_string() }));
+        assert_eq!(Endpoint::find(&Method::GET, "files", &upstreams), Err(ProxyError::NotServed));
     }
 }

@@ -1,4 +1,5 @@
-//! A body that is a form. It is read, and written anew for the provider: so nothing is in it that was not found here.
+//! Multipart form bodies. A form is parsed and encoded again for the provider, so it contains only what was
+//! checked here.
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -7,19 +8,19 @@ use http_body_util::BodyExt as _;
 use reqwest::multipart::{Form as Writer, Part};
 use reqwest::{Client, Url};
 
-use super::answer::Refusal;
-use super::ask::is_model_name;
+use super::error::ProxyError;
+use super::parsed_request::is_model_name;
 
-/// The name of the field that decides.
+/// The name of the field that selects the model.
 const MODEL: &str = "model";
 
-/// The longest model id in a form, in bytes.
-const LONGEST_MODEL: usize = 256;
+/// The maximum length of a model id in a form, in bytes.
+const MAX_MODEL_BYTES: usize = 256;
 
-/// The most fields of one form.
-const MOST_FIELDS: usize = 256;
+/// The maximum number of fields in a form.
+const MAX_FIELDS: usize = 256;
 
-/// A form.
+/// A parsed form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Form {
     fields: Vec<Field>,
@@ -34,29 +35,29 @@ struct Field {
 }
 
 impl Form {
-    /// Reads `body`, in which this `boundary` is between the fields.
-    pub(super) async fn read(boundary: String, body: Bytes) -> Result<Self, Refusal> {
-        let refuse = |why: String| Refusal::BadForm { why };
+    /// Parses `body`, whose fields are separated by `boundary`.
+    pub(super) async fn read(boundary: String, body: Bytes) -> Result<Self, ProxyError> {
+        let refuse = |why: String| ProxyError::BadForm { why };
         let whole = futures_util::stream::iter([Ok::<_, std::convert::Infallible>(body)]);
         let mut reader = multer::Multipart::new(whole, boundary);
         let mut fields: Vec<Field> = Vec::new();
         while let Some(field) = reader.next_field().await.map_err(|error| refuse(error.to_string()))? {
             let name = field.name().unwrap_or_default().to_string();
             if name.is_empty() || !name.chars().all(is_plain) {
-                return Err(refuse("a field has no plain name".to_string()));
+                return Err(refuse("a field has no valid name".to_string()));
             }
-            if fields.len() == MOST_FIELDS {
-                return Err(refuse(format!("it has more than {MOST_FIELDS} fields")));
+            if fields.len() == MAX_FIELDS {
+                return Err(refuse(format!("it has more than {MAX_FIELDS} fields")));
             }
             if name.trim().eq_ignore_ascii_case(MODEL) {
                 if name != MODEL || field.file_name().is_some() {
-                    return Err(refuse("the field `model` is no plain field of that name".to_string()));
+                    return Err(refuse("the field `model` must be a text field with exactly that name".to_string()));
                 }
                 if fields.iter().any(|other| other.name == MODEL) {
                     return Err(refuse("it has two fields `model`".to_string()));
                 }
             }
-            // What some clients for Java write; it changes nothing, and is not sent.
+            // Some Java clients send this header. It has no effect and is not forwarded.
             let is_identity = |encoding: &HeaderValue| ["7bit", "8bit", "binary"].iter().any(|same| encoding == same);
             if !field.headers().get_all("content-transfer-encoding").iter().all(is_identity) {
                 return Err(refuse(format!("the field `{name}` has a Content-Transfer-Encoding other than `binary`")));
@@ -70,21 +71,22 @@ impl Form {
         let form = Self { fields };
         match form.model() {
             Some(name) if !is_model_name(name) => {
-                Err(refuse("the field `model` is empty, too long, no text, or has spaces around it".to_string()))
+                Err(refuse("the field `model` is empty, too long, not text, or surrounded by spaces".to_string()))
             }
             _ => Ok(form),
         }
     }
 
-    /// The model that it names; the empty text if its field holds none.
+    /// Returns the model, or an empty string if the field contains no valid one.
     pub(super) fn model(&self) -> Option<&str> {
         let field = self.fields.iter().find(|field| field.name == MODEL)?;
         let text = std::str::from_utf8(&field.data).unwrap_or_default();
-        Some(if text.len() <= LONGEST_MODEL { text } else { "" })
+        Some(if text.len() <= MAX_MODEL_BYTES { text } else { "" })
     }
 
-    /// The form as it is sent, with another model in the place of its own if one is given, and its type.
-    pub(super) async fn write(&self, http: &Client, url: &Url, model: Option<&str>) -> Option<(HeaderValue, Bytes)> {
+    /// Encodes the form, with `model` in place of its own model if one is given. Returns the content type and
+    /// the body.
+    pub(super) async fn encode(&self, http: &Client, url: &Url, model: Option<&str>) -> Option<(HeaderValue, Bytes)> {
         let mut writer = Writer::new().percent_encode_noop();
         for Field { name, file_name, content_type, data } in &self.fields {
             let data = match model.filter(|_| name == MODEL) {
@@ -108,7 +110,7 @@ impl Form {
     }
 }
 
-/// Whether a character of a name can be written without quoting it.
+/// Returns whether a character of a name needs no quoting.
 fn is_plain(c: char) -> bool {
     !c.is_control() && c != '"' && c != '\\'
 }
@@ -116,11 +118,11 @@ fn is_plain(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::proxy::route::client_for_tests as client;
+    use crate::app::proxy::upstream::client_for_tests as client;
 
     async fn read(text: &str) -> Result<Form, String> {
         let body = Bytes::from(text.replace('\n', "\r\n"));
-        Form::read("b".to_string(), body).await.map_err(|refusal| refusal.to_string())
+        Form::read("b".to_string(), body).await.map_err(|error| error.to_string())
     }
 
     fn field(disposition: &str, value: &str) -> String {
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_model_of_a_form_is_found_and_replaced() {
+    async fn the_model_field_is_found_and_replaced() {
         let file =
             field("name=\"file\"; filename=\"a.wav\"", "--bc\nContent-Disposition: form-data; name=\"model\"\n\nx");
         let other = field("filename=\"model\"; name=\"timestamp_granularities[]\"", "word");
@@ -136,26 +138,26 @@ mod tests {
         let form = read(&text).await.unwrap();
         assert_eq!(form.model(), Some("whisper"));
         let (http, url) = (client(), "http://h/".parse().unwrap());
-        let (kind, body) = form.write(&http, &url, Some("other")).await.unwrap();
+        let (kind, body) = form.encode(&http, &url, Some("other")).await.unwrap();
         let boundary = multer::parse_boundary(kind.to_str().unwrap()).unwrap();
         let mut sent = Form::read(boundary, body.clone()).await.unwrap();
         assert_eq!(sent.model(), Some("other"));
         sent.fields[2].data = Bytes::from_static(b"whisper");
-        assert_eq!(sent, form, "all else is as it was");
+        assert_eq!(sent, form, "all other fields are unchanged");
         let text = String::from_utf8_lossy(&body);
         assert!(!text.contains("before") && !text.contains("after"), "{text}");
     }
 
     #[tokio::test]
-    async fn a_form_that_others_might_read_otherwise_is_refused() {
+    async fn an_ambiguous_form_is_rejected() {
         let model = field("name=\"model\"", "cheap");
         for (body, why) in [
             (format!("{model}{model}--b--"), "it has two fields `model`"),
-            (format!("{model}{}--b--", field("name=\"Model\"", "dear")), "no plain field of that name"),
-            (format!("{}--b--", field("name=\"model\"; filename=\"x\"", "dear")), "no plain field of that name"),
+            (format!("{model}{}--b--", field("name=\"Model\"", "dear")), "must be a text field"),
+            (format!("{}--b--", field("name=\"model\"; filename=\"x\"", "dear")), "must be a text field"),
             (format!("{}--b--", field("name=\"model\"", "")), "is empty"),
-            (format!("{}--b--", field("name=\"model\"", "whisper ")), "spaces around it"),
-            (format!("{}--b--", field("filename=\"x\"", "a")), "has no plain name"),
+            (format!("{}--b--", field("name=\"model\"", "whisper ")), "surrounded by spaces"),
+            (format!("{}--b--", field("filename=\"x\"", "a")), "has no valid name"),
             (
                 format!(
                     "{model}--b\nContent-Disposition: form-data; name=\"x\"\nContent-Transfer-Encoding: base64\n\nAA\n--b--"

@@ -1,15 +1,15 @@
-//! One request, from its head to the head of its answer.
+//! Forwards one request, from its head to the head of its response.
 //!
 //! ```text
-//! read the body -> whose is it, what for -> wait for a turn -> call -> hand the answer on
-//!                                               ^                |
-//!                                               +-- too many ----+
+//! read the body -> tenant, model, limits -> wait for admission -> call -> forward the response
+//!                                                ^                 |
+//!                                                +-- rate-limited -+
 //! ```
 //!
-//! A call that was refused for too many calls waits for another turn; the gate has heard of the refusal by then, and says
-//! when that is. A call that failed in an outage waits until its provider is back, and one that failed by itself is made again after
-//! a pause: both as the core decides, and only where the configuration allows a call to be repeated. Nothing is called again once a
-//! byte of an answer was handed on.
+//! A rate-limited call waits for admission again. The gate has already processed the rejection and decides
+//! when that is. A call that failed during an outage waits until the provider is back. Any other failed call
+//! is retried after a backoff. Both need a retry setting that allows it. Nothing is retried once a byte of a
+//! response has been forwarded.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,30 +30,30 @@ use tidegate_core::time::Clock as _;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::answer::Refusal;
-use super::ask::{Asked, Media, domain};
-use super::count::{OneMore, Share};
+use super::counters::{CountGuard, QuotaGuard};
 use super::endpoint::{BodyKind, Endpoint};
+use super::error::ProxyError;
 use super::headers::{self, Credentials, PROVIDER};
+use super::parsed_request::{MediaType, ParsedRequest, domain};
+use super::recorder::AttemptRecorder;
 use super::redact::{RedactedBody, Redactor};
-use super::route::{NO_MODEL, Resource, Upstream};
 use super::tenant::{Group, Level, Tenant};
-use super::watch::Watcher;
+use super::upstream::{NO_MODEL, Resource, Upstream};
 use super::{ReplyBody, Shared, models};
 use crate::gate::CallPermit;
 use crate::host::TokioHost;
 use crate::http::peeked_body::PeekedBody;
 use crate::http::{InFlightCall, PermitBody, ResponseInfo, read_error_body, read_head, transport_error_outcome};
 
-/// The longest refusal that is read to its end, so that its connection can be used again.
-const REFUSAL_BYTES: usize = 64 << 10;
+/// The longest error body, in bytes, that is read to its end so that the connection can be reused.
+const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 
-/// How long that may take.
-const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
+/// The time limit for reading such a body.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What became of a request so far.
+/// The state of a request that is reported in headers and logs.
 #[derive(Debug, Default)]
-pub(super) struct Journey {
+pub(super) struct RequestContext {
     pub(super) tenant: Option<Arc<Tenant>>,
     pub(super) level: Level,
     pub(super) resource: Option<Arc<Resource>>,
@@ -61,153 +61,170 @@ pub(super) struct Journey {
     pub(super) waited: Duration,
 }
 
-/// Answers a request under `/v1/`; `path` is the rest of its address.
-pub(super) async fn answer(
+/// Handles a request under `/v1/`. `path` is the rest of its path.
+pub(super) async fn handle(
     shared: &Arc<Shared>,
     request: Request<Incoming>,
     path: &str,
-    journey: &mut Journey,
-) -> Result<Response<ReplyBody>, Refusal> {
+    context: &mut RequestContext,
+) -> Result<Response<ReplyBody>, ProxyError> {
     let endpoint = Endpoint::find(request.method(), path, &shared.upstreams)?;
     let (parts, body) = request.into_parts();
-    let media = Media::of(endpoint.body, &parts.headers)?;
+    let media = MediaType::of(endpoint.body, &parts.headers)?;
     let tenant = shared.tenants.of(&parts.headers)?;
-    journey.tenant = Some(Arc::clone(&tenant));
-    journey.level = shared.tenants.level(&parts.headers);
+    context.tenant = Some(Arc::clone(&tenant));
+    context.level = shared.tenants.level(&parts.headers);
     let most = shared.queue.deadline;
     let patience = headers::timeout(&parts.headers)?.map_or(most, |asked| asked.min(most));
-    let mut held = Share::none(&shared.held_bytes);
+    let mut held = QuotaGuard::empty(&shared.held_bytes);
     let read = read_body(shared, &parts, body, &mut held);
-    let body = timeout(most, read).await.unwrap_or(Err(Refusal::SlowBody))?;
+    let body = timeout(most, read).await.unwrap_or(Err(ProxyError::SlowBody))?;
     let deadline = Instant::now() + patience;
     let wanted = parts.headers.get(PROVIDER).map(HeaderValue::as_bytes);
     if path == "models" && parts.method == Method::GET && wanted.is_none() && shared.upstreams.len() > 1 {
-        return models::list(shared, &tenant, journey.level).await;
+        return models::list(shared, &tenant, context.level).await;
     }
-    // Clients announce JSON in calls without a body, too.
+    // Clients send a JSON content type even in calls without a body.
     let is_empty = endpoint.body == BodyKind::Any && body.is_empty();
-    let asked = Asked::read(if is_empty { Media::Empty } else { media }, body).await?;
-    let named = asked.model.as_deref().or(endpoint.model.as_deref());
+    let parsed = ParsedRequest::read(if is_empty { MediaType::Empty } else { media }, body).await?;
+    let named = parsed.model.as_deref().or(endpoint.model.as_deref());
     let is_served = |upstream: &Upstream| endpoint.is_served_by(upstream, &parts.method, path);
-    // A provider for some models only must not be reached by leaving out which.
+    // A request without a model must not reach a provider that is restricted to some models.
     let must_name = endpoint.body != BodyKind::Empty;
     let upstream = route(&shared.upstreams, wanted, named, must_name, is_served)?;
-    let said = asked.model.as_deref().unwrap_or(NO_MODEL);
-    let sent = upstream.sent(said).to_string();
+    let requested = parsed.model.as_deref().unwrap_or(NO_MODEL);
+    let sent = upstream.model_to_send(requested).to_string();
     let resource = upstream
         .resource(&shared.gate, &shared.metrics, &sent, &domain(path))
-        .ok_or_else(|| Refusal::UnknownModel { model: said.chars().take(80).collect() })?;
-    journey.resource = Some(Arc::clone(&resource));
-    let estimate = resource.estimate(asked.estimate);
-    let url = upstream.address(path, parts.uri.query()).ok_or(Refusal::NoSuchAddress)?;
-    let renamed = (sent != said).then_some(sent.as_str());
-    let (content_type, body) = asked.write(&upstream.http, &url, renamed).await.ok_or(Refusal::BrokenBody)?;
+        .ok_or_else(|| ProxyError::UnknownModel { model: requested.chars().take(80).collect() })?;
+    context.resource = Some(Arc::clone(&resource));
+    let estimate = resource.estimate(parsed.estimate);
+    let url = upstream.address(path, parts.uri.query()).ok_or(ProxyError::NoSuchAddress)?;
+    let renamed = (sent != requested).then_some(sent.as_str());
+    let (content_type, body) = parsed.encode(&upstream.http, &url, renamed).await.ok_or(ProxyError::BrokenBody)?;
     let redactor = shared.redactor.with_client(&parts.headers, &url);
     let Parts { method, mut headers, .. } = parts;
     headers::to_provider(&mut headers, shared.tenants.own_headers(), upstream.credentials());
     headers.extend(content_type.map(|content_type| (CONTENT_TYPE, content_type)));
-    let sent = Sent { method, url, headers, body };
-    let seed = shared.birth.wrapping_add(shared.requests.load(Ordering::Relaxed));
+    let sent = UpstreamRequest { method, url, headers, body };
+    let seed = shared.start_ms.wrapping_add(shared.requests.load(Ordering::Relaxed));
     let connection_errors = Backoff::new(shared.retry.connection_errors, seed);
     let server_errors = Backoff::new(shared.retry.server_errors, seed);
-    let trip =
-        Trip { shared, upstream, resource, tenant, deadline, estimate, redactor, connection_errors, server_errors };
-    trip.run(sent, journey).await
+    let routed = RoutedRequest {
+        shared,
+        upstream,
+        resource,
+        tenant,
+        deadline,
+        estimate,
+        redactor,
+        connection_errors,
+        server_errors,
+    };
+    routed.run(sent, context).await
 }
 
-/// The whole body, which has to be there before anybody can say what it asks for. It counts in `held` as it comes, so a
-/// client that stops half-way holds what it sent and no more.
-async fn read_body(shared: &Shared, parts: &Parts, mut body: Incoming, held: &mut Share<'_>) -> Result<Bytes, Refusal> {
+/// Reads the whole body, which must be complete before it can be parsed. Each chunk is added to `held` as it
+/// arrives, so a client that stops half-way holds no more than it has sent.
+async fn read_body(
+    shared: &Shared,
+    parts: &Parts,
+    mut body: Incoming,
+    held: &mut QuotaGuard<'_>,
+) -> Result<Bytes, ProxyError> {
     let most = shared.queue.max_body;
     let announced = parts.headers.get(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|len| len > u64::from(most)) {
-        return Err(Refusal::TooLarge { most });
+        return Err(ProxyError::TooLarge { most });
     }
     let mut whole = BytesMut::new();
     let next = shared.connections.body_timeout;
-    while let Some(frame) = timeout(next, body.frame()).await.map_err(|_| Refusal::SlowBody)? {
-        let Ok(data) = frame.map_err(|_| Refusal::BrokenBody)?.into_data() else { continue };
+    while let Some(frame) = timeout(next, body.frame()).await.map_err(|_| ProxyError::SlowBody)? {
+        let Ok(data) = frame.map_err(|_| ProxyError::BrokenBody)?.into_data() else { continue };
         if whole.len() + data.len() > most as usize {
-            return Err(Refusal::TooLarge { most });
+            return Err(ProxyError::TooLarge { most });
         }
-        held.grow(data.len() as u64, shared.queue.max_bytes)
-            .map_err(|held| Refusal::TooMuchHeld { held, retry_after: shared.pace.wait_for(shared.waiting()) })?;
+        held.try_grow(data.len() as u64, shared.queue.max_bytes).map_err(|held| ProxyError::TooMuchHeld {
+            held,
+            retry_after: shared.completion_rate.estimate_wait(shared.waiting()),
+        })?;
         whole.extend_from_slice(&data);
     }
     Ok(whole.freeze())
 }
 
-/// Who is called: the one asked for by name, or the first, of those that get this call and serve its model. Calls that need not name a
-/// model go to the first; others that name none, to one that serves all models.
+/// Selects the provider: the requested one, or else the first, among those that serve the call and its model.
+/// A call that needs no model goes to the first. A call that must name a model and does not goes to one that
+/// serves all models.
 fn route<'s>(
     upstreams: &'s [Upstream],
     wanted: Option<&[u8]>,
     model: Option<&str>,
     must_name: bool,
     is_served: impl Fn(&Upstream) -> bool,
-) -> Result<&'s Upstream, Refusal> {
+) -> Result<&'s Upstream, ProxyError> {
     let is_wanted = |upstream: &&Upstream| wanted.is_none_or(|name| upstream.config.name.as_bytes() == name);
     let mut candidates = upstreams.iter().filter(is_wanted).filter(|upstream| is_served(upstream)).peekable();
     if candidates.peek().is_none() {
-        return Err(Refusal::UnknownProvider);
+        return Err(ProxyError::UnknownProvider);
     }
     let serves = |upstream: &&Upstream| match model {
         Some(model) => upstream.serves(model),
         None => !must_name || upstream.serves(""),
     };
-    let unknown = || Refusal::UnknownModel { model: model.unwrap_or_default().chars().take(80).collect() };
+    let unknown = || ProxyError::UnknownModel { model: model.unwrap_or_default().chars().take(80).collect() };
     candidates.find(serves).ok_or_else(unknown)
 }
 
-/// A request as it is sent, each time anew.
-struct Sent {
+/// The request to the provider. It is copied for each attempt.
+struct UpstreamRequest {
     method: Method,
     url: Url,
     headers: HeaderMap,
     body: Bytes,
 }
 
-/// A request that knows where it goes.
-struct Trip<'a> {
+/// A request whose provider, resource and tenant are known. [`RoutedRequest::run`] makes its attempts.
+struct RoutedRequest<'a> {
     shared: &'a Arc<Shared>,
     upstream: &'a Upstream,
     resource: Arc<Resource>,
     tenant: Arc<Tenant>,
     deadline: Instant,
     estimate: Usage,
-    /// Hides keys in what the provider says.
+    /// Redacts keys in responses of the provider.
     redactor: Redactor,
-    /// Pace the repeats after connections that could not be made, and after answers of 5xx.
+    /// Backoff for failed connections, and for 5xx responses.
     connection_errors: Backoff,
     server_errors: Backoff,
 }
 
-/// An answer of a provider, of which the head is there.
-type Answer = Response<reqwest::Body>;
+/// A response of a provider whose head has been received.
+type UpstreamResponse = Response<reqwest::Body>;
 
-/// What a client gets.
-type Reply = Result<Response<ReplyBody>, Refusal>;
+/// The result for the client.
+type ClientResult = Result<Response<ReplyBody>, ProxyError>;
 
-/// A call that is out.
-struct Call {
-    held: InFlightCall,
-    watcher: Watcher,
+/// An attempt in flight.
+struct Attempt {
+    in_flight: InFlightCall,
+    recorder: AttemptRecorder,
 }
 
-/// What became of one attempt.
-enum Attempted {
-    /// The client gets this.
-    Over(Reply),
-    /// It was refused for too many calls, and waits for another turn.
+/// The result of one attempt.
+enum AttemptResult {
+    /// The request is finished.
+    Done(ClientResult),
+    /// The call was rate-limited and waits for admission again.
     RateLimited,
-    /// It failed, and may be made again.
+    /// The call failed and may be retried.
     Failed(Failure, AfterCall),
 }
 
-/// A failed attempt that may be made again.
+/// A failed attempt that may be retried.
 struct Failure {
-    /// What the client gets if it is not.
-    reply: Reply,
+    /// The result for the client if there is no retry.
+    reply: ClientResult,
     kind: FailureKind,
 }
 
@@ -217,55 +234,58 @@ enum FailureKind {
     Server,
 }
 
-/// Why an attempt does not go out.
-enum NotAdmitted {
+/// The reason why an attempt is not admitted.
+enum AdmitError {
     QueueFull { waiting: u32 },
     Denied(Denial),
 }
 
-impl Trip<'_> {
-    async fn run(mut self, sent: Sent, journey: &mut Journey) -> Reply {
+impl RoutedRequest<'_> {
+    async fn run(mut self, sent: UpstreamRequest, context: &mut RequestContext) -> ClientResult {
         let (mut retry, mut failure) = (None, None);
         loop {
-            let slot = match self.admit(retry, journey).await {
+            let slot = match self.admit(retry, context).await {
                 Ok(slot) => slot,
-                Err(NotAdmitted::Denied(Denial { reason: DenialReason::RequestAtFault, .. })) => {
-                    let Some(failed) = failure.take() else { return Err(Refusal::ShuttingDown) };
+                Err(AdmitError::Denied(Denial { reason: DenialReason::RequestAtFault, .. })) => {
+                    let Some(failed) = failure.take() else { return Err(ProxyError::ShuttingDown) };
                     retry = None;
-                    match self.pause_after(failed, journey).await {
+                    match self.back_off(failed, context).await {
                         Some(reply) => return reply,
                         None => continue,
                     }
                 }
-                Err(not_admitted) => {
-                    let refusal = self.refusal(&not_admitted, journey);
-                    // What its last attempt brought says more than that its time is up.
-                    return match (refusal, failure.take()) {
-                        (Refusal::Deadline { .. }, Some(failed)) => failed.reply,
-                        (refusal, _) => Err(refusal),
+                Err(error) => {
+                    let error = self.error_for(&error, context);
+                    // The result of the last attempt says more than a passed deadline.
+                    return match (error, failure.take()) {
+                        (ProxyError::Deadline { .. }, Some(failed)) => failed.reply,
+                        (error, _) => Err(error),
                     };
                 }
             };
-            journey.attempts += 1;
+            context.attempts += 1;
             let mut request = reqwest::Request::new(sent.method.clone(), sent.url.clone());
             *request.headers_mut() = sent.headers.clone();
             if !sent.body.is_empty() {
                 *request.body_mut() = Some(sent.body.clone().into());
             }
-            match self.attempt(request, slot, journey).await {
-                Attempted::Over(reply) => return reply,
-                Attempted::RateLimited => retry = None,
-                Attempted::Failed(failed, AfterCall::Retry(again)) => (retry, failure) = (Some(again), Some(failed)),
-                Attempted::Failed(failed, _) => return failed.reply,
+            match self.attempt(request, slot, context).await {
+                AttemptResult::Done(reply) => return reply,
+                AttemptResult::RateLimited => retry = None,
+                AttemptResult::Failed(failed, AfterCall::Retry(again)) => {
+                    (retry, failure) = (Some(again), Some(failed));
+                }
+                AttemptResult::Failed(failed, _) => return failed.reply,
             }
         }
     }
 
-    /// Waits for this request's turn. `retry`: how it failed in what may be an outage.
-    async fn admit(&self, retry: Option<Retry>, journey: &mut Journey) -> Result<CallPermit, NotAdmitted> {
+    /// Waits for admission. `retry` describes the failure if the last attempt failed in what may be an
+    /// outage.
+    async fn admit(&self, retry: Option<Retry>, context: &mut RequestContext) -> Result<CallPermit, AdmitError> {
         let (gate, resource) = (&self.shared.gate, &self.resource);
         let request = tidegate_core::request::Request {
-            group: self.shared.tenants.group(&self.tenant, journey.level),
+            group: self.shared.tenants.group(&self.tenant, context.level),
             timeout: Some(self.deadline.saturating_duration_since(Instant::now()).into()),
             estimate: self.estimate,
             ..tidegate_core::request::Request::new(resource.id)
@@ -273,9 +293,9 @@ impl Trip<'_> {
         let at_once = if retry.is_none() { gate.core().try_acquire_owned(request).ok() } else { None };
         let permit = match at_once {
             Some(permit) => permit,
-            None => self.wait(request, retry, journey).await?,
+            None => self.wait(request, retry, context).await?,
         };
-        self.group(journey).admitted.fetch_add(1, Ordering::Relaxed);
+        self.group(context).admitted.fetch_add(1, Ordering::Relaxed);
         Ok(permit)
     }
 
@@ -283,197 +303,213 @@ impl Trip<'_> {
         &self,
         request: tidegate_core::request::Request,
         retry: Option<Retry>,
-        journey: &mut Journey,
-    ) -> Result<OwnedPermit<TokioHost>, NotAdmitted> {
-        // A request that had its turn once does not lose its place for the bound.
-        let most = if journey.attempts == 0 { self.shared.queue.max_waiting } else { u32::MAX };
-        let full = |waiting| NotAdmitted::QueueFull { waiting };
-        let _all = OneMore::within(&self.shared.waiting, most).map_err(full)?;
-        let _group = OneMore::of(&self.group(journey).waiting);
+        context: &mut RequestContext,
+    ) -> Result<OwnedPermit<TokioHost>, AdmitError> {
+        // A request that was admitted once is not rejected by the bound of the queue.
+        let most = if context.attempts == 0 { self.shared.queue.max_waiting } else { u32::MAX };
+        let full = |waiting| AdmitError::QueueFull { waiting };
+        let _all = CountGuard::try_new(&self.shared.waiting, most).map_err(full)?;
+        let _group = CountGuard::new(&self.group(context).waiting);
         let since = Instant::now();
         let end = self.shared.gate.core().acquire_owned(request).with_retry(retry).await;
         let waited = since.elapsed();
-        journey.waited += waited;
+        context.waited += waited;
         if end.is_ok() {
-            self.resource.meters.waited(waited);
+            self.resource.meters.record_wait(waited);
         }
-        end.map_err(NotAdmitted::Denied)
+        end.map_err(AdmitError::Denied)
     }
 
-    fn group(&self, journey: &Journey) -> &Group {
-        self.tenant.group(journey.level)
+    fn group(&self, context: &RequestContext) -> &Group {
+        self.tenant.group(context.level)
     }
 
-    /// What a client gets whose call did not go out.
-    fn refusal(&self, not_admitted: &NotAdmitted, journey: &Journey) -> Refusal {
-        let denial = match *not_admitted {
-            NotAdmitted::QueueFull { waiting } => {
-                return Refusal::QueueFull { waiting, retry_after: self.shared.pace.wait_for(waiting) };
+    /// Returns the error for a request that was not admitted.
+    fn error_for(&self, error: &AdmitError, context: &RequestContext) -> ProxyError {
+        let denial = match *error {
+            AdmitError::QueueFull { waiting } => {
+                return ProxyError::QueueFull {
+                    waiting,
+                    retry_after: self.shared.completion_rate.estimate_wait(waiting),
+                };
             }
-            NotAdmitted::Denied(denial) if denial.reason == DenialReason::Shutdown => return Refusal::ShuttingDown,
-            NotAdmitted::Denied(denial) => denial,
+            AdmitError::Denied(denial) if denial.reason == DenialReason::Shutdown => return ProxyError::ShuttingDown,
+            AdmitError::Denied(denial) => denial,
         };
         let gate = self.shared.gate.core();
         let provider = || self.upstream.config.name.clone();
         let retry_after = denial.changes_at.map(|at| (at - gate.host().now()).into());
-        let waited = journey.waited;
-        let why = || self.shared.why(&self.resource).unwrap_or_else(|| "others went first".to_string());
+        let waited = context.waited;
+        let why = || self.shared.why(&self.resource).unwrap_or_else(|| "other requests went first".to_string());
         match gate.snapshot(self.resource.id).map(|state| state.health) {
             Some(HealthState::Unavailable { cause, .. }) if denial.reason == DenialReason::Unavailable => {
-                Refusal::Unavailable { provider: provider(), cause, retry_after }
+                ProxyError::Unavailable { provider: provider(), cause, retry_after }
             }
             Some(HealthState::Down { .. } | HealthState::Probing { .. }) => {
-                Refusal::Outage { provider: provider(), waited, retry_after }
+                ProxyError::Outage { provider: provider(), waited, retry_after }
             }
-            _ => Refusal::Deadline { waited, why: why(), attempts: journey.attempts },
+            _ => ProxyError::Deadline { waited, why: why(), attempts: context.attempts },
         }
     }
 
-    /// Makes the call.
-    async fn attempt(&self, request: reqwest::Request, slot: CallPermit, journey: &Journey) -> Attempted {
-        let (tenant, level) = (&self.tenant, journey.level);
-        let watcher = Watcher::new(self.shared, &self.resource, tenant, level, self.estimate, self.upstream);
-        let mut call = Call { held: InFlightCall::new(slot), watcher };
+    /// Sends the request and classifies the result.
+    async fn attempt(&self, request: reqwest::Request, slot: CallPermit, context: &RequestContext) -> AttemptResult {
+        let (tenant, level) = (&self.tenant, context.level);
+        let recorder = AttemptRecorder::new(self.shared, &self.resource, tenant, level, self.estimate, self.upstream);
+        let mut attempt = Attempt { in_flight: InFlightCall::new(slot), recorder };
         match self.upstream.http.execute(request).await {
-            Ok(answer) => {
-                let head = read_head(answer.status(), answer.headers(), SystemTime::now());
-                call.watcher.head(&head, answer.headers());
-                self.judge(answer.into(), self.upstream.as_gate_sees(head), call, journey).await
+            Ok(response) => {
+                let head = read_head(response.status(), response.headers(), SystemTime::now());
+                attempt.recorder.record_head(&head, response.headers());
+                self.classify(response.into(), self.upstream.with_client_key_outcome(head), attempt, context).await
             }
             Err(error) => {
                 let outcome = transport_error_outcome(&error);
-                call.watcher.ended(outcome);
+                attempt.recorder.record_end(outcome);
                 let provider = self.upstream.config.name.clone();
                 let reply = Err(if error.is_timeout() {
-                    Refusal::ProviderTimeout { provider }
+                    ProxyError::ProviderTimeout { provider }
                 } else {
-                    Refusal::Unreachable { provider }
+                    ProxyError::Unreachable { provider }
                 });
-                // Of any other than a connection that was never made the provider may have seen.
-                if error.is_connect() && self.shared.retry.connection_errors > 0 && self.may_repeat(journey) {
+                // After any other error the provider may have processed the request.
+                if error.is_connect() && self.shared.retry.connection_errors > 0 && self.may_repeat(context) {
                     let failure = Failure { reply, kind: FailureKind::Connection };
-                    return Attempted::Failed(failure, call.held.finish_call(outcome));
+                    return AttemptResult::Failed(failure, attempt.in_flight.finish_call(outcome));
                 }
-                call.held.finish_with(outcome);
-                Attempted::Over(reply)
+                attempt.in_flight.finish_with(outcome);
+                AttemptResult::Done(reply)
             }
         }
     }
 
-    async fn judge(&self, answer: Answer, head: ResponseInfo, mut call: Call, journey: &Journey) -> Attempted {
-        let status = answer.status();
-        call.held.record_info(&head);
+    async fn classify(
+        &self,
+        response: UpstreamResponse,
+        head: ResponseInfo,
+        mut attempt: Attempt,
+        context: &RequestContext,
+    ) -> AttemptResult {
+        let status = response.status();
+        attempt.in_flight.record_info(&head);
         if status.is_client_error() || head.is_rate_limited() {
-            return self.judge_refusal(answer, head, call, journey).await;
+            return self.classify_error(response, head, attempt, context).await;
         }
-        if status.is_server_error() && self.shared.retry.server_errors > 0 && self.may_repeat(journey) {
-            call.watcher.ended(head.completion.outcome);
-            let after = call.held.finish_call(head.completion);
-            let reply = self.whole(answer).await;
-            return Attempted::Failed(Failure { reply, kind: FailureKind::Server }, after);
+        if status.is_server_error() && self.shared.retry.server_errors > 0 && self.may_repeat(context) {
+            attempt.recorder.record_end(head.completion.outcome);
+            let after = attempt.in_flight.finish_call(head.completion);
+            let reply = self.buffered_response(response).await;
+            return AttemptResult::Failed(Failure { reply, kind: FailureKind::Server }, after);
         }
-        Attempted::Over(self.hand_on(answer, call))
+        AttemptResult::Done(self.stream_response(response, attempt))
     }
 
-    /// What a client gets in the place of an answer that a key is refused, or a call not allowed: the provider's own words may quote a
-    /// part of a key, or tell about the account.
-    fn reworded(&self, status: StatusCode, outcome: Outcome) -> Option<Refusal> {
+    /// Returns the error that replaces a 401 or 403 of the provider. The text of the provider may quote part
+    /// of a key or contain account details.
+    fn replacement_error(&self, status: StatusCode, outcome: Outcome) -> Option<ProxyError> {
         let provider = self.upstream.config.name.clone();
         match (status, self.upstream.credentials()) {
-            (StatusCode::UNAUTHORIZED, Credentials::Own(_)) => Some(Refusal::ProviderKey { provider }),
-            (StatusCode::UNAUTHORIZED, Credentials::Forwarded) => Some(Refusal::ClientKey { provider }),
-            (StatusCode::UNAUTHORIZED, Credentials::Nothing) => Some(Refusal::NoProviderKey { provider }),
+            (StatusCode::UNAUTHORIZED, Credentials::Own(_)) => Some(ProxyError::ProviderKey { provider }),
+            (StatusCode::UNAUTHORIZED, Credentials::Forwarded) => Some(ProxyError::ClientKey { provider }),
+            (StatusCode::UNAUTHORIZED, Credentials::None) => Some(ProxyError::NoProviderKey { provider }),
             (StatusCode::FORBIDDEN, Credentials::Own(_)) if outcome == Outcome::KeyRejected => {
-                Some(Refusal::ProviderKey { provider })
+                Some(ProxyError::ProviderKey { provider })
             }
-            (StatusCode::FORBIDDEN, _) => Some(Refusal::Forbidden { provider }),
+            (StatusCode::FORBIDDEN, _) => Some(ProxyError::Forbidden { provider }),
             _ => None,
         }
     }
 
-    /// Whether a refusal for too many calls is worth waiting for another turn.
-    fn may_wait(&self, head: &ResponseInfo, journey: &Journey) -> bool {
+    /// Returns whether a rate-limited call waits for another attempt.
+    fn should_wait(&self, head: &ResponseInfo, context: &RequestContext) -> bool {
         let left = self.deadline.saturating_duration_since(Instant::now());
         let is_too_long = head.completion.retry_after.is_some_and(|asked| Duration::from(asked) > left);
-        !is_too_long && self.may_repeat(journey)
+        !is_too_long && self.may_repeat(context)
     }
 
-    /// A refusal ends its call at once, as soon as is known what its body says. One for too many calls is tried again, unless no waiting
-    /// helps, because the account is empty, or the wait is too long.
-    async fn judge_refusal(
+    /// Classifies a 4xx or rate-limited response. The call ends as soon as the beginning of its body has been
+    /// read. A rate-limited call is retried, unless its account has no quota left or the wait exceeds the
+    /// deadline.
+    async fn classify_error(
         &self,
-        answer: Answer,
+        response: UpstreamResponse,
         mut head: ResponseInfo,
-        mut call: Call,
-        journey: &Journey,
-    ) -> Attempted {
-        let (parts, body) = answer.into_parts();
+        mut attempt: Attempt,
+        context: &RequestContext,
+    ) -> AttemptResult {
+        let (parts, body) = response.into_parts();
         let body = PeekedBody::peek(body).await;
         if let Some(whole) = body.complete() {
             read_error_body(whole, &parts.headers, SystemTime::now()).refine(&mut head);
         }
-        let head = self.upstream.as_gate_sees(head);
-        call.watcher.ended(head.completion.outcome);
-        call.held.finish_with(head.completion);
-        if head.is_rate_limited() && self.may_wait(&head, journey) {
-            return Attempted::RateLimited;
+        let head = self.upstream.with_client_key_outcome(head);
+        attempt.recorder.record_end(head.completion.outcome);
+        attempt.in_flight.finish_with(head.completion);
+        if head.is_rate_limited() && self.should_wait(&head, context) {
+            return AttemptResult::RateLimited;
         }
-        match self.reworded(parts.status, head.completion.outcome) {
-            Some(refusal) => Attempted::Over(Err(refusal)),
-            None => Attempted::Over(self.hand_on(Response::from_parts(parts, reqwest::Body::wrap(body)), call)),
+        match self.replacement_error(parts.status, head.completion.outcome) {
+            Some(error) => AttemptResult::Done(Err(error)),
+            None => AttemptResult::Done(
+                self.stream_response(Response::from_parts(parts, reqwest::Body::wrap(body)), attempt),
+            ),
         }
     }
 
-    /// A short answer as a whole. One that is long, or does not come through, loses its body.
-    async fn whole(&self, answer: Answer) -> Reply {
-        self.readable(&answer)?;
-        let (parts, body) = answer.into_parts();
-        let mut parts = self.head(parts);
-        let body = read_refusal(body).await.unwrap_or_else(|| {
+    /// Buffers a short response. A long or broken one loses its body.
+    async fn buffered_response(&self, response: UpstreamResponse) -> ClientResult {
+        self.check_encoding(&response)?;
+        let (parts, body) = response.into_parts();
+        let mut parts = self.response_head(parts);
+        let body = read_short_body(body).await.unwrap_or_else(|| {
             parts.headers.remove(CONTENT_LENGTH);
             Bytes::new()
         });
-        Ok(Response::from_parts(parts, Either::Left(Full::new(self.redactor.hidden(body)))))
+        Ok(Response::from_parts(parts, Either::Left(Full::new(self.redactor.redacted(body)))))
     }
 
-    fn hand_on(&self, answer: Answer, Call { mut held, watcher }: Call) -> Reply {
-        if let Err(refusal) = self.readable(&answer) {
-            // The call has ended with its head; what it used is not known.
-            held.finish();
-            return Err(refusal);
+    fn stream_response(
+        &self,
+        response: UpstreamResponse,
+        Attempt { mut in_flight, recorder }: Attempt,
+    ) -> ClientResult {
+        if let Err(error) = self.check_encoding(&response) {
+            // The call ends with its head; its usage is unknown.
+            in_flight.finish();
+            return Err(error);
         }
-        let (parts, body) = answer.into_parts();
+        let (parts, body) = response.into_parts();
         let body = RedactedBody::new(body, self.redactor.clone());
-        let body = PermitBody::with_observer(body, held, transport_error_outcome, watcher);
-        Ok(Response::from_parts(self.head(parts), Either::Right(body)))
+        let body = PermitBody::with_observer(body, in_flight, transport_error_outcome, recorder);
+        Ok(Response::from_parts(self.response_head(parts), Either::Right(body)))
     }
 
-    /// Refuses an answer that is compressed: nobody could look for keys in it, nor for what it used.
-    fn readable(&self, answer: &Answer) -> Result<(), Refusal> {
-        let mut encodings = answer.headers().get_all(CONTENT_ENCODING).iter();
+    /// Rejects a compressed response: its body cannot be searched for keys or usage.
+    fn check_encoding(&self, response: &UpstreamResponse) -> Result<(), ProxyError> {
+        let mut encodings = response.headers().get_all(CONTENT_ENCODING).iter();
         if encodings.all(|encoding| encoding == "identity") {
             return Ok(());
         }
-        Err(Refusal::Encoded { provider: self.upstream.config.name.clone() })
+        Err(ProxyError::Encoded { provider: self.upstream.config.name.clone() })
     }
 
-    /// The head of a provider's answer for a client.
-    fn head(&self, parts: http::response::Parts) -> http::response::Parts {
+    /// Returns the response head for the client.
+    fn response_head(&self, parts: http::response::Parts) -> http::response::Parts {
         let (mut head, ()) = Response::new(()).into_parts();
-        // Nothing else: the phrase behind the status is a provider's text, too.
+        // Only these two: the reason phrase is text of the provider, too.
         (head.status, head.headers) = (parts.status, parts.headers);
         headers::to_client(&mut head.headers);
-        self.redactor.hide_in_headers(&mut head.headers);
+        self.redactor.redact_headers(&mut head.headers);
         head
     }
 
-    fn may_repeat(&self, journey: &Journey) -> bool {
+    fn may_repeat(&self, context: &RequestContext) -> bool {
         let most = self.shared.retry.max_attempts;
-        most.is_none_or(|most| journey.attempts < most.get()) && Instant::now() < self.deadline
+        most.is_none_or(|most| context.attempts < most.get()) && Instant::now() < self.deadline
     }
 
-    /// Waits until a call that failed by itself may be made again. Returns what its client gets if it may not.
-    async fn pause_after(&mut self, failed: Failure, journey: &Journey) -> Option<Reply> {
+    /// Waits for the backoff after a failure. Returns the result for the client if there is no retry.
+    async fn back_off(&mut self, failed: Failure, context: &RequestContext) -> Option<ClientResult> {
         let backoff = match failed.kind {
             FailureKind::Connection => &mut self.connection_errors,
             FailureKind::Server => &mut self.server_errors,
@@ -481,22 +517,22 @@ impl Trip<'_> {
         let now = self.shared.gate.core().host().now();
         let left = self.deadline.saturating_duration_since(Instant::now());
         let pause = backoff.after_failure(now).map(|at| Duration::from(at - now)).filter(|pause| *pause < left);
-        let Some(pause) = pause.filter(|_| self.may_repeat(journey)) else { return Some(failed.reply) };
-        if is_over(pause, self.shared.stop.subscribe()).await { None } else { Some(failed.reply) }
+        let Some(pause) = pause.filter(|_| self.may_repeat(context)) else { return Some(failed.reply) };
+        if sleep_unless_stopped(pause, self.shared.stop.subscribe()).await { None } else { Some(failed.reply) }
     }
 }
 
-/// Waits so long. Returns whether nobody stopped the proxy meanwhile.
-async fn is_over(pause: Duration, mut stop: watch::Receiver<bool>) -> bool {
+/// Sleeps for `pause`. Returns false if the proxy stopped meanwhile.
+async fn sleep_unless_stopped(pause: Duration, mut stop: watch::Receiver<bool>) -> bool {
     tokio::select! {
         () = sleep(pause) => true,
         _ = stop.wait_for(|stops| *stops) => false,
     }
 }
 
-/// Reads a refusal to its end if it is short, so that its connection can be used again.
-async fn read_refusal(body: reqwest::Body) -> Option<Bytes> {
-    let whole = timeout(REFUSAL_PATIENCE, Limited::new(body, REFUSAL_BYTES).collect()).await;
+/// Reads an error body to its end if it is short, so that the connection can be reused.
+async fn read_short_body(body: reqwest::Body) -> Option<Bytes> {
+    let whole = timeout(ERROR_BODY_TIMEOUT, Limited::new(body, MAX_ERROR_BODY_BYTES).collect()).await;
     Some(whole.ok()?.ok()?.to_bytes())
 }
 
@@ -506,20 +542,20 @@ mod tests {
     use crate::app::proxy::config::ProviderConfig;
 
     #[tokio::test(start_paused = true)]
-    async fn a_proxy_that_stops_waits_for_no_pause_before_a_repeat() {
+    async fn shutdown_interrupts_the_backoff_before_a_retry() {
         let (stop, stopped) = watch::channel(false);
         let since = Instant::now();
-        assert!(is_over(Duration::from_secs(4), stopped.clone()).await);
+        assert!(sleep_unless_stopped(Duration::from_secs(4), stopped.clone()).await);
         assert_eq!(since.elapsed(), Duration::from_secs(4));
-        let waits = tokio::spawn(is_over(Duration::from_mins(1), stopped.clone()));
+        let waits = tokio::spawn(sleep_unless_stopped(Duration::from_mins(1), stopped.clone()));
         sleep(Duration::from_secs(1)).await;
         stop.send_replace(true);
-        assert!(!waits.await.unwrap() && !is_over(Duration::from_mins(1), stopped).await);
+        assert!(!waits.await.unwrap() && !sleep_unless_stopped(Duration::from_mins(1), stopped).await);
         assert_eq!(since.elapsed(), Duration::from_secs(5));
     }
 
     #[test]
-    fn the_first_provider_that_serves_a_model_is_called_unless_another_is_named() {
+    fn the_first_provider_that_serves_the_model_is_used_unless_the_client_names_one() {
         let upstream = |name: &str, serves: &str| {
             let mut config = ProviderConfig::at(name, "http://127.0.0.1:1/v1".parse().unwrap());
             config.serves = vec![serves.to_string()];
@@ -531,17 +567,17 @@ mod tests {
             route(&upstreams, wanted, model, must_name, |_| true).map(|upstream| upstream.config.name.clone())
         };
         let name = |wanted, model| routed(wanted, model, true);
-        let unknown = |model: &str| Err(Refusal::UnknownModel { model: model.to_string() });
+        let unknown = |model: &str| Err(ProxyError::UnknownModel { model: model.to_string() });
         assert_eq!(name(None, Some("gpt-large")).unwrap(), "a");
         assert_eq!(name(None, Some("x-large")).unwrap(), "b");
         assert_eq!(name(Some("c"), Some("gpt-large")).unwrap(), "c");
-        assert_eq!(name(Some("c"), Some("x-large")), unknown("x-large"), "it is not for that model");
+        assert_eq!(name(Some("c"), Some("x-large")), unknown("x-large"), "c does not serve that model");
         assert_eq!(name(None, Some("other")), unknown("other"));
-        assert_eq!(name(Some("d"), None), Err(Refusal::UnknownProvider));
+        assert_eq!(name(Some("d"), None), Err(ProxyError::UnknownProvider));
         assert_eq!(
             (name(None, None), name(Some("c"), None)),
             (unknown(""), unknown("")),
-            "each is for some models only"
+            "each provider is restricted to some models"
         );
         assert_eq!(routed(None, None, false).unwrap(), "a");
         let none = route(&upstreams, None, Some("gpt-large"), true, |upstream| upstream.config.name == "b");

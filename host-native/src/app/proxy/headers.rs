@@ -1,4 +1,4 @@
-//! Headers on their way through: what is between two neighbours stays there, the rest goes on.
+//! Header filtering: removes hop-by-hop headers, credentials, and headers that concern one side only.
 
 use http::header::{
     ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT,
@@ -8,10 +8,10 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::time::Duration;
 
-use super::answer::Refusal;
+use super::error::ProxyError;
 use crate::app::config::value::parse_duration;
 
-/// What is between a client and its neighbour, besides what `Connection` names (RFC 9110, section 7.6.1).
+/// Hop-by-hop headers, besides those that `Connection` names (RFC 9110, section 7.6.1).
 const HOP_BY_HOP: [HeaderName; 10] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -25,15 +25,15 @@ const HOP_BY_HOP: [HeaderName; 10] = [
     UPGRADE,
 ];
 
-/// What no provider gets of a client: made anew for it, about the page or the network that the client is in, or a way to say that
-/// another method or path is meant than was admitted.
-const NOT_TO_PROVIDERS: [HeaderName; 17] = [
+/// Client headers that are not forwarded: headers that the proxy sets itself, headers about the page or
+/// network of the client, and headers that could select a method or path other than the checked one.
+const STRIPPED_FROM_REQUESTS: [HeaderName; 17] = [
     HOST,
     CONTENT_LENGTH,
     CONTENT_TYPE,
     CONTENT_ENCODING,
     EXPECT,
-    // What an answer used cannot be read from a compressed one, nor what a refusal says.
+    // The proxy reads usage and error bodies, so responses must not be compressed.
     ACCEPT_ENCODING,
     ORIGIN,
     REFERER,
@@ -48,8 +48,9 @@ const NOT_TO_PROVIDERS: [HeaderName; 17] = [
     HeaderName::from_static("x-rewrite-url"),
 ];
 
-/// What no client gets of a provider: it would concern the proxy's host, or the server before the proxy.
-const NOT_TO_CLIENTS: [HeaderName; 8] = [
+/// Provider headers that are not forwarded: they would apply to the proxy's host, or to a server in front of
+/// the proxy.
+const STRIPPED_FROM_RESPONSES: [HeaderName; 8] = [
     ALT_SVC,
     STRICT_TRANSPORT_SECURITY,
     WWW_AUTHENTICATE,
@@ -62,46 +63,46 @@ const NOT_TO_CLIENTS: [HeaderName; 8] = [
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Whether a header holds what somebody proves himself with, and must not be shown.
+/// Returns whether a header contains a credential, which must not be shown.
 pub(super) fn is_credential(name: &HeaderName) -> bool {
     const WORDS: [&str; 7] =
         ["auth", "authorization", "authentication", "cookie", "cookie2", "credentials", "password"];
     let is_word =
         |part: &str| WORDS.contains(&part) || ["key", "token", "secret"].iter().any(|end| part.ends_with(end));
-    // It tells one request from others, and is no secret.
+    // The idempotency key identifies a request and is not a secret.
     *name != IDEMPOTENCY_KEY && name.as_str().split(['-', '_']).any(is_word)
 }
 
-/// The keys that a client sent in these headers.
+/// Returns the credentials that a client sent in these headers.
 pub(super) fn keys(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     let values = headers.iter().filter(|(name, _)| is_credential(name)).map(|(_, value)| value.as_bytes());
-    // Behind a scheme such as `Bearer`.
+    // Skips a scheme such as `Bearer`.
     values.filter_map(|value| value.rsplit(|byte| *byte == b' ').next())
 }
 
-/// What a provider gets to know the caller by.
+/// The credentials of a request to a provider.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Credentials<'a> {
-    /// The proxy's key.
+    /// The key of the proxy.
     Own(&'a HeaderValue),
-    /// What the client sent.
+    /// The credentials of the client.
     Forwarded,
-    /// Nothing.
-    Nothing,
+    /// No credentials.
+    None,
 }
 
-/// How long a client says its request may wait.
+/// The maximum time that the client allows its request to wait.
 pub(super) const TIMEOUT: HeaderName = HeaderName::from_static("x-tidegate-timeout");
-/// Which provider a client wants, whatever its model.
+/// The name of the provider that the client requests.
 pub(super) const PROVIDER: HeaderName = HeaderName::from_static("x-tidegate-provider");
 /// How long a request waited, in milliseconds.
 pub(super) const WAITED: HeaderName = HeaderName::from_static("x-tidegate-waited-ms");
 /// How many attempts it took.
 pub(super) const ATTEMPTS: HeaderName = HeaderName::from_static("x-tidegate-attempts");
-/// What tells one request from all others.
+/// The id of the request.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Removes what is between neighbours.
+/// Removes hop-by-hop headers.
 pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(CONNECTION) {
         let named: Vec<HeaderName> = headers
@@ -120,14 +121,15 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Makes a client's headers those of a request to a provider. `own` speak to the proxy.
+/// Turns client headers into the headers of a request to a provider. The headers `own` are addressed to the
+/// proxy and are removed.
 pub(super) fn to_provider<'a>(
     headers: &mut HeaderMap,
     own: impl Iterator<Item = &'a HeaderName>,
     credentials: Credentials<'_>,
 ) {
     strip_hop_by_hop(headers);
-    for name in &NOT_TO_PROVIDERS {
+    for name in &STRIPPED_FROM_REQUESTS {
         headers.remove(name);
     }
     for name in own {
@@ -147,10 +149,10 @@ pub(super) fn to_provider<'a>(
     headers.append(VIA, HeaderValue::from_static("1.1 tidegate"));
 }
 
-/// Makes a provider's headers those of an answer to a client.
+/// Turns provider headers into the headers of a response to a client.
 pub(super) fn to_client(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
-    for name in &NOT_TO_CLIENTS {
+    for name in &STRIPPED_FROM_RESPONSES {
         headers.remove(name);
     }
     let is_of_servers = |name: &str| ["access-control-", "x-accel-"].iter().any(|start| name.starts_with(start));
@@ -164,13 +166,13 @@ fn retain(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderName) -> bool) {
     }
 }
 
-/// How long a client says its request may wait: a number of seconds, or a number with a unit.
-pub(super) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Refusal> {
+/// Returns the timeout that the client requests: a number of seconds, or a number with a unit.
+pub(super) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, ProxyError> {
     let Some(value) = headers.get(TIMEOUT) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default().trim();
     let wait = parse_duration(text).or_else(|| parse_duration(&format!("{text}s")));
     let expected = "a time such as 30s, 500ms, or a number of seconds";
-    wait.map(|wait| Some(wait.into())).ok_or(Refusal::BadHeader { name: "x-tidegate-timeout", expected })
+    wait.map(|wait| Some(wait.into())).ok_or(ProxyError::BadHeader { name: "x-tidegate-timeout", expected })
 }
 
 #[cfg(test)]
@@ -178,15 +180,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_says_how_long_it_waits_in_seconds_or_with_a_unit() {
-        let said = |text| timeout(&map(&[("x-tidegate-timeout", text)]));
-        assert_eq!(said("30"), Ok(Some(Duration::from_secs(30))));
+    fn a_timeout_is_a_number_of_seconds_or_has_a_unit() {
+        let parsed = |text| timeout(&map(&[("x-tidegate-timeout", text)]));
+        assert_eq!(parsed("30"), Ok(Some(Duration::from_secs(30))));
         assert_eq!(
-            [said("0.5"), said("500ms")],
+            [parsed("0.5"), parsed("500ms")],
             [Ok(Some(Duration::from_millis(500))), Ok(Some(Duration::from_millis(500)))]
         );
         assert_eq!(timeout(&HeaderMap::new()), Ok(None));
-        assert!(said("soon").is_err() && said("-1").is_err());
+        assert!(parsed("soon").is_err() && parsed("-1").is_err());
     }
 
     fn map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_between_neighbours_goes_no_further_and_the_rest_does() {
+    fn hop_by_hop_headers_are_removed_and_others_are_kept() {
         let mut headers = map(&[
             ("connection", "keep-alive, X-Mine"),
             ("keep-alive", "timeout=5"),
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_sees_its_own_key_and_nothing_that_speaks_to_the_proxy() {
+    fn a_provider_receives_its_own_key_and_no_headers_for_the_proxy() {
         let mut headers = map(&[
             ("host", "proxy"),
             ("authorization", "Bearer client"),
@@ -245,18 +247,18 @@ mod tests {
     }
 
     #[test]
-    fn a_clients_keys_go_on_only_where_they_are_forwarded_and_its_cookies_never() {
+    fn client_keys_are_forwarded_only_if_configured_and_cookies_never() {
         let sent = map(&[("authorization", "Bearer client"), ("x-api-key", "client"), ("cookie", "a=b")]);
         let mut forwarded = sent.clone();
         to_provider(&mut forwarded, [].iter(), Credentials::Forwarded);
         assert_eq!(names(&forwarded), ["accept-encoding", "authorization", "via", "x-api-key"]);
         let mut dropped = sent;
-        to_provider(&mut dropped, [].iter(), Credentials::Nothing);
+        to_provider(&mut dropped, [].iter(), Credentials::None);
         assert_eq!(names(&dropped), ["accept-encoding", "via"]);
     }
 
     #[test]
-    fn a_client_gets_no_cookie_and_nothing_that_concerns_the_host_of_the_proxy() {
+    fn a_client_receives_no_cookie_and_no_headers_that_apply_to_the_proxy_host() {
         let mut headers = map(&[
             ("set-cookie", "a=b"),
             ("connection", "x-hop"),

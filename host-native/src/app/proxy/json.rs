@@ -1,8 +1,9 @@
-//! A body of JSON, read so that no other reader can find something else in it.
+//! Checks a JSON body, so that every parser reads the same content.
 //!
-//! Two readers may differ where a key stands twice in an object, where a name is compared without regard to case, and where text is no
-//! JSON but some take it: `NaN`, a byte order mark, text after the end, bytes that are not UTF-8. All of these are refused. Limits and
-//! budgets are chosen by what is read here, and a provider must not read another model or another bound in the same bytes.
+//! Parsers differ on duplicate keys in an object, on keys that are compared case-insensitively, and on text
+//! that is not JSON but accepted by some: `NaN`, a byte order mark, trailing text, bytes that are not UTF-8.
+//! All of these are rejected. Limits and budgets are chosen by what is parsed here, so a provider must not
+//! find another model or another bound in the same bytes.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -11,29 +12,30 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-/// Names that decide about limits. Some readers, such as Go's, take any other case of them for the same.
-const DECIDING: [&str; 6] = ["model", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of"];
+/// The keys that select limits. Some parsers, such as Go's, match keys case-insensitively.
+const LIMIT_KEYS: [&str; 6] = ["model", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of"];
 
-/// Keys whose values may be whole files.
-const FILES: [&str; 3] = ["url", "image_url", "file_data"];
+/// Keys whose values may be embedded files.
+const FILE_KEYS: [&str; 3] = ["url", "image_url", "file_data"];
 
-/// What is counted of a body for an estimate of its tokens.
+/// The size of the text of a body, for an estimate of its tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TextCount {
-    /// Bytes of text that are ASCII, the signs of JSON among them.
+    /// The ASCII bytes of the body, JSON syntax included.
     pub(super) ascii: usize,
-    /// All other bytes of text.
+    /// All other bytes of strings and keys, and the numbers in lists.
     pub(super) other: usize,
 }
 
-/// Reads all of `body`, an object, and counts its text. Embedded files are not counted. The error says what is wrong, and where.
+/// Checks `body`, which must be an object, and counts its text. Embedded files are not counted. The error
+/// message contains the position.
 pub(super) fn check(body: &[u8]) -> Result<TextCount, String> {
     let text =
         std::str::from_utf8(body).map_err(|error| format!("it is not UTF-8 from byte {}", error.valid_up_to()))?;
     let mut counts = Counts::default();
     let mut reader = serde_json::Deserializer::from_str(text);
-    let walk = Walk { counts: &mut counts, depth: 0, may_be_file: false, is_item: false };
-    walk.deserialize(&mut reader).and_then(|()| reader.end()).map_err(|error| error.to_string())?;
+    let walker = ValueWalker { counts: &mut counts, depth: 0, may_be_file: false, is_item: false };
+    walker.deserialize(&mut reader).and_then(|()| reader.end()).map_err(|error| error.to_string())?;
     let ascii = body.iter().filter(|byte| byte.is_ascii()).count();
     Ok(TextCount { ascii: ascii.saturating_sub(counts.embedded), other: counts.other })
 }
@@ -44,16 +46,16 @@ struct Counts {
     other: usize,
 }
 
-/// Reads one value at a depth.
-struct Walk<'a> {
+/// Visits one value. Its depth is 0 for the body itself.
+struct ValueWalker<'a> {
     counts: &'a mut Counts,
     depth: u32,
     may_be_file: bool,
     is_item: bool,
 }
 
-impl Walk<'_> {
-    /// In a list a number may be a token.
+impl ValueWalker<'_> {
+    /// Counts a number in a list as a token.
     fn number(self) {
         self.counts.other += usize::from(self.is_item);
     }
@@ -62,7 +64,7 @@ impl Walk<'_> {
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de> DeserializeSeed<'de> for Walk<'_> {
+impl<'de> DeserializeSeed<'de> for ValueWalker<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -70,7 +72,7 @@ impl<'de> DeserializeSeed<'de> for Walk<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Walk<'_> {
+impl<'de> Visitor<'de> for ValueWalker<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -100,7 +102,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        // Only where a file may stand: elsewhere it would be a prompt that nobody counts.
+        // Elsewhere the text would be an uncounted prompt.
         if self.may_be_file && is_file(text) {
             self.counts.embedded += text.len();
         } else {
@@ -112,8 +114,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let depth = self.depth + 1;
         loop {
-            let walk = Walk { counts: &mut *self.counts, depth, may_be_file: false, is_item: true };
-            if items.next_element_seed(walk)?.is_none() {
+            let walker = ValueWalker { counts: &mut *self.counts, depth, may_be_file: false, is_item: true };
+            if items.next_element_seed(walker)?.is_none() {
                 return Ok(());
             }
         }
@@ -123,23 +125,23 @@ impl<'de> Visitor<'de> for Walk<'_> {
         let mut seen = HashSet::new();
         while let Some(Key(key)) = entries.next_key::<Key<'_>>()? {
             if self.depth == 0
-                && let Some(name) = DECIDING.iter().find(|name| key != **name && folded(&key) == folded(name))
+                && let Some(name) = LIMIT_KEYS.iter().find(|name| key != **name && fold_case(&key) == fold_case(name))
             {
                 return Err(A::Error::custom(format!("the key {} may be read as `{name}`", shown(&key))));
             }
             self.counts.other += key.bytes().filter(|byte| !byte.is_ascii()).count();
-            let may_be_file = FILES.contains(&&*key);
+            let may_be_file = FILE_KEYS.contains(&&*key);
             if let Some(twice) = seen.replace(key) {
                 return Err(A::Error::custom(format!("the key {} stands twice in one object", shown(&twice))));
             }
             let depth = self.depth + 1;
-            entries.next_value_seed(Walk { counts: &mut *self.counts, depth, may_be_file, is_item: false })?;
+            entries.next_value_seed(ValueWalker { counts: &mut *self.counts, depth, may_be_file, is_item: false })?;
         }
         Ok(())
     }
 }
 
-/// Whether a text is a file as base64, and nothing else.
+/// Returns whether a text is a base64 `data:` URL and nothing else.
 fn is_file(text: &str) -> bool {
     let Some((head, data)) = text.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) else {
         return false;
@@ -147,8 +149,8 @@ fn is_file(text: &str) -> bool {
     head.len() <= 100 && data.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=-_".contains(&byte))
 }
 
-/// A name without regard to case, as Unicode folds it.
-fn folded(name: &str) -> String {
+/// Returns a name with Unicode case folding.
+fn fold_case(name: &str) -> String {
     name.to_lowercase().to_uppercase()
 }
 
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_that_others_might_read_otherwise_is_refused() {
+    fn ambiguous_json_is_rejected() {
         for (body, why) in [
             (&b"{\"model\":\"a\",\"model\":\"b\"}"[..], "the key \"model\" stands twice"),
             (b"{\"model\":\"a\",\"mod\\u0065l\":\"b\"}", "the key \"model\" stands twice"),
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_counted_however_it_is_written_and_files_are_not() {
+    fn text_is_counted_in_every_encoding_and_embedded_files_are_not() {
         assert_eq!(check("{\"x\":\"日本\"}".as_bytes()), Ok(TextCount { ascii: 8, other: 6 }));
         let escaped = check(b"{\"x\":\"\\u65e5\\u672c\"}").unwrap();
         assert_eq!(escaped.other, 6, "{escaped:?}");
@@ -197,7 +199,10 @@ mod tests {
         let file = format!("data:image/png;base64,{}", "A".repeat(4_000));
         let with = |key: &str, text: &str| check(format!("{{\"{key}\":\"{text}\"}}").as_bytes()).unwrap().ascii;
         assert!(with("url", &file) < 20);
-        assert!(with("text", &file) > 4_000, "a prompt is no file");
-        assert!(with("url", "data:;base64,and now a long prompt in plain words") > 40, "nor are words");
+        assert!(with("text", &file) > 4_000, "text that is not a file counts");
+        assert!(
+            with("url", "data:;base64,and now a long prompt in plain words") > 40,
+            "text that is not base64 counts"
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! The figures behind `/metrics`, in the text format of Prometheus.
+//! The metrics of `/metrics`, in the text format of Prometheus.
 //!
-//! Labels are bounded: providers and models as the configuration bounds them, tenants only if it names them.
+//! Label values are bounded: providers and models by the configuration, tenants to the configured ones.
 
 use std::fmt;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ struct Gauges {
     waiting: Family<ResourceLabels, Gauge>,
 }
 
-/// All figures of a proxy.
+/// All metrics of a proxy.
 pub(super) struct Metrics {
     registry: Registry,
     answers: Family<AnswerLabels, Counter>,
@@ -66,29 +66,29 @@ pub(super) struct Metrics {
     overflow: Arc<str>,
 }
 
-/// The figures of one resource, at hand.
+/// The metrics of one resource, looked up once.
 #[derive(Clone, Debug)]
 pub(super) struct ResourceMeters {
-    /// In the order of [`Outcome::ALL`].
+    /// Indexed in the order of [`Outcome::ALL`].
     attempts: [Counter; Outcome::ALL.len()],
     tokens: [Counter; 2],
     waits: Histogram,
 }
 
 impl ResourceMeters {
-    /// An attempt ended.
-    pub(super) fn attempt(&self, outcome: Outcome) {
+    /// Records the outcome of an attempt.
+    pub(super) fn record_attempt(&self, outcome: Outcome) {
         self.attempts[outcome as usize].inc();
     }
 
-    /// A call used so much.
-    pub(super) fn used(&self, usage: Usage) {
+    /// Records the token usage of a call.
+    pub(super) fn record_usage(&self, usage: Usage) {
         self.tokens[0].inc_by(u64::from(usage.input_tokens));
         self.tokens[1].inc_by(u64::from(usage.output_tokens));
     }
 
-    /// A call was let out after so long.
-    pub(super) fn waited(&self, span: Duration) {
+    /// Records how long a call waited until it was admitted.
+    pub(super) fn record_wait(&self, span: Duration) {
         self.waits.observe(span.as_secs_f64());
     }
 }
@@ -97,21 +97,21 @@ impl Metrics {
     pub(super) fn new() -> Self {
         let mut registry = Registry::with_prefix("tidegate");
         let answers = Family::<AnswerLabels, Counter>::default();
-        registry.register("answers", "Answers to clients, by tenant and status", answers.clone());
+        registry.register("answers", "Responses to clients, by tenant and status code", answers.clone());
         let attempts = Family::<AttemptLabels, Counter>::default();
-        registry.register("attempts", "Calls of a provider, by how they ended", attempts.clone());
+        registry.register("attempts", "Calls to a provider, by outcome", attempts.clone());
         let tokens = Family::<TokenLabels, Counter>::default();
-        registry.register("tokens", "Tokens that answers say they used", tokens.clone());
+        registry.register("tokens", "Tokens used, as reported in responses", tokens.clone());
         let waits = Family::new_with_constructor(wait_buckets as fn() -> Histogram);
-        registry.register_with_unit("wait", "How long calls waited for their turn", Unit::Seconds, waits.clone());
+        registry.register_with_unit("wait", "How long calls waited for admission", Unit::Seconds, waits.clone());
         let gauges = Gauges::default();
         registry.register("limit", "The adaptive limit of calls in flight", gauges.limit.clone());
         registry.register("in_flight", "Calls in flight", gauges.in_flight.clone());
-        registry.register("waiting", "Calls that wait for their turn", gauges.waiting.clone());
+        registry.register("waiting", "Calls that wait for admission", gauges.waiting.clone());
         Self { registry, answers, attempts, tokens, waits, gauges, overflow: OVERFLOW.into() }
     }
 
-    /// The figures of one resource.
+    /// Returns the metrics of one resource.
     pub(super) fn meters(&self, key: &ResourceKey) -> ResourceMeters {
         let labels = labels(key);
         let ResourceLabels { provider, model, domain } = labels.clone();
@@ -134,13 +134,13 @@ impl Metrics {
         }
     }
 
-    /// A client was answered. `tenant` is `None` if it is not known whose the request was.
-    pub(super) fn answered(&self, tenant: Option<&Tenant>, code: u16) {
+    /// Records a response to a client. `tenant` is `None` if the tenant of the request is unknown.
+    pub(super) fn record_response(&self, tenant: Option<&Tenant>, code: u16) {
         let tenant = tenant.filter(|tenant| tenant.is_label).map_or(&self.overflow, |tenant| &tenant.name);
         self.answers.get_or_create(&AnswerLabels { tenant: Arc::clone(tenant), code }).inc();
     }
 
-    /// Everything, with the gauges of `resources` as they stand now.
+    /// Encodes all metrics, after setting the gauges of `resources` to their current values.
     pub(super) fn text(&self, resources: &[(ResourceKey, ResourceSnapshot)]) -> Result<String, fmt::Error> {
         for (key, now) in resources {
             let labels = labels(key);
@@ -162,7 +162,7 @@ fn labels(key: &ResourceKey) -> ResourceLabels {
     }
 }
 
-/// 1 ms to 262 s.
+/// Creates buckets from 1 ms to 262 s.
 fn wait_buckets() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 4.0, 10))
 }

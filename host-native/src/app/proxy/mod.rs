@@ -1,47 +1,50 @@
-//! `tidegate proxy`: an OpenAI-compatible reverse proxy, so that programs in any language go through one gate.
+//! `tidegate proxy`: an OpenAI-compatible reverse proxy that schedules the requests of programs in any
+//! language.
 //!
-//! Clients change one address. Their requests wait in one fair queue, by tenant, weight and urgency; go out under the
-//! adaptive limit and the budgets of their provider and model; and are called again when the provider refuses them for too many
-//! calls, before a byte of an answer was handed on. Answers pass through piece by piece as they come. A client that goes away
-//! gives up its place in the queue, or its call, at once.
+//! Clients change one URL. Their requests wait in one fair queue, by tenant, weight and priority. They are
+//! sent under the adaptive limit and the budgets of their provider and model. A request that the provider
+//! rejects as rate-limited is retried, as long as no byte of a response has been forwarded. Response bodies
+//! are streamed as they arrive. When a client disconnects, its place in the queue or its call is released at
+//! once.
 //!
-//! | module | what it is about |
+//! | module | content |
 //! | --- | --- |
-//! | [`config`] | what a proxy is told |
-//! | `server`, `stall` | connections, and how they end |
-//! | `guard`, `endpoint` | who may call, and which calls are forwarded |
-//! | `forward`, `ask`, `json`, `form`, `headers` | one request: what it asks for, its turns, what is handed on |
-//! | `redact` | keys in what providers say |
-//! | `route`, `tenant` | who serves a model and under which limits; whose a request is |
-//! | `watch`, `usage`, `pace`, `count` | what is noted of calls: how they end, what they use, how fast, how many there are |
-//! | `admin`, `metrics`, `models` | what the proxy answers itself |
+//! | [`config`] | the configuration file |
+//! | `server`, `write_timeout` | accepting, serving and closing connections |
+//! | `access`, `endpoint` | which hosts, origins and calls are allowed |
+//! | `forward`, `parsed_request`, `json`, `form`, `headers` | one request: parsing, attempts, response |
+//! | `redact` | removes keys from provider responses |
+//! | `upstream`, `tenant` | providers with their limits; tenants with their groups |
+//! | `recorder`, `usage`, `rate`, `counters` | outcome, token usage, rate and number of calls |
+//! | `admin`, `metrics`, `models` | responses of the proxy itself |
+//! | `error` | error responses |
 //!
-//! Which request goes next, and when, is the core's to decide; the proxy asks the gate and obeys. Keys are never
-//! written anywhere: not into logs, metrics, pages or errors.
+//! The core decides which request is sent next, and when. Keys are never written to logs, metrics, pages or
+//! errors.
 
+mod access;
 mod admin;
-mod answer;
 pub mod args;
-mod ask;
 pub mod config;
-mod count;
+mod counters;
 mod endpoint;
+mod error;
 mod form;
 mod forward;
-mod guard;
 mod headers;
 mod json;
 mod metrics;
 mod models;
-mod pace;
+mod parsed_request;
 mod program;
+mod rate;
+mod recorder;
 mod redact;
-mod route;
 mod server;
-mod stall;
 mod tenant;
+mod upstream;
 mod usage;
-mod watch;
+mod write_timeout;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -61,83 +64,83 @@ use tokio::time::Instant;
 use crate::gate::{GateError, RequestGate, random_seed};
 use crate::http::PermitBody;
 
-use answer::Refusal;
+use access::AccessPolicy;
 use config::{ConnectionsConfig, ProxyConfig, QueueConfig, RetryConfig};
-use forward::Journey;
-use guard::Guard;
+use error::ProxyError;
+use forward::RequestContext;
 use headers::{ATTEMPTS, REQUEST_ID, WAITED};
 use metrics::Metrics;
-use models::KeptList;
-use pace::Pace;
+use models::ModelListCache;
+use rate::RateEstimator;
+use recorder::AttemptRecorder;
 use redact::{RedactedBody, Redactor};
-use route::Upstream;
 use tenant::Tenants;
-use watch::Watcher;
+use upstream::Upstream;
 
 pub use program::proxy;
 pub use server::{Drained, Proxy};
 
-/// The body of an answer to a client: the proxy's own, or a provider's as it comes.
-type ReplyBody = Either<Full<Bytes>, PermitBody<RedactedBody<reqwest::Body>, Watcher>>;
+/// The body of a response to a client: a full body of the proxy itself, or the stream of a provider.
+type ReplyBody = Either<Full<Bytes>, PermitBody<RedactedBody<reqwest::Body>, AttemptRecorder>>;
 
-/// Why there is no proxy.
+/// An error that prevents the proxy from starting.
 #[derive(Debug, thiserror::Error)]
-pub enum ProxyError {
-    /// The address cannot be listened on.
+pub enum StartError {
+    /// The address cannot be bound.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// There is no gate.
+    /// The gate cannot be created.
     #[error(transparent)]
     Gate(#[from] GateError),
-    /// A client for a provider cannot be made.
+    /// The HTTP client of a provider cannot be created.
     #[error("cannot call the provider `{provider}`: {why}")]
     Client {
-        /// Which.
+        /// The name of the provider.
         provider: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
 }
 
 const CONTENT_TYPE_OPTIONS: HeaderName = HeaderName::from_static("x-content-type-options");
 
-/// Who calls at a port.
+/// The kind of requests that a listener accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+enum ListenerKind {
     Clients,
     Admins,
 }
 
-/// What all requests share.
+/// The state that all requests share.
 struct Shared {
     gate: RequestGate,
     upstreams: Vec<Upstream>,
     tenants: Tenants,
-    guard: Guard,
-    /// Hides the keys of all providers.
+    access: AccessPolicy,
+    /// Redacts the keys of all providers.
     redactor: Redactor,
     connections: ConnectionsConfig,
     queue: QueueConfig,
     retry: RetryConfig,
     metrics: Metrics,
-    pace: Pace,
-    models: KeptList,
-    /// Requests that wait for their turn.
+    completion_rate: RateEstimator,
+    models: ModelListCache,
+    /// The number of requests in the queue.
     waiting: AtomicU32,
-    /// Bytes of requests whose answers have not begun.
+    /// The bytes of all requests whose response has not begun.
     held_bytes: AtomicU64,
-    /// Whether the admin pages are where the clients call.
+    /// Whether the admin pages are served on the client listener.
     has_admin_pages: bool,
     is_verbose: bool,
-    /// What the ids of this process begin with.
-    birth: u64,
+    /// The start of the process in milliseconds since the Unix epoch: the prefix of generated request ids.
+    start_ms: u64,
     requests: AtomicU64,
-    /// Becomes true when the proxy stops.
+    /// Becomes true when the proxy shuts down.
     stop: signal::Sender<bool>,
 }
 
@@ -148,8 +151,8 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    fn new(config: ProxyConfig, is_verbose: bool) -> Result<Self, ProxyError> {
-        // Each client has a patience of its own: its deadline.
+    fn new(config: ProxyConfig, is_verbose: bool) -> Result<Self, StartError> {
+        // Each request has its own deadline.
         let health = HealthConfig { patience: None, seed: random_seed(), ..HealthConfig::default() };
         let rate_limit_headers = config.rate_limit_headers;
         let settings = RequestConfig { health: Some(health), rate_limit_headers, ..RequestConfig::default() };
@@ -158,7 +161,7 @@ impl Shared {
         let mut upstreams = Vec::with_capacity(config.providers.len());
         for provider in config.providers {
             let name = provider.name.clone();
-            let upstream = Upstream::new(provider).map_err(|why| ProxyError::Client { provider: name, why })?;
+            let upstream = Upstream::new(provider).map_err(|why| StartError::Client { provider: name, why })?;
             upstreams.push(upstream);
         }
         let keys = upstreams.iter().filter_map(|upstream| upstream.config.api_key.as_ref());
@@ -168,19 +171,19 @@ impl Shared {
             tenants: Tenants::new(gate.clone(), config.tenants, config.priority),
             gate,
             redactor,
-            guard: Guard::new(config.access),
+            access: AccessPolicy::new(config.access),
             connections: config.connections,
             upstreams,
             queue: config.queue,
             retry: config.retry,
             metrics,
-            pace: Pace::new(),
-            models: KeptList::default(),
+            completion_rate: RateEstimator::new(),
+            models: ModelListCache::default(),
             waiting: AtomicU32::new(0),
             held_bytes: AtomicU64::new(0),
             has_admin_pages: config.admin_listen.is_none(),
             is_verbose,
-            birth: u64::try_from(since_epoch.as_millis()).unwrap_or(0),
+            start_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(0),
             requests: AtomicU64::new(0),
             stop: signal::Sender::new(false),
         })
@@ -190,57 +193,58 @@ impl Shared {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Answers a request that came to `local`, once it is known who may have sent it.
-    async fn answer(
+    /// Handles a request that was received at the address `local`: checks it first, then serves it.
+    async fn handle(
         self: &Arc<Self>,
         request: Request<Incoming>,
-        side: Side,
+        kind: ListenerKind,
         local: SocketAddr,
     ) -> Response<ReplyBody> {
-        // Where a body of pieces ends, two readers may see differently, so nothing after it is read as another request.
+        // Two parsers may disagree on where a chunked body ends, so no further request is read from this
+        // connection.
         let is_last = request.headers().contains_key(TRANSFER_ENCODING);
         let (method, headers) = (request.method(), request.headers());
-        let (is_preflight, cors) = match self.guard.cors(method, headers).await {
+        let (is_preflight, cors) = match self.access.cors(method, headers).await {
             Some((headers, is_preflight)) => (is_preflight, headers),
             None => (false, http::HeaderMap::new()),
         };
-        let mut answer = match self.check(&request, local) {
-            Err(refusal) => refusal.answer(),
+        let mut response = match self.check(&request, local) {
+            Err(error) => error.response(),
             Ok(()) if is_preflight => Response::new(Either::Left(Full::default())),
-            Ok(()) if side == Side::Clients => self.serve(request).await,
+            Ok(()) if kind == ListenerKind::Clients => self.serve_client(request).await,
             Ok(()) => {
-                let page = admin::answer(self, method, request.uri().path(), headers);
-                page.unwrap_or_else(|| Refusal::NoSuchAddress.answer())
+                let page = admin::handle(self, method, request.uri().path(), headers);
+                page.unwrap_or_else(|| ProxyError::NoSuchAddress.response())
             }
         };
-        let headers = answer.headers_mut();
+        let headers = response.headers_mut();
         headers.extend(cors);
         headers.insert(CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if is_last {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        answer
+        response
     }
 
-    /// Refuses what nobody may send.
-    fn check(&self, request: &Request<Incoming>, local: SocketAddr) -> Result<(), Refusal> {
+    /// Rejects requests that are too large, for another host, or from another site.
+    fn check(&self, request: &Request<Incoming>, local: SocketAddr) -> Result<(), ProxyError> {
         let ConnectionsConfig { max_header_bytes, max_url_bytes, .. } = self.connections;
         let (uri, headers) = (request.uri(), request.headers());
         if uri.path_and_query().is_some_and(|path| path.as_str().len() > max_url_bytes as usize) {
-            return Err(Refusal::UrlTooLong { most: max_url_bytes });
+            return Err(ProxyError::UrlTooLong { most: max_url_bytes });
         }
         let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
         if bytes > max_header_bytes as usize {
-            return Err(Refusal::HeadersTooLarge { most: max_header_bytes });
+            return Err(ProxyError::HeadersTooLarge { most: max_header_bytes });
         }
-        self.guard.check(uri, headers, local)
+        self.access.check(uri, headers, local)
     }
 
-    /// Answers a client.
-    async fn serve(self: &Arc<Self>, request: Request<Incoming>) -> Response<ReplyBody> {
+    /// Serves a request of a client, and logs and counts the response.
+    async fn serve_client(self: &Arc<Self>, request: Request<Incoming>) -> Response<ReplyBody> {
         let path = request.uri().path().to_string();
         if self.has_admin_pages
-            && let Some(page) = admin::answer(self, request.method(), &path, request.headers())
+            && let Some(page) = admin::handle(self, request.method(), &path, request.headers())
         {
             return page;
         }
@@ -248,46 +252,46 @@ impl Shared {
         let mut request = request;
         let id = self.identify(&mut request);
         let method = request.method().clone();
-        let mut journey = Journey::default();
+        let mut context = RequestContext::default();
         let end = match path.strip_prefix("/v1/") {
-            Some(path) => forward::answer(self, request, path, &mut journey).await,
-            None => Err(Refusal::NoSuchAddress),
+            Some(path) => forward::handle(self, request, path, &mut context).await,
+            None => Err(ProxyError::NoSuchAddress),
         };
-        let mut answer = end.unwrap_or_else(|refusal| refusal.answer());
-        let headers = answer.headers_mut();
+        let mut response = end.unwrap_or_else(|error| error.response());
+        let headers = response.headers_mut();
         headers.entry(REQUEST_ID).or_insert(id);
-        headers.insert(WAITED, HeaderValue::from(u64::try_from(journey.waited.as_millis()).unwrap_or(u64::MAX)));
-        headers.insert(ATTEMPTS, HeaderValue::from(journey.attempts));
-        let status = answer.status().as_u16();
-        self.metrics.answered(journey.tenant.as_deref(), status);
+        headers.insert(WAITED, HeaderValue::from(u64::try_from(context.waited.as_millis()).unwrap_or(u64::MAX)));
+        headers.insert(ATTEMPTS, HeaderValue::from(context.attempts));
+        let status = response.status().as_u16();
+        self.metrics.record_response(context.tenant.as_deref(), status);
         if self.is_verbose {
-            log(&method, &path, status, &journey, since.elapsed());
+            log(&method, &path, status, &context, since.elapsed());
         }
-        answer
+        response
     }
 
-    /// The client's id of a request, or a new one.
+    /// Returns the request id of the client, or inserts a new one.
     fn identify(&self, request: &mut Request<Incoming>) -> HeaderValue {
         let new = || {
             let number = self.requests.fetch_add(1, Ordering::Relaxed);
-            let text = format!("tg-{:x}-{number:x}", self.birth);
+            let text = format!("tg-{:x}-{number:x}", self.start_ms);
             HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from(number))
         };
         request.headers_mut().entry(REQUEST_ID).or_insert_with(new).clone()
     }
 }
 
-/// One line for each answer: never a key, never a body.
-fn log(method: &http::Method, path: &str, status: u16, journey: &Journey, elapsed: Duration) {
-    let tenant = journey.tenant.as_ref().map_or("-", |tenant| &*tenant.name);
-    let resource = journey.resource.as_ref().map_or_else(|| "-".to_string(), |resource| resource.key.to_string());
-    // A reader that went away is no reason to serve nobody.
+/// Writes one line for a response to standard error, without keys and bodies.
+fn log(method: &http::Method, path: &str, status: u16, context: &RequestContext, elapsed: Duration) {
+    let tenant = context.tenant.as_ref().map_or("-", |tenant| &*tenant.name);
+    let resource = context.resource.as_ref().map_or_else(|| "-".to_string(), |resource| resource.key.to_string());
+    // A closed standard error must not stop the proxy.
     let _ = writeln!(
         std::io::stderr(),
         "{method} {path} tenant={tenant:?} priority={} to={resource:?} status={status} waited_ms={} attempts={} ms={}",
-        journey.level.as_str(),
-        journey.waited.as_millis(),
-        journey.attempts,
+        context.level.as_str(),
+        context.waited.as_millis(),
+        context.attempts,
         elapsed.as_millis(),
     );
 }

@@ -1,8 +1,8 @@
-//! The list of models, of all providers together.
+//! The combined list of models of all providers.
 //!
-//! Each provider is asked through the gate, like for any call, and with its own key or none: what a client proves itself
-//! with is for one provider, and a list of all would hand it to the others. So the list is the same for everybody, and is
-//! kept for a while.
+//! Each provider is called through the gate like for any request, with its own key or none. Credentials of
+//! clients are not forwarded: they belong to one provider, and the combined list would send them to all. So
+//! the list is the same for all clients and is cached.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,69 +16,70 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::answer::{Refusal, json_answer};
-use super::ask::domain;
+use super::error::{ProxyError, json_response};
+use super::parsed_request::domain;
+use super::recorder::AttemptRecorder;
 use super::redact::RedactedBody;
-use super::route::{NO_MODEL, Upstream};
 use super::tenant::{Level, Tenant};
-use super::watch::Watcher;
+use super::upstream::{NO_MODEL, Upstream};
 use super::{ReplyBody, Shared, headers};
 use crate::http::{InFlightCall, PermitBody, read_head, transport_error_outcome};
 
-/// A list is a courtesy: a provider that takes longer for its turn, or for its answer, is left out.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time limit for admission, and for the response. A provider that exceeds it is omitted.
+const PROVIDER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest list of one provider.
-const LONGEST: usize = 4 << 20;
+/// The maximum length of the list of one provider, in bytes.
+const MAX_LIST_BYTES: usize = 4 << 20;
 
-/// How long a list is kept, and one that lacks a provider.
-const FRESH: Duration = Duration::from_mins(1);
-const FRESH_IF_INCOMPLETE: Duration = Duration::from_secs(5);
+/// How long a complete list is cached, and one that lacks a provider.
+const COMPLETE_TTL: Duration = Duration::from_mins(1);
+const INCOMPLETE_TTL: Duration = Duration::from_secs(5);
 
-/// The list that was made last. Whoever asks while one is made waits for it.
+/// The list that was fetched last. Concurrent requests wait for the same fetch.
 #[derive(Debug, Default)]
-pub(super) struct KeptList(Mutex<Option<Kept>>);
+pub(super) struct ModelListCache(Mutex<Option<CachedList>>);
 
 #[derive(Debug)]
-struct Kept {
+struct CachedList {
     until: Instant,
-    /// None if no provider answered.
+    /// `None` if no provider answered.
     list: Option<Value>,
 }
 
-/// The models of every provider, each of them only where calls of it would go. A provider that does not answer is left out.
+/// Returns the models of all providers. A model is listed only for the provider to which its calls are
+/// routed. A provider that does not answer is omitted.
 pub(super) async fn list(
     shared: &Arc<Shared>,
     tenant: &Arc<Tenant>,
     level: Level,
-) -> Result<Response<ReplyBody>, Refusal> {
+) -> Result<Response<ReplyBody>, ProxyError> {
     let mut last = shared.models.0.lock().await;
-    let kept = match last.take().filter(|kept| Instant::now() < kept.until) {
-        Some(kept) => kept,
-        None => ask_all(shared, tenant, level).await,
+    let cached = match last.take().filter(|cached| Instant::now() < cached.until) {
+        Some(cached) => cached,
+        None => fetch_all(shared, tenant, level).await,
     };
-    let answer = kept.list.as_ref().map(|list| json_answer(StatusCode::OK, list));
-    *last = Some(kept);
-    answer.ok_or_else(|| {
+    let response = cached.list.as_ref().map(|list| json_response(StatusCode::OK, list));
+    *last = Some(cached);
+    response.ok_or_else(|| {
         let provider = shared.upstreams.first().map(|upstream| upstream.config.name.clone()).unwrap_or_default();
-        Refusal::Unreachable { provider }
+        ProxyError::Unreachable { provider }
     })
 }
 
-async fn ask_all(shared: &Arc<Shared>, tenant: &Arc<Tenant>, level: Level) -> Kept {
+async fn fetch_all(shared: &Arc<Shared>, tenant: &Arc<Tenant>, level: Level) -> CachedList {
     let mut calls = JoinSet::new();
     for index in 0..shared.upstreams.len() {
         let (shared, tenant) = (Arc::clone(shared), Arc::clone(tenant));
-        calls.spawn(async move { (index, models(&shared, &shared.upstreams[index], &tenant, level).await) });
+        calls.spawn(async move { (index, fetch_models(&shared, &shared.upstreams[index], &tenant, level).await) });
     }
     let mut lists: Vec<Option<Vec<Value>>> = vec![None; shared.upstreams.len()];
     while let Some(Ok((index, list))) = calls.join_next().await {
         lists[index] = list;
     }
-    let fresh = if lists.iter().all(Option::is_some) { FRESH } else { FRESH_IF_INCOMPLETE };
-    let until = Instant::now() + fresh;
+    let ttl = if lists.iter().all(Option::is_some) { COMPLETE_TTL } else { INCOMPLETE_TTL };
+    let until = Instant::now() + ttl;
     if lists.iter().all(Option::is_none) {
-        return Kept { until, list: None };
+        return CachedList { until, list: None };
     }
     let goes_to = |index: usize, model: &Value| {
         let first = shared.upstreams.iter().position(|upstream| serves(upstream, model));
@@ -88,51 +89,56 @@ async fn ask_all(shared: &Arc<Shared>, tenant: &Arc<Tenant>, level: Level) -> Ke
     let data: Vec<Value> = all
         .flat_map(|(index, list)| list.unwrap_or_default().into_iter().filter(move |model| goes_to(index, model)))
         .collect();
-    Kept { until, list: Some(json!({ "object": "list", "data": data })) }
+    CachedList { until, list: Some(json!({ "object": "list", "data": data })) }
 }
 
 fn serves(upstream: &Upstream, model: &Value) -> bool {
     model["id"].as_str().is_some_and(|id| upstream.serves(id))
 }
 
-/// The models of one provider, once it is its turn.
-async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>, level: Level) -> Option<Vec<Value>> {
+/// Fetches the models of one provider after admission.
+async fn fetch_models(
+    shared: &Arc<Shared>,
+    upstream: &Upstream,
+    tenant: &Arc<Tenant>,
+    level: Level,
+) -> Option<Vec<Value>> {
     let url = upstream.address("models", None)?;
     let resource = upstream.resource(&shared.gate, &shared.metrics, NO_MODEL, &domain("models"))?;
     let request = tidegate_core::request::Request {
         group: shared.tenants.group(tenant, level),
-        timeout: Some(PATIENCE.into()),
+        timeout: Some(PROVIDER_TIMEOUT.into()),
         ..tidegate_core::request::Request::new(resource.id)
     };
     let permit = shared.gate.core().acquire_owned(request).await.ok()?;
     let mut slot = InFlightCall::new(permit);
-    let mut watcher = Watcher::new(shared, &resource, tenant, level, Usage::default(), upstream);
+    let mut recorder = AttemptRecorder::new(shared, &resource, tenant, level, Usage::default(), upstream);
     let mut sent = HeaderMap::new();
     sent.insert(ACCEPT, HeaderValue::from_static("application/json"));
     headers::to_provider(&mut sent, std::iter::empty(), upstream.own_credentials());
-    let answer = match upstream.http.get(url).headers(sent).timeout(PATIENCE).send().await {
-        Ok(answer) => answer,
+    let response = match upstream.http.get(url).headers(sent).timeout(PROVIDER_TIMEOUT).send().await {
+        Ok(response) => response,
         Err(error) => {
             let outcome = transport_error_outcome(&error);
-            watcher.ended(outcome);
+            recorder.record_end(outcome);
             slot.finish_with(outcome);
             return None;
         }
     };
-    // Where clients have keys of their own, it is asked for with none at all.
-    let head = upstream.as_gate_sees(read_head(answer.status(), answer.headers(), SystemTime::now()));
+    // Without a key of its own, the provider is called with none.
+    let head = upstream.with_client_key_outcome(read_head(response.status(), response.headers(), SystemTime::now()));
     slot.record_info(&head);
     if head.is_rate_limited() {
         slot.finish();
     }
-    watcher.head(&head, answer.headers());
-    if !answer.status().is_success() {
-        watcher.ended(head.completion.outcome);
+    recorder.record_head(&head, response.headers());
+    if !response.status().is_success() {
+        recorder.record_end(head.completion.outcome);
         return None;
     }
-    let body = RedactedBody::new(Response::from(answer).into_body(), shared.redactor.clone());
-    let body = PermitBody::with_observer(body, slot, transport_error_outcome, watcher);
-    let whole = Limited::new(body, LONGEST).collect().await.ok()?;
+    let body = RedactedBody::new(Response::from(response).into_body(), shared.redactor.clone());
+    let body = PermitBody::with_observer(body, slot, transport_error_outcome, recorder);
+    let whole = Limited::new(body, MAX_LIST_BYTES).collect().await.ok()?;
     let mut list: Value = serde_json::from_slice(&whole.to_bytes()).ok()?;
     Some(std::mem::take(list["data"].as_array_mut()?))
 }

@@ -12,12 +12,12 @@ use crate::app::error::{Error, Exit};
 use crate::app::interrupt::SignalListener;
 use crate::gate::Limits;
 
-/// Serves until it is interrupted, and then until the calls that are out have ended, a bound has passed, or it is
-/// interrupted again.
+/// Runs the proxy until the first interrupt, and then until the calls in flight have ended, the drain timeout
+/// has passed, or a second interrupt arrives.
 pub async fn proxy(args: &ProxyArgs) -> Result<Exit, Error> {
     let config = configuration(args)?;
     if args.check {
-        // A reader that went away is no reason to fail.
+        // A closed standard output is not an error.
         let _ = write!(std::io::stdout(), "{}", overview(&config));
         return Ok(Exit::Done);
     }
@@ -30,7 +30,7 @@ pub async fn proxy(args: &ProxyArgs) -> Result<Exit, Error> {
     }
     let _ = stdout.flush();
     interrupts.next().await;
-    let _ = writeln!(std::io::stderr(), "stopping: calls that are out may end, interrupt again to cut them");
+    let _ = writeln!(std::io::stderr(), "stopping: calls in flight may end; interrupt again to abort them");
     let cut = tokio::select! {
         drained = proxy.stop() => drained.cut > 0,
         _ = interrupts.next() => true,
@@ -42,7 +42,7 @@ fn configuration(args: &ProxyArgs) -> Result<ProxyConfig, Error> {
     let mut config = match (&args.config, &args.upstream) {
         (Some(path), _) => ProxyConfig::load(path)?,
         (None, Some(upstream)) => ProxyConfig::upstream(address(upstream)?),
-        (None, None) => return Err(Error::Setting("neither a file nor --upstream says whom to call".to_string())),
+        (None, None) => return Err(Error::Setting("neither a file nor --upstream names a provider".to_string())),
     };
     if let Some(listen) = args.listen {
         config.listen = listen;
@@ -67,12 +67,12 @@ fn address(text: &str) -> Result<Url, Error> {
     Ok(url)
 }
 
-/// How many calls may be in flight, in words.
+/// Describes the limit of calls in flight.
 fn ceiling(limits: &Limits) -> String {
-    format!("{} calls in flight at most, found by {}", limits.max_parallel, limits.algorithm.name())
+    format!("at most {} calls in flight, limited by {}", limits.max_parallel, limits.algorithm.name())
 }
 
-/// What a configuration comes to, for `--check`.
+/// Describes a configuration, for `--check`.
 fn overview(config: &ProxyConfig) -> String {
     let mut text = format!("the configuration is well formed\nlistens on {}\n", config.listen);
     // Writing to a string does not fail.
@@ -84,7 +84,7 @@ fn overview(config: &ProxyConfig) -> String {
         };
         let (name, url, serves) = (&provider.name, &provider.base_url, provider.serves.join(" "));
         let most = ceiling(&provider.limits);
-        let _ = writeln!(text, "{name} at {url}: {serves}, with {key}, {most} for each model");
+        let _ = writeln!(text, "{name} at {url}: {serves}, with {key}, per model {most}");
         for model in &provider.models {
             let _ = writeln!(text, "  {}: {}", model.name, ceiling(&model.limits));
         }

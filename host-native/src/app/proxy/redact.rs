@@ -1,7 +1,8 @@
-//! Keys that a provider's text may quote are hidden from whoever reads it.
+//! Replaces keys in provider responses with asterisks.
 //!
-//! A key is replaced by as many asterisks, so lengths stay what they were announced as. In a body, what may be the beginning of a key is
-//! held back until the next piece shows whether it is one; everything else goes on at once.
+//! Each byte of a key becomes one asterisk, so announced lengths stay correct. In a streamed body, bytes that
+//! may begin a key are held back until the next chunk shows whether they do. All other bytes are forwarded at
+//! once.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,15 +17,16 @@ use pin_project_lite::pin_project;
 use reqwest::Url;
 
 use super::headers;
-use super::route::keys_in_query;
+use super::upstream::keys_in_query;
 
-/// The shortest text that is taken for a key: `none` and `ollama` are placeholders, and words of answers.
-const SHORTEST: usize = 8;
+/// The minimum length of a key, in bytes. Shorter texts such as `none` and `ollama` are placeholders that
+/// also occur as words in responses.
+const MIN_KEY_BYTES: usize = 8;
 
-/// Keys to hide, longest first.
+/// Searchers for the keys, longest first.
 type Keys = Vec<Finder<'static>>;
 
-/// Hides the keys of the proxy, and those that one client sent.
+/// Redacts the keys of the proxy and of one client.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Redactor {
     own: Arc<Keys>,
@@ -32,12 +34,12 @@ pub(super) struct Redactor {
 }
 
 impl Redactor {
-    /// Hides these keys of the proxy.
+    /// Creates a redactor for the keys of the proxy.
     pub(super) fn new<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Self {
         Self { own: Arc::new(finders(keys)), clients: Keys::new() }
     }
 
-    /// Hides also what a client proves itself with in these headers and in this address.
+    /// Returns a redactor that also redacts the client credentials in these headers and in this URL.
     pub(super) fn with_client(&self, headers: &HeaderMap, url: &Url) -> Self {
         let in_query: Vec<String> = keys_in_query(url).collect();
         let keys = headers::keys(headers).chain(in_query.iter().map(String::as_bytes));
@@ -52,8 +54,8 @@ impl Redactor {
         self.keys().any(|key| key.find(text).is_some())
     }
 
-    /// Hides every key in `text`.
-    pub(super) fn hide(&self, text: &mut [u8]) {
+    /// Replaces every key in `text`.
+    pub(super) fn redact(&self, text: &mut [u8]) {
         for key in self.keys() {
             let len = key.needle().len();
             let mut from = 0;
@@ -64,28 +66,28 @@ impl Redactor {
         }
     }
 
-    /// `bytes` without keys.
-    pub(super) fn hidden(&self, bytes: Bytes) -> Bytes {
+    /// Returns `bytes` with every key replaced.
+    pub(super) fn redacted(&self, bytes: Bytes) -> Bytes {
         if !self.has_key(&bytes) {
             return bytes;
         }
         let mut bytes = BytesMut::from(bytes);
-        self.hide(&mut bytes);
+        self.redact(&mut bytes);
         bytes.freeze()
     }
 
-    /// Hides every key in the values of these headers.
-    pub(super) fn hide_in_headers(&self, headers: &mut HeaderMap) {
+    /// Replaces every key in the values of these headers.
+    pub(super) fn redact_headers(&self, headers: &mut HeaderMap) {
         for value in headers.values_mut().filter(|value| self.has_key(value.as_bytes())) {
             let mut text = value.as_bytes().to_vec();
-            self.hide(&mut text);
-            // Asterisks are as good in a header as what they replace.
+            self.redact(&mut text);
+            // Asterisks are valid in header values, so this does not fail.
             *value = HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(""));
         }
     }
 
-    /// How many bytes at the end of `text` may be the beginning of a key.
-    fn begun(&self, text: &[u8]) -> usize {
+    /// Returns how many bytes at the end of `text` may be the beginning of a key.
+    fn partial_key_len(&self, text: &[u8]) -> usize {
         let begun = |key: &Finder<'static>| {
             let most = text.len().min(key.needle().len() - 1);
             (1..=most).rev().find(|len| key.needle().starts_with(&text[text.len() - len..])).unwrap_or(0)
@@ -94,15 +96,15 @@ impl Redactor {
     }
 }
 
-/// Every spelling of `keys` that a server may quote.
+/// Returns searchers for every spelling of `keys` that a server may quote.
 fn finders<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Keys {
     let mut all: Vec<Vec<u8>> = Vec::new();
-    for key in keys.filter(|key| key.len() >= SHORTEST) {
+    for key in keys.filter(|key| key.len() >= MIN_KEY_BYTES) {
         all.push(key.to_vec());
         if let Ok(text) = std::str::from_utf8(key) {
             let encoded = utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
             let as_query = encoded.replace("%2D", "-").replace("%2E", ".").replace("%5F", "_").replace("%7E", "~");
-            let lower = [lower_digits(&as_query), lower_digits(&encoded)];
+            let lower = [lowercase_escapes(&as_query), lowercase_escapes(&encoded)];
             all.extend([text.replace('/', "\\/"), as_query, encoded].into_iter().chain(lower).map(String::into_bytes));
         }
     }
@@ -111,8 +113,8 @@ fn finders<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Keys {
     all.iter().map(|key| Finder::new(key).into_owned()).collect()
 }
 
-/// A text with every `%2F` written `%2f`.
-fn lower_digits(text: &str) -> String {
+/// Returns a text with percent escapes in lower case: `%2f` instead of `%2F`.
+fn lowercase_escapes(text: &str) -> String {
     let mut parts = text.split('%');
     let mut lower = parts.next().unwrap_or_default().to_string();
     for part in parts {
@@ -123,20 +125,20 @@ fn lower_digits(text: &str) -> String {
 }
 
 pin_project! {
-    /// A body without keys.
+    /// A body in which keys are replaced by asterisks.
     pub(super) struct RedactedBody<B> {
         #[pin]
         body: B,
         redactor: Redactor,
-        // What may be the beginning of a key.
-        held: BytesMut,
+        // Bytes that may be the beginning of a key.
+        pending: BytesMut,
         has_ended: bool,
     }
 }
 
 impl<B> RedactedBody<B> {
     pub(super) fn new(body: B, redactor: Redactor) -> Self {
-        Self { body, redactor, held: BytesMut::new(), has_ended: false }
+        Self { body, redactor, pending: BytesMut::new(), has_ended: false }
     }
 }
 
@@ -153,29 +155,29 @@ impl<B: Body<Data = Bytes>> Body for RedactedBody<B> {
             let data = match ready!(this.body.as_mut().poll_frame(context)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => data,
-                    // Trailers are of the connection to the provider.
+                    // Trailers belong to the connection to the provider and are dropped.
                     Err(_) => continue,
                 },
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None => {
                     *this.has_ended = true;
-                    let mut rest = this.held.split();
-                    if rest.len() >= SHORTEST {
-                        // The most of a key that an answer has been cut in.
+                    let mut rest = this.pending.split();
+                    if rest.len() >= MIN_KEY_BYTES {
+                        // The response ends within what may be a key.
                         rest.fill(b'*');
                     }
                     return Poll::Ready((!rest.is_empty()).then(|| Ok(Frame::data(rest.freeze()))));
                 }
             };
-            let mut data = if this.held.is_empty() {
-                this.redactor.hidden(data)
+            let mut data = if this.pending.is_empty() {
+                this.redactor.redacted(data)
             } else {
-                this.held.extend_from_slice(&data);
-                this.redactor.hide(&mut this.held[..]);
-                this.held.split().freeze()
+                this.pending.extend_from_slice(&data);
+                this.redactor.redact(&mut this.pending[..]);
+                this.pending.split().freeze()
             };
-            let begun = this.redactor.begun(&data);
-            this.held.extend_from_slice(&data.split_off(data.len() - begun));
+            let begun = this.redactor.partial_key_len(&data);
+            this.pending.extend_from_slice(&data.split_off(data.len() - begun));
             if !data.is_empty() {
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
@@ -183,15 +185,15 @@ impl<B: Body<Data = Bytes>> Body for RedactedBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.has_ended || (self.held.is_empty() && self.body.is_end_stream())
+        self.has_ended || (self.pending.is_empty() && self.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (inner, held) = (self.body.size_hint(), self.held.len() as u64);
+        let (inner, pending) = (self.body.size_hint(), self.pending.len() as u64);
         let mut hint = SizeHint::new();
-        hint.set_lower(inner.lower() + held);
+        hint.set_lower(inner.lower() + pending);
         if let Some(most) = inner.upper() {
-            hint.set_upper(most + held);
+            hint.set_upper(most + pending);
         }
         hint
     }
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_is_hidden_wherever_a_stream_is_cut() {
+    async fn a_key_is_redacted_wherever_a_stream_is_split() {
         let text = format!("data: bad key {KEY}, and sk-prov again {KEY}{KEY}\n\n");
         let expected = text.replace(KEY, &"*".repeat(KEY.len()));
         for first in 0..text.len() {
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_beginning_of_a_key_goes_on_at_once_and_one_that_is_cut_off_is_hidden() {
+    async fn other_bytes_are_forwarded_at_once_and_a_truncated_key_is_redacted() {
         let sent = ["data: 1\n\n", "data: s", "ea\n\n"].map(str::to_string).to_vec();
         assert_eq!(pieces(sent).await, ["data: 1\n\n", "data: ", "sea\n\n"]);
         assert_eq!(pieces(vec![format!("key {}", &KEY[..12])]).await.concat(), format!("key {}", "*".repeat(12)));
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn every_usual_spelling_of_a_key_is_hidden_and_placeholders_are_not() {
+    fn every_usual_spelling_of_a_key_is_redacted_and_placeholders_are_not() {
         for quoted in [
             KEY.to_string(),
             KEY.replace('/', "\\/"),
@@ -250,22 +252,22 @@ mod tests {
             "sk-provider%2fsecret%2b1".to_string(),
         ] {
             let mut text = format!("<{quoted}>").into_bytes();
-            redactor().hide(&mut text);
+            redactor().redact(&mut text);
             assert_eq!(text, format!("<{}>", "*".repeat(quoted.len())).into_bytes());
         }
         let placeholder = Redactor::new([&b"none"[..]].into_iter());
-        assert_eq!(placeholder.hidden(Bytes::from_static(b"none")), "none");
+        assert_eq!(placeholder.redacted(Bytes::from_static(b"none")), "none");
     }
 
     #[test]
-    fn keys_of_the_client_are_hidden_in_headers_too() {
+    fn client_keys_are_redacted_in_headers() {
         let sent =
             HeaderMap::from_iter([(http::header::AUTHORIZATION, HeaderValue::from_static("Bearer sk-client-1"))]);
         let mut headers = HeaderMap::from_iter([(
             http::header::LOCATION,
             HeaderValue::from_static("/?key=sk-client-1&k=sk-in-query"),
         )]);
-        redactor().with_client(&sent, &"http://h/?key=sk-in-query".parse().unwrap()).hide_in_headers(&mut headers);
+        redactor().with_client(&sent, &"http://h/?key=sk-in-query".parse().unwrap()).redact_headers(&mut headers);
         assert_eq!(headers["location"], "/?key=***********&k=***********");
     }
 }

@@ -1,4 +1,4 @@
-//! Connections: accepted, served, and ended in good order.
+//! Accepts, serves and shuts down connections.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -15,25 +15,27 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use super::answer::Refusal;
 use super::config::{ConnectionsConfig, ProxyConfig};
-use super::stall::{Unstalled, keep_alive};
-use super::{ProxyError, Shared, Side};
+use super::error::ProxyError;
+use super::write_timeout::{WriteTimeout, keep_alive};
+use super::{ListenerKind, Shared, StartError};
 
-/// What a connection reads ahead, and the longest head with its request line. A longer one is answered 431 before all of it is there.
+/// The read buffer of a connection, in bytes, and the maximum length of a request head. A longer head is
+/// answered 431 before it has been read completely.
 const HEAD_BUFFER: usize = 128 << 10;
 
-/// Connections beyond the bound that are told so at a time, and for how long they are listened to.
-const TURNED_AWAY: usize = 64;
-const TURNED_AWAY_FOR: Duration = Duration::from_secs(2);
+/// How many connections beyond the limit are answered 503 at a time, and for how long each.
+const MAX_REJECTING: usize = 64;
+const REJECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is said to a client whose head does not end. hyper closes the connection without an answer then.
+/// The response to a client that does not complete its request head. hyper closes such a connection without a
+/// response.
 const REQUEST_TIMEOUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// The pause after a connection that could not be accepted: most likely, too many files are open.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// The delay after a failed accept; the usual cause is the limit of open files.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// A proxy at work. Dropping it ends every connection.
+/// A running proxy. Dropping it closes every connection.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -43,48 +45,49 @@ pub struct Proxy {
     servers: Vec<JoinHandle<()>>,
 }
 
-/// How the calls ended that were out when a proxy was stopped.
+/// The result of stopping a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Calls that were cut, because they took longer than the bound.
+    /// The number of calls that were aborted because they exceeded the drain timeout.
     pub cut: usize,
 }
 
 impl Proxy {
-    /// Listens and serves, on the runtime that the caller runs in; with `is_verbose`, writes a line for each answer to the
-    /// standard error.
-    pub async fn start(config: ProxyConfig, is_verbose: bool) -> Result<Self, ProxyError> {
+    /// Binds the listeners and serves them on the current runtime. With `is_verbose`, writes a line for each
+    /// response to standard error.
+    pub async fn start(config: ProxyConfig, is_verbose: bool) -> Result<Self, StartError> {
         let (listen, admin_listen, drain) = (config.listen, config.admin_listen, config.drain);
         let clients = bind(listen).await?;
         let admins = match admin_listen {
             Some(address) => Some(bind(address).await?),
             None => None,
         };
-        let address = clients.local_addr().map_err(|source| ProxyError::Listen { address: listen, source })?;
+        let address = clients.local_addr().map_err(|source| StartError::Listen { address: listen, source })?;
         let admin_address = admins.as_ref().and_then(|admins| admins.local_addr().ok());
         let shared = Arc::new(Shared::new(config, is_verbose)?);
         let stopped = shared.stop.subscribe();
-        let mut servers = vec![tokio::spawn(accept(clients, Arc::clone(&shared), stopped.clone(), Side::Clients))];
+        let mut servers =
+            vec![tokio::spawn(accept(clients, Arc::clone(&shared), stopped.clone(), ListenerKind::Clients))];
         if let Some(admins) = admins {
-            servers.push(tokio::spawn(accept(admins, Arc::clone(&shared), stopped, Side::Admins)));
+            servers.push(tokio::spawn(accept(admins, Arc::clone(&shared), stopped, ListenerKind::Admins)));
         }
         Ok(Self { address, admin_address, drain, shared, servers })
     }
 
-    /// Where it listens.
+    /// Returns the address of the client listener.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where the admin pages are, if not there.
+    /// Returns the address of the admin listener, if it is separate.
     #[must_use]
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin_address
     }
 
-    /// Accepts no more connections, refuses everybody who waits, and lets the calls that are out end within the
-    /// configured bound.
+    /// Stops accepting connections, rejects all waiting requests, and lets the calls in flight end within the
+    /// configured drain timeout.
     pub async fn stop(mut self) -> Drained {
         self.shared.stop.send_replace(true);
         self.shared.gate.core().shutdown();
@@ -107,31 +110,31 @@ impl Drop for Proxy {
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, ProxyError> {
-    TcpListener::bind(address).await.map_err(|source| ProxyError::Listen { address, source })
+async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
 }
 
-/// Accepts until it is told to stop, and ends once every connection has.
-async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>, side: Side) {
+/// Accepts connections until the proxy stops, and returns once all of them are closed.
+async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>, kind: ListenerKind) {
     let mut connections = JoinSet::new();
-    let places = Arc::new(Semaphore::new(shared.connections.max_connections.get() as usize));
-    let turned_away = Arc::new(Semaphore::new(TURNED_AWAY));
+    let slots = Arc::new(Semaphore::new(shared.connections.max_connections.get() as usize));
+    let rejecting = Arc::new(Semaphore::new(MAX_REJECTING));
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    let place = Arc::clone(&places).try_acquire_owned().map(|place| (place, Some(side)));
-                    // Beyond the bound, a few at a time are told so, and others are closed.
-                    let place = place.or_else(|_| Arc::clone(&turned_away).try_acquire_owned().map(|place| (place, None)));
-                    if let Ok((place, side)) = place {
-                        let served = converse(stream, Arc::clone(&shared), stopped.clone(), side);
+                    let slot = Arc::clone(&slots).try_acquire_owned().map(|slot| (slot, Some(kind)));
+                    // Beyond the limit, a few connections at a time are answered 503, and others are closed.
+                    let slot = slot.or_else(|_| Arc::clone(&rejecting).try_acquire_owned().map(|slot| (slot, None)));
+                    if let Ok((slot, kind)) = slot {
+                        let served = serve_connection(stream, Arc::clone(&shared), stopped.clone(), kind);
                         connections.spawn(async move {
                             served.await;
-                            drop(place);
+                            drop(slot);
                         });
                     }
                 }
-                Err(_) => sleep(ACCEPT_PAUSE).await,
+                Err(_) => sleep(ACCEPT_RETRY_DELAY).await,
             },
             Some(_) = connections.join_next() => {}
             _ = stopped.changed() => break,
@@ -141,10 +144,15 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::
     while connections.join_next().await.is_some() {}
 }
 
-/// Serves one connection; without a side, only says that there are too many. Ends at once when the client goes away, and every request
-/// of it with it.
-async fn converse(stream: TcpStream, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>, side: Option<Side>) {
-    // Without it the last piece of an answer may wait for the client's acknowledgement of the one before.
+/// Serves one connection. Without a `kind`, answers that there are too many connections. When the client
+/// disconnects, the connection and all its requests end at once.
+async fn serve_connection(
+    stream: TcpStream,
+    shared: Arc<Shared>,
+    mut stopped: watch::Receiver<bool>,
+    kind: Option<ListenerKind>,
+) {
+    // Otherwise the last chunk of a response may wait for the acknowledgement of the previous one.
     let _ = stream.set_nodelay(true);
     let _ = keep_alive(&stream);
     let Ok(local) = stream.local_addr() else { return };
@@ -152,17 +160,17 @@ async fn converse(stream: TcpStream, shared: Arc<Shared>, mut stopped: watch::Re
     let service = service_fn(move |request| {
         let shared = Arc::clone(&shared);
         async move {
-            Ok::<_, Infallible>(match side {
-                Some(side) => shared.answer(request, side, local).await,
-                None => Refusal::TooManyConnections.answer(),
+            Ok::<_, Infallible>(match kind {
+                Some(kind) => shared.handle(request, kind, local).await,
+                None => ProxyError::TooManyConnections.response(),
             })
         }
     });
-    let mut stream = pin!(Unstalled::new(stream, write_timeout));
+    let mut stream = pin!(WriteTimeout::new(stream, write_timeout));
     let end = {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(if side.is_some() { header_timeout } else { header_timeout.min(TURNED_AWAY_FOR) })
+            .header_read_timeout(if kind.is_some() { header_timeout } else { header_timeout.min(REJECT_TIMEOUT) })
             .max_buf_size(HEAD_BUFFER)
             .serve_connection(TokioIo::new(stream.as_mut()), service);
         let mut connection = pin!(connection);
@@ -174,8 +182,8 @@ async fn converse(stream: TcpStream, shared: Arc<Shared>, mut stopped: watch::Re
             }
         }
     };
-    // Otherwise, how a connection ends is the client's affair. One that was idle is closed without a word.
-    if end.is_err_and(|error| error.is_timeout()) && stream.has_unanswered() {
+    // Other errors concern the client only. An idle connection is closed without a response.
+    if end.is_err_and(|error| error.is_timeout()) && stream.has_unanswered_bytes() {
         let _ = stream.write_all(REQUEST_TIMEOUT).await;
         let _ = stream.shutdown().await;
     }

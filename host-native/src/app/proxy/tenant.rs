@@ -1,11 +1,11 @@
-//! Whose requests these are, and how urgent.
+//! Tenants and priority levels of requests.
 //!
-//! A tenant's requests wait in a fairness group of its own for each level of urgency, whose weight is the tenant's times
-//! the level's factor. So nobody starves, the least urgent neither; and a tenant that uses several levels at once has
-//! the sum of their shares.
+//! The requests of a tenant wait in one fairness group for each priority level. The weight of a group is the
+//! weight of the tenant times the factor of the level. So no level starves. A tenant that uses several levels
+//! at once receives the sum of their shares.
 //!
-//! A key is never kept, only its SHA-256, and a tenant that is known by nothing but its key is called by the first digits
-//! of that.
+//! Only the SHA-256 of a key is stored. A tenant that is known only by its key is named by the first digits
+//! of that digest.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -16,23 +16,23 @@ use http::header::AUTHORIZATION;
 use parking_lot::RwLock;
 use tidegate_core::request::{GroupId, MAX_UNREGISTERED_TENANTS};
 
-use super::answer::Refusal;
 use super::config::{PriorityConfig, TenantBy, TenantsConfig};
+use super::error::ProxyError;
 use crate::gate::RequestGate;
 
-/// The tenant of everybody, where tenants are not told apart.
-const EVERYBODY: &str = "(everybody)";
+/// The tenant of all requests if tenants are not distinguished.
+const SINGLE_TENANT: &str = "(everybody)";
 
-/// The tenant of requests that do not say whose they are.
-const NOBODY: &str = "(nobody)";
+/// The tenant of requests that do not name a tenant.
+const ANONYMOUS: &str = "(nobody)";
 
-/// The tenant of all that are not known, beyond the number that is told apart.
+/// The shared tenant of unregistered tenants beyond [`MAX_UNREGISTERED_TENANTS`].
 pub(super) const OVERFLOW: &str = "(overflow)";
 
-/// The longest name that is one, in bytes.
-const LONGEST_NAME: usize = 128;
+/// The maximum length of a tenant name, in bytes.
+const MAX_NAME_BYTES: usize = 128;
 
-/// How urgent a request is.
+/// The priority level of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Level {
     High,
@@ -53,23 +53,24 @@ impl Level {
     }
 }
 
-/// One tenant.
+/// A tenant.
 #[derive(Debug)]
 pub(super) struct Tenant {
     pub(super) name: Arc<str>,
-    /// Whether the configuration names it, or stands for many: its name may be a label then.
+    /// Whether the name may be a metric label: the tenant is configured, or is one of the tenants of this
+    /// module.
     pub(super) is_label: bool,
     weight: f64,
     groups: [Group; 3],
 }
 
-/// The requests of one tenant and level.
+/// The requests of one tenant at one level.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     id: OnceLock<Option<GroupId>>,
     pub(super) waiting: AtomicU32,
     pub(super) in_flight: AtomicU32,
-    /// Calls that were let out.
+    /// The number of admitted calls.
     pub(super) admitted: AtomicU64,
 }
 
@@ -83,7 +84,7 @@ impl Tenant {
     }
 }
 
-/// All tenants that were met.
+/// All configured tenants and those seen in requests.
 #[derive(Debug)]
 pub(super) struct Tenants {
     gate: RequestGate,
@@ -91,34 +92,34 @@ pub(super) struct Tenants {
     priority: PriorityConfig,
     by_key: BTreeMap<[u8; 32], Arc<Tenant>>,
     overflow: Arc<Tenant>,
-    met: RwLock<BTreeMap<Arc<str>, Arc<Tenant>>>,
+    seen: RwLock<BTreeMap<Arc<str>, Arc<Tenant>>>,
 }
 
 impl Tenants {
     pub(super) fn new(gate: RequestGate, config: TenantsConfig, priority: PriorityConfig) -> Self {
         let overflow = Tenant::new(OVERFLOW, config.default_weight, true);
-        let mut met = BTreeMap::new();
+        let mut seen = BTreeMap::new();
         let mut by_key = BTreeMap::new();
         for known in &config.known {
             let tenant = Tenant::new(&known.name, known.weight, true);
             if let Some(key) = known.key {
                 by_key.insert(key, Arc::clone(&tenant));
             }
-            met.insert(Arc::clone(&tenant.name), tenant);
+            seen.insert(Arc::clone(&tenant.name), tenant);
         }
-        Self { gate, config, priority, by_key, overflow, met: RwLock::new(met) }
+        Self { gate, config, priority, by_key, overflow, seen: RwLock::new(seen) }
     }
 
-    /// Whose a request with these headers is.
-    pub(super) fn of(&self, headers: &HeaderMap) -> Result<Arc<Tenant>, Refusal> {
+    /// Returns the tenant of a request with these headers.
+    pub(super) fn of(&self, headers: &HeaderMap) -> Result<Arc<Tenant>, ProxyError> {
         match &self.config.by {
-            TenantBy::Nothing => self.named(EVERYBODY),
+            TenantBy::Nothing => self.named(SINGLE_TENANT),
             TenantBy::Header(name) => {
                 let name = headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-                self.named(name.filter(|name| !name.is_empty()).unwrap_or(NOBODY))
+                self.named(name.filter(|name| !name.is_empty()).unwrap_or(ANONYMOUS))
             }
             TenantBy::ApiKey => {
-                let Some(key) = bearer(headers) else { return self.named(NOBODY) };
+                let Some(key) = bearer(headers) else { return self.named(ANONYMOUS) };
                 let digest = sha256(key);
                 match self.by_key.get(&digest) {
                     Some(known) => Ok(Arc::clone(known)),
@@ -130,34 +131,34 @@ impl Tenants {
         }
     }
 
-    fn named(&self, name: &str) -> Result<Arc<Tenant>, Refusal> {
-        if let Some(met) = self.met.read().get(name) {
-            return Ok(Arc::clone(met));
+    fn named(&self, name: &str) -> Result<Arc<Tenant>, ProxyError> {
+        if let Some(seen) = self.seen.read().get(name) {
+            return Ok(Arc::clone(seen));
         }
         if self.config.require_known {
-            return Err(Refusal::UnknownTenant);
+            return Err(ProxyError::UnknownTenant);
         }
-        let mut met = self.met.write();
-        let strangers = met.len().saturating_sub(self.config.known.len());
-        if name.len() > LONGEST_NAME || strangers >= MAX_UNREGISTERED_TENANTS {
+        let mut seen = self.seen.write();
+        let unregistered = seen.len().saturating_sub(self.config.known.len());
+        if name.len() > MAX_NAME_BYTES || unregistered >= MAX_UNREGISTERED_TENANTS {
             return Ok(Arc::clone(&self.overflow));
         }
-        // What is in brackets are names of this module, of which there are few.
-        let tenant = Tenant::new(name, self.config.default_weight, matches!(name, EVERYBODY | NOBODY));
-        Ok(Arc::clone(met.entry(Arc::clone(&tenant.name)).or_insert(tenant)))
+        // The names in brackets are the few tenants of this module.
+        let tenant = Tenant::new(name, self.config.default_weight, matches!(name, SINGLE_TENANT | ANONYMOUS));
+        Ok(Arc::clone(seen.entry(Arc::clone(&tenant.name)).or_insert(tenant)))
     }
 
-    /// How urgent a request with these headers says it is; normal if it says nothing that is known.
+    /// Returns the level of a request with these headers: normal if the header is missing or unknown.
     pub(super) fn level(&self, headers: &HeaderMap) -> Level {
-        let said = headers.get(&self.priority.header).and_then(|value| value.to_str().ok()).map(str::trim);
-        let named = |said: &str| Level::ALL.into_iter().find(|level| said.eq_ignore_ascii_case(level.as_str()));
-        said.and_then(named).unwrap_or_default()
+        let value = headers.get(&self.priority.header).and_then(|value| value.to_str().ok()).map(str::trim);
+        let named = |value: &str| Level::ALL.into_iter().find(|level| value.eq_ignore_ascii_case(level.as_str()));
+        value.and_then(named).unwrap_or_default()
     }
 
-    /// The gate's group of a tenant and level, made on first mention.
+    /// Returns the fairness group of a tenant and level, and creates it on first use.
     pub(super) fn group(&self, tenant: &Tenant, level: Level) -> Option<GroupId> {
         *tenant.group(level).id.get_or_init(|| {
-            // No header can hold a line break, so no two tenants share a name.
+            // A header value contains no line break, so no two groups share a name.
             let name = format!("{}\n{}", tenant.name, level.as_str());
             let weight = self.weight(tenant, level);
             self.gate.core().with(|machine, _| machine.group(&name, weight)).ok()
@@ -168,7 +169,7 @@ impl Tenants {
         tenant.weight * self.priority.factors[level as usize]
     }
 
-    /// Headers that speak to the proxy and to nobody else.
+    /// Returns the headers that are addressed to the proxy only.
     pub(super) fn own_headers(&self) -> impl Iterator<Item = &http::HeaderName> {
         let tenant = match &self.config.by {
             TenantBy::Header(name) => Some(name),
@@ -177,15 +178,15 @@ impl Tenants {
         tenant.into_iter().chain([&self.priority.header])
     }
 
-    /// Everybody who was met, by name.
-    pub(super) fn met(&self) -> Vec<Arc<Tenant>> {
-        let mut all: Vec<_> = self.met.read().values().cloned().collect();
+    /// Returns all tenants, by name.
+    pub(super) fn seen(&self) -> Vec<Arc<Tenant>> {
+        let mut all: Vec<_> = self.seen.read().values().cloned().collect();
         all.push(Arc::clone(&self.overflow));
         all
     }
 }
 
-/// The key of `Authorization: Bearer KEY`.
+/// Returns the key of `Authorization: Bearer KEY`.
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, key) = value.split_at_checked(7)?;
@@ -193,7 +194,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     (scheme.eq_ignore_ascii_case(b"bearer ") && !key.is_empty()).then_some(key)
 }
 
-/// What is kept of a key.
+/// Returns the SHA-256 of a key.
 pub(super) fn sha256(key: &[u8]) -> [u8; 32] {
     let digest = ring::digest::digest(&ring::digest::SHA256, key);
     let mut bytes = [0; 32];
@@ -216,23 +217,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_known_key_has_a_name_and_an_unknown_one_is_called_by_its_digest() {
+    async fn a_configured_key_maps_to_its_tenant_and_another_key_is_named_by_its_digest() {
         let people = KnownTenant { name: "people".to_string(), weight: 4.0, key: Some(sha256(b"sk-people")) };
         let config = TenantsConfig { by: TenantBy::ApiKey, known: vec![people], ..TenantsConfig::default() };
         let tenants = tenants(config);
         let of = |key: &str| tenants.of(&headers("authorization", key)).unwrap().name.to_string();
         assert_eq!(of("Bearer sk-people"), "people");
         assert_eq!(of("bearer  sk-people "), "people");
-        let stranger = of("Bearer sk-stranger");
-        assert!(stranger.starts_with("key-") && stranger.len() == 12, "{stranger}");
-        assert_eq!((of("Basic x"), of("Bearer ")), (NOBODY.to_string(), NOBODY.to_string()));
+        let unregistered = of("Bearer sk-stranger");
+        assert!(unregistered.starts_with("key-") && unregistered.len() == 12, "{unregistered}");
+        assert_eq!((of("Basic x"), of("Bearer ")), (ANONYMOUS.to_string(), ANONYMOUS.to_string()));
     }
 
     #[tokio::test]
-    async fn strangers_are_refused_where_tenants_must_be_known_and_bounded_where_not() {
+    async fn unregistered_tenants_are_rejected_if_required_and_bounded_otherwise() {
         let by = TenantBy::Header(HeaderName::from_static("x-tenant"));
         let strict = tenants(TenantsConfig { by: by.clone(), require_known: true, ..TenantsConfig::default() });
-        assert!(matches!(strict.of(&headers("x-tenant", "anybody")), Err(Refusal::UnknownTenant)));
+        assert!(matches!(strict.of(&headers("x-tenant", "anybody")), Err(ProxyError::UnknownTenant)));
         let open = tenants(TenantsConfig { by, ..TenantsConfig::default() });
         for n in 0..MAX_UNREGISTERED_TENANTS {
             assert_eq!(*open.of(&headers("x-tenant", &format!("t{n}"))).unwrap().name, *format!("t{n}"));
@@ -242,10 +243,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_level_is_a_group_of_its_own_and_normal_unless_it_is_said() {
+    async fn each_level_has_its_own_group_and_the_default_level_is_normal() {
         let tenants = tenants(TenantsConfig::default());
         let everybody = tenants.of(&HeaderMap::new()).unwrap();
-        let level = |said| tenants.level(&headers("x-tidegate-priority", said));
+        let level = |value| tenants.level(&headers("x-tidegate-priority", value));
         assert_eq!([level("HIGH"), level("low"), level("urgent")], [Level::High, Level::Low, Level::Normal]);
         let groups = Level::ALL.map(|level| tenants.group(&everybody, level).unwrap());
         assert!(groups[0] != groups[1] && groups[1] != groups[2]);

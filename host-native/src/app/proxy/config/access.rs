@@ -1,4 +1,4 @@
-//! Who may call, and for how long a connection may take: `allowed_hosts`, `allowed_origins` and the table `[connections]`.
+//! Access and connection settings: `allowed_hosts`, `allowed_origins` and the table `[connections]`.
 
 use std::num::NonZeroU32;
 use std::time::Duration as StdDuration;
@@ -11,29 +11,29 @@ use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
 use crate::app::config::value::{At, Span, Text};
 
-/// Hosts and origins that are served besides those of this machine.
+/// The hosts and origins that are served besides those of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessConfig {
-    /// `allowed_hosts`: names in `Host`, without a port.
+    /// `allowed_hosts`: host names in `Host`, without a port.
     pub hosts: Vec<String>,
-    /// `allowed_origins`: what `Origin` says, such as `https://app.example`. They also get CORS headers.
+    /// `allowed_origins`: values of `Origin`, such as `https://app.example`. They also receive CORS headers.
     pub origins: Vec<HeaderValue>,
 }
 
 /// The table `[connections]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionsConfig {
-    /// Connections that are open at most \[16384\].
+    /// The maximum number of open connections \[16384\].
     pub max_connections: NonZeroU32,
-    /// How long a connection may be idle between two requests, and the head of a request may take \[30 s\].
+    /// The limit for idle time between two requests, and for receiving a request head \[30 s\].
     pub header_timeout: StdDuration,
-    /// How long a client may send nothing of a body that it has announced \[30 s\].
+    /// The limit between two chunks of a request body \[30 s\].
     pub body_timeout: StdDuration,
-    /// How long a client may take nothing of its answer \[2 min\].
+    /// The limit for a write of a response without progress \[2 min\].
     pub write_timeout: StdDuration,
-    /// Bytes of the headers of a request, names and values \[32 KiB\].
+    /// The maximum size of the request headers, names and values, in bytes \[32 KiB\].
     pub max_header_bytes: u32,
-    /// Bytes of the path and query of a request \[8 KiB\].
+    /// The maximum size of path and query, in bytes \[8 KiB\].
     pub max_url_bytes: u32,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn check_access(
     Ok(config)
 }
 
-/// An origin as browsers write it in `Origin`.
+/// Returns an origin as a header value if it is spelled as browsers send it.
 fn origin_value(text: &str) -> Option<HeaderValue> {
     let url = reqwest::Url::parse(text).ok()?;
     (url.origin().ascii_serialization() == text).then(|| HeaderValue::from_str(text).ok())?

@@ -1,66 +1,66 @@
-//! What a proxy is told: a TOML file, or one address and defaults.
+//! The configuration of a proxy: a TOML file, or one URL and defaults.
 //!
 //! ```toml
-//! listen = "127.0.0.1:4180"       # where clients call
-//! admin_listen = "127.0.0.1:4181" # /healthz, /metrics and /why; default: on `listen` too
-//! allowed_hosts = ["llm.example"] # names in `Host` that are served besides `localhost` and the address that was called
-//! allowed_origins = ["https://app.example"]   # web pages that may call, with CORS headers; default: those of this machine
-//! drain = "30s"                   # how long calls that are out may take to end when the proxy is stopped
+//! listen = "127.0.0.1:4180"       # the address of the client listener
+//! admin_listen = "127.0.0.1:4181" # a separate listener for /healthz, /metrics and /why; default: `listen`
+//! allowed_hosts = ["llm.example"] # values of `Host` that are served besides this machine
+//! allowed_origins = ["https://app.example"]   # web pages that may call; default: this machine
+//! drain = "30s"                   # how long calls in flight may take to end when the proxy stops
 //!
 //! [[providers]]
 //! name = "acme"
-//! base_url = "https://host/v1"    # of an OpenAI-compatible API: /v1/PATH goes to BASE_URL/PATH
-//! api_key_env = "ACME_KEY"        # the environment variable with the key; or `client_key = "forward"`; default: no key is sent
-//! # ca_file = "authority.pem"     # the authorities that may sign its certificate; default: those of the system
-//! passthrough = [{ methods = ["GET"], path = "/batches/*" }]   # calls that are forwarded besides those of the usual API
-//! serves = ["gpt-*", "o?-mini"]   # models, `*` any text and `?` any character; the first provider that fits; default: all
-//! rename = { small = "gpt-4o-mini" }      # the model id to send for one that clients say
-//! timeout = "10m"                 # the longest that the provider may be silent in a call
+//! base_url = "https://host/v1"    # of an OpenAI-compatible API: /v1/PATH is sent to BASE_URL/PATH
+//! api_key_env = "ACME_KEY"        # the variable with the key; or `client_key = "forward"`; default: none
+//! # ca_file = "authority.pem"     # certificate authorities to trust; default: those of the system
+//! passthrough = [{ methods = ["GET"], path = "/batches/*" }]   # additional calls to forward; default: none
+//! serves = ["gpt-*", "o?-mini"]   # patterns of models: `*` any text, `?` one character; default: all
+//! rename = { small = "gpt-4o-mini" }      # `small` is sent as `gpt-4o-mini`
+//! timeout = "10m"                 # the read timeout of a call
 //! connect_timeout = "10s"
-//! max_parallel = 64               # calls of one model in flight at most; default: 64
-//! limit = "tide"                  # what decides how many are in flight: tide, aimd, vegas or fixed; default: tide
+//! max_parallel = 64               # the maximum number of calls in flight for each model; default: 64
+//! limit = "tide"                  # the algorithm of the limit: tide, aimd, vegas or fixed; default: tide
 //! cooldown = "1s"                 # as in a pipeline file; `max_cooldown`, `ramp` and, for AIMD, `aimd` too
 //! budgets = { requests_per_minute = 500, tokens_per_minute = 200_000 }
-//! at_most_models = 64             # models, and kinds of call of each, that are not named below; more are refused
+//! at_most_models = 64             # models and kinds of call that are not in `models`; more are rejected
 //!
-//! [[providers.models]]            # what one model has of its own; the rest is as the provider says
+//! [[providers.models]]            # settings of one model; others are inherited from the provider
 //! name = "gpt-4o"
 //! max_parallel = 16               # also `limit`, `aimd`, `budgets`
 //!
 //! [connections]
 //! max_connections = 16_384        # more are answered 503
-//! header_timeout = "30s"          # how long one may be idle, and the head of a request may take
-//! body_timeout = "30s"            # how long a client may send nothing of its body
-//! write_timeout = "2m"            # how long a client may take nothing of its answer
+//! header_timeout = "30s"          # for idle time between two requests, and for receiving a request head
+//! body_timeout = "30s"            # between two chunks of a request body
+//! write_timeout = "2m"            # for a write of a response without progress
 //! max_header_bytes = 32_768       # of a request; more are answered 431
 //! max_url_bytes = 8_192           # more are answered 414
 //!
 //! [tenants]
 //! by = "api_key"                  # or "header:x-tenant", or "none"; default: none
-//! default_weight = 1.0            # of tenants that are not known
-//! require_known = false           # refuse the others
+//! default_weight = 1.0            # of tenants that are not configured
+//! require_known = false           # whether other tenants are rejected
 //!
 //! [[tenants.known]]
 //! name = "people"
-//! weight = 4.0                    # its share of whatever is contended, 0.001 to 1000
-//! key_env = "PEOPLE_KEY"          # by api_key only: the variable that holds its key; or `key_sha256`, in hexadecimal
+//! weight = 4.0                    # 0.001 to 1000
+//! key_env = "PEOPLE_KEY"          # with api_key only: the variable with its key; or `key_sha256`
 //!
 //! [queue]
-//! max_waiting = 10_000            # requests that wait at most; more are answered 429
-//! deadline = "5m"                 # how long a request may wait; a client may ask for less
-//! max_body = 33_554_432           # bytes of a request
-//! max_bytes = 1_073_741_824       # bytes of all requests whose answers have not begun; more are answered 429
+//! max_waiting = 10_000            # the maximum number of waiting requests; more are answered 429
+//! deadline = "5m"                 # the maximum wait; a client may request a shorter one
+//! max_body = 33_554_432           # the maximum size of a request body, in bytes
+//! max_bytes = 1_073_741_824       # of all requests whose response has not begun; more are answered 429
 //!
-//! [priority]                      # what the weight of a tenant is multiplied with
+//! [priority]                      # factors of the tenant weight
 //! header = "x-tidegate-priority"  # high, normal or low
 //! high = 4.0
 //! normal = 1.0
 //! low = 0.25
 //!
 //! [retry]
-//! max_attempts = 8                # of one request, all reasons together; default: until the deadline
-//! connection_errors = 3           # repeats after a connection that could not be made
-//! server_errors = 0               # repeats after a 5xx answer; they may be paid for twice
+//! max_attempts = 8                # of one request, for all reasons; default: until the deadline
+//! connection_errors = 3           # retries after a failed connection
+//! server_errors = 0               # retries after a 5xx response, which may be charged twice
 //! ```
 
 mod access;
@@ -86,102 +86,103 @@ pub(super) use provider::is_plain_and_far;
 pub use provider::{ModelConfig, PassthroughRule, ProviderConfig};
 use raw::{Address, Digest, RawPriority, RawProxy, RawQueue, RawRetry, RawTenant, RawTenants, Weight};
 
-/// Where a proxy listens unless it is told otherwise.
+/// The default address of the client listener.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4180);
 
-/// Everything that a proxy is told.
+/// The configuration of a proxy.
 #[derive(Clone, Debug)]
 pub struct ProxyConfig {
-    /// Where clients call.
+    /// The address of the client listener.
     pub listen: SocketAddr,
-    /// Where the admin pages are, if not there.
+    /// The address of a separate admin listener, if any.
     pub admin_listen: Option<SocketAddr>,
-    /// Which hosts and origins are served besides those of this machine.
+    /// The hosts and origins that are served besides those of this machine.
     pub access: AccessConfig,
-    /// How many connections there may be, and how slow.
+    /// The limits and timeouts of connections.
     pub connections: ConnectionsConfig,
-    /// How long calls that are out may take to end when the proxy is stopped \[30 s\].
+    /// How long calls in flight may take to end when the proxy stops \[30 s\].
     pub drain: StdDuration,
     /// Whether calls are paced to the rates that providers state in headers, where no budget is configured
-    /// \[yes\].
+    /// \[true\].
     pub rate_limit_headers: bool,
-    /// Who is called, in the order in which they are asked whether they serve a model; at least one.
+    /// The providers. A request goes to the first that serves its model. There is at least one.
     pub providers: Vec<ProviderConfig>,
-    /// For whom.
+    /// The tenants.
     pub tenants: TenantsConfig,
-    /// How long and how many may wait.
+    /// The bounds of the queue.
     pub queue: QueueConfig,
-    /// What urgency is worth.
+    /// The weight factors of the priority levels.
     pub priority: PriorityConfig,
-    /// What is tried again.
+    /// The limits of retries.
     pub retry: RetryConfig,
 }
 
-/// How requests tell for whom they are.
+/// How the tenant of a request is determined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TenantBy {
-    /// They do not: all are one tenant.
+    /// All requests belong to one tenant.
     Nothing,
-    /// By the key in `Authorization`.
+    /// By the bearer key in `Authorization`.
     ApiKey,
-    /// By a header.
+    /// By the value of a header.
     Header(HeaderName),
 }
 
 /// The table `[tenants]`.
 #[derive(Clone, Debug)]
 pub struct TenantsConfig {
-    /// How they are told apart \[not at all\].
+    /// How tenants are distinguished \[not at all\].
     pub by: TenantBy,
-    /// The weight of a tenant that is not known \[1\].
+    /// The weight of a tenant that is not configured \[1\].
     pub default_weight: f64,
-    /// Whether tenants that are not known are refused \[no\].
+    /// Whether tenants that are not configured are rejected \[false\].
     pub require_known: bool,
-    /// Those with a name and a weight.
+    /// The configured tenants.
     pub known: Vec<KnownTenant>,
 }
 
-/// A tenant with a weight of its own.
+/// A configured tenant.
 #[derive(Clone, Debug)]
 pub struct KnownTenant {
-    /// What it is called; by header, what the header says.
+    /// The name of the tenant. With [`TenantBy::Header`], the value of the header.
     pub name: String,
-    /// Its share.
+    /// The weight of the tenant.
     pub weight: f64,
-    /// The SHA-256 of its key, if tenants are told apart by key.
+    /// The SHA-256 of its key, with [`TenantBy::ApiKey`].
     pub key: Option<[u8; 32]>,
 }
 
 /// The table `[queue]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// Requests that wait at most \[10000\].
+    /// The maximum number of waiting requests \[10000\].
     pub max_waiting: u32,
-    /// How long one may wait for its turn, all its attempts together \[5 min\].
+    /// How long a request may wait, over all its attempts \[5 min\].
     pub deadline: StdDuration,
-    /// Bytes of a request at most \[32 MiB\].
+    /// The maximum size of a request body, in bytes \[32 MiB\].
     pub max_body: u32,
-    /// Bytes of all requests that wait or are being sent \[1 GiB\].
+    /// The maximum size of all requests whose response has not begun, in bytes \[1 GiB\].
     pub max_bytes: u64,
 }
 
-/// The table `[priority]`: what the weight of a tenant is multiplied with.
+/// The table `[priority]`: factors of the tenant weight.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PriorityConfig {
-    /// The header that says which.
+    /// The header that contains the level.
     pub header: HeaderName,
-    /// For `high`, `normal` and `low` \[4, 1, 0.25\].
+    /// The factors of `high`, `normal` and `low` \[4, 1, 0.25\].
     pub factors: [f64; 3],
 }
 
 /// The table `[retry]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryConfig {
-    /// Attempts of one request, all reasons together; none is no bound but the deadline \[none\].
+    /// The maximum number of attempts of a request, for all reasons. `None`: until the deadline \[None\].
     pub max_attempts: Option<NonZeroU32>,
-    /// Repeats after a connection that could not be made, outages aside; 0 is none in an outage either \[3\].
+    /// The number of retries after a failed connection, outages aside. 0 disables retries in outages, too
+    /// \[3\].
     pub connection_errors: u32,
-    /// Repeats after an answer of 5xx, outages aside; 0 is none in an outage either \[0\].
+    /// The number of retries after a 5xx response, outages aside. 0 disables retries in outages, too \[0\].
     pub server_errors: u32,
 }
 
@@ -209,19 +210,19 @@ impl Default for RetryConfig {
     }
 }
 
-/// Looks a name up in the environment.
+/// A function that returns the value of an environment variable.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Returns the JSON Schema of the file, for editors. What it cannot say, such as whether a variable is set,
-/// only the program checks.
+/// Returns the JSON Schema of the file, for editors. It cannot express every rule: whether a variable is set,
+/// for example, is checked only when the file is loaded.
 #[must_use]
 pub fn schema() -> String {
     schema_text::<RawProxy>("A proxy file of tidegate")
 }
 
 impl ProxyConfig {
-    /// One provider at `base_url` that serves every model and gets the keys of the clients, and defaults for the
-    /// rest.
+    /// Returns a configuration with one provider at `base_url`, which serves every model and receives the
+    /// keys of the clients, and defaults for the rest.
     #[must_use]
     pub fn upstream(base_url: Url) -> Self {
         let provider = ProviderConfig { forwards_client_key: true, ..ProviderConfig::at("upstream", base_url) };
@@ -240,13 +241,13 @@ impl ProxyConfig {
         }
     }
 
-    /// Reads the file at `path`, with keys from the environment of the process.
+    /// Reads the file at `path`. Keys are taken from the process environment.
     pub fn load(path: &Path) -> Result<Self, FileError> {
         let directory = path.parent().unwrap_or(Path::new(""));
         Self::parse_in(directory, &SourceText::read(path)?, &|name| std::env::var(name).ok())
     }
 
-    /// Parses `source`, with keys from `environment`. Files that it names are in the working directory.
+    /// Parses `source`, with keys from `environment`. Paths in it are relative to the working directory.
     pub fn parse(source: &SourceText, environment: Environment<'_>) -> Result<Self, FileError> {
         Self::parse_in(Path::new(""), source, environment)
     }
@@ -312,7 +313,7 @@ fn check_tenants(
 fn check_by(file: &Document<'_>, by: &At<Text>) -> Result<TenantBy, FileError> {
     let Is(text) = by.get();
     match tenant_by(text) {
-        // What a header says is the name of a tenant, and names are shown.
+        // Tenant names are shown on admin pages and in logs, so the header must not contain a key.
         Some(TenantBy::Header(name)) if is_credential(&name) => Err(file
             .error(by.span(), format!("the header `{name}` holds a key, and the names of tenants are shown"))
             .expected("\"api_key\", which shows no key, or a header that holds none")),
@@ -342,7 +343,7 @@ fn check_tenant_key(
         let given = key_env.as_ref().map(At::span).or(key_sha256.as_ref().map(At::span));
         return match given {
             Some(span) => Err(file
-                .error(span, "a key is given in [[tenants.known]], but tenants are not told apart by key")
+                .error(span, "a key is given in [[tenants.known]], but tenants are not identified by key")
                 .expected("`by = \"api_key\"` in [tenants], or no key")),
             None => Ok(None),
         };
@@ -354,12 +355,12 @@ fn check_tenant_key(
             Ok(Some(*digest))
         }
         (None, None) | (Some(_), Some(_)) => Err(file
-            .error(entry.span(), "[[tenants.known]] says its key not once")
+            .error(entry.span(), "[[tenants.known]] must have exactly one key")
             .expected("either `key_env`, the variable that holds it, or `key_sha256`")),
     }
 }
 
-/// The value of the environment variable that `name` names.
+/// Returns the value of the environment variable `name`.
 fn key_from(file: &Document<'_>, name: &At<Text>, environment: Environment<'_>) -> Result<String, FileError> {
     let Is(variable) = name.get();
     let value = environment(variable).map(|value| value.trim().to_string()).filter(|value| !value.is_empty());

@@ -8,7 +8,7 @@ use std::time::Duration as StdDuration;
 use http::Method;
 use reqwest::{Certificate, Url};
 
-use super::super::guard::is_loopback;
+use super::super::access::is_loopback;
 use super::raw::{ClientKey, RawPassthrough, RawProvider, RawProviderModel};
 use super::{Environment, key_from};
 use crate::app::config::budgets::RawBudgets;
@@ -20,60 +20,60 @@ use crate::app::config::value::{At, Is, Table, Text};
 use crate::app::provider::ApiKey;
 use crate::gate::Limits;
 
-/// Calls of one model in flight at most, where nothing is said.
+/// The default of `max_parallel`.
 const MAX_PARALLEL: NonZeroU32 = NonZeroU32::new(64).expect("it is not 0");
 
 /// One `[[providers]]` table.
 #[derive(Clone, Debug)]
 pub struct ProviderConfig {
-    /// What it is called in labels.
+    /// The name of the provider, also in labels.
     pub name: String,
-    /// Where it is.
+    /// The base URL of the API.
     pub base_url: Url,
-    /// The key that takes the place of the clients', if it has one.
+    /// The key that replaces those of the clients.
     pub api_key: Option<ApiKey>,
-    /// Whether it gets the keys of clients, where it has no key of its own \[no\].
+    /// Whether the keys of clients are forwarded, if there is no `api_key` \[false\].
     pub forwards_client_key: bool,
-    /// The authorities that may sign its certificate, instead of those of the system.
+    /// The certificate authorities to trust instead of those of the system.
     pub authorities: Option<Vec<Certificate>>,
     /// Calls that are forwarded besides those of the usual API \[none\].
     pub passthrough: Vec<PassthroughRule>,
-    /// Patterns of the models it serves \[all\].
+    /// Patterns of the models that it serves \[all\].
     pub serves: Vec<String>,
-    /// Model ids as clients say them, with those to send.
+    /// Pairs of the model id of the client and the model id to send.
     pub rename: Vec<(String, String)>,
-    /// The longest that it may be silent in a call \[10 min\].
+    /// The read timeout of a call \[10 min\].
     pub timeout: StdDuration,
-    /// The longest that a connection may take \[10 s\].
+    /// The connect timeout \[10 s\].
     pub connect_timeout: StdDuration,
-    /// What its models get.
+    /// The default limits of its models.
     pub limits: Limits,
-    /// Models, and kinds of call of each, that are told apart \[64\].
+    /// The maximum number of models and kinds of call that are not in `models` \[64\].
     pub at_most_models: u32,
     /// Models with limits of their own.
     pub models: Vec<ModelConfig>,
 }
 
-/// Calls that one provider gets besides those of the usual API.
+/// Calls that are forwarded to one provider besides those of the usual API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassthroughRule {
-    /// The methods.
+    /// The allowed methods.
     pub methods: Vec<Method>,
-    /// The path under `/v1/`; with a `*` at its end, every path that begins like that.
+    /// The path under `/v1/`. A `*` at the end matches every path with that prefix.
     pub path: String,
 }
 
 /// One `[[providers.models]]` table.
 #[derive(Clone, Debug)]
 pub struct ModelConfig {
-    /// The model id, as it is sent.
+    /// The model id as it is sent to the provider.
     pub name: String,
-    /// What it gets.
+    /// The limits of the model.
     pub limits: Limits,
 }
 
 impl ProviderConfig {
-    /// One that serves every model, with defaults for the rest.
+    /// Returns a provider that serves every model, with defaults for the rest.
     #[must_use]
     pub fn at(name: &str, base_url: Url) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl ProviderConfig {
     }
 }
 
-/// The providers, of which there must be one.
+/// Checks the providers. There must be at least one.
 pub(super) fn check(
     file: &Document<'_>,
     raw: Vec<At<Table<RawProvider>>>,
@@ -160,7 +160,7 @@ fn check_provider(
         serves: raw
             .serves
             .map_or(defaults.serves, |patterns| patterns.into_iter().map(|Is(pattern)| pattern).collect()),
-        rename: raw.rename.into_iter().map(|(said, Is(sent))| (said, sent)).collect(),
+        rename: raw.rename.into_iter().map(|(requested, Is(sent))| (requested, sent)).collect(),
         timeout: timeout.map_or(defaults.timeout, StdDuration::from),
         connect_timeout: connect_timeout.map_or(defaults.connect_timeout, StdDuration::from),
         limits,
@@ -171,7 +171,7 @@ fn check_provider(
     })
 }
 
-/// Returns whether the network can read what is sent there.
+/// Returns whether requests to `url` leave this machine unencrypted.
 pub(in crate::app::proxy) fn is_plain_and_far(url: &Url) -> bool {
     url.scheme() == "http" && !url.host_str().is_some_and(is_loopback)
 }
@@ -216,7 +216,7 @@ fn check_passthrough(file: &Document<'_>, rule: &RawPassthrough) -> Result<Passt
         match text.parse::<Method>() {
             Ok(known) if is_known => methods.push(known),
             _ => {
-                let message = format!("{text:?} in {PASSTHROUGH} is no method that can be forwarded");
+                let message = format!("{text:?} in {PASSTHROUGH} is not a method that can be forwarded");
                 return Err(file
                     .error(method.span(), message)
                     .expected("\"GET\", \"POST\", \"PUT\", \"PATCH\", \"DELETE\" or \"HEAD\""));
@@ -233,19 +233,20 @@ fn check_passthrough(file: &Document<'_>, rule: &RawPassthrough) -> Result<Passt
             Ok(PassthroughRule { methods, path: path.to_string() })
         }
         _ => Err(file
-            .error(rule.path.span(), format!("{path:?} in {PASSTHROUGH} is no path under /v1"))
+            .error(rule.path.span(), format!("{path:?} in {PASSTHROUGH} is not a path under /v1"))
             .expected("such as \"/files\" or \"/files/*\"")),
     }
 }
 
 fn read_key(file: &Document<'_>, name: &At<Text>, environment: Environment<'_>) -> Result<ApiKey, FileError> {
     ApiKey::new(&key_from(file, name, environment)?).ok_or_else(|| {
-        let message = format!("the environment variable `{}` holds what no header can carry", name.get().0);
+        let message =
+            format!("the environment variable `{}` holds characters that a header cannot carry", name.get().0);
         file.error(name.span(), message).expected("a key of one line")
     })
 }
 
-/// Limits as the table in `table` has them, and as `defaults` are where it says nothing.
+/// Returns the limits of the table at `table`, with `defaults` for missing keys.
 fn check_limits(
     file: &Document<'_>,
     table: &Range<usize>,

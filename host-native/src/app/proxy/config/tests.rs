@@ -53,13 +53,13 @@ fn parse(text: &str) -> Result<ProxyConfig, String> {
     ProxyConfig::parse(&SourceText::new("p.toml", text), &environment).map_err(|error| error.to_string())
 }
 
-fn refused(from: &str, to: &str) -> String {
+fn error_after(from: &str, to: &str) -> String {
     assert!(GOOD.contains(from), "{from:?} is not in the file");
     parse(&GOOD.replacen(from, to, 1)).expect_err("the file is wrong")
 }
 
 #[test]
-fn a_good_file_becomes_typed_settings() {
+fn a_valid_file_is_parsed_into_typed_settings() {
     let config = parse(GOOD).unwrap();
     assert_eq!(config.listen.port(), 9000);
     let [acme, rest] = config.providers.as_slice() else { panic!("two providers") };
@@ -78,7 +78,7 @@ fn a_good_file_becomes_typed_settings() {
 }
 
 #[test]
-fn a_models_own_settings_of_aimd_select_it_and_beside_another_limit_they_are_refused() {
+fn aimd_settings_of_a_model_select_aimd_and_conflict_with_another_limit() {
     let of_large = |extra: &str| parse(&GOOD.replacen("max_parallel = 3", &format!("max_parallel = 3\n{extra}"), 1));
     let config = of_large("aimd = { increase_step = 2 }").unwrap();
     let (provider, model) = (&config.providers[0].limits, &config.providers[0].models[0].limits);
@@ -90,14 +90,14 @@ fn a_models_own_settings_of_aimd_select_it_and_beside_another_limit_they_are_ref
 }
 
 #[test]
-fn a_key_is_in_no_debug_output() {
+fn debug_output_contains_no_key() {
     let text = format!("{:?}", parse(GOOD).unwrap());
     assert!(!text.contains("sk-acme") && !text.contains("sk-people"), "{text}");
 }
 
 #[test]
-fn a_wrong_value_is_refused_at_its_place_with_what_was_expected() {
-    let error = refused("max_parallel = 12", "max_paralel = 12");
+fn an_error_names_the_position_and_the_expected_value() {
+    let error = error_after("max_parallel = 12", "max_paralel = 12");
     assert!(error.starts_with("p.toml:10:1: unknown key `max_paralel` in [[providers]]"), "{error}");
     assert!(error.contains("did you mean `max_parallel`?"), "{error}");
     for (from, to, hint) in [
@@ -115,25 +115,25 @@ fn a_wrong_value_is_refused_at_its_place_with_what_was_expected() {
         ("requests_per_minute = 500", "requests_per_minute = 0", "expected a whole number from 1 to 10^15"),
         ("key_env = \"PEOPLE_KEY\"", "key_sha256 = \"abc\"", "expected 64 hexadecimal digits"),
         ("key_env = \"PEOPLE_KEY\"", "", "either `key_env`"),
-        ("by = \"api_key\"", "by = \"none\"", "tenants are not told apart by key"),
+        ("by = \"api_key\"", "by = \"none\"", "tenants are not identified by key"),
         ("high = 8", "high = 0.5", "the factors in [priority] are out of order"),
         ("\"30s\"", "\"0s\"", "more than 0"),
         ("name = \"rest\"", "name = \"acme\"", "two providers called `acme`"),
     ] {
-        let error = refused(from, to);
+        let error = error_after(from, to);
         assert!(error.contains(hint), "{hint:?} is not in:\n{error}");
         assert!(!error.contains("secret"), "{error}");
     }
     assert!(parse("listen = \"127.0.0.1:1\"").unwrap_err().contains("has no [[providers]]"));
 }
 
-/// The first provider with these lines, at an address.
+/// Parses a file of one provider at `base_url` with extra lines.
 fn provider(base_url: &str, lines: &str) -> Result<ProxyConfig, String> {
     parse(&format!("[[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"\n{lines}"))
 }
 
 #[test]
-fn keys_go_unencrypted_to_this_machine_only_unless_the_file_allows_it() {
+fn keys_are_sent_unencrypted_only_to_this_machine_unless_allowed() {
     let far = "http://10.0.0.7:8000/v1";
     for keys in ["client_key = \"forward\"", "api_key_env = \"ACME_KEY\""] {
         let error = provider(far, keys).unwrap_err();
@@ -151,7 +151,7 @@ fn keys_go_unencrypted_to_this_machine_only_unless_the_file_allows_it() {
 }
 
 #[test]
-fn what_the_file_opens_is_checked_at_its_place() {
+fn access_settings_are_checked_with_their_position() {
     let near = "http://127.0.0.1:1/v1";
     let config = provider(near, "passthrough = [{ methods = [\"GET\", \"DELETE\"], path = \"/files/*\" }]").unwrap();
     let rule = &config.providers[0].passthrough[0];
@@ -159,13 +159,13 @@ fn what_the_file_opens_is_checked_at_its_place() {
     for (lines, hint) in [
         (
             "passthrough = [{ methods = [\"TRACE\"], path = \"/x\" }]",
-            "\"TRACE\" in `passthrough` in [[providers]] is no method",
+            "\"TRACE\" in `passthrough` in [[providers]] is not a method",
         ),
         ("passthrough = [{ methods = [\"get\"], path = \"/x\" }]", "expected \"GET\""),
         ("passthrough = [{ methods = [\"GET\"], path = \"x\" }]", "expected such as \"/files\""),
-        ("passthrough = [{ methods = [\"GET\"], path = \"/*\" }]", "is no path under /v1"),
-        ("passthrough = [{ methods = [\"GET\"], path = \"/a/../b\" }]", "is no path under /v1"),
-        ("passthrough = [{ methods = [\"GET\"], path = \"/a/%2e\" }]", "is no path under /v1"),
+        ("passthrough = [{ methods = [\"GET\"], path = \"/*\" }]", "is not a path under /v1"),
+        ("passthrough = [{ methods = [\"GET\"], path = \"/a/../b\" }]", "is not a path under /v1"),
+        ("passthrough = [{ methods = [\"GET\"], path = \"/a/%2e\" }]", "is not a path under /v1"),
         ("passthrough = [\"/x\"]", "expected a table"),
         ("client_key = \"foward\"", "did you mean `forward`?"),
         ("client_key = \"forward\"\napi_key_env = \"ACME_KEY\"", "only one key is sent"),
@@ -191,12 +191,12 @@ fn what_the_file_opens_is_checked_at_its_place() {
 }
 
 #[test]
-fn the_stored_schema_is_the_one_of_the_types() {
+fn the_stored_schema_matches_the_types() {
     crate::app::config::schema::assert_stored("proxy", &schema());
 }
 
 #[test]
-fn the_schema_takes_good_files_and_refuses_bad_ones() {
+fn the_schema_accepts_valid_files_and_rejects_invalid_ones() {
     let schema = serde_json::from_str(&schema()).expect("the schema is JSON");
     let validator = jsonschema::validator_for(&schema).expect("the schema is one");
     let is_good = |text: &str| {
@@ -216,14 +216,14 @@ fn the_schema_takes_good_files_and_refuses_bad_ones() {
 }
 
 #[test]
-fn tenants_are_told_apart_by_a_header_too() {
+fn tenant_by_accepts_a_header_name() {
     let by = |text: &str| tenant_by(text);
     assert_eq!(by("header:x-team"), Some(TenantBy::Header(HeaderName::from_static("x-team"))));
     assert_eq!(by("header:no spaces"), None);
     assert_eq!(by("none"), Some(TenantBy::Nothing));
 }
 
-/// The text between the first fence of TOML and the next, without what is before each line.
+/// Returns the first TOML block of a text, without `prefix` at each line.
 fn example(text: &str, prefix: &str) -> String {
     let lines = text.lines().map(|line| line.strip_prefix(prefix).unwrap_or(line));
     let inside = lines.skip_while(|line| *line != "```toml").skip(1).take_while(|line| *line != "```");
@@ -231,7 +231,7 @@ fn example(text: &str, prefix: &str) -> String {
 }
 
 #[test]
-fn the_documented_files_are_well_formed() {
+fn the_documented_files_are_valid() {
     let reference = parse(&example(include_str!("mod.rs"), "//! ").replace("//!\n", "\n")).unwrap();
     let defaults = ProxyConfig::upstream(reference.providers[0].base_url.clone());
     assert_eq!((reference.queue, reference.drain), (defaults.queue, defaults.drain));

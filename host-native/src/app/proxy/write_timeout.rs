@@ -1,4 +1,5 @@
-//! Clients that hold a connection open and take nothing from it: they would hold the provider's slot as long.
+//! A write timeout for connections. A client that stops reading would otherwise keep its provider slot
+//! indefinitely.
 
 use std::io;
 use std::pin::Pin;
@@ -11,16 +12,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// How long a connection may be silent before the other side is asked whether it is still there, how often after that,
-/// and how many questions may go unanswered.
+/// TCP keepalive: the idle time before the first probe, the interval between probes, and the number of
+/// unanswered probes.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
 
-/// How long what was sent may stay without an answer of the other side's system: questions are asked of silent connections
-/// only, and a stream is not silent.
+/// How long sent data may stay unacknowledged. Keepalive probes are sent on idle connections only, and a
+/// connection with data in flight is not idle.
 #[cfg(target_os = "linux")]
-const UNANSWERED: Duration = Duration::from_mins(1);
+const UNACKED_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Makes the system find out that the machine on the other side is gone without a word.
+/// Configures the socket to detect peers that disappeared without closing the connection.
 pub(super) fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     let (time, interval, retries) = KEEPALIVE;
     let probes = TcpKeepalive::new().with_time(time).with_interval(interval);
@@ -28,65 +29,69 @@ pub(super) fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     let probes = probes.with_retries(retries);
     let socket = SockRef::from(stream);
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(UNANSWERED))?;
+    socket.set_tcp_user_timeout(Some(UNACKED_TIMEOUT))?;
     socket.set_tcp_keepalive(&probes)
 }
 
 pin_project! {
-    /// A connection that breaks when nothing can be written to it for too long.
+    /// A connection that fails with [`io::ErrorKind::TimedOut`] if no write makes progress for too long.
     #[derive(Debug)]
-    pub(super) struct Unstalled<T> {
+    pub(super) struct WriteTimeout<T> {
         #[pin]
         io: T,
-        patience: Duration,
+        timeout: Duration,
         #[pin]
-        stalled: Sleep,
+        deadline: Sleep,
         is_stalled: bool,
-        has_unanswered: bool,
+        has_unanswered_bytes: bool,
     }
 }
 
-impl<T> Unstalled<T> {
-    /// Breaks once nothing could be written for `patience`.
-    pub(super) fn new(io: T, patience: Duration) -> Self {
-        Self { io, patience, stalled: sleep(patience), is_stalled: false, has_unanswered: false }
+impl<T> WriteTimeout<T> {
+    /// Wraps `io`. A write fails if it makes no progress for `timeout`.
+    pub(super) fn new(io: T, timeout: Duration) -> Self {
+        Self { io, timeout, deadline: sleep(timeout), is_stalled: false, has_unanswered_bytes: false }
     }
 
-    /// Whether something was read after the last write: a part of a request, perhaps.
-    pub(super) fn has_unanswered(&self) -> bool {
-        self.has_unanswered
+    /// Returns whether bytes were read after the last write. They may be part of a request.
+    pub(super) fn has_unanswered_bytes(&self) -> bool {
+        self.has_unanswered_bytes
     }
 
-    /// The result of a write, or the error that there has been none for too long.
-    fn watch<R>(self: Pin<&mut Self>, context: &mut Context<'_>, wrote: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
+    /// Returns the result of a write, or an error if there was no progress for too long.
+    fn check_write<R>(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        wrote: Poll<io::Result<R>>,
+    ) -> Poll<io::Result<R>> {
         let mut this = self.project();
         if wrote.is_ready() {
-            (*this.is_stalled, *this.has_unanswered) = (false, false);
+            (*this.is_stalled, *this.has_unanswered_bytes) = (false, false);
             return wrote;
         }
         if !*this.is_stalled {
             *this.is_stalled = true;
-            this.stalled.as_mut().reset(Instant::now() + *this.patience);
+            this.deadline.as_mut().reset(Instant::now() + *this.timeout);
         }
-        ready!(this.stalled.poll(context));
+        ready!(this.deadline.poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl<T: AsyncRead> AsyncRead for Unstalled<T> {
+impl<T: AsyncRead> AsyncRead for WriteTimeout<T> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.project();
         let before = buffer.filled().len();
         let read = this.io.poll_read(context, buffer);
-        *this.has_unanswered |= buffer.filled().len() > before;
+        *this.has_unanswered_bytes |= buffer.filled().len() > before;
         read
     }
 }
 
-impl<T: AsyncWrite> AsyncWrite for Unstalled<T> {
+impl<T: AsyncWrite> AsyncWrite for WriteTimeout<T> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let wrote = self.as_mut().project().io.poll_write(context, bytes);
-        self.watch(context, wrote)
+        self.check_write(context, wrote)
     }
 
     fn poll_write_vectored(
@@ -95,7 +100,7 @@ impl<T: AsyncWrite> AsyncWrite for Unstalled<T> {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let wrote = self.as_mut().project().io.poll_write_vectored(context, pieces);
-        self.watch(context, wrote)
+        self.check_write(context, wrote)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -104,10 +109,10 @@ impl<T: AsyncWrite> AsyncWrite for Unstalled<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = self.as_mut().project().io.poll_flush(context);
-        let has_unanswered = self.has_unanswered;
-        let flushed = self.as_mut().watch(context, flushed);
-        // To flush is to write nothing.
-        *self.project().has_unanswered = has_unanswered;
+        let has_unanswered_bytes = self.has_unanswered_bytes;
+        let flushed = self.as_mut().check_write(context, flushed);
+        // A flush is not a response.
+        *self.project().has_unanswered_bytes = has_unanswered_bytes;
         flushed
     }
 
@@ -121,16 +126,16 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    const PATIENCE: Duration = Duration::from_mins(2);
+    const TIMEOUT: Duration = Duration::from_mins(2);
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_is_given_up_and_one_that_is_slow_is_not() {
+    async fn a_client_that_stops_reading_times_out_and_a_slow_client_does_not() {
         let (near, mut far) = tokio::io::duplex(8);
-        let mut near = Box::pin(Unstalled::new(near, PATIENCE));
+        let mut near = Box::pin(WriteTimeout::new(near, TIMEOUT));
         let reader = tokio::spawn(async move {
             let mut piece = [0; 8];
             for _ in 0..3 {
-                sleep(PATIENCE * 9 / 10).await;
+                sleep(TIMEOUT * 9 / 10).await;
                 far.read_exact(&mut piece).await.unwrap();
             }
             far
@@ -139,15 +144,15 @@ mod tests {
         let _far = reader.await.unwrap();
         let since = Instant::now();
         let error = near.write_all(&[2; 32]).await.unwrap_err();
-        assert_eq!((error.kind(), since.elapsed()), (io::ErrorKind::TimedOut, PATIENCE));
+        assert_eq!((error.kind(), since.elapsed()), (io::ErrorKind::TimedOut, TIMEOUT));
     }
 
     #[tokio::test]
-    async fn a_socket_takes_the_settings() {
+    async fn a_socket_accepts_the_keepalive_settings() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         keep_alive(&stream).unwrap();
         #[cfg(target_os = "linux")]
-        assert_eq!(SockRef::from(&stream).tcp_user_timeout().unwrap(), Some(UNANSWERED));
+        assert_eq!(SockRef::from(&stream).tcp_user_timeout().unwrap(), Some(UNACKED_TIMEOUT));
     }
 }

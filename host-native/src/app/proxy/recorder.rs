@@ -1,4 +1,4 @@
-//! What is noted of a call while its answer goes by.
+//! Records the outcome and token usage of one attempt while its response is streamed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,27 +10,27 @@ use tidegate_core::budget::Usage;
 use tidegate_core::request::{Completion, Outcome};
 
 use super::Shared;
-use super::route::{Resource, Upstream};
 use super::tenant::{Level, Tenant};
+use super::upstream::{Resource, Upstream};
 use super::usage::UsageReader;
 use crate::http::{BodyObserver, ResponseInfo};
 
-/// Counts one call of a provider: in flight for as long as it lives, and then by how it ended.
-pub(super) struct Watcher {
+/// Counts one attempt: in flight as long as this value lives, then by its outcome.
+pub(super) struct AttemptRecorder {
     shared: Arc<Shared>,
     resource: Arc<Resource>,
     tenant: Arc<Tenant>,
     level: Level,
     estimate: Usage,
-    /// Whether it is made with the client's own key: what its end says of the key is about that client.
+    /// Whether the call uses the key of the client, so that a rejected key concerns that client only.
     has_own_key: bool,
-    /// There once an answer has begun.
+    /// Set once a successful response has begun.
     usage: Option<UsageReader>,
     has_ended: bool,
 }
 
-impl Watcher {
-    /// A call goes out.
+impl AttemptRecorder {
+    /// Starts recording an attempt that is about to be sent.
     pub(super) fn new(
         shared: &Arc<Shared>,
         resource: &Arc<Resource>,
@@ -52,59 +52,59 @@ impl Watcher {
         }
     }
 
-    /// The head of the answer is there.
-    pub(super) fn head(&mut self, head: &ResponseInfo, headers: &HeaderMap) {
+    /// Records the response head.
+    pub(super) fn record_head(&mut self, head: &ResponseInfo, headers: &HeaderMap) {
         if head.completion.outcome == Outcome::Success {
             let kind = headers.get(CONTENT_TYPE).map_or(&[][..], http::HeaderValue::as_bytes);
             self.usage = Some(UsageReader::new(kind.starts_with(b"text/event-stream")));
         }
     }
 
-    /// The call has ended so.
-    pub(super) fn ended(&mut self, outcome: Outcome) {
+    /// Records the outcome. Further calls are no-ops.
+    pub(super) fn record_end(&mut self, outcome: Outcome) {
         if !self.has_ended {
             self.has_ended = true;
-            self.resource.meters.attempt(outcome);
-            self.shared.pace.one_more();
+            self.resource.meters.record_attempt(outcome);
+            self.shared.completion_rate.record_completion();
         }
     }
 }
 
-impl BodyObserver<Bytes> for Watcher {
+impl BodyObserver<Bytes> for AttemptRecorder {
     fn on_data(&mut self, data: &Bytes) {
         if let Some(usage) = &mut self.usage {
-            usage.pass(data);
+            usage.push(data);
         }
     }
 
     fn on_end(&mut self, mut completion: Completion) -> Completion {
         if self.has_own_key {
-            // The trailers of an answer have their say only here.
+            // Trailers may change the outcome after the head was classified.
             completion.outcome = completion.outcome.of_own_key();
         }
-        self.ended(completion.outcome);
+        self.record_end(completion.outcome);
         let used = self.usage.as_ref().and_then(|usage| usage.read(self.estimate));
         match used {
             Some(used) if completion.outcome == Outcome::Success => {
-                self.resource.meters.used(used);
+                self.resource.meters.record_usage(used);
                 completion.used(used)
             }
             _ => completion,
         }
     }
 
-    /// A client that leaves has its call cut, which does not unsay what the provider has counted: what went by until then,
-    /// or else all that was reserved.
+    /// A disconnected client aborts the call, but the provider still charges it: returns the usage so far, or
+    /// else the whole reservation.
     fn on_cancel(&mut self) -> Option<Usage> {
         let used = self.usage.as_ref()?.read(self.estimate).unwrap_or(self.estimate);
-        self.resource.meters.used(used);
+        self.resource.meters.record_usage(used);
         Some(used)
     }
 }
 
-impl Drop for Watcher {
+impl Drop for AttemptRecorder {
     fn drop(&mut self) {
-        self.ended(Outcome::LocalCancelled);
+        self.record_end(Outcome::LocalCancelled);
         self.tenant.group(self.level).in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,12 +1,13 @@
-//! Keeps web pages from using the proxy: a page in a browser on this machine, or in its network, can reach what listens here.
+//! Keeps web pages from using the proxy. A page in a browser on this machine or in its network can reach the
+//! listener.
 //!
-//! | attack | what gives it away |
+//! | attack | detection |
 //! | --- | --- |
-//! | a page sends a request to the proxy's address | `Origin` names the page's site, or `Sec-Fetch-Site` says that it is another one |
-//! | a page's host name is made to resolve to the proxy's address (DNS rebinding) | `Host` is the name of that site |
+//! | a page sends a request to the proxy's address | `Origin` or `Sec-Fetch-Site` is of another site |
+//! | DNS rebinding: the host name of a page resolves to the proxy | `Host` is the name of that site |
 //!
-//! Programs send neither `Origin` nor `Sec-Fetch-Site`, and the `Host` of the address that they call. Hosts and origins beyond that are
-//! allowed in the file, and only listed origins get CORS headers.
+//! Programs send neither `Origin` nor `Sec-Fetch-Site`, and send the address that they call as `Host`. The
+//! configuration file lists further hosts and origins. Only listed origins receive CORS headers.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,24 +19,24 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, Cors, CorsLayer};
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 
-use super::answer::Refusal;
 use super::config::AccessConfig;
+use super::error::ProxyError;
 use super::headers::{ATTEMPTS, REQUEST_ID, WAITED};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// How long a browser may keep the answer to a preflight request.
+/// How long a browser may cache the response to a preflight request.
 const PREFLIGHT_AGE: std::time::Duration = std::time::Duration::from_mins(10);
 
-/// Decides which hosts and origins are served.
+/// The hosts and origins that are served.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(super) struct AccessPolicy {
     config: AccessConfig,
-    /// Makes CORS headers; only there if the file lists origins.
+    /// Creates CORS headers. `None` if the file lists no origins.
     cors: Option<Cors<Empty>>,
 }
 
-impl Guard {
+impl AccessPolicy {
     pub(super) fn new(config: AccessConfig) -> Self {
         let cors = (!config.origins.is_empty()).then(|| {
             CorsLayer::new()
@@ -49,29 +50,30 @@ impl Guard {
         Self { config, cors }
     }
 
-    /// Refuses a request that is meant for another host, or that comes from a page of another site. `local` is the address at which
-    /// its connection was accepted.
-    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap, local: SocketAddr) -> Result<(), Refusal> {
+    /// Rejects a request for another host or from a page of another site. `local` is the address at which its
+    /// connection was accepted.
+    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap, local: SocketAddr) -> Result<(), ProxyError> {
         let host = target(uri, headers)?;
         if !self.is_own_host(host.host(), local.ip()) {
-            return Err(Refusal::ForeignHost { host: shown(host.host()), local });
+            return Err(ProxyError::ForeignHost { host: shown(host.host()), local });
         }
         let mut origins = headers.get_all(ORIGIN).iter();
         let origin = match (origins.next(), origins.next()) {
             (Some(origin), None) => Some(origin),
             (None, _) => None,
-            (Some(_), Some(_)) => return Err(Refusal::ForeignOrigin { origin: "several".to_string() }),
+            (Some(_), Some(_)) => return Err(ProxyError::ForeignOrigin { origin: "several".to_string() }),
         };
         if let Some(origin) = origin {
             let text = origin.to_str().unwrap_or_default();
             let is_allowed = self.config.origins.contains(origin) || is_own_origin(text, &host);
-            return if is_allowed { Ok(()) } else { Err(Refusal::ForeignOrigin { origin: shown(text) }) };
+            return if is_allowed { Ok(()) } else { Err(ProxyError::ForeignOrigin { origin: shown(text) }) };
         }
-        // Browsers leave `Origin` out of some requests, such as those for images; they never leave this one out towards localhost.
+        // Browsers omit `Origin` in some requests, such as those for images. They always send
+        // `Sec-Fetch-Site` to localhost.
         let site = headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
         match site {
             None | Some(b"none" | b"same-origin") => Ok(()),
-            Some(site) => Err(Refusal::ForeignSite { site: shown(&String::from_utf8_lossy(site)) }),
+            Some(site) => Err(ProxyError::ForeignSite { site: shown(&String::from_utf8_lossy(site)) }),
         }
     }
 
@@ -80,21 +82,22 @@ impl Guard {
         is_loopback(host) || address(host).is_some_and(|address| address == local.to_canonical()) || is_listed()
     }
 
-    /// The CORS headers that belong to the answer to a request with this head, and whether they are the whole answer: a preflight.
+    /// Returns the CORS headers for the response to this request, and whether the request is a preflight,
+    /// which needs no further response.
     pub(super) async fn cors(&self, method: &Method, headers: &HeaderMap) -> Option<(HeaderMap, bool)> {
-        // An origin that is served but not listed, such as a page of this very machine, gets none.
+        // An origin that is served but not listed, such as a page of this machine, receives no CORS headers.
         let origin = headers.get(ORIGIN).filter(|origin| self.config.origins.contains(*origin))?;
         let is_preflight = method == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
         let mut request = Request::new(());
         *request.method_mut() = method.clone();
         *request.headers_mut() = headers.clone();
         request.headers_mut().insert(ORIGIN, origin.clone());
-        let Ok(answer) = self.cors.clone()?.call(request).await;
-        Some((answer.into_parts().0.headers, is_preflight))
+        let Ok(response) = self.cors.clone()?.call(request).await;
+        Some((response.into_parts().0.headers, is_preflight))
     }
 }
 
-/// The service under the CORS layer: what is wanted of it are the headers that the layer adds.
+/// The service below the CORS layer. Only the headers that the layer adds are used.
 #[derive(Clone, Debug)]
 struct Empty;
 
@@ -112,17 +115,18 @@ impl tower_service::Service<Request<()>> for Empty {
     }
 }
 
-/// The host that a request is meant for. It is in `Host`, exactly once, and in the request line the same if it is there too.
-fn target(uri: &Uri, headers: &HeaderMap) -> Result<Authority, Refusal> {
+/// Returns the host of a request. `Host` must occur exactly once, and must equal the host of the request line
+/// if that has one.
+fn target(uri: &Uri, headers: &HeaderMap) -> Result<Authority, ProxyError> {
     let mut hosts = headers.get_all(HOST).iter();
-    let (Some(host), None) = (hosts.next(), hosts.next()) else { return Err(Refusal::BadHost) };
-    let host = Authority::try_from(host.as_bytes()).map_err(|_| Refusal::BadHost)?;
+    let (Some(host), None) = (hosts.next(), hosts.next()) else { return Err(ProxyError::BadHost) };
+    let host = Authority::try_from(host.as_bytes()).map_err(|_| ProxyError::BadHost)?;
     let has_user = host.as_str().contains('@');
     let is_other = uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host.as_str()));
-    if has_user || is_other { Err(Refusal::BadHost) } else { Ok(host) }
+    if has_user || is_other { Err(ProxyError::BadHost) } else { Ok(host) }
 }
 
-/// Whether an origin is of the host that the request is meant for, or of this very machine.
+/// Returns whether an origin is the host of the request, or a page of this machine.
 fn is_own_origin(origin: &str, host: &Authority) -> bool {
     let Ok(origin) = origin.parse::<Uri>() else { return false };
     let Some(authority) = origin.authority().filter(|authority| !authority.as_str().contains('@')) else {
@@ -132,19 +136,20 @@ fn is_own_origin(origin: &str, host: &Authority) -> bool {
     is_web && (authority.as_str().eq_ignore_ascii_case(host.as_str()) || is_loopback(authority.host()))
 }
 
-/// Whether a host name always means this very machine. Browsers resolve `localhost` and what is below it without asking a server.
+/// Returns whether a host is always this machine. Browsers resolve `localhost` and its subdomains without a
+/// DNS query.
 pub(super) fn is_loopback(host: &str) -> bool {
     let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     name == "localhost" || name.ends_with(".localhost") || address(host).is_some_and(|address| address.is_loopback())
 }
 
-/// The address that a host is, if it is no name.
+/// Returns the IP address that a host consists of, or `None` for a name.
 fn address(host: &str) -> Option<IpAddr> {
     let plain = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     plain.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
-/// A text from outside for a message: short.
+/// Truncates a text of the client for a message.
 fn shown(text: &str) -> String {
     text.chars().take(80).collect()
 }
@@ -153,38 +158,38 @@ fn shown(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn check(config: AccessConfig, headers: &[(&'static str, &str)], local: &str) -> Result<(), Refusal> {
+    fn check(config: AccessConfig, headers: &[(&'static str, &str)], local: &str) -> Result<(), ProxyError> {
         let named = |(name, value): &(&'static str, &str)| {
             (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
         };
         let headers: HeaderMap = headers.iter().map(named).collect();
-        Guard::new(config).check(&Uri::from_static("/why"), &headers, local.parse().unwrap())
+        AccessPolicy::new(config).check(&Uri::from_static("/why"), &headers, local.parse().unwrap())
     }
 
     #[test]
-    fn the_address_that_was_called_and_the_names_of_this_machine_are_always_served() {
+    fn the_called_address_and_names_of_this_machine_are_always_served() {
         for host in ["localhost", "LOCALHOST:4180", "app.localhost", "127.0.0.1:1", "[::1]:4180", "10.0.0.5:4180"] {
             assert_eq!(check(AccessConfig::default(), &[("host", host)], "10.0.0.5:4180"), Ok(()), "{host}");
         }
         for host in ["evil.example", "10.0.0.6", "localhost.evil.example", "127.0.0.1.evil.example", "xlocalhost"] {
             let refused = check(AccessConfig::default(), &[("host", host)], "10.0.0.5:4180");
-            assert!(matches!(refused, Err(Refusal::ForeignHost { .. })), "{host}: {refused:?}");
+            assert!(matches!(refused, Err(ProxyError::ForeignHost { .. })), "{host}: {refused:?}");
         }
     }
 
     #[test]
-    fn a_host_must_be_named_exactly_once() {
+    fn the_host_header_must_occur_exactly_once() {
         let local = "127.0.0.1:1";
         let check = |headers: &[_]| check(AccessConfig::default(), headers, local);
-        assert_eq!(check(&[]), Err(Refusal::BadHost));
-        assert_eq!(check(&[("host", "evil.example@localhost")]), Err(Refusal::BadHost));
+        assert_eq!(check(&[]), Err(ProxyError::BadHost));
+        assert_eq!(check(&[("host", "evil.example@localhost")]), Err(ProxyError::BadHost));
         let headers: HeaderMap = HeaderMap::from_iter([(HOST, HeaderValue::from_static("localhost"))]);
         let uri = Uri::from_static("http://127.0.0.1/v1/models");
-        assert_eq!(target(&uri, &headers), Err(Refusal::BadHost), "the two differ");
+        assert_eq!(target(&uri, &headers), Err(ProxyError::BadHost), "the host of the request line differs");
     }
 
     #[test]
-    fn a_page_of_another_site_is_refused_and_one_that_is_listed_is_not() {
+    fn a_page_of_another_site_is_rejected_unless_its_origin_is_listed() {
         let origin = |origin: &str, extra: &[&str]| {
             let origins = extra.iter().map(|one| HeaderValue::from_str(one).unwrap()).collect();
             let config = AccessConfig { hosts: Vec::new(), origins };
@@ -200,19 +205,19 @@ mod tests {
         for other in
             ["https://evil.example", "null", "http://localhost.evil.example", "", "http://localhost@evil.example"]
         {
-            assert!(matches!(origin(other, &[]), Err(Refusal::ForeignOrigin { .. })), "{other}");
+            assert!(matches!(origin(other, &[]), Err(ProxyError::ForeignOrigin { .. })), "{other}");
         }
         assert_eq!(origin("https://app.example", &["https://app.example"]), Ok(()));
         assert!(origin("https://app.example:444", &["https://app.example"]).is_err());
     }
 
     #[test]
-    fn a_request_without_an_origin_is_known_by_what_the_browser_says_of_its_site() {
+    fn a_request_without_an_origin_is_checked_by_its_sec_fetch_site_header() {
         let site =
             |site| check(AccessConfig::default(), &[("host", "localhost"), ("sec-fetch-site", site)], "127.0.0.1:1");
         assert_eq!((site("none"), site("same-origin")), (Ok(()), Ok(())));
         for other in ["cross-site", "same-site", "anything"] {
-            assert!(matches!(site(other), Err(Refusal::ForeignSite { .. })), "{other}");
+            assert!(matches!(site(other), Err(ProxyError::ForeignSite { .. })), "{other}");
         }
     }
 }

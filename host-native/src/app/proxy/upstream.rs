@@ -1,4 +1,4 @@
-//! Who serves a model, and under which limits.
+//! Providers, the models that they serve, and the limits of each model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,36 +11,36 @@ use tidegate_core::request::{Domain, ResourceId};
 
 use percent_encoding::percent_decode_str;
 
+use super::access::is_loopback;
 use super::config::ProviderConfig;
-use super::guard::is_loopback;
 use super::headers::Credentials;
 use super::metrics::{Metrics, ResourceMeters};
 use crate::gate::{Limits, RequestGate, ResourceKey};
 use crate::http::ResponseInfo;
 
-/// The model of calls that name none.
+/// The model name of calls without a model.
 pub(super) const NO_MODEL: &str = "-";
 
-/// The longest model id that is one, in bytes.
-const LONGEST_MODEL: usize = 256;
+/// The maximum length of a model id, in bytes.
+const MAX_MODEL_BYTES: usize = 256;
 
-/// Kinds of call of a model that the configuration names, for which there is room whatever else was asked for.
-const KINDS_OF_CONFIGURED: usize = 16;
+/// The number of call kinds of a configured model that never count towards `at_most_models`.
+const MAX_KINDS_PER_CONFIGURED_MODEL: usize = 16;
 
-/// One kind of call of one model, and what is known of it.
+/// One kind of call of one model: the unit to which limits and budgets apply.
 #[derive(Debug)]
 pub(super) struct Resource {
     pub(super) key: ResourceKey,
     pub(super) id: ResourceId,
-    /// The most that the budgets of one dimension give at once.
+    /// The burst of the token budgets, by dimension.
     bursts: Bursts,
     pub(super) meters: ResourceMeters,
 }
 
 impl Resource {
-    /// What a call reserves that may use `asked`: no more than the budgets give at once. A client may allow an answer
-    /// that no model gives, and would lock everybody out until its call has ended, or for hours if nothing tells what
-    /// it used.
+    /// Returns the usage to reserve for a call that may use `asked`: at most the burst of each budget.
+    /// Without this bound, a client could allow an output that no model produces, and block all others until
+    /// its call ends, or for hours if the response does not report its usage.
     pub(super) fn estimate(&self, asked: Usage) -> Usage {
         let Bursts { input, output, total } = self.bursts;
         let sent = asked.input_tokens.min(input).min(total);
@@ -48,7 +48,7 @@ impl Resource {
     }
 }
 
-/// The most that token budgets give at once.
+/// The smallest burst of the token budgets of each dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bursts {
     input: u32,
@@ -71,19 +71,19 @@ impl Bursts {
     }
 }
 
-/// One provider.
+/// A provider.
 #[derive(Debug)]
 pub(super) struct Upstream {
     pub(super) config: ProviderConfig,
     pub(super) http: Client,
-    /// What takes the place of the client's key.
+    /// The `Authorization` header that replaces the key of the client.
     pub(super) authorization: Option<HeaderValue>,
     resources: RwLock<Resources>,
 }
 
 #[derive(Debug, Default)]
 struct Resources {
-    /// By model; few kinds of call each.
+    /// Resources by model; each model has few kinds of call.
     known: BTreeMap<Arc<str>, Vec<Arc<Resource>>>,
     count: u32,
 }
@@ -94,52 +94,54 @@ impl Upstream {
         Ok(Self { http: client(&config)?, authorization, config, resources: RwLock::default() })
     }
 
-    /// Whether a pattern of this provider fits `model`.
+    /// Returns whether a `serves` pattern matches `model`.
     pub(super) fn serves(&self, model: &str) -> bool {
-        self.config.serves.iter().any(|pattern| fits(pattern.as_bytes(), model.as_bytes()))
+        self.config.serves.iter().any(|pattern| matches_pattern(pattern.as_bytes(), model.as_bytes()))
     }
 
-    /// What it gets to know the caller by.
+    /// Returns the credentials for forwarded requests.
     pub(super) fn credentials(&self) -> Credentials<'_> {
         match &self.authorization {
             Some(key) => Credentials::Own(key),
             None if self.config.forwards_client_key => Credentials::Forwarded,
-            None => Credentials::Nothing,
+            None => Credentials::None,
         }
     }
 
-    /// The same for a request of the proxy itself, with which no client's key goes.
+    /// Returns the credentials for requests of the proxy itself, which never carry the key of a client.
     pub(super) fn own_credentials(&self) -> Credentials<'_> {
-        self.authorization.as_ref().map_or(Credentials::Nothing, Credentials::Own)
+        self.authorization.as_ref().map_or(Credentials::None, Credentials::Own)
     }
 
-    /// What an answer says about this provider: with a client's own key, what it says about the key is about that client.
-    pub(super) fn as_gate_sees(&self, mut head: ResponseInfo) -> ResponseInfo {
+    /// Adjusts an outcome to the owner of the key: with the key of a client, a rejected key or an empty
+    /// account concerns that client only.
+    pub(super) fn with_client_key_outcome(&self, mut head: ResponseInfo) -> ResponseInfo {
         if self.config.forwards_client_key {
             head.completion.outcome = head.completion.outcome.of_own_key();
         }
         head
     }
 
-    /// The model id to send for the one that a client said.
-    pub(super) fn sent<'m>(&'m self, model: &'m str) -> &'m str {
-        let renamed = self.config.rename.iter().find(|(said, _)| said == model);
+    /// Returns the model id to send for the model id of the client.
+    pub(super) fn model_to_send<'m>(&'m self, model: &'m str) -> &'m str {
+        let renamed = self.config.rename.iter().find(|(requested, _)| requested == model);
         renamed.map_or(model, |(_, sent)| sent)
     }
 
-    /// The address of what clients call `/v1/PATH?QUERY`; `None` if that is not under the provider's own.
+    /// Returns the URL for the client path `/v1/PATH?QUERY`, or `None` if it is not below the base URL.
     pub(super) fn address(&self, path: &str, query: Option<&str>) -> Option<Url> {
         let mut url = self.config.base_url.clone();
         let base = format!("{}/", url.path().trim_end_matches('/'));
         url.set_path(&format!("{base}{path}"));
         match query {
-            Some(query) if !self.config.forwards_client_key => url.set_query(without_keys(query).as_deref()),
+            Some(query) if !self.config.forwards_client_key => url.set_query(strip_keys(query).as_deref()),
             query => url.set_query(query),
         }
         url.path().starts_with(&base).then_some(url)
     }
 
-    /// The resource of a model and a kind of call, registered on first mention; `None` if that would be one too many.
+    /// Returns the resource of a model and a kind of call, and registers it on first use. Returns `None` if
+    /// the limit of models is reached.
     pub(super) fn resource(
         &self,
         gate: &RequestGate,
@@ -151,21 +153,22 @@ impl Upstream {
         if let Some(known) = of(&self.resources.read()) {
             return Some(known);
         }
-        if self.is_misspelt(model) {
+        if self.differs_in_case(model) {
             return None;
         }
         let mut resources = self.resources.write();
         if let Some(known) = of(&resources) {
             return Some(known);
         }
-        // Models of the configuration are served whatever else was asked for, and so are calls that name none.
+        // Configured models and calls without a model do not count towards the limit.
         let kinds = resources.known.get(model).map_or(0, Vec::len);
-        let is_configured = (self.own(model).is_some() || model == NO_MODEL) && kinds < KINDS_OF_CONFIGURED;
-        if !is_configured && (resources.count >= self.config.at_most_models || model.len() > LONGEST_MODEL) {
+        let is_configured =
+            (self.configured_limits(model).is_some() || model == NO_MODEL) && kinds < MAX_KINDS_PER_CONFIGURED_MODEL;
+        if !is_configured && (resources.count >= self.config.at_most_models || model.len() > MAX_MODEL_BYTES) {
             return None;
         }
         let key = ResourceKey::new(&self.config.name, model, domain.clone());
-        let limits = self.own(model).unwrap_or(&self.config.limits);
+        let limits = self.configured_limits(model).unwrap_or(&self.config.limits);
         let id = gate.register(&key, limits).ok()?;
         let bursts = Bursts::of(&limits.budgets);
         let meters = metrics.meters(&key);
@@ -175,38 +178,39 @@ impl Upstream {
         Some(resource)
     }
 
-    /// What the configuration says of a model in particular.
-    fn own(&self, model: &str) -> Option<&Limits> {
+    /// Returns the limits from `[[providers.models]]`.
+    fn configured_limits(&self, model: &str) -> Option<&Limits> {
         self.config.models.iter().find(|own| own.name == model).map(|own| &own.limits)
     }
 
-    /// Whether a name differs from one of the configuration only in case: a provider might take it for the same, beside its limits.
-    fn is_misspelt(&self, model: &str) -> bool {
+    /// Returns whether a name differs from a configured one only in case. A provider might accept both
+    /// spellings, and the call would bypass the limits of the configured one.
+    fn differs_in_case(&self, model: &str) -> bool {
         let mut names = self.config.models.iter().map(|own| &own.name);
-        self.own(model).is_none() && names.any(|name| name.eq_ignore_ascii_case(model))
+        self.configured_limits(model).is_none() && names.any(|name| name.eq_ignore_ascii_case(model))
     }
 
-    /// Every resource that was mentioned, by model.
+    /// Returns all registered resources, by model.
     pub(super) fn resources(&self) -> Vec<Arc<Resource>> {
         self.resources.read().known.values().flatten().cloned().collect()
     }
 }
 
 fn client(config: &ProviderConfig) -> Result<Client, String> {
-    // Fails when the process has a TLS provider already, which then is as good.
+    // An error means that the process already has a TLS provider, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = Client::builder()
         .connect_timeout(config.connect_timeout)
         .read_timeout(config.timeout)
         .tcp_nodelay(true)
-        // Where a redirect leads is the client's to follow, and a key must not travel on.
+        // Redirects are forwarded to the client; following one could send the key elsewhere.
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never());
     if let Some(authorities) = &config.authorities {
         builder = builder.tls_certs_only(authorities.iter().cloned());
     }
     if config.base_url.scheme() == "http" {
-        // Nothing to verify, so a machine without root certificates will do.
+        // There is no certificate to verify, so a machine without root certificates works, too.
         builder = builder.tls_certs_only([]);
     }
     if config.base_url.host_str().is_some_and(is_loopback) {
@@ -221,35 +225,36 @@ fn client(config: &ProviderConfig) -> Result<Client, String> {
     })
 }
 
-/// A client for the tests of what is sent with it.
+/// Returns an HTTP client for tests.
 #[cfg(test)]
 pub(super) fn client_for_tests() -> Client {
     Upstream::new(ProviderConfig::at("p", "http://127.0.0.1:1/v1".parse().unwrap())).unwrap().http
 }
 
-/// The keys in the query of an address.
+/// Returns the keys in the query of a URL.
 pub(super) fn keys_in_query(url: &Url) -> impl Iterator<Item = String> {
     url.query_pairs().filter(|(name, _)| is_key_name(name)).map(|(_, key)| key.into_owned())
 }
 
-/// Whether a parameter of a query holds what somebody proves himself with.
+/// Returns whether a query parameter contains a credential.
 fn is_key_name(name: &str) -> bool {
     let names = ["key", "api-key", "apikey", "access-token", "auth", "token", "subscription-key"];
     names.iter().any(|key| name.replace('_', "-").eq_ignore_ascii_case(key))
 }
 
-/// A query without what a client proves itself with; `None` if that is all there is.
-fn without_keys(query: &str) -> Option<String> {
+/// Removes credentials from a query. Returns `None` if nothing is left.
+fn strip_keys(query: &str) -> Option<String> {
     let is_key =
         |pair: &&str| is_key_name(&percent_decode_str(pair.split('=').next().unwrap_or_default()).decode_utf8_lossy());
     let rest: Vec<_> = query.split('&').filter(|pair| !is_key(pair)).collect();
     (!rest.is_empty()).then(|| rest.join("&"))
 }
 
-/// Whether `pattern` fits all of `text`: `*` is any text, `?` any one byte. Linear but for each `*`, which tries again.
-fn fits(pattern: &[u8], text: &[u8]) -> bool {
+/// Returns whether `pattern` matches all of `text`: `*` matches any text, `?` any one byte. Backtracks to the
+/// last `*` only.
+fn matches_pattern(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // The last `*`, and how much of the text it stands for.
+    // The position of the last `*`, and the end of the text that it matches.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         match pattern.get(p) {
@@ -273,19 +278,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_is_any_text_and_a_question_mark_one_byte() {
+    fn a_star_matches_any_text_and_a_question_mark_one_byte() {
         for (pattern, text) in
             [("*", ""), ("gpt-*", "gpt-4o"), ("*/*-b", "a/b-b-b"), ("o?-mini", "o3-mini"), ("a", "a")]
         {
-            assert!(fits(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
+            assert!(matches_pattern(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
         }
         for (pattern, text) in [("", "a"), ("gpt-*", "gpt"), ("o?", "o"), ("*-b", "a-bc"), ("a", "ab")] {
-            assert!(!fits(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
+            assert!(!matches_pattern(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
         }
     }
 
     #[test]
-    fn an_address_keeps_its_path_and_query() {
+    fn the_provider_url_keeps_path_and_query() {
         let config = ProviderConfig::at("p", Url::parse("http://host/api/v1/").unwrap());
         let upstream = Upstream::new(config).unwrap();
         let url = upstream.address("files/a%2Fb", Some("limit=2")).unwrap();
@@ -293,21 +298,21 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_that_does_not_get_the_clients_keys_gets_none_in_the_query() {
+    fn keys_in_the_query_are_removed_unless_client_keys_are_forwarded() {
         let mut config = ProviderConfig::at("p", Url::parse("http://host/v1").unwrap());
         let query = |config: &ProviderConfig, query| {
             let upstream = Upstream::new(config.clone()).unwrap();
             upstream.address("a", Some(query)).unwrap().query().map(str::to_string)
         };
         config.forwards_client_key = true;
-        assert_eq!(query(&config, "key=1&a=2").as_deref(), Some("key=1&a=2"), "it is meant to get it");
+        assert_eq!(query(&config, "key=1&a=2").as_deref(), Some("key=1&a=2"), "client keys are forwarded");
         config.forwards_client_key = false;
         assert_eq!(query(&config, "a=2%2F3&key=1&Api-Key=1&k%65y=1&keys=4").as_deref(), Some("a=2%2F3&keys=4"));
         assert_eq!(query(&config, "key=1"), None);
     }
 
     #[test]
-    fn no_spelling_of_a_path_leads_out_of_the_base() {
+    fn no_spelling_of_a_path_escapes_the_base_url() {
         let upstream = Upstream::new(ProviderConfig::at("p", Url::parse("http://host/api/v1").unwrap())).unwrap();
         for path in ["..\\..\\admin", "../../admin", "%2e%2e/admin", ".."] {
             assert_eq!(upstream.address(path, None), None, "{path}");
@@ -315,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_reserves_no_more_than_the_budgets_give_at_once() {
+    async fn a_call_reserves_at_most_the_burst_of_its_budgets() {
         let mut config = ProviderConfig::at("p", Url::parse("http://host/v1").unwrap());
         config.limits.budgets = vec![
             BudgetConfig::per_day(Dimension::TotalTokens, 100_000),
@@ -323,31 +328,32 @@ mod tests {
             BudgetConfig::per_minute(Dimension::InputTokens, 900).with_burst(300),
         ];
         let upstream = Upstream::new(config).unwrap();
-        let resource =
-            upstream.resource(&RequestGate::new().unwrap(), &Metrics::new(), "m", &Domain::Chat).expect("it is new");
+        let resource = upstream
+            .resource(&RequestGate::new().unwrap(), &Metrics::new(), "m", &Domain::Chat)
+            .expect("it is below the limit of models");
         assert_eq!(resource.estimate(Usage::tokens(30, 40)), Usage::tokens(30, 40));
         assert_eq!(resource.estimate(Usage::tokens(u32::MAX, u32::MAX)), Usage::tokens(300, 700));
     }
 
     #[tokio::test]
-    async fn models_get_their_own_limits_or_the_providers_and_are_bounded() {
+    async fn models_use_their_own_limits_or_those_of_the_provider_and_are_bounded() {
         let (gate, metrics) = (RequestGate::new().unwrap(), Metrics::new());
         let mut config = ProviderConfig::at("p", Url::parse("http://host/v1").unwrap());
         config.at_most_models = 1;
         config.rename = vec![("small".to_string(), "real".to_string())];
         config.models = vec![super::super::config::ModelConfig { name: "own".to_string(), limits: Limits::at_most(3) }];
         let upstream = Upstream::new(config).unwrap();
-        assert_eq!((upstream.sent("small"), upstream.sent("other")), ("real", "other"));
+        assert_eq!((upstream.model_to_send("small"), upstream.model_to_send("other")), ("real", "other"));
         let cap = |model| {
             let resource = upstream.resource(&gate, &metrics, model, &Domain::Chat)?;
             gate.snapshot(&resource.key).map(|now| now.provider_cap)
         };
         assert_eq!([cap("other"), cap("third"), cap("own"), cap("other")], [Some(64), None, Some(3), Some(64)]);
-        assert_eq!(cap("OWN"), None, "it would be called beside the limits of the other spelling");
+        assert_eq!(cap("OWN"), None, "it would bypass the limits of the configured spelling");
         let kind = |model, kind: usize| {
             upstream.resource(&gate, &metrics, model, &Domain::Other(format!("kind-{kind}"))).is_some()
         };
         assert!(kind("own", 0) && kind(NO_MODEL, 0) && !kind("other", 0));
-        assert_eq!((0..100).filter(|n| kind("own", *n)).count(), KINDS_OF_CONFIGURED - 1);
+        assert_eq!((0..100).filter(|n| kind("own", *n)).count(), MAX_KINDS_PER_CONFIGURED_MODEL - 1);
     }
 }

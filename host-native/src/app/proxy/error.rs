@@ -1,4 +1,4 @@
-//! What the proxy says itself, in the form of the API's errors.
+//! Error responses of the proxy, in the error format of the OpenAI API.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,80 +14,81 @@ use super::ReplyBody;
 use tidegate_core::request::UnavailableCause;
 use tidegate_core::request::response::RETRY_AFTER_MS;
 
-/// Why a request gets no answer of a provider.
+/// The reason why the proxy itself answers a request with an error.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Refusal {
-    /// There is no such address here.
+pub(super) enum ProxyError {
+    /// The path is not served.
     NoSuchAddress,
-    /// The request does not say for which host it is, or says it twice.
+    /// The `Host` header is missing, repeated or invalid.
     BadHost,
-    /// It is for a host that is not the proxy.
+    /// The host is not one that the proxy serves.
     ForeignHost { host: String, local: SocketAddr },
-    /// It comes from a page of another site.
+    /// The `Origin` header names another site.
     ForeignOrigin { origin: String },
-    /// The same, and the browser did not say which.
+    /// The `Sec-Fetch-Site` header says that the request comes from another site.
     ForeignSite { site: String },
-    /// It is for a call that no provider gets.
+    /// The path is not in the list of forwarded calls.
     NotServed,
-    /// It is for a call that is served, by another method.
+    /// The path is forwarded, but not with this method.
     BadMethod { allow: String },
-    /// Its path and query are longer than allowed.
+    /// The path and query are too long.
     UrlTooLong { most: u32 },
-    /// Its headers are.
+    /// The headers are too long.
     HeadersTooLarge { most: u32 },
-    /// Its body is of a type that is not read there.
+    /// The body has an unsupported media type or encoding.
     BadType { found: String, expected: &'static str },
-    /// It has a body where there is none.
+    /// The request has a body where none is expected.
     UnexpectedBody,
-    /// Its body comes too slowly.
+    /// The body was not received in time.
     SlowBody,
-    /// As many connections are open as may be.
+    /// The limit of open connections is reached.
     TooManyConnections,
-    /// The request is longer than allowed.
+    /// The body is too long.
     TooLarge { most: u32 },
-    /// Its body did not come through.
+    /// The body could not be read to its end.
     BrokenBody,
-    /// Its body is no JSON, or may be read in two ways.
+    /// The body is not JSON, or is ambiguous.
     BadJson { why: String },
-    /// Its body is no form, or may be read in two ways.
+    /// The body is not a multipart form, or is ambiguous.
     BadForm { why: String },
-    /// A header of the proxy's own says nonsense.
+    /// An `x-tidegate-*` header has an invalid value.
     BadHeader { name: &'static str, expected: &'static str },
-    /// Tenants must be known, and this one is not.
+    /// The tenant is not configured, and `require_known` is set.
     UnknownTenant,
-    /// No provider serves the model, or too many models were asked for.
+    /// No provider serves the model, or its limit of models is reached.
     UnknownModel { model: String },
-    /// No provider has this name.
+    /// No provider that serves the call has the requested name.
     UnknownProvider,
-    /// As many wait as may.
+    /// The queue is full.
     QueueFull { waiting: u32, retry_after: Duration },
-    /// The requests that are here already are as large as they may be.
+    /// The requests in memory reach the limit of bytes.
     TooMuchHeld { held: u64, retry_after: Duration },
-    /// Its deadline passed while it waited.
+    /// The deadline passed in the queue.
     Deadline { waited: Duration, why: String, attempts: u32 },
-    /// Its deadline passed while its provider was down.
+    /// The deadline passed while the provider was down.
     Outage { provider: String, waited: Duration, retry_after: Option<Duration> },
-    /// Its provider or model cannot be used for now.
+    /// The provider or model is currently unavailable.
     Unavailable { provider: String, cause: UnavailableCause, retry_after: Option<Duration> },
-    /// The proxy is about to stop.
+    /// The proxy is shutting down.
     ShuttingDown,
-    /// The provider could not be reached, or broke off.
+    /// The provider could not be reached, or closed the connection early.
     Unreachable { provider: String },
     /// The provider did not answer in time.
     ProviderTimeout { provider: String },
-    /// The provider refused the key that the proxy sends.
+    /// The provider rejected the key of the proxy.
     ProviderKey { provider: String },
-    /// The provider asks for a key, and is sent none.
+    /// The provider requires a key, and none is configured.
     NoProviderKey { provider: String },
-    /// The provider refused the key of the client.
+    /// The provider rejected the key of the client.
     ClientKey { provider: String },
-    /// The provider does not allow the call.
+    /// The provider answered 403.
     Forbidden { provider: String },
-    /// The provider's answer is encoded so that it cannot be read.
+    /// The response of the provider is compressed, although `identity` was requested.
     Encoded { provider: String },
 }
 
-impl Refusal {
+impl ProxyError {
+    /// Returns the status code of the response.
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::NoSuchAddress | Self::NotServed | Self::UnknownModel { .. } | Self::UnknownProvider => {
@@ -123,7 +124,7 @@ impl Refusal {
         }
     }
 
-    /// The `code` of the error, which programs may tell apart.
+    /// Returns the `code` of the error, which is stable.
     fn code(&self) -> &'static str {
         match self {
             Self::NoSuchAddress => "tidegate_no_such_address",
@@ -160,7 +161,7 @@ impl Refusal {
         }
     }
 
-    /// The `type` of the error, as the API has it.
+    /// Returns the `type` of the error as in the OpenAI API.
     fn kind(&self) -> &'static str {
         match self.status() {
             StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
@@ -180,35 +181,35 @@ impl Refusal {
         }
     }
 
-    /// The answer that says so.
-    pub(super) fn answer(&self) -> Response<ReplyBody> {
+    /// Returns the error as a response.
+    pub(super) fn response(&self) -> Response<ReplyBody> {
         let body = json!({
             "error": { "message": self.to_string(), "type": self.kind(), "param": null, "code": self.code() },
         });
-        let mut answer = json_answer(self.status(), &body);
+        let mut response = json_response(self.status(), &body);
         if let Self::BadMethod { allow } = self {
             let allow = HeaderValue::from_str(allow).unwrap_or(HeaderValue::from_static(""));
-            answer.headers_mut().insert(ALLOW, allow);
+            response.headers_mut().insert(ALLOW, allow);
         }
         if matches!(self, Self::SlowBody | Self::BrokenBody | Self::TooManyConnections) {
-            // Where the next request would begin is not known, or there shall be none.
-            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            // The start of the next request is unknown, or the connection is to be closed anyway.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if let Some(wait) = self.retry_after() {
             let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(millis.div_ceil(1000)));
-            answer.headers_mut().insert(RETRY_AFTER_MS, HeaderValue::from(millis));
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(millis.div_ceil(1000)));
+            response.headers_mut().insert(RETRY_AFTER_MS, HeaderValue::from(millis));
         }
-        answer
+        response
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ProxyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSuchAddress => f.write_str("there is no such address here; the API is under /v1"),
+            Self::NoSuchAddress => f.write_str("this path is not served; the API is under /v1"),
             Self::TooLarge { most } => write!(f, "the request is longer than {most} bytes"),
-            Self::BadHost => f.write_str("the request must name the host that it is for in `Host`, exactly once"),
+            Self::BadHost => f.write_str("the request must have exactly one valid `Host` header"),
             Self::ForeignHost { host, local } => write!(
                 f,
                 "the request is for the host `{host}`; expected `localhost` or `{}`; to serve this name too, set \
@@ -233,28 +234,28 @@ impl fmt::Display for Refusal {
             Self::UrlTooLong { most } => write!(f, "the path and query are longer than {most} bytes"),
             Self::HeadersTooLarge { most } => write!(f, "the headers are longer than {most} bytes"),
             Self::BadType { found, expected } => write!(f, "the body has {found}; expected {expected}"),
-            Self::UnexpectedBody => f.write_str("there is a body where none, or one with a Content-Type, is expected"),
-            Self::SlowBody => f.write_str("the body of the request comes too slowly"),
-            Self::TooManyConnections => f.write_str("as many connections are open as may be"),
-            Self::BrokenBody => f.write_str("the body of the request did not come through"),
-            Self::BadJson { why } => write!(f, "the body is not JSON that everybody reads alike: {why}"),
-            Self::BadForm { why } => write!(f, "the body is not a form that everybody reads alike: {why}"),
+            Self::UnexpectedBody => f.write_str("this call takes no body, or its body needs a Content-Type"),
+            Self::SlowBody => f.write_str("the body of the request was not received in time"),
+            Self::TooManyConnections => f.write_str("the limit of open connections is reached"),
+            Self::BrokenBody => f.write_str("the body of the request could not be read to its end"),
+            Self::BadJson { why } => write!(f, "the body is not unambiguous JSON: {why}"),
+            Self::BadForm { why } => write!(f, "the body is not an unambiguous form: {why}"),
             Self::BadHeader { name, expected } => write!(f, "the header {name} is not {expected}"),
-            Self::UnknownTenant => f.write_str("this proxy does not know whose request this is"),
-            Self::UnknownModel { model } => write!(f, "no provider serves the model `{model}` for this"),
+            Self::UnknownTenant => f.write_str("the tenant of this request is not configured"),
+            Self::UnknownModel { model } => write!(f, "no provider serves the model `{model}` for this call"),
             Self::UnknownProvider => {
-                f.write_str("there is no provider of the name in x-tidegate-provider, or it does not get this call")
+                f.write_str("no provider has the name in x-tidegate-provider, or it does not serve this call")
             }
-            Self::QueueFull { waiting, .. } => write!(f, "{waiting} requests wait already, and no more may"),
+            Self::QueueFull { waiting, .. } => write!(f, "the queue is full: {waiting} requests are waiting"),
             Self::TooMuchHeld { held, .. } => {
-                write!(f, "requests of {held} bytes are held already, and no more may be")
+                write!(f, "the queue is full: its requests hold {held} bytes")
             }
             Self::Deadline { waited, why, attempts } => {
-                write!(f, "waited {:.1} s for its turn, and its deadline passed: {why}", waited.as_secs_f64())?;
+                write!(f, "the deadline passed after {:.1} s in the queue: {why}", waited.as_secs_f64())?;
                 match attempts {
                     0 => Ok(()),
-                    1 => f.write_str(" (one attempt was refused for too many calls)"),
-                    more => write!(f, " ({more} attempts were refused for too many calls)"),
+                    1 => f.write_str(" (one attempt was rate-limited)"),
+                    more => write!(f, " ({more} attempts were rate-limited)"),
                 }
             }
             Self::Outage { provider, waited, .. } => {
@@ -263,39 +264,41 @@ impl fmt::Display for Refusal {
             Self::Unavailable { provider, cause, .. } => {
                 write!(f, "the provider {provider} cannot be used for this model: {cause}")
             }
-            Self::ShuttingDown => f.write_str("the proxy is about to stop"),
-            Self::Unreachable { provider } => write!(f, "the provider {provider} could not be reached, or broke off"),
+            Self::ShuttingDown => f.write_str("the proxy is shutting down"),
+            Self::Unreachable { provider } => {
+                write!(f, "the provider {provider} could not be reached, or closed the connection early")
+            }
             Self::ProviderTimeout { provider } => write!(f, "the provider {provider} did not answer in time"),
-            Self::ProviderKey { provider } => write!(f, "the provider {provider} refused the proxy's key"),
+            Self::ProviderKey { provider } => write!(f, "the provider {provider} rejected the proxy's key"),
             Self::NoProviderKey { provider } => write!(
                 f,
-                "the provider {provider} asks for a key, and the file has neither `api_key_env` nor \
+                "the provider {provider} requires a key, and the file has neither `api_key_env` nor \
                  `client_key = \"forward\"` for it"
             ),
-            Self::ClientKey { provider } => write!(f, "the provider {provider} refused the key of this request"),
+            Self::ClientKey { provider } => write!(f, "the provider {provider} rejected the key of this request"),
             Self::Forbidden { provider } => {
-                write!(f, "the provider {provider} does not allow this call (403); its own words are not shown")
+                write!(f, "the provider {provider} does not allow this call (403); its message is not shown")
             }
             Self::Encoded { provider } => {
-                write!(f, "the provider {provider} compressed its answer, which was asked for as it is")
+                write!(f, "the provider {provider} compressed its response, although `identity` was requested")
             }
         }
     }
 }
 
-/// An answer of JSON.
-pub(super) fn json_answer(status: StatusCode, body: &serde_json::Value) -> Response<ReplyBody> {
-    text_answer(status, "application/json", body.to_string())
+/// Returns a JSON response.
+pub(super) fn json_response(status: StatusCode, body: &serde_json::Value) -> Response<ReplyBody> {
+    text_response(status, "application/json", body.to_string())
 }
 
-/// An answer of text.
-pub(super) fn text_answer(status: StatusCode, kind: &'static str, body: String) -> Response<ReplyBody> {
-    full_answer(status, kind, Bytes::from(body))
+/// Returns a text response with the content type `kind`.
+pub(super) fn text_response(status: StatusCode, kind: &'static str, body: String) -> Response<ReplyBody> {
+    full_response(status, kind, Bytes::from(body))
 }
 
-fn full_answer(status: StatusCode, kind: &'static str, body: Bytes) -> Response<ReplyBody> {
-    let mut answer = Response::new(Either::Left(Full::new(body)));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    answer
+fn full_response(status: StatusCode, kind: &'static str, body: Bytes) -> Response<ReplyBody> {
+    let mut response = Response::new(Either::Left(Full::new(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
 }

@@ -1,4 +1,4 @@
-//! What a request asks for: as much of its body as admission needs to know, and the body as it is sent.
+//! Parses the parts of a request body that admission needs, and encodes the body for the provider.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,42 +14,42 @@ use serde_json::value::RawValue;
 use tidegate_core::budget::Usage;
 use tidegate_core::request::Domain;
 
-use super::answer::Refusal;
 use super::endpoint::BodyKind;
+use super::error::ProxyError;
 use super::form::Form;
 use super::json::{self, TextCount};
 
-/// Bytes of ASCII for each token, as the usual rule of thumb has it.
+/// ASCII bytes per token: the usual rule of thumb for English text.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// What the type of a body says that it is.
+/// The media type of a request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Media {
+pub(super) enum MediaType {
     Empty,
     Json,
-    /// With what is between its fields.
+    /// A multipart form with its boundary.
     Form(String),
 }
 
-impl Media {
-    /// Reads the headers of a request of which a body of this kind is expected.
-    pub(super) fn of(kind: BodyKind, headers: &HeaderMap) -> Result<Self, Refusal> {
+impl MediaType {
+    /// Returns the media type of a request, where a body of this kind is expected.
+    pub(super) fn of(kind: BodyKind, headers: &HeaderMap) -> Result<Self, ProxyError> {
         let expected = match kind {
             BodyKind::Empty => return Ok(Self::Empty),
             BodyKind::Json => "Content-Type: application/json",
             BodyKind::Form => "Content-Type: multipart/form-data",
             BodyKind::JsonOrForm | BodyKind::Any => "Content-Type: application/json or multipart/form-data",
         };
-        let refuse = |found: &str| Refusal::BadType { found: found.chars().take(80).collect(), expected };
+        let refuse = |found: &str| ProxyError::BadType { found: found.chars().take(80).collect(), expected };
         if let Some(encoding) = headers.get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
             return Err(refuse(&format!("Content-Encoding: {}", encoding.to_str().unwrap_or("?"))));
         }
         let mut types = headers.get_all(CONTENT_TYPE).iter();
         let text = match (types.next(), types.next()) {
-            (Some(one), None) => one.to_str().map_err(|_| refuse("bytes that are no type"))?,
+            (Some(one), None) => one.to_str().map_err(|_| refuse("a Content-Type that is not text"))?,
             (None, _) if kind == BodyKind::Any => return Ok(Self::Empty),
             (None, _) => return Err(refuse("no Content-Type")),
-            (Some(_), Some(_)) => return Err(refuse("several of Content-Type")),
+            (Some(_), Some(_)) => return Err(refuse("several Content-Type headers")),
         };
         let mime: Mime = text.parse().map_err(|_| refuse(text))?;
         let is_utf8 = mime.get_param(mime::CHARSET).is_none_or(|charset| charset == mime::UTF_8);
@@ -64,13 +64,13 @@ impl Media {
     }
 }
 
-/// What a body says.
+/// A parsed request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
-    /// The model, if it names one.
+pub(super) struct ParsedRequest {
+    /// The model, if the body names one.
     pub(super) model: Option<String>,
-    /// What it may use: what its text takes, and as many tokens received as it allows. Embedded files are not counted; nothing is
-    /// assumed of answers without a bound.
+    /// The estimated usage: the tokens of its text, and the maximum number of output tokens that it allows.
+    /// Embedded files are not counted. The output is 0 if the request sets no bound.
     pub(super) estimate: Usage,
     body: Body,
 }
@@ -78,13 +78,13 @@ pub(super) struct Asked {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Body {
     Empty,
-    /// With the place of the model in it, quotes included.
+    /// A JSON body with the byte range of the model, including its quotes.
     Json(Bytes, Option<Range<usize>>),
     Form(Form),
 }
 
 #[derive(Deserialize)]
-struct Said<'a> {
+struct RequestFields<'a> {
     #[serde(borrow)]
     model: Option<&'a RawValue>,
     max_tokens: Option<serde_json::Value>,
@@ -96,14 +96,17 @@ struct Said<'a> {
     prompt: Option<&'a RawValue>,
 }
 
-impl Asked {
-    /// Reads a body of a type. What others might read otherwise is refused: the call would have gone out under limits that are not its own.
-    pub(super) async fn read(media: Media, body: Bytes) -> Result<Self, Refusal> {
+impl ParsedRequest {
+    /// Parses a body of the given type. Rejects ambiguous bodies: the provider might read another model, and
+    /// the call would bypass that model's limits.
+    pub(super) async fn read(media: MediaType, body: Bytes) -> Result<Self, ProxyError> {
         match media {
-            Media::Empty if body.is_empty() => Ok(Self { model: None, estimate: Usage::default(), body: Body::Empty }),
-            Media::Empty => Err(Refusal::UnexpectedBody),
-            Media::Json => Self::read_json(body),
-            Media::Form(boundary) => {
+            MediaType::Empty if body.is_empty() => {
+                Ok(Self { model: None, estimate: Usage::default(), body: Body::Empty })
+            }
+            MediaType::Empty => Err(ProxyError::UnexpectedBody),
+            MediaType::Json => Self::read_json(body),
+            MediaType::Form(boundary) => {
                 let form = Form::read(boundary, body).await?;
                 let model = form.model().map(str::to_string);
                 Ok(Self { model, estimate: Usage::default(), body: Body::Form(form) })
@@ -111,26 +114,26 @@ impl Asked {
         }
     }
 
-    fn read_json(body: Bytes) -> Result<Self, Refusal> {
-        let refuse = |why: String| Refusal::BadJson { why };
+    fn read_json(body: Bytes) -> Result<Self, ProxyError> {
+        let refuse = |why: String| ProxyError::BadJson { why };
         let text = json::check(&body).map_err(refuse)?;
-        let said: Said<'_> = serde_json::from_slice(&body).map_err(|error| refuse(error.to_string()))?;
+        let fields: RequestFields<'_> = serde_json::from_slice(&body).map_err(|error| refuse(error.to_string()))?;
         let bound = |name, value| number(name, value).map_err(refuse);
-        let most = bound("max_tokens", said.max_tokens)?
-            .max(bound("max_completion_tokens", said.max_completion_tokens)?)
-            .max(bound("max_output_tokens", said.max_output_tokens)?)
+        let most = bound("max_tokens", fields.max_tokens)?
+            .max(bound("max_completion_tokens", fields.max_completion_tokens)?)
+            .max(bound("max_output_tokens", fields.max_output_tokens)?)
             .unwrap_or(0);
-        let answers = bound("n", said.n)?.max(bound("best_of", said.best_of)?).unwrap_or(1).max(1);
-        let answers = answers.saturating_mul(said.prompt.map_or(1, prompts));
+        let answers = bound("n", fields.n)?.max(bound("best_of", fields.best_of)?).unwrap_or(1).max(1);
+        let answers = answers.saturating_mul(fields.prompt.map_or(1, prompts));
         let estimate = Usage::tokens(tokens(text), most.saturating_mul(answers));
         let (mut model, mut model_at) = (None, None);
-        if let Some(raw) = said.model {
+        if let Some(raw) = fields.model {
             let Ok(Name(name)) = serde_json::from_str(raw.get()) else {
-                return Err(refuse("`model` is no string".to_string()));
+                return Err(refuse("`model` is not a string".to_string()));
             };
             if !is_model_name(&name) {
                 return Err(refuse(
-                    "`model` is empty, or has spaces around it or signs that cannot be seen".to_string(),
+                    "`model` is empty, surrounded by spaces, or contains control characters".to_string(),
                 ));
             }
             let start = raw.get().as_ptr() as usize - body.as_ptr() as usize;
@@ -139,8 +142,9 @@ impl Asked {
         Ok(Self { model, estimate, body: Body::Json(body, model_at) })
     }
 
-    /// The body to send, with another model in the place of its own if one is given, and its type; `None` if it cannot be written.
-    pub(super) async fn write(
+    /// Encodes the body for the provider, with `model` in place of its own model if one is given. Returns the
+    /// content type and the body, or `None` if a form cannot be encoded.
+    pub(super) async fn encode(
         self,
         http: &Client,
         url: &Url,
@@ -155,7 +159,7 @@ impl Asked {
             }
             (Body::Json(body, _), _) => (Some(kind), body),
             (Body::Form(form), model) => {
-                let (kind, body) = form.write(http, url, model).await?;
+                let (kind, body) = form.encode(http, url, model).await?;
                 (Some(kind), body)
             }
         })
@@ -165,19 +169,20 @@ impl Asked {
 #[derive(Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Whether a name is one that nobody trims to another.
+/// Returns whether a model name is unambiguous: not empty, not surrounded by spaces, and without control
+/// characters.
 pub(super) fn is_model_name(name: &str) -> bool {
     !name.is_empty() && name.trim() == name && !name.chars().any(char::is_control)
 }
 
-/// How many prompts there are: each is answered by itself. A list of numbers is one prompt.
+/// Returns the number of prompts; each is completed separately. A list of numbers is one prompt.
 fn prompts(raw: &RawValue) -> u32 {
     let items: Vec<&RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
     let prompts = items.iter().filter(|item| item.get().starts_with(['"', '['])).count();
     u32::try_from(prompts).unwrap_or(u32::MAX).max(1)
 }
 
-/// A bound as a whole number, rounded up. Some providers read a number in quotes, too.
+/// Returns a bound rounded up to an integer. Strings are parsed, too, because some providers accept them.
 fn number(name: &str, value: Option<serde_json::Value>) -> Result<Option<u32>, String> {
     let number = match value {
         None | Some(serde_json::Value::Null) => return Ok(None),
@@ -185,20 +190,22 @@ fn number(name: &str, value: Option<serde_json::Value>) -> Result<Option<u32>, S
         Some(serde_json::Value::String(text)) => text.trim().parse::<f64>().ok(),
         Some(_) => None,
     };
-    // A float beyond the range becomes the nearest number of it.
+    // The cast saturates.
     number
         .filter(|number| number.is_finite())
         .map(|number| Some(number.ceil() as u32))
-        .ok_or_else(|| format!("`{name}` is no number"))
+        .ok_or_else(|| format!("`{name}` is not a number"))
 }
 
-/// A token for every four bytes of ASCII. Of other scripts, every byte counts: no tokenizer that knows bytes makes more of them.
+/// Estimates the number of tokens: one per four ASCII bytes, and one per byte of other scripts. A byte-level
+/// tokenizer never produces more than one token per byte.
 fn tokens(text: TextCount) -> u32 {
     let tokens = text.ascii.div_ceil(BYTES_PER_TOKEN).saturating_add(text.other);
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }
 
-/// What kind of call a path under `/v1/` is. Kinds without a name of their own go by the first part of it.
+/// Returns the kind of call for a path under `/v1/`. Kinds without a name of their own are named by the first
+/// segment.
 pub(super) fn domain(path: &str) -> Domain {
     let plain = percent_decode_str(path.split('/').next().unwrap_or_default()).decode_utf8_lossy().to_ascii_lowercase();
     match plain.split('/').next().unwrap_or_default() {
@@ -212,30 +219,30 @@ pub(super) fn domain(path: &str) -> Domain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::proxy::route::client_for_tests as client;
+    use crate::app::proxy::upstream::client_for_tests as client;
 
-    async fn json(body: &str) -> Result<Asked, Refusal> {
-        Asked::read(Media::Json, Bytes::from(body.to_string())).await
+    async fn json(body: &str) -> Result<ParsedRequest, ProxyError> {
+        ParsedRequest::read(MediaType::Json, Bytes::from(body.to_string())).await
     }
 
-    async fn written(asked: Asked, model: Option<&str>) -> Bytes {
+    async fn encoded(parsed: ParsedRequest, model: Option<&str>) -> Bytes {
         let http = client();
-        asked.write(&http, &"http://h/".parse().unwrap(), model).await.unwrap().1
+        parsed.encode(&http, &"http://h/".parse().unwrap(), model).await.unwrap().1
     }
 
     #[tokio::test]
-    async fn the_model_and_the_bound_of_the_answer_are_read_and_the_rest_is_left_alone() {
+    async fn model_and_output_bound_are_parsed_and_the_body_is_unchanged() {
         let body = r#"{"messages":[{"role":"user","content":"hi"}],"model":"gpt\/x","max_tokens":7,"stream":true}"#;
-        let asked = json(body).await.unwrap();
-        assert_eq!(asked.model.as_deref(), Some("gpt/x"));
-        assert_eq!(asked.estimate, Usage::tokens((body.len() as u32).div_ceil(4), 7));
-        assert_eq!(written(asked.clone(), None).await, body.as_bytes());
-        let renamed: serde_json::Value = serde_json::from_slice(&written(asked, Some("other \"one\"")).await).unwrap();
+        let parsed = json(body).await.unwrap();
+        assert_eq!(parsed.model.as_deref(), Some("gpt/x"));
+        assert_eq!(parsed.estimate, Usage::tokens((body.len() as u32).div_ceil(4), 7));
+        assert_eq!(encoded(parsed.clone(), None).await, body.as_bytes());
+        let renamed: serde_json::Value = serde_json::from_slice(&encoded(parsed, Some("other \"one\"")).await).unwrap();
         assert_eq!((&renamed["model"], &renamed["max_tokens"]), (&"other \"one\"".into(), &7.into()));
     }
 
     #[tokio::test]
-    async fn the_bound_that_counts_is_the_largest_that_some_provider_may_keep() {
+    async fn the_estimate_uses_the_largest_bound_that_a_provider_may_apply() {
         for (bounds, most) in [
             (r#""max_tokens":100,"max_output_tokens":1"#, 100),
             (r#""max_completion_tokens":1e3"#, 1_000),
@@ -248,50 +255,50 @@ mod tests {
             (r#""max_tokens":-1"#, 0),
             (r#""max_tokens":18446744073709551616"#, u32::MAX),
         ] {
-            let asked = json(&format!("{{\"model\":\"m\",{bounds}}}")).await.unwrap();
-            assert_eq!(asked.estimate.output_tokens, most, "{bounds}");
+            let parsed = json(&format!("{{\"model\":\"m\",{bounds}}}")).await.unwrap();
+            assert_eq!(parsed.estimate.output_tokens, most, "{bounds}");
         }
         assert!(json(r#"{"model":"m","max_tokens":"many"}"#).await.is_err());
         assert!(json(r#"{"model":"m","n":[9]}"#).await.is_err());
     }
 
     #[tokio::test]
-    async fn text_of_any_script_is_never_counted_as_less_than_it_takes() {
+    async fn text_of_other_scripts_counts_at_least_one_token_per_byte() {
         for text in ["海の風", "😀😀", "žluťoučký kůň"] {
             let bytes = text.bytes().filter(|byte| !byte.is_ascii()).count() as u32;
-            let asked = json(&format!("{{\"model\":\"m\",\"input\":\"{text}\"}}")).await.unwrap();
-            assert!(asked.estimate.input_tokens >= bytes, "{text}");
+            let parsed = json(&format!("{{\"model\":\"m\",\"input\":\"{text}\"}}")).await.unwrap();
+            assert!(parsed.estimate.input_tokens >= bytes, "{text}");
         }
     }
 
     #[tokio::test]
-    async fn a_model_that_is_no_text_is_refused_and_one_that_is_not_named_is_none() {
-        assert!(matches!(json(r#"{"model":3}"#).await, Err(Refusal::BadJson { .. })));
+    async fn an_invalid_model_is_rejected_and_a_missing_one_is_none() {
+        assert!(matches!(json(r#"{"model":3}"#).await, Err(ProxyError::BadJson { .. })));
         for name in ["", " m", "m\\n", "a\\u0000b"] {
             assert!(json(&format!("{{\"model\":\"{name}\"}}")).await.is_err(), "{name}");
         }
         for body in ["{}", r#"{"model":null}"#] {
             assert_eq!(json(body).await.unwrap().model, None, "{body}");
         }
-        assert_eq!(Asked::read(Media::Empty, Bytes::new()).await.unwrap().model, None);
-        let unexpected = Asked::read(Media::Empty, Bytes::from_static(b"{}")).await;
-        assert_eq!(unexpected, Err(Refusal::UnexpectedBody));
+        assert_eq!(ParsedRequest::read(MediaType::Empty, Bytes::new()).await.unwrap().model, None);
+        let unexpected = ParsedRequest::read(MediaType::Empty, Bytes::from_static(b"{}")).await;
+        assert_eq!(unexpected, Err(ProxyError::UnexpectedBody));
     }
 
     #[test]
-    fn json_and_forms_are_read_under_their_own_types_only() {
+    fn json_and_forms_need_their_own_content_types() {
         let media = |kind, headers: &[(http::HeaderName, &'static str)]| {
             let value =
                 |(name, value): &(http::HeaderName, &'static str)| (name.clone(), HeaderValue::from_static(value));
-            Media::of(kind, &headers.iter().map(value).collect())
+            MediaType::of(kind, &headers.iter().map(value).collect())
         };
         let of = |kind, text| media(kind, &[(CONTENT_TYPE, text)]);
         for text in ["application/json", "Application/JSON; charset=UTF-8"] {
-            assert_eq!(of(BodyKind::Json, text), Ok(Media::Json), "{text}");
+            assert_eq!(of(BodyKind::Json, text), Ok(MediaType::Json), "{text}");
         }
-        let form = Ok(Media::Form("x y".to_string()));
+        let form = Ok(MediaType::Form("x y".to_string()));
         assert_eq!(of(BodyKind::Form, "multipart/form-data; boundary=\"x y\""), form);
-        assert_eq!(of(BodyKind::JsonOrForm, "application/json"), Ok(Media::Json));
+        assert_eq!(of(BodyKind::JsonOrForm, "application/json"), Ok(MediaType::Json));
         for text in [
             "text/plain",
             "text/plain;application/json",
@@ -302,17 +309,20 @@ mod tests {
             "multipart/form-data; boundary=b",
             "application/json, text/plain",
         ] {
-            assert!(matches!(of(BodyKind::Json, text), Err(Refusal::BadType { .. })), "{text}");
+            assert!(matches!(of(BodyKind::Json, text), Err(ProxyError::BadType { .. })), "{text}");
         }
         assert!(of(BodyKind::Form, "application/json").is_err() && of(BodyKind::Form, "multipart/form-data").is_err());
         let twice = [(CONTENT_TYPE, "application/json"), (CONTENT_TYPE, "application/json")];
         assert!(media(BodyKind::Json, &twice).is_err() && media(BodyKind::Json, &[]).is_err());
         assert!(media(BodyKind::Json, &[(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, "gzip")]).is_err());
-        assert_eq!((media(BodyKind::Any, &[]), media(BodyKind::Empty, &[])), (Ok(Media::Empty), Ok(Media::Empty)));
+        assert_eq!(
+            (media(BodyKind::Any, &[]), media(BodyKind::Empty, &[])),
+            (Ok(MediaType::Empty), Ok(MediaType::Empty))
+        );
     }
 
     #[test]
-    fn an_address_says_what_kind_of_call_it_is() {
+    fn the_path_determines_the_kind_of_call() {
         assert_eq!([domain("chat/completions"), domain("responses/resp_1")], [Domain::Chat, Domain::Chat]);
         assert_eq!([domain("embeddings"), domain("images/edits")], [Domain::Embedding, Domain::Image]);
         assert_eq!(domain("audio/speech"), Domain::Other("audio".to_string()));
