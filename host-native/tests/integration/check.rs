@@ -18,8 +18,8 @@ fn serve_always(status: u16, body: Value) -> (String, Arc<Mutex<Vec<String>>>) {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&calls);
     let status = StatusCode::from_u16(status).unwrap();
-    let answer = move |method: Method, uri: Uri, asked: String| {
-        seen.lock().unwrap().push(format!("{method} {} {asked}", uri.path()));
+    let answer = move |method: Method, uri: Uri, request: String| {
+        seen.lock().unwrap().push(format!("{method} {} {request}", uri.path()));
         async move { (status, axum::Json(body)).into_response() }
     };
     (serve(Router::new().fallback(answer)) + "/v1", calls)
@@ -164,8 +164,8 @@ fn a_response_that_ends_while_the_model_still_reasons_counts_as_an_answer() {
 
 #[test]
 fn a_model_that_hangs_times_out_without_delaying_other_providers() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&asked);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
     let never = move || {
         seen.fetch_add(1, Ordering::SeqCst);
         std::future::pending::<()>()
@@ -177,5 +177,5 @@ fn a_model_that_hangs_times_out_without_delaying_other_providers() {
     let column = "[[columns]]\nname = \"b\"\nmodel = \"n\"\nprompt = \"x\"\n";
     scratch.write("p.toml", &(remote_pipeline(&hanging, "timeout = \"200ms\"", "") + &other + column));
     scratch.run(&["check", "p.toml"]).assert(4, &["FAILED: no answer in time", "answered in "]);
-    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
 }

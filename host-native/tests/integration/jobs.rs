@@ -320,8 +320,8 @@ fn calls_aborted_by_a_second_interrupt_count_with_their_estimates() {
     let scratch = Scratch::new(40);
     let provider = Provider::new(10);
     let (run, estimate) = start_with_four_calls_in_flight(&scratch, &provider);
-    let (code, said) = interrupt_twice(run);
-    assert_eq!(code, Some(130), "{said}");
+    let (code, output) = interrupt_twice(run);
+    assert_eq!(code, Some(130), "{output}");
     let manifest = scratch.manifest("out");
     assert_amounts(manifest["totals"]["spent"].as_str().unwrap().parse().unwrap(), 1.0 + 4.0 * estimate);
     assert_amounts(spent(&scratch), 1.0 + 4.0 * estimate);

@@ -89,13 +89,13 @@ fn the_first_interrupt_finishes_work_in_progress_and_the_rest_can_be_resumed() {
     wait_until(|| scratch.path("out/rows/000000.jsonl").exists(), |exists| *exists);
     interrupt(&program);
     let output = program.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(130), "{said}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{printed}");
     let manifest = scratch.manifest("out");
     let (rows, groups) = (manifest["rows_out"].as_u64().unwrap(), manifest["row_groups"].as_u64().unwrap());
     assert!((1..10).contains(&groups) && manifest["rows_dropped"] == 0, "{manifest}");
     assert_eq!((rows, scratch.rows("out").len() as u64), (groups * 10, rows), "only whole row groups are written");
-    assert!(said.contains("interrupted; row groups in progress are finished"), "{said}");
+    assert!(printed.contains("interrupted; row groups in progress are finished"), "{printed}");
     let rest = format!("resumed   {rows:>8}   {groups} row groups of earlier runs, with 0 dropped rows");
     scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &[&rest]);
     assert_eq!(result(&scratch, "out"), result(&scratch, "whole"));
@@ -107,9 +107,12 @@ fn the_second_interrupt_stops_at_once_and_keeps_finished_row_groups() {
     // The second and later row groups would take minutes.
     let slow = "capacity = { shape = \"constant\", slots = 10 }, latency = { law = \"constant\", latency_ms = 30000 }";
     scratch.write("p.toml", &mock_pipeline(10, "", slow));
-    let (code, said) = interrupt_twice(start(&scratch, &["p.toml", "--out", "out", "--json"]));
+    let (code, printed) = interrupt_twice(start(&scratch, &["p.toml", "--out", "out", "--json"]));
     assert_eq!(code, Some(130));
-    assert!(said.contains("finishing the row groups in progress") && said.contains("again to stop at once"), "{said}");
+    assert!(
+        printed.contains("finishing the row groups in progress") && printed.contains("again to stop at once"),
+        "{printed}"
+    );
     assert_eq!(scratch.manifest("out")["done"], serde_json::json!([]));
 }
 

@@ -166,8 +166,8 @@ fn an_output_error_during_the_run_exits_5_and_loses_no_finished_row_group() {
     std::fs::rename(scratch.path("out/rows"), scratch.path("out/moved")).unwrap();
     let output = program.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(5));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("could not be saved: cannot write to out/rows/"), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(printed.contains("could not be saved: cannot write to out/rows/"), "{printed}");
     let first = std::fs::read_to_string(scratch.path("out/moved/000000.jsonl")).unwrap();
     assert_eq!(first.lines().count(), 10);
 }
@@ -226,9 +226,9 @@ fn progress_and_the_summary_can_be_printed_as_json_lines() {
     let of_kind = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
     let progress = of_kind("progress");
     assert!(!progress.is_empty(), "{}", ended.all());
-    for told in &progress {
-        assert_eq!((&told["rows_total"], &told["columns"][0]["name"]), (&60.into(), &"title".into()));
-        assert!(told["providers"][0]["limit"].as_u64().is_some_and(|limit| limit <= 6), "{told}");
+    for line in &progress {
+        assert_eq!((&line["rows_total"], &line["columns"][0]["name"]), (&60.into(), &"title".into()));
+        assert!(line["providers"][0]["limit"].as_u64().is_some_and(|limit| limit <= 6), "{line}");
     }
     let [summary] = of_kind("summary")[..] else { panic!("one summary: {}", ended.all()) };
     assert_eq!((&summary["rows_out"], &summary["exit"], &summary["stopped"]), (&60.into(), &0.into(), &().into()));

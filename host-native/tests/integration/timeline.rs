@@ -106,21 +106,21 @@ fn every_event_of_a_call_names_an_execution_that_the_scheduler_started() {
 #[test]
 fn a_timeline_that_cannot_be_printed_reports_the_reason() {
     let scratch = run_with_events();
-    let refused = |arguments: &[&str], why: &str| scratch.run(arguments).assert(2, &[why]);
-    refused(&["timeline", "nowhere.jsonl", "--row", "1"], "nowhere.jsonl: No such file");
-    refused(
+    let assert_rejected = |arguments: &[&str], why: &str| scratch.run(arguments).assert(2, &[why]);
+    assert_rejected(&["timeline", "nowhere.jsonl", "--row", "1"], "nowhere.jsonl: No such file");
+    assert_rejected(
         &["timeline", "data.csv", "--row", "1"],
         "data.csv:1: this is not a file that `tidegate run --events` wrote",
     );
-    refused(&["timeline", "events.jsonl", "--row", "3"], "events.jsonl: there are no events of row 3");
+    assert_rejected(&["timeline", "events.jsonl", "--row", "3"], "events.jsonl: there are no events of row 3");
     let column = ["timeline", "events.jsonl", "--row", "1", "--column", "tilte"];
-    refused(&column, "no column is called `tilte`; the run has ");
+    assert_rejected(&column, "no column is called `tilte`; the run has ");
     let mut text = std::fs::read_to_string(scratch.path("events.jsonl")).unwrap();
     text.truncate(text.len() - 9);
     scratch.write("killed.jsonl", &text);
     scratch.run(&["timeline", "killed.jsonl", "--row", "1"]).assert(0, &[" ended: done"]);
     scratch.write("broken.jsonl", &text.replacen("\"stream\":\"request\"", "\"stream\":", 1));
-    refused(
+    assert_rejected(
         &["timeline", "broken.jsonl", "--row", "1"],
         "this is not a line of a file that `tidegate run --events` wrote",
     );
