@@ -29,7 +29,7 @@ struct ProviderState {
     /// Calls by row.
     calls: Mutex<BTreeMap<u64, usize>>,
     /// Rows whose calls are rejected.
-    refused: Mutex<BTreeSet<u64>>,
+    rejected: Mutex<BTreeSet<u64>>,
     /// The number of calls that are answered at once. Later calls wait for `go`.
     at_once: usize,
     go: Semaphore,
@@ -39,14 +39,14 @@ impl Provider {
     /// Starts a provider that answers the first `at_once` calls immediately, and each later call after a
     /// permit of `go`.
     fn new(at_once: usize) -> Self {
-        let (calls, refused) = (Mutex::default(), Mutex::default());
-        let state = Arc::new(ProviderState { calls, refused, at_once, go: Semaphore::new(0) });
+        let (calls, rejected) = (Mutex::default(), Mutex::default());
+        let state = Arc::new(ProviderState { calls, rejected, at_once, go: Semaphore::new(0) });
         let router = Router::new().route("/v1/chat/completions", post(answer)).with_state(Arc::clone(&state));
         Self { base_url: format!("{}/v1", serve(router)), state }
     }
 
-    fn refuse(&self, rows: impl IntoIterator<Item = u64>) {
-        *self.state.refused.lock().unwrap() = rows.into_iter().collect();
+    fn reject(&self, rows: impl IntoIterator<Item = u64>) {
+        *self.state.rejected.lock().unwrap() = rows.into_iter().collect();
     }
 
     fn calls(&self) -> usize {
@@ -70,7 +70,7 @@ async fn answer(State(state): State<Arc<ProviderState>>, Json(request): Json<Val
     if before > state.at_once {
         state.go.acquire().await.unwrap().forget();
     }
-    if state.refused.lock().unwrap().contains(&row) {
+    if state.rejected.lock().unwrap().contains(&row) {
         return (StatusCode::BAD_REQUEST, Json(json!({ "error": { "message": "too long" } }))).into_response();
     }
     let choice = json!({ "index": 0, "message": { "role": "assistant", "content": prompt }, "finish_reason": "stop" });
@@ -127,7 +127,7 @@ fn a_run_terminated_within_a_row_group_keeps_complete_rows_and_repeats_no_call()
 fn dropped_rows_are_retried_with_the_command_that_the_run_prints() {
     let scratch = Scratch::new(20);
     let provider = Provider::new(AT_ONCE);
-    provider.refuse([3, 17]);
+    provider.reject([3, 17]);
     scratch.write("p.toml", &pipeline(&provider, 10));
     let first = scratch.run(&["run", "p.toml", "--out", "out", "--limit", "19", "--report", "r.html"]);
     first.assert(
@@ -143,11 +143,11 @@ fn dropped_rows_are_retried_with_the_command_that_the_run_prints() {
     resume(&scratch, &["--limit", "19"]).assert(6, &["2 of them by earlier runs"]);
     resume(&scratch, &["--limit", "19", "--retry-dropped", "timeout,connection"]).assert(6, &["dropped          2"]);
     assert_eq!(provider.calls(), 19, "no call is made");
-    provider.refuse([17]);
+    provider.reject([17]);
     let again = scratch.shell(&command.replacen("tidegate", env!("CARGO_BIN_EXE_tidegate"), 1));
     again.assert(6, &["rows out         1", "dropped          1", "for example row 17"]);
     assert_eq!((provider.calls(), numbers(&scratch).len()), (21, 18));
-    provider.refuse([]);
+    provider.reject([]);
     resume(&scratch, &["--limit", "19", "--retry-dropped", "request"])
         .assert(0, &["rows out         1", "calls in 5 runs"]);
     assert_eq!(numbers(&scratch), (0..19).collect::<Vec<_>>());
@@ -251,9 +251,9 @@ fn of_simultaneous_runs_in_one_directory_one_makes_all_rows_and_the_others_are_r
         let start = || scratch.command(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let runs = [(); 4].map(|()| start());
         let ended = runs.map(|run| run.wait_with_output().unwrap());
-        let (done, refused): (Vec<_>, Vec<_>) = ended.iter().partition(|ended| ended.status.code() == Some(0));
+        let (done, rejected): (Vec<_>, Vec<_>) = ended.iter().partition(|ended| ended.status.code() == Some(0));
         assert_eq!((done.len(), numbers(&scratch).len()), (1, 8));
-        for ended in refused {
+        for ended in rejected {
             let why = String::from_utf8_lossy(&ended.stderr);
             assert_eq!(ended.status.code(), Some(5), "{why}");
             assert!(why.contains("another run is writing to out") || why.contains("out is not empty"), "{why}");
@@ -343,7 +343,7 @@ fn a_retried_row_group_with_a_worse_result_is_left_unchanged() {
     let text = pipeline(&provider, 4).replace("[run]\n", &format!("{whole}[run]\nshutdown_rate = \"never\"\n"));
     scratch.write("p.toml", &text);
     let longer = ["run", "p.toml", "--out", "out", "--limit"];
-    provider.refuse([1]);
+    provider.reject([1]);
     scratch.run(&[&longer[..], &["6"]].concat()).assert(6, &["rows out         5"]);
     let (rows, before) = (scratch.rows("out"), counts(&scratch));
     assert_eq!(before, [json!(5), json!(1), json!(2), json!(["0-1"])]);
@@ -353,7 +353,7 @@ fn a_retried_row_group_with_a_worse_result_is_left_unchanged() {
     resume(&scratch, &limit).assert(8, &["dropped          1", "1 of them by earlier runs"]);
     assert_eq!((scratch.rows("out"), counts(&scratch)), (rows.clone(), before));
 
-    provider.refuse([0, 2, 4, 5]);
+    provider.reject([0, 2, 4, 5]);
     let again = resume(&scratch, &["--limit", "8", "--retry-dropped"]);
     again.assert(6, &["row group 0 was made again with 2 rows and has 3 already: the existing rows are kept"]);
     again.assert(6, &["row group 1 was made again with 2 rows and has 2 already: the existing rows are kept"]);
@@ -361,7 +361,7 @@ fn a_retried_row_group_with_a_worse_result_is_left_unchanged() {
     assert_eq!((scratch.rows("out"), scratch.unmade("out").len()), (rows, 2));
     assert_eq!(counts(&scratch), [json!(5), json!(1), json!(1), json!(["0"])]);
 
-    provider.refuse([4]);
+    provider.reject([4]);
     resume(&scratch, &["--retry-dropped"]).assert(6, &["rows out         7", "dropped          1"]);
     assert_eq!(numbers(&scratch), [0, 1, 2, 3, 5, 6, 7]);
     assert_eq!(counts(&scratch), [json!(7), json!(1), json!(2), json!(["0-1"])]);

@@ -23,7 +23,7 @@ impl RunningMock {
         while serving.base_url.is_empty() {
             let mut line = String::new();
             let read = serving.out.read_line(&mut line).unwrap();
-            assert!(read > 0, "it ended before it listened: {:?}", serving.printed);
+            assert!(read > 0, "the mock ended before it listened: {:?}", serving.printed);
             match line.trim_end().strip_prefix("listening on ") {
                 Some(base_url) => serving.base_url = base_url.to_string(),
                 None => serving.printed.push(line),

@@ -187,9 +187,9 @@ fn assert_no_row_lost_in_503s(span: Duration) {
     assert!(seen <= succeeded + max_failures(4, span), "{seen} calls");
 }
 
-/// Both scenarios run in parallel, since they mostly wait.
 #[test]
 fn a_long_outage_loses_no_row_and_makes_few_calls() {
+    // Both scenarios mostly wait, so they run in parallel.
     std::thread::scope(|threads| {
         threads.spawn(|| assert_no_row_lost_when_killed(Duration::from_secs(30)));
         threads.spawn(|| assert_no_row_lost_in_503s(Duration::from_mins(1)));

@@ -112,7 +112,7 @@ const PIPELINE: &str = "[seed]\npath = \"d.csv\"\n\
      [[models]]\nname = \"m\"\nprovider = \"mock\"\nmax_parallel = 2\nmock = {}\n\
      [[columns]]\nname = \"title\"\nmodel = \"m\"\nprompt = \"A title for {{ note }}\"\n";
 
-/// The workload is built without a required part, which stands for a bug.
+/// The workload is built without a required part, which simulates a bug.
 #[tokio::test]
 async fn the_summary_after_a_panic_names_column_row_group_and_cause_and_the_program_exits_1() {
     let scratch = tempfile::tempdir().unwrap();

@@ -149,9 +149,9 @@ fn read_common(
     let Err(ConfigError { field, value, expected }) = aimd.validate() else { return Ok(aimd) };
     // A `cooldown` above the default `max_cooldown` is an error in the field `max_cooldown`, which the file
     // may omit.
-    let place = keys.common().into_iter().filter_map(|(key, value)| Some((key, value?)));
-    let place = place.max_by_key(|(key, _)| *key == field).map_or_else(|| table.clone(), |(_, value)| value.span());
-    Err(file.error(place, format!("`{field}` in {} is {value}", file.title(table.clone()))).expected(expected))
+    let span = keys.common().into_iter().filter_map(|(key, value)| Some((key, value?)));
+    let span = span.max_by_key(|(key, _)| *key == field).map_or_else(|| table.clone(), |(_, value)| value.span());
+    Err(file.error(span, format!("`{field}` in {} is {value}", file.title(table.clone()))).expected(expected))
 }
 
 /// Applies the table `aimd`. Omitted keys keep the values in `aimd`.

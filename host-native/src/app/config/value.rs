@@ -370,10 +370,10 @@ impl At<Texts> {
     pub(crate) fn into_texts(self) -> Vec<Spanned<String>> {
         let span = self.span();
         // A single string has the span of the whole value.
-        let place = |text: Spanned<String>| {
+        let with_span = |text: Spanned<String>| {
             if text.span() == (0..0) { Spanned::new(span.clone(), text.into_inner()) } else { text }
         };
-        self.into_inner().0.into_iter().map(place).collect()
+        self.into_inner().0.into_iter().map(with_span).collect()
     }
 }
 
@@ -401,12 +401,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_a_number_with_a_unit() {
+    fn a_duration_is_a_number_with_a_unit() {
         for (text, millis) in [("250ms", 250), ("1.5s", 1_500), ("2 s", 2_000), ("10m", 600_000), ("1h", 3_600_000)] {
             assert_eq!(parse_duration(text), Some(Duration::from_millis(millis)), "{text}");
         }
-        for refused in ["", "5", "s", "-1s", "1e3s", "5 days", "1..2s"] {
-            assert_eq!(parse_duration(refused), None, "{refused}");
+        for invalid in ["", "5", "s", "-1s", "1e3s", "5 days", "1..2s"] {
+            assert_eq!(parse_duration(invalid), None, "{invalid}");
         }
     }
 }

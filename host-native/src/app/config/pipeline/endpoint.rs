@@ -84,18 +84,18 @@ pub(crate) fn address(
     };
     let Some(value) = value else { return Err(file.missing(table.clone(), key, format!("`{key} = ` {expected}"))) };
     let title = file.title(table.clone());
-    let refuse = |why: &str| file.error(value.span(), format!("`{key}` in {title} {why}")).expected(expected);
-    let url = Url::parse(&value.get().0).map_err(|error| refuse(&format!("is not an address: {error}")))?;
+    let address_error = |why: &str| file.error(value.span(), format!("`{key}` in {title} {why}")).expected(expected);
+    let url = Url::parse(&value.get().0).map_err(|error| address_error(&format!("is not an address: {error}")))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(refuse(&format!("has the scheme `{}`", url.scheme())));
+        return Err(address_error(&format!("has the scheme `{}`", url.scheme())));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(refuse("holds a user name or password")
+        return Err(address_error("holds a user name or password")
             .without_excerpt()
             .expected("keys only in the environment variable that `api_key_env` names"));
     }
     if (url.query().is_some() && !with_query) || url.fragment().is_some() {
-        return Err(refuse("has a query or fragment"));
+        return Err(address_error("has a query or fragment"));
     }
     Ok(url)
 }

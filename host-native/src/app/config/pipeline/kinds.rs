@@ -267,7 +267,7 @@ impl Column<'_, '_> {
     fn model(&self, name: Option<At<Text>>, domain: Domain) -> Result<usize, FileError> {
         let name = self.required("model", "the name of a model", name)?;
         let suitable = || self.models.iter().filter(|model| model.domain == domain).map(|model| model.name.as_str());
-        let refuse = |message: String| {
+        let model_error = |message: String| {
             self.file
                 .error(name.span(), message)
                 .expected(match suitable().collect::<Vec<_>>().as_slice() {
@@ -277,11 +277,11 @@ impl Column<'_, '_> {
                 .suggest(name.get_ref(), suitable())
         };
         let at = self.models.iter().position(|model| model.name == *name.get_ref());
-        let at = at.ok_or_else(|| refuse(format!("there is no model `{}`", name.get_ref())))?;
+        let at = at.ok_or_else(|| model_error(format!("there is no model `{}`", name.get_ref())))?;
         if self.models[at].domain == domain {
             return Ok(at);
         }
-        Err(refuse(format!(
+        Err(model_error(format!(
             "the model `{}` has the domain `{}`; a column of kind `{}` calls one of the domain `{}`",
             name.get_ref(),
             self.models[at].domain.name(),

@@ -263,24 +263,24 @@ impl ModelTable<'_, '_> {
             let message = format!("`{}` is the same provider and model id, and has one price", same.name);
             return Err(self.file.error(table.span(), message).expected("`price` in the first of them only"));
         }
-        let RawPrice { input_per_million: input, output_per_million: output, currency: this } = &**table.get();
-        let name = this.as_ref().map_or(DEFAULT_CURRENCY, |this| &this.get().0);
+        let RawPrice { input_per_million: input, output_per_million: output, currency: given } = &**table.get();
+        let name = given.as_ref().map_or(DEFAULT_CURRENCY, |given| &given.get().0);
         match currency {
             Some(known) if known != name => {
-                let at = this.as_ref().map_or(table.span(), At::span);
+                let at = given.as_ref().map_or(table.span(), At::span);
                 let message = format!("this price is in {name}, and an earlier one in {known}");
                 return Err(self.file.error(at, message).expected("one currency for all prices of the file"));
             }
             _ => *currency = Some(name.to_string()),
         }
-        let Is(of_input) = *input.get();
-        let of_output = output.as_ref().map_or(0.0, |output| output.get().0);
-        let wrong = if Price::per_million(of_input, 0.0).is_none() {
+        let Is(input_price) = *input.get();
+        let output_price = output.as_ref().map_or(0.0, |output| output.get().0);
+        let wrong = if Price::per_million(input_price, 0.0).is_none() {
             input.span()
         } else {
             output.as_ref().map_or(input.span(), At::span)
         };
-        let price = Price::per_million(of_input, of_output);
+        let price = Price::per_million(input_price, output_price);
         let expected = "a number from 0 to 1000000: the price of a million tokens";
         price.map(Some).ok_or_else(|| self.file.wrong(wrong, expected))
     }

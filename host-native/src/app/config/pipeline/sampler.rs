@@ -198,10 +198,10 @@ impl Sampler<'_, '_> {
     fn category(&self, raw: RawSampler) -> Result<SamplerSpec, FileError> {
         const EXPECTED: &str = "an array of at least one value";
         let given = self.required("values", EXPECTED, raw.values)?;
-        let place = given.span();
+        let span = given.span();
         let values = match given.into_inner() {
             Json(Value::Array(values)) if !values.is_empty() => values,
-            _ => return Err(self.file.wrong(place, EXPECTED)),
+            _ => return Err(self.file.wrong(span, EXPECTED)),
         };
         let Some(given) = raw.weights else {
             return Ok(SamplerSpec::Category { weights: vec![1.0; values.len()], values });
@@ -219,15 +219,15 @@ impl Sampler<'_, '_> {
     fn subcategory(&self, raw: RawSampler) -> Result<SamplerSpec, FileError> {
         const EXPECTED: &str = "a list of values for each value of the other column";
         let given = self.required("values", EXPECTED, raw.values)?;
-        let place = given.span();
+        let span = given.span();
         let values = match given.into_inner() {
             Json(Value::Object(values)) if !values.is_empty() => values,
-            _ => return Err(self.file.wrong(place, EXPECTED)),
+            _ => return Err(self.file.wrong(span, EXPECTED)),
         };
         let is_list = |value: &Value| value.as_array().is_some_and(|items| !items.is_empty());
         if let Some((name, _)) = values.iter().find(|(_, value)| !is_list(value)) {
             let message = format!("`values.{name}` in [columns.sampler] is not a list of values");
-            return Err(self.file.error(place, message).expected("an array of at least one value"));
+            return Err(self.file.error(span, message).expected("an array of at least one value"));
         }
         Ok(SamplerSpec::Subcategory { of: self.required("of", "the other column", raw.of)?.map(|Is(of)| of), values })
     }
@@ -255,11 +255,11 @@ impl Sampler<'_, '_> {
             Ok(Spanned::new(value.span(), number))
         };
         let (low, high) = (bound("low", raw.low)?.into_inner(), bound("high", raw.high)?);
-        let place = high.span();
+        let span = high.span();
         let high = high.into_inner();
         if low > high || !(high - low).is_finite() {
             let expected = "a number that is not below `low` and at a finite distance from it";
-            return Err(self.file.wrong(place, expected));
+            return Err(self.file.wrong(span, expected));
         }
         let decimals = self.decimals(raw.decimals.as_ref())?;
         let has_none = |count: u32| grid(low, high, count).is_some_and(|(first, last)| first > last);
@@ -302,9 +302,9 @@ impl Sampler<'_, '_> {
             let parsed = value.get().0.as_str().and_then(utc::parse);
             parsed.map(|moment| (moment, value.span())).ok_or_else(|| self.file.wrong(value.span(), EXPECTED))
         };
-        let ((from, _), (to, place)) = (moment("from", raw.from)?, moment("to", raw.to)?);
+        let ((from, _), (to, span)) = (moment("from", raw.from)?, moment("to", raw.to)?);
         if to <= from {
-            return Err(self.file.wrong(place, "a time after `from`"));
+            return Err(self.file.wrong(span, "a time after `from`"));
         }
         Ok(SamplerSpec::Datetime { from, to, step_s: raw.unit.unwrap_or(DateUnit::Second).seconds() })
     }

@@ -94,11 +94,12 @@ fn check_schema(
         (Some(inline), None) => inline.map(|JsonTable(table)| Value::Object(table)),
         (None, Some(given)) => {
             let path = super::relative_to(directory, &given.get().0);
-            let refuse = |why: String| {
+            let schema_error = |why: String| {
                 file.error(given.span(), format!("the schema {}: {why}", path.display())).expected("a JSON Schema")
             };
-            let text = std::fs::read(&path).map_err(|error| refuse(format!("cannot read: {error}")))?;
-            let value = serde_json::from_slice(&text).map_err(|error| refuse(format!("it is not JSON: {error}")))?;
+            let text = std::fs::read(&path).map_err(|error| schema_error(format!("cannot read: {error}")))?;
+            let value =
+                serde_json::from_slice(&text).map_err(|error| schema_error(format!("it is not JSON: {error}")))?;
             Spanned::new(given.span(), value)
         }
         (None, None) => return Ok(None),
