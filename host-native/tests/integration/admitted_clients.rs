@@ -1,4 +1,5 @@
-//! Middleware over real sockets: a permit is held exactly as long as its call is in flight.
+//! Tests of the client middleware over real sockets: a permit is held exactly as long as its call is in
+//! flight.
 
 use std::time::Duration;
 

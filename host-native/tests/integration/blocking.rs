@@ -1,4 +1,4 @@
-//! Blocking acquires: where they wait, and where they return an error.
+//! Tests of blocking acquires: where they wait, and where they return an error.
 
 use std::time::Duration as StdDuration;
 
@@ -46,7 +46,7 @@ fn is_rejected(gate: &Gate<TokioHost>, request: Request) -> bool {
 }
 
 #[test]
-fn it_fails_in_tasks_and_in_block_on_of_both_runtime_flavours() {
+fn a_blocking_acquire_fails_in_tasks_and_in_block_on_of_both_runtime_flavours() {
     for runtime in [one_thread(), many_threads()] {
         let (gate, request) = gate_on(&runtime);
         assert!(runtime.block_on(async { is_rejected(&gate, request) }), "block_on");
@@ -66,7 +66,7 @@ fn it_fails_in_tasks_and_in_block_on_of_both_runtime_flavours() {
 }
 
 #[test]
-fn it_fails_in_a_task_without_remaining_budget_and_leaves_a_budget_unchanged() {
+fn a_blocking_acquire_fails_in_a_task_without_coop_budget_and_consumes_none() {
     let runtime = many_threads();
     let (gate, request) = gate_on(&runtime);
     runtime.block_on(async {
@@ -84,7 +84,7 @@ fn it_fails_in_a_task_without_remaining_budget_and_leaves_a_budget_unchanged() {
 }
 
 #[test]
-fn it_waits_on_plain_threads_and_where_tokio_allows_blocking() {
+fn a_blocking_acquire_waits_on_plain_threads_and_where_tokio_allows_blocking() {
     for runtime in [one_thread(), many_threads()] {
         let (gate, request) = gate_on(&runtime);
         assert!(!is_rejected(&gate, request), "a plain thread");
@@ -155,7 +155,7 @@ fn a_resource_that_was_never_registered_is_denied_at_once() {
 }
 
 #[test]
-fn the_error_in_an_async_context_says_what_to_do_instead() {
+fn the_error_in_an_async_context_names_the_alternative() {
     let text = BlockingError::InAsyncContext.to_string();
     assert!(text.contains("acquire(request).await") && text.contains("spawn_blocking"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! `tidegate check`: one tiny call per model, and what is said of each answer.
+//! Tests of `tidegate check`: one small call per model, and a report on each answer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,13 +12,14 @@ use crate::support::{Ended, Scratch, remote_pipeline, serve};
 
 const KEY: &str = "sk-very-secret";
 
-/// A provider that gives every call the same answer, and its calls: method, path and body.
-fn always(status: u16, body: Value) -> (String, Arc<Mutex<Vec<String>>>) {
+/// Starts a provider that gives every call the same answer. Returns its address and its calls: method, path
+/// and body.
+fn serve_always(status: u16, body: Value) -> (String, Arc<Mutex<Vec<String>>>) {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&calls);
     let status = StatusCode::from_u16(status).unwrap();
-    let answer = move |method: Method, uri: Uri, asked: String| {
-        seen.lock().unwrap().push(format!("{method} {} {asked}", uri.path()));
+    let answer = move |method: Method, uri: Uri, request: String| {
+        seen.lock().unwrap().push(format!("{method} {} {request}", uri.path()));
         async move { (status, axum::Json(body)).into_response() }
     };
     (serve(Router::new().fallback(answer)) + "/v1", calls)
@@ -28,7 +29,7 @@ fn completion() -> Value {
     json!({ "choices": [{ "message": { "role": "assistant", "content": "Hello" }, "finish_reason": "length" }] })
 }
 
-/// Checks a pipeline of one model at `url` and one column, with a key.
+/// Runs `tidegate check` on a pipeline with one model at `url`, one column and an API key.
 fn check(url: &str) -> Ended {
     let mut scratch = Scratch::new(3);
     scratch.env("TIDEGATE_TEST_KEY", KEY);
@@ -40,7 +41,7 @@ fn check(url: &str) -> Ended {
 }
 
 #[test]
-fn a_good_pipeline_costs_one_tiny_call_per_model_and_exits_0() {
+fn a_valid_pipeline_makes_one_small_call_per_model_and_exits_0() {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&calls);
     let answer = move |method: Method, uri: Uri, headers: HeaderMap, body: String| {
@@ -93,8 +94,8 @@ fn a_good_pipeline_costs_one_tiny_call_per_model_and_exits_0() {
 }
 
 #[test]
-fn a_model_without_its_key_is_not_called_and_all_else_that_is_wrong_is_said() {
-    let (url, calls) = always(200, completion());
+fn a_model_without_a_key_is_not_called_and_all_other_errors_are_reported() {
+    let (url, calls) = serve_always(200, completion());
     let scratch = Scratch::new(3);
     let judge = "[[models]]\nname = \"j\"\ncommand = [\"no-such-judge\"]\nmax_parallel = 1\n\
                  [[columns]]\nname = \"grade\"\nkind = \"judge\"\nmodel = \"j\"\ninput = \"{{ title | nosuch }}\"\n";
@@ -113,67 +114,68 @@ fn a_model_without_its_key_is_not_called_and_all_else_that_is_wrong_is_said() {
 }
 
 #[test]
-fn the_example_can_be_checked_without_an_account() {
+fn the_example_pipeline_can_be_checked_without_an_account() {
     let scratch = Scratch::new(0);
     scratch.run(&["check"]).assert(0, &["answered in ", "served in this process"]);
     assert!(!scratch.path("out").exists());
 }
 
 #[test]
-fn a_refused_key_exits_4_and_names_the_variable() {
-    let (url, calls) = always(401, json!({ "error": { "message": format!("Incorrect API key provided: {KEY}") } }));
+fn a_rejected_key_exits_4_and_names_the_variable() {
+    let (url, calls) =
+        serve_always(401, json!({ "error": { "message": format!("Incorrect API key provided: {KEY}") } }));
     check(&url)
         .assert(4, &["FAILED: the API key was refused or is missing (HTTP 401); check the key in `TIDEGATE_TEST_KEY`"]);
     assert_eq!(calls.lock().unwrap().len(), 1, "and no call is repeated");
 }
 
 #[test]
-fn an_account_without_quota_exits_4_with_the_providers_own_words_and_without_the_key() {
+fn an_exhausted_quota_exits_4_with_the_providers_message_and_without_the_key() {
     let body = json!({ "error": { "message": format!("No funds for {KEY}."), "code": "insufficient_quota" } });
-    let (url, calls) = always(429, body);
+    let (url, calls) = serve_always(429, body);
     check(&url).assert(4, &["out of funds or quota (HTTP 429): No funds for [key].; add funds, or raise the quota"]);
     assert_eq!(calls.lock().unwrap().len(), 1);
 }
 
 #[test]
-fn a_model_that_does_not_exist_and_a_host_that_cannot_be_reached_exit_4() {
+fn an_unknown_model_and_an_unreachable_host_exit_4() {
     let missing = json!({ "error": { "message": "The model `m` does not exist", "code": "model_not_found" } });
-    check(&always(404, missing).0)
+    check(&serve_always(404, missing).0)
         .assert(4, &["no such model (HTTP 404): The model `m` does not exist; check its `model`"]);
     check("http://127.0.0.1:9/v1")
         .assert(4, &["FAILED: no connection", "check the address, and that the server is running"]);
 }
 
 #[test]
-fn a_rate_limit_shows_that_the_key_is_taken_and_exits_0() {
-    let (url, calls) = always(429, json!({ "error": { "message": "slow down" } }));
+fn a_rate_limit_proves_that_the_key_is_accepted_and_exits_0() {
+    let (url, calls) = serve_always(429, json!({ "error": { "message": "slow down" } }));
     check(&url).assert(0, &["usable, but rate limited now: rate limited (HTTP 429)"]);
     assert_eq!(calls.lock().unwrap().len(), 1);
 }
 
 #[test]
-fn a_model_that_reasons_before_its_first_token_has_answered() {
+fn a_response_that_ends_while_the_model_still_reasons_counts_as_an_answer() {
     let body = json!({ "choices": [{ "message": { "content": null }, "finish_reason": "length" }] });
-    check(&always(200, body).0).assert(0, &["answered in "]);
+    check(&serve_always(200, body).0).assert(0, &["answered in "]);
     let body =
         json!({ "error": { "message": "Unsupported parameter: 'max_tokens'.", "code": "unsupported_parameter" } });
-    check(&always(400, body).0).assert(0, &["answered in "]);
+    check(&serve_always(400, body).0).assert(0, &["answered in "]);
 }
 
 #[test]
-fn a_model_that_hangs_is_given_up_after_its_own_timeout_and_holds_up_no_other_provider() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&asked);
+fn a_model_that_hangs_times_out_without_delaying_other_providers() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
     let never = move || {
         seen.fetch_add(1, Ordering::SeqCst);
         std::future::pending::<()>()
     };
     let hanging = serve(Router::new().fallback(never)) + "/v1";
-    let (good, _) = always(200, completion());
+    let (good, _) = serve_always(200, completion());
     let scratch = Scratch::new(1);
     let other = format!("[[models]]\nname = \"n\"\nprovider = \"other\"\nbase_url = \"{good}\"\nmax_parallel = 1\n");
     let column = "[[columns]]\nname = \"b\"\nmodel = \"n\"\nprompt = \"x\"\n";
     scratch.write("p.toml", &(remote_pipeline(&hanging, "timeout = \"200ms\"", "") + &other + column));
     scratch.run(&["check", "p.toml"]).assert(4, &["FAILED: no answer in time", "answered in "]);
-    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
 }

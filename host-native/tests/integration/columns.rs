@@ -1,4 +1,5 @@
-//! Columns of every kind, options, structured answers, conditions: whole runs of the program against a server of ours.
+//! Tests of every kind of column, options, structured output and conditions: whole runs of the program
+//! against a local server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,19 +12,19 @@ use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
-/// A chat completion with this text, and 100 tokens sent and 10 received.
-fn says(text: impl Into<String>) -> Response {
+/// Returns a chat completion with this text and a usage of 100 input and 10 output tokens.
+fn completion(text: impl Into<String>) -> Response {
     let usage = json!({ "prompt_tokens": 100, "completion_tokens": 10 });
     Json(json!({ "choices": [{ "message": { "content": text.into() } }], "usage": usage })).into_response()
 }
 
-/// A chat server that answers each body as `answer` says.
+/// Starts a chat server that answers each request body with `answer`, and returns its base URL.
 fn chat(answer: impl Fn(&Value) -> Response + Clone + Send + Sync + 'static) -> String {
     let route = post(move |Json(body): Json<Value>| async move { answer(&body) });
     serve(Router::new().route("/v1/chat/completions", route)) + "/v1"
 }
 
-/// A pipeline over `data.csv` with a chat model `m` at `base_url`.
+/// Returns a pipeline over `data.csv` with a chat model `m` at `base_url`.
 fn pipeline(base_url: &str, rest: &str) -> String {
     format!(
         "[seed]\npath = \"data.csv\"\n[run]\nrow_group_size = 4\nretries = 1\n\
@@ -36,12 +37,12 @@ const GRADE: &str =
     "schema = { type = \"object\", required = [\"score\"], properties = { score = { type = \"integer\" } } }";
 
 #[test]
-fn a_structured_answer_is_asked_for_checked_and_looked_into() {
+fn structured_output_is_requested_validated_and_readable_by_field() {
     let scratch = Scratch::new(3);
     let server = chat(|body| {
         let format = &body["response_format"];
         assert_eq!((&format["type"], &format["json_schema"]["name"]), (&json!("json_schema"), &json!("grade")));
-        says("```json\n{\"score\": 4, \"tags\": [\"a\"]}\n```")
+        completion("```json\n{\"score\": 4, \"tags\": [\"a\"]}\n```")
     });
     let columns = format!(
         "[[columns]]\nname = \"grade\"\nmodel = \"m\"\nprompt = \"{{{{ note }}}}\"\n{GRADE}\n\
@@ -53,7 +54,7 @@ fn a_structured_answer_is_asked_for_checked_and_looked_into() {
 }
 
 #[test]
-fn a_wrong_answer_is_asked_for_again_with_what_is_wrong_and_then_given_up() {
+fn an_invalid_structured_answer_is_retried_with_the_errors_and_then_dropped() {
     let scratch = Scratch::new(2);
     let calls = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&calls);
@@ -63,12 +64,12 @@ fn a_wrong_answer_is_asked_for_again_with_what_is_wrong_and_then_given_up() {
         let last = messages.last().unwrap()["content"].as_str().unwrap();
         let is_first_row = messages[0]["content"].as_str().unwrap().contains("entry 0 ");
         match (is_first_row, messages.len()) {
-            (true, 1) => says("{\"score\": \"high\"}"),
+            (true, 1) => completion("{\"score\": \"high\"}"),
             (true, _) => {
                 assert!(last.contains("\"high\" is not of type \"integer\" (at /score)"), "{last}");
-                says("{\"score\": 5}")
+                completion("{\"score\": 5}")
             }
-            (false, _) => says("I would rather not."),
+            (false, _) => completion("I would rather not."),
         }
     });
     let columns = format!("[[columns]]\nname = \"grade\"\nmodel = \"m\"\nprompt = \"{{{{ note }}}}\"\n{GRADE}\n");
@@ -81,7 +82,7 @@ fn a_wrong_answer_is_asked_for_again_with_what_is_wrong_and_then_given_up() {
 #[test]
 fn options_and_messages_are_templates() {
     let scratch = Scratch::new(2);
-    let server = chat(|body| says(body.to_string()));
+    let server = chat(|body| completion(body.to_string()));
     let columns = "[[columns]]\nname = \"a\"\nmodel = \"m\"\noutput = \"json\"\n\
                    messages = [{ role = \"system\", content = \"Be brief.\" }, { role = \"user\", content = \"{{ note }}\" },\n\
                    { role = \"assistant\", content = \"Yes?\" }, { role = \"user\", content = \"Row {{ row }}\" }]\n\
@@ -96,22 +97,22 @@ fn options_and_messages_are_templates() {
 }
 
 #[test]
-fn an_option_that_is_no_number_drops_the_row_with_the_reason() {
+fn an_option_that_is_not_a_number_drops_the_row_with_the_reason() {
     let scratch = Scratch::new(1);
-    let server = chat(|_| says("x"));
+    let server = chat(|_| completion("x"));
     let columns = "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\nmax_tokens = \"{{ note }}\"\n";
     let ended = scratch.run_pipeline(&pipeline(&server, columns));
     ended.assert(2, &["`max_tokens` is \"entry 0 of the breakwater log\"; expected a whole number"]);
 }
 
 #[test]
-fn a_condition_that_does_not_hold_makes_no_call_and_leaves_null_or_the_other_value() {
+fn a_false_condition_makes_no_call_and_gives_null_or_the_default() {
     let scratch = Scratch::new(4);
     let calls = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&calls);
     let server = chat(move |_| {
         seen.fetch_add(1, Ordering::SeqCst);
-        says("made")
+        completion("made")
     });
     let columns = "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\nwhen = \"{{ id | int > 1 }}\"\n\
                    [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"x\"\nwhen = \"a is none\"\notherwise = { no = true }\n\
@@ -128,7 +129,7 @@ fn a_condition_that_does_not_hold_makes_no_call_and_leaves_null_or_the_other_val
 }
 
 #[test]
-fn an_embedding_is_a_list_of_numbers_of_a_model_of_its_own_domain() {
+fn an_embedding_column_gives_a_list_of_numbers_from_an_embedding_model() {
     let scratch = Scratch::new(2);
     let embed = |Json(body): Json<Value>| async move {
         assert_eq!(body["dimensions"], 2);
@@ -147,7 +148,7 @@ fn an_embedding_is_a_list_of_numbers_of_a_model_of_its_own_domain() {
 }
 
 #[test]
-fn samplers_draw_the_same_in_every_run_and_for_any_part_of_the_rows() {
+fn samplers_draw_the_same_values_in_every_run_and_for_any_row_range() {
     let scratch = Scratch::new(40);
     let columns = "[[columns]]\nname = \"kind\"\nkind = \"sampler\"\nsampler = { law = \"category\", values = [\"a\", \"b\"] }\n\
                    [[columns]]\nname = \"sub\"\nkind = \"sampler\"\nsampler = { law = \"subcategory\", of = \"kind\", values = { a = [1, 2], b = [3] } }\n\
@@ -164,7 +165,7 @@ fn samplers_draw_the_same_in_every_run_and_for_any_part_of_the_rows() {
 }
 
 #[test]
-fn a_command_judges_what_it_is_told_and_says_what_went_wrong() {
+fn a_command_judges_its_input_and_its_failure_is_reported() {
     let scratch = Scratch::new(6);
     scratch.write(
         "judge.py",
@@ -185,7 +186,7 @@ fn a_command_judges_what_it_is_told_and_says_what_went_wrong() {
 }
 
 #[test]
-fn a_command_gets_no_key_unless_the_file_names_it() {
+fn a_command_receives_no_key_unless_the_file_names_it() {
     let mut scratch = Scratch::new(1);
     for name in ["ACME_ACCOUNT", "OPENAI_API_KEY", "HF_TOKEN", "DB_PASSWORD", "GRADER_KEY", "PLAIN_SETTING"] {
         scratch.env(name, "sk-secret");
@@ -204,7 +205,7 @@ fn a_command_gets_no_key_unless_the_file_names_it() {
 }
 
 #[test]
-fn a_server_judges_and_is_held_back_like_any_provider() {
+fn a_judge_server_is_limited_like_any_provider() {
     let scratch = Scratch::new(8);
     let calls = Arc::new(AtomicUsize::new(0));
     let judge = move |Json(body): Json<Value>| {
@@ -227,10 +228,10 @@ fn a_server_judges_and_is_held_back_like_any_provider() {
 }
 
 #[test]
-fn the_cost_limit_stops_the_run_before_it_is_passed_and_keeps_finished_row_groups() {
+fn the_cost_limit_stops_the_run_before_it_is_exceeded_and_keeps_finished_row_groups() {
     let scratch = Scratch::new(400);
-    let server = chat(|_| says("x"));
-    // A call costs 100 x 0.001 + 10 x 0.002 = 0.12, and is estimated at less than that plus 10 tokens of answer.
+    let server = chat(|_| completion("x"));
+    // A call costs 100 x 0.001 + 10 x 0.002 = 0.12. Its estimate is below that plus 10 output tokens.
     let columns = "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{ note }}\"\nmax_tokens = 10\n";
     scratch.write("p.toml", &pipeline(&server, columns));
     let ended = scratch.run(&["run", "p.toml", "--out", "out", "--max-cost", "6"]);
@@ -247,7 +248,7 @@ fn the_cost_limit_stops_the_run_before_it_is_passed_and_keeps_finished_row_group
 }
 
 #[test]
-fn a_cost_limit_needs_the_price_of_what_costs() {
+fn a_cost_limit_requires_a_price_for_each_model_that_is_called() {
     let scratch = Scratch::new(1);
     let priced = pipeline("http://127.0.0.1:9/v1", "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\n");
     let price = "price = { input_per_million = 1000, output_per_million = 2000 }\n";
@@ -257,20 +258,20 @@ fn a_cost_limit_needs_the_price_of_what_costs() {
 }
 
 #[test]
-fn a_token_budget_is_spent_by_what_answers_say_they_took() {
+fn a_token_budget_is_charged_with_the_reported_usage() {
     let scratch = Scratch::new(300);
-    let server = chat(|_| says("x"));
+    let server = chat(|_| completion("x"));
     let columns = "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\nmax_tokens = 10\n";
     let budget = "budgets = { tokens_per_minute = 30000, requests_per_minute = 100000 }\n[[columns]]";
     scratch.write("p.toml", &pipeline(&server, &columns.replacen("[[columns]]", budget, 1)));
-    // 273 calls of 110 tokens empty the bucket; what the others take comes at 500 a second.
+    // 273 calls of 110 tokens empty the bucket. The tokens of the other calls refill at 500 a second.
     let began = std::time::Instant::now();
     scratch.run(&["run", "p.toml", "--out", "out"]).assert(0, &["rows out       300"]);
     assert!(began.elapsed() > std::time::Duration::from_secs(2), "{:?}", began.elapsed());
 }
 
 #[test]
-fn a_dry_run_shows_plan_calls_tokens_and_cost_and_touches_nothing() {
+fn a_dry_run_shows_the_plan_with_calls_tokens_and_cost_and_changes_nothing() {
     let mut scratch = Scratch::new(240);
     scratch.env("TIDEGATE_TEST_KEY", "sk-1");
     let columns = "api_key_env = \"TIDEGATE_TEST_KEY\"\n\
@@ -300,7 +301,7 @@ fn a_dry_run_shows_plan_calls_tokens_and_cost_and_touches_nothing() {
 
 #[cfg(feature = "parquet")]
 #[test]
-fn csv_and_parquet_come_out_and_go_in_again() {
+fn csv_and_parquet_output_can_be_read_back_as_input() {
     let scratch = Scratch::new(9);
     let columns = "[[columns]]\nname = \"n\"\nkind = \"sampler\"\nsampler = { law = \"uniform\", low = 1, high = 6, integer = true }\n\
                    [[columns]]\nname = \"parts\"\nkind = \"expression\"\noutput = \"json\"\ntemplate = \"{{ note | split(' ') | tojson }}\"\n";
@@ -326,7 +327,7 @@ fn csv_and_parquet_come_out_and_go_in_again() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn an_interrupted_run_leaves_no_command_behind() {
+fn an_interrupted_run_leaves_no_command_running() {
     let scratch = Scratch::new(4);
     let rest = "[[models]]\nname = \"j\"\ncommand = [\"sh\", \"-c\", \"echo $$ >> pids; sleep 600 & wait\"]\nmax_parallel = 2\n\
                 timeout = \"1h\"\n[[columns]]\nname = \"v\"\nkind = \"judge\"\nmodel = \"j\"\ninputs = [\"id\"]\n";
@@ -334,14 +335,14 @@ fn an_interrupted_run_leaves_no_command_behind() {
     let program = scratch.command(&["run", "p.toml", "--json"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
     let pids = || std::fs::read_to_string(scratch.path("pids")).unwrap_or_default();
     wait_until(pids, |pids| pids.lines().count() >= 2);
-    // The first one waits for the commands at work, the second does not.
+    // The first interrupt waits for running commands, the second does not.
     assert_eq!(interrupt_twice(program).0, Some(130));
     for group in pids().lines() {
         wait_until(|| is_alive(group), |is_alive| !is_alive);
     }
 }
 
-/// Whether a process of `group` runs. The dead that nobody has taken note of do not.
+/// Returns whether a process of `group` runs. A zombie process does not count.
 #[cfg(target_os = "linux")]
 fn is_alive(group: &str) -> bool {
     let stats = std::fs::read_dir("/proc")
@@ -354,12 +355,12 @@ fn is_alive(group: &str) -> bool {
 }
 
 #[test]
-fn a_dataset_that_changes_under_way_drops_the_rows_with_the_reason() {
+fn a_dataset_that_changes_during_the_run_drops_the_rows_with_the_reason() {
     let scratch = Scratch::new(12);
     let path = scratch.path("data.csv");
     let server = chat(move |_| {
         std::fs::write(&path, "id,note\n1,another\n").unwrap();
-        says("x")
+        completion("x")
     });
     let columns = "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{ note }}\"\n";
     let text = pipeline(&server, columns).replace("retries = 1", "row_groups = 1\nretries = 0");
@@ -369,7 +370,7 @@ fn a_dataset_that_changes_under_way_drops_the_rows_with_the_reason() {
 
 #[cfg(feature = "parquet")]
 #[test]
-fn the_example_of_letters_runs_and_its_cost_is_what_the_dry_run_said_at_most() {
+fn the_letters_example_runs_and_costs_at_most_the_estimate_of_the_dry_run() {
     let scratch = Scratch::new(0);
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/example/harbour_letters.toml");
     let cost = |ended: &support::Ended, at: usize| {
@@ -385,7 +386,7 @@ fn the_example_of_letters_runs_and_its_cost_is_what_the_dry_run_said_at_most() {
 }
 
 #[test]
-fn a_column_for_row_groups_is_shown_the_rows_that_no_upstream_of_its_dropped() {
+fn a_full_column_sees_the_rows_that_none_of_its_upstreams_dropped() {
     let scratch = Scratch::new(4);
     // `half` fails for row 1, and is skipped for row 3 as `sum` is.
     let columns = "[[columns]]\nname = \"sum\"\nkind = \"expression\"\ntemplate = \"{{ id }}\"\nwhen = \"row < 3\"\n\
@@ -402,7 +403,7 @@ fn a_column_for_row_groups_is_shown_the_rows_that_no_upstream_of_its_dropped() {
 }
 
 #[test]
-fn an_answer_without_a_text_is_paid_for() {
+fn an_answer_without_text_is_charged() {
     let scratch = Scratch::new(1);
     let server = chat(|_| {
         let usage = json!({ "prompt_tokens": 100, "completion_tokens": 10 });

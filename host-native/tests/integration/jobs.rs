@@ -1,5 +1,5 @@
-//! A job over many runs: row groups kept in part, dropped rows made again, more rows, and what all runs have
-//! used together.
+//! Tests of a job that spans several runs: partial row groups, retried dropped rows, added rows, and the
+//! totals of all runs.
 
 #![cfg(unix)]
 
@@ -19,57 +19,58 @@ use tokio::sync::Semaphore;
 use crate::support::patience::wait_until;
 use crate::support::{Scratch, dataset, interrupt_twice, remote_pipeline, serve};
 
-/// A provider that counts the calls of each row, and does what it is told to.
+/// A provider that counts the calls of each row. A test controls which calls wait and which fail.
 struct Provider {
     base_url: String,
-    told: Arc<Told>,
+    state: Arc<ProviderState>,
 }
 
-struct Told {
+struct ProviderState {
     /// Calls by row.
     calls: Mutex<BTreeMap<u64, usize>>,
-    /// Rows whose calls are refused.
-    refused: Mutex<BTreeSet<u64>>,
-    /// Calls that are answered at once; others wait for `go`.
+    /// Rows whose calls are rejected.
+    rejected: Mutex<BTreeSet<u64>>,
+    /// The number of calls that are answered at once. Later calls wait for `go`.
     at_once: usize,
     go: Semaphore,
 }
 
 impl Provider {
-    /// One that answers so many calls at once, and the others when it may.
+    /// Starts a provider that answers the first `at_once` calls immediately, and each later call after a
+    /// permit of `go`.
     fn new(at_once: usize) -> Self {
-        let (calls, refused) = (Mutex::default(), Mutex::default());
-        let told = Arc::new(Told { calls, refused, at_once, go: Semaphore::new(0) });
-        let router = Router::new().route("/v1/chat/completions", post(answer)).with_state(Arc::clone(&told));
-        Self { base_url: format!("{}/v1", serve(router)), told }
+        let (calls, rejected) = (Mutex::default(), Mutex::default());
+        let state = Arc::new(ProviderState { calls, rejected, at_once, go: Semaphore::new(0) });
+        let router = Router::new().route("/v1/chat/completions", post(answer)).with_state(Arc::clone(&state));
+        Self { base_url: format!("{}/v1", serve(router)), state }
     }
 
-    fn refuse(&self, rows: impl IntoIterator<Item = u64>) {
-        *self.told.refused.lock().unwrap() = rows.into_iter().collect();
+    fn reject(&self, rows: impl IntoIterator<Item = u64>) {
+        *self.state.rejected.lock().unwrap() = rows.into_iter().collect();
     }
 
     fn calls(&self) -> usize {
-        self.told.calls.lock().unwrap().values().sum()
+        self.state.calls.lock().unwrap().values().sum()
     }
 
-    /// Each of these rows was called for once, and no other.
+    /// Asserts that each of the first `rows` rows was requested exactly once, and no other row was.
     fn assert_called_once(&self, rows: u64) {
-        assert_eq!(*self.told.calls.lock().unwrap(), (0..rows).map(|row| (row, 1)).collect());
+        assert_eq!(*self.state.calls.lock().unwrap(), (0..rows).map(|row| (row, 1)).collect());
     }
 }
 
-async fn answer(State(told): State<Arc<Told>>, Json(request): Json<Value>) -> Response {
+async fn answer(State(state): State<Arc<ProviderState>>, Json(request): Json<Value>) -> Response {
     let prompt = request["messages"][0]["content"].as_str().unwrap().to_string();
     let row: u64 = prompt.split(' ').find_map(|word| word.parse().ok()).unwrap();
     let before: usize = {
-        let mut calls = told.calls.lock().unwrap();
+        let mut calls = state.calls.lock().unwrap();
         *calls.entry(row).or_default() += 1;
         calls.values().sum()
     };
-    if before > told.at_once {
-        told.go.acquire().await.unwrap().forget();
+    if before > state.at_once {
+        state.go.acquire().await.unwrap().forget();
     }
-    if told.refused.lock().unwrap().contains(&row) {
+    if state.rejected.lock().unwrap().contains(&row) {
         return (StatusCode::BAD_REQUEST, Json(json!({ "error": { "message": "too long" } }))).into_response();
     }
     let choice = json!({ "index": 0, "message": { "role": "assistant", "content": prompt }, "finish_reason": "stop" });
@@ -79,13 +80,13 @@ async fn answer(State(told): State<Arc<Told>>, Json(request): Json<Value>) -> Re
 
 const AT_ONCE: usize = usize::MAX;
 
-/// A pipeline with one row group of `size` rows after the other; a call costs 0.1.
+/// Returns a pipeline with row groups of `size` rows, which run one after the other. A call costs 0.1.
 fn pipeline(provider: &Provider, size: u32) -> String {
     let price = "price = { input_per_million = 1000, output_per_million = 1000 }";
     remote_pipeline(&provider.base_url, price, "").replace("row_group_size = 4", &format!("row_group_size = {size}"))
 }
 
-/// The numbers of all output rows, in file order.
+/// Returns the numbers of all output rows, in file order.
 fn numbers(scratch: &Scratch) -> Vec<u64> {
     scratch.rows("out").iter().map(|row| row["row"].as_u64().unwrap()).collect()
 }
@@ -95,7 +96,7 @@ fn resume(scratch: &Scratch, more: &[&str]) -> crate::support::Ended {
 }
 
 #[test]
-fn a_run_that_is_terminated_in_a_row_group_keeps_its_complete_rows_and_no_call_is_made_twice() {
+fn a_run_terminated_within_a_row_group_keeps_complete_rows_and_repeats_no_call() {
     let scratch = Scratch::new(30);
     let provider = Provider::new(10);
     scratch.write("p.toml", &pipeline(&provider, 20));
@@ -106,9 +107,9 @@ fn a_run_that_is_terminated_in_a_row_group_keeps_its_complete_rows_and_no_call_i
     let mut line = String::new();
     while !line.contains("terminated: awaiting outstanding calls") {
         line.clear();
-        assert!(lines.read_line(&mut line).unwrap() > 0, "it ended first");
+        assert!(lines.read_line(&mut line).unwrap() > 0, "the run ended first");
     }
-    provider.told.go.add_permits(100);
+    provider.state.go.add_permits(100);
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     assert_eq!((run.wait().unwrap().code(), provider.calls()), (Some(130), 14), "{rest}");
@@ -123,10 +124,10 @@ fn a_run_that_is_terminated_in_a_row_group_keeps_its_complete_rows_and_no_call_i
 }
 
 #[test]
-fn dropped_rows_are_made_again_with_the_command_that_the_run_names() {
+fn dropped_rows_are_retried_with_the_command_that_the_run_prints() {
     let scratch = Scratch::new(20);
     let provider = Provider::new(AT_ONCE);
-    provider.refuse([3, 17]);
+    provider.reject([3, 17]);
     scratch.write("p.toml", &pipeline(&provider, 10));
     let first = scratch.run(&["run", "p.toml", "--out", "out", "--limit", "19", "--report", "r.html"]);
     first.assert(
@@ -141,12 +142,12 @@ fn dropped_rows_are_made_again_with_the_command_that_the_run_names() {
 
     resume(&scratch, &["--limit", "19"]).assert(6, &["2 of them by earlier runs"]);
     resume(&scratch, &["--limit", "19", "--retry-dropped", "timeout,connection"]).assert(6, &["dropped          2"]);
-    assert_eq!(provider.calls(), 19, "nothing was asked for");
-    provider.refuse([17]);
+    assert_eq!(provider.calls(), 19, "no call is made");
+    provider.reject([17]);
     let again = scratch.shell(&command.replacen("tidegate", env!("CARGO_BIN_EXE_tidegate"), 1));
     again.assert(6, &["rows out         1", "dropped          1", "for example row 17"]);
     assert_eq!((provider.calls(), numbers(&scratch).len()), (21, 18));
-    provider.refuse([]);
+    provider.reject([]);
     resume(&scratch, &["--limit", "19", "--retry-dropped", "request"])
         .assert(0, &["rows out         1", "calls in 5 runs"]);
     assert_eq!(numbers(&scratch), (0..19).collect::<Vec<_>>());
@@ -157,7 +158,7 @@ fn dropped_rows_are_made_again_with_the_command_that_the_run_names() {
 }
 
 #[test]
-fn a_job_is_extended_to_more_rows_and_to_those_that_the_dataset_has_grown_by() {
+fn a_job_can_be_extended_to_more_rows_and_to_rows_added_to_the_dataset() {
     let scratch = Scratch::new(9);
     let provider = Provider::new(AT_ONCE);
     scratch.write("p.toml", &pipeline(&provider, 4));
@@ -179,7 +180,7 @@ fn a_job_is_extended_to_more_rows_and_to_those_that_the_dataset_has_grown_by() {
 }
 
 #[test]
-fn the_cost_limit_is_for_all_runs_of_a_job_and_what_they_wrote_of_themselves_is_kept() {
+fn the_cost_limit_covers_all_runs_of_a_job_and_each_run_keeps_its_record() {
     let scratch = Scratch::new(40);
     let provider = Provider::new(AT_ONCE);
     scratch.write("p.toml", &pipeline(&provider, 4).replace("prompt =", "max_tokens = 60\nprompt ="));
@@ -191,7 +192,7 @@ fn the_cost_limit_is_for_all_runs_of_a_job_and_what_they_wrote_of_themselves_is_
     let (calls, rows) = (provider.calls(), numbers(&scratch).len());
     assert!((1..=12).contains(&calls) && rows == calls, "{calls} calls for {rows} rows: none of them is thrown away");
     run("1", &["--resume"]).assert(8, &[]);
-    assert!(provider.calls() <= calls + 1, "the limit was reached by the job");
+    assert!(provider.calls() <= calls + 1, "the job had already reached its limit");
     run("100", &["--resume"]).assert(0, &["4.00 USD", "calls in 3 runs"]);
     provider.assert_called_once(40);
     let manifest = scratch.manifest("out");
@@ -208,7 +209,7 @@ fn the_cost_limit_is_for_all_runs_of_a_job_and_what_they_wrote_of_themselves_is_
     assert!(!scratch.path("out/capacity.1.json").exists());
 }
 
-/// Every file below `out`, byte for byte, apart from the manifest, which a running program brings up to date.
+/// Returns the bytes of every file below `out`, except the manifest, which a running program updates.
 fn files(scratch: &Scratch) -> BTreeMap<std::path::PathBuf, Vec<u8>> {
     let list = |directory: &std::path::Path| {
         std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
@@ -220,7 +221,7 @@ fn files(scratch: &Scratch) -> BTreeMap<std::path::PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn a_second_run_on_a_directory_is_refused_and_changes_nothing_whatever_it_is_to_do_with_what_is_there() {
+fn a_second_run_on_a_directory_is_rejected_and_changes_nothing_with_any_output_option() {
     let scratch = Scratch::new(30);
     let provider = Provider::new(10);
     scratch.write("p.toml", &pipeline(&provider, 4));
@@ -233,7 +234,7 @@ fn a_second_run_on_a_directory_is_refused_and_changes_nothing_whatever_it_is_to_
         scratch.run(&arguments).assert(5, &["another run is writing to out"]);
         assert_eq!((files(&scratch), provider.calls()), (before.clone(), 14), "{existing:?}");
     }
-    provider.told.go.add_permits(100);
+    provider.state.go.add_permits(100);
     assert_eq!(first.wait().unwrap().code(), Some(0));
     provider.assert_called_once(30);
     assert!(scratch.path("r.html").exists() && std::fs::metadata(scratch.path("events.jsonl")).unwrap().len() > 0);
@@ -241,7 +242,7 @@ fn a_second_run_on_a_directory_is_refused_and_changes_nothing_whatever_it_is_to_
 }
 
 #[test]
-fn of_runs_that_begin_at_one_moment_in_one_directory_one_makes_all_rows_and_the_others_are_refused() {
+fn of_simultaneous_runs_in_one_directory_one_makes_all_rows_and_the_others_are_rejected() {
     let scratch = Scratch::new(8);
     for _ in 0..5 {
         let provider = Provider::new(AT_ONCE);
@@ -250,9 +251,9 @@ fn of_runs_that_begin_at_one_moment_in_one_directory_one_makes_all_rows_and_the_
         let start = || scratch.command(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let runs = [(); 4].map(|()| start());
         let ended = runs.map(|run| run.wait_with_output().unwrap());
-        let (done, refused): (Vec<_>, Vec<_>) = ended.iter().partition(|ended| ended.status.code() == Some(0));
+        let (done, rejected): (Vec<_>, Vec<_>) = ended.iter().partition(|ended| ended.status.code() == Some(0));
         assert_eq!((done.len(), numbers(&scratch).len()), (1, 8));
-        for ended in refused {
+        for ended in rejected {
             let why = String::from_utf8_lossy(&ended.stderr);
             assert_eq!(ended.status.code(), Some(5), "{why}");
             assert!(why.contains("another run is writing to out") || why.contains("out is not empty"), "{why}");
@@ -265,21 +266,23 @@ fn of_runs_that_begin_at_one_moment_in_one_directory_one_makes_all_rows_and_the_
     }
 }
 
-/// What the job in `out` may have spent, as its file says.
+/// Returns the amount that the job in `out` may have spent, read from its file.
 fn spent(scratch: &Scratch) -> f64 {
     std::fs::read_to_string(scratch.path("out/spent.txt")).map_or(0.0, |text| text.trim().parse().unwrap())
 }
 
-/// Whether both are the same amount.
+/// Asserts that two amounts are equal up to rounding.
 fn assert_amounts(amount: f64, expected: f64) {
     assert!((amount - expected).abs() < 1e-9, "{amount} and not {expected}");
 }
 
-/// Starts a run of 40 rows at a provider that answers ten calls and leaves the next four waiting, and gives what a call is estimated at.
-fn with_four_calls_out(scratch: &Scratch, provider: &Provider) -> (std::process::Child, f64) {
+/// Starts a run of 40 rows at a provider that answers ten calls and leaves the next four waiting. Returns the
+/// run and the estimated cost of a call.
+fn start_with_four_calls_in_flight(scratch: &Scratch, provider: &Provider) -> (std::process::Child, f64) {
     scratch.write("p.toml", &pipeline(provider, 4).replace("prompt =", "max_tokens = 60\nprompt ="));
     let run = scratch.command(&["run", "p.toml", "--out", "out", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
-    // Answers reach the run after the provider has counted the next calls: ten of them cost 0.1 each, and four are out.
+    // The provider counts the next calls before the run has processed its answers. Ten answers cost 0.1 each,
+    // and four calls are in flight.
     wait_until(
         || (provider.calls(), spent(scratch).to_bits()),
         |(calls, spent)| *calls == 14 && (1.2..1.4).contains(&f64::from_bits(*spent)),
@@ -289,19 +292,19 @@ fn with_four_calls_out(scratch: &Scratch, provider: &Provider) -> (std::process:
 }
 
 #[test]
-fn what_a_run_that_was_killed_may_have_spent_counts_against_the_cost_limit_of_the_job() {
+fn calls_in_flight_when_a_run_is_killed_count_against_the_cost_limit_of_the_job() {
     let scratch = Scratch::new(40);
     let provider = Provider::new(10);
-    let (mut run, estimate) = with_four_calls_out(&scratch, &provider);
+    let (mut run, estimate) = start_with_four_calls_in_flight(&scratch, &provider);
     run.kill().unwrap();
     run.wait().unwrap();
     let before = spent(&scratch);
     assert!(estimate > 0.06, "{estimate}: sixty tokens of answer, and the prompt");
-    provider.told.go.add_permits(100);
+    provider.state.go.add_permits(100);
 
     let most = (before + estimate / 2.0).to_string();
     resume(&scratch, &["--max-cost", &most]).assert(8, &["the next call might pass the cost limit"]);
-    assert_eq!(provider.calls(), 14, "not one more");
+    assert_eq!(provider.calls(), 14, "no further call is made");
     let again = scratch.rows("out").len();
     resume(&scratch, &["--max-cost", "100"]).assert(0, &["calls in 3 runs"]);
     assert_eq!(numbers(&scratch), (0..40).collect::<Vec<_>>());
@@ -313,44 +316,44 @@ fn what_a_run_that_was_killed_may_have_spent_counts_against_the_cost_limit_of_th
 }
 
 #[test]
-fn calls_that_a_second_interrupt_cuts_short_count_as_their_estimates() {
+fn calls_aborted_by_a_second_interrupt_count_with_their_estimates() {
     let scratch = Scratch::new(40);
     let provider = Provider::new(10);
-    let (run, estimate) = with_four_calls_out(&scratch, &provider);
-    let (code, said) = interrupt_twice(run);
-    assert_eq!(code, Some(130), "{said}");
+    let (run, estimate) = start_with_four_calls_in_flight(&scratch, &provider);
+    let (code, output) = interrupt_twice(run);
+    assert_eq!(code, Some(130), "{output}");
     let manifest = scratch.manifest("out");
     assert_amounts(manifest["totals"]["spent"].as_str().unwrap().parse().unwrap(), 1.0 + 4.0 * estimate);
     assert_amounts(spent(&scratch), 1.0 + 4.0 * estimate);
 }
 
-/// What the manifest says of rows and row groups.
+/// Returns the counts of rows and row groups in the manifest.
 fn counts(scratch: &Scratch) -> [Value; 4] {
     let manifest = scratch.manifest("out");
     ["rows_out", "rows_dropped", "row_groups", "done"].map(|key| manifest[key].clone())
 }
 
 #[test]
-fn a_row_group_that_comes_out_worse_when_it_is_made_anew_stays_as_it_was() {
+fn a_retried_row_group_with_a_worse_result_is_left_unchanged() {
     let scratch = Scratch::new(8);
     let provider = Provider::new(AT_ONCE);
     let whole = "[[columns]]\nname = \"all\"\nkind = \"expression\"\nstrategy = \"full_column\"\n\
                  upstreams = [\"title\"]\ntemplate = \"{{ rows | length }}\"\n";
-    // Else the run stops before it is known what becomes of the second row group.
+    // Otherwise the run stops before the result of the second row group is known.
     let text = pipeline(&provider, 4).replace("[run]\n", &format!("{whole}[run]\nshutdown_rate = \"never\"\n"));
     scratch.write("p.toml", &text);
     let longer = ["run", "p.toml", "--out", "out", "--limit"];
-    provider.refuse([1]);
+    provider.reject([1]);
     scratch.run(&[&longer[..], &["6"]].concat()).assert(6, &["rows out         5"]);
     let (rows, before) = (scratch.rows("out"), counts(&scratch));
     assert_eq!(before, [json!(5), json!(1), json!(2), json!(["0-1"])]);
 
-    // Stopped before anything is made again: the counts are as they were.
+    // The run stops before it makes a row again, so the counts do not change.
     let limit = ["--limit", "6", "--retry-dropped", "--max-cost", "0.61"];
     resume(&scratch, &limit).assert(8, &["dropped          1", "1 of them by earlier runs"]);
     assert_eq!((scratch.rows("out"), counts(&scratch)), (rows.clone(), before));
 
-    provider.refuse([0, 2, 4, 5]);
+    provider.reject([0, 2, 4, 5]);
     let again = resume(&scratch, &["--limit", "8", "--retry-dropped"]);
     again.assert(6, &["row group 0 was made again with 2 rows and has 3 already: the existing rows are kept"]);
     again.assert(6, &["row group 1 was made again with 2 rows and has 2 already: the existing rows are kept"]);
@@ -358,7 +361,7 @@ fn a_row_group_that_comes_out_worse_when_it_is_made_anew_stays_as_it_was() {
     assert_eq!((scratch.rows("out"), scratch.unmade("out").len()), (rows, 2));
     assert_eq!(counts(&scratch), [json!(5), json!(1), json!(1), json!(["0"])]);
 
-    provider.refuse([4]);
+    provider.reject([4]);
     resume(&scratch, &["--retry-dropped"]).assert(6, &["rows out         7", "dropped          1"]);
     assert_eq!(numbers(&scratch), [0, 1, 2, 3, 5, 6, 7]);
     assert_eq!(counts(&scratch), [json!(7), json!(1), json!(2), json!(["0-1"])]);

@@ -1,4 +1,6 @@
-//! The program and the host over real sockets, files and signals: one program, so that all of it is linked once.
+//! Integration tests of the program and the host library over real sockets, files and signals.
+//!
+//! All tests are in one binary, so that the crate is linked once.
 
 #[cfg(all(feature = "reqwest-middleware", feature = "tower"))]
 mod admitted_clients;

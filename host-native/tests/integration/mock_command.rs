@@ -1,20 +1,20 @@
-//! `tidegate mock` as a shell sees it: what it prints, how it is wrong, how it ends.
+//! Tests of the `tidegate mock` command: its output, its errors and its exit codes.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
 
 use crate::support::Scratch;
 
-/// The program while it serves. Killed when dropped.
-struct Serving {
+/// A running mock server. It is killed when dropped.
+struct RunningMock {
     child: Child,
     out: BufReader<std::process::ChildStdout>,
-    /// What it printed up to the address.
+    /// The output up to the line with the address.
     printed: Vec<String>,
     base_url: String,
 }
 
-impl Serving {
+impl RunningMock {
     fn start(scratch: &Scratch, arguments: &[&str]) -> Self {
         let arguments = [&["mock", "--listen", "127.0.0.1:0"], arguments].concat();
         let mut child = scratch.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -23,7 +23,7 @@ impl Serving {
         while serving.base_url.is_empty() {
             let mut line = String::new();
             let read = serving.out.read_line(&mut line).unwrap();
-            assert!(read > 0, "it ended before it listened: {:?}", serving.printed);
+            assert!(read > 0, "the mock ended before it listened: {:?}", serving.printed);
             match line.trim_end().strip_prefix("listening on ") {
                 Some(base_url) => serving.base_url = base_url.to_string(),
                 None => serving.printed.push(line),
@@ -39,7 +39,7 @@ impl Serving {
         http.post(format!("{}/chat/completions", self.base_url)).json(&body).send().await.unwrap().status().as_u16()
     }
 
-    /// Ends it as a shell would: its exit code, and the rest of both its streams.
+    /// Sends a termination signal. Returns the exit code and the rest of both streams.
     #[cfg(unix)]
     fn stop(mut self) -> (Option<i32>, String, String) {
         let id = self.child.id().to_string();
@@ -52,7 +52,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for RunningMock {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -64,10 +64,10 @@ const TWO: &str = "[[models]]\nname = \"a\"\nprovider = { capacity = { shape = \
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_file_of_models_alone_is_served_and_a_signal_ends_it_with_a_table() {
+async fn a_file_with_only_models_is_served_and_a_signal_prints_a_table_and_exits() {
     let scratch = Scratch::new(0);
     scratch.write("models.toml", TWO);
-    let serving = Serving::start(&scratch, &["models.toml", "--verbose"]);
+    let serving = RunningMock::start(&scratch, &["models.toml", "--verbose"]);
     assert_eq!(serving.printed, ["model a  0 calls at once of 100 ms\n", "model b  8 calls at once of 100 ms\n"]);
     assert_eq!((serving.call("a").await, serving.call("b").await, serving.call("c").await), (429, 200, 404));
     let (code, out, err) = serving.stop();
@@ -80,16 +80,16 @@ async fn a_file_of_models_alone_is_served_and_a_signal_ends_it_with_a_table() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn quietly_it_prints_nothing_but_where_it_listens() {
+async fn the_quiet_option_prints_only_the_listen_address() {
     let scratch = Scratch::new(0);
-    let serving = Serving::start(&scratch, &["--scenario", "two-harbours", "--quiet"]);
+    let serving = RunningMock::start(&scratch, &["--scenario", "two-harbours", "--quiet"]);
     assert_eq!(serving.call("narrow").await, 200);
     let (code, out, err) = serving.stop();
     assert_eq!((code, out.as_str(), err.as_str()), (Some(0), "", ""));
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place_and_exits_2() {
+fn errors_are_reported_with_their_location_and_exit_2() {
     let scratch = Scratch::new(0);
     scratch.run(&["mock", "outagee"]).assert(2, &["did you mean `outage`?"]);
     scratch.run(&["mock", "none.toml"]).assert(2, &["none.toml: cannot read the file"]);
@@ -107,9 +107,9 @@ fn what_is_wrong_is_told_with_its_place_and_exits_2() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_is_told_and_exits_2() {
+async fn an_address_in_use_is_reported_and_exits_2() {
     let scratch = Scratch::new(0);
-    let first = Serving::start(&scratch, &[]);
+    let first = RunningMock::start(&scratch, &[]);
     let address = first.base_url.trim_start_matches("http://").trim_end_matches("/v1");
     let second = scratch.run(&["mock", "--listen", address]);
     second.assert(2, &[&format!("cannot listen on {address}: "), "port 0 takes any free port"]);

@@ -1,4 +1,5 @@
-//! Providers that die, come back, or refuse for good, over real sockets: every row is made once, or kept for a resumed run.
+//! Tests of providers that go down, recover or reject calls permanently, over real sockets: every row is made
+//! once, or left for a resumed run.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
@@ -19,12 +20,12 @@ use crate::support::{Ended, Scratch, remote_pipeline, serve};
 
 const PATH: &str = "/v1/chat/completions";
 
-/// A free port of the loopback interface, at which nothing listens.
+/// Returns a free port of the loopback interface, on which nothing listens.
 fn closed_port() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// `tidegate mock` at one address, which can be killed and started again.
+/// A `tidegate mock` process with a fixed address, which can be killed and restarted.
 struct Mock<'a> {
     scratch: &'a Scratch,
     address: SocketAddr,
@@ -41,11 +42,11 @@ impl<'a> Mock<'a> {
         let arguments = ["mock", "--listen", &address, "--model", "m=slots=64,latency_ms=20", "--any-model"];
         let mut child = self.scratch.command(&arguments).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        assert!(lines.into_iter().any(|line| line.starts_with("listening on ")), "it listens");
+        assert!(lines.into_iter().any(|line| line.starts_with("listening on ")), "the mock listens");
         self.child = Some(child);
     }
 
-    /// Ends it as a crash would: connections are reset.
+    /// Kills the process, so that its connections are reset.
     fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -64,7 +65,7 @@ fn base_url(address: SocketAddr) -> String {
     format!("http://{address}/v1")
 }
 
-/// Each row of the dataset is in the output once, and none is dropped.
+/// Asserts that each row of the dataset is in the output once, and none is dropped.
 fn assert_all_made(scratch: &Scratch, rows: usize) {
     let mut made: Vec<u64> = scratch.rows("out").iter().map(|row| row["row"].as_u64().unwrap()).collect();
     made.sort_unstable();
@@ -72,7 +73,8 @@ fn assert_all_made(scratch: &Scratch, rows: usize) {
     assert_eq!(scratch.dropped("out"), Vec::<Value>::new());
 }
 
-/// Starts a run of `text` that writes its progress as JSON lines, waits until some rows are done, and gives it with what is left to read.
+/// Starts a run of the pipeline `text` that writes its progress as JSON lines. Returns the process and a
+/// reader of its output.
 fn start(scratch: &Scratch, text: &str) -> (Child, BufReader<std::process::ChildStdout>) {
     scratch.write("pipeline.toml", text);
     let arguments = ["run", "pipeline.toml", "--out", "out", "--json"];
@@ -81,19 +83,19 @@ fn start(scratch: &Scratch, text: &str) -> (Child, BufReader<std::process::Child
     (run, lines)
 }
 
-/// Reads progress until `is_there` holds of a line.
-fn read_until(lines: &mut BufReader<std::process::ChildStdout>, is_there: impl Fn(&Value) -> bool) -> Value {
+/// Reads progress lines until `is_match` is true for one, and returns that line.
+fn read_until(lines: &mut BufReader<std::process::ChildStdout>, is_match: impl Fn(&Value) -> bool) -> Value {
     loop {
         let mut line = String::new();
         assert!(lines.read_line(&mut line).unwrap() > 0, "the run ended first");
         let value: Value = serde_json::from_str(&line).unwrap();
-        if is_there(&value) {
+        if is_match(&value) {
             return value;
         }
     }
 }
 
-/// Awaits the end of a run, which is near.
+/// Waits for a run that is about to end.
 fn wait(mut run: Child, mut lines: BufReader<std::process::ChildStdout>) -> Ended {
     let rest = std::thread::spawn(move || {
         let mut rest = String::new();
@@ -108,27 +110,29 @@ fn outage_of(value: &Value) -> Option<&str> {
     value["providers"][0]["outage"].as_str()
 }
 
-/// What the summary of a run that printed JSON lines says of the calls to its first provider.
+/// Returns the call counts of the first provider from the summary of a run that printed JSON lines.
 fn calls_of(ended: &Ended) -> Value {
     let summary: Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
     summary["providers"][0]["calls"].clone()
 }
 
-/// How many calls may fail in an outage that begins with so many calls out: those, the five in a row that take the provider down, those
-/// that go out one after the other until nothing has succeeded for a second, and the probes. The pauses between probes are 0.5 s, doubled up
-/// to 30 s, and at most a fifth shorter.
-fn failures_at_most(out: u64, outage: Duration) -> u64 {
+/// Returns the maximum number of calls that fail in an outage that begins with `in_flight` calls in flight.
+///
+/// These are the calls in flight, the five consecutive failures that open the outage, the calls that are sent
+/// one after the other until nothing has succeeded for a second, and the probes. The pauses between probes
+/// start at 0.5 s and double up to 30 s. Jitter makes each at most a fifth shorter.
+fn max_failures(in_flight: u64, outage: Duration) -> u64 {
     let pauses = (0..).map(|doubled| Duration::from_millis(500 << doubled.min(6)).min(Duration::from_secs(30)) * 4 / 5);
     let times = pauses.scan(Duration::ZERO, |time, pause| {
         *time += pause;
         Some(*time)
     });
     let probes = times.take_while(|time| *time <= outage).count() as u64;
-    out + 5 + 10 + probes
+    in_flight + 5 + 10 + probes
 }
 
-/// Runs a pipeline whose provider is killed, and started again after this time.
-fn lose_no_row_in_a_kill(pause: Duration) {
+/// Runs a pipeline whose provider is killed and restarted after `pause`, and asserts that no row is lost.
+fn assert_no_row_lost_when_killed(pause: Duration) {
     let rows = 1_200;
     let scratch = Scratch::new(rows);
     let mut mock = Mock::at(&scratch, closed_port());
@@ -149,32 +153,30 @@ fn lose_no_row_in_a_kill(pause: Duration) {
     let calls = calls_of(&ended);
     let [made, failed] = ["made", "failed"].map(|what| calls[what].as_u64().unwrap());
     let health_calls = made - failed - rows as u64;
-    assert!(
-        health_calls <= 3,
-        "each row is made once, and so often somebody asks whether the provider is back: {calls}"
-    );
-    assert!(failed <= failures_at_most(16, outage), "{calls}");
+    assert!(health_calls <= 3, "each row is made once, and few calls probe the provider: {calls}");
+    assert!(failed <= max_failures(16, outage), "{calls}");
 }
 
 #[test]
-fn a_provider_that_is_killed_and_started_again_loses_no_row() {
-    lose_no_row_in_a_kill(Duration::from_millis(500));
-    lose_no_row_in_a_kill(Duration::from_secs(3));
+fn a_provider_that_is_killed_and_restarted_loses_no_row() {
+    assert_no_row_lost_when_killed(Duration::from_millis(500));
+    assert_no_row_lost_when_killed(Duration::from_secs(3));
 }
 
-/// Runs a pipeline whose provider answers 503 to everything for this time, after forty good answers.
-fn lose_no_row_in_503s(span: Duration) {
+/// Runs a pipeline whose provider answers 503 to everything for `span`, after forty successful answers, and
+/// asserts that no row is lost.
+fn assert_no_row_lost_in_503s(span: Duration) {
     let rows = 200;
     let scratch = Scratch::new(rows);
     let began = Arc::new(OnceLock::<Instant>::new());
     let first = Arc::clone(&began);
     let is_bad = move |call| call >= 40 && first.get_or_init(Instant::now).elapsed() < span;
-    let (server, calls) = serve_badly_in_time(is_bad, || {
+    let (server, calls) = serve_badly_async(is_bad, || {
         std::future::ready((StatusCode::SERVICE_UNAVAILABLE, "overloaded").into_response())
     });
     let (run, mut lines) = start(&scratch, &remote_pipeline(&server, "", ""));
     read_until(&mut lines, |_| began.get().is_some());
-    // Nobody reads meanwhile: what it says in a minute is less than a pipe holds.
+    // The output is not read meanwhile. One minute of output fits in the buffer of a pipe.
     std::thread::sleep(span.saturating_sub(began.get().unwrap().elapsed()));
     let ended = wait(run, lines);
     ended.assert(0, &[]);
@@ -182,20 +184,20 @@ fn lose_no_row_in_503s(span: Duration) {
     let (seen, calls) = (calls.load(Ordering::SeqCst) as u64, calls_of(&ended));
     let succeeded = calls["succeeded"].as_u64().unwrap();
     assert!((rows as u64..=rows as u64 + 3).contains(&succeeded), "each row is made once: {calls}");
-    assert!(seen <= succeeded + failures_at_most(4, span), "{seen} calls");
+    assert!(seen <= succeeded + max_failures(4, span), "{seen} calls");
 }
 
-/// Both at once, since they only wait.
 #[test]
-fn a_provider_that_is_gone_for_half_a_minute_or_answers_503_for_a_minute_loses_no_row_and_is_called_little() {
+fn a_long_outage_loses_no_row_and_makes_few_calls() {
+    // Both scenarios mostly wait, so they run in parallel.
     std::thread::scope(|threads| {
-        threads.spawn(|| lose_no_row_in_a_kill(Duration::from_secs(30)));
-        threads.spawn(|| lose_no_row_in_503s(Duration::from_mins(1)));
+        threads.spawn(|| assert_no_row_lost_when_killed(Duration::from_secs(30)));
+        threads.spawn(|| assert_no_row_lost_in_503s(Duration::from_mins(1)));
     });
 }
 
 #[test]
-fn a_provider_that_is_there_only_later_is_waited_for() {
+fn a_run_waits_for_a_provider_that_starts_later() {
     let scratch = Scratch::new(60);
     let mut mock = Mock::at(&scratch, closed_port());
     let (run, mut lines) = start(&scratch, &remote_pipeline(&base_url(mock.address), "", ""));
@@ -207,7 +209,7 @@ fn a_provider_that_is_there_only_later_is_waited_for() {
 }
 
 #[test]
-fn a_provider_that_never_comes_ends_the_run_with_the_patience_and_a_resumed_run_makes_every_row() {
+fn a_provider_that_never_starts_ends_the_run_after_outage_patience_and_a_resumed_run_makes_every_row() {
     let scratch = Scratch::new(60);
     let mut mock = Mock::at(&scratch, closed_port());
     let text = remote_pipeline(&base_url(mock.address), "", "outage_patience = \"1s\"");
@@ -222,13 +224,13 @@ fn a_provider_that_never_comes_ends_the_run_with_the_patience_and_a_resumed_run_
     assert_all_made(&scratch, 60);
 }
 
-/// Tells a run to end as an orchestrator does.
+/// Sends `SIGTERM` to a run, as an orchestrator does.
 fn terminate(run: &Child) {
     assert!(std::process::Command::new("kill").args(["-TERM", &run.id().to_string()]).status().unwrap().success());
 }
 
 #[test]
-fn a_run_that_is_told_to_end_does_not_wait_for_a_provider_that_is_down() {
+fn a_terminated_run_does_not_wait_for_a_provider_that_is_down() {
     let scratch = Scratch::new(60);
     let (run, mut lines) =
         start(&scratch, &remote_pipeline(&base_url(closed_port()), "", "outage_patience = \"never\""));
@@ -239,7 +241,7 @@ fn a_run_that_is_told_to_end_does_not_wait_for_a_provider_that_is_down() {
 }
 
 #[test]
-fn a_run_that_is_told_to_end_awaits_the_calls_that_are_out_and_no_pause() {
+fn a_terminated_run_waits_for_calls_in_flight_but_not_for_a_pause() {
     let scratch = Scratch::new(60);
     let (server, calls) =
         serve_badly(8..usize::MAX, || (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "500")], "slow down"));
@@ -256,7 +258,7 @@ fn a_run_that_is_told_to_end_awaits_the_calls_that_are_out_and_no_pause() {
 }
 
 #[test]
-fn a_provider_that_wants_to_be_left_alone_for_a_day_ends_the_run_at_once_and_costs_no_row() {
+fn a_retry_after_of_a_day_ends_the_run_at_once_and_loses_no_row() {
     let scratch = Scratch::new(60);
     let (server, calls) = serve_badly(8..usize::MAX, || {
         (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "86400")], "come back tomorrow")
@@ -264,32 +266,34 @@ fn a_provider_that_wants_to_be_left_alone_for_a_day_ends_the_run_at_once_and_cos
     let ended = scratch.run_pipeline(&remote_pipeline(&server, "", "row_groups = 1"));
     ended.assert(4, &["remote/m cannot be used: rate limited (HTTP 429, come back in ", "--resume"]);
     assert_eq!((scratch.rows("out").len(), scratch.dropped("out").len()), (8, 0));
-    assert!(calls.load(Ordering::SeqCst) <= 12, "only those that were out");
+    assert!(calls.load(Ordering::SeqCst) <= 12, "only the calls in flight");
 }
 
 #[test]
-fn the_patience_with_rate_limits_ends_while_everything_waits_for_a_pause() {
+fn rate_limit_patience_can_expire_while_all_calls_wait_for_a_pause() {
     let scratch = Scratch::new(60);
     let (server, calls) =
         serve_badly(8..usize::MAX, || (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "3")], "slow down"));
     let run = "row_groups = 1\nrate_limit_patience = \"4s\"";
     scratch.run_pipeline(&remote_pipeline(&server, "", run)).assert(4, &["remote/m cannot be used: rate limited"]);
     assert_eq!((scratch.rows("out").len(), scratch.dropped("out").len()), (8, 0));
-    // Four that were out, up to seven that find out whether the pause stops the others, and what could go when it was over.
+    // Four calls were in flight, up to seven test whether the pause applies to the whole resource, and the
+    // rest are sent after the pause.
     let calls = calls.load(Ordering::SeqCst);
     assert!((9..=26).contains(&calls), "{calls} calls");
 }
 
-/// A server that answers as `bad` says while its calls are numbered so, and well otherwise. Gives its address and the count of calls.
+/// Starts a server that answers the calls numbered `bad_calls` with `bad`, and all others successfully.
+/// Returns its address and its call counter.
 fn serve_badly<R: IntoResponse + 'static>(
     bad_calls: std::ops::Range<usize>,
     bad: fn() -> R,
 ) -> (String, Arc<AtomicUsize>) {
-    serve_badly_in_time(move |call| bad_calls.contains(&call), move || std::future::ready(bad().into_response()))
+    serve_badly_async(move |call| bad_calls.contains(&call), move || std::future::ready(bad().into_response()))
 }
 
-/// The same where `is_bad` says so of a call's number, with bad answers that may take their time.
-fn serve_badly_in_time<F, Fut>(
+/// Like [`serve_badly`], with a predicate on the call number and asynchronous bad answers.
+fn serve_badly_async<F, Fut>(
     is_bad: impl Fn(usize) -> bool + Send + Sync + 'static,
     bad: F,
 ) -> (String, Arc<AtomicUsize>)
@@ -312,9 +316,9 @@ where
     (serve(Router::new().route(PATH, post(answer))) + "/v1", seen)
 }
 
-/// Runs 100 rows through a server ten calls of which fail. Each of these is made again, once, and few health calls
-/// ask whether the provider is back.
-fn assert_ten_failures_cost_no_row((server, calls): (String, Arc<AtomicUsize>), model: &str) {
+/// Runs 100 rows against a server that fails ten calls. Each failed call is repeated once, and few health
+/// calls probe the provider.
+fn assert_ten_failures_lose_no_row((server, calls): (String, Arc<AtomicUsize>), model: &str) {
     let scratch = Scratch::new(100);
     scratch.run_pipeline(&remote_pipeline(&server, model, "")).assert(0, &[]);
     assert_all_made(&scratch, 100);
@@ -323,27 +327,27 @@ fn assert_ten_failures_cost_no_row((server, calls): (String, Arc<AtomicUsize>), 
 }
 
 #[test]
-fn a_provider_whose_sockets_hang_for_a_while_loses_no_row() {
-    assert_ten_failures_cost_no_row(
-        serve_badly_in_time(|call| (20..30).contains(&call), std::future::pending),
+fn temporarily_hanging_sockets_lose_no_row() {
+    assert_ten_failures_lose_no_row(
+        serve_badly_async(|call| (20..30).contains(&call), std::future::pending),
         "timeout = \"300ms\"",
     );
 }
 
 #[test]
-fn a_provider_whose_answers_break_off_for_a_while_loses_no_row() {
+fn temporarily_truncated_answers_lose_no_row() {
     let breaks_off = || {
         let pieces = [Ok("{\"choices\": [{"), Err(std::io::Error::other("the connection is gone"))];
         std::future::ready(Body::from_stream(futures_util::stream::iter(pieces)).into_response())
     };
-    assert_ten_failures_cost_no_row(serve_badly_in_time(|call| (20..30).contains(&call), breaks_off), "");
+    assert_ten_failures_lose_no_row(serve_badly_async(|call| (20..30).contains(&call), breaks_off), "");
 }
 
 #[test]
-fn an_account_whose_quota_ends_during_the_run_stops_it_with_the_rows_it_has_and_drops_none() {
+fn a_quota_exhausted_during_the_run_stops_it_keeps_finished_rows_and_drops_none() {
     let scratch = Scratch::new(100);
     let body = r#"{ "error": { "message": "You exceeded your current quota.", "code": "insufficient_quota" } }"#;
-    let (server, calls) = serve_badly_in_time(
+    let (server, calls) = serve_badly_async(
         |call| call >= 30,
         move || std::future::ready((StatusCode::TOO_MANY_REQUESTS, body).into_response()),
     );
@@ -356,9 +360,8 @@ fn an_account_whose_quota_ends_during_the_run_stops_it_with_the_rows_it_has_and_
     assert!(calls <= 30 + 4, "{calls} calls: those that were out, and none after");
 }
 
-/// Two columns, of a provider that dies and of one that does not.
 #[test]
-fn of_two_providers_the_one_that_lives_finishes_what_it_can_and_a_resumed_run_makes_the_rest() {
+fn when_one_of_two_providers_is_lost_the_other_finishes_its_work_and_a_resumed_run_makes_the_rest() {
     let scratch = Scratch::new(100);
     let (lives, calls) = serve_badly(0..0, || StatusCode::OK);
     let mut dies = Mock::at(&scratch, closed_port());
@@ -377,19 +380,20 @@ fn of_two_providers_the_one_that_lives_finishes_what_it_can_and_a_resumed_run_ma
 }
 
 #[test]
-fn a_provider_that_answers_503_for_a_while_is_called_little_and_loses_no_row() {
+fn temporary_503s_cause_few_calls_and_lose_no_row() {
     let scratch = Scratch::new(200);
     let (server, calls) = serve_badly(40..50, || (StatusCode::SERVICE_UNAVAILABLE, "overloaded"));
-    // A good answer that comes late, between the first two or three bad ones, makes those failures of their own rows.
+    // A success that arrives late, between the first two or three failures, makes those count as failures of
+    // their rows.
     scratch.run_pipeline(&remote_pipeline(&server, "", "")).assert(0, &[]);
     assert_all_made(&scratch, 200);
-    // Each failure is a call that is made again, once; a few health calls ask whether the provider is back.
+    // Each failed call is repeated once, and a few health calls probe the provider.
     let health_calls = calls.load(Ordering::SeqCst) - 210;
     assert!(health_calls <= 3, "{health_calls} health calls");
 }
 
 #[test]
-fn a_provider_that_answers_only_500_is_called_a_few_times_and_not_three_times_for_each_row() {
+fn a_provider_that_answers_only_500_is_called_a_few_times_and_not_for_each_row() {
     let scratch = Scratch::new(400);
     let (server, calls) = serve_badly(0..usize::MAX, || (StatusCode::INTERNAL_SERVER_ERROR, "oops"));
     let ended = scratch.run_pipeline(&remote_pipeline(&server, "", "outage_patience = \"2s\"\nrow_groups = 100"));
@@ -400,7 +404,7 @@ fn a_provider_that_answers_only_500_is_called_a_few_times_and_not_three_times_fo
 }
 
 #[test]
-fn a_key_that_is_revoked_during_the_run_stops_it_with_the_rows_it_has_and_drops_none() {
+fn a_key_revoked_during_the_run_stops_it_keeps_finished_rows_and_drops_none() {
     let scratch = Scratch::new(100);
     let (server, calls) = serve_badly(30..usize::MAX, || (StatusCode::UNAUTHORIZED, "{}"));
     let ended = scratch.run_pipeline(&remote_pipeline(&server, "", ""));
@@ -413,7 +417,7 @@ fn a_key_that_is_revoked_during_the_run_stops_it_with_the_rows_it_has_and_drops_
 }
 
 #[test]
-fn a_prompt_that_always_fails_is_dropped_alone_wherever_it_stands() {
+fn a_prompt_that_always_fails_is_the_only_row_dropped_at_any_position() {
     for poison in [0, 11, 19] {
         let scratch = Scratch::new(20);
         let answer = move |body: String| async move {
@@ -423,7 +427,7 @@ fn a_prompt_that_always_fails_is_dropped_alone_wherever_it_stands() {
             axum::Json(json!({ "choices": [{ "message": { "content": "fine" } }] })).into_response()
         };
         let server = serve(Router::new().route(PATH, post(answer))) + "/v1";
-        // Where it is the last one left, a call of one token shows that the provider is up.
+        // If it is the last row left, a health call of one token shows that the provider is up.
         let ended = scratch.run_pipeline(&remote_pipeline(&server, "", "retries = 0"));
         ended.assert(6, &["the server failed (HTTP 500)"]);
         let dropped = scratch.dropped("out");

@@ -1,4 +1,4 @@
-//! A bug in a task: over tokio it stops the run, and the program says which and exits with 1.
+//! Tests of a panic in a task: on tokio it stops the run, and the program reports it and exits with 1.
 
 use std::future::{Future, ready};
 use std::path::Path;
@@ -29,15 +29,15 @@ use tidegate_native::app::run::workload::PipelineWorkload;
 use tidegate_native::host::TokioHost;
 use tokio::runtime::{Builder, Runtime};
 
-/// Tasks that hold a permit; the third to have one panics, the others would never end.
-struct Breaking {
+/// A workload whose tasks hold a permit. The third task with a permit panics, the later ones never end.
+struct PanickingWorkload {
     gate: Gate<TokioHost>,
     resource: ResourceId,
     save_panics: bool,
     admitted: Arc<AtomicUsize>,
 }
 
-impl Workload for Breaking {
+impl Workload for PanickingWorkload {
     type Work = Pin<Box<dyn Future<Output = Result<TaskOutcome, FatalError>> + Send>>;
     type Save = std::future::Ready<Result<(), SaveError>>;
 
@@ -49,7 +49,7 @@ impl Workload for Breaking {
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
             match admitted.fetch_add(1, Ordering::Relaxed) {
                 _ if !breaks => Ok(TaskOutcome::Success),
-                // Quiet: a panic that the hook does not print.
+                // `resume_unwind` does not call the panic hook, so the test prints nothing.
                 2 => std::panic::resume_unwind(Box::new("index 2 is out of range")),
                 _ => std::future::pending().await,
             }
@@ -71,8 +71,8 @@ fn runtimes() -> [Runtime; 2] {
     ]
 }
 
-/// Runs eight rows; answers the report, and the permits and waiters that are left.
-async fn run_breaking(save_panics: bool) -> (RunReport, (usize, usize)) {
+/// Runs eight rows. Returns the report, and the number of permits and waiters that remain.
+async fn run_panicking(save_panics: bool) -> (RunReport, (usize, usize)) {
     let host = TokioHost::current().unwrap();
     let gate = Gate::new(host.clone(), RequestAdmission::new(RequestConfig::default()).unwrap());
     let resource = gate.with(|machine, now| {
@@ -81,15 +81,15 @@ async fn run_breaking(save_panics: bool) -> (RunReport, (usize, usize)) {
     });
     let plan = PlanBuilder::new().column(Column::new("title", Strategy::Cell)).build().unwrap();
     let pipeline = Pipeline::new(plan, PipelineConfig { rows: 8, ..PipelineConfig::default() }).unwrap();
-    let work = Arc::new(Breaking { gate: gate.clone(), resource, save_panics, admitted: Arc::default() });
+    let work = Arc::new(PanickingWorkload { gate: gate.clone(), resource, save_panics, admitted: Arc::default() });
     let report = driver::run(host, pipeline, work).await;
     (report, gate.with(|machine, _| (machine.active_leases(), machine.waiting())))
 }
 
 #[test]
-fn a_panic_in_a_worker_ends_the_run_with_its_message_and_everything_back() {
+fn a_panic_in_a_worker_ends_the_run_with_its_message_and_releases_all_permits() {
     for runtime in runtimes() {
-        let (report, left) = runtime.block_on(run_breaking(false));
+        let (report, left) = runtime.block_on(run_panicking(false));
         let StopReason::Fatal { column, row_group, cause } = &report.stop else { panic!("{:?}", report.stop) };
         assert_eq!((report.columns[column.index()].name.as_str(), *row_group), ("title", 0));
         assert_eq!(cause, "a task panicked: index 2 is out of range");
@@ -102,7 +102,7 @@ fn a_panic_in_a_worker_ends_the_run_with_its_message_and_everything_back() {
 #[test]
 fn a_panic_in_a_checkpoint_ends_the_run_with_its_message() {
     for runtime in runtimes() {
-        let (report, left) = runtime.block_on(run_breaking(true));
+        let (report, left) = runtime.block_on(run_panicking(true));
         let why = "saving panicked: the disk is gone".to_string();
         assert_eq!((report.stop, left), (StopReason::CheckpointFailed { row_group: 0, why }, (0, 0)));
     }
@@ -112,9 +112,9 @@ const PIPELINE: &str = "[seed]\npath = \"d.csv\"\n\
      [[models]]\nname = \"m\"\nprovider = \"mock\"\nmax_parallel = 2\nmock = {}\n\
      [[columns]]\nname = \"title\"\nmodel = \"m\"\nprompt = \"A title for {{ note }}\"\n";
 
-/// The work of the program with one part of it missing, which only a bug can bring about.
+/// The workload is built without a required part, which simulates a bug.
 #[tokio::test]
-async fn the_summary_of_a_run_that_met_a_bug_names_column_row_group_and_cause_and_the_exit_code_is_1() {
+async fn the_summary_after_a_panic_names_column_row_group_and_cause_and_the_program_exits_1() {
     let scratch = tempfile::tempdir().unwrap();
     let file = PipelineFile::parse(SourceText::new("p.toml", PIPELINE), Path::new("")).unwrap();
     let dataset = Dataset::parse(Path::new("d.csv"), b"id,note\n1,x\n2,y\n", DatasetFormat::Csv).unwrap();

@@ -1,4 +1,5 @@
-//! What is found out before a run, by `run` itself and by `run --dry-run`: all that is wrong, where it stands, and without a call.
+//! Tests of the checks before a run, in `run` and in `run --dry-run`: all errors are reported with their
+//! locations, without a call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +8,7 @@ use axum::Router;
 
 use crate::support::{Ended, Scratch, remote_pipeline, serve};
 
-/// A provider that is not to be called, and how often it was.
+/// Starts a provider that counts its calls. Returns its base URL and the counter.
 fn provider() -> (String, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&calls);
@@ -15,8 +16,9 @@ fn provider() -> (String, Arc<AtomicUsize>) {
     (serve(Router::new().fallback(answer)) + "/v1", calls)
 }
 
-/// A dry run of the columns `columns`, which ends with `code` and says `parts`, like a run of them, without a call or a file.
-fn refused(columns: &str, code: i32, parts: &[&str]) -> Ended {
+/// Asserts that a dry run and a run of `columns` both exit with `code` and print `parts`, without a call or a
+/// file.
+fn assert_rejected(columns: &str, code: i32, parts: &[&str]) -> Ended {
     let (url, calls) = provider();
     let scratch = Scratch::new(3);
     scratch.write("p.toml", &(remote_pipeline(&url, "", "") + columns));
@@ -27,8 +29,8 @@ fn refused(columns: &str, code: i32, parts: &[&str]) -> Ended {
     dry
 }
 
-/// A dry run of the columns `columns`, over JSON Lines, that finds nothing wrong.
-fn accepted(columns: &str) -> Ended {
+/// Asserts that a dry run of `columns` over a JSON Lines dataset finds no error.
+fn assert_accepted(columns: &str) -> Ended {
     let scratch = Scratch::new(0);
     let rows = [0, 1, 2, 3, 4].map(|row| format!("{{\"note\": \"n{row}\", \"meta\": {{\"tags\": [{row}]}}}}\n"));
     scratch.write("data.jsonl", &rows.concat());
@@ -47,58 +49,64 @@ const CLOSED: &str = "schema = { type = \"object\", additionalProperties = false
                       why = { type = \"string\" } } }";
 
 #[test]
-fn a_filter_or_test_that_does_not_exist_is_refused_where_it_stands() {
+fn an_unknown_filter_or_test_is_rejected_with_its_location() {
     let columns = llm("a", "{% if title is blank %}{{ note | uper }}{% endif %}", "");
-    let ended = refused(&columns, 2, &["unknown filter `uper`", "did you mean `upper`?", "unknown test `blank`"]);
+    let ended =
+        assert_rejected(&columns, 2, &["unknown filter `uper`", "did you mean `upper`?", "unknown test `blank`"]);
     ended.assert(
         2,
         &["p.toml:20:26: unknown test `blank`", "p.toml:20:44: unknown filter `uper`", "2 errors; nothing was started"],
     );
-    refused(&llm("a", "x", "when = \"note | lenght > 3\""), 2, &["p.toml:21:16: unknown filter `lenght`", "`length`?"]);
-    refused(&llm("a", "{{ rnge(3) }}", ""), 2, &["unknown function `rnge`", "did you mean `range`?"]);
+    assert_rejected(
+        &llm("a", "x", "when = \"note | lenght > 3\""),
+        2,
+        &["p.toml:21:16: unknown filter `lenght`", "`length`?"],
+    );
+    assert_rejected(&llm("a", "{{ rnge(3) }}", ""), 2, &["unknown function `rnge`", "did you mean `range`?"]);
 }
 
 #[test]
-fn all_that_is_wrong_with_templates_is_listed_in_the_order_of_the_file() {
+fn all_template_errors_are_listed_in_the_order_of_the_file() {
     let columns =
         llm("a", "{{ note | uper }} {{ notes }}", "when = \"row is od\"") + &llm("b", "{{ a.trim() }} {{ }}", "");
-    let ended = refused(&columns, 2, &["4 errors; nothing was started"]);
+    let ended = assert_rejected(&columns, 2, &["4 errors; nothing was started"]);
     let found = ["`uper`", "`notes`", "`od`", "this template does not parse"].map(|part| ended.stderr.find(part));
     assert!(found.iter().all(Option::is_some) && found.is_sorted(), "{}", ended.all());
 }
 
 #[test]
-fn a_method_is_refused_and_its_filter_named() {
+fn a_method_call_is_rejected_with_the_equivalent_filter() {
     let parts = ["p.toml:20:14: unknown method `upper`", "expected a filter, such as `note | upper`"];
-    refused(&llm("a", "{{ note.upper() }}", ""), 2, &parts);
-    refused(&llm("a", "{{ title.strip() }}", ""), 2, &["unknown method `strip`", "`title | trim`"]);
+    assert_rejected(&llm("a", "{{ note.upper() }}", ""), 2, &parts);
+    assert_rejected(&llm("a", "{{ title.strip() }}", ""), 2, &["unknown method `strip`", "`title | trim`"]);
 }
 
 #[test]
-fn a_field_that_no_value_has_is_refused() {
-    refused(&llm("a", "{{ note.lenght }}", ""), 2, &["there is no field `lenght`: `note` is a text"]);
+fn a_field_that_no_value_has_is_rejected() {
+    assert_rejected(&llm("a", "{{ note.lenght }}", ""), 2, &["there is no field `lenght`: `note` is a text"]);
     let misspelt = llm("a", "x", CLOSED) + &llm("b", "{% for i in range(0) %}{{ a.scor }}{% endfor %}", "");
     let parts = ["there is no field `scor`", "expected one of: score, why", "did you mean `score`?"];
-    refused(&misspelt, 2, &parts);
+    assert_rejected(&misspelt, 2, &parts);
     let rows =
         llm("a", "{% for r in rows %}{{ r.titel }}{% endfor %}", "strategy = \"full_column\"\nupstreams = [\"title\"]");
-    refused(&rows, 2, &["there is no field `titel`", "did you mean `title`?"]);
+    assert_rejected(&rows, 2, &["there is no field `titel`", "did you mean `title`?"]);
 }
 
 #[test]
-fn a_template_that_fails_for_all_of_the_first_rows_is_refused_and_one_that_fails_for_some_is_told() {
-    refused(&llm("a", "{{ note | int }}", ""), 2, &["`a` fails for every one of the first rows", "p.toml:20:"]);
-    refused(
+fn a_template_that_fails_for_all_sampled_rows_is_rejected_and_one_that_fails_for_some_is_reported() {
+    assert_rejected(&llm("a", "{{ note | int }}", ""), 2, &["`a` fails for every one of the first rows", "p.toml:20:"]);
+    assert_rejected(
         &llm("a", "x", "temperature = \"{{ note }}\""),
         2,
         &["`a` has no value for any of the first rows: `temperature` is \"entry 0"],
     );
-    let some = accepted("[[columns]]\nname = \"a\"\nkind = \"expression\"\ntemplate = \"{{ 1 // meta.tags[0] }}\"\n");
+    let some =
+        assert_accepted("[[columns]]\nname = \"a\"\nkind = \"expression\"\ntemplate = \"{{ 1 // meta.tags[0] }}\"\n");
     some.assert(0, &["`a` could not be rendered for 1 of these rows: such as", "The run would drop them"]);
 }
 
 #[test]
-fn what_only_an_answer_can_show_is_no_error() {
+fn an_access_that_depends_on_an_answer_is_not_an_error() {
     let open =
         "schema = { type = \"object\", properties = { items = { type = \"array\", items = { type = \"object\" } } } }";
     let columns = [
@@ -122,11 +130,11 @@ fn what_only_an_answer_can_show_is_no_error() {
         ),
         llm("h", "{{ meta.tags[0] }}", "when = \"free.is_good and title | length > 3\""),
     ];
-    accepted(&columns.concat());
+    assert_accepted(&columns.concat());
 }
 
 #[test]
-fn a_missing_key_or_command_is_refused_with_all_else_that_is_wrong() {
+fn a_missing_key_or_command_is_reported_with_all_other_errors() {
     let (url, calls) = provider();
     let scratch = Scratch::new(3);
     let pipeline = remote_pipeline(&url, "api_key_env = \"TIDEGATE_TEST_NO_KEY\"", "")
@@ -151,7 +159,7 @@ fn a_missing_key_or_command_is_refused_with_all_else_that_is_wrong() {
 }
 
 #[test]
-fn a_key_in_the_place_of_its_variable_is_repeated_nowhere() {
+fn a_key_given_instead_of_a_variable_name_is_printed_nowhere() {
     let scratch = Scratch::new(1);
     scratch.write("p.toml", &remote_pipeline("http://127.0.0.1:9/v1", "api_key_env = \"sk-very-secret\"", ""));
     for command in [&["run", "p.toml"][..], &["run", "p.toml", "--dry-run"]] {

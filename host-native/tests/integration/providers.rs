@@ -1,4 +1,5 @@
-//! Providers that fail in every way, over real sockets: a clear error or an explained drop, and no row lost from disk.
+//! Tests of provider failures over real sockets: each gives a clear error or an explained drop, and no
+//! finished row is lost.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -14,16 +15,16 @@ use serde_json::json;
 
 const PATH: &str = "/v1/chat/completions";
 
-/// For providers that never answer well.
+/// Settings for providers that never succeed.
 const SHORT_PATIENCE: &str = "outage_patience = \"500ms\"";
 
-/// A server that gives every call the same answer.
+/// Starts a server that gives every call the same answer.
 fn always(status: u16, body: &'static str) -> String {
     let status = StatusCode::from_u16(status).unwrap();
     serve(Router::new().route(PATH, post(move || async move { (status, body) }))) + "/v1"
 }
 
-/// A server that answers the first `good` calls well and every other as `bad` says.
+/// Starts a server that answers the first `good` calls successfully, and all later ones with `bad`.
 fn good_then<R: IntoResponse + 'static>(good: usize, bad: fn() -> R) -> String {
     let calls = Arc::new(AtomicUsize::new(0));
     let answer = move || {
@@ -39,7 +40,7 @@ fn good_then<R: IntoResponse + 'static>(good: usize, bad: fn() -> R) -> String {
     serve(Router::new().route(PATH, post(answer))) + "/v1"
 }
 
-/// A server that answers most calls well, and the others with what `bad` gives.
+/// Starts a server that answers most calls successfully, and the others with the raw texts `bad` in turn.
 fn mostly(bad: [&'static str; 2]) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -48,7 +49,7 @@ fn mostly(bad: [&'static str; 2]) -> String {
             let mut socket = socket.unwrap();
             read_request(&mut socket);
             let good = r#"{"choices":[{"message":{"content":"fine"}}]}"#;
-            // In no rhythm, which retries and health calls could fall into.
+            // The pattern is irregular, so that retries and health calls cannot fall in step with it.
             let mixed = (call as u32 ^ 0x5bd1_e995).wrapping_mul(0x85eb_ca6b);
             let answer = match ((mixed ^ mixed >> 13).wrapping_mul(0xc2b2_ae35) >> 16) & 7 {
                 at @ 0..2 => bad[at as usize].to_string(),
@@ -74,7 +75,7 @@ fn read_request(socket: &mut TcpStream) {
 }
 
 #[test]
-fn an_answer_that_breaks_off_is_empty_or_is_none_of_the_protocol_costs_no_row() {
+fn truncated_empty_and_malformed_answers_lose_no_row() {
     let truncated = "HTTP/1.1 200 OK\r\ncontent-length: 9000\r\n\r\n{\"choices\":[{\"mess";
     let empty = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     let foreign = "HTTP/1.1 200 OK\r\ncontent-length: 13\r\nconnection: close\r\n\r\n<html></html>";
@@ -87,7 +88,7 @@ fn an_answer_that_breaks_off_is_empty_or_is_none_of_the_protocol_costs_no_row() 
 }
 
 #[test]
-fn a_gateways_error_in_a_200_is_what_it_says_it_is() {
+fn an_error_body_with_status_200_is_classified_by_its_content() {
     let busy = r#"{"error":{"code":502,"message":"Provider returned error"}}"#;
     let scratch = Scratch::new(4);
     let ended = scratch.run_pipeline(&remote_pipeline(&always(200, busy), "", SHORT_PATIENCE));
@@ -95,7 +96,7 @@ fn a_gateways_error_in_a_200_is_what_it_says_it_is() {
 }
 
 #[test]
-fn a_403_that_is_about_one_prompt_drops_one_row_and_says_why() {
+fn a_403_about_one_prompt_drops_one_row_with_the_reason() {
     let scratch = Scratch::new(20);
     let answer = |body: String| async move {
         if body.contains("entry 7 ") {
@@ -112,7 +113,7 @@ fn a_403_that_is_about_one_prompt_drops_one_row_and_says_why() {
 }
 
 #[test]
-fn an_account_without_quota_is_no_fault_of_a_row_and_ends_the_run_at_once() {
+fn an_exhausted_quota_ends_the_run_at_once_and_drops_no_row() {
     let scratch = Scratch::new(12);
     let quota = r#"{"error":{"message":"No funds.","type":"insufficient_quota","code":"insufficient_quota"}}"#;
     let ended = scratch.run_pipeline(&remote_pipeline(&always(429, quota), "", ""));
@@ -131,7 +132,7 @@ fn an_answer_that_is_not_json_is_explained_and_exits_4() {
 }
 
 #[test]
-fn a_401_stops_the_run_at_once_and_the_key_is_shown_nowhere() {
+fn a_401_stops_the_run_at_once_and_the_key_is_printed_nowhere() {
     let mut scratch = Scratch::new(400);
     scratch.env("TIDEGATE_TEST_KEY", "sk-very-secret");
     let calls = Arc::new(AtomicUsize::new(0));
@@ -153,7 +154,7 @@ fn a_401_stops_the_run_at_once_and_the_key_is_shown_nowhere() {
 }
 
 #[test]
-fn a_key_that_a_server_repeats_in_another_answer_is_cut_out() {
+fn a_key_that_a_server_repeats_in_an_answer_is_redacted() {
     let mut scratch = Scratch::new(4);
     scratch.env("TIDEGATE_TEST_KEY", "sk-very-secret");
     let server = always(400, r#"{"error":{"message":"cannot use sk-very-secret here"}}"#);
@@ -163,7 +164,7 @@ fn a_key_that_a_server_repeats_in_another_answer_is_cut_out() {
 }
 
 #[test]
-fn a_404_that_speaks_of_the_model_says_that_there_is_none_and_exits_4() {
+fn a_404_about_the_model_is_reported_as_an_unknown_model_and_exits_4() {
     let scratch = Scratch::new(40);
     let server = always(404, r#"{"error":{"message":"the model m does not exist"}}"#);
     let ended = scratch.run_pipeline(&remote_pipeline(&server, "", ""));
@@ -171,7 +172,7 @@ fn a_404_that_speaks_of_the_model_says_that_there_is_none_and_exits_4() {
 }
 
 #[test]
-fn endless_429s_end_the_run_after_the_patience_and_finished_row_groups_stay() {
+fn endless_429s_end_the_run_after_rate_limit_patience_and_finished_row_groups_are_kept() {
     let scratch = Scratch::new(40);
     let server = good_then(9, || (StatusCode::TOO_MANY_REQUESTS, [("retry-after-ms", "20")], "slow down"));
     let ended = scratch.run_pipeline(&remote_pipeline(&server, "", "rate_limit_patience = \"600ms\"\nrow_groups = 1"));
@@ -180,13 +181,13 @@ fn endless_429s_end_the_run_after_the_patience_and_finished_row_groups_stay() {
     assert_eq!(scratch.dropped("out"), Vec::<serde_json::Value>::new());
     let rows = scratch.rows("out");
     assert!(rows.len() >= 8, "{} rows", rows.len());
-    // The ninth good answer may have been for any row of the group that was in work.
+    // The ninth successful answer may belong to any row of the row group in progress.
     assert!(rows.iter().take(8).enumerate().all(|(index, row)| row["row"] == index));
     assert_eq!(scratch.manifest("out")["state"], "ended");
 }
 
 #[test]
-fn finished_row_groups_stay_when_the_provider_breaks_later() {
+fn finished_row_groups_are_kept_when_the_provider_fails_later() {
     let scratch = Scratch::new(40);
     let server = good_then(13, || (StatusCode::NOT_FOUND, "gone"));
     let ended = scratch.run_pipeline(&remote_pipeline(&server, "", "row_groups = 1"));
@@ -195,7 +196,7 @@ fn finished_row_groups_stay_when_the_provider_breaks_later() {
 }
 
 #[test]
-fn some_rows_that_fail_are_dropped_explained_and_exit_6() {
+fn failed_rows_are_dropped_with_the_reason_and_exit_6() {
     let scratch = Scratch::new(20);
     let answer = |body: String| async move {
         if body.contains("entry 7 ") {
@@ -212,7 +213,7 @@ fn some_rows_that_fail_are_dropped_explained_and_exit_6() {
 }
 
 #[test]
-fn a_call_that_takes_too_long_is_a_timeout() {
+fn a_call_that_exceeds_its_timeout_is_reported_as_a_timeout() {
     let scratch = Scratch::new(2);
     let server = serve(Router::new().route(PATH, post(std::future::pending::<()>))) + "/v1";
     let pipeline = remote_pipeline(&server, "timeout = \"50ms\"", SHORT_PATIENCE);
@@ -220,7 +221,7 @@ fn a_call_that_takes_too_long_is_a_timeout() {
 }
 
 #[test]
-fn the_request_holds_the_model_the_messages_and_the_key() {
+fn the_request_contains_the_model_the_messages_and_the_key() {
     let mut scratch = Scratch::new(1);
     scratch.env("TIDEGATE_TEST_KEY", "sk-1");
     let answer = |headers: HeaderMap, axum::Json(body): axum::Json<serde_json::Value>| async move {

@@ -1,4 +1,4 @@
-//! The proxy over real sockets: clients on one side, a provider that pushes back on the other.
+//! Tests of the proxy over real sockets, between clients and a provider that limits its calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +15,7 @@ use tidegate_native::app::proxy::config::ProxyConfig;
 use tokio::task::JoinSet;
 
 #[tokio::test]
-async fn two_hundred_clients_of_a_provider_that_bears_eight_see_no_refusal() {
+async fn two_hundred_clients_of_a_provider_with_a_capacity_of_eight_see_no_rejection() {
     let world = World::new("max_parallel = 64", "").await;
     let mut clients = JoinSet::new();
     for _ in 0..200 {
@@ -29,7 +29,7 @@ async fn two_hundred_clients_of_a_provider_that_bears_eight_see_no_refusal() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_refused_goes_again_and_its_answer_is_the_only_one_the_client_sees() {
+async fn a_rejected_call_is_retried_and_the_client_sees_only_the_final_answer() {
     let world = World::new("cooldown = \"10ms\"", "").await;
     for model in ["refuses-3", "overloaded-3"] {
         world.seen.calls.store(0, Ordering::SeqCst);
@@ -43,11 +43,12 @@ async fn a_call_that_is_refused_goes_again_and_its_answer_is_the_only_one_the_cl
     }
 }
 
-/// The provider asks for a pause of one model's chat. Calls to another model, and to another domain of the same model, come
-/// from the same tenant a while later: they are answered during the pause, and the paused calls after it.
+/// The provider sends a Retry-After for chat calls to one model. The same tenant then calls another model,
+/// and another domain of the same model. Those calls are answered during the pause, and the paused calls
+/// after it.
 #[tokio::test]
 async fn a_pause_of_one_model_never_delays_calls_to_an_idle_model_of_the_same_tenant() {
-    // AIMD stops for the whole of a Retry-After; tide first finds out what it stops.
+    // AIMD pauses for the whole Retry-After. Tide first tests which calls the pause applies to.
     let world = World::new("max_parallel = 8\nlimit = \"aimd\"", "").await;
     let mut clients = JoinSet::new();
     let spawn = |clients: &mut JoinSet<_>, name: &'static str, call: RequestBuilder| {
@@ -81,7 +82,7 @@ async fn a_pause_of_one_model_never_delays_calls_to_an_idle_model_of_the_same_te
 }
 
 #[tokio::test]
-async fn attempts_are_bounded_and_the_providers_own_refusal_is_the_last_word() {
+async fn attempts_are_bounded_and_the_last_rejection_of_the_provider_is_returned() {
     let world = World::new("", "[retry]\nmax_attempts = 2").await;
     let answer = world.chat("refuses-9").send().await.unwrap();
     assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after-ms"]), (429, &"10".parse().unwrap()));
@@ -90,7 +91,7 @@ async fn attempts_are_bounded_and_the_providers_own_refusal_is_the_last_word() {
 }
 
 #[tokio::test]
-async fn a_refusal_that_no_waiting_helps_against_is_handed_on_and_not_tried_again() {
+async fn a_permanent_rejection_is_forwarded_and_not_retried() {
     let world = World::new("client_key = \"forward\"", "").await;
     for (model, code) in [("quota", "insufficient_quota"), ("never", "rate_limit_exceeded")] {
         let answer = world.chat(model).header("x-tidegate-timeout", "30s").send().await.unwrap();
@@ -101,7 +102,7 @@ async fn a_refusal_that_no_waiting_helps_against_is_handed_on_and_not_tried_agai
 }
 
 #[tokio::test]
-async fn an_answer_of_5xx_is_handed_on_unless_it_is_to_be_tried_again() {
+async fn a_5xx_response_is_forwarded_unless_retries_are_configured() {
     let once = World::new("", "").await;
     assert_eq!(once.chat("fails-1").send().await.unwrap().status().as_u16(), 500);
     let again = World::new("", "[retry]\nserver_errors = 1").await;
@@ -110,7 +111,7 @@ async fn an_answer_of_5xx_is_handed_on_unless_it_is_to_be_tried_again() {
 }
 
 #[tokio::test]
-async fn the_first_piece_of_a_stream_arrives_before_the_last_is_sent() {
+async fn the_first_chunk_of_a_stream_arrives_before_the_last_is_sent() {
     let world = World::new("", "").await;
     let mut answer = world.chat("stream-4").send().await.unwrap();
     assert_eq!(answer.headers()["content-type"], "text/event-stream");
@@ -128,7 +129,7 @@ async fn the_first_piece_of_a_stream_arrives_before_the_last_is_sent() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_is_not_called_again() {
+async fn a_broken_stream_is_not_retried() {
     let world = World::new("", "[retry]\nserver_errors = 3").await;
     let mut answer = world.chat("breaks-1").send().await.unwrap();
     assert!(answer.chunk().await.unwrap().is_some());
@@ -138,7 +139,7 @@ async fn a_stream_that_breaks_is_not_called_again() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_gives_up_its_place_its_call_and_its_stream_at_once() {
+async fn a_client_that_disconnects_releases_its_waiter_call_and_stream_at_once() {
     let world = World::new("max_parallel = 1", "").await;
     let first = tokio::spawn(world.chat("held").send());
     world.until_standing((0, 1)).await;
@@ -158,7 +159,8 @@ async fn a_client_that_leaves_gives_up_its_place_its_call_and_its_stream_at_once
     until(async || world.seen.in_flight(), |calls| *calls == 0).await;
 }
 
-/// How many of the first `of` answers each tenant got, if all of them always have more to ask for.
+/// Returns how many of the first `of` answers each tenant received while all tenants always have requests
+/// waiting.
 async fn shares(world: &World, header: &'static str, names: [&'static str; 2], of: u32) -> [u32; 2] {
     let counts = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
     let mut clients = JoinSet::new();
@@ -192,7 +194,7 @@ async fn tenants_share_a_contended_model_by_weight() {
 }
 
 #[tokio::test]
-async fn the_urgent_get_more_and_the_others_are_not_starved() {
+async fn urgent_requests_get_a_larger_share_and_others_are_not_starved() {
     let world = World::new(FEW, "[priority]\nlow = 0.25\nnormal = 1\nhigh = 1").await;
     let [normal, low] = shares(&world, "x-tidegate-priority", ["normal", "low"], 400).await;
     let share = f64::from(normal) / f64::from(normal + low);
@@ -200,8 +202,8 @@ async fn the_urgent_get_more_and_the_others_are_not_starved() {
 }
 
 #[tokio::test]
-async fn a_request_waits_no_longer_than_its_client_or_the_proxy_allows() {
-    // The shorter of the two ends the wait; the other would be long past any patience.
+async fn a_request_waits_at_most_as_long_as_its_client_and_the_proxy_allow() {
+    // The shorter of the two limits ends the wait. The longer one exceeds the timeout of the test.
     for (proxy, client, least) in [("1h", "50ms", 50), ("300ms", "3600", 300)] {
         let world = World::new("max_parallel = 1", &format!("[queue]\ndeadline = \"{proxy}\"")).await;
         let held = tokio::spawn(world.chat("held").send());
@@ -222,7 +224,7 @@ async fn a_request_waits_no_longer_than_its_client_or_the_proxy_allows() {
 }
 
 #[tokio::test]
-async fn beyond_the_bound_of_the_queue_clients_are_told_when_to_come_back() {
+async fn requests_beyond_the_queue_bound_get_a_retry_after() {
     let world = World::new("max_parallel = 1", "[queue]\nmax_waiting = 2").await;
     let mut clients = JoinSet::new();
     for _ in 0..3 {
@@ -241,7 +243,7 @@ async fn beyond_the_bound_of_the_queue_clients_are_told_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_too_long_is_refused_whether_it_says_so_or_not() {
+async fn a_request_that_is_too_long_is_rejected_with_or_without_content_length() {
     let world = World::new("", "[queue]\nmax_body = 100").await;
     let long = "x".repeat(101);
     let announced = world.post(long.clone()).send().await.unwrap();
@@ -254,7 +256,7 @@ async fn a_request_that_is_too_long_is_refused_whether_it_says_so_or_not() {
 }
 
 #[tokio::test]
-async fn requests_that_wait_hold_no_more_memory_than_they_may() {
+async fn waiting_requests_stay_within_the_memory_limit() {
     let world = World::new("max_parallel = 1", "[queue]\nmax_bytes = 100").await;
     let first = tokio::spawn(world.chat("held").send());
     world.until_standing((0, 1)).await;
@@ -271,7 +273,7 @@ async fn requests_that_wait_hold_no_more_memory_than_they_may() {
 }
 
 #[tokio::test]
-async fn an_upload_that_stalls_counts_with_what_it_has_sent() {
+async fn a_stalled_upload_counts_with_the_bytes_received_so_far() {
     use tokio::io::AsyncWriteExt as _;
     let world = World::new("", "[queue]\nmax_bytes = 100").await;
     let mut stalled = tokio::net::TcpStream::connect(world.proxy.address()).await.unwrap();
@@ -292,7 +294,7 @@ async fn an_upload_that_stalls_counts_with_what_it_has_sent() {
     until(async || status().await, |status| *status == 200).await;
 }
 
-/// One piece of unknown length.
+/// A body of one chunk without a known length.
 struct Once(Option<bytes::Bytes>);
 
 impl futures_core::Stream for Once {
@@ -307,7 +309,7 @@ impl futures_core::Stream for Once {
 }
 
 #[tokio::test]
-async fn the_provider_sees_the_request_as_it_was_but_for_what_is_between_neighbours() {
+async fn the_provider_receives_the_original_request_without_hop_by_hop_headers() {
     let world = World::new("api_key_env = \"PROVIDER_KEY\"\nrename = { small = \"echo-7\" }", "").await;
     let answer = world
         .http
@@ -344,7 +346,7 @@ async fn the_provider_sees_the_request_as_it_was_but_for_what_is_between_neighbo
 }
 
 #[tokio::test]
-async fn a_refused_key_of_the_proxy_is_not_shown_to_clients() {
+async fn a_rejected_provider_key_is_not_shown_to_clients() {
     let world = World::new("api_key_env = \"PROVIDER_KEY\"", "").await;
     let answer = world.chat("key").send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::BAD_GATEWAY);
@@ -360,7 +362,7 @@ async fn a_refused_key_of_the_proxy_is_not_shown_to_clients() {
 }
 
 #[tokio::test]
-async fn what_nobody_serves_is_refused() {
+async fn paths_and_models_without_a_provider_are_rejected() {
     let world = World::new("serves = [\"held\", \"echo-*\"]\nat_most_models = 2", "").await;
     let answer = world.chat("gpt").send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::NOT_FOUND);
@@ -371,7 +373,7 @@ async fn what_nobody_serves_is_refused() {
 }
 
 #[tokio::test]
-async fn no_address_escapes_from_the_providers_own() {
+async fn no_path_escapes_the_base_url_of_the_provider() {
     let world = World::new("", "").await;
     let get = async |path: &str| {
         raw(&world, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await
@@ -396,7 +398,7 @@ async fn no_address_escapes_from_the_providers_own() {
     assert_eq!(seen(), 1);
 }
 
-/// Sends bytes as they are, and reads what comes back.
+/// Sends raw bytes and returns the response.
 async fn raw(world: &World, request: &str) -> String {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = tokio::net::TcpStream::connect(world.proxy.address()).await.unwrap();
@@ -407,7 +409,7 @@ async fn raw(world: &World, request: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_provider_that_cannot_be_reached_is_named_and_its_address_is_not() {
+async fn an_unreachable_provider_is_named_without_its_address() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (_, seen) = provider();
     let world = World::of(&format!("http://{free}/v1"), seen, "", "[retry]\nmax_attempts = 2").await;
@@ -422,7 +424,7 @@ async fn a_provider_that_cannot_be_reached_is_named_and_its_address_is_not() {
 }
 
 #[tokio::test]
-async fn a_provider_that_stays_silent_is_given_up() {
+async fn a_provider_that_sends_nothing_times_out() {
     let world = World::new("timeout = \"100ms\"", "").await;
     let answer = world.chat("held").send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
@@ -431,7 +433,7 @@ async fn a_provider_that_stays_silent_is_given_up() {
 }
 
 #[tokio::test]
-async fn why_says_what_everybody_waits_for() {
+async fn the_why_page_shows_what_each_request_waits_for() {
     let world = World::new("max_parallel = 1", "[tenants]\nby = \"header:x-tenant\"").await;
     let mut clients = JoinSet::new();
     for _ in 0..3 {
@@ -455,7 +457,7 @@ async fn why_says_what_everybody_waits_for() {
 }
 
 #[tokio::test]
-async fn the_list_of_models_is_that_of_all_providers() {
+async fn the_model_list_joins_the_models_of_all_providers() {
     let (other, _) = provider();
     let second = format!("[[providers]]\nname = \"q\"\nbase_url = \"{other}\"");
     let world = World::new("serves = [\"held\"]", &second).await;
@@ -469,7 +471,7 @@ async fn the_list_of_models_is_that_of_all_providers() {
 }
 
 #[tokio::test]
-async fn a_list_of_all_models_shows_no_provider_the_key_of_a_client_and_is_kept_a_while() {
+async fn the_joined_model_list_sends_no_client_key_to_a_provider_and_is_cached() {
     let (other, keyless) = provider();
     let second = format!("[[providers]]\nname = \"q\"\nbase_url = \"{other}\"");
     let world = World::new("api_key_env = \"PROVIDER_KEY\"", &second).await;
@@ -482,7 +484,7 @@ async fn a_list_of_all_models_shows_no_provider_the_key_of_a_client_and_is_kept_
 }
 
 #[tokio::test]
-async fn a_proxy_that_stops_lets_calls_end_and_sends_away_who_waits() {
+async fn a_proxy_that_shuts_down_finishes_calls_in_flight_and_rejects_waiting_requests() {
     let world = World::new("max_parallel = 1", "").await;
     let out = tokio::spawn(world.chat("held").send());
     world.until_standing((0, 1)).await;
@@ -501,7 +503,7 @@ async fn a_proxy_that_stops_lets_calls_end_and_sends_away_who_waits() {
 }
 
 #[tokio::test]
-async fn calls_that_do_not_end_in_time_are_cut_and_counted() {
+async fn calls_that_exceed_the_shutdown_timeout_are_aborted_and_counted() {
     let (base_url, seen) = provider();
     let text =
         format!("listen = \"127.0.0.1:0\"\ndrain = \"50ms\"\n[[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"");

@@ -1,4 +1,4 @@
-//! What calls through the proxy take of budgets.
+//! Tests of how calls through the proxy are charged to budgets.
 
 use reqwest::StatusCode;
 use serde_json::json;
@@ -7,7 +7,7 @@ use crate::support::provider::provider;
 use crate::support::world::World;
 
 #[tokio::test]
-async fn budgets_are_settled_by_what_answers_say_they_used() {
+async fn budgets_are_settled_with_the_reported_usage() {
     let world = World::new("budgets = { tokens_per_minute = 1000 }", "").await;
     let answer = world.chat("slow-1").send().await.unwrap();
     drop(answer.bytes().await);
@@ -20,7 +20,7 @@ async fn budgets_are_settled_by_what_answers_say_they_used() {
 }
 
 #[tokio::test]
-async fn a_stream_that_its_client_drops_has_used_what_went_by() {
+async fn a_stream_dropped_by_its_client_is_charged_for_the_forwarded_part() {
     let world = World::new("budgets = { tokens_per_day = 1000, requests_per_day = 10 }", "").await;
     let mut answer = world.chat("stream-9").send().await.unwrap();
     for _ in 0..3 {
@@ -37,7 +37,7 @@ async fn a_stream_that_its_client_drops_has_used_what_went_by() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_refused_or_reaches_nobody_leaves_the_budget_to_others() {
+async fn a_rejected_or_undelivered_request_does_not_use_the_budget() {
     let budget = "budgets = { tokens_per_day = 1000 }";
     let forwards = format!("{budget}\nclient_key = \"forward\"");
     let world = World::new(&forwards, "").await;

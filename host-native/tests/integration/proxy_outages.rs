@@ -1,4 +1,4 @@
-//! The proxy before a provider that is down, comes back, or refuses the account, over real sockets.
+//! Tests of the proxy with a provider that is down, recovers or rejects the account, over real sockets.
 
 use reqwest::StatusCode;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::support::patience::until;
 use crate::support::provider::{provider, provider_at};
 use crate::support::world::{World, error_code};
 
-/// A proxy before an address at which nothing listens.
+/// Starts a proxy for an address on which nothing listens.
 async fn before_nothing(extra: &str) -> (World, std::net::SocketAddr) {
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (_, seen) = provider();
@@ -25,7 +25,7 @@ async fn why(world: &World) -> String {
 }
 
 #[tokio::test]
-async fn requests_wait_while_their_provider_is_down_and_are_answered_when_it_is_back() {
+async fn requests_wait_while_their_provider_is_down_and_are_answered_when_it_recovers() {
     let (world, address) = before_nothing("").await;
     let mut clients = JoinSet::new();
     for _ in 0..50 {
@@ -45,7 +45,7 @@ async fn requests_wait_while_their_provider_is_down_and_are_answered_when_it_is_
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_wait_for_the_end_of_an_outage_is_told_when_to_come_back() {
+async fn a_request_that_times_out_during_an_outage_gets_a_retry_after() {
     let (world, _) = before_nothing("").await;
     let mut clients = JoinSet::new();
     for _ in 0..8 {
@@ -63,7 +63,7 @@ async fn a_client_that_does_not_wait_for_the_end_of_an_outage_is_told_when_to_co
 }
 
 #[tokio::test]
-async fn where_nothing_may_be_repeated_a_client_hears_of_a_lost_connection_at_once() {
+async fn without_retries_a_lost_connection_is_reported_to_the_client_at_once() {
     let (world, _) = before_nothing("[retry]\nconnection_errors = 0").await;
     let answer = world.chat("slow-1").send().await.unwrap();
     assert_eq!((answer.status(), attempts(&answer)), (StatusCode::BAD_GATEWAY, 1));
@@ -71,7 +71,7 @@ async fn where_nothing_may_be_repeated_a_client_hears_of_a_lost_connection_at_on
 }
 
 #[tokio::test]
-async fn what_the_body_of_a_refusal_says_counts_though_nobody_waits_for_another_turn() {
+async fn the_body_of_a_rejection_is_evaluated_even_if_no_request_waits() {
     for (model, status, code) in [
         ("quotalong", StatusCode::TOO_MANY_REQUESTS, "insufficient_quota"),
         ("missing", StatusCode::NOT_FOUND, "model_not_found"),
@@ -86,7 +86,7 @@ async fn what_the_body_of_a_refusal_says_counts_though_nobody_waits_for_another_
 }
 
 #[tokio::test]
-async fn a_refusal_that_comes_slowly_holds_no_slot_and_comes_whole() {
+async fn a_slow_rejection_holds_no_slot_and_is_forwarded_completely() {
     let world = World::new("", "").await;
     let answer = world.chat("trickle").send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
@@ -97,7 +97,7 @@ async fn a_refusal_that_comes_slowly_holds_no_slot_and_comes_whole() {
 }
 
 #[tokio::test]
-async fn an_account_without_quota_is_called_no_more_and_a_clients_own_concerns_that_client_alone() {
+async fn an_exhausted_account_is_not_called_again_and_an_exhausted_client_key_affects_only_that_client() {
     let world = World::new("api_key_env = \"PROVIDER_KEY\"", "").await;
     let first = world.chat("quota").send().await.unwrap();
     assert_eq!(first.status(), StatusCode::TOO_MANY_REQUESTS);

@@ -1,4 +1,4 @@
-//! `tidegate proxy` as a program: its output, its signals, its refusals.
+//! Tests of the `tidegate proxy` command: its output, signals and errors.
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use crate::support::Scratch;
 use crate::support::patience::{PATIENCE, wait_until};
 use crate::support::provider::provider;
 
-/// A proxy at work, and what it said first.
+/// A running proxy and its first line of output.
 struct Running {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -29,7 +29,7 @@ impl Running {
         Self { child, stdout, address }
     }
 
-    /// Sends a request and hands the connection over.
+    /// Sends a request and returns the connection.
     fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -57,7 +57,7 @@ impl Running {
         assert!(status.success());
     }
 
-    /// Its exit code, and everything it wrote to the standard error.
+    /// Waits for the end. Returns the exit code and everything written to standard error.
     fn end(mut self) -> (i32, String) {
         let mut stderr = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
@@ -67,7 +67,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Ended already, unless the test failed.
+        // The process has already ended unless the test failed.
         let _ = self.child.kill();
     }
 }
@@ -87,7 +87,7 @@ fn read(mut stream: TcpStream) -> String {
 const CHAT: &str = "/v1/chat/completions";
 
 #[test]
-fn keys_are_in_no_output_no_page_and_no_error() {
+fn keys_appear_in_no_output_page_or_error() {
     let (base_url, _) = provider();
     let mut scratch = Scratch::new(0);
     scratch.env("PROVIDER_KEY", "sk-provider-secret");
@@ -102,7 +102,7 @@ fn keys_are_in_no_output_no_page_and_no_error() {
 
     let proxy = Running::start(&scratch, &["proxy.toml", "--verbose"]);
     let mut seen = checked.all();
-    // The last but one closes the provider.
+    // The last call but one makes the provider unavailable.
     for model in ["slow-1", "nobody", "key", "quota"] {
         for key in ["sk-people-secret", "sk-stranger-secret"] {
             let body = format!("{{\"model\":\"{model}\",\"messages\":[\"sk-body-secret\"]}}");
@@ -126,7 +126,7 @@ fn keys_are_in_no_output_no_page_and_no_error() {
 }
 
 #[test]
-fn an_interrupted_proxy_lets_calls_end_and_a_second_interrupt_cuts_them() {
+fn an_interrupt_lets_calls_finish_and_a_second_interrupt_aborts_them() {
     let (base_url, provider) = provider();
     let scratch = Scratch::new(0);
     let start = || Running::start(&scratch, &["--upstream", &base_url, "--listen", "127.0.0.1:0"]);
@@ -147,7 +147,7 @@ fn an_interrupted_proxy_lets_calls_end_and_a_second_interrupt_cuts_them() {
     }
 }
 
-/// Reads from a stream until this text has come.
+/// Reads from a stream until `text` has arrived.
 fn read_until(stream: &mut TcpStream, text: &str) -> String {
     let mut seen = String::new();
     let mut byte = [0; 1];
@@ -159,7 +159,7 @@ fn read_until(stream: &mut TcpStream, text: &str) -> String {
 }
 
 #[test]
-fn a_restart_loses_no_stream_and_the_next_proxy_serves_at_the_same_address_meanwhile() {
+fn a_restart_loses_no_stream_and_the_next_proxy_can_bind_the_same_address_meanwhile() {
     let (base_url, provider) = provider();
     let scratch = Scratch::new(0);
     let proxy = Running::start(&scratch, &["--upstream", &base_url, "--listen", "127.0.0.1:0"]);
@@ -182,7 +182,7 @@ fn a_restart_loses_no_stream_and_the_next_proxy_serves_at_the_same_address_meanw
 }
 
 #[test]
-fn a_client_that_is_killed_leaves_nothing_behind() {
+fn a_killed_client_leaves_no_waiter_and_no_call() {
     let (base_url, provider) = provider();
     let scratch = Scratch::new(0);
     scratch.write(
@@ -197,7 +197,7 @@ fn a_client_that_is_killed_leaves_nothing_behind() {
          content-type: application/json\\r\\ncontent-length: 16\\r\\n\\r\\n{{\"model\":\"held\"}}' >&3; exec sleep 60 <&3) & done; wait",
         proxy.address.replace(':', "/")
     );
-    // A group of its own, so that all of it can be killed at once.
+    // The clients are in one process group, so that all can be killed at once.
     let mut clients = Command::new("setsid").args(["bash", "-c", &script]).spawn().unwrap();
     proxy.until("\"in_flight\":2");
     proxy.until("\"waiting\":3");
@@ -211,7 +211,7 @@ fn a_client_that_is_killed_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_is_wrong_is_said_before_anything_is_served() {
+fn errors_are_reported_before_anything_is_served() {
     let scratch = Scratch::new(0);
     scratch.run(&["proxy"]).assert(2, &["CONFIG.toml"]);
     scratch.run(&["proxy", "--upstream", "ftp://host"]).assert(2, &["--upstream is neither http nor https"]);
@@ -229,7 +229,7 @@ fn what_is_wrong_is_said_before_anything_is_served() {
 }
 
 #[test]
-fn admin_pages_can_be_elsewhere() {
+fn admin_pages_can_have_their_own_address() {
     let (base_url, _) = provider();
     let scratch = Scratch::new(0);
     scratch.write(

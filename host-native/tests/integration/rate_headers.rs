@@ -1,4 +1,4 @@
-//! Rates that a provider states in headers, over real sockets.
+//! Tests of rates that a provider states in response headers, over real sockets.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::support::provider::provider;
 use crate::support::world::World;
 use crate::support::{Scratch, mock_pipeline};
 
-/// Calls in a crowd, after one that came alone.
-const CROWD: usize = 40;
+/// The number of simultaneous calls that follow a single first call.
+const BURST_CALLS: usize = 40;
 
-/// Sends a call and then a crowd through a proxy to a mock of 20 calls a second, of which 20 may come at once. Answers how many were
-/// refused, and what the proxy shows.
-async fn refused(dialect: RateHeaders, extra: &str) -> (u64, Value) {
+/// Sends one call and then a burst through a proxy to a mock that allows 20 calls a second with a burst of
+/// 20. Returns the number of rate-limited calls and the `/why` page.
+async fn rate_limited_calls(dialect: RateHeaders, extra: &str) -> (u64, Value) {
     let spec = ProviderSpec {
         capacity: Capacity::Constant { slots: 64 },
         latency: Latency::Constant { latency: Duration::from_millis(5) },
@@ -38,46 +38,46 @@ async fn refused(dialect: RateHeaders, extra: &str) -> (u64, Value) {
     let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "hello" }] });
     let call = || world.chat("m").json(&body).send();
     assert_eq!(call().await.unwrap().status(), StatusCode::OK);
-    let mut crowd = JoinSet::new();
-    for _ in 0..CROWD {
-        crowd.spawn(call());
+    let mut burst = JoinSet::new();
+    for _ in 0..BURST_CALLS {
+        burst.spawn(call());
     }
-    while let Some(answer) = crowd.join_next().await {
+    while let Some(answer) = burst.join_next().await {
         assert_eq!(answer.unwrap().unwrap().status(), StatusCode::OK);
     }
-    let refused = mock.stats().models["m"].counters.refused_by_rate;
-    (refused, world.page("/why").await)
+    let rate_limited_calls = mock.stats().models["m"].counters.refused_by_rate;
+    (rate_limited_calls, world.page("/why").await)
 }
 
 #[tokio::test]
-async fn a_crowd_behind_the_proxy_keeps_to_the_rate_that_the_first_answer_stated_in_any_dialect() {
+async fn a_burst_through_the_proxy_stays_within_the_rate_of_the_first_response_in_every_dialect() {
     for dialect in [RateHeaders::Openai, RateHeaders::Anthropic, RateHeaders::Minute, RateHeaders::Ietf] {
-        let (refused, why) = refused(dialect, "").await;
-        // Two, for calls that the machine holds up on their way.
-        assert!(refused <= 2, "{dialect:?}: {refused} were refused");
+        let (rate_limited_calls, why) = rate_limited_calls(dialect, "").await;
+        // Two calls may be delayed on a busy machine and so exceed the rate.
+        assert!(rate_limited_calls <= 2, "{dialect:?}: {rate_limited_calls} calls were rate limited");
         let budget = &why["resources"][0]["budgets"][0];
         assert_eq!((&budget["source"], &budget["limit"]), (&"headers".into(), &1_200.into()), "{dialect:?}: {why}");
     }
 }
 
 #[tokio::test]
-async fn without_headers_and_where_they_are_switched_off_the_crowd_runs_into_the_rate() {
+async fn without_rate_limit_headers_a_burst_exceeds_the_rate() {
     for (dialect, extra) in [(RateHeaders::None, ""), (RateHeaders::Openai, "rate_limit_headers = false\n")] {
-        let (refused, why) = refused(dialect, extra).await;
-        assert!(refused >= 10, "{dialect:?}: {refused} were refused");
+        let (rate_limited_calls, why) = rate_limited_calls(dialect, extra).await;
+        assert!(rate_limited_calls >= 10, "{dialect:?}: {rate_limited_calls} calls were rate limited");
         assert_eq!(why["resources"][0]["budgets"], json!([]));
     }
 }
 
 #[test]
-fn a_run_keeps_to_the_rate_that_its_model_states() {
+fn a_run_stays_within_the_rate_that_its_model_states() {
     let mock = "capacity = { shape = \"constant\", slots = 8 }, latency = { law = \"constant\", latency_ms = 5 }, \
                 requests = { per_minute = 1200, burst = 10 }";
     let scratch = Scratch::new(30);
     let ended = scratch.run_pipeline(&mock_pipeline(8, "", mock));
     ended.assert(0, &["rows out        30"]);
     let line = ended.stdout.lines().find(|line| line.contains("rate limited (429)"));
-    let refused: u64 =
+    let rate_limited_calls: u64 =
         line.map_or(0, |line| line.split(" rate limited").next().unwrap().rsplit(' ').next().unwrap().parse().unwrap());
-    assert!(refused <= 2, "{}", ended.all());
+    assert!(rate_limited_calls <= 2, "{}", ended.all());
 }

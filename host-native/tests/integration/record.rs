@@ -1,14 +1,14 @@
-//! Decision logs: a real run over real sockets and threads, told again.
+//! Tests of decision logs: a run over real sockets and threads is recorded and replayed.
 
 use std::fs;
 
 use crate::support::{Scratch, mock_pipeline};
 
-/// A provider that refuses now and then, so that there is something to decide.
+/// A provider that rejects some calls, so that the scheduler has decisions to make.
 const NARROW: &str =
     "capacity = { shape = \"constant\", slots = 3 }, latency = { law = \"uniform\", low_ms = 1, high_ms = 9 }";
 
-/// A recorded run of 40 rows.
+/// Records a run of 40 rows.
 fn recorded() -> Scratch {
     let scratch = Scratch::new(40);
     scratch.write("pipeline.toml", &mock_pipeline(8, "cooldown = \"10ms\"", NARROW));
@@ -17,18 +17,18 @@ fn recorded() -> Scratch {
 }
 
 #[test]
-fn a_recorded_run_is_replayed_to_the_same_decisions() {
+fn a_replay_makes_the_same_decisions_as_the_recorded_run() {
     let scratch = recorded();
     let replayed = scratch.run(&["replay", "log.jsonl"]);
     replayed.assert(0, &["the run: completed; 40 of 40 rows out, 0 dropped", "every decision is the same"]);
-    assert_eq!(replayed.stdout, scratch.run(&["replay", "log.jsonl"]).stdout, "twice the same");
+    assert_eq!(replayed.stdout, scratch.run(&["replay", "log.jsonl"]).stdout, "two replays print the same");
 }
 
 #[test]
-fn a_log_that_was_changed_differs_and_says_so() {
+fn a_modified_log_is_reported_as_different() {
     let scratch = recorded();
     let log = fs::read_to_string(scratch.path("log.jsonl")).unwrap();
-    // Every call was refused that went well.
+    // Every successful call becomes a rate-limited one.
     let well = "\"outcome\":\"success\",\"retry_after\":null";
     let changed = log.replace(well, "\"outcome\":\"rate_limited\",\"retry_after\":null");
     assert_ne!(log, changed);
@@ -37,7 +37,7 @@ fn a_log_that_was_changed_differs_and_says_so() {
 }
 
 #[test]
-fn the_log_of_a_run_that_was_killed_is_replayed_as_far_as_it_goes() {
+fn the_log_of_a_killed_run_is_replayed_up_to_its_end() {
     let scratch = recorded();
     let log = fs::read_to_string(scratch.path("log.jsonl")).unwrap();
     scratch.write("cut.jsonl", &log[..log.len() * 2 / 3]);
@@ -45,11 +45,11 @@ fn the_log_of_a_run_that_was_killed_is_replayed_as_far_as_it_goes() {
 }
 
 #[test]
-fn a_file_that_is_no_log_is_refused_at_its_line() {
+fn a_file_that_is_not_a_log_is_rejected_with_the_line() {
     let scratch = recorded();
     let log = fs::read_to_string(scratch.path("log.jsonl")).unwrap();
     let mut lines: Vec<&str> = log.lines().collect();
-    // The number of one that stands elsewhere too, so that the count is right.
+    // The number of another entry, so that the count of entries is right.
     let gap = log.replacen(lines[9], lines[10], 1);
     lines[4] = "{\"n\":3,\"command\":{\"pipeline\":{\"do\":\"strat\"}}}";
     for (name, text, message) in [
@@ -73,7 +73,7 @@ fn a_file_that_is_no_log_is_refused_at_its_line() {
 }
 
 #[test]
-fn a_log_that_cannot_be_made_keeps_the_run_from_starting_and_one_that_fills_the_disk_does_not_stop_it() {
+fn a_log_that_cannot_be_created_prevents_the_run_and_a_full_disk_does_not_stop_it() {
     let scratch = Scratch::new(4);
     scratch.write("pipeline.toml", &mock_pipeline(8, "cooldown = \"10ms\"", NARROW));
     let refused = scratch.run(&["run", "pipeline.toml", "--out", "out", "--record", "no/such/log.jsonl"]);
@@ -86,7 +86,7 @@ fn a_log_that_cannot_be_made_keeps_the_run_from_starting_and_one_that_fills_the_
 }
 
 #[test]
-fn no_prompt_no_answer_and_no_row_value_is_in_a_log() {
+fn a_log_contains_no_prompt_answer_or_row_value() {
     let scratch = recorded();
     let log = fs::read_to_string(scratch.path("log.jsonl")).unwrap();
     let title = scratch.rows("out")[0]["title"].as_str().unwrap().to_owned();
@@ -103,7 +103,7 @@ fn the_log_that_the_wasm_tests_replay_is_replayed_here_too() {
 
 #[cfg(unix)]
 #[test]
-fn two_outputs_never_go_to_one_file_however_it_is_named() {
+fn two_outputs_to_the_same_file_are_rejected_under_any_spelling() {
     let scratch = Scratch::new(4);
     scratch.write("pipeline.toml", &mock_pipeline(8, "", NARROW));
     scratch.write("there.jsonl", "kept");
@@ -134,7 +134,7 @@ fn two_outputs_never_go_to_one_file_however_it_is_named() {
     let regress = scratch.run(&["regress", "--quick", "--update-baseline", "new.jsonl", "--report", "./new.jsonl"]);
     assert!(regress.code == 2 && regress.stderr.contains("--update-baseline and --report name one file"));
     assert_eq!(fs::read_to_string(scratch.path("there.jsonl")).unwrap(), "kept");
-    assert!(!scratch.path("out").exists() && !scratch.path("new.jsonl").exists(), "nothing is left behind");
+    assert!(!scratch.path("out").exists() && !scratch.path("new.jsonl").exists(), "no file is left behind");
     scratch
         .run(&["run", "pipeline.toml", "--out", "out", "--record", "/dev/null", "--events", "/dev/null"])
         .assert(0, &[]);

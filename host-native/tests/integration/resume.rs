@@ -1,4 +1,4 @@
-//! Nothing is lost and nothing is made twice, whenever a run ends and however.
+//! Tests of resumed runs: no row is lost and none is made twice, whenever and however a run ends.
 
 #![cfg(unix)]
 
@@ -10,18 +10,18 @@ use crate::support::patience::wait_until;
 use crate::support::{self, Scratch, interrupt, interrupt_twice, mock_pipeline};
 use tidegate_core::sim::rng::Rng;
 
-/// A provider that pushes back now and then.
+/// A provider that rejects some calls.
 const MOCK: &str = "seed = 5, capacity = { shape = \"constant\", slots = 6 }, \
                     latency = { law = \"uniform\", low_ms = 1, high_ms = 6 }, overload = { response = \"refuse\", retry_after_ms = 3 }";
 
-/// 96 rows in row groups of ten, two columns.
+/// Returns a directory with a pipeline of two columns over 96 rows, in row groups of ten.
 fn scratch() -> Scratch {
     let scratch = Scratch::new(96);
     scratch.write("p.toml", &mock_pipeline(8, "cooldown = \"3ms\"", MOCK));
     scratch
 }
 
-/// Every file of rows, byte for byte, and the counts of the manifest.
+/// Returns the bytes of every row file, and the counts of the manifest.
 fn result(scratch: &Scratch, out: &str) -> (BTreeMap<String, Vec<u8>>, Vec<serde_json::Value>) {
     let files = std::fs::read_dir(scratch.path(out).join("rows")).unwrap().map(|entry| {
         let entry = entry.unwrap();
@@ -36,10 +36,11 @@ fn start(scratch: &Scratch, arguments: &[&str]) -> Child {
     scratch.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// A run that is killed at any of 200 moments, again and again, and resumed each time, leaves what an undisturbed one does.
-/// The moments are drawn; a failure names the seed. Most of a run is waiting, so several are under way side by side.
+/// Kills runs at 200 random moments and resumes each time. The output must equal that of an undisturbed run.
+///
+/// A failure names the seed. Most of a run is waiting, so several lanes run in parallel.
 #[test]
-fn a_run_that_is_killed_at_any_moment_and_resumed_makes_exactly_the_rows_of_an_undisturbed_one() {
+fn a_run_killed_at_any_moment_and_resumed_makes_exactly_the_rows_of_an_undisturbed_run() {
     const LANES: u64 = 4;
     const KILLS_PER_LANE: u32 = 50;
     let scratch = scratch();
@@ -81,39 +82,42 @@ fn a_run_that_is_killed_at_any_moment_and_resumed_makes_exactly_the_rows_of_an_u
 }
 
 #[test]
-fn the_first_interrupt_finishes_what_is_in_work_and_the_rest_is_resumed() {
+fn the_first_interrupt_finishes_work_in_progress_and_the_rest_can_be_resumed() {
     let scratch = scratch();
     scratch.run(&["p.toml", "--out", "whole", "-q"]).assert(0, &[]);
     let program = start(&scratch, &["p.toml", "--out", "out", "-q"]);
     wait_until(|| scratch.path("out/rows/000000.jsonl").exists(), |exists| *exists);
     interrupt(&program);
     let output = program.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(130), "{said}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{printed}");
     let manifest = scratch.manifest("out");
     let (rows, groups) = (manifest["rows_out"].as_u64().unwrap(), manifest["row_groups"].as_u64().unwrap());
     assert!((1..10).contains(&groups) && manifest["rows_dropped"] == 0, "{manifest}");
-    assert_eq!((rows, scratch.rows("out").len() as u64), (groups * 10, rows), "whole row groups, and nothing but them");
-    assert!(said.contains("interrupted; row groups in progress are finished"), "{said}");
+    assert_eq!((rows, scratch.rows("out").len() as u64), (groups * 10, rows), "only whole row groups are written");
+    assert!(printed.contains("interrupted; row groups in progress are finished"), "{printed}");
     let rest = format!("resumed   {rows:>8}   {groups} row groups of earlier runs, with 0 dropped rows");
     scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &[&rest]);
     assert_eq!(result(&scratch, "out"), result(&scratch, "whole"));
 }
 
 #[test]
-fn the_second_interrupt_stops_at_once_and_what_is_finished_stays() {
+fn the_second_interrupt_stops_at_once_and_keeps_finished_row_groups() {
     let scratch = Scratch::new(96);
-    // The second row group and all others would take minutes.
+    // The second and later row groups would take minutes.
     let slow = "capacity = { shape = \"constant\", slots = 10 }, latency = { law = \"constant\", latency_ms = 30000 }";
     scratch.write("p.toml", &mock_pipeline(10, "", slow));
-    let (code, said) = interrupt_twice(start(&scratch, &["p.toml", "--out", "out", "--json"]));
+    let (code, printed) = interrupt_twice(start(&scratch, &["p.toml", "--out", "out", "--json"]));
     assert_eq!(code, Some(130));
-    assert!(said.contains("finishing the row groups in progress") && said.contains("again to stop at once"), "{said}");
+    assert!(
+        printed.contains("finishing the row groups in progress") && printed.contains("again to stop at once"),
+        "{printed}"
+    );
     assert_eq!(scratch.manifest("out")["done"], serde_json::json!([]));
 }
 
 #[test]
-fn a_run_of_another_pipeline_is_not_resumed_and_nothing_of_it_is_touched() {
+fn output_of_another_pipeline_is_not_resumed_and_not_changed() {
     let scratch = scratch();
     scratch.run(&["p.toml", "--out", "out", "-q"]).assert(0, &[]);
     let before = result(&scratch, "out");
@@ -126,14 +130,14 @@ fn a_run_of_another_pipeline_is_not_resumed_and_nothing_of_it_is_touched() {
     scratch.write("data.csv", &support::dataset(95));
     scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(5, &["the dataset has changed since then"]);
     assert_eq!(result(&scratch, "out"), before);
-    // What does not decide the rows may change.
+    // Settings that do not affect the rows may change.
     scratch.write("data.csv", &support::dataset(96));
     scratch.write("p.toml", &text.replace("max_parallel = 8", "max_parallel = 3"));
     scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &["resumed         96"]);
 }
 
 #[test]
-fn rows_that_were_dropped_stay_dropped_and_are_counted_in_a_resumed_run() {
+fn dropped_rows_stay_dropped_and_are_counted_in_a_resumed_run() {
     let scratch = Scratch::new(25);
     scratch.write(
         "p.toml",
@@ -141,7 +145,7 @@ fn rows_that_were_dropped_stay_dropped_and_are_counted_in_a_resumed_run() {
          template = \"{{ 60 // (id | int - 3) }}\"\n[run]\nrow_group_size = 10\n",
     );
     scratch.run(&["p.toml", "--out", "out"]).assert(6, &["dropped          1"]);
-    // As if it had been killed before the last row group.
+    // The output now looks as if the run had been killed before the last row group.
     std::fs::remove_file(scratch.path("out/rows/000002.jsonl")).unwrap();
     let ended = scratch.run(&["p.toml", "--out", "out", "--resume"]);
     ended.assert(6, &["resumed         19   2 row groups of earlier runs, with 1 dropped rows", "rows out         5"]);
@@ -150,11 +154,11 @@ fn rows_that_were_dropped_stay_dropped_and_are_counted_in_a_resumed_run() {
 }
 
 #[test]
-fn a_disk_that_takes_no_more_stops_the_run_cleanly_and_it_can_be_resumed() {
+fn a_full_disk_stops_the_run_cleanly_and_it_can_be_resumed() {
     let scratch = Scratch::new(96);
     scratch.write("p.toml", &mock_pipeline(8, "", MOCK).replace("row_group_size = 10", "row_group_size = 48"));
     scratch.run(&["p.toml", "--out", "whole", "-q"]).assert(0, &[]);
-    // No file may grow past 2 to 4 KiB, and a write that would make it is an error: the manifest fits, no row group does.
+    // The file size limit of 2 to 4 KiB fits the manifest but no row group. A write beyond it is an error.
     assert!(std::fs::metadata(scratch.path("whole/rows/000000.jsonl")).unwrap().len() > 4_096);
     let program = env!("CARGO_BIN_EXE_tidegate");
     let limited = format!("trap '' XFSZ; ulimit -f 4; exec {program} p.toml --out out -q");
@@ -173,8 +177,8 @@ fn a_disk_that_takes_no_more_stops_the_run_cleanly_and_it_can_be_resumed() {
 }
 
 #[test]
-fn rows_that_a_stop_left_unfinished_are_made_when_the_run_is_resumed() {
-    // The server is gone for good after its first answers, and the run stops early, in the middle of its row group.
+fn unfinished_rows_of_a_stopped_run_are_made_when_it_is_resumed() {
+    // The server goes down permanently after its first answers, so the run stops within its row group.
     let scratch = Scratch::new(40);
     let flaky = "[seed]\npath = \"data.csv\"\n\
                  [[models]]\nname = \"j\"\ncommand = [\"sh\", \"judge.sh\"]\nmax_parallel = 2\n\
@@ -196,7 +200,7 @@ fn rows_that_a_stop_left_unfinished_are_made_when_the_run_is_resumed() {
 }
 
 #[test]
-fn a_judge_that_is_another_one_is_not_resumed_and_a_model_that_nobody_calls_does_not_matter() {
+fn a_changed_judge_prevents_resuming_and_a_changed_unused_model_does_not() {
     let scratch = Scratch::new(4);
     let judge = "[[models]]\nname = \"j\"\ncommand = [\"sh\", \"-c\", \"cat > /dev/null; echo 1\"]\nmax_parallel = 2\n";
     let rest = "[[columns]]\nname = \"v\"\nkind = \"judge\"\nmodel = \"j\"\ninputs = [\"id\"]\n";
@@ -213,7 +217,7 @@ fn a_judge_that_is_another_one_is_not_resumed_and_a_model_that_nobody_calls_does
 }
 
 #[test]
-fn what_cannot_be_written_is_found_before_earlier_output_is_replaced() {
+fn an_unwritable_output_is_detected_before_earlier_output_is_replaced() {
     let scratch = scratch();
     scratch.run(&["p.toml", "--out", "out", "-q"]).assert(0, &[]);
     let before = result(&scratch, "out");
@@ -225,13 +229,13 @@ fn what_cannot_be_written_is_found_before_earlier_output_is_replaced() {
     let arguments = ["p.toml", "--out", "taken", "--events", "new.jsonl"];
     scratch.write("taken/of-somebody-else", "");
     scratch.run(&arguments).assert(5, &["is not empty"]);
-    assert!(!scratch.path("new.jsonl").exists(), "nothing is left of a run that did not begin");
+    assert!(!scratch.path("new.jsonl").exists(), "a run that did not start leaves no file");
 }
 
 #[test]
-fn a_complete_run_of_dropped_rows_stays_what_it_was() {
+fn resuming_a_complete_run_with_dropped_rows_changes_nothing() {
     let scratch = Scratch::new(3);
-    // Only the answers show that it fails.
+    // The template depends on answers, so the checks before the run cannot find its failure.
     let column = "[[columns]]\nname = \"v\"\nkind = \"expression\"\ntemplate = \"{{ title // 0 }}\"\n";
     scratch.write("p.toml", &(mock_pipeline(8, "", MOCK) + column));
     scratch.run(&["p.toml", "--out", "out"]).assert(2, &["no row could be finished"]);
@@ -239,13 +243,13 @@ fn a_complete_run_of_dropped_rows_stays_what_it_was() {
 }
 
 #[test]
-fn a_target_that_cannot_be_written_is_refused_before_anything_is_called() {
+fn an_unwritable_target_is_rejected_before_any_call() {
     let scratch = scratch();
     scratch.run(&["p.toml", "--out", "/proc/tidegate", "-q"]).assert(5, &["cannot write to /proc/tidegate: "]);
 }
 
 #[test]
-fn a_run_is_resumed_in_every_format_and_for_a_part_of_the_rows() {
+fn a_run_can_be_resumed_in_every_format_and_for_a_row_range() {
     for (format, extension) in [("jsonl", "jsonl"), ("csv", "csv"), ("parquet", "parquet")] {
         let scratch = scratch();
         let text = mock_pipeline(8, "cooldown = \"3ms\"", MOCK);

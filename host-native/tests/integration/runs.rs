@@ -1,17 +1,17 @@
-//! Whole runs of the program against mock providers over real sockets.
+//! Tests of whole runs of the program against mock providers over real sockets.
 
 use serde_json::Value;
 
 use crate::support::{self, Ended, Scratch, mock_pipeline};
 
-/// The 429s in the provider line of the summary.
-fn refusals(ended: &Ended) -> u64 {
+/// Returns the number of 429s in the provider line of the summary.
+fn rate_limited_calls(ended: &Ended) -> u64 {
     let line = ended.stdout.lines().find(|line| line.contains("rate limited (429)")).unwrap();
     let before = line.split(" rate limited").next().unwrap();
     before.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-/// Four slots after a warm-up of 600 ms, 5 ms a call, and no word about when to come back.
+/// A mock with four slots after a warm-up of 600 ms, 5 ms a call, and no Retry-After header.
 const COLD: &str = "capacity = { shape = \"warm_up\", slots = 4, warm_up_ms = 600 }, \
                     latency = { law = \"constant\", latency_ms = 5 }";
 
@@ -24,30 +24,30 @@ fn run_cold(limit: &str) -> Ended {
 }
 
 #[test]
-fn a_cold_server_is_stormed_without_a_ramp() {
+fn without_a_ramp_a_cold_server_answers_many_429s() {
     let ended = run_cold("aimd = { cooldown = \"50ms\" }");
-    assert!(refusals(&ended) > 0, "{}", ended.all());
+    assert!(rate_limited_calls(&ended) > 0, "{}", ended.all());
 }
 
 #[test]
-fn a_cold_server_answers_no_429_to_a_matching_ramp() {
-    // A little slower than the server warms: its clock starts when the first call arrives, ours when it leaves.
+fn with_a_matching_ramp_a_cold_server_answers_no_429() {
+    // The ramp is a little slower than the warm-up, whose clock starts when the first call arrives.
     for limit in ["ramp = \"900ms\"", "aimd = { cooldown = \"50ms\", ramp = \"900ms\" }"] {
         let ended = run_cold(limit);
-        assert_eq!(refusals(&ended), 0, "{limit}: {}", ended.all());
+        assert_eq!(rate_limited_calls(&ended), 0, "{limit}: {}", ended.all());
     }
 }
 
 #[test]
-fn a_ramp_that_is_too_fast_gives_way_to_the_limit_and_the_run_completes() {
+fn a_ramp_that_is_too_fast_yields_to_the_limit_and_the_run_completes() {
     for limit in ["ramp = \"60ms\"", "aimd = { cooldown = \"50ms\", ramp = \"60ms\" }"] {
         let ended = run_cold(limit);
-        assert!(refusals(&ended) > 0, "{limit}: {}", ended.all());
+        assert!(rate_limited_calls(&ended) > 0, "{limit}: {}", ended.all());
     }
 }
 
 #[test]
-fn the_plan_names_what_decides_each_limit_and_where_that_came_from() {
+fn the_plan_names_the_algorithm_of_each_limit_and_its_origin() {
     let plan_of = |limit: &str| {
         let scratch = Scratch::new(3);
         let mock = "latency = { law = \"constant\", latency_ms = 1 }";
@@ -70,7 +70,7 @@ fn the_plan_names_what_decides_each_limit_and_where_that_came_from() {
 }
 
 #[test]
-fn rows_come_out_in_order_with_seed_and_generated_columns() {
+fn output_rows_are_in_order_with_seed_and_generated_columns() {
     let scratch = Scratch::new(25);
     let mock = "seed = 3, capacity = { shape = \"constant\", slots = 3 }, \
                 latency = { law = \"uniform\", low_ms = 1, high_ms = 12 }";
@@ -93,7 +93,7 @@ fn rows_come_out_in_order_with_seed_and_generated_columns() {
 }
 
 #[test]
-fn a_full_column_gives_one_value_to_all_rows_of_its_group() {
+fn a_full_column_gives_one_value_to_all_rows_of_its_row_group() {
     let scratch = Scratch::new(7);
     scratch.write(
         "p.toml",
@@ -112,7 +112,7 @@ fn a_full_column_gives_one_value_to_all_rows_of_its_group() {
 }
 
 #[test]
-fn the_summary_accounts_for_calls_and_time_of_each_provider() {
+fn the_summary_lists_calls_and_time_of_each_provider() {
     let scratch = Scratch::new(20);
     let mock = "capacity = { shape = \"constant\", slots = 4 }, latency = { law = \"constant\", latency_ms = 20 }";
     let ended = scratch.run_pipeline(&mock_pipeline(4, "", mock));
@@ -123,7 +123,7 @@ fn the_summary_accounts_for_calls_and_time_of_each_provider() {
 }
 
 #[test]
-fn quiet_shows_the_summary_and_nothing_else() {
+fn the_quiet_option_prints_only_the_summary() {
     let scratch = Scratch::new(3);
     let mock = "latency = { law = \"constant\", latency_ms = 1 }";
     scratch.write("p.toml", &mock_pipeline(4, "", mock));
@@ -154,7 +154,7 @@ fn an_interrupted_run_keeps_finished_row_groups_and_exits_130() {
 
 #[cfg(unix)]
 #[test]
-fn output_that_breaks_during_the_run_stops_it_with_exit_5_and_loses_no_finished_row_group() {
+fn an_output_error_during_the_run_exits_5_and_loses_no_finished_row_group() {
     let scratch = Scratch::new(200);
     let mock = "capacity = { shape = \"constant\", slots = 10 }, latency = { law = \"constant\", latency_ms = 20 }";
     scratch.write("p.toml", &mock_pipeline(10, "", mock));
@@ -166,14 +166,14 @@ fn output_that_breaks_during_the_run_stops_it_with_exit_5_and_loses_no_finished_
     std::fs::rename(scratch.path("out/rows"), scratch.path("out/moved")).unwrap();
     let output = program.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(5));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("could not be saved: cannot write to out/rows/"), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(printed.contains("could not be saved: cannot write to out/rows/"), "{printed}");
     let first = std::fs::read_to_string(scratch.path("out/moved/000000.jsonl")).unwrap();
     assert_eq!(first.lines().count(), 10);
 }
 
 #[test]
-fn a_machine_without_root_certificates_runs_what_needs_none() {
+fn without_root_certificates_runs_that_need_none_still_work() {
     let mut scratch = Scratch::new(3);
     scratch.env("SSL_CERT_FILE", "/nowhere/certificates.pem");
     scratch.env("SSL_CERT_DIR", "/nowhere");
@@ -184,13 +184,13 @@ fn a_machine_without_root_certificates_runs_what_needs_none() {
 }
 
 #[test]
-fn help_names_the_exit_codes_and_the_output() {
+fn the_help_text_names_the_exit_codes_and_the_output() {
     let ended = Scratch::new(1).run(&["--help"]);
     ended.assert(0, &["Exit codes:", "130  interrupted", "--overwrite", "rows/NNNNNN.jsonl"]);
 }
 
 #[test]
-fn the_events_of_a_run_and_its_capacity_plan_are_written_down() {
+fn the_events_and_the_capacity_plan_of_a_run_are_written_to_files() {
     let scratch = Scratch::new(12);
     let mock = "capacity = { shape = \"constant\", slots = 3 }, latency = { law = \"constant\", latency_ms = 2 }";
     scratch.write("pipeline.toml", &mock_pipeline(4, "cooldown = \"10ms\"", mock));
@@ -215,7 +215,7 @@ fn the_events_of_a_run_and_its_capacity_plan_are_written_down() {
 }
 
 #[test]
-fn a_program_is_told_of_progress_and_the_end_as_json_lines() {
+fn progress_and_the_summary_can_be_printed_as_json_lines() {
     let scratch = Scratch::new(60);
     let mock = "capacity = { shape = \"constant\", slots = 3 }, latency = { law = \"constant\", latency_ms = 20 }";
     scratch.write("p.toml", &mock_pipeline(6, "cooldown = \"10ms\"", mock));
@@ -226,9 +226,9 @@ fn a_program_is_told_of_progress_and_the_end_as_json_lines() {
     let of_kind = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
     let progress = of_kind("progress");
     assert!(!progress.is_empty(), "{}", ended.all());
-    for told in &progress {
-        assert_eq!((&told["rows_total"], &told["columns"][0]["name"]), (&60.into(), &"title".into()));
-        assert!(told["providers"][0]["limit"].as_u64().is_some_and(|limit| limit <= 6), "{told}");
+    for line in &progress {
+        assert_eq!((&line["rows_total"], &line["columns"][0]["name"]), (&60.into(), &"title".into()));
+        assert!(line["providers"][0]["limit"].as_u64().is_some_and(|limit| limit <= 6), "{line}");
     }
     let [summary] = of_kind("summary")[..] else { panic!("one summary: {}", ended.all()) };
     assert_eq!((&summary["rows_out"], &summary["exit"], &summary["stopped"]), (&60.into(), &0.into(), &().into()));
@@ -238,7 +238,7 @@ fn a_program_is_told_of_progress_and_the_end_as_json_lines() {
 }
 
 #[test]
-fn the_summary_says_where_the_idle_time_went_and_the_report_draws_it() {
+fn the_summary_breaks_down_idle_time_and_the_report_draws_it() {
     let scratch = Scratch::new(40);
     let mock = "capacity = { shape = \"constant\", slots = 2 }, latency = { law = \"constant\", latency_ms = 10 }";
     scratch.write("p.toml", &mock_pipeline(6, "aimd = { cooldown = \"40ms\" }", mock));

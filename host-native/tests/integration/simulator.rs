@@ -1,9 +1,9 @@
-//! `tidegate simulate` and `tidegate regress` as a shell sees them: output, files, exit codes.
+//! Tests of the `tidegate simulate` and `tidegate regress` commands: output, files and exit codes.
 
 use crate::support::Scratch;
 
 #[test]
-fn a_dumped_scenario_runs_as_the_built_in_one_does() {
+fn a_dumped_scenario_runs_like_the_built_in_one() {
     let scratch = Scratch::new(0);
     let dumped = scratch.run(&["simulate", "generate-judge/two-models", "--dump"]);
     dumped.assert(0, &["[[models]]"]);
@@ -14,7 +14,7 @@ fn a_dumped_scenario_runs_as_the_built_in_one_does() {
 }
 
 #[test]
-fn a_wrong_scenario_exits_2_with_its_place() {
+fn an_invalid_scenario_exits_2_with_the_location_of_the_error() {
     let scratch = Scratch::new(0);
     scratch.write("mine.toml", "name = \"n\"\nrwos = 3\n");
     scratch
@@ -25,7 +25,7 @@ fn a_wrong_scenario_exits_2_with_its_place() {
 }
 
 #[test]
-fn a_difference_from_the_baseline_exits_7_and_is_told() {
+fn a_difference_from_the_baseline_is_reported_and_exits_7() {
     let scratch = Scratch::new(0);
     let files = ["--update-baseline", "idle.json", "--report", "idle.html"];
     scratch

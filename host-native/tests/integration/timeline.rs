@@ -1,4 +1,5 @@
-//! What happened to one row, from the events of a run whose provider refuses and fails.
+//! Tests of `tidegate timeline`: the history of one row, from the events of a run with rate limits and
+//! failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::support::{Scratch, remote_pipeline, serve};
 
-/// A provider that answers the first call for row 1 with a 429, the second with a 500, and everything else
-/// well.
+/// Starts a provider that answers the first call for row 1 with a 429, the second with a 500, and all other
+/// calls successfully.
 fn provider() -> String {
     let calls = Arc::new(AtomicUsize::new(0));
     let answer = move |body: String| {
@@ -29,18 +30,17 @@ fn provider() -> String {
     format!("{}/v1", serve(Router::new().route("/v1/chat/completions", post(answer))))
 }
 
-/// A run of three rows, whose events are in `events.jsonl`.
-fn watched_run() -> Scratch {
+/// Runs three rows and writes the events to `events.jsonl`.
+fn run_with_events() -> Scratch {
     let scratch = Scratch::new(3);
-    // One call at a time, so that the provider is never thought to be down: a call that succeeds is between
-    // two that fail.
+    // With one call at a time, a success separates two failures, so the provider is never considered down.
     let text = remote_pipeline(&provider(), "limit = \"aimd\"", "").replace("max_parallel = 4", "max_parallel = 1");
     scratch.write("pipeline.toml", &text);
     scratch.run(&["pipeline.toml", "--out", "out", "--events", "events.jsonl"]).assert(0, &[]);
     scratch
 }
 
-/// Where each of `parts` stands, one after the other, in the text after the one before.
+/// Asserts that `parts` occur in `text` in this order.
 fn assert_in_order(text: &str, parts: &[&str]) {
     let mut rest = text;
     for part in parts {
@@ -50,8 +50,8 @@ fn assert_in_order(text: &str, parts: &[&str]) {
 }
 
 #[test]
-fn the_timeline_of_a_row_joins_its_task_with_its_calls_and_their_retries() {
-    let scratch = watched_run();
+fn the_timeline_of_a_row_shows_its_task_its_calls_and_their_retries() {
+    let scratch = run_with_events();
     let ended = scratch.run(&["timeline", "events.jsonl", "--row", "1", "--column", "title"]);
     ended.assert(0, &["row 1, row 1 of row group 0\n\ntitle\n"]);
     let steps = [
@@ -77,12 +77,12 @@ fn the_timeline_of_a_row_joins_its_task_with_its_calls_and_their_retries() {
     assert_in_order(&ended.stdout, &steps);
     let other = scratch.run(&["timeline", "events.jsonl", "--row", "2"]);
     other.assert(0, &["attempt 1 ended: done"]);
-    assert_eq!(other.stdout.matches("calls remote/m").count(), 1, "the calls of another row are not its own");
+    assert_eq!(other.stdout.matches("calls remote/m").count(), 1, "only the row's own calls are shown");
 }
 
 #[test]
 fn every_event_of_a_call_names_an_execution_that_the_scheduler_started() {
-    let scratch = watched_run();
+    let scratch = run_with_events();
     let text = std::fs::read_to_string(scratch.path("events.jsonl")).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[0]["names"]["columns"].as_array().unwrap().last(), Some(&json!("title")));
@@ -90,7 +90,7 @@ fn every_event_of_a_call_names_an_execution_that_the_scheduler_started() {
         let wanted = lines.iter().filter(|line| line["stream"] == stream && line["event"]["kind"] == kind);
         wanted.map(|line| line["event"]["correlation"].clone()).collect::<Vec<Value>>()
     };
-    // The call that failed is decided by a health call, which is nobody's.
+    // The result of the failed call is decided by a health call, which belongs to no row.
     let is_of_a_row = |call: &Value| !call.is_null();
     let started = of("scheduler", "worker_spawned");
     for kind in ["call_started", "call_completed", "lease_released", "rate_limited"] {
@@ -104,23 +104,23 @@ fn every_event_of_a_call_names_an_execution_that_the_scheduler_started() {
 }
 
 #[test]
-fn a_timeline_that_cannot_be_printed_says_why() {
-    let scratch = watched_run();
-    let refused = |arguments: &[&str], why: &str| scratch.run(arguments).assert(2, &[why]);
-    refused(&["timeline", "nowhere.jsonl", "--row", "1"], "nowhere.jsonl: No such file");
-    refused(
+fn a_timeline_that_cannot_be_printed_reports_the_reason() {
+    let scratch = run_with_events();
+    let assert_rejected = |arguments: &[&str], why: &str| scratch.run(arguments).assert(2, &[why]);
+    assert_rejected(&["timeline", "nowhere.jsonl", "--row", "1"], "nowhere.jsonl: No such file");
+    assert_rejected(
         &["timeline", "data.csv", "--row", "1"],
         "data.csv:1: this is not a file that `tidegate run --events` wrote",
     );
-    refused(&["timeline", "events.jsonl", "--row", "3"], "events.jsonl: there are no events of row 3");
+    assert_rejected(&["timeline", "events.jsonl", "--row", "3"], "events.jsonl: there are no events of row 3");
     let column = ["timeline", "events.jsonl", "--row", "1", "--column", "tilte"];
-    refused(&column, "no column is called `tilte`; the run has ");
+    assert_rejected(&column, "no column is called `tilte`; the run has ");
     let mut text = std::fs::read_to_string(scratch.path("events.jsonl")).unwrap();
     text.truncate(text.len() - 9);
     scratch.write("killed.jsonl", &text);
     scratch.run(&["timeline", "killed.jsonl", "--row", "1"]).assert(0, &[" ended: done"]);
     scratch.write("broken.jsonl", &text.replacen("\"stream\":\"request\"", "\"stream\":", 1));
-    refused(
+    assert_rejected(
         &["timeline", "broken.jsonl", "--row", "1"],
         "this is not a line of a file that `tidegate run --events` wrote",
     );

@@ -1,4 +1,4 @@
-//! The table `budgets` of a model, which the pipeline file and the configuration of the proxy share.
+//! The table `budgets` of a model, shared by the pipeline file and the configuration of the proxy.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -8,29 +8,29 @@ use super::document::Document;
 use super::source::FileError;
 use super::value::At;
 
-/// How much may go out
+/// Budgets for calls and tokens in a time window
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawBudgets {
-    /// Calls a minute
+    /// Calls per minute
     #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
     requests_per_minute: Option<At<u64>>,
-    /// Calls a day
+    /// Calls per day
     #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
     requests_per_day: Option<At<u64>>,
-    /// Tokens sent and received a minute
+    /// Input and output tokens per minute
     #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
     tokens_per_minute: Option<At<u64>>,
-    /// Tokens sent and received a day
+    /// Input and output tokens per day
     #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
     tokens_per_day: Option<At<u64>>,
-    /// Tokens sent a minute
+    /// Input tokens per minute
     #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
     input_tokens_per_minute: Option<At<u64>>,
-    /// Tokens received a minute
+    /// Output tokens per minute
     #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
     output_tokens_per_minute: Option<At<u64>>,
-    /// Tokens sent a day
+    /// Input tokens per day
     #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
     input_tokens_per_day: Option<At<u64>>,
 }
@@ -38,7 +38,7 @@ pub(crate) struct RawBudgets {
 type MakeBudget = fn(Dimension, u64) -> BudgetConfig;
 type Limit = fn(&RawBudgets) -> Option<&At<u64>>;
 
-/// The budgets by their keys.
+/// The budgets with their keys in files.
 const BUDGETS: [(&str, MakeBudget, Dimension, Limit); 7] = [
     ("requests_per_minute", BudgetConfig::per_minute, Dimension::Requests, |raw| raw.requests_per_minute.as_ref()),
     ("requests_per_day", BudgetConfig::per_day, Dimension::Requests, |raw| raw.requests_per_day.as_ref()),
@@ -53,18 +53,18 @@ const BUDGETS: [(&str, MakeBudget, Dimension, Limit); 7] = [
     ("input_tokens_per_day", BudgetConfig::per_day, Dimension::InputTokens, |raw| raw.input_tokens_per_day.as_ref()),
 ];
 
-/// The key that a budget stands under.
+/// Returns the key of a budget in files.
 #[must_use]
 pub fn budget_name(budget: &BudgetConfig) -> &'static str {
-    let is_it = |(_, make, dimension, _): &&(&str, MakeBudget, Dimension, Limit)| {
+    let is_match = |(_, make, dimension, _): &&(&str, MakeBudget, Dimension, Limit)| {
         let other = make(*dimension, budget.limit);
         (other.dimension, other.window) == (budget.dimension, budget.window)
     };
-    BUDGETS.iter().find(is_it).map_or("budget", |(key, ..)| key)
+    BUDGETS.iter().find(is_match).map_or("budget", |(key, ..)| key)
 }
 
 impl RawBudgets {
-    /// The budgets, each in range.
+    /// Returns the budgets, or an error if one is out of range.
     pub(crate) fn check(&self, file: &Document<'_>) -> Result<Vec<BudgetConfig>, FileError> {
         let mut budgets = Vec::new();
         for (_, make, dimension, limit) in BUDGETS {

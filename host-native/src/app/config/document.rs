@@ -1,7 +1,5 @@
-//! A TOML file that is parsed once, with the place of every key and value, and read into types by serde.
-//!
-//! Every error names the key, its table, what is there and what was expected, in the same words for all
-//! files.
+//! A parsed TOML file with the location of every key and value, which serde deserializes into types.
+//! Every error names the key, its table, the value found and the value expected. All files share the wording.
 
 use std::ops::Range;
 
@@ -19,12 +17,12 @@ use super::value::{At, Span};
 /// A parsed file.
 pub(crate) struct Document<'t> {
     source: &'t SourceText,
-    /// What the file is called in messages, such as "the pipeline file".
+    /// The name of the file in messages, such as "the pipeline file".
     title: &'static str,
     root: Spanned<DeValue<'t>>,
 }
 
-/// A step from a table or an array to what is in it.
+/// One step of a path: a key of a table, or an index of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step<'v> {
     Key(&'v str),
@@ -37,27 +35,28 @@ impl<'t> Document<'t> {
         let table = DeTable::parse(source.text()).map_err(|error| {
             source.error(error.span().unwrap_or(0..0), format!("this is not TOML: {}", error.message()))
         })?;
-        // The span of the root is empty, so that no other value has it.
+        // The root gets an empty span, which no other value has.
         Ok(Self { source, title, root: Spanned::new(0..0, DeValue::Table(table.into_inner())) })
     }
 
-    /// Reads the whole file.
+    /// Deserializes the whole file.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, FileError> {
         self.read_value(self.root.clone())
     }
 
-    /// Reads the whole file, whose schema says what a missing key is for.
+    /// Deserializes the whole file. The error about a missing key includes its description from the JSON
+    /// Schema.
     pub(crate) fn read_described<T: DeserializeOwned + JsonSchema>(&self) -> Result<T, FileError> {
         T::deserialize(ValueDeserializer::from(self.root.clone())).map_err(|error| {
-            let refused = self.deserialize_error(&error, self.root.span());
+            let file_error = self.deserialize_error(&error, self.root.span());
             match self.description::<T>(&error) {
-                Some(description) => refused.help(description),
-                None => refused,
+                Some(description) => file_error.help(description),
+                None => file_error,
             }
         })
     }
 
-    /// What the schema says of the key that `error` is missing.
+    /// Returns the schema's description of the key that `error` reports as missing.
     fn description<T: JsonSchema>(&self, error: &toml::de::Error) -> Option<String> {
         let key = error.message().strip_prefix("missing field `")?.strip_suffix('`')?;
         let (path, _) = self.find(&error.span()?)?;
@@ -70,32 +69,32 @@ impl<'t> Document<'t> {
         Some(format!("{key}: {description}"))
     }
 
-    /// Reads `value`, which is a part of the file or made of parts of it.
+    /// Deserializes `value`, which is part of the file or built from parts of it.
     pub(crate) fn read_value<T: DeserializeOwned>(&self, value: Spanned<DeValue<'t>>) -> Result<T, FileError> {
         let span = value.span();
         T::deserialize(ValueDeserializer::from(value)).map_err(|error| self.deserialize_error(&error, span))
     }
 
-    /// An error about the text in `span`.
+    /// Returns an error about the text in `span`.
     pub(crate) fn error(&self, span: Range<usize>, message: impl Into<String>) -> FileError {
         self.source.error(span, message)
     }
 
-    /// Refuses the value in `span`, which is of the right type but not what is `expected`.
+    /// Returns the error for the value in `span`, which has the right type but is not what is `expected`.
     pub(crate) fn wrong(&self, span: Range<usize>, expected: impl std::fmt::Display) -> FileError {
         match self.find(&span) {
-            Some((path, value)) => self.refused(&path, value.get_ref(), span),
-            None => self.source.error(span, "this is something else"),
+            Some((path, value)) => self.value_error(&path, value.get_ref(), span),
+            None => self.source.error(span, "this value is invalid"),
         }
         .expected(expected)
     }
 
-    /// Says that the table in `span` lacks `key`.
+    /// Returns the error for the missing `key` of the table in `span`.
     pub(crate) fn missing(&self, span: Range<usize>, key: &str, expected: impl std::fmt::Display) -> FileError {
         self.source.error(span.clone(), format!("{} has no `{key}`", self.title(span))).expected(expected)
     }
 
-    /// A duration that is more than none.
+    /// Returns the duration in `value`, or an error if it is zero.
     pub(crate) fn positive(&self, value: Option<&At<Span>>) -> Result<Option<Duration>, FileError> {
         match value {
             Some(value) if value.get().0.is_zero() => Err(self.wrong(value.span(), "a duration of more than 0")),
@@ -103,28 +102,28 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// What the table in `span` is called in messages, such as `[[models]]`.
+    /// Returns the name of the table in `span` for messages, such as `[[models]]`.
     pub(crate) fn title(&self, span: Range<usize>) -> String {
         self.find(&span).map_or_else(|| self.title.to_string(), |(path, _)| self.title_of(&path))
     }
 
-    /// Where the field at `path`, such as `models[2].name`, stands; the nearest part of the path that is
-    /// there, when the rest is a default.
+    /// Returns the span of the field at `path`, such as `models[2].name`. If the file omits the field,
+    /// returns the span of the longest part of the path that exists.
     pub(crate) fn locate(&self, path: &str) -> Range<usize> {
         locate(&self.root, path).span()
     }
 
-    /// The value at `path`, or the nearest part of the path that is there.
+    /// Returns the value at `path`, or at the longest part of the path that exists.
     pub(crate) fn value(&self, path: &str) -> &Spanned<DeValue<'t>> {
         locate(&self.root, path)
     }
 
-    /// Whether the root has `key`.
+    /// Returns whether the root table has `key`.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.root.get_ref().get(key).is_some()
     }
 
-    /// The keys of the table in `span`, in the order of the file.
+    /// Returns the keys of the table in `span`, in file order.
     pub(crate) fn keys(&self, span: &Range<usize>) -> Vec<Spanned<&str>> {
         let table = self.find(span).and_then(|(_, value)| value.get_ref().as_table());
         let mut keys: Vec<_> = table
@@ -136,8 +135,8 @@ impl<'t> Document<'t> {
         keys
     }
 
-    /// The core's refusal of the value in `span`, or of one inside it, at the field it names. `key` is what
-    /// the core calls the whole value.
+    /// Converts a validation error of the core about the value in `span` into an error at the field that it
+    /// names.
     pub(crate) fn config_error(&self, span: &Range<usize>, error: &tidegate_core::error::ConfigError) -> FileError {
         let Some((path, value)) = self.find(span) else { return self.source.error(span.clone(), error.to_string()) };
         let key = path.iter().rev().find_map(Step::key).unwrap_or_default();
@@ -146,7 +145,7 @@ impl<'t> Document<'t> {
         self.source.error(locate(value, field).span(), message).expected(error.expected)
     }
 
-    /// The deepest value that has this span, and the path to it.
+    /// Returns the innermost value with this span, and the path to it.
     fn find(&self, span: &Range<usize>) -> Option<(Vec<Step<'_>>, &Spanned<DeValue<'t>>)> {
         find(&self.root, &|value| value.span() == *span)
     }
@@ -160,7 +159,7 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// `KEY in TABLE`, for the value at `path`.
+    /// Returns "`KEY` in TABLE" for the value at `path`.
     fn name_of(&self, path: &[Step<'_>]) -> String {
         let Some(at) = path.iter().rposition(|step| step.key().is_some()) else { return self.title.to_string() };
         let indices = path[at + 1..]
@@ -170,11 +169,11 @@ impl<'t> Document<'t> {
         format!("`{key}{}` in {}", indices.collect::<String>(), self.title_of(&path[..at]))
     }
 
-    fn refused(&self, path: &[Step<'_>], value: &DeValue<'_>, span: Range<usize>) -> FileError {
+    fn value_error(&self, path: &[Step<'_>], value: &DeValue<'_>, span: Range<usize>) -> FileError {
         self.source.error(span, format!("{} is {}", self.name_of(path), describe(value)))
     }
 
-    /// The error of serde about a value in `whole`, in the words of all files.
+    /// Converts an error of serde about a value in `whole` into the wording that all files share.
     fn deserialize_error(&self, error: &toml::de::Error, whole: Range<usize>) -> FileError {
         let span = error.span().unwrap_or(whole);
         let message = error.message();
@@ -186,36 +185,35 @@ impl<'t> Document<'t> {
         if what.starts_with("missing field") {
             return self.missing(span, quoted, format!("`{quoted} = ` and its value"));
         }
-        // An array of tables has the span of its first table.
-        let is_meant = |value: &Spanned<DeValue<'_>>| {
+        // An array of tables has the same span as its first table.
+        let is_match = |value: &Spanned<DeValue<'_>>| {
             value.span() == span && !(what.ends_with("sequence") && value.get_ref().is_table())
         };
-        let Some((path, value)) = find(&self.root, &is_meant) else {
+        let Some((path, value)) = find(&self.root, &is_match) else {
             return self.source.error(span, message);
         };
-        // A table whose type depends on one of its keys is read into a buffer, which keeps no places: the
-        // error has the place of the table. It quotes the wrong value, and the first that is so is the one
-        // that was read first.
+        // Serde buffers a table whose type depends on one of its keys, and the buffer has no spans. The error
+        // then has the span of the table. Its message quotes the invalid value, and the first value that
+        // matches is the one that serde read first.
         let (inner, value) = find_quoted(value, what).unwrap_or((Vec::new(), value));
         let path: Vec<_> = path.into_iter().chain(inner).collect();
-        let refused = self.refused(&path, value.get_ref(), value.span());
+        let file_error = self.value_error(&path, value.get_ref(), value.span());
         if what.starts_with("unknown variant") {
             let names = names_in(expected);
-            return refused.expected(one_of(&names)).suggest(quoted, names);
+            return file_error.expected(one_of(&names)).suggest(quoted, names);
         }
         if let Some(expected) = message.strip_prefix("expected ") {
-            return refused.expected(expected);
+            return file_error.expected(expected);
         }
         if expected.is_empty() {
             return self.source.error(value.span(), format!("{}: {message}", self.name_of(&path)));
         }
-        refused.expected(in_words(expected))
+        file_error.expected(expected_type(expected))
     }
 
     fn unknown_key(&self, key: &str, span: Range<usize>, expected: &str) -> FileError {
         let has_key_at = |value: &Spanned<DeValue<'_>>| key_in(value.get_ref(), key) == Some(span.clone());
-        // The keys of a table that is read into a buffer have lost their places: the span is that of the
-        // table.
+        // The keys of a buffered table have no spans of their own, so the span is that of the table.
         let in_buffer = || {
             let (path, table) = self.find(&span)?;
             let (inner, table) = find(table, &|value| key_in(value.get_ref(), key).is_some())?;
@@ -248,18 +246,18 @@ impl Step<'_> {
 
 type Found<'v, 't> = (Vec<Step<'v>>, &'v Spanned<DeValue<'t>>);
 
-/// The first value of those inside `value`, and `value` itself after them, for which `is_meant` holds, and
-/// the path to it.
+/// Returns the first value inside `value` for which `is_match` is true, and the path to it. Nested values
+/// come before the values that contain them.
 fn find<'v, 't>(
     value: &'v Spanned<DeValue<'t>>,
-    is_meant: &dyn Fn(&Spanned<DeValue<'t>>) -> bool,
+    is_match: &dyn Fn(&Spanned<DeValue<'t>>) -> bool,
 ) -> Option<Found<'v, 't>> {
     let below = children(value.get_ref()).find_map(|(step, child)| {
-        let (mut path, found) = find(child, is_meant)?;
+        let (mut path, found) = find(child, is_match)?;
         path.insert(0, step);
         Some((path, found))
     });
-    below.or_else(|| is_meant(value).then(|| (Vec::new(), value)))
+    below.or_else(|| is_match(value).then(|| (Vec::new(), value)))
 }
 
 fn children<'v, 't>(value: &'v DeValue<'t>) -> Box<dyn Iterator<Item = (Step<'v>, &'v Spanned<DeValue<'t>>)> + 'v> {
@@ -270,7 +268,7 @@ fn children<'v, 't>(value: &'v DeValue<'t>) -> Box<dyn Iterator<Item = (Step<'v>
     }
 }
 
-/// The value inside `table` that a message of serde is about, which quotes it.
+/// Returns the value inside `table` that the message of serde quotes.
 fn find_quoted<'v, 't>(table: &'v Spanned<DeValue<'t>>, what: &str) -> Option<Found<'v, 't>> {
     let is_quoted = |value: &Spanned<DeValue<'_>>| match value.get_ref() {
         DeValue::String(text) => {
@@ -291,8 +289,8 @@ fn key_in(table: &DeValue<'_>, key: &str) -> Option<Range<usize>> {
     Some(key.span())
 }
 
-/// The value at `path`, such as `capacity.steps[2].at_ms`, inside `value`; the nearest part of the path that
-/// is there.
+/// Returns the value at `path`, such as `capacity.steps[2].at_ms`, inside `value`, or at the longest part of
+/// the path that exists.
 fn locate<'v, 't>(value: &'v Spanned<DeValue<'t>>, path: &str) -> &'v Spanned<DeValue<'t>> {
     let mut found = value;
     for step in path.split(['.', '[', ']']).filter(|step| !step.is_empty()) {
@@ -309,7 +307,7 @@ fn locate<'v, 't>(value: &'v Spanned<DeValue<'t>>, path: &str) -> &'v Spanned<De
     found
 }
 
-/// The value as a person would say it, cut when long.
+/// Returns a description of the value for messages. Long strings are shortened.
 fn describe(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) if text.chars().count() > 40 => {
@@ -325,7 +323,7 @@ fn describe(value: &DeValue<'_>) -> String {
     }
 }
 
-/// The names that serde lists: "one of `a`, `b`".
+/// Returns the names in a list of serde such as "one of `a`, `b`".
 fn names_in(expected: &str) -> Vec<&str> {
     expected.split('`').skip(1).step_by(2).collect()
 }
@@ -337,8 +335,8 @@ fn one_of(names: &[&str]) -> String {
     }
 }
 
-/// What serde calls a type, as a person would say it.
-fn in_words(expected: &str) -> &str {
+/// Returns a plain description for serde's name of a type.
+fn expected_type(expected: &str) -> &str {
     match expected {
         "u32" => "a whole number from 0 to 4294967295",
         "a nonzero u32" => "a whole number from 1 to 4294967295",

@@ -1,12 +1,10 @@
-//! What decides how many calls of a model are in flight: the keys `limit` and `aimd`, and those that hold for
-//! every limit.
-//!
-//! | the table has | the limit |
+//! The limit algorithm of a model: the keys `limit` and `aimd`, and the keys that apply to every limit.
+//! | keys in the table | limit |
 //! | --- | --- |
-//! | neither `limit` nor `aimd` | as of the table around it, or [`default_limit`] |
-//! | `aimd` alone | AIMD, by these settings |
-//! | `limit = "aimd"` | AIMD, by `aimd` if it is there |
-//! | another `limit` | that one; `aimd` beside it is refused, since nothing would come of it |
+//! | neither `limit` nor `aimd` | that of the enclosing table, or [`default_limit`] |
+//! | only `aimd` | AIMD with these settings |
+//! | `limit = "aimd"` | AIMD with the settings in `aimd`, if present |
+//! | another `limit` | that limit; `aimd` is rejected, because it would have no effect |
 
 use std::ops::Range;
 
@@ -20,17 +18,17 @@ use super::source::FileError;
 use super::value::{At, Finite, Is, Span, Table};
 use crate::gate::default_limit;
 
-/// What decides a limit.
+/// The name of a limit algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LimitName {
-    /// Finds how many calls at once, or how many a minute, the provider bears
+    /// Finds the capacity of the provider: the number of concurrent calls, or the rate of calls
     Tide,
-    /// Cuts at a refusal and climbs slowly
+    /// Decreases at a rate-limited response and increases slowly
     Aimd,
-    /// Watches for queues
+    /// Decreases when latency shows that calls queue at the provider
     Vegas,
-    /// Always allows `max_parallel`
+    /// Always allows `max_parallel` calls
     Fixed,
 }
 
@@ -40,7 +38,7 @@ impl From<LimitName> for LimitChoice {
             LimitName::Tide => Self::Tide(TideConfig::default()),
             LimitName::Aimd => Self::Aimd,
             LimitName::Vegas => Self::Vegas(VegasConfig::default()),
-            // Its cap is `max_parallel`, and the limit is no higher.
+            // `max_parallel` caps every limit, so it is the effective value.
             LimitName::Fixed => Self::Fixed { limit: u32::MAX },
         }
     }
@@ -50,25 +48,25 @@ impl From<LimitName> for LimitChoice {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawAimd {
-    /// Calls in flight at the start. Default: `max_parallel`
+    /// The limit at the start. Default: `max_parallel`
     initial_limit: Option<u32>,
-    /// The highest the limit may grow. Default: `max_parallel`
+    /// The maximum limit. Default: `max_parallel`
     max_limit: Option<u32>,
-    /// What is left of the limit after a 429
+    /// The factor by which a 429 multiplies the limit
     decrease_factor: Option<Finite>,
-    /// By how much the limit grows
+    /// The amount by which the limit increases
     increase_step: Option<u32>,
-    /// After how many successes in a row it grows
+    /// The number of consecutive successes after which the limit increases
     successes_until_increase: Option<u32>,
-    /// As `cooldown` of the model, which holds for every limit
+    /// Same as `cooldown` of the model, which applies to every limit
     cooldown: Option<Span>,
-    /// As `max_cooldown` of the model, which holds for every limit
+    /// Same as `max_cooldown` of the model, which applies to every limit
     max_cooldown: Option<Span>,
-    /// As `ramp` of the model, which holds for every limit
+    /// Same as `ramp` of the model, which applies to every limit
     ramp: Option<Span>,
 }
 
-/// The keys of a table that say what decides its limit.
+/// The keys of a table that configure its limit.
 #[derive(Clone, Copy)]
 pub(crate) struct LimitKeys<'a> {
     pub(crate) limit: Option<&'a At<LimitName>>,
@@ -79,17 +77,17 @@ pub(crate) struct LimitKeys<'a> {
 }
 
 impl LimitKeys<'_> {
-    /// The keys that hold for every limit, in the order in which they are read.
+    /// Returns the keys that apply to every limit, in the order in which they are checked.
     pub(crate) fn common(&self) -> [(&'static str, Option<&At<Span>>); 3] {
         [("cooldown", self.cooldown), ("max_cooldown", self.max_cooldown), ("ramp", self.ramp)]
     }
 }
 
-/// What decides a limit, and by which settings.
+/// A limit algorithm and its settings.
 #[derive(Clone, Debug)]
 pub(crate) struct LimitSettings {
     pub(crate) choice: LimitChoice,
-    /// Whether the file chose it.
+    /// Whether the file sets the algorithm.
     pub(crate) is_given: bool,
     pub(crate) aimd: AimdConfig,
 }
@@ -100,7 +98,7 @@ impl Default for LimitSettings {
     }
 }
 
-/// The settings of the table in `table`; what it leaves out is as in `defaults`.
+/// Returns the limit settings of the table in `table`. Omitted keys have the values in `defaults`.
 pub(crate) fn read_limit(
     file: &Document<'_>,
     table: &Range<usize>,
@@ -110,7 +108,9 @@ pub(crate) fn read_limit(
     let LimitSettings { choice: outer, is_given: is_outer_given, aimd } = defaults;
     let given = keys.limit.map(|limit| LimitChoice::from(*limit.get()));
     let choice = match (given, keys.aimd) {
-        (Some(other), Some(aimd)) if !other.is_aimd() => return Err(beside_aimd(file, table, &keys, other, aimd)),
+        (Some(other), Some(aimd)) if !other.is_aimd() => {
+            return Err(conflicting_aimd_error(file, table, &keys, other, aimd));
+        }
         (Some(choice), _) => choice,
         (None, Some(_)) => LimitChoice::Aimd,
         (None, None) => outer,
@@ -120,7 +120,7 @@ pub(crate) fn read_limit(
     Ok(LimitSettings { choice, is_given, aimd: read_aimd(file, keys.aimd, aimd)? })
 }
 
-fn beside_aimd(
+fn conflicting_aimd_error(
     file: &Document<'_>,
     table: &Range<usize>,
     keys: &LimitKeys<'_>,
@@ -132,10 +132,10 @@ fn beside_aimd(
     let message = format!("`aimd` in {title} sets the limit \"aimd\", and the table has `limit = \"{other}\"`");
     let common = keys.common().map(|(key, _)| format!("`{key}`")).join(", ");
     file.error(aimd.span(), message)
-        .expected(format!("`limit = \"aimd\"`, or no `aimd`; {common} hold for every limit and stand beside `limit`"))
+        .expected(format!("`limit = \"aimd\"`, or no `aimd`; {common} apply to every limit and belong beside `limit`"))
 }
 
-/// The keys beside `limit` that hold for every limit.
+/// Applies the keys beside `limit` that are common to every limit.
 fn read_common(
     file: &Document<'_>,
     table: &Range<usize>,
@@ -147,13 +147,14 @@ fn read_common(
     aimd.max_cooldown = or(keys.max_cooldown, aimd.max_cooldown);
     aimd.ramp = or(keys.ramp, aimd.ramp);
     let Err(ConfigError { field, value, expected }) = aimd.validate() else { return Ok(aimd) };
-    // A cooldown above the default of the longest one is refused as that one.
-    let place = keys.common().into_iter().filter_map(|(key, value)| Some((key, value?)));
-    let place = place.max_by_key(|(key, _)| *key == field).map_or_else(|| table.clone(), |(_, value)| value.span());
-    Err(file.error(place, format!("`{field}` in {} is {value}", file.title(table.clone()))).expected(expected))
+    // A `cooldown` above the default `max_cooldown` is an error in the field `max_cooldown`, which the file
+    // may omit.
+    let span = keys.common().into_iter().filter_map(|(key, value)| Some((key, value?)));
+    let span = span.max_by_key(|(key, _)| *key == field).map_or_else(|| table.clone(), |(_, value)| value.span());
+    Err(file.error(span, format!("`{field}` in {} is {value}", file.title(table.clone()))).expected(expected))
 }
 
-/// The table `aimd`; what it leaves out is as in `aimd`.
+/// Applies the table `aimd`. Omitted keys keep the values in `aimd`.
 fn read_aimd(
     file: &Document<'_>,
     table: Option<&At<Table<RawAimd>>>,

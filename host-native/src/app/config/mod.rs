@@ -1,8 +1,7 @@
-//! The files that people write, read by serde into types that cannot be wrong.
-//!
-//! `source` is the text of a file and its errors. `document` reads it, with one wording of errors for all
-//! files. `value`, `limit` and `budgets` are what several files have. `original` names what replaces the keys
-//! of other systems. `schema` describes the files for editors.
+//! Configuration files, parsed with serde into validated types. `source` holds the text of a file and its
+//! errors. `document` parses it and words errors in the same way for all files. `value`, `limit` and
+//! `budgets` are shared by several files. `original` maps keys of other systems to their replacements.
+//! `schema` generates JSON Schemas for editors.
 
 pub(crate) mod budgets;
 pub(crate) mod document;

@@ -1,15 +1,15 @@
-//! The keys of the original system, and of earlier versions of tidegate, with what takes their place.
+//! Replacements for the keys of the original system and of earlier versions of tidegate.
 
 use std::fmt;
 
-/// What takes the place of a key.
+/// The replacement of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replacement {
-    /// This key, of the same table.
+    /// A key of the same table.
     Key(&'static str),
-    /// A key of another table, or a value.
+    /// A key of another table, or a certain value.
     Elsewhere(&'static str),
-    /// Nothing; why.
+    /// No replacement, with the reason.
     Nothing(&'static str),
 }
 
@@ -17,18 +17,19 @@ impl fmt::Display for Replacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Key(key) => write!(f, "it is called `{key}`"),
-            Self::Elsewhere(what) => write!(f, "in its place: {what}"),
+            Self::Elsewhere(what) => write!(f, "use instead: {what}"),
             Self::Nothing(why) => write!(f, "there is no such setting: {why}"),
         }
     }
 }
 
-/// What takes the place of `key`, if it is one of those.
+/// Returns the replacement of `key`, if it is a known key of another system.
 pub(super) fn replacement(key: &str) -> Option<Replacement> {
     REPLACEMENTS.iter().find(|(name, _)| *name == key).map(|(_, replacement)| *replacement)
 }
 
-/// Whether the value of such a key is one that must not be shown: it belongs in the environment.
+/// Returns whether the value of `key` may be a secret, which must not be shown and belongs in the
+/// environment.
 pub(super) fn holds_secret(key: &str) -> bool {
     ["key", "token", "secret", "password"].iter().any(|word| key == *word || key.ends_with(&format!("_{word}")))
 }
@@ -49,7 +50,7 @@ const REPLACEMENTS: &[(&str, Replacement)] = &[
     ("additive_increase_step", Key("increase_step")),
     ("additive_increase", Key("increase_step")),
     ("success_window", Key("successes_until_increase")),
-    ("ceiling_overshoot", Nothing("the limit `tide` finds by itself how far it may go")),
+    ("ceiling_overshoot", Nothing("the limit `tide` finds the capacity itself")),
     ("throttle", Elsewhere("`limit` and `aimd` in the table of the model")),
     ("request_admission", Elsewhere("`limit` and `aimd` in the table of the model")),
     (

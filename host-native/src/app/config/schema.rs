@@ -1,4 +1,4 @@
-//! JSON Schemas of the files, for editors, made from the types that read the files.
+//! JSON Schemas of the files for editors, generated from the types that deserialize the files.
 
 use std::borrow::Cow;
 
@@ -9,23 +9,23 @@ use serde_json::{Map, Value};
 
 use super::value::{At, FromValue, Is, Json, JsonTable, Table, Text, Texts};
 
-/// The JSON Schema of a file that is read as a `T`, as it is printed and stored.
+/// Returns the JSON Schema of a file that is deserialized as a `T`, as formatted text.
 pub(crate) fn schema_text<T: JsonSchema>(title: &str) -> String {
     format!("{:#}\n", schema_of::<T>(title).as_value())
 }
 
-/// The JSON Schema of a file that is read as a `T`.
+/// Returns the JSON Schema of a file that is deserialized as a `T`.
 pub(crate) fn schema_of<T: JsonSchema>(title: &str) -> Schema {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-    let settings = settings.with_transform(RecursiveTransform(without_null));
-    let generator = settings.with_transform(RecursiveTransform(on_one_line)).into_generator();
+    let settings = settings.with_transform(RecursiveTransform(remove_null));
+    let generator = settings.with_transform(RecursiveTransform(join_description_lines)).into_generator();
     let mut schema = generator.into_root_schema_for::<T>();
     schema.insert("title".to_string(), title.into());
     schema
 }
 
-/// A key that may be left out is never null: TOML has no such value.
-fn without_null(schema: &mut Schema) {
+/// Removes `null` from the schemas of optional keys, because TOML has no null value.
+fn remove_null(schema: &mut Schema) {
     let Some(schema) = schema.as_object_mut() else { return };
     if let Some(Value::Array(types)) = schema.get_mut("type") {
         types.retain(|name| name != "null");
@@ -45,14 +45,15 @@ fn without_null(schema: &mut Schema) {
     }
 }
 
-/// A description is one line, however many its comment has.
-fn on_one_line(schema: &mut Schema) {
+/// Joins a description of several lines into one line.
+fn join_description_lines(schema: &mut Schema) {
     if let Some(Value::String(description)) = schema.get_mut("description") {
         *description = description.replace('\n', " ");
     }
 }
 
-/// The part of a schema that holds where `key` is `name`, or, for the default, where there is no such key.
+/// Returns a condition that applies `then` if `key` is `name`, and also if `key` is absent and `name` is the
+/// default.
 pub(crate) fn where_key_is(key: &str, name: &str, is_default: bool, then: &Value) -> Value {
     let required: &[&str] = if is_default { &[] } else { &[key] };
     let properties = Map::from_iter([(key.to_string(), serde_json::json!({ "const": name }))]);
@@ -143,8 +144,8 @@ impl JsonSchema for Texts {
     }
 }
 
-/// Checks that `docs/NAME.schema.json` holds `schema`; writes it there if the variable `UPDATE_SCHEMA` is
-/// set.
+/// Asserts that `docs/NAME.schema.json` equals `schema`. If the variable `UPDATE_SCHEMA` is set, writes the
+/// file first.
 #[cfg(test)]
 pub(crate) fn assert_stored(name: &str, schema: &str) {
     let path = format!("{}/docs/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
@@ -152,7 +153,7 @@ pub(crate) fn assert_stored(name: &str, schema: &str) {
         std::fs::write(&path, schema).expect("the schema can be written");
     }
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
-    // Compared as JSON: the order of keys depends on a feature of `serde_json`.
+    // The comparison is as JSON values, because the order of keys depends on a feature of `serde_json`.
     let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
     assert!(
         parsed(&stored) == parsed(schema),

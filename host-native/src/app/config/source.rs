@@ -1,4 +1,4 @@
-//! The text of a file and the places in it, and the errors that point at them, rendered by [`miette`].
+//! The text of a file, locations in it, and errors that point at them. [`miette`] renders the errors.
 
 use std::fmt;
 use std::iter;
@@ -12,14 +12,14 @@ use miette::{
 
 use crate::app::error::{Error, Exit};
 
-/// A file's text under the name a person knows it by.
+/// The text of a file and its name in messages.
 #[derive(Clone, Debug)]
 pub struct SourceText {
     name: String,
     text: String,
 }
 
-/// A line and column (both from 1, columns in characters) of a named file.
+/// A line and column of a named file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The file as the caller named it.
@@ -37,12 +37,12 @@ impl fmt::Display for Place {
 }
 
 impl SourceText {
-    /// A text called `name` in messages.
+    /// Creates a source with the text of a file that messages call `name`.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         Self { name: name.into(), text: text.into() }
     }
 
-    /// Reads `path`; a file that is not UTF-8 is refused as unreadable.
+    /// Reads the file at `path`. Returns an error if it cannot be read or is not valid UTF-8.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let name = path.display().to_string();
         let bytes =
@@ -57,13 +57,13 @@ impl SourceText {
         }
     }
 
-    /// The whole text.
+    /// Returns the whole text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Where byte `offset` is. An offset past the end or inside a character is the nearest place before it.
+    /// Returns the location of byte `offset`. An offset past the end or inside a character is rounded down.
     #[must_use]
     pub fn place(&self, offset: usize) -> Place {
         let before = &self.text[..self.text.floor_char_boundary(offset)];
@@ -75,7 +75,7 @@ impl SourceText {
         }
     }
 
-    /// An error about the text in `span`.
+    /// Returns an error about the text in `span`.
     #[must_use]
     pub fn error(&self, span: Range<usize>, message: impl Into<String>) -> FileError {
         let place = self.place(span.start);
@@ -89,7 +89,7 @@ impl SourceText {
         }))
     }
 
-    /// The line on which `span` begins.
+    /// Returns the line in which `span` begins.
     fn excerpt(&self, number: usize, span: Range<usize>) -> Excerpt {
         let start = self.text.floor_char_boundary(span.start);
         let line_start = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
@@ -100,7 +100,7 @@ impl SourceText {
     }
 }
 
-/// A line of a file, and the part of it that an error is about.
+/// A line of a file, and the part of it that an error marks.
 #[derive(Clone, Debug)]
 struct Excerpt {
     number: usize,
@@ -109,7 +109,7 @@ struct Excerpt {
 }
 
 impl SourceCode for Excerpt {
-    /// Whatever the span: the whole line and nothing else.
+    /// Returns the whole line, independent of the span.
     fn read_span<'a>(
         &'a self,
         _: &SourceSpan,
@@ -121,15 +121,14 @@ impl SourceCode for Excerpt {
     }
 }
 
-/// A refused file: where, what is there, what was expected, and a suggestion where one is near.
-///
-/// It is displayed without colours; `{:#}` is for terminals.
+/// An error in a file: its location, the value found, the value expected, and a suggestion if a similar name
+/// exists. `{}` formats it without colours, `{:#}` with colours for terminals.
 #[derive(Clone, Debug)]
 pub struct FileError(Box<FileErrorParts>);
 
 #[derive(Clone, Debug)]
 struct FileErrorParts {
-    /// The place, or the file.
+    /// The location, or the name of the file.
     subject: String,
     message: String,
     place: Option<Place>,
@@ -139,7 +138,7 @@ struct FileErrorParts {
 }
 
 impl FileError {
-    /// An error about a file as a whole, or about what was taken for one.
+    /// Creates an error about a whole file, or about a path that is not a file.
     pub(crate) fn about(file: &str, message: impl fmt::Display) -> Self {
         Self(Box::new(FileErrorParts {
             subject: file.to_string(),
@@ -151,41 +150,42 @@ impl FileError {
         }))
     }
 
-    /// Adds what would have been accepted.
+    /// Adds what was expected.
     #[must_use]
     pub fn expected(mut self, expected: impl fmt::Display) -> Self {
         self.0.expected = Some(format!("expected {expected}"));
         self
     }
 
-    /// The same error without the line of the file, which holds something that must not be shown.
+    /// Removes the line of the file from the error, because it contains a secret.
     #[must_use]
     pub fn without_excerpt(mut self) -> Self {
         self.0.excerpt = None;
         self
     }
 
-    /// Adds the closest of `candidates` to `wrong`, if one is close enough to be a slip of the keys.
+    /// Adds the candidate most similar to `wrong` as a suggestion, if it is similar enough to be a typing
+    /// error.
     #[must_use]
     pub fn suggest<'c>(mut self, wrong: &str, candidates: impl IntoIterator<Item = &'c str>) -> Self {
         self.0.help = closest(wrong, candidates).map(|name| format!("did you mean `{name}`?"));
         self
     }
 
-    /// Adds what to do instead.
+    /// Adds advice on how to fix the error.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.0.help = Some(help.into());
         self
     }
 
-    /// Where the file is wrong; `None` when it could not be read.
+    /// Returns the location of the error, or `None` if it is about the whole file.
     #[must_use]
     pub fn place(&self) -> Option<&Place> {
         self.0.place.as_ref()
     }
 
-    /// What is wrong, without the place.
+    /// Returns the message without the location.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.0.message
@@ -211,7 +211,7 @@ impl Diagnostic for FileErrorParts {
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        // Without an excerpt there is no label that says what was expected.
+        // Without an excerpt there is no label to show what was expected.
         let expected = self.expected.as_deref().filter(|_| self.excerpt.is_none());
         let lines: Vec<&str> = expected.into_iter().chain(self.help.as_deref()).collect();
         (!lines.is_empty()).then(|| Box::new(lines.join("\n")) as Box<dyn fmt::Display>)
@@ -221,7 +221,7 @@ impl Diagnostic for FileErrorParts {
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut theme = if f.alternate() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
-        // The first line is `FILE:LINE:COLUMN: MESSAGE`, which editors find.
+        // The first line is `FILE:LINE:COLUMN: MESSAGE`, a format that editors recognise.
         theme.characters.error.clear();
         theme.styles.error = ThemeStyles::none().error;
         let handler = GraphicalReportHandler::new_themed(theme).with_wrap_lines(false);
@@ -233,14 +233,14 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// The candidate nearest to `wrong`, unless even that is far off.
+/// Returns the candidate most similar to `wrong`, or `None` if none is similar.
 fn closest<'c>(wrong: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
-    /// Below this Jaro-Winkler similarity two names are different words rather than a typing slip.
-    const SIMILAR: f64 = 0.8;
+    /// The Jaro-Winkler similarity below which two names count as different words, not as a typing error.
+    const MIN_SIMILARITY: f64 = 0.8;
     candidates
         .into_iter()
         .map(|candidate| (strsim::jaro_winkler(wrong, candidate), candidate))
-        .filter(|(similarity, _)| *similarity >= SIMILAR)
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
 }
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_shows_the_line_the_expectation_and_a_near_name() {
+    fn an_error_shows_the_line_the_expectation_and_a_similar_name() {
         let source = SourceText::new("p.toml", "a = 1\nwieght = 2\n");
         let error =
             source.error(6..12, "unknown key `wieght`").expected("`weight`").suggest("wieght", ["name", "weight"]);
@@ -281,27 +281,27 @@ mod tests {
     }
 
     #[test]
-    fn an_error_without_its_line_still_says_what_was_expected() {
+    fn an_error_without_its_line_still_shows_what_was_expected() {
         let source = SourceText::new("p.toml", "url = \"https://me:secret@host\"\n");
         let error = source.error(6..30, "`url` holds a password").without_excerpt().expected("none");
         assert_eq!(error.to_string(), "p.toml:1:7: `url` holds a password\n  help: expected none");
     }
 
     #[test]
-    fn an_error_about_an_empty_file_still_says_what_was_expected() {
+    fn an_error_about_an_empty_file_still_shows_what_was_expected() {
         let error = SourceText::new("p.toml", "").error(0..0, "the file has no [seed]").expected("[seed]");
         assert_eq!(error.to_string(), "p.toml:1:1: the file has no [seed]\n  help: expected [seed]");
     }
 
     #[test]
-    fn only_terminals_get_colours() {
+    fn only_the_alternate_format_has_colours() {
         let error = SourceText::new("p.toml", "a = 1\n").error(0..1, "unknown key `a`");
         assert!(!error.to_string().contains('\x1b') && format!("{error:#}").contains('\x1b'));
         assert!(format!("{error:#}").starts_with("p.toml:1:1: unknown"), "{error:#}");
     }
 
     #[test]
-    fn a_far_name_is_not_suggested() {
+    fn a_dissimilar_name_is_not_suggested() {
         assert_eq!(closest("zebra", ["name", "weight"]), None);
     }
 }

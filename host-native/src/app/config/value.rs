@@ -1,5 +1,5 @@
-//! The values of files: types that a TOML value either is or is not, each with the words for what it has to
-//! be.
+//! Types of single values in configuration files. Each validates its TOML value and has a description for
+//! error messages.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use tidegate_core::time::Duration;
 use toml::Spanned;
 
-/// A value and where it stands: `Spanned` as a type of this crate.
+/// A value with its span. Wraps [`Spanned`], so that this crate can implement traits for it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(transparent, bound = "T: Deserialize<'de>")]
 pub(crate) struct At<T>(Spanned<T>);
@@ -37,13 +37,13 @@ impl<T> At<T> {
 }
 
 impl<T> At<Is<T>> {
-    /// The value itself with its place.
+    /// Returns the inner value with its span.
     pub(crate) fn spanned(self) -> Spanned<T> {
         self.map(|Is(value)| value)
     }
 }
 
-/// A table. Serde alone would read an array as one, its items in the order of the fields.
+/// A value that must be a table. Without this type, serde also accepts an array with the fields in order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Table<T>(pub(crate) T);
 
@@ -75,39 +75,39 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Table<T> {
     }
 }
 
-/// A type that is written as a string or as a number.
+/// A type that is parsed from a string or a number.
 pub(crate) trait FromValue: Sized {
-    /// What the value has to be, in words.
+    /// A description of the valid values.
     const EXPECTED: &'static str;
 
-    /// What the value has to be, as JSON Schema.
+    /// Returns the JSON Schema of the valid values.
     fn schema() -> Schema;
 
-    /// The value that `text` is.
+    /// Parses a string. Returns `None` if it is not valid.
     fn from_text(_text: &str) -> Option<Self> {
         None
     }
 
-    /// The value that a number with a point or an exponent is.
+    /// Converts a floating-point number. Returns `None` if it is not valid.
     fn from_float(_number: f64) -> Option<Self> {
         None
     }
 
-    /// The value that a whole number is.
+    /// Converts a whole number. Returns `None` if it is not valid.
     fn from_integer(number: i128) -> Option<Self> {
         Self::from_float(number as f64)
     }
 }
 
-/// A value that is checked while it is read.
+/// A value that is validated during deserialization.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Is<T>(pub(crate) T);
 
-/// A text that is not empty.
+/// A string that is not empty.
 pub(crate) type Text = Is<String>;
-/// A number with a unit, such as `"1.5s"`.
+/// A duration, written as a number with a unit such as `"1.5s"`.
 pub(crate) type Span = Is<Duration>;
-/// A number that is finite.
+/// A finite number.
 pub(crate) type Finite = Is<f64>;
 
 struct ValueVisitor<T>(PhantomData<T>);
@@ -190,7 +190,7 @@ impl FromValue for u64 {
     }
 }
 
-/// What `parse_duration` reads, as a regular expression.
+/// A regular expression for the strings that [`parse_duration`] accepts.
 const DURATION: &str = r"^[0-9]+(\.[0-9]*)? *(us|ms|s|m|h)$|^\.[0-9]+ *(us|ms|s|m|h)$";
 
 impl FromValue for Duration {
@@ -205,7 +205,7 @@ impl FromValue for Duration {
     }
 }
 
-/// A duration, or `"never"` for one that does not end.
+/// A duration, or `"never"` for no time limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Patience(pub(crate) Option<Duration>);
 
@@ -224,7 +224,7 @@ impl FromValue for Patience {
     }
 }
 
-/// A share, or `"never"` for one that is never reached.
+/// A fraction above 0 and at most 1, or `"never"` for a threshold that is never reached.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Share(pub(crate) Option<f64>);
 
@@ -244,16 +244,16 @@ impl FromValue for Share {
     }
 }
 
-/// A setting of a call: the same for all, or a template that says it for each.
+/// A setting of a call: a fixed value, or a template that is rendered for each row.
 #[derive(Clone, Debug)]
 pub enum Setting<T> {
-    /// The same for all.
+    /// The same value for all rows.
     Fixed(T),
-    /// What the template's text says.
+    /// A template whose text is parsed as the value.
     Template(Spanned<String>),
 }
 
-/// A number, or a template of one.
+/// A number, or a template whose text is a number.
 #[derive(Clone, Debug)]
 pub(crate) enum NumberOrTemplate<T> {
     Number(T),
@@ -290,12 +290,12 @@ impl<T> At<Is<NumberOrTemplate<T>>> {
     }
 }
 
-/// Any value that JSON can hold; dates and times are text.
+/// Any value that JSON can represent. Dates and times become strings.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(try_from = "toml::Value")]
 pub(crate) struct Json(pub(crate) Value);
 
-/// A table of values that JSON can hold.
+/// A table of values that JSON can represent.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(try_from = "toml::Table")]
 pub(crate) struct JsonTable(pub(crate) Map<String, Value>);
@@ -304,7 +304,7 @@ impl TryFrom<toml::Value> for Json {
     type Error = &'static str;
 
     fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
-        to_json(value).map(Self).ok_or("expected a value that JSON can hold")
+        to_json(value).map(Self).ok_or("expected a value that JSON can represent")
     }
 }
 
@@ -312,11 +312,11 @@ impl TryFrom<toml::Table> for JsonTable {
     type Error = &'static str;
 
     fn try_from(table: toml::Table) -> Result<Self, Self::Error> {
-        table_to_json(table).map(Self).ok_or("expected a table of values that JSON can hold")
+        table_to_json(table).map(Self).ok_or("expected a table of values that JSON can represent")
     }
 }
 
-/// `value` as JSON; `None` for what JSON cannot hold: infinities and NaN.
+/// Converts `value` to JSON. Returns `None` if it contains an infinity or NaN, which JSON cannot represent.
 fn to_json(value: toml::Value) -> Option<Value> {
     Some(match value {
         toml::Value::Float(number) => Value::Number(serde_json::Number::from_f64(number)?),
@@ -333,7 +333,7 @@ fn table_to_json(table: toml::Table) -> Option<Map<String, Value>> {
     table.into_iter().map(|(key, value)| Some((key, to_json(value)?))).collect()
 }
 
-/// One text or several.
+/// A string or an array of strings.
 #[derive(Clone, Debug)]
 pub(crate) struct Texts(pub(crate) Vec<Spanned<String>>);
 
@@ -369,15 +369,15 @@ impl<'de> Deserialize<'de> for Texts {
 impl At<Texts> {
     pub(crate) fn into_texts(self) -> Vec<Spanned<String>> {
         let span = self.span();
-        // A text alone has the place of the whole value.
-        let place = |text: Spanned<String>| {
+        // A single string has the span of the whole value.
+        let with_span = |text: Spanned<String>| {
             if text.span() == (0..0) { Spanned::new(span.clone(), text.into_inner()) } else { text }
         };
-        self.into_inner().0.into_iter().map(place).collect()
+        self.into_inner().0.into_iter().map(with_span).collect()
     }
 }
 
-/// Reads a decimal number with a unit: `us`, `ms`, `s`, `m` or `h`.
+/// Parses a decimal number with a unit: `us`, `ms`, `s`, `m` or `h`.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at(unit_at);
@@ -401,12 +401,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_a_number_with_a_unit() {
+    fn a_duration_is_a_number_with_a_unit() {
         for (text, millis) in [("250ms", 250), ("1.5s", 1_500), ("2 s", 2_000), ("10m", 600_000), ("1h", 3_600_000)] {
             assert_eq!(parse_duration(text), Some(Duration::from_millis(millis)), "{text}");
         }
-        for refused in ["", "5", "s", "-1s", "1e3s", "5 days", "1..2s"] {
-            assert_eq!(parse_duration(refused), None, "{refused}");
+        for invalid in ["", "5", "s", "-1s", "1e3s", "5 days", "1..2s"] {
+            assert_eq!(parse_duration(invalid), None, "{invalid}");
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Bodies that two readers understand differently, to get a model or a budget that is not meant for the caller.
+//! Tests of bodies that two parsers read differently, which could bypass a model restriction or a budget.
 
 use super::{call, chat, status, upstream};
 use crate::support::world::World;
 
-/// Calls of `dear` are not served; a call that names it must not get through under another name.
+/// Starts a proxy that does not serve the model `dear`. No spelling of a call to it may be forwarded.
 async fn world() -> World {
     World::new("serves = [\"cheap\", \"echo\"]", "").await
 }
 
 #[tokio::test]
-async fn a_body_that_others_read_otherwise_is_refused() {
+async fn an_ambiguous_body_is_rejected() {
     let world = world().await;
     let bodies: [&[u8]; 18] = [
         b"{\"model\":\"cheap\",\"model\":\"dear\"}",
@@ -43,7 +43,7 @@ async fn a_body_that_others_read_otherwise_is_refused() {
 }
 
 #[tokio::test]
-async fn a_call_that_leaves_out_its_model_gets_around_no_list_of_models() {
+async fn a_call_without_a_model_does_not_bypass_the_model_list() {
     let world = world().await;
     for body in ["{}", "{\"model\":null}", "{\"messages\":[]}"] {
         assert_eq!(status(&chat(&world, body).await), "404", "{body}");
@@ -53,7 +53,7 @@ async fn a_call_that_leaves_out_its_model_gets_around_no_list_of_models() {
 }
 
 #[tokio::test]
-async fn no_spelling_of_a_model_gets_around_the_limits_that_it_has() {
+async fn no_spelling_of_a_model_bypasses_its_limits() {
     let limits = "[[providers.models]]\nname = \"dear\"\nbudgets = { requests_per_day = 1 }";
     let world = World::new("", limits).await;
     assert_eq!(status(&chat(&world, "{\"model\":\"dear\"}").await), "200");
@@ -73,7 +73,7 @@ fn field(disposition: &str, value: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_field_model_of_a_form_decides_and_there_is_only_one() {
+async fn a_form_must_have_exactly_one_model_field_and_it_selects_the_model() {
     let world = World::new("serves = [\"cheap\"]\nrename = { cheap = \"small\" }", "").await;
     let transcribe = async |body: String| {
         let headers = "host: localhost\r\ncontent-type: multipart/form-data; boundary=b\r\n";
@@ -98,7 +98,7 @@ async fn the_field_model_of_a_form_decides_and_there_is_only_one() {
         assert_eq!(status(&transcribe(body.clone()).await), "404", "{body}");
     }
     assert_eq!(upstream(&world), Vec::<String>::new());
-    // A second form behind the end of the first is in nothing that is sent.
+    // A second form after the end of the first is not forwarded.
     let file = field("name=\"file\"; filename=\"a.wav\"", "--bc\r\n\0RIFF");
     let answer = transcribe(format!("{file}{cheap}--b--\r\n{dear}--b--\r\n")).await;
     assert_eq!(status(&answer), "200", "{answer}");
@@ -106,7 +106,7 @@ async fn the_field_model_of_a_form_decides_and_there_is_only_one() {
 }
 
 #[tokio::test]
-async fn a_list_has_no_body() {
+async fn a_model_list_request_with_a_body_is_rejected() {
     let world = World::new("", "").await;
     let headers = "host: localhost\r\ncontent-type: application/json\r\n";
     let answer = call(&world, "GET", "/v1/models", headers, "{\"model\":\"dear\"}").await;
@@ -115,13 +115,13 @@ async fn a_list_has_no_body() {
 }
 
 #[tokio::test]
-async fn no_bound_of_an_answer_hides_a_larger_one_from_a_budget() {
+async fn the_largest_of_several_token_limits_is_charged_to_the_budget() {
     for body in [
         "{\"model\":\"held\",\"max_tokens\":900,\"max_output_tokens\":1}",
         "{\"model\":\"held\",\"max_completion_tokens\":9e2}",
         "{\"model\":\"held\",\"max_tokens\":\"900\"}",
         "{\"model\":\"held\",\"max_tokens\":300,\"n\":3}",
-        // Characters of another script are a token for each byte at most.
+        // Characters outside ASCII count as at most one token for each byte.
         &format!("{{\"model\":\"held\",\"input\":\"{}\"}}", "海".repeat(300)),
     ] {
         let world = World::new("budgets = { tokens_per_day = 1000 }", "").await;

@@ -1,4 +1,4 @@
-//! Calls that nobody is to make with the operator's key, and spellings that pretend to be others.
+//! Tests of calls that must not use the operator's key, and of paths and headers that disguise them.
 
 use super::{CHAT, call, status, upstream};
 use crate::support::provider::provider;
@@ -35,7 +35,7 @@ async fn only_the_calls_of_the_api_are_forwarded() {
 }
 
 #[tokio::test]
-async fn no_spelling_of_a_path_gets_around_the_list() {
+async fn no_spelling_of_a_path_bypasses_the_list_of_allowed_calls() {
     let world = World::new("", "").await;
     let body = "{\"model\":\"echo\"}";
     for path in [
@@ -77,7 +77,7 @@ async fn no_spelling_of_a_path_gets_around_the_list() {
 }
 
 #[tokio::test]
-async fn no_header_says_that_another_method_or_path_is_meant() {
+async fn no_header_overrides_the_method_or_path() {
     let world = World::new("", "").await;
     let tricks = "x-http-method-override: DELETE\r\nx-http-method: DELETE\r\nx-original-url: /v1/files\r\n\
                   x-rewrite-url: /v1/files\r\nx-forwarded-host: evil.example\r\n";
@@ -89,7 +89,7 @@ async fn no_header_says_that_another_method_or_path_is_meant() {
 }
 
 #[tokio::test]
-async fn what_the_file_lets_through_is_forwarded_to_that_provider_and_nothing_else_is() {
+async fn only_passthrough_paths_are_forwarded_and_only_to_their_provider() {
     let (other, without) = provider();
     let rules = "passthrough = [{ methods = [\"GET\", \"POST\"], path = \"/batches/*\" }, \
                  { methods = [\"POST\"], path = \"/moderations\" }]";
@@ -123,7 +123,7 @@ async fn what_the_file_lets_through_is_forwarded_to_that_provider_and_nothing_el
 }
 
 #[tokio::test]
-async fn a_provider_that_is_named_still_serves_its_own_models_only() {
+async fn a_provider_selected_by_name_serves_only_its_own_models() {
     let (other, seen_of_other) = provider();
     let second = format!("[[providers]]\nname = \"q\"\nbase_url = \"{other}\"\nserves = [\"cheap-*\"]");
     let world = World::new("serves = [\"echo\"]", &second).await;

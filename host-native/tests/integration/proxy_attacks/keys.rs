@@ -1,4 +1,4 @@
-//! Keys: whom they are sent to, and who reads them in what a provider says.
+//! Tests of keys: which provider receives them, and that no response reveals them.
 
 use super::{CHAT, call, status};
 use crate::support::provider::provider;
@@ -11,7 +11,7 @@ async fn ask(world: &World, headers: &str, model: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_tenants_key_is_sent_only_to_a_provider_that_is_meant_to_get_it() {
+async fn a_tenants_key_is_sent_only_to_providers_configured_to_receive_it() {
     let more = "api-key: sk-tenant-secret\r\nx-api-key: sk-tenant-secret\r\nx-auth-token: sk-tenant-secret\r\n\
                 cookie: session=sk-tenant-secret\r\n";
     for provider_extra in ["", "client_key = \"drop\"", "api_key_env = \"PROVIDER_KEY\""] {
@@ -35,7 +35,7 @@ async fn a_tenants_key_is_sent_only_to_a_provider_that_is_meant_to_get_it() {
 }
 
 #[tokio::test]
-async fn a_named_provider_gets_no_key_that_another_one_is_meant_to_get() {
+async fn a_provider_selected_by_name_receives_no_key_meant_for_another() {
     let (other, _) = provider();
     let second = format!("[[providers]]\nname = \"q\"\nbase_url = \"{other}\"");
     let world = World::new("client_key = \"forward\"", &second).await;
@@ -45,7 +45,7 @@ async fn a_named_provider_gets_no_key_that_another_one_is_meant_to_get() {
 }
 
 #[tokio::test]
-async fn a_key_that_a_provider_quotes_reaches_no_client_whatever_the_status() {
+async fn a_key_quoted_by_a_provider_reaches_no_client_with_any_status() {
     for (extra, key) in
         [("api_key_env = \"PROVIDER_KEY\"", "sk-provider"), ("client_key = \"forward\"", "sk-tenant-secret")]
     {
@@ -64,7 +64,7 @@ async fn a_key_that_a_provider_quotes_reaches_no_client_whatever_the_status() {
                 assert!(answer.contains(&format!("x-quoted: key {}", "*".repeat(key.len()))), "{number}: {answer}");
             }
         }
-        // A body that is read to its end for another attempt.
+        // This body is read to its end before the retry.
         let world = World::new(extra, "[retry]\nserver_errors = 1").await;
         let answer = ask(&world, "x-tidegate-timeout: 1500ms\r\n", "quotes-500").await;
         assert!(answer.contains("bad key *****") && !answer.contains(key), "{answer}");
@@ -72,7 +72,7 @@ async fn a_key_that_a_provider_quotes_reaches_no_client_whatever_the_status() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_cut_in_two_pieces_of_a_stream_reaches_no_client() {
+async fn a_key_split_across_two_chunks_of_a_stream_reaches_no_client() {
     for (extra, key) in
         [("api_key_env = \"PROVIDER_KEY\"", "sk-provider"), ("client_key = \"forward\"", "sk-tenant-secret")]
     {
@@ -86,7 +86,7 @@ async fn a_key_that_is_cut_in_two_pieces_of_a_stream_reaches_no_client() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_can_look_into_reaches_no_client() {
+async fn a_response_with_an_unrequested_encoding_reaches_no_client() {
     let world = World::new("api_key_env = \"PROVIDER_KEY\"", "").await;
     let answer = ask(&world, "accept-encoding: gzip\r\n", "packed").await;
     assert_eq!(status(&answer), "502", "{answer}");
@@ -95,7 +95,7 @@ async fn an_answer_that_nobody_can_look_into_reaches_no_client() {
 }
 
 #[tokio::test]
-async fn what_is_between_neighbours_goes_on_in_neither_direction() {
+async fn hop_by_hop_headers_are_forwarded_in_neither_direction() {
     let world = World::new("", "").await;
     let hop = "connection: x-mine, keep-alive\r\nx-mine: 1\r\nkeep-alive: timeout=9\r\nproxy-authorization: Basic x\r\n\
                te: trailers\r\nupgrade: websocket\r\nproxy-connection: close\r\n";

@@ -1,4 +1,4 @@
-//! Attacks on the proxy, each over a real socket: what an attacker sends, and what comes of it.
+//! Tests of attacks on the proxy, each over a real socket.
 
 mod bodies;
 mod calls;
@@ -15,28 +15,28 @@ use tokio::time::timeout;
 use crate::support::patience::PATIENCE;
 use crate::support::world::World;
 
-/// Bounds so short that a connection which an attack leaves open is soon closed.
+/// Short timeouts, so that connections that an attack leaves open are closed quickly.
 const SHORT: &str = "[connections]\nheader_timeout = \"300ms\"\nbody_timeout = \"300ms\"";
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// Sends bytes as they are, and reads until the proxy closes the connection.
+/// Sends raw bytes, and reads until the proxy closes the connection.
 async fn send(world: &World, bytes: impl AsRef<[u8]>) -> String {
     let mut stream = TcpStream::connect(world.proxy.address()).await.unwrap();
-    // The proxy may have refused the beginning before the end is sent.
+    // The proxy may reject the first part before the rest is sent.
     let _ = stream.write_all(bytes.as_ref()).await;
     read(stream).await
 }
 
-/// Everything until the end.
+/// Reads until the connection ends.
 async fn read(mut stream: TcpStream) -> String {
     let mut answer = Vec::new();
-    // A connection that is reset has also ended.
+    // A reset also ends the connection.
     let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the connection is closed");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// A call with these headers, and its answer.
+/// Sends a request with these headers, and returns the response.
 async fn call(world: &World, method: &str, path: &str, headers: &str, body: impl AsRef<[u8]>) -> String {
     let body = body.as_ref();
     let mut bytes =
@@ -46,7 +46,7 @@ async fn call(world: &World, method: &str, path: &str, headers: &str, body: impl
     send(world, bytes).await
 }
 
-/// The call of a usual client, with a body.
+/// Sends a chat call as an ordinary client does, and returns the response.
 async fn chat(world: &World, body: impl AsRef<[u8]>) -> String {
     call(world, "POST", CHAT, "host: localhost\r\ncontent-type: application/json\r\n", body).await
 }
@@ -55,7 +55,7 @@ fn status(answer: &str) -> &str {
     answer.split(' ').nth(1).unwrap_or("no answer")
 }
 
-/// The requests that the provider saw.
+/// Returns the requests that the provider received.
 fn upstream(world: &World) -> Vec<String> {
     world.seen.requests.lock().unwrap().clone()
 }

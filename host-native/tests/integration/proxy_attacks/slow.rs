@@ -1,4 +1,4 @@
-//! Clients that take a place and give nothing for it.
+//! Tests of slow clients that occupy a connection.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -8,7 +8,7 @@ use crate::support::patience::until;
 use crate::support::world::World;
 
 #[tokio::test]
-async fn half_a_head_is_answered_408_and_closed() {
+async fn an_incomplete_head_gets_408_and_the_connection_is_closed() {
     let world = World::new("", SHORT).await;
     for half in [
         "P",
@@ -23,12 +23,12 @@ async fn half_a_head_is_answered_408_and_closed() {
 }
 
 #[tokio::test]
-async fn a_head_that_comes_byte_by_byte_is_closed_all_the_same() {
+async fn a_head_sent_byte_by_byte_times_out_as_well() {
     let world = World::new("", SHORT).await;
     let mut stream = TcpStream::connect(world.proxy.address()).await.unwrap();
     let (mut from, mut to) = stream.split();
     let drip = async {
-        // Until the other side is closed.
+        // Writes until the proxy closes the connection.
         while to.write_all(b"x").await.is_ok() {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
@@ -43,7 +43,7 @@ async fn a_head_that_comes_byte_by_byte_is_closed_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_idle_is_closed_without_a_word() {
+async fn an_idle_connection_is_closed_without_a_response() {
     let world = World::new("", SHORT).await;
     assert_eq!(send(&world, "").await, "");
     let answer = send(&world, "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
@@ -51,7 +51,7 @@ async fn a_connection_that_is_idle_is_closed_without_a_word() {
 }
 
 #[tokio::test]
-async fn half_a_body_is_answered_408_and_closed() {
+async fn an_incomplete_body_gets_408_and_the_connection_is_closed() {
     let world = World::new("", SHORT).await;
     let head = format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n");
     for half in [
@@ -67,7 +67,7 @@ async fn half_a_body_is_answered_408_and_closed() {
 }
 
 #[tokio::test]
-async fn a_body_that_drips_for_ever_ends_with_the_deadline() {
+async fn a_body_sent_byte_by_byte_ends_at_the_deadline() {
     let world = World::new("", "[queue]\ndeadline = \"300ms\"").await;
     let mut stream = TcpStream::connect(world.proxy.address()).await.unwrap();
     let head = format!(
@@ -90,7 +90,7 @@ async fn a_body_that_drips_for_ever_ends_with_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_body_a_head_and_a_path_that_are_too_long_are_refused_by_their_own_status() {
+async fn an_oversized_body_head_and_path_are_each_rejected_with_their_own_status() {
     let world = World::new("", &format!("{SHORT}\n[queue]\nmax_body = 1000")).await;
     assert_eq!(status(&chat(&world, "x".repeat(2_000)).await), "413");
     let chunked = format!(
@@ -113,7 +113,7 @@ async fn a_body_a_head_and_a_path_that_are_too_long_are_refused_by_their_own_sta
 }
 
 #[tokio::test]
-async fn more_connections_than_may_be_are_answered_503_and_the_others_are_served() {
+async fn connections_beyond_the_limit_get_503_and_the_others_are_served() {
     let world = World::new("", "[connections]\nmax_connections = 2").await;
     let connect = async || TcpStream::connect(world.proxy.address()).await.unwrap();
     let ask = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
@@ -130,12 +130,12 @@ async fn more_connections_than_may_be_are_answered_503_and_the_others_are_served
 }
 
 #[tokio::test]
-async fn a_client_that_takes_nothing_of_its_answer_is_cut() {
-    // The metrics of many tenants fill every buffer between the two; the client reads none of it.
+async fn a_client_that_does_not_read_its_response_is_disconnected() {
+    // The metrics of many tenants fill every buffer between proxy and client, since the client reads nothing.
     let world = World::new("", "[connections]\nwrite_timeout = \"300ms\"").await;
     let mut stream = TcpStream::connect(world.proxy.address()).await.unwrap();
     let ask = "GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(2_000);
-    // The proxy stops to read when it cannot write, and closes then.
+    // The proxy stops reading when it cannot write, and then closes the connection.
     let mut sent = 0;
     while sent < 200 && stream.write_all(ask.as_bytes()).await.is_ok() {
         sent += 1;

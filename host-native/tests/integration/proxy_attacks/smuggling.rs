@@ -1,20 +1,22 @@
-//! Requests that two readers cut differently, so that the second finds a request in them which the first did not admit.
+//! Tests of request smuggling: requests that two parsers delimit differently, so that the second one finds a
+//! hidden request.
 
 use super::{CHAT, SHORT, send, status, upstream};
 use crate::support::world::World;
 
-/// What an attacker hides: a call that the proxy would have to admit by itself.
+/// The hidden request: a call that the proxy must admit separately.
 const HIDDEN: &str = "POST /v1/embeddings HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
                       content-length: 16\r\n\r\n{\"model\":\"echo\"}";
 
 const BODY: &str = "{\"model\":\"echo\"}";
 
-/// The head of a call with these lines, which end as they are written.
+/// Returns the head of a call with these header lines. The lines include their line ends.
 fn head(lines: &str) -> String {
     format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{lines}\r\n")
 }
 
-/// At most one request is upstream, and it is the outer one. Whether there is one is up to the shape.
+/// Sends `bytes`, and asserts that at most the outer request reaches the provider. `is_admitted` says whether
+/// it must.
 async fn attack(what: &str, bytes: String, is_admitted: bool) {
     let world = World::new("api_key_env = \"PROVIDER_KEY\"", SHORT).await;
     let answer = send(&world, &bytes).await;
@@ -27,7 +29,7 @@ async fn attack(what: &str, bytes: String, is_admitted: bool) {
 }
 
 #[tokio::test]
-async fn a_length_beside_an_encoding_hides_no_request() {
+async fn a_content_length_with_a_transfer_encoding_smuggles_no_request() {
     let chunked = format!("{:x}\r\n{BODY}\r\n0\r\n\r\n", BODY.len());
     let len = chunked.len() + HIDDEN.len();
     let both = format!("content-length: {len}\r\ntransfer-encoding: chunked\r\n");
@@ -39,7 +41,7 @@ async fn a_length_beside_an_encoding_hides_no_request() {
 }
 
 #[tokio::test]
-async fn two_lengths_hide_no_request() {
+async fn two_content_lengths_smuggle_no_request() {
     let len = BODY.len();
     for (what, lines) in [
         ("two", format!("content-length: {len}\r\ncontent-length: 0\r\n")),
@@ -57,7 +59,7 @@ async fn two_lengths_hide_no_request() {
 }
 
 #[tokio::test]
-async fn no_other_spelling_of_an_encoding_hides_a_request() {
+async fn no_spelling_of_a_transfer_encoding_smuggles_a_request() {
     let chunked = format!("{:x}\r\n{BODY}\r\n0\r\n\r\n", BODY.len());
     for (what, line) in [
         ("unknown", "transfer-encoding: xchunked\r\n"),
@@ -83,7 +85,7 @@ async fn no_other_spelling_of_an_encoding_hides_a_request() {
 }
 
 #[tokio::test]
-async fn no_size_of_a_chunk_hides_a_request() {
+async fn no_chunk_size_smuggles_a_request() {
     for (what, chunks) in [
         ("negative", format!("-1\r\n{BODY}\r\n0\r\n\r\n")),
         ("a sign", format!("+10\r\n{BODY}\r\n0\r\n\r\n")),
@@ -105,7 +107,7 @@ async fn no_size_of_a_chunk_hides_a_request() {
 }
 
 #[tokio::test]
-async fn no_end_of_a_line_hides_a_request() {
+async fn no_line_ending_smuggles_a_request() {
     let len = BODY.len();
     let call =
         format!("POST {CHAT} HTTP/1.1\nhost: localhost\ncontent-type: application/json\ncontent-length: {len}\n\n");
@@ -125,7 +127,7 @@ async fn no_end_of_a_line_hides_a_request() {
 }
 
 #[tokio::test]
-async fn a_target_with_a_host_is_the_same_call_to_the_provider_and_no_other_host_is_called() {
+async fn an_absolute_target_is_forwarded_to_the_provider_only() {
     let len = BODY.len();
     let rest = format!("content-type: application/json\r\nconnection: close\r\ncontent-length: {len}\r\n\r\n{BODY}");
     let world = World::new("", SHORT).await;
@@ -146,14 +148,14 @@ async fn a_target_with_a_host_is_the_same_call_to_the_provider_and_no_other_host
 }
 
 #[tokio::test]
-async fn two_requests_behind_each_other_are_admitted_one_by_one() {
+async fn pipelined_requests_are_admitted_one_by_one() {
     let len = BODY.len();
     let world = World::new("", SHORT).await;
     let first = format!("{}{BODY}", head(&format!("content-length: {len}\r\n")));
     let answer = send(&world, format!("{first}{HIDDEN}")).await;
     assert_eq!(answer.matches("HTTP/1.1 200").count(), 2, "{answer}");
     assert_eq!(upstream(&world), [format!("POST {CHAT}"), "POST /v1/embeddings".to_string()]);
-    // A request that is refused with its body unread is no beginning of another.
+    // The unread body of a rejected request is not parsed as the next request.
     let refused =
         format!("POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{HIDDEN}", HIDDEN.len());
     send(&world, refused).await;

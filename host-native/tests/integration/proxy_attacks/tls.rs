@@ -1,4 +1,4 @@
-//! Providers behind TLS, with certificates of an authority of one's own.
+//! Tests of providers behind TLS with certificates of a private authority.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{chat, status};
 use crate::support::provider::provider;
 use crate::support::world::World;
 
-/// An authority, and its certificate in a file of this directory.
+/// A certificate authority of the test.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -23,7 +23,8 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    /// Serves one answer for each connection, under a certificate for this host, and gives its port.
+    /// Starts a server with a certificate for `host` that gives each connection one response. Returns its
+    /// port.
     async fn serve(&self, host: &str) -> u16 {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new([host.to_string()]).unwrap().signed_by(&key, &self.0).unwrap();
@@ -52,7 +53,7 @@ impl Authority {
 }
 
 #[tokio::test]
-async fn a_provider_is_believed_only_with_a_certificate_of_the_authority_that_the_file_names() {
+async fn a_provider_is_trusted_only_with_a_certificate_of_the_configured_authority() {
     let (own, other) = (Authority::new(), Authority::new());
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("authority.pem");
@@ -60,11 +61,11 @@ async fn a_provider_is_believed_only_with_a_certificate_of_the_authority_that_th
     let ca_file = format!("ca_file = {:?}", file.display().to_string());
     for (authority, host, extra, expected) in [
         (&own, "localhost", ca_file.as_str(), "200"),
-        // Nobody knows this authority.
+        // The authority is not trusted.
         (&own, "localhost", "", "502"),
-        // It signed for another host.
+        // The certificate is for another host.
         (&own, "other.example", &ca_file, "502"),
-        // Another authority signed.
+        // The certificate is signed by another authority.
         (&other, "localhost", &ca_file, "502"),
     ] {
         let port = authority.serve(host).await;

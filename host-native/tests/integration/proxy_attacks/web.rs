@@ -1,4 +1,4 @@
-//! Web pages, which can reach the proxy from the browser of its operator.
+//! Tests of web pages that reach the proxy from the browser of its operator.
 
 use super::{CHAT, call, chat, status, upstream};
 use crate::support::world::World;
@@ -7,10 +7,10 @@ const BODY: &str = "{\"model\":\"echo\",\"messages\":[]}";
 const JSON: &str = "host: localhost\r\ncontent-type: application/json\r\n";
 
 #[tokio::test]
-async fn a_page_of_another_site_cannot_spend_the_operators_key() {
+async fn a_page_of_another_site_cannot_use_the_operators_key() {
     let world = World::new("api_key_env = \"PROVIDER_KEY\"", "").await;
     for headers in [
-        // What a page may send without asking first.
+        // A page may send this without a preflight request.
         "host: localhost\r\norigin: https://evil.example\r\ncontent-type: text/plain\r\n",
         &format!("{JSON}origin: https://evil.example\r\n"),
         &format!("{JSON}origin: null\r\n"),
@@ -28,7 +28,7 @@ async fn a_page_of_another_site_cannot_spend_the_operators_key() {
 }
 
 #[tokio::test]
-async fn a_name_that_was_made_to_resolve_to_the_proxy_is_not_served() {
+async fn a_rebound_dns_name_is_not_served() {
     let world = World::new("api_key_env = \"PROVIDER_KEY\"", "").await;
     for host in ["evil.example", "evil.example:4180", "10.1.2.3", "127.0.0.1.evil.example", "localhost.evil.example"] {
         let headers = format!("host: {host}\r\ncontent-type: application/json\r\n");
@@ -49,7 +49,7 @@ async fn a_name_that_was_made_to_resolve_to_the_proxy_is_not_served() {
 }
 
 #[tokio::test]
-async fn admin_pages_are_for_no_other_site_either() {
+async fn admin_pages_are_not_served_to_other_sites() {
     let world = World::new("", "").await;
     for page in ["/why", "/metrics", "/healthz"] {
         for headers in ["origin: https://evil.example\r\n", "sec-fetch-site: cross-site\r\n"] {
@@ -64,7 +64,7 @@ async fn admin_pages_are_for_no_other_site_either() {
 }
 
 #[tokio::test]
-async fn programs_and_pages_of_this_machine_are_served() {
+async fn local_programs_and_pages_are_served() {
     let world = World::new("", "").await;
     assert_eq!(status(&chat(&world, BODY).await), "200");
     let address = world.proxy.address();
@@ -81,7 +81,7 @@ async fn programs_and_pages_of_this_machine_are_served() {
 }
 
 #[tokio::test]
-async fn hosts_and_origins_that_the_file_lists_are_served_and_only_those_origins_get_cors_headers() {
+async fn listed_hosts_and_origins_are_served_and_only_listed_origins_get_cors_headers() {
     let (base_url, seen) = crate::support::provider::provider();
     let top = "allowed_hosts = [\"llm.example\"]\nallowed_origins = [\"https://app.example\"]\n";
     let world = World::before(&base_url, seen, "", top).await;
@@ -102,7 +102,7 @@ async fn hosts_and_origins_that_the_file_lists_are_served_and_only_those_origins
 }
 
 #[tokio::test]
-async fn json_is_read_under_its_own_type_only() {
+async fn json_is_accepted_only_with_its_own_content_type() {
     let world = World::new("", "").await;
     for kind in [
         "",

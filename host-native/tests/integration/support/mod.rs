@@ -1,4 +1,4 @@
-//! What the integration tests share: a scratch directory to run the program in, and servers that misbehave on purpose.
+//! Shared support of the integration tests: a scratch directory to run the program in, and test servers.
 
 pub(crate) mod patience;
 pub(crate) mod provider;
@@ -13,13 +13,13 @@ use axum::Router;
 use serde_json::Value;
 use tidegate_native::app::config::pipeline::{SourceText, document, schema};
 
-/// A dataset of `rows` rows with the columns `id` and `note`.
+/// Returns a CSV dataset of `rows` rows with the columns `id` and `note`.
 pub(crate) fn dataset(rows: usize) -> String {
     let rows: Vec<String> = (0..rows).map(|row| format!("{row},entry {row} of the breakwater log\n")).collect();
     format!("id,note\n{}", rows.concat())
 }
 
-/// How a run of the program ended.
+/// The exit code and output of a run of the program.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: i32,
@@ -28,12 +28,12 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Both streams, for messages and for checks of what must appear nowhere.
+    /// Returns the exit code and both streams as one text.
     pub(crate) fn all(&self) -> String {
         format!("exit {}\n--- stdout\n{}\n--- stderr\n{}", self.code, self.stdout, self.stderr)
     }
 
-    /// Fails unless the exit code is `code` and every part is in one of the streams.
+    /// Asserts that the exit code is `code` and that every part occurs in one of the streams.
     pub(crate) fn assert(&self, code: i32, parts: &[&str]) {
         assert_eq!(self.code, code, "{}", self.all());
         for part in parts {
@@ -42,38 +42,38 @@ impl Ended {
     }
 }
 
-/// Interrupts a program.
+/// Sends `SIGINT` to a program.
 #[cfg(unix)]
 pub(crate) fn interrupt(program: &Child) {
     let sent = Command::new("kill").args(["-INT", &program.id().to_string()]).stderr(Stdio::null()).status().unwrap();
     assert!(sent.success());
 }
 
-/// Interrupts a run that was started with `--json` once it is at work, and again as soon as it has taken note of the first
-/// interrupt. Returns its exit code and what it wrote.
+/// Interrupts a run that was started with `--json` at its first progress line, and again when it confirms the
+/// first interrupt. Returns its exit code and its output.
 #[cfg(unix)]
 pub(crate) fn interrupt_twice(mut program: Child) -> (Option<i32>, String) {
-    let mut said = String::new();
+    let mut output = String::new();
     for line in BufReader::new(program.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
-        let is_first_progress = line.contains("\"kind\":\"progress\"") && !said.contains("\"kind\":\"progress\"");
+        let is_first_progress = line.contains("\"kind\":\"progress\"") && !output.contains("\"kind\":\"progress\"");
         if is_first_progress || line.contains("again to stop at once") {
             interrupt(&program);
         }
-        said.push_str(&line);
-        said.push('\n');
+        output.push_str(&line);
+        output.push('\n');
     }
-    (program.wait().unwrap().code(), said)
+    (program.wait().unwrap().code(), output)
 }
 
-/// A directory with a dataset, to run pipelines in.
+/// A temporary directory with a dataset, in which pipelines run.
 pub(crate) struct Scratch {
     directory: tempfile::TempDir,
     environment: Vec<(String, String)>,
 }
 
 impl Scratch {
-    /// A directory with a dataset of `rows` rows in `data.csv`.
+    /// Creates a directory with a dataset of `rows` rows in `data.csv`.
     pub(crate) fn new(rows: usize) -> Self {
         let scratch = Self { directory: tempfile::tempdir().unwrap(), environment: Vec::new() };
         scratch.write("data.csv", &dataset(rows));
@@ -94,7 +94,7 @@ impl Scratch {
         self.environment.push((name.to_string(), value.to_string()));
     }
 
-    /// The program, ready to run in this directory without any proxy or terminal.
+    /// Returns a command that runs the program in this directory, without a proxy or a terminal.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
@@ -109,7 +109,7 @@ impl Scratch {
         ended(&mut self.command(arguments))
     }
 
-    /// Runs a line of shell in this directory.
+    /// Runs a shell command in this directory.
     pub(crate) fn shell(&self, line: &str) -> Ended {
         let mut command = self.command(&[]);
         let environment: Vec<_> =
@@ -125,32 +125,33 @@ impl Scratch {
         ended(&mut command)
     }
 
-    /// Runs `text` as a pipeline file, with output in `out`. A file that the program takes, the JSON Schema takes too.
+    /// Runs `text` as a pipeline file, with output in `out`. Asserts that the JSON Schema accepts each file
+    /// that the program accepts.
     pub(crate) fn run_pipeline(&self, text: &str) -> Ended {
         self.write("pipeline.toml", text);
         let ended = self.run(&["run", "pipeline.toml", "--out", "out"]);
         if matches!(ended.code, 0 | 6) {
             let document = document(&SourceText::new("pipeline.toml", text)).unwrap();
             let validator = jsonschema::validator_for(&serde_json::from_str(&schema()).unwrap()).unwrap();
-            let complaints: Vec<String> = validator.iter_errors(&document).map(|error| error.to_string()).collect();
-            assert_eq!(complaints, Vec::<String>::new(), "{text}");
+            let errors: Vec<String> = validator.iter_errors(&document).map(|error| error.to_string()).collect();
+            assert_eq!(errors, Vec::<String>::new(), "{text}");
         }
         ended
     }
 
-    /// All output rows, in file order.
+    /// Returns all output rows, in file order.
     pub(crate) fn rows(&self, out: &str) -> Vec<Value> {
         lines(&self.path(out).join("rows"), |name| !name.contains(".dropped."))
     }
 
-    /// All dropped rows, in file order.
+    /// Returns all dropped rows, in file order.
     pub(crate) fn dropped(&self, out: &str) -> Vec<Value> {
         let mut lines = self.lost(out);
         lines.retain(|line| line["reason"] != "unmade");
         lines
     }
 
-    /// The rows of row groups kept in part that a stop came before, in file order.
+    /// Returns the rows of partial row groups that were not made before a stop, in file order.
     #[cfg(unix)]
     pub(crate) fn unmade(&self, out: &str) -> Vec<Value> {
         let mut lines = self.lost(out);
@@ -187,12 +188,12 @@ fn lines(directory: &Path, wanted: impl Fn(&str) -> bool) -> Vec<Value> {
     text.flat_map(|text| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>()).collect()
 }
 
-/// Serves `router` on a loopback port until the test process ends, and gives the address.
+/// Serves `router` on a loopback port until the test process ends, and returns the base address.
 pub(crate) fn serve(router: Router) -> String {
     serve_on(TcpListener::bind("127.0.0.1:0").unwrap(), router)
 }
 
-/// The same where `listener` listens.
+/// Like [`serve`], on the address of `listener`.
 pub(crate) fn serve_on(listener: TcpListener, router: Router) -> String {
     listener.set_nonblocking(true).unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -206,7 +207,7 @@ pub(crate) fn serve_on(listener: TcpListener, router: Router) -> String {
     address
 }
 
-/// A pipeline with one model at `base_url` and one column that calls it.
+/// Returns a pipeline with one model at `base_url` and one column that calls it.
 pub(crate) fn remote_pipeline(base_url: &str, model_extra: &str, run: &str) -> String {
     format!(
         "[seed]\npath = \"data.csv\"\n\
@@ -217,7 +218,7 @@ pub(crate) fn remote_pipeline(base_url: &str, model_extra: &str, run: &str) -> S
     )
 }
 
-/// A pipeline with one mock model of `mock` and these keys of a limit, one a line, and two columns.
+/// Returns a pipeline with two columns and one mock model. `limit` holds the keys of its limit, one a line.
 pub(crate) fn mock_pipeline(max_parallel: u32, limit: &str, mock: &str) -> String {
     format!(
         "[seed]\npath = \"data.csv\"\n\

@@ -1,4 +1,4 @@
-//! A provider that does what the name of the model says, for tests of what stands before it.
+//! A test provider whose behaviour is selected by the name of the model, such as `slow-200` or `refuses-3`.
 
 use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
@@ -16,22 +16,22 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::sleep;
 
-/// What the provider has seen, and what holds it back.
+/// The requests that the provider has received, and the permits for held responses.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// Calls that came.
+    /// The number of calls received.
     pub(crate) calls: AtomicU32,
-    /// Calls that are in work.
+    /// The number of calls in progress.
     pub(crate) in_flight: AtomicU32,
-    /// Calls that were refused.
+    /// The number of calls rejected.
     pub(crate) refused: AtomicU32,
-    /// Method and path of every request that came, lists of models too.
+    /// The method and path of every request, including requests for the model list.
     pub(crate) requests: Mutex<Vec<String>>,
-    /// What every other call had in `Authorization`.
+    /// The `Authorization` header of every request except those for the model list.
     pub(crate) call_keys: Mutex<Vec<Option<String>>>,
-    /// The keys that lists of models were asked for with, one for each call.
+    /// The `Authorization` header of every request for the model list.
     pub(crate) list_keys: Mutex<Vec<Option<String>>>,
-    /// What `held` waits for, and each piece of a `stream` but the first.
+    /// Permits for `held` responses, and for each chunk of a `stream` after the first.
     pub(crate) go: Semaphore,
 }
 
@@ -45,12 +45,12 @@ impl Seen {
     }
 }
 
-/// Serves the provider until the test process ends, and gives its base address.
+/// Serves the provider until the test process ends, and returns its base URL and state.
 pub(crate) fn provider() -> (String, Arc<Seen>) {
     serve_provider(TcpListener::bind("127.0.0.1:0").unwrap())
 }
 
-/// Serves one at this address.
+/// Serves the provider at `address`, and returns its state.
 pub(crate) fn provider_at(address: SocketAddr) -> Arc<Seen> {
     serve_provider(TcpListener::bind(address).unwrap()).1
 }
@@ -69,23 +69,23 @@ fn serve_provider(listener: TcpListener) -> (String, Arc<Seen>) {
     (format!("{address}/v1"), seen)
 }
 
-/// In work for as long as it lives.
-struct InWork(Arc<Seen>);
+/// Counts a call as in progress until it is dropped.
+struct InFlightGuard(Arc<Seen>);
 
-impl InWork {
+impl InFlightGuard {
     fn begin(seen: &Arc<Seen>) -> (Self, u32) {
         let now = seen.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
         (Self(Arc::clone(seen)), now)
     }
 }
 
-impl Drop for InWork {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-fn refusal(seen: &Seen, status: u16, retry_after_ms: &str, code: &str) -> Response {
+fn rejection(seen: &Seen, status: u16, retry_after_ms: &str, code: &str) -> Response {
     seen.refused.fetch_add(1, Ordering::SeqCst);
     let status = StatusCode::from_u16(status).unwrap();
     (
@@ -111,40 +111,40 @@ async fn answer(State(seen): State<Arc<Seen>>, method: Method, uri: Uri, headers
     }
     seen.call_keys.lock().unwrap().push(sent_key);
     let call = seen.calls.fetch_add(1, Ordering::SeqCst) + 1;
-    let said: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let model = said["model"].as_str().unwrap_or("echo");
+    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let model = request["model"].as_str().unwrap_or("echo");
     let (kind, number) = model.split_once('-').unwrap_or((model, "0"));
     let number: u32 = number.parse().unwrap_or(0);
-    let (in_work, now) = InWork::begin(&seen);
+    let (guard, now) = InFlightGuard::begin(&seen);
     match kind {
-        // Bears so many calls at once.
-        "bears" if now > number => refusal(&seen, 429, "20", "rate_limit_exceeded"),
+        // Accepts `number` concurrent calls.
+        "bears" if now > number => rejection(&seen, 429, "20", "rate_limit_exceeded"),
         "bears" => {
             sleep(Duration::from_millis(5)).await;
-            drop(in_work);
+            drop(guard);
             completion("done")
         }
-        // Refuses the first so many calls.
-        "refuses" if call <= number => refusal(&seen, 429, "10", "rate_limit_exceeded"),
-        // Asks for a pause of so many milliseconds, if it is the first call of all.
-        "pauses" if call == 1 => refusal(&seen, 429, &number.to_string(), "rate_limit_exceeded"),
+        // Rejects the first `number` calls.
+        "refuses" if call <= number => rejection(&seen, 429, "10", "rate_limit_exceeded"),
+        // Answers the first call with a Retry-After of `number` milliseconds.
+        "pauses" if call == 1 => rejection(&seen, 429, &number.to_string(), "rate_limit_exceeded"),
         "pauses" => completion("after the pause"),
-        "overloaded" if call <= number => refusal(&seen, 529, "10", "overloaded"),
-        "fails" if call <= number => refusal(&seen, 500, "10", "server_error"),
+        "overloaded" if call <= number => rejection(&seen, 529, "10", "overloaded"),
+        "fails" if call <= number => rejection(&seen, 500, "10", "server_error"),
         "refuses" | "overloaded" | "fails" => completion("at last"),
-        "quota" => refusal(&seen, 429, "10", "insufficient_quota"),
-        // No quota, and a pause that nobody waits for.
-        "quotalong" => refusal(&seen, 429, "3600000", "insufficient_quota"),
-        "missing" => refusal(&seen, 404, "10", "model_not_found"),
-        "trickle" => trickle(seen, in_work),
-        "never" => refusal(&seen, 429, "60000", "rate_limit_exceeded"),
+        "quota" => rejection(&seen, 429, "10", "insufficient_quota"),
+        // No quota, with a Retry-After that exceeds every wait.
+        "quotalong" => rejection(&seen, 429, "3600000", "insufficient_quota"),
+        "missing" => rejection(&seen, 404, "10", "model_not_found"),
+        "trickle" => trickle(seen, guard),
+        "never" => rejection(&seen, 429, "60000", "rate_limit_exceeded"),
         "key" => (StatusCode::UNAUTHORIZED, "Incorrect API key provided: sk-prov**der").into_response(),
-        // Quotes the key that it got, in an answer of that status.
+        // Repeats the received key in a response with status `number`.
         "quotes" => quote(number, &key(&headers)),
-        // Says that its answer is compressed, where nobody asked for that.
+        // Labels its response as compressed although the request did not accept that.
         "packed" => ([("content-encoding", "gzip")], key(&headers)).into_response(),
-        // The same in a stream, cut in the middle of the key.
-        "cuts" => cut(&key(&headers)),
+        // Repeats the key in a stream that is split in the middle of the key.
+        "cuts" => split_key(&key(&headers)),
         "slow" => {
             sleep(Duration::from_millis(u64::from(number))).await;
             completion("slow")
@@ -153,9 +153,9 @@ async fn answer(State(seen): State<Arc<Seen>>, method: Method, uri: Uri, headers
             seen.go.acquire().await.unwrap().forget();
             completion("held")
         }
-        "stream" => stream(seen, in_work, number, false),
-        "breaks" => stream(seen, in_work, number, true),
-        _ => echo(&uri, &headers, &said),
+        "stream" => stream(seen, guard, number, false),
+        "breaks" => stream(seen, guard, number, true),
+        _ => echo(&uri, &headers, &request),
     }
 }
 
@@ -176,38 +176,38 @@ fn quote(status: u32, key: &str) -> Response {
     (status, headers, Json(error)).into_response()
 }
 
-/// One piece for each half of the key.
-fn cut(key: &str) -> Response {
+/// Streams the key with one chunk for each half.
+fn split_key(key: &str) -> Response {
     let (sender, receiver) = mpsc::channel::<Result<Bytes, std::io::Error>>(1);
     let (first, second) = key.split_at(key.len() / 2);
     let pieces = [format!("data: {{\"key\":\"{first}"), format!("{second}\"}}\n\n"), "data: [DONE]\n\n".to_string()];
     tokio::spawn(async move {
         for piece in pieces {
             let _ = sender.send(Ok(piece.into())).await;
-            // So that the pieces are not sent as one.
+            // The pause keeps the chunks from being sent as one.
             sleep(Duration::from_millis(20)).await;
         }
     });
-    ([("content-type", "text/event-stream")], Body::from_stream(Pieces(receiver))).into_response()
+    ([("content-type", "text/event-stream")], Body::from_stream(ChunkStream(receiver))).into_response()
 }
 
-fn echo(uri: &Uri, headers: &HeaderMap, said: &Value) -> Response {
+fn echo(uri: &Uri, headers: &HeaderMap, request: &Value) -> Response {
     let headers: serde_json::Map<String, Value> = headers
         .iter()
         .map(|(name, value)| (name.to_string(), Value::from(value.to_str().unwrap_or_default())))
         .collect();
     let hop = [("connection", "x-hop"), ("x-hop", "1"), ("x-kept", "2")];
-    (hop, Json(json!({ "uri": uri.to_string(), "headers": headers, "body": said }))).into_response()
+    (hop, Json(json!({ "uri": uri.to_string(), "headers": headers, "body": request }))).into_response()
 }
 
-/// So many pieces, each but the first once it may go; then the end, or a break.
-fn stream(seen: Arc<Seen>, in_work: InWork, pieces: u32, breaks: bool) -> Response {
+/// Streams `pieces` chunks, each after the first with a permit of `go`. Then ends the stream, or breaks it.
+fn stream(seen: Arc<Seen>, guard: InFlightGuard, pieces: u32, breaks: bool) -> Response {
     let (sender, receiver) = mpsc::channel::<Result<Bytes, std::io::Error>>(1);
     tokio::spawn(async move {
-        let _in_work = in_work;
+        let _guard = guard;
         for piece in 0..pieces {
             if piece > 0 {
-                // Also looks out for a client that has left.
+                // The second branch detects that the client has disconnected.
                 tokio::select! {
                     go = seen.go.acquire() => go.unwrap().forget(),
                     () = sender.closed() => return,
@@ -221,25 +221,25 @@ fn stream(seen: Arc<Seen>, in_work: InWork, pieces: u32, breaks: bool) -> Respon
         let end = if breaks { Err(std::io::Error::other("broken")) } else { Ok("data: [DONE]\n\n".into()) };
         let _ = sender.send(end).await;
     });
-    ([("content-type", "text/event-stream")], Body::from_stream(Pieces(receiver))).into_response()
+    ([("content-type", "text/event-stream")], Body::from_stream(ChunkStream(receiver))).into_response()
 }
 
-/// A refusal of which the second half comes once it may.
-fn trickle(seen: Arc<Seen>, in_work: InWork) -> Response {
+/// Rejects a call with a body whose second half waits for a permit of `go`.
+fn trickle(seen: Arc<Seen>, guard: InFlightGuard) -> Response {
     let (sender, receiver) = mpsc::channel::<Result<Bytes, std::io::Error>>(1);
     tokio::spawn(async move {
-        let _in_work = in_work;
+        let _guard = guard;
         let _ = sender.send(Ok("{\"error\": {\"message\": \"no\", \"type\": \"error\", \"code\": ".into())).await;
         seen.go.acquire().await.unwrap().forget();
         let _ = sender.send(Ok("\"rate_limit_exceeded\"}}".into())).await;
     });
-    let body = Body::from_stream(Pieces(receiver));
+    let body = Body::from_stream(ChunkStream(receiver));
     (StatusCode::TOO_MANY_REQUESTS, [("retry-after-ms", "3600000")], body).into_response()
 }
 
-struct Pieces(mpsc::Receiver<Result<Bytes, std::io::Error>>);
+struct ChunkStream(mpsc::Receiver<Result<Bytes, std::io::Error>>);
 
-impl futures_core::Stream for Pieces {
+impl futures_core::Stream for ChunkStream {
     type Item = Result<Bytes, std::io::Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -1,4 +1,4 @@
-//! A proxy before the provider of these tests, in this very process.
+//! A proxy in the test process, in front of the test provider.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tidegate_native::app::proxy::config::ProxyConfig;
 use super::patience::until;
 use super::provider::{Seen, provider};
 
-/// A proxy before a provider, and a client of it.
+/// A proxy, the state of its provider, and a client.
 pub(crate) struct World {
     pub(crate) proxy: Proxy,
     pub(crate) seen: Arc<Seen>,
@@ -39,7 +39,7 @@ impl World {
         Self { proxy, seen, http }
     }
 
-    /// The same with `top` before the tables.
+    /// Starts a proxy whose file has the top-level keys `top`.
     pub(crate) async fn before(base_url: &str, seen: Arc<Seen>, provider_extra: &str, top: &str) -> Self {
         let text = format!(
             "listen = \"127.0.0.1:0\"\n{top}[[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"\n{provider_extra}"
@@ -55,7 +55,7 @@ impl World {
         self.http.post(self.url("/v1/chat/completions")).json(&json!({ "model": model, "messages": [] }))
     }
 
-    /// A body of bytes that says it is JSON.
+    /// Returns a chat request with a raw body and the content type of JSON.
     pub(crate) fn post(&self, body: impl Into<reqwest::Body>) -> RequestBuilder {
         let request = self.http.post(self.url("/v1/chat/completions"));
         request.header("content-type", "application/json").body(body)
@@ -70,7 +70,7 @@ impl World {
         (health["waiting"].as_u64().unwrap(), health["in_flight"].as_u64().unwrap())
     }
 
-    /// Waits until so many requests wait and so many calls are in flight.
+    /// Waits until the numbers of waiting requests and of calls in flight equal `expected`.
     pub(crate) async fn until_standing(&self, expected: (u64, u64)) {
         until(async || self.standing().await, |standing| *standing == expected).await;
     }

@@ -1,4 +1,5 @@
-//! The tables `[[columns]]`: what all kinds share. What each kind takes is in [`kinds`](super::kinds).
+//! The tables `[[columns]]`: the keys that all kinds share. The keys of each kind are in
+//! [`kinds`](super::kinds).
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,33 +21,33 @@ use crate::app::config::value::{At, Json, Table};
 /// One `[[columns]]` table.
 #[derive(Clone, Debug)]
 pub struct ColumnSpec {
-    /// The output column.
+    /// The name of the output column.
     pub name: Spanned<String>,
-    /// What fills it.
+    /// The source of its values.
     pub kind: ColumnKind,
-    /// How many tasks it takes.
+    /// Whether there is a task per row or per row group.
     pub strategy: Strategy,
-    /// Columns to wait for besides those that the templates name.
+    /// Columns to wait for besides those that the templates read.
     pub upstreams: Vec<Spanned<String>>,
-    /// Its share of a contended model.
+    /// Its weight in fair scheduling when columns compete for a model.
     pub weight: Spanned<f64>,
-    /// The condition under which it is made.
+    /// The condition. Rows for which it is false are skipped.
     pub when: Option<Spanned<String>>,
-    /// Its value where it is skipped \[null\].
+    /// The value of skipped rows \[null\].
     pub otherwise: Value,
-    /// Whether it is skipped where a column it reads was \[no\].
+    /// Whether rows are skipped if a column that this one reads was skipped \[no\].
     pub skip_with_upstream: bool,
 }
 
 impl ColumnSpec {
-    /// Where the column's name stands.
+    /// Returns the span of the column's name.
     #[must_use]
     pub fn span(&self) -> Range<usize> {
         self.name.span()
     }
 }
 
-/// How many tasks a column takes.
+/// Whether a column has a task per row or per row group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StrategyName {
@@ -54,7 +55,7 @@ pub(super) enum StrategyName {
     Cell,
     /// A task per row group, with one value for all its rows
     FullColumn,
-    /// The same with nothing upstream
+    /// A task per row group for a column without upstreams
     FromScratch,
 }
 
@@ -68,12 +69,12 @@ impl From<StrategyName> for Strategy {
     }
 }
 
-/// Keys of every kind.
+/// The keys that every kind has.
 pub(super) const COMMON_KEYS: &[&str] =
     &["name", "kind", "strategy", "upstreams", "weight", "when", "otherwise", "skip_with_upstream"];
 
 impl KindName {
-    /// Its name in files.
+    /// Returns the name in files.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Llm => "llm",
@@ -84,7 +85,7 @@ impl KindName {
         }
     }
 
-    /// The keys that not every kind has.
+    /// Returns the keys of this kind that not every kind has.
     pub(super) fn keys(self) -> &'static [&'static str] {
         match self {
             Self::Llm => &[
@@ -113,7 +114,7 @@ impl KindName {
     }
 }
 
-/// The columns, of which there must be one.
+/// Validates the columns. Returns an error if there are none.
 pub(super) fn check(
     file: &Document<'_>,
     raw: Vec<At<Table<RawColumn>>>,
@@ -134,7 +135,7 @@ fn check_column(
 ) -> Result<ColumnSpec, FileError> {
     let table = raw.span();
     let Table(mut raw) = raw.into_inner();
-    refuse_other_keys(file, &table, raw.kind)?;
+    reject_foreign_keys(file, &table, raw.kind)?;
     let strategy = check_strategy(file, &raw)?;
     let (when, otherwise) = check_condition(file, &mut raw)?;
     let weight = raw.weight.take().map_or_else(|| Spanned::new(raw.name.span(), 1.0), At::spanned);
@@ -157,7 +158,7 @@ fn check_column(
 fn check_strategy(file: &Document<'_>, raw: &RawColumn) -> Result<Strategy, FileError> {
     let Some(given) = &raw.strategy else { return Ok(Strategy::Cell) };
     let strategy = Strategy::from(*given.get());
-    // A draw belongs to a row: one for a whole row group would change with the size of row groups.
+    // Sampler values belong to rows. A value for a whole row group would change with the size of row groups.
     if raw.kind == KindName::Sampler && strategy != Strategy::Cell {
         let error = file.wrong(given.span(), "`strategy = \"cell\"`, or no `strategy`");
         return Err(error.help("a sampler draws for each row"));
@@ -174,7 +175,7 @@ fn check_condition(file: &Document<'_>, raw: &mut RawColumn) -> Result<(Option<S
     let can_skip = raw.when.is_some() || raw.skip_with_upstream.is_some();
     match raw.otherwise.take() {
         Some(otherwise) if !can_skip => Err(file
-            .error(otherwise.span(), "`otherwise` in [[columns]] says what there is where a condition does not hold")
+            .error(otherwise.span(), "`otherwise` in [[columns]] has no effect without a condition")
             .expected("`when = ` the condition beside it, or `skip_with_upstream`")),
         otherwise => {
             let otherwise = otherwise.map_or(Value::Null, |otherwise| {
@@ -186,13 +187,13 @@ fn check_condition(file: &Document<'_>, raw: &mut RawColumn) -> Result<(Option<S
     }
 }
 
-/// Refuses a key that means nothing to columns of this kind.
-fn refuse_other_keys(file: &Document<'_>, table: &Range<usize>, kind: KindName) -> Result<(), FileError> {
+/// Returns an error if the column has a key that its kind does not have.
+fn reject_foreign_keys(file: &Document<'_>, table: &Range<usize>, kind: KindName) -> Result<(), FileError> {
     let is_foreign = |key: &&str| !COMMON_KEYS.contains(key) && !kind.keys().contains(key);
     match file.keys(table).into_iter().find(|key| is_foreign(key.get_ref())) {
         Some(key) => Err(file
             .error(key.span(), format!("`{}` is given for a column of kind `{}`", key.get_ref(), kind.name()))
-            .expected(format!("of the keys that not every kind has only: {}", kind.keys().join(", ")))),
+            .expected(format!("besides the common keys only: {}", kind.keys().join(", ")))),
         None => Ok(()),
     }
 }

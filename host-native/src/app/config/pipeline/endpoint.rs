@@ -1,4 +1,4 @@
-//! How a model is reached: `base_url`, `url`, `command` or `mock`.
+//! The endpoint of a model: the keys `base_url`, `url`, `command` and `mock`.
 
 use std::path::Path;
 
@@ -11,15 +11,15 @@ use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
 use crate::app::config::value::{At, Is, Text};
 
-/// A command or an address that takes questions as they are.
-pub(super) fn of_judge(table: &ModelTable<'_, '_>, directory: &Path) -> Result<Endpoint, FileError> {
+/// Returns the endpoint of a judge: a command or a URL.
+pub(super) fn judge_endpoint(table: &ModelTable<'_, '_>, directory: &Path) -> Result<Endpoint, FileError> {
     let ModelTable { file, raw, span, .. } = table;
-    let foreign = |of: &str, keys: &[(&str, Option<std::ops::Range<usize>>)]| match keys
+    let reject_keys = |of: &str, keys: &[(&str, Option<std::ops::Range<usize>>)]| match keys
         .iter()
         .find_map(|(key, span)| Some((key, span.clone()?)))
     {
         Some((key, span)) => Err(file
-            .error(span, format!("`{key}` is given beside `{of}`, which says all about where calls go"))
+            .error(span, format!("`{key}` is given beside `{of}`, which defines the whole endpoint"))
             .expected(format!("`{of}` alone"))),
         None => Ok(()),
     };
@@ -27,13 +27,13 @@ pub(super) fn of_judge(table: &ModelTable<'_, '_>, directory: &Path) -> Result<E
     let mock = ("mock", raw.mock.as_ref().map(At::span));
     let Some(command) = &raw.command else {
         let pass_env = ("pass_env", raw.pass_env.as_ref().map(At::span));
-        foreign("url", &[base_url, mock, pass_env])?;
+        reject_keys("url", &[base_url, mock, pass_env])?;
         let url = address(file, "url", raw.url.as_ref(), span, true)?;
         return Ok(Endpoint::Http { url, api_key_env: key_variable(table) });
     };
     let url = ("url", raw.url.as_ref().map(At::span));
     let api_key_env = ("api_key_env", raw.api_key_env.as_ref().map(At::span));
-    foreign("command", &[base_url, url, mock, api_key_env])?;
+    reject_keys("command", &[base_url, url, mock, api_key_env])?;
     if command.get().is_empty() {
         let expected = "the program and its arguments, such as [\"python3\", \"judge.py\"]";
         return Err(file.wrong(command.span(), expected));
@@ -43,7 +43,7 @@ pub(super) fn of_judge(table: &ModelTable<'_, '_>, directory: &Path) -> Result<E
     Ok(Endpoint::Command { argv: strings(command), directory: directory.to_path_buf(), pass_env })
 }
 
-pub(super) fn of_remote(table: &ModelTable<'_, '_>, same: Option<&ModelSpec>) -> Result<Endpoint, FileError> {
+pub(super) fn remote_endpoint(table: &ModelTable<'_, '_>, same: Option<&ModelSpec>) -> Result<Endpoint, FileError> {
     let ModelTable { file, raw, span, .. } = table;
     if let Some(mock) = &raw.mock {
         return Err(file
@@ -66,8 +66,10 @@ fn key_variable(table: &ModelTable<'_, '_>) -> Option<String> {
     table.raw.api_key_env.as_ref().map(|name| name.get().0.clone())
 }
 
-/// The address under `key` of the table in `table`, without user name, password or fragment, and without a
-/// query unless it may have one.
+/// Parses the address in `key` of the table in `table`.
+///
+/// Returns an error if the address has a user name, a password, a fragment, or a query that `with_query` does
+/// not allow.
 pub(crate) fn address(
     file: &Document<'_>,
     key: &str,
@@ -82,27 +84,27 @@ pub(crate) fn address(
     };
     let Some(value) = value else { return Err(file.missing(table.clone(), key, format!("`{key} = ` {expected}"))) };
     let title = file.title(table.clone());
-    let refuse = |why: &str| file.error(value.span(), format!("`{key}` in {title} {why}")).expected(expected);
-    let url = Url::parse(&value.get().0).map_err(|error| refuse(&format!("is not an address: {error}")))?;
+    let address_error = |why: &str| file.error(value.span(), format!("`{key}` in {title} {why}")).expected(expected);
+    let url = Url::parse(&value.get().0).map_err(|error| address_error(&format!("is not an address: {error}")))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(refuse(&format!("has the scheme `{}`", url.scheme())));
+        return Err(address_error(&format!("has the scheme `{}`", url.scheme())));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(refuse("holds a user name or password")
+        return Err(address_error("holds a user name or password")
             .without_excerpt()
             .expected("keys only in the environment variable that `api_key_env` names"));
     }
     if (url.query().is_some() && !with_query) || url.fragment().is_some() {
-        return Err(refuse("has a query or fragment"));
+        return Err(address_error("has a query or fragment"));
     }
     Ok(url)
 }
 
-pub(super) fn of_mock(table: &ModelTable<'_, '_>, same: Option<&ModelSpec>) -> Result<Endpoint, FileError> {
-    let ModelTable { file, raw, span, place } = table;
+pub(super) fn mock_endpoint(table: &ModelTable<'_, '_>, same: Option<&ModelSpec>) -> Result<Endpoint, FileError> {
+    let ModelTable { file, raw, span, index } = table;
     for (key, value) in [("base_url", &raw.base_url), ("api_key_env", &raw.api_key_env)] {
         if let Some(value) = value {
-            return Err(file.error(value.span(), format!("`{key}` is given for a mock, which has none")));
+            return Err(file.error(value.span(), format!("`{key}` has no meaning for a mock")));
         }
     }
     match (&raw.mock, same) {
@@ -111,7 +113,7 @@ pub(super) fn of_mock(table: &ModelTable<'_, '_>, same: Option<&ModelSpec>) -> R
             .expected("`mock` in the first of them only")),
         (None, Some(_)) => Ok(Endpoint::SameMock),
         (Some(_), None) => {
-            mock(file, file.value(&format!("models[{place}].mock"))).map(|mock| Endpoint::Mock(Box::new(mock)))
+            mock(file, file.value(&format!("models[{index}].mock"))).map(|mock| Endpoint::Mock(Box::new(mock)))
         }
         (None, None) => Err(file
             .error(span.clone(), "[[models]] with `provider = \"mock\"` has no `mock`")
@@ -119,8 +121,9 @@ pub(super) fn of_mock(table: &ModelTable<'_, '_>, same: Option<&ModelSpec>) -> R
     }
 }
 
-/// The keys of a provider of a scenario, and `seed`. Neither is read through the other, which would lose the
-/// places.
+/// Parses the keys of a scenario's provider, and `seed`.
+///
+/// The two are deserialized separately. A flattened struct would lose the spans.
 fn mock<'t>(file: &Document<'t>, value: &Spanned<DeValue<'t>>) -> Result<MockSpec, FileError> {
     let mut rest = DeTable::new();
     let mut seed = 0;

@@ -1,4 +1,4 @@
-//! What the kinds of columns take, apart from [samplers](super::sampler).
+//! The keys of each kind of column, except [samplers](super::sampler).
 
 use std::ops::Range;
 use std::path::Path;
@@ -17,23 +17,24 @@ use crate::app::config::source::FileError;
 use crate::app::config::value::{At, JsonTable, Setting, Table, Text};
 use crate::app::provider::chat::Role;
 
-/// What fills a column.
+/// The source of a column's values.
 #[derive(Clone, Debug)]
 pub enum ColumnKind {
-    /// A chat model's answer.
+    /// The answer of a chat model.
     Llm(Box<LlmCall>),
-    /// The vector of a text.
+    /// The embedding vector of a text.
     Embedding(EmbeddingCall),
-    /// The text of a template.
+    /// The rendered text of a template.
     Expression(Expression),
-    /// A seeded draw.
+    /// A seeded random value.
     Sampler(SamplerSpec),
-    /// The verdict of a command, or of a server of one's own.
+    /// The verdict of a command or a judge server.
     Judge(JudgeCall),
 }
 
 impl ColumnKind {
-    /// The model it calls, by its place in [`PipelineFile::models`](super::PipelineFile::models).
+    /// Returns the index in [`PipelineFile::models`](super::PipelineFile::models) of the model that the
+    /// column calls.
     #[must_use]
     pub fn model(&self) -> Option<usize> {
         match self {
@@ -44,7 +45,7 @@ impl ColumnKind {
         }
     }
 
-    /// What the summary says of a column without a model.
+    /// Returns the name of the kind in files.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -57,52 +58,52 @@ impl ColumnKind {
     }
 }
 
-/// What a text becomes as a value.
+/// The type that a text is parsed as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputForm {
     /// The text itself.
     #[default]
     Text,
-    /// The JSON value that it is.
+    /// The text parsed as JSON.
     Json,
-    /// The number that it is.
+    /// The text parsed as a number.
     Number,
 }
 
-/// A chat call, as templates.
+/// The templates and settings of a chat call.
 #[derive(Clone, Debug)]
 pub struct LlmCall {
     /// The model, by its place in [`PipelineFile::models`](super::PipelineFile::models).
     pub model: usize,
-    /// The messages, each with the key it stands under.
+    /// The messages, each with its key in the file.
     pub messages: Vec<MessageSpec>,
     /// Sampling temperature.
     pub temperature: Option<Setting<f64>>,
-    /// The share of likelihood that is sampled from.
+    /// The probability mass of nucleus sampling.
     pub top_p: Option<Setting<f64>>,
-    /// The most tokens of an answer.
+    /// The maximum number of output tokens.
     pub max_tokens: Option<Setting<u32>>,
-    /// The provider's seed.
+    /// The seed that is sent to the provider.
     pub seed: Option<Setting<u64>>,
-    /// Texts that end an answer, as templates.
+    /// Templates of the stop sequences.
     pub stop: Vec<Spanned<String>>,
-    /// What else goes into the request; texts in it are templates.
+    /// Further keys of the request body. Strings in it are templates.
     pub extra: Spanned<Map<String, Value>>,
-    /// The tokens that an answer is estimated at.
+    /// The estimated number of output tokens.
     pub answer_tokens: Option<u32>,
-    /// The form of the answer; none: any text.
+    /// The required form of the answer. `None` accepts any text.
     pub structure: Option<Structure>,
 }
 
-/// A message as a template.
+/// The template of a message.
 #[derive(Clone, Debug)]
 pub struct MessageSpec {
-    /// Who says it.
+    /// The role of the author.
     pub role: Role,
-    /// What.
+    /// The template of the content.
     pub content: Spanned<String>,
-    /// What it is called in messages, such as `prompt`.
+    /// The name of the key in error messages, such as `prompt`.
     pub title: String,
 }
 
@@ -113,40 +114,40 @@ pub struct EmbeddingCall {
     pub model: usize,
     /// The template of the text.
     pub input: Spanned<String>,
-    /// Dimensions of the vector; none: as many as the model gives.
+    /// The number of dimensions of the vector. `None` uses the model's default.
     pub dimensions: Option<u32>,
 }
 
-/// A template whose text is the value.
+/// A template whose rendered text is the value.
 #[derive(Clone, Debug)]
 pub struct Expression {
     /// The template.
     pub template: Spanned<String>,
-    /// What its text becomes.
+    /// The type that the text is parsed as.
     pub output: OutputForm,
 }
 
-/// A question to a command or a server of one's own.
+/// A question to a command or a judge server.
 #[derive(Clone, Debug)]
 pub struct JudgeCall {
     /// The model, by its place in [`PipelineFile::models`](super::PipelineFile::models).
     pub model: usize,
-    /// The template of a text that goes along.
+    /// The template of a text to send.
     pub input: Option<Spanned<String>>,
-    /// The columns whose values go along.
+    /// The columns whose values are sent.
     pub inputs: Vec<Spanned<String>>,
-    /// What the answer becomes.
+    /// The type that the answer is parsed as.
     pub output: OutputForm,
 }
 
-/// Keys of a request that have a key of their own here, or must not be changed.
+/// Request keys that have their own key in `[[columns]]`, or must not be changed.
 const RESERVED: [&str; 10] =
     ["model", "messages", "temperature", "top_p", "max_tokens", "stop", "seed", "response_format", "stream", "n"];
 
-/// The largest vector.
+/// The maximum number of dimensions of a vector.
 const MAX_DIMENSIONS: u32 = 1 << 20;
 
-/// What the column in `table` takes.
+/// Validates the keys of the column in `table` that depend on its kind.
 pub(super) fn check(
     file: &Document<'_>,
     table: &Range<usize>,
@@ -167,10 +168,10 @@ pub(super) fn check(
     })
 }
 
-/// What a column is read with.
+/// The context for validating a column.
 struct Column<'a, 't> {
     file: &'a Document<'t>,
-    /// Where the column stands.
+    /// The span of the table.
     table: &'a Range<usize>,
     models: &'a [ModelSpec],
     kind: KindName,
@@ -197,7 +198,7 @@ impl Column<'_, '_> {
         })
     }
 
-    /// `prompt` and `system`, or `messages`.
+    /// Returns the messages from `prompt` and `system`, or from `messages`.
     fn messages(&self, raw: RawColumn) -> Result<Vec<MessageSpec>, FileError> {
         let Some(list) = raw.messages else {
             let named = |role, key: &str, content| MessageSpec { role, content, title: key.to_string() };
@@ -229,14 +230,14 @@ impl Column<'_, '_> {
             Some(key) => Err(self
                 .file
                 .error(extra.span(), format!("`extra` in [[columns]] has `{key}`, which it cannot set"))
-                .expected("keys of the request that the column has no key for")),
+                .expected("request keys that [[columns]] has no own key for")),
             None => Ok(extra),
         }
     }
 
     fn embedding(&self, raw: RawColumn) -> Result<EmbeddingCall, FileError> {
-        let is_wrong = |dimensions: &&At<u32>| !(1..=MAX_DIMENSIONS).contains(dimensions.get());
-        if let Some(dimensions) = raw.dimensions.as_ref().filter(is_wrong) {
+        let is_out_of_range = |dimensions: &&At<u32>| !(1..=MAX_DIMENSIONS).contains(dimensions.get());
+        if let Some(dimensions) = raw.dimensions.as_ref().filter(is_out_of_range) {
             return Err(self.file.wrong(dimensions.span(), "a whole number from 1 to 1048576"));
         }
         Ok(EmbeddingCall {
@@ -262,11 +263,11 @@ impl Column<'_, '_> {
         })
     }
 
-    /// The model of the column, which must be of the domain that its kind calls.
+    /// Returns the index of the column's model, which must have the domain that the kind calls.
     fn model(&self, name: Option<At<Text>>, domain: Domain) -> Result<usize, FileError> {
         let name = self.required("model", "the name of a model", name)?;
         let suitable = || self.models.iter().filter(|model| model.domain == domain).map(|model| model.name.as_str());
-        let refuse = |message: String| {
+        let model_error = |message: String| {
             self.file
                 .error(name.span(), message)
                 .expected(match suitable().collect::<Vec<_>>().as_slice() {
@@ -276,11 +277,11 @@ impl Column<'_, '_> {
                 .suggest(name.get_ref(), suitable())
         };
         let at = self.models.iter().position(|model| model.name == *name.get_ref());
-        let at = at.ok_or_else(|| refuse(format!("there is no model `{}`", name.get_ref())))?;
+        let at = at.ok_or_else(|| model_error(format!("there is no model `{}`", name.get_ref())))?;
         if self.models[at].domain == domain {
             return Ok(at);
         }
-        Err(refuse(format!(
+        Err(model_error(format!(
             "the model `{}` has the domain `{}`; a column of kind `{}` calls one of the domain `{}`",
             name.get_ref(),
             self.models[at].domain.name(),

@@ -1,17 +1,17 @@
-//! The pipeline file: what `tidegate run` is told, parsed into types that cannot be wrong.
+//! The pipeline file, the input of `tidegate run`, parsed into validated types.
 //!
 //! ```toml
-//! [seed]                          # the dataset that the rows start from
+//! [seed]                          # the dataset
 //! path = "notes.csv"              # relative to this file; CSV, JSONL or Parquet
 //!
 //! [[models]]
-//! name = "writer"                 # what columns call it
-//! provider = "some-provider"      # admission is per provider, model and domain; `mock` is served in this process
+//! name = "writer"                 # the name that columns use
+//! provider = "some-provider"      # limits are per provider, model and domain; `mock` runs in this process
 //! model = "some-model-id"         # default: the name
-//! base_url = "https://host/v1"    # of an OpenAI-compatible endpoint; or `url` or `command` of a judge
+//! base_url = "https://host/v1"    # an OpenAI-compatible endpoint; a judge has `url` or `command`
 //! api_key_env = "PROVIDER_KEY"    # the environment variable that holds the key; default: no key
-//! max_parallel = 16               # calls in flight at most
-//! limit = "tide"                  # what decides how many are in flight: tide, aimd, vegas or fixed; default: tide
+//! max_parallel = 16               # maximum calls in flight
+//! limit = "tide"                  # the limit algorithm: tide, aimd, vegas or fixed; default: tide
 //! budgets = { tokens_per_minute = 100000 }
 //! price = { input_per_million = 0.15, output_per_million = 0.6 }
 //!
@@ -20,7 +20,7 @@
 //! kind = "llm"                    # llm, embedding, expression, sampler or judge; default: llm
 //! model = "writer"
 //! prompt = "A title for: {{ note }}"
-//! when = "note | length > 3"      # no call where it does not hold
+//! when = "note | length > 3"      # rows where it is false are skipped
 //!
 //! [run]                           # every key has a default
 //! row_group_size = 32             # rows that are written together
@@ -28,8 +28,8 @@
 //! [output]
 //! format = "jsonl"                # or csv or parquet
 //! ```
-//!
-//! `docs/pipeline-file.md` has every key with its range, default and meaning; [`schema`] has them for editors.
+//! `docs/pipeline-file.md` documents the range, default and meaning of every key. [`schema`] returns them for
+//! editors.
 
 mod columns;
 pub(crate) mod endpoint;
@@ -56,33 +56,34 @@ pub use sampler::SamplerSpec;
 pub use settings::{OutputSettings, RunSettings, SeedSpec};
 pub use structure::{JsonMode, Structure};
 
-/// A whole pipeline file. References between its parts are resolved; references to the dataset are not yet.
+/// A parsed pipeline file. References between its parts are resolved; references to the dataset are not.
 #[derive(Clone, Debug)]
 pub struct PipelineFile {
-    /// The text, for errors that are found later.
+    /// The text of the file, for errors that are found later.
     pub source: SourceText,
-    /// Where the rows come from.
+    /// The dataset that rows are read from.
     pub seed: SeedSpec,
     /// The models, in file order.
     pub models: Vec<ModelSpec>,
     /// The columns, in file order; at least one.
     pub columns: Vec<ColumnSpec>,
-    /// What prices are in.
+    /// The currency of prices.
     pub currency: String,
-    /// How to run.
+    /// The settings of the run.
     pub run: RunSettings,
-    /// How to write.
+    /// The settings of the output.
     pub output: OutputSettings,
 }
 
-/// Returns the JSON Schema of pipeline files, for editors. What it cannot say, such as which columns there
-/// are, only the program checks.
+/// Returns the JSON Schema of pipeline files, for editors.
+///
+/// Rules that a schema cannot express, such as references between columns, are checked only by the program.
 #[must_use]
 pub fn schema() -> String {
     schema_text::<RawPipeline>("A pipeline file of tidegate")
 }
 
-/// What the file is called in messages.
+/// The name of the file in messages.
 const TITLE: &str = "the pipeline file";
 
 impl PipelineFile {
@@ -91,7 +92,7 @@ impl PipelineFile {
         Self::parse(SourceText::read(path)?, path.parent().unwrap_or(Path::new("")))
     }
 
-    /// Parses `source`; paths in it are relative to `directory`.
+    /// Parses `source`. Paths in it are relative to `directory`.
     pub fn parse(source: SourceText, directory: &Path) -> Result<Self, FileError> {
         let text = source.clone();
         let file = Document::parse(&text, TITLE)?;
@@ -109,13 +110,13 @@ impl PipelineFile {
     }
 }
 
-/// The file as JSON, which is what [`schema`] describes: dates and times are text.
+/// Returns the file as JSON, in the form that [`schema`] describes. Dates and times are strings.
 pub fn document(source: &SourceText) -> Result<serde_json::Value, FileError> {
     let Json(value) = Document::parse(source, TITLE)?.read()?;
     Ok(value)
 }
 
-/// `path` as the file at `directory` means it.
+/// Resolves `path` relative to `directory`.
 fn relative_to(directory: &Path, path: &str) -> PathBuf {
     directory.join(path)
 }

@@ -1,4 +1,4 @@
-//! The tables `[[models]]`: where calls go, how many at once, what they cost, and how a mock behaves.
+//! The tables `[[models]]`: endpoints, limits, budgets, prices and mock providers.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -21,42 +21,42 @@ use crate::app::config::source::FileError;
 use crate::app::config::value::{At, Is, Table};
 use crate::app::provider::cost::Price;
 
-/// The provider that is served in this process.
+/// The name of the provider that is served in this process.
 pub(super) const MOCK_PROVIDER: &str = "mock";
 
 /// One `[[models]]` table.
 #[derive(Clone, Debug)]
 pub struct ModelSpec {
-    /// What columns call it.
+    /// The name that columns use.
     pub name: String,
-    /// Who serves it. Admission is per provider and model id.
+    /// The provider. Limits are per provider, model id and domain.
     pub provider: String,
-    /// The model id that is sent.
+    /// The model id in requests.
     pub model: String,
-    /// What it is asked for. Limits and budgets are per provider, model id and domain.
+    /// The kind of calls. Limits and budgets are per provider, model id and domain.
     pub domain: Domain,
-    /// How to reach it.
+    /// The destination of calls.
     pub endpoint: Endpoint,
-    /// Calls in flight at most.
+    /// The maximum number of calls in flight.
     pub max_parallel: NonZeroU32,
-    /// The longest one call may take.
+    /// The timeout of one call.
     pub timeout: Duration,
-    /// How the limit adapts, if AIMD decides it; the ramp and the cooldowns hold for all.
+    /// The settings of AIMD. The ramp and the cooldowns apply to every limit.
     pub aimd: AimdConfig,
-    /// What decides the limit.
+    /// The limit algorithm.
     pub limit: LimitChoice,
-    /// Whether the file says so.
+    /// Whether the file sets the limit algorithm.
     pub is_limit_given: bool,
-    /// How much may go out per minute or day.
+    /// The budgets per minute or day.
     pub budgets: Vec<BudgetConfig>,
-    /// What tokens cost, in the file's currency.
+    /// The price of tokens, in the currency of the file.
     pub price: Option<Price>,
-    /// Where the table stands.
+    /// The span of the table.
     pub span: Range<usize>,
 }
 
 impl ModelSpec {
-    /// What its resource at the gate is called: `provider/model`, and the domain unless it is chat.
+    /// Returns the label of the resource: `provider/model`, followed by `/domain` unless the domain is chat.
     #[must_use]
     pub fn label(&self) -> String {
         match self.domain {
@@ -70,7 +70,7 @@ impl ModelSpec {
     }
 }
 
-/// What a model is asked for.
+/// The kind of calls to a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Domain {
@@ -79,12 +79,12 @@ pub enum Domain {
     Chat,
     /// Embedding vectors.
     Embedding,
-    /// Verdicts of a command or of a server of one's own.
+    /// Verdicts of a command or a judge server.
     Judge,
 }
 
 impl Domain {
-    /// Its name in files.
+    /// Returns the name in files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -94,7 +94,7 @@ impl Domain {
         }
     }
 
-    /// What a model of it has in the file.
+    /// Returns the keys that a model of this domain needs, for messages.
     pub(super) fn requirement(self) -> &'static str {
         match self {
             Self::Chat => "and a `base_url`",
@@ -114,40 +114,40 @@ impl From<Domain> for tidegate_core::request::Domain {
     }
 }
 
-/// How a model is reached.
+/// The destination of the calls to a model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Endpoint {
-    /// Over the network.
+    /// An OpenAI-compatible API.
     Remote {
-        /// The base address of an OpenAI-compatible API.
+        /// The base address of the API.
         base_url: Url,
         /// The environment variable that holds the key.
         api_key_env: Option<String>,
     },
-    /// Over the network, at an address of its own that takes the question as it is.
+    /// A judge server that receives the question as a POST.
     Http {
-        /// The whole address.
+        /// The full address.
         url: Url,
         /// The environment variable that holds the key.
         api_key_env: Option<String>,
     },
-    /// By a command that is run for each call.
+    /// A command that is started for each call.
     Command {
-        /// The program and its arguments; at least the program.
+        /// The program and its arguments. There is at least the program.
         argv: Vec<String>,
-        /// Where it runs: the directory of the pipeline file.
+        /// The working directory: the directory of the pipeline file.
         directory: PathBuf,
-        /// Environment variables with keys that it gets nevertheless.
+        /// Environment variables with keys that the command may read. All other key variables are removed.
         pass_env: Vec<String>,
     },
-    /// By a server in this process that behaves like this.
+    /// A mock server in this process.
     Mock(Box<MockSpec>),
-    /// By the mock of an earlier model with the same model id.
+    /// The mock of an earlier model with the same model id.
     SameMock,
 }
 
 impl Endpoint {
-    /// The environment variable that holds its key, if it has one.
+    /// Returns the environment variable that holds the key, if there is one.
     #[must_use]
     pub fn key_variable(&self) -> Option<&str> {
         match self {
@@ -157,19 +157,19 @@ impl Endpoint {
     }
 }
 
-/// How a mock provider behaves.
+/// The behaviour of a mock provider.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MockSpec {
-    /// Capacity, latency, and what goes wrong.
+    /// Its capacity, latency and faults.
     pub provider: ProviderSpec,
-    /// The seed of its randomness \[0\].
+    /// The seed of its random numbers \[0\].
     pub seed: u64,
 }
 
-/// What prices are in when the file does not say.
+/// The currency of prices if the file names none.
 const DEFAULT_CURRENCY: &str = "USD";
 
-/// The models, and the currency of their prices.
+/// Validates the models, and returns them with the currency of their prices.
 pub(super) fn check(
     file: &Document<'_>,
     raw: Vec<At<Table<RawModel>>>,
@@ -177,20 +177,20 @@ pub(super) fn check(
 ) -> Result<(Vec<ModelSpec>, String), FileError> {
     let mut models: Vec<ModelSpec> = Vec::new();
     let mut currency = None;
-    for (place, raw) in raw.into_iter().enumerate() {
+    for (index, raw) in raw.into_iter().enumerate() {
         let span = raw.span();
-        let table = ModelTable { file, raw: raw.get(), place, span };
+        let table = ModelTable { file, raw: raw.get(), index, span };
         models.push(table.check(&models, directory, &mut currency)?);
     }
     Ok((models, currency.unwrap_or_else(|| DEFAULT_CURRENCY.to_string())))
 }
 
-/// One `[[models]]` table as it is written, and where it stands.
+/// One unvalidated `[[models]]` table and its location.
 pub(super) struct ModelTable<'a, 't> {
     pub(super) file: &'a Document<'t>,
     pub(super) raw: &'a RawModel,
-    /// Its place among the models.
-    pub(super) place: usize,
+    /// The index of the table among the models.
+    pub(super) index: usize,
     pub(super) span: Range<usize>,
 }
 
@@ -212,19 +212,19 @@ impl ModelTable<'_, '_> {
             Some(Is(provider)) => provider.clone(),
             None if raw.command.is_some() => "command".to_string(),
             None if raw.url.is_some() => "http".to_string(),
-            None => return Err(file.missing(self.span.clone(), "provider", "`provider = ` who serves it")),
+            None => return Err(file.missing(self.span.clone(), "provider", "`provider = ` the name of the provider")),
         };
         let model = raw.model.as_ref().map_or_else(|| name.clone(), |Is(model)| model.clone());
         let domain = self.domain(is_judge)?;
         let same = earlier.iter().find(|other| other.provider == provider && other.model == model);
         let endpoint = if is_judge {
-            endpoint::of_judge(self, directory)?
+            endpoint::judge_endpoint(self, directory)?
         } else if provider == MOCK_PROVIDER {
-            endpoint::of_mock(self, same)?
+            endpoint::mock_endpoint(self, same)?
         } else {
-            endpoint::of_remote(self, same)?
+            endpoint::remote_endpoint(self, same)?
         };
-        // What is configured for a resource of the gate is configured once.
+        // A resource of the gate is configured only once, by the first model that uses it.
         let same = same.filter(|same| same.domain == domain);
         let LimitSettings { choice, is_given, aimd } = self.limit(same)?;
         Ok(ModelSpec {
@@ -263,24 +263,24 @@ impl ModelTable<'_, '_> {
             let message = format!("`{}` is the same provider and model id, and has one price", same.name);
             return Err(self.file.error(table.span(), message).expected("`price` in the first of them only"));
         }
-        let RawPrice { input_per_million: input, output_per_million: output, currency: this } = &**table.get();
-        let name = this.as_ref().map_or(DEFAULT_CURRENCY, |this| &this.get().0);
+        let RawPrice { input_per_million: input, output_per_million: output, currency: given } = &**table.get();
+        let name = given.as_ref().map_or(DEFAULT_CURRENCY, |given| &given.get().0);
         match currency {
             Some(known) if known != name => {
-                let at = this.as_ref().map_or(table.span(), At::span);
+                let at = given.as_ref().map_or(table.span(), At::span);
                 let message = format!("this price is in {name}, and an earlier one in {known}");
                 return Err(self.file.error(at, message).expected("one currency for all prices of the file"));
             }
             _ => *currency = Some(name.to_string()),
         }
-        let Is(of_input) = *input.get();
-        let of_output = output.as_ref().map_or(0.0, |output| output.get().0);
-        let wrong = if Price::per_million(of_input, 0.0).is_none() {
+        let Is(input_price) = *input.get();
+        let output_price = output.as_ref().map_or(0.0, |output| output.get().0);
+        let wrong = if Price::per_million(input_price, 0.0).is_none() {
             input.span()
         } else {
             output.as_ref().map_or(input.span(), At::span)
         };
-        let price = Price::per_million(of_input, of_output);
+        let price = Price::per_million(input_price, output_price);
         let expected = "a number from 0 to 1000000: the price of a million tokens";
         price.map(Some).ok_or_else(|| self.file.wrong(wrong, expected))
     }
@@ -296,8 +296,10 @@ impl ModelTable<'_, '_> {
         }
     }
 
-    /// What decides the limit. One provider, model id and domain has one limit, which its first model
-    /// describes.
+    /// Returns the limit settings.
+    ///
+    /// Models with the same provider, model id and domain share one limit, which the first of them
+    /// configures.
     fn limit(&self, same: Option<&ModelSpec>) -> Result<LimitSettings, FileError> {
         let RawModel { limit, aimd, cooldown, max_cooldown, ramp, .. } = self.raw;
         let keys = LimitKeys {
@@ -309,14 +311,15 @@ impl ModelTable<'_, '_> {
         };
         let Some(same) = same else { return read_limit(self.file, &self.span, keys, LimitSettings::default()) };
         let settings = same.limit_settings();
-        let again = keys.aimd.map(|aimd| ("aimd", aimd.span()));
-        let again = again.or_else(|| keys.common().into_iter().find_map(|(key, value)| Some((key, value?.span()))));
+        let repeated = keys.aimd.map(|aimd| ("aimd", aimd.span()));
+        let repeated =
+            repeated.or_else(|| keys.common().into_iter().find_map(|(key, value)| Some((key, value?.span()))));
         let other = keys.limit.filter(|limit| LimitChoice::from(*limit.get()) != settings.choice);
-        match again.or_else(|| other.map(|limit| ("limit", limit.span()))) {
-            Some((key, again)) => {
+        match repeated.or_else(|| other.map(|limit| ("limit", limit.span()))) {
+            Some((key, repeated)) => {
                 let message =
                     format!("`{}` is the same provider and model id, and one limit holds for both", same.name);
-                Err(self.file.error(again, message).expected(format!("`{key}` in the first of them only")))
+                Err(self.file.error(repeated, message).expected(format!("`{key}` in the first of them only")))
             }
             None => Ok(settings),
         }

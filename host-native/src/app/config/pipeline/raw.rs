@@ -1,7 +1,5 @@
-//! The pipeline file as it is written: what serde reads, before anything is checked that needs more than one
-//! key.
-//!
-//! The comments here are the descriptions of the JSON Schema.
+//! The raw pipeline file as serde deserializes it, before checks that involve more than one key.
+//! The doc comments are the descriptions in the JSON Schema.
 
 use std::num::NonZeroU32;
 
@@ -26,13 +24,13 @@ use crate::app::data::DatasetFormat;
 use crate::app::data::row_file::RowFormat;
 use crate::app::provider::chat::Role;
 
-/// What `tidegate run` is told. What a schema cannot say, such as which columns and variables there are, the
-/// program checks.
+/// The input of `tidegate run`. Rules that a schema cannot express, such as references to columns and
+/// variables, are checked by the program.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["seed", "columns"]))]
 pub(super) struct RawPipeline {
-    /// The dataset that the rows start from
+    /// The dataset that rows are read from
     pub(super) seed: Option<Table<RawSeed>>,
     /// The models that columns call
     #[serde(default)]
@@ -41,25 +39,25 @@ pub(super) struct RawPipeline {
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub(super) columns: Vec<At<Table<RawColumn>>>,
-    /// How to run
+    /// Settings of the run
     #[serde(default)]
     pub(super) run: Table<RawRun>,
-    /// How to write
+    /// Settings of the output
     #[serde(default)]
     pub(super) output: Table<RawOutput>,
 }
 
-/// The dataset that the rows start from
+/// The dataset that rows are read from
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSeed {
     /// The file, relative to the pipeline file
     pub(super) path: At<Text>,
-    /// How it is written. Default: by the file's extension
+    /// The format of the file. Default: by its extension
     pub(super) format: Option<DatasetFormat>,
 }
 
-/// Where calls go, how many at once, and what they cost
+/// A model: its endpoint, limits, budgets and price
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend(
@@ -67,90 +65,89 @@ pub(super) struct RawSeed {
     "not" = { "required": ["limit", "aimd"], "properties": { "limit": { "enum": ["tide", "vegas", "fixed"] } } },
 ))]
 pub(super) struct RawModel {
-    /// What columns call it
+    /// The name that columns use
     pub(super) name: At<Text>,
-    /// Who serves it. Limits are per provider, model id and domain. `mock` is served in this process. Default: `command` or
-    /// `http` for a judge
+    /// The provider. Limits are per provider, model id and domain. `mock` is served in this process. Default:
+    /// `command` or `http` for a judge
     pub(super) provider: Option<Text>,
-    /// The model id that is sent. Default: the name
+    /// The model id in requests. Default: the name
     pub(super) model: Option<Text>,
     /// The base address of an OpenAI-compatible API, such as `https://host/v1`
     pub(super) base_url: Option<At<Text>>,
-    /// The whole address of a judge of one's own, which takes the question as a POST
+    /// The full address of a judge server, which receives the question as a POST
     pub(super) url: Option<At<Text>>,
     #[schemars(length(min = 1))]
     /// The program and arguments of a judge, started for each call in the directory of the pipeline file
     pub(super) command: Option<At<Vec<Text>>>,
-    /// Environment variables with the names of keys that the command gets
+    /// Environment variables with keys that the command may read
     pub(super) pass_env: Option<At<Vec<Text>>>,
     /// The environment variable that holds the API key
     pub(super) api_key_env: Option<At<Text>>,
-    /// What it is asked for. Default: chat; judge with `url` or `command`
+    /// The kind of calls. Default: chat; judge with `url` or `command`
     pub(super) domain: Option<At<Domain>>,
-    /// Calls in flight at most
+    /// The maximum number of calls in flight
     pub(super) max_parallel: NonZeroU32,
-    /// The longest that one call may take. Default: 60s
+    /// The timeout of one call. Default: 60s
     pub(super) timeout: Option<At<Span>>,
-    /// What decides how many calls are in flight, up to `max_parallel`. Default: tide; aimd where there is an
-    /// `aimd`
+    /// The algorithm that limits the calls in flight, up to `max_parallel`. Default: tide; aimd if there is a
+    /// table `aimd`
     pub(super) limit: Option<At<LimitName>>,
-    /// Settings of AIMD, which they select; not beside another `limit`
+    /// Settings of AIMD. The table selects AIMD and cannot be combined with another `limit`
     pub(super) aimd: Option<At<Table<RawAimd>>>,
-    /// The longest pause after a 429 that does not say how long to wait; aimd, vegas and fixed always pause
-    /// that long. Default: 2s
+    /// The maximum pause after a 429 without a Retry-After; aimd, vegas and fixed always pause this long.
+    /// Default: 2s
     pub(super) cooldown: Option<At<Span>>,
-    /// The longest pause after one 429, whatever it asks for. Default: 10m
+    /// The maximum pause after one 429, also with a longer Retry-After. Default: 10m
     pub(super) max_cooldown: Option<At<Span>>,
-    /// How long a cold server is met with fewer calls: the limit is held down to 1 at first, and set free
-    /// step by step. Default: no ramp
+    /// The time over which the limit rises step by step from 1, for servers that start cold. Default: no ramp
     pub(super) ramp: Option<At<Span>>,
-    /// How much may go out
+    /// Budgets for calls and tokens in a time window
     pub(super) budgets: Option<At<Table<RawBudgets>>>,
-    /// What tokens cost
+    /// The price of tokens
     pub(super) price: Option<At<Table<RawPrice>>>,
-    /// How a model of the provider `mock` behaves: `capacity`, `latency`, `overload` and so on, and its
+    /// The behaviour of a model of the provider `mock`: `capacity`, `latency`, `overload` and so on, and its
     /// `seed`
     #[schemars(with = "Option<JsonTable>")]
     pub(super) mock: Option<At<toml::Table>>,
 }
 
-/// What tokens cost
+/// The price of tokens
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPrice {
-    /// Of a million tokens sent
+    /// The price of a million input tokens
     #[schemars(range(min = 0, max = 1_000_000))]
     pub(super) input_per_million: At<Finite>,
-    /// Of a million tokens received. Default: 0
+    /// The price of a million output tokens. Default: 0
     #[schemars(range(min = 0, max = 1_000_000))]
     pub(super) output_per_million: Option<At<Finite>>,
-    /// The same in the whole file. Default: USD
+    /// The currency, the same in the whole file. Default: USD
     pub(super) currency: Option<At<Text>>,
 }
 
 /// A column to fill
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(transform = by_kind)]
+#[schemars(transform = require_keys_of_kind)]
 pub(super) struct RawColumn {
-    /// The output column
+    /// The name of the output column
     pub(super) name: At<Text>,
-    /// What fills it. Default: llm
+    /// The source of its values. Default: llm
     #[serde(default)]
     pub(super) kind: KindName,
-    /// A task per row; per row group, with one value for all its rows; or the same with nothing upstream.
-    /// Default: cell
+    /// A task per row; a task per row group, with one value for all its rows; or the latter without
+    /// upstreams. Default: cell
     pub(super) strategy: Option<At<StrategyName>>,
-    /// Columns to wait for besides those that are read
+    /// Columns to wait for besides those that the templates read
     pub(super) upstreams: Option<At<Vec<At<Text>>>>,
-    /// Its share of a contended model, from 2^-20 to 2^20. Default: 1
+    /// Its weight when columns compete for a model, from 2^-20 to 2^20. Default: 1
     #[schemars(range(min = MIN_WEIGHT, max = MAX_WEIGHT))]
     pub(super) weight: Option<At<Finite>>,
-    /// A condition such as `score > 3`. Where it does not hold no call is made
+    /// A condition such as `score > 3`. Rows where it is false are skipped without a call
     pub(super) when: Option<At<Text>>,
-    /// The value where it is skipped. Default: null
+    /// The value of skipped rows. Default: null
     pub(super) otherwise: Option<At<Json>>,
-    /// Whether it is skipped where a column it reads was. Default: false
+    /// Whether rows are skipped if a column that this one reads was skipped. Default: false
     pub(super) skip_with_upstream: Option<bool>,
     /// llm, embedding, judge: the name of the model
     pub(super) model: Option<At<Text>>,
@@ -163,44 +160,44 @@ pub(super) struct RawColumn {
     pub(super) messages: Option<At<Vec<At<Table<RawMessage>>>>>,
     /// llm: sampling temperature; a number, or a template of one
     pub(super) temperature: Option<At<Is<NumberOrTemplate<f64>>>>,
-    /// llm: the share of likelihood that is sampled from; a number, or a template of one
+    /// llm: the probability mass of nucleus sampling; a number, or a template of one
     pub(super) top_p: Option<At<Is<NumberOrTemplate<f64>>>>,
-    /// llm: the most tokens of an answer; a number, or a template of one
+    /// llm: the maximum number of output tokens; a number, or a template of one
     pub(super) max_tokens: Option<At<Is<NumberOrTemplate<u32>>>>,
-    /// llm: texts that end an answer, as templates
+    /// llm: stop sequences, as templates
     pub(super) stop: Option<At<Texts>>,
-    /// llm: the provider's seed; a number, or a template of one
+    /// llm: the seed sent to the provider; a number, or a template of one
     pub(super) seed: Option<At<Is<NumberOrTemplate<u64>>>>,
-    /// llm: what else goes into the request; texts in it are templates
+    /// llm: further keys of the request body; strings in it are templates
     pub(super) extra: Option<At<JsonTable>>,
-    /// llm: the tokens that an answer is estimated at, for budgets and costs. Default: `max_tokens`, else 256
+    /// llm: the estimated number of output tokens, for budgets and costs. Default: `max_tokens`, else 256
     pub(super) answer_tokens: Option<u32>,
-    /// What the text becomes as a value. Default: text; json for judge, and with a schema
+    /// The type that the text is parsed as. Default: text; json for judge, and with a schema
     pub(super) output: Option<At<OutputForm>>,
-    /// llm: the JSON Schema that the answer must fit
+    /// llm: the JSON Schema that the answer must match
     pub(super) schema: Option<At<JsonTable>>,
     /// llm: a file with the JSON Schema, relative to the pipeline file
     pub(super) schema_file: Option<At<Text>>,
-    /// llm: how the model is told about the form of its answer. Default: schema with a schema, else prompt
+    /// llm: how the request asks for the form of the answer. Default: schema with a schema, else prompt
     pub(super) json_mode: Option<At<JsonMode>>,
-    /// llm: how often a wrong answer is asked for again. Default: 2
+    /// llm: the number of retries after an invalid answer. Default: 2
     #[schemars(range(max = 10))]
     pub(super) schema_retries: Option<At<u32>>,
-    /// embedding: the template of the text. judge: the template of a text that goes along
+    /// embedding: the template of the text. judge: the template of a text to send
     pub(super) input: Option<At<Text>>,
-    /// embedding: dimensions of the vector. Default: as many as the model gives
+    /// embedding: the number of dimensions of the vector. Default: the default of the model
     #[schemars(range(min = 1, max = 1_048_576))]
     pub(super) dimensions: Option<At<u32>>,
     /// expression: the template
     pub(super) template: Option<At<Text>>,
-    /// What a column of kind sampler draws: a function of the seed, the column and the row number alone
+    /// sampler: the distribution. Values depend only on the seed, the column and the row number
     pub(super) sampler: Option<At<Table<RawSampler>>>,
-    /// judge: the columns whose values go along
+    /// judge: the columns whose values are sent
     pub(super) inputs: Option<Vec<At<Text>>>,
 }
 
-/// What each kind must have.
-fn by_kind(schema: &mut Schema) {
+/// Adds the required keys of each kind.
+fn require_keys_of_kind(schema: &mut Schema) {
     let either = |one: &str, other: &str| json!([{ "required": [one] }, { "required": [other] }]);
     let conditions = [
         ("llm", json!({ "required": ["model"], "anyOf": either("prompt", "messages") })),
@@ -213,8 +210,8 @@ fn by_kind(schema: &mut Schema) {
     schema.insert("allOf".to_string(), conditions.to_vec().into());
 }
 
-/// What each law must have.
-fn by_law(schema: &mut Schema) {
+/// Adds the required keys of each law.
+fn require_keys_of_law(schema: &mut Schema) {
     let conditions = [
         ("category", json!(["values"])),
         ("subcategory", json!(["of", "values"])),
@@ -227,18 +224,18 @@ fn by_law(schema: &mut Schema) {
     schema.insert("allOf".to_string(), conditions.to_vec().into());
 }
 
-/// What fills a column.
+/// The name of a kind of column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum KindName {
-    /// A chat model's answer
+    /// The answer of a chat model
     #[default]
     Llm,
-    /// A vector
+    /// An embedding vector
     Embedding,
-    /// A template's text
+    /// The rendered text of a template
     Expression,
-    /// A seeded draw
+    /// A seeded random value
     Sampler,
     /// The verdict of a command or a server
     Judge,
@@ -248,35 +245,35 @@ pub(super) enum KindName {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawMessage {
-    /// Who says it
+    /// The role of the author
     pub(super) role: Role,
-    /// A template
+    /// The template of the content
     pub(super) content: At<Text>,
 }
 
-/// What a column of kind sampler draws
+/// The distribution of a column of kind sampler
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(transform = by_law)]
+#[schemars(transform = require_keys_of_law)]
 pub(super) struct RawSampler {
-    /// How values are drawn
+    /// The name of the distribution
     pub(super) law: Law,
     /// category: the values. subcategory: a list of values for each value of the other column
     #[schemars(extend("type" = ["array", "object"], "minItems" = 1, "minProperties" = 1))]
     pub(super) values: Option<At<Json>>,
-    /// category: how often each value, relative to the others. Default: all alike
+    /// category: the relative weight of each value. Default: all equal
     pub(super) weights: Option<At<Vec<Finite>>>,
     /// subcategory: the other column
     pub(super) of: Option<At<Text>>,
-    /// uniform: the least
+    /// uniform: the minimum
     #[schemars(with = "Option<f64>")]
     pub(super) low: Option<At<Json>>,
-    /// uniform: the greatest
+    /// uniform: the maximum
     #[schemars(with = "Option<f64>")]
     pub(super) high: Option<At<Json>>,
     /// uniform: whole numbers only. Default: false
     pub(super) integer: Option<bool>,
-    /// uniform, normal: decimals that are kept, up to 9. Default: all
+    /// uniform, normal: the number of decimals kept, up to 9. Default: all
     #[schemars(range(max = 9))]
     pub(super) decimals: Option<At<u32>>,
     /// normal: the mean
@@ -284,64 +281,64 @@ pub(super) struct RawSampler {
     /// normal: the standard deviation
     #[schemars(range(min = 0))]
     pub(super) sd: Option<At<Finite>>,
-    /// bernoulli: how likely is true
+    /// bernoulli: the probability of true
     #[schemars(range(min = 0, max = 1))]
     pub(super) p: Option<At<Finite>>,
-    /// datetime: the first, such as 2024-05-01 or 2024-05-01T12:00:00Z
+    /// datetime: the earliest time, such as 2024-05-01 or 2024-05-01T12:00:00Z
     #[schemars(with = "Option<Text>")]
     pub(super) from: Option<At<Json>>,
-    /// datetime: after the last
+    /// datetime: the end of the range, exclusive
     #[schemars(with = "Option<Text>")]
     pub(super) to: Option<At<Json>>,
-    /// datetime: the distance between two that may be drawn. Default: second
+    /// datetime: the distance between possible times. Default: second
     pub(super) unit: Option<DateUnit>,
 }
 
-/// How to run
+/// Settings of the run
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawRun {
-    /// Rows that are written together. Default: 32
+    /// The number of rows in a row group, which is written as one unit. Default: 32
     pub(super) row_group_size: Option<NonZeroU32>,
-    /// Row groups in work at once, or at most so many. Default: 3
+    /// The number of active row groups, or the maximum if it is adaptive. Default: 3
     pub(super) row_groups: Option<NonZeroU32>,
-    /// Let a control loop choose how many row groups are in work. Default: false
+    /// Let a control loop choose the number of active row groups. Default: false
     pub(super) adaptive_row_groups: Option<bool>,
-    /// When a column may start more than its share. Default: `bounded_borrow`
+    /// The rule for when a column may start more workers than its share. Default: `bounded_borrow`
     pub(super) policy: Option<PolicyName>,
-    /// Start tasks that could call at once before those that would wait. Default: true
+    /// Start tasks that can call at once before tasks that would wait. Default: true
     pub(super) pressure_advisory: Option<bool>,
-    /// A task that waits for its model gives its worker slot back. Default: true
+    /// Return the worker slot of a task while it waits for its model. Default: true
     pub(super) yield_while_waiting: Option<bool>,
-    /// Keep to the rates that providers state in headers. Default: true
+    /// Pace calls to the rates that providers state in headers. Default: true
     pub(super) rate_limit_headers: Option<bool>,
-    /// Tasks in work at once. Default: 1024
+    /// The maximum number of active tasks. Default: 1024
     pub(super) submission_limit: Option<NonZeroU32>,
-    /// Retries of a failed call; rate limits never count. Default: 3
+    /// The number of retries of a failed call; rate limits do not count. Default: 3
     pub(super) retries: Option<u32>,
-    /// How many last outcomes early shutdown looks back on. Default: 10
+    /// The number of most recent outcomes that early shutdown considers. Default: 10
     pub(super) shutdown_window: Option<NonZeroU32>,
-    /// The share of failures among them that stops the run, or never. Default: 0.5
+    /// The fraction of failures among them that stops the run, or never. Default: 0.5
     pub(super) shutdown_rate: Option<Is<Share>>,
-    /// How many last answers of a model are judged together for a warning. Default: 20
+    /// The number of most recent answers of a model that the degraded warning considers. Default: 20
     pub(super) degraded_window: Option<NonZeroU32>,
-    /// The share of failures that may pass among them at which the run warns, or never. Default: 0.5
+    /// The fraction of transient failures among them at which the run warns, or never. Default: 0.5
     pub(super) degraded_rate: Option<Is<Share>>,
-    /// How long a model may answer nothing but rate limits, or never. Default: 10m
+    /// How long a model may return only rate limits before the run stops, or never. Default: 10m
     pub(super) rate_limit_patience: Option<Is<Patience>>,
-    /// How long a provider may be down, or never. Default: 10m
+    /// How long a provider may be down before the run stops, or never. Default: 10m
     pub(super) outage_patience: Option<Is<Patience>>,
     /// The seed of all samplers. Default: 0
     pub(super) seed: Option<u64>,
 }
 
-/// How to write
+/// Settings of the output
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawOutput {
     /// The key, and template variable, of the row number. Default: row
     pub(super) row_key: Option<Text>,
-    /// How rows are written. Default: jsonl
+    /// The format of row files. Default: jsonl
     #[serde(default)]
     pub(super) format: RowFormat,
 }

@@ -1,5 +1,6 @@
-//! `sampler` of a column of kind `sampler`: which values are drawn, and how often each. Drawing is in
-//! [`fill::sampler`](crate::app::run::columns::sampler).
+//! The table `sampler` of a column of kind `sampler`: the distribution of its values.
+//!
+//! Values are drawn in [`run::columns::sampler`](crate::app::run::columns::sampler).
 
 use std::ops::Range;
 
@@ -15,87 +16,87 @@ use crate::app::config::source::FileError;
 use crate::app::config::value::{At, Finite, Is, Json, Table};
 use crate::app::data::utc;
 
-/// What a sampler draws.
+/// The distribution that a sampler draws from.
 #[derive(Clone, Debug)]
 pub enum SamplerSpec {
-    /// One of some values.
+    /// One of several values.
     Category {
-        /// The values; at least one.
+        /// The values. There is at least one.
         values: Vec<Value>,
-        /// How often each, relative to the others; as many as values.
+        /// The relative weight of each value.
         weights: Vec<f64>,
     },
-    /// One of the values that belong to the value of another column.
+    /// One of the values listed for the value of another column.
     Subcategory {
         /// The other column.
         of: Spanned<String>,
-        /// The values for each of its values.
+        /// The list of values for each value of the other column.
         values: Map<String, Value>,
     },
-    /// A whole number, each equally likely.
+    /// A uniformly distributed whole number.
     Integer {
-        /// The least.
+        /// The minimum.
         low: i64,
-        /// The greatest.
+        /// The maximum.
         high: i64,
     },
-    /// A number, evenly.
+    /// A uniformly distributed number.
     Uniform {
-        /// The least.
+        /// The minimum.
         low: f64,
-        /// The greatest.
+        /// The maximum.
         high: f64,
-        /// Decimals that are kept.
+        /// The number of decimals kept.
         decimals: Option<u32>,
     },
-    /// A number around a mean.
+    /// A normally distributed number.
     Normal {
         /// The mean.
         mean: f64,
         /// The standard deviation.
         sd: f64,
-        /// Decimals that are kept.
+        /// The number of decimals kept.
         decimals: Option<u32>,
     },
     /// True or false.
     Bernoulli {
-        /// How likely is true.
+        /// The probability of true.
         p: f64,
     },
-    /// A point in time, as ISO 8601 text.
+    /// A uniformly distributed point in time, as ISO 8601 text.
     Datetime {
-        /// The first.
+        /// The earliest time.
         from: DateTime,
-        /// After the last.
+        /// The end of the range, exclusive.
         to: DateTime,
-        /// Seconds between two that may be drawn.
+        /// The distance between possible times, in seconds.
         step_s: u64,
     },
     /// A random UUID (version 4).
     Uuid,
 }
 
-/// How a sampler draws.
+/// The name of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Law {
     /// One of `values`
     Category,
-    /// One of those of `values` that belong to the value of another column
+    /// One of the `values` listed for the value of another column
     Subcategory,
-    /// A number from `low` to `high`
+    /// A uniformly distributed number from `low` to `high`
     Uniform,
-    /// A number around `mean`
+    /// A normally distributed number with `mean` and `sd`
     Normal,
-    /// True as often as `p`
+    /// True with probability `p`
     Bernoulli,
-    /// A time from `from` up to and without `to`
+    /// A time from `from` (inclusive) to `to` (exclusive)
     Datetime,
     /// A random UUID
     Uuid,
 }
 
-/// The distance between two points in time that may be drawn.
+/// The distance between possible times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum DateUnit {
@@ -121,7 +122,7 @@ impl DateUnit {
 }
 
 impl Law {
-    /// Its name in files.
+    /// Returns the name in files.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Category => "category",
@@ -134,7 +135,7 @@ impl Law {
         }
     }
 
-    /// The keys beside `law`.
+    /// Returns the keys allowed beside `law`.
     fn keys(self) -> &'static [&'static str] {
         match self {
             Self::Category => &["values", "weights"],
@@ -148,7 +149,7 @@ impl Law {
     }
 }
 
-/// What the sampler of the column in `column` draws.
+/// Validates the sampler of the column at span `column`.
 pub(super) fn check(
     file: &Document<'_>,
     column: &Range<usize>,
@@ -163,7 +164,7 @@ pub(super) fn check(
     let law = raw.law;
     let is_foreign = |key: &&str| *key != "law" && !law.keys().contains(key);
     if let Some(key) = file.keys(&table).into_iter().find(|key| is_foreign(key.get_ref())) {
-        let message = format!("`{}` in [columns.sampler] means nothing to the law `{}`", key.get_ref(), law.name());
+        let message = format!("`{}` in [columns.sampler] is not a key of the law `{}`", key.get_ref(), law.name());
         return Err(file.error(key.span(), message).expected(match law.keys() {
             [] => "no other key".to_string(),
             keys => format!("one of: {}", keys.join(", ")),
@@ -182,10 +183,10 @@ pub(super) fn check(
     }
 }
 
-/// What a sampler is read with.
+/// The context for validating a sampler table.
 struct Sampler<'a, 't> {
     file: &'a Document<'t>,
-    /// Where the table stands.
+    /// The span of the table.
     table: Range<usize>,
 }
 
@@ -197,18 +198,18 @@ impl Sampler<'_, '_> {
     fn category(&self, raw: RawSampler) -> Result<SamplerSpec, FileError> {
         const EXPECTED: &str = "an array of at least one value";
         let given = self.required("values", EXPECTED, raw.values)?;
-        let place = given.span();
+        let span = given.span();
         let values = match given.into_inner() {
             Json(Value::Array(values)) if !values.is_empty() => values,
-            _ => return Err(self.file.wrong(place, EXPECTED)),
+            _ => return Err(self.file.wrong(span, EXPECTED)),
         };
         let Some(given) = raw.weights else {
             return Ok(SamplerSpec::Category { weights: vec![1.0; values.len()], values });
         };
         let weights: Vec<f64> = given.get().iter().map(|Is(weight)| *weight).collect();
         let total: f64 = weights.iter().sum();
-        let are_good = weights.len() == values.len() && weights.iter().all(|weight| *weight >= 0.0);
-        if !are_good || !total.is_finite() || total <= 0.0 {
+        let are_valid = weights.len() == values.len() && weights.iter().all(|weight| *weight >= 0.0);
+        if !are_valid || !total.is_finite() || total <= 0.0 {
             let expected = format!("{} numbers, one for each value, none below 0 and not all 0", values.len());
             return Err(self.file.wrong(given.span(), expected));
         }
@@ -218,15 +219,15 @@ impl Sampler<'_, '_> {
     fn subcategory(&self, raw: RawSampler) -> Result<SamplerSpec, FileError> {
         const EXPECTED: &str = "a list of values for each value of the other column";
         let given = self.required("values", EXPECTED, raw.values)?;
-        let place = given.span();
+        let span = given.span();
         let values = match given.into_inner() {
             Json(Value::Object(values)) if !values.is_empty() => values,
-            _ => return Err(self.file.wrong(place, EXPECTED)),
+            _ => return Err(self.file.wrong(span, EXPECTED)),
         };
         let is_list = |value: &Value| value.as_array().is_some_and(|items| !items.is_empty());
         if let Some((name, _)) = values.iter().find(|(_, value)| !is_list(value)) {
             let message = format!("`values.{name}` in [columns.sampler] is not a list of values");
-            return Err(self.file.error(place, message).expected("an array of at least one value"));
+            return Err(self.file.error(span, message).expected("an array of at least one value"));
         }
         Ok(SamplerSpec::Subcategory { of: self.required("of", "the other column", raw.of)?.map(|Is(of)| of), values })
     }
@@ -242,7 +243,7 @@ impl Sampler<'_, '_> {
             return Err(self.file.wrong(given.span(), "a number that is not below `low`"));
         }
         match &raw.decimals {
-            Some(decimals) => Err(self.file.wrong(decimals.span(), "no `decimals` of a whole number")),
+            Some(decimals) => Err(self.file.wrong(decimals.span(), "no `decimals` beside `integer = true`")),
             None => Ok(SamplerSpec::Integer { low, high }),
         }
     }
@@ -254,11 +255,11 @@ impl Sampler<'_, '_> {
             Ok(Spanned::new(value.span(), number))
         };
         let (low, high) = (bound("low", raw.low)?.into_inner(), bound("high", raw.high)?);
-        let place = high.span();
+        let span = high.span();
         let high = high.into_inner();
         if low > high || !(high - low).is_finite() {
-            let expected = "a number that is not below `low`, nor further from it than a number can say";
-            return Err(self.file.wrong(place, expected));
+            let expected = "a number that is not below `low` and at a finite distance from it";
+            return Err(self.file.wrong(span, expected));
         }
         let decimals = self.decimals(raw.decimals.as_ref())?;
         let has_none = |count: u32| grid(low, high, count).is_some_and(|(first, last)| first > last);
@@ -301,22 +302,25 @@ impl Sampler<'_, '_> {
             let parsed = value.get().0.as_str().and_then(utc::parse);
             parsed.map(|moment| (moment, value.span())).ok_or_else(|| self.file.wrong(value.span(), EXPECTED))
         };
-        let ((from, _), (to, place)) = (moment("from", raw.from)?, moment("to", raw.to)?);
+        let ((from, _), (to, span)) = (moment("from", raw.from)?, moment("to", raw.to)?);
         if to <= from {
-            return Err(self.file.wrong(place, "a time after `from`"));
+            return Err(self.file.wrong(span, "a time after `from`"));
         }
         Ok(SamplerSpec::Datetime { from, to, step_s: raw.unit.unwrap_or(DateUnit::Second).seconds() })
     }
 }
 
-/// The first and the last number from `low` to `high` of so many decimals, in units of the last decimal; the first is
-/// above the last if there is none. `None` if they are too large to be counted exactly.
+/// Returns the first and the last number from `low` to `high` with this many decimals, in units of the last
+/// decimal.
+///
+/// The first is above the last if there is no such number. Returns `None` if the numbers are too large to be
+/// exact.
 pub(crate) fn grid(low: f64, high: f64, decimals: u32) -> Option<(i64, i64)> {
     const EXACT: f64 = (1_u64 << 53) as f64;
     let scale = scale(decimals);
     let nearest = |bound: f64| Some((bound * scale).round()).filter(|steps| steps.abs() < EXACT);
     let (first, last) = (nearest(low)?, nearest(high)?);
-    // Compared as the numbers that come out, so that a bound such as 0.07 counts as in its own range.
+    // The comparison uses the resulting numbers, so that a bound such as 0.07 is in its own range.
     let first = if first / scale < low { first + 1.0 } else { first };
     let last = if last / scale > high { last - 1.0 } else { last };
     Some((first as i64, last as i64))

@@ -16,12 +16,12 @@ use crate::app::config::value::{Is, Patience, Share, Table};
 use crate::app::data::DatasetFormat;
 use crate::app::data::row_file::RowFormat;
 
-/// Where the rows come from.
+/// The dataset that rows are read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeedSpec {
     /// The dataset file.
     pub path: PathBuf,
-    /// How it is written.
+    /// The format of the file.
     pub format: DatasetFormat,
 }
 
@@ -29,37 +29,40 @@ pub struct SeedSpec {
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the file, and none depends on another")]
 pub struct RunSettings {
-    /// Rows that are written together \[32\].
+    /// The number of rows in a row group, which is written as one unit \[32\].
     pub row_group_size: NonZeroU32,
-    /// Row groups in work at once, or at most so many if they are adaptive \[3\].
+    /// The number of active row groups, or the maximum if it is adaptive \[3\].
     pub row_groups: NonZeroU32,
-    /// Whether a control loop chooses how many row groups are in work \[no\].
+    /// Whether a control loop chooses the number of active row groups \[no\].
     pub adaptive_row_groups: bool,
-    /// When a column may start more workers than its share \[bounded borrowing\].
+    /// The rule for when a column may start more workers than its share \[bounded borrowing\].
     pub policy: PolicyChoice,
-    /// Whether tasks that would only wait for their model are passed over while others could call at once \[yes\].
+    /// Whether tasks that would wait for their model are skipped while others can call at once \[yes\].
     pub pressure_advisory: bool,
-    /// Whether a task gives its worker slot back while it waits for its model \[yes\].
+    /// Whether a task returns its worker slot while it waits for its model \[yes\].
     pub yield_while_waiting: bool,
-    /// Whether calls are paced to the rates that providers state in headers, where no budget is configured \[yes\].
+    /// Whether calls are paced to the rates that providers state in headers, for models without a configured
+    /// budget \[yes\].
     pub rate_limit_headers: bool,
-    /// Tasks in work at once \[1024\].
+    /// The maximum number of active tasks \[1024\].
     pub submission_limit: NonZeroU32,
-    /// Retries of a call that failed for a reason that may pass, rate limits and outages apart \[3\].
+    /// The number of retries after a transient failure. Rate limits and outages do not count \[3\].
     pub retries: u32,
-    /// Final outcomes that early shutdown looks back on \[10\].
+    /// The number of most recent final outcomes that early shutdown considers \[10\].
     pub shutdown_window: NonZeroU32,
-    /// The share of failures among them that stops the run, above 0 and at most 1; none: the run never stops
-    /// for that \[0.5\].
+    /// The fraction of failures among them that stops the run, above 0 and at most 1. `None` disables early
+    /// shutdown \[0.5\].
     pub shutdown_rate: Option<f64>,
-    /// Last answers of a model that are judged together for a warning \[20\].
+    /// The number of most recent answers of a model that the degraded warning considers \[20\].
     pub degraded_window: NonZeroU32,
-    /// The share of them that failed for a reason that may pass at which the run warns, above 0 and at most
-    /// 1; none: never \[0.5\].
+    /// The fraction of transient failures among them at which the run warns, above 0 and at most 1. `None`
+    /// disables the warning \[0.5\].
     pub degraded_rate: Option<f64>,
-    /// How long a model may answer nothing but rate limits before the run stops without the rows that need it; none: for ever \[10 min\].
+    /// How long a model may return only rate limits before the run stops without the rows that need it.
+    /// `None` is no limit \[10 min\].
     pub rate_limit_patience: Option<Duration>,
-    /// How long a provider may be down before the run stops without the rows that need it; none: for ever \[10 min\].
+    /// How long a provider may be down before the run stops without the rows that need it. `None` is no limit
+    /// \[10 min\].
     pub outage_patience: Option<Duration>,
     /// The seed of all samplers \[0\].
     pub seed: u64,
@@ -70,7 +73,7 @@ pub struct RunSettings {
 pub struct OutputSettings {
     /// The key of the row number in every output row, and its name in templates \[`row`\].
     pub row_key: String,
-    /// How rows are written \[JSONL\].
+    /// The format of row files \[JSONL\].
     pub format: RowFormat,
 }
 
@@ -94,11 +97,11 @@ pub(super) fn check_seed(
     Ok(SeedSpec { path: super::relative_to(directory, name), format })
 }
 
-/// When a column may start more workers than its share.
+/// The rule for when a column may start more workers than its share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum PolicyName {
-    /// While no other column needs the room, up to a limit
+    /// While no other column needs the workers, up to a limit
     BoundedBorrow,
     /// Only while no other column could start
     StrictFair,

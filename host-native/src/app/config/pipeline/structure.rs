@@ -1,4 +1,5 @@
-//! Structured output: `schema`, `schema_file`, `json_mode`, `schema_retries` of a column of kind `llm`.
+//! Structured output: the keys `schema`, `schema_file`, `json_mode` and `schema_retries` of a column of kind
+//! `llm`.
 
 use std::path::Path;
 
@@ -14,32 +15,32 @@ use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
 use crate::app::config::value::{At, JsonTable};
 
-/// The form that an answer must have.
+/// The required form of an answer.
 #[derive(Clone, Debug)]
 pub struct Structure {
-    /// What the text becomes.
+    /// The type that the text is parsed as.
     pub output: OutputForm,
-    /// What the value must fit, with where it stands.
+    /// The JSON Schema that the value must match, with its location in the file.
     pub schema: Option<Spanned<Value>>,
-    /// How the model is told.
+    /// How the request asks the model for this form.
     pub mode: JsonMode,
-    /// How often a wrong answer is asked for again \[2\].
+    /// The number of retries after an invalid answer \[2\].
     pub retries: u32,
 }
 
-/// How a model is told to answer with JSON.
+/// How a request asks a model for JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JsonMode {
-    /// The request holds the schema: `response_format` of type `json_schema`.
+    /// The request contains the schema in a `response_format` of type `json_schema`.
     Schema,
-    /// The request asks for an object: `response_format` of type `json_object`; the schema stands in a message.
+    /// The request has a `response_format` of type `json_object`, and a message contains the schema.
     Object,
-    /// The schema stands in a message, and nothing else is said.
+    /// A message contains the schema, and the request has no `response_format`.
     Prompt,
 }
 
-/// The most retries: each is a call that costs.
+/// The maximum number of retries. Each retry is a call that has a cost.
 const MAX_RETRIES: u32 = 10;
 
 pub(super) fn check(
@@ -60,7 +61,7 @@ pub(super) fn check(
             let retries = ("schema_retries", raw.schema_retries.as_ref().map(At::span));
             return match [json_mode, retries].into_iter().find_map(|(key, span)| Some((key, span?))) {
                 Some((key, span)) => Err(file
-                    .error(span, format!("`{key}` is given for a column whose answer may be any text"))
+                    .error(span, format!("`{key}` applies only to structured answers"))
                     .expected("`schema`, `schema_file` or `output = \"json\"` beside it")),
                 None => Ok(None),
             };
@@ -70,7 +71,7 @@ pub(super) fn check(
     let default = if schema.is_some() { JsonMode::Schema } else { JsonMode::Prompt };
     let mode = raw.json_mode.as_ref().map_or(default, |mode| *mode.get());
     if let (None, JsonMode::Schema, Some(given)) = (&schema, mode, &raw.json_mode) {
-        return Err(file.wrong(given.span(), "a schema beside \"schema\"; or \"object\" or \"prompt\""));
+        return Err(file.wrong(given.span(), "\"object\" or \"prompt\", or a schema beside \"schema\""));
     }
     if let Some(retries) = raw.schema_retries.as_ref().filter(|retries| *retries.get() > MAX_RETRIES) {
         return Err(file.wrong(retries.span(), "a whole number from 0 to 10"));
@@ -93,33 +94,34 @@ fn check_schema(
         (Some(inline), None) => inline.map(|JsonTable(table)| Value::Object(table)),
         (None, Some(given)) => {
             let path = super::relative_to(directory, &given.get().0);
-            let refuse = |why: String| {
+            let schema_error = |why: String| {
                 file.error(given.span(), format!("the schema {}: {why}", path.display())).expected("a JSON Schema")
             };
-            let text = std::fs::read(&path).map_err(|error| refuse(format!("cannot read: {error}")))?;
-            let value = serde_json::from_slice(&text).map_err(|error| refuse(format!("it is not JSON: {error}")))?;
+            let text = std::fs::read(&path).map_err(|error| schema_error(format!("cannot read: {error}")))?;
+            let value =
+                serde_json::from_slice(&text).map_err(|error| schema_error(format!("it is not JSON: {error}")))?;
             Spanned::new(given.span(), value)
         }
         (None, None) => return Ok(None),
     };
-    // Compiled once here to be refused here, and again where it is used: a schema is small.
+    // The schema is compiled here to report errors early, and again where it is used. Schemas are small.
     compile_schema(schema.get_ref()).map_err(|why| {
         file.error(schema.span(), format!("this is not a JSON Schema: {why}")).expected("a JSON Schema")
     })?;
     Ok(Some(schema))
 }
 
-/// Compiles `schema`. References to other documents are not followed: nothing is fetched.
+/// Compiles `schema`. References to other documents are an error, because nothing is fetched.
 pub(crate) fn compile_schema(schema: &Value) -> Result<Validator, String> {
     jsonschema::options().build(schema).map_err(|error| cut(&error.to_string()))
 }
 
-/// Characters of a complaint: it may repeat a value of any length.
-const MAX_COMPLAINT_CHARS: usize = 300;
+/// The maximum length of a validation error in characters. The error may quote a value of any length.
+const MAX_ERROR_CHARS: usize = 300;
 
 /// Returns `text`, shortened if it is long.
 pub(crate) fn cut(text: &str) -> String {
-    match text.char_indices().nth(MAX_COMPLAINT_CHARS) {
+    match text.char_indices().nth(MAX_ERROR_CHARS) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_string(),
     }
@@ -132,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_schema_that_is_none_is_refused_and_nothing_is_fetched() {
+    fn an_invalid_schema_is_rejected_and_nothing_is_fetched() {
         assert!(compile_schema(&json!({ "type": 7 })).is_err());
         assert!(compile_schema(&json!({ "$ref": "https://schemas.test/grade.json" })).is_err());
     }

@@ -1,4 +1,4 @@
-//! The JSON Schema and the reference say what is read.
+//! Tests that the JSON Schema and the reference agree with the parser.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,8 +11,8 @@ fn parsed_schema() -> Value {
     serde_json::from_str(&schema()).expect("the schema is JSON")
 }
 
-/// What the schema has against a file.
-fn complaints(text: &str) -> Vec<String> {
+/// Returns the errors of the schema for a file.
+fn schema_errors(text: &str) -> Vec<String> {
     let validator = jsonschema::validator_for(&parsed_schema()).expect("the schema is one");
     let document = document(&SourceText::new("p.toml", text)).expect("the file is TOML");
     validator.iter_errors(&document).map(|error| format!("{}: {error}", error.instance_path())).collect()
@@ -20,15 +20,15 @@ fn complaints(text: &str) -> Vec<String> {
 
 #[cfg(feature = "parquet")]
 #[test]
-fn the_stored_schema_is_the_one_of_the_types() {
+fn the_stored_schema_matches_the_types() {
     crate::app::config::schema::assert_stored("pipeline", &schema());
 }
 
 #[test]
-fn the_schema_takes_good_files_and_refuses_bad_ones() {
-    assert_eq!(complaints(include_str!("../../../../example/harbour_log.toml")), Vec::<String>::new());
-    assert_eq!(complaints(include_str!("../../../../example/harbour_letters.toml")), Vec::<String>::new());
-    assert_eq!(complaints(tests::GOOD), Vec::<String>::new());
+fn the_schema_accepts_valid_files_and_rejects_invalid_ones() {
+    assert_eq!(schema_errors(include_str!("../../../../example/harbour_log.toml")), Vec::<String>::new());
+    assert_eq!(schema_errors(include_str!("../../../../example/harbour_letters.toml")), Vec::<String>::new());
+    assert_eq!(schema_errors(tests::VALID), Vec::<String>::new());
     for (from, to) in [
         ("max_parallel = 4", "max_paralel = 4"),
         ("weight = 0.5", "weight = 0"),
@@ -37,22 +37,22 @@ fn the_schema_takes_good_files_and_refuses_bad_ones() {
         ("timeout = \"5s\"", "timeout = \"5 days\""),
         ("row_group_size = 10", "row_group_size = 0"),
     ] {
-        assert!(tests::GOOD.contains(from), "{from}");
-        assert!(!complaints(&tests::GOOD.replacen(from, to, 1)).is_empty(), "{to}");
+        assert!(tests::VALID.contains(from), "{from}");
+        assert!(!schema_errors(&tests::VALID.replacen(from, to, 1)).is_empty(), "{to}");
     }
 }
 
 #[test]
-fn the_schema_takes_a_sampler_for_rows_and_refuses_one_for_row_groups() {
+fn the_schema_accepts_a_sampler_for_rows_and_rejects_one_for_row_groups() {
     let file = |strategy: &str| {
         let column = format!("[[columns]]\nname = \"a\"\nkind = \"sampler\"\nstrategy = \"{strategy}\"\n");
         format!("{PRELUDE}{column}sampler = {{ law = \"uuid\" }}\n")
     };
-    assert_eq!(complaints(&file("cell")), Vec::<String>::new());
-    assert!(!complaints(&file("full_column")).is_empty() && !complaints(&file("from_scratch")).is_empty());
+    assert_eq!(schema_errors(&file("cell")), Vec::<String>::new());
+    assert!(!schema_errors(&file("full_column")).is_empty() && !schema_errors(&file("from_scratch")).is_empty());
 }
 
-/// What stands around an example of the reference that is not a whole file.
+/// Completes an example of the reference that is not a whole file.
 const PRELUDE: &str = "[seed]\npath = \"notes.csv\"\n";
 const MODELS: &str = "[[models]]\nname = \"writer\"\nprovider = \"p\"\nbase_url = \"http://h\"\nmax_parallel = 1\n\
                       [[models]]\nname = \"embedder\"\nprovider = \"p\"\nbase_url = \"http://h\"\nmax_parallel = 1\n\
@@ -61,7 +61,7 @@ const MODELS: &str = "[[models]]\nname = \"writer\"\nprovider = \"p\"\nbase_url 
 
 const REFERENCE: &str = include_str!("../../../../docs/pipeline-file.md");
 
-/// The examples of the reference, each as a whole file.
+/// Returns the examples of the reference, each completed to a whole file.
 fn examples() -> Vec<String> {
     let whole = |example: &str| {
         let prelude = if example.contains("[seed]") { "" } else { PRELUDE };
@@ -74,12 +74,12 @@ fn examples() -> Vec<String> {
 }
 
 #[test]
-fn every_example_of_the_reference_is_a_good_file() {
+fn every_example_of_the_reference_is_valid() {
     let examples = examples();
     assert!(examples.len() >= 8);
     let mut kinds = BTreeSet::new();
     for text in examples {
-        assert_eq!(complaints(&text), Vec::<String>::new(), "{text}");
+        assert_eq!(schema_errors(&text), Vec::<String>::new(), "{text}");
         let file = PipelineFile::parse(SourceText::new("p.toml", text.clone()), Path::new(""));
         let file = file.unwrap_or_else(|error| panic!("{error}\n{text}"));
         kinds.extend(file.columns.iter().map(|column| column.kind.name()));
@@ -94,7 +94,7 @@ fn every_example_of_the_reference_is_a_good_file() {
     assert_eq!(kinds.len(), 5, "an example for every kind: {kinds:?}");
 }
 
-/// Text that means something somewhere in a pipeline file.
+/// Text fragments that are significant somewhere in a pipeline file.
 const FRAGMENTS: [&str; 22] = [
     "",
     "0",
@@ -121,7 +121,7 @@ const FRAGMENTS: [&str; 22] = [
 ];
 
 #[test]
-fn no_text_makes_the_reader_panic() {
+fn no_mutated_file_makes_the_parser_panic() {
     let mut rng = tidegate_core::sim::rng::Rng::new(1);
     let examples = examples();
     let mut resolved = 0;
@@ -139,10 +139,10 @@ fn no_text_makes_the_reader_panic() {
             crate::app::data::Dataset::parse(Path::new("d.csv"), b"note\nx\n", crate::app::data::DatasetFormat::Csv);
         resolved += usize::from(crate::app::run::resolve::ResolvedPipeline::resolve(&file, data.unwrap()).is_ok());
     }
-    assert!(resolved > 50, "{resolved} files were good in spite of it");
+    assert!(resolved > 50, "only {resolved} mutated files were valid");
 }
 
-/// The keys of all tables of the schema, each with its description.
+/// Returns the keys of all tables of the schema, each with its description.
 fn described_keys(schema: &Value) -> Vec<(String, Value)> {
     let own = schema["properties"].as_object().into_iter().flatten();
     let own = own.map(|(key, value)| (key.clone(), value["description"].clone()));
