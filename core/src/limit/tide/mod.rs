@@ -80,6 +80,7 @@ mod config;
 mod doubt;
 mod pace;
 mod queueing;
+mod reached;
 mod restart;
 mod same_load;
 mod scope;

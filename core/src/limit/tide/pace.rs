@@ -35,6 +35,7 @@
 
 use super::alone::Alone;
 use super::doubt::{Doubt, FASTER};
+use super::reached::Reached;
 use crate::time::{Duration, Instant};
 
 /// Grants in a row that the pace did not hold up, after which it is forgotten.
@@ -164,6 +165,7 @@ pub(super) struct Pace {
     row: Row,
     alone: Alone,
     doubt: Doubt,
+    once: Reached,
     /// What share of the calls was refused at a pace that was given up just now.
     refused_share: Option<f64>,
 }
@@ -206,6 +208,7 @@ impl Pace {
         may_risk: bool,
     ) {
         self.doubt.on_grant(at_once);
+        self.once.on_grant(now, at_once);
         self.reached.nanos += (now - self.granted).as_nanos();
         self.reached.calls += 1;
         self.granted = now;
@@ -220,7 +223,7 @@ impl Pace {
                 return;
             }
             if let Some(share) = self.doubt.conclude() {
-                self.give_up(share);
+                self.give_up(Some(share));
                 return;
             }
             self.start_over();
@@ -304,6 +307,7 @@ impl Pace {
     pub(super) fn on_refused(&mut self, now: Instant, refusal: &Refusal) -> bool {
         self.reached.calls = self.reached.calls.saturating_sub(1);
         self.alone.on_refused(refusal.at_once);
+        self.once.on_refused();
         let Some(last) = self.mark else {
             self.turn(refusal);
             return false;
@@ -349,6 +353,12 @@ impl Pace {
                 self.foreign = 0;
                 self.corrected = now;
                 self.correct(flow, refusal.ready());
+                if let Some(at_once) = self.interval.and_then(|interval| self.once.give_up(interval)) {
+                    self.give_up(None);
+                    self.turn(refusal);
+                    self.level = at_once;
+                    return true;
+                }
                 true
             }
             Some(interval) => {
@@ -469,10 +479,10 @@ impl Pace {
     }
 
     /// It was no rate, but a share that is refused at any pace.
-    fn give_up(&mut self, share: f64) {
+    fn give_up(&mut self, share: Option<f64>) {
         let (first, doublings) = DEAF;
         self.forget();
-        self.refused_share = Some(share);
+        self.refused_share = share;
         self.deaf = first << self.given_up.min(doublings);
         self.given_up += 1;
     }
