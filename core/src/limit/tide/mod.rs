@@ -40,7 +40,7 @@
 //! | it means | how it is told | what follows | part |
 //! | --- | --- | --- | --- |
 //! | too many at once | the same number is refused again | the limit is cut | here |
-//! | too soon | the same number is let through a little later, or one that is alone is refused at equal distances | the limit stays, and calls are spaced | `same_load`, `alone`, `pace`, `doubt` |
+//! | too soon | the same number is let through a little later, or one that is alone is refused at equal distances | the limit stays, and calls are spaced | `same_load`, `alone`, `pace`, `doubt`, `reached` |
 //! | neither: a share of all calls | calls are refused that are out alone | the limit grows on | `share` |
 //! | closed for now | four in a row, and nothing let through | a wait, then a climb | here |
 //!
@@ -463,8 +463,15 @@ impl Tide {
         };
         let asked = call.retry_after.filter(is_said).unwrap_or_default();
         let said = call.retry_after.unwrap_or_default();
-        let refusal =
-            Refusal { grant: call.grant, sent: sent_at(now, call), asked, said, at_once: call.admitted_in_flight };
+        let refusal = Refusal {
+            grant: call.grant,
+            sent: sent_at(now, call),
+            asked,
+            said,
+            at_once: call.admitted_in_flight,
+            is_share: self.share.is_known(),
+            may_risk: self.storm.may_risk(now),
+        };
         let is_by_pace = self.pace.on_refused(now, &refusal);
         if let Some(share) = self.pace.take_refused_share() {
             self.share.learn(share);

@@ -30,7 +30,7 @@
 //! it. Where nothing is let through between two refusals, each call waits half as long again as the one
 //! before.
 //!
-//! A pace may be none: `doubt` finds out. Where a share of calls is refused at any pace, the pace is given
+//! A pace may be none: `doubt` and `reached` find out. Where a share of calls is refused at any pace, the pace is given
 //! up, and the next 32 refusals teach nothing, then 64, and so on.
 
 use super::alone::Alone;
@@ -86,6 +86,10 @@ pub(super) struct Refusal {
     pub(super) said: Duration,
     /// Calls that were out with it, itself included.
     pub(super) at_once: u32,
+    /// Whether calls are refused at any load.
+    pub(super) is_share: bool,
+    /// Whether something may be tried that may be refused.
+    pub(super) may_risk: bool,
 }
 
 impl Refusal {
@@ -165,6 +169,7 @@ pub(super) struct Pace {
     row: Row,
     alone: Alone,
     doubt: Doubt,
+    /// What was reached before the pace became slow.
     once: Reached,
     /// What share of the calls was refused at a pace that was given up just now.
     refused_share: Option<f64>,
@@ -208,7 +213,7 @@ impl Pace {
         may_risk: bool,
     ) {
         self.doubt.on_grant(at_once);
-        self.once.on_grant(now, at_once);
+        self.once.on_grant(now);
         self.reached.nanos += (now - self.granted).as_nanos();
         self.reached.calls += 1;
         self.granted = now;
@@ -268,6 +273,7 @@ impl Pace {
 
     fn begin(&mut self, known: Flow, next: Instant) {
         self.interval = Some(known.interval());
+        self.once.on_begin(known.interval());
         self.known = known;
         self.is_guess = false;
         self.reserve = 0;
@@ -353,11 +359,9 @@ impl Pace {
                 self.foreign = 0;
                 self.corrected = now;
                 self.correct(flow, refusal.ready());
-                if let Some(at_once) = self.interval.and_then(|interval| self.once.give_up(interval)) {
+                let is_slow = |interval| refusal.may_risk && self.once.gives_up(interval, refusal.is_share);
+                if self.interval.is_some_and(is_slow) {
                     self.give_up(None);
-                    self.turn(refusal);
-                    self.level = at_once;
-                    return true;
                 }
                 true
             }
@@ -478,7 +482,7 @@ impl Pace {
         self.doubt.start_over();
     }
 
-    /// It was no rate, but a share that is refused at any pace.
+    /// It was no rate, but perhaps a share that is refused at any pace.
     fn give_up(&mut self, share: Option<f64>) {
         let (first, doublings) = DEAF;
         self.forget();

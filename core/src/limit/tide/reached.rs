@@ -1,48 +1,54 @@
-//! What was once reached, against a pace that only gets slower.
+//! A pace that only gets slower, compared with what was reached before.
 //!
-//! What is let through at a pace is no more than what was sent at it. So where refusals are no rate's, each
-//! correction of the pace may make it slower, and none makes it much quicker. A pace that is
-//! [much](FAR) slower than what was once let through over ten seconds is therefore given up. If that is in
-//! vain, the memory moves halfway towards the pace, so that the next pace has to be slower still.
+//! What is let through at a pace is no more than what is sent at it. Where refusals do not come from a rate,
+//! each correction makes the pace slower, and nothing makes it fast again. So a pace is given up if it is
+//! [much](FAR) slower than
+//!
+//! - what was let through over [five seconds](SPAN) before, or
+//! - the pace that was learned first, if calls are also refused that are out alone (`share`).
+//!
+//! If that is in vain, the slow pace is learned again. It then replaces what is remembered, so that the next
+//! one has to be much slower still.
 
 use crate::time::{Duration, Instant};
 
-/// How long something has to be let through to count as reached: longer than most bursts last.
-const SPAN: Duration = Duration::from_secs(10);
-/// The fewest calls that count.
+/// The time over which calls have to be let through to count as reached: a burst is over by then.
+const SPAN: Duration = Duration::from_secs(5);
+/// The fewest calls that count: the mean of fewer is luck.
 const FEWEST: u64 = 16;
-/// How many times slower than what was reached a pace is that is given up.
+/// How many times slower a pace is that is given up. Calls that cost differently change a rate by less.
 const FAR: u64 = 3;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reached {
+    /// The present measurement: its first call, and the calls since that were not refused.
     since: Instant,
     calls: u64,
-    /// The most calls that were out since.
-    at_once: u32,
     /// The shortest interval between calls that was reached, in nanoseconds; 0 for none.
     interval: u64,
-    /// Calls that were out then.
-    best_at_once: u32,
+    /// The interval at which the present pace began, in nanoseconds.
+    begun: u64,
 }
 
 impl Reached {
-    /// A call goes out with so many, itself included.
-    pub(super) fn on_grant(&mut self, now: Instant, at_once: u32) {
+    /// A pace begins.
+    pub(super) fn on_begin(&mut self, interval: u64) {
+        self.begun = interval;
+    }
+
+    /// A call goes out.
+    pub(super) fn on_grant(&mut self, now: Instant) {
         if self.calls == 0 {
             self.since = now;
         }
         self.calls += 1;
-        self.at_once = self.at_once.max(at_once);
         let span = now - self.since;
         if span < SPAN || self.calls < FEWEST {
             return;
         }
         let interval = span.as_nanos() / self.calls;
-        if self.interval == 0 || interval < self.interval {
-            (self.interval, self.best_at_once) = (interval, self.at_once);
-        }
-        (self.since, self.calls, self.at_once) = (now, 0, 0);
+        self.interval = if self.interval == 0 { interval } else { self.interval.min(interval) };
+        self.calls = 0;
     }
 
     /// A call was refused.
@@ -50,12 +56,17 @@ impl Reached {
         self.calls = self.calls.saturating_sub(1).max(1);
     }
 
-    /// Whether much more was once reached than at this pace: then how many calls were out.
-    pub(super) fn give_up(&mut self, interval: u64) -> Option<u32> {
-        if self.interval == 0 || interval < self.interval.saturating_mul(FAR) {
-            return None;
+    /// A pace was corrected to this interval. Returns whether it is to be given up; `is_share`: calls are
+    /// refused at any load.
+    pub(super) fn gives_up(&mut self, interval: u64, is_share: bool) -> bool {
+        let is_far = |from: u64| from > 0 && interval >= from.saturating_mul(FAR);
+        if is_share && is_far(self.begun) {
+            return true;
         }
-        self.interval = self.interval.midpoint(interval);
-        Some(self.best_at_once)
+        let gives_up = is_far(self.interval);
+        if gives_up {
+            self.interval = interval;
+        }
+        gives_up
     }
 }
