@@ -27,9 +27,9 @@ pub enum Outcome {
     /// There was no answer: the connection was refused, reset, or never established.
     ConnectionFailed,
     /// The provider rejected this request and would reject it again, as with most 4xx statuses.
-    RequestRefused,
+    RequestRejected,
     /// The provider rejected the key. Any other request with this key would be rejected as well.
-    KeyRefused,
+    KeyRejected,
     /// The account of the key has no funds or no quota left.
     QuotaExhausted,
     /// The provider has no such model.
@@ -47,8 +47,8 @@ impl Outcome {
         Self::LocalTimeout,
         Self::Unexpected,
         Self::ConnectionFailed,
-        Self::RequestRefused,
-        Self::KeyRefused,
+        Self::RequestRejected,
+        Self::KeyRejected,
         Self::QuotaExhausted,
         Self::ModelNotFound,
     ];
@@ -65,8 +65,8 @@ impl Outcome {
             Self::LocalTimeout => "local_timeout",
             Self::Unexpected => "unexpected",
             Self::ConnectionFailed => "connection_failed",
-            Self::RequestRefused => "request_refused",
-            Self::KeyRefused => "key_refused",
+            Self::RequestRejected => "request_rejected",
+            Self::KeyRejected => "key_rejected",
             Self::QuotaExhausted => "quota_exhausted",
             Self::ModelNotFound => "model_not_found",
         }
@@ -75,10 +75,10 @@ impl Outcome {
     /// Returns the outcome to record for a gate whose callers bring their own keys.
     ///
     /// Rejections of a key, an account or a model concern only the request of that caller, so they become
-    /// [`Outcome::RequestRefused`]. Other outcomes are unchanged.
+    /// [`Outcome::RequestRejected`]. Other outcomes are unchanged.
     #[must_use]
     pub const fn of_own_key(self) -> Self {
-        if self.is_refusal() { Self::RequestRefused } else { self }
+        if self.is_rejection() { Self::RequestRejected } else { self }
     }
 
     /// Whether the outcome suggests that the provider is unreachable or failing: no connection, no answer
@@ -93,8 +93,8 @@ impl Outcome {
     }
 
     /// Whether the provider answered without doing any work. It then counted one request and no tokens.
-    pub(crate) const fn is_refusal(self) -> bool {
-        matches!(self, Self::RequestRefused | Self::KeyRefused | Self::QuotaExhausted | Self::ModelNotFound)
+    pub(crate) const fn is_rejection(self) -> bool {
+        matches!(self, Self::RequestRejected | Self::KeyRejected | Self::QuotaExhausted | Self::ModelNotFound)
     }
 }
 

@@ -23,14 +23,14 @@ pub struct LeaseId {
     pub item: u32,
 }
 
-/// The result of a release. Only [`ReleaseAnswer::Released`] changes a counter of leases.
+/// The result of a release. Only [`ReleaseResult::Released`] changes a counter of leases.
 ///
 /// Exhaustive on purpose: a release ends in one of these ways, and a caller may check each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[must_use]
-pub enum ReleaseAnswer {
+pub enum ReleaseResult {
     /// The lease was live and is now released.
     Released,
     /// The lease had been released before.
@@ -59,14 +59,14 @@ pub struct ReleaseDiagnostics {
 }
 
 impl ReleaseDiagnostics {
-    /// Counts one result. [`ReleaseAnswer::Released`] is not counted.
-    pub(crate) fn count(&mut self, answer: ReleaseAnswer) {
+    /// Counts one result. [`ReleaseResult::Released`] is not counted.
+    pub(crate) fn count(&mut self, answer: ReleaseResult) {
         match answer {
-            ReleaseAnswer::Released => {}
-            ReleaseAnswer::Duplicate => self.duplicate += 1,
-            ReleaseAnswer::Stale => self.stale += 1,
-            ReleaseAnswer::UnknownLease => self.unknown_lease += 1,
-            ReleaseAnswer::WrongController => self.wrong_controller += 1,
+            ReleaseResult::Released => {}
+            ReleaseResult::Duplicate => self.duplicate += 1,
+            ReleaseResult::Stale => self.stale += 1,
+            ReleaseResult::UnknownLease => self.unknown_lease += 1,
+            ReleaseResult::WrongController => self.wrong_controller += 1,
         }
     }
 }
@@ -101,8 +101,8 @@ impl<T> Ledger<T> {
     /// Ends a lease and returns the value that it held. O(1).
     ///
     /// Otherwise only the matching diagnostic counter changes, and the error is never
-    /// [`ReleaseAnswer::Released`].
-    pub fn release(&mut self, lease: LeaseId) -> Result<T, ReleaseAnswer> {
+    /// [`ReleaseResult::Released`].
+    pub fn release(&mut self, lease: LeaseId) -> Result<T, ReleaseResult> {
         if lease.controller == self.controller
             && let Some(held) = self.slots.remove_if(lease.key, |held| held.item == lease.item)
         {
@@ -113,31 +113,31 @@ impl<T> Ledger<T> {
 
     /// Counts and returns the reason why a release has no effect.
     #[cold]
-    fn reject(&mut self, lease: LeaseId) -> ReleaseAnswer {
+    fn reject(&mut self, lease: LeaseId) -> ReleaseResult {
         let answer = self.judge(lease);
         self.diagnostics.count(answer);
         answer
     }
 
     /// Returns the result that [`Ledger::release`] would have, without changing anything.
-    pub fn judge(&self, lease: LeaseId) -> ReleaseAnswer {
+    pub fn judge(&self, lease: LeaseId) -> ReleaseResult {
         if lease.controller != self.controller {
-            return ReleaseAnswer::WrongController;
+            return ReleaseResult::WrongController;
         }
         match self.slots.state(lease.key) {
-            KeyState::Unknown => ReleaseAnswer::UnknownLease,
-            KeyState::Spent => ReleaseAnswer::Duplicate,
+            KeyState::Unknown => ReleaseResult::UnknownLease,
+            KeyState::Spent => ReleaseResult::Duplicate,
             KeyState::Live if self.slots.get(lease.key).is_some_and(|held| held.item == lease.item) => {
-                ReleaseAnswer::Released
+                ReleaseResult::Released
             }
-            KeyState::Live => ReleaseAnswer::Stale,
+            KeyState::Live => ReleaseResult::Stale,
         }
     }
 
     /// Returns the value of a live lease, or `None` for any other lease.
     #[must_use]
     pub fn get(&self, lease: LeaseId) -> Option<&T> {
-        if self.judge(lease) == ReleaseAnswer::Released {
+        if self.judge(lease) == ReleaseResult::Released {
             self.slots.get(lease.key).map(|held| &held.value)
         } else {
             None
@@ -146,7 +146,7 @@ impl<T> Ledger<T> {
 
     /// Returns a mutable reference to the value of a live lease, or `None` for any other lease.
     pub fn get_mut(&mut self, lease: LeaseId) -> Option<&mut T> {
-        if self.judge(lease) == ReleaseAnswer::Released {
+        if self.judge(lease) == ReleaseResult::Released {
             self.slots.get_mut(lease.key).map(|held| &mut held.value)
         } else {
             None
@@ -182,12 +182,12 @@ mod tests {
         let other_controller = LeaseId { controller: 2, ..lease };
         let other_item = LeaseId { item: 8, ..lease };
         let never_issued = LeaseId { key: SlotKey { generation: 1, ..lease.key }, ..lease };
-        assert_eq!(ledger.release(other_controller), Err(ReleaseAnswer::WrongController));
-        assert_eq!(ledger.release(other_item), Err(ReleaseAnswer::Stale));
-        assert_eq!(ledger.release(never_issued), Err(ReleaseAnswer::UnknownLease));
+        assert_eq!(ledger.release(other_controller), Err(ReleaseResult::WrongController));
+        assert_eq!(ledger.release(other_item), Err(ReleaseResult::Stale));
+        assert_eq!(ledger.release(never_issued), Err(ReleaseResult::UnknownLease));
         assert_eq!(ledger.active(), 1);
         assert_eq!(ledger.release(lease), Ok("slot"));
-        assert_eq!(ledger.release(lease), Err(ReleaseAnswer::Duplicate));
+        assert_eq!(ledger.release(lease), Err(ReleaseResult::Duplicate));
         let counted = ReleaseDiagnostics { duplicate: 1, stale: 1, unknown_lease: 1, wrong_controller: 1 };
         assert_eq!((ledger.active(), ledger.diagnostics()), (0, counted));
     }

@@ -182,7 +182,7 @@ impl fmt::Display for Duration {
 /// example, a jump of one day has these effects:
 ///
 /// - At the jump, everything that was due within the day happens at once. Waiters whose timeout is within
-///   it are rejected, pauses end, and retries are due.
+///   it are denied, pauses end, and retries are due.
 /// - After the clock goes back, the time of the machines stands still until the clock reaches the next day.
 ///   Everything that waits for an instant is delayed by a day: the end of a pause that began after the
 ///   jump, the refill of a rate, a timeout, a retry.

@@ -17,11 +17,11 @@
 //!   [`RequestAdmission::resume_yielded`](crate::request::RequestAdmission::resume_yielded).
 //! - The yielding waiters of a run are queued in a separate group next to the request group, with the same
 //!   weight. A waiter that holds no task resources therefore never blocks waiters that need none.
-//! - A worker whose request was rejected (its deadline passed, for example) stays yielded until its next
+//! - A worker whose request was denied (its deadline passed, for example) stays yielded until its next
 //!   request is granted or the worker ends.
-//! - Once a run stops, its waiting requests and all its later requests are rejected as cancelled. Calls in
+//! - Once a run stops, its waiting requests and all its later requests are denied as cancelled. Calls in
 //!   flight end and none begins. See
-//!   [`RequestAdmission::reject_stopping`](crate::request::RequestAdmission::reject_stopping).
+//!   [`RequestAdmission::deny_stopping`](crate::request::RequestAdmission::deny_stopping).
 //!
 //! Request admission depends on the task side only through [`TaskResources`], which the
 //! [pipeline](crate::pipeline::Pipeline) implements.

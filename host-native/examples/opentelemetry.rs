@@ -1,7 +1,8 @@
-//! Tasks and calls as OpenTelemetry spans.
+//! Exports tasks and calls as OpenTelemetry spans.
 //!
-//! tidegate knows nothing of OpenTelemetry: the application sets up its provider and exporter, bridges them to `tracing`, and
-//! adds the sink. Here a simulated run is exported to memory; put your exporter in its place.
+//! tidegate does not depend on OpenTelemetry. The application sets up a tracer provider and an exporter,
+//! connects them to `tracing`, and adds the sink to its run. This example exports a simulated run to memory.
+//! Replace the exporter by your own.
 //!
 //! ```text
 //! cargo run -p tidegate-native --example opentelemetry --features opentelemetry
@@ -16,7 +17,7 @@ use tidegate_core::request::RequestAdmission;
 use tidegate_core::sim::scenario::builtin;
 use tidegate_core::sim::world::World;
 use tidegate_core::time::Instant;
-use tidegate_native::observe::tracing::Traces;
+use tidegate_native::observe::tracing::TracingSink;
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -26,13 +27,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("tidegate"));
 
     let scenario = builtin().remove(0);
-    let mut traces = None;
-    let begin = |admission: &RequestAdmission| traces = Some(Traces::new(Instant::ZERO, admission));
+    let mut sink = None;
+    let begin = |admission: &RequestAdmission| sink = Some(TracingSink::new(Instant::ZERO, admission));
     let mut world = World::with_events(&scenario, 1, begin)?;
-    let mut traces = traces.ok_or("the world has no controller")?;
+    let mut sink = sink.ok_or("the world has no controller")?;
     tracing::subscriber::with_default(Registry::default().with(layer), || {
-        world.run_feeding(&mut traces)?;
-        traces.finish()
+        world.run_feeding(&mut sink)?;
+        sink.finish()
     })?;
 
     let spans = exporter.get_finished_spans()?;
@@ -48,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn it_runs() -> Result<(), Box<dyn std::error::Error>> {
+    fn the_example_exports_spans_of_tasks_and_calls() -> Result<(), Box<dyn std::error::Error>> {
         super::main()
     }
 }

@@ -1,7 +1,8 @@
-//! A pipeline of two columns, each a closure, whose calls go over HTTP to a server that refuses what is too much.
+//! Runs a pipeline of two columns, each a closure, whose calls go over HTTP to a server that accepts five
+//! calls at a time.
 //!
-//! Not one row is lost to the refusals: a task that was refused is tried again when the server said. Nor would one be lost to an
-//! outage: a call that meets one is made again once the server is back.
+//! No row is lost. A task whose call was rate limited is retried after the wait that the server asks for, and
+//! a call that fails in an outage is repeated once the server is back.
 
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use tidegate_core::gate::Classify as _;
 use tidegate_core::pipeline::{Column, PipelineConfig, Strategy, TaskOutcome};
 use tidegate_core::sim::provider::{Capacity, Overload, ProviderSpec};
 use tidegate_core::time::Duration;
-use tidegate_native::client::{ChatClient, ChatEndpoint, ChatRequest};
+use tidegate_native::app::mock::MockServer;
+use tidegate_native::app::provider::{ChatClient, ChatEndpoint, ChatRequest};
 use tidegate_native::gate::{Limits, RequestGate, ResourceKey};
-use tidegate_native::mock::MockServer;
-use tidegate_native::runner::PipelineRunner;
+use tidegate_native::pipeline::PipelineRunner;
 
 const ROWS: u64 = 60;
 
@@ -38,19 +39,19 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     gate.register(&writer, &Limits::at_most(12))?;
 
     let titles = Arc::new(Mutex::new(vec![None; usize::try_from(ROWS)?]));
-    let kept = Arc::clone(&titles);
+    let saved_titles = Arc::clone(&titles);
     let config = PipelineConfig { rows: ROWS, row_group_size: 20, ..PipelineConfig::default() };
     let report = PipelineRunner::new(config)
-        .through(&gate)
-        .column(Column::new("note", Strategy::Cell), async |_work| Ok(TaskOutcome::Success))
-        .calling(Column::new("title", Strategy::Cell).with_upstream("note"), &writer, move |work, call| {
-            let (client, titles) = (client.clone(), Arc::clone(&kept));
+        .with_gate(&gate)
+        .column(Column::new("note", Strategy::Cell), async |_context| Ok(TaskOutcome::Success))
+        .model_column(Column::new("title", Strategy::Cell).with_upstream("note"), &writer, move |context, call| {
+            let (client, titles) = (client.clone(), Arc::clone(&saved_titles));
             async move {
-                let row = work.task.first_row + u64::from(work.task.row.unwrap_or(0));
+                let row = context.task.first_row + u64::from(context.task.row.unwrap_or(0));
                 let prompt = format!("A title for note {row}");
-                // Called for each try: once, unless the provider is down meanwhile.
+                // Called once for each try. There are further tries only after a failure in an outage.
                 let attempt = || client.complete(ChatRequest { prompt: &prompt, ..ChatRequest::default() });
-                match work.call(&call, attempt).await {
+                match context.call(&call, attempt).await {
                     Ok(Ok(title)) => {
                         titles.lock()[row as usize] = Some(title);
                         Ok(TaskOutcome::Success)
@@ -68,12 +69,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await;
 
     let refused = server.counters().refused;
-    println!("{} rows in {}, {refused} refusals on the way", report.rows_out, report.ended);
+    println!("{} rows in {}; {refused} calls were rate limited", report.rows_out, report.ended);
     assert_eq!((report.rows_out, titles.lock().iter().flatten().count() as u64), (ROWS, ROWS));
     Ok(())
 }
 
 #[test]
-fn it_runs() {
+fn the_example_completes_every_row() {
     main().expect("no row is lost");
 }

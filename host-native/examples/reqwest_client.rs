@@ -1,13 +1,15 @@
-//! A `reqwest` client whose calls go through a gate: two tenants, one model that bears three calls at a time.
+//! Sends the requests of a `reqwest` client through a gate: two tenants share a model with three concurrent
+//! calls.
 //!
-//! Each tenant sends thirty calls at once; one of them pays for three times the share, and is served so.
+//! Each tenant sends thirty requests at once. One tenant has three times the weight of the other, and gets
+//! three times as many permits while both wait.
 
 use reqwest_middleware::ClientBuilder;
 use tidegate_core::sim::provider::{Capacity, Overload, ProviderSpec};
 use tidegate_core::time::Duration;
+use tidegate_native::app::mock::MockServer;
 use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
-use tidegate_native::mock::MockServer;
-use tidegate_native::reqwest::AdmissionMiddleware;
+use tidegate_native::middleware::reqwest::AdmissionMiddleware;
 
 const BODY: &str = r#"{"model":"writer","messages":[{"role":"user","content":"A title, please."}]}"#;
 
@@ -24,28 +26,28 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let gate = RequestGate::new()?;
     let writer = ResourceKey::chat("mock", "writer");
     gate.register(&writer, &Limits::at_most(3))?;
-    gate.tenant("paying", 3.0)?;
-    gate.tenant("free", 1.0)?;
+    gate.register_tenant("paying", 3.0)?;
+    gate.register_tenant("free", 1.0)?;
 
-    // Who a call is for stands in a header of it.
-    let call = Call::of(writer);
+    // A request header names the tenant.
+    let call = Call::new(writer);
     let admission = AdmissionMiddleware::new(gate, move |request: &reqwest::Request| {
         let tenant = request.headers().get("x-tenant").and_then(|tenant| tenant.to_str().ok());
-        call.clone().tenant(tenant.unwrap_or("free"))
+        call.clone().for_tenant(tenant.unwrap_or("free"))
     });
-    // This build of `reqwest` leaves the choice of cryptography to the program.
+    // `reqwest` is built without a default TLS provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let http = reqwest::Client::builder().no_proxy().tls_certs_only([]).build()?;
     let client = ClientBuilder::new(http).with(admission).build();
 
     let mut calls = tokio::task::JoinSet::new();
-    for turn in 0..60 {
-        let tenant = if turn % 2 == 0 { "paying" } else { "free" };
+    for index in 0..60 {
+        let tenant = if index % 2 == 0 { "paying" } else { "free" };
         let request = client.post(&address).header("x-tenant", tenant).header("content-type", "application/json");
         let request = request.body(BODY);
         calls.spawn(async move {
-            let answer = request.send().await?.error_for_status()?;
-            answer.text().await?;
+            let response = request.send().await?.error_for_status()?;
+            response.text().await?;
             Ok::<_, reqwest_middleware::Error>(tenant)
         });
     }
@@ -54,13 +56,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         order.push(done??);
     }
     let paying = order.iter().take(32).filter(|tenant| **tenant == "paying").count();
-    println!("of the first 32 answers {paying} were for the tenant with three quarters of the weight");
+    println!("{paying} of the first 32 responses were for the tenant with three quarters of the weight");
     assert_eq!((order.len(), server.in_flight()), (60, 0));
     assert!((20..=28).contains(&paying));
     Ok(())
 }
 
 #[test]
-fn it_runs() {
-    main().expect("every call is answered");
+fn the_example_serves_tenants_by_weight() {
+    main().expect("every request is answered");
 }

@@ -1,20 +1,21 @@
-//! Waiting for a permit on a plain thread.
+//! Acquiring permits on plain threads, without `await`.
 //!
-//! The thread is parked until its waker runs: it neither polls nor spins. A thread that drives tasks must not be parked,
-//! because the very task that would give the permit back may be its own; there the answer is
-//! [`BlockingError::InAsyncContext`], at once.
+//! [`AcquireBlocking`] parks the thread until its permit is granted: no polling and no spinning. A thread
+//! that drives asynchronous tasks must not be parked, because the task that would release the permit may be
+//! one of its own. There the methods return [`BlockingError::InAsyncContext`] at once.
 //!
-//! tokio has no question for "may this thread block?" that does not panic, so two things it does tell are put together:
+//! tokio has no way to ask whether the current thread may block that does not panic, so two observations are
+//! combined:
 //!
-//! | asked from | its scheduler takes charge of a yield | there is a budget |
+//! | caller | its scheduler keeps the waker of a yield | there is a cooperative budget |
 //! | --- | --- | --- |
 //! | a task, in either flavour of runtime | yes | yes |
 //! | `block_on` that drives a current-thread runtime | yes | yes |
 //! | any other `block_on` | no | yes |
-//! | a thread, `spawn_blocking`, `block_in_place` | no | no |
+//! | a plain thread, `spawn_blocking`, `block_in_place` | no | no |
 //!
-//! A future inside `tokio::task::coop::unconstrained` has no budget, so in the third line it is taken for a thread. That
-//! thread drives nothing but the one future, which then waits as it asked to.
+//! A future inside `tokio::task::coop::unconstrained` has no budget, so in the third row it counts as a plain
+//! thread. Blocking is harmless there: the thread drives nothing but that one future.
 
 use std::future::Future;
 use std::pin::pin;
@@ -30,21 +31,22 @@ use tokio::task::yield_now;
 
 use crate::host::TokioHost;
 
-/// Why a thread got no permit.
+/// The reason why a blocking acquire returned no permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockingError {
-    /// The caller runs inside a task or `block_on`, where blocking would stall whatever else the thread drives.
+    /// The caller runs inside a task or `block_on`, where blocking would stall everything else on the thread.
     #[error(
         "a blocking acquire was called in an async context, where it would stall the runtime: \
          use `gate.acquire(request).await`, or move the call into `tokio::task::spawn_blocking`"
     )]
     InAsyncContext,
-    /// The gate said no.
+    /// The gate denied the request.
     #[error(transparent)]
     Denied(#[from] Denial),
 }
 
-/// Acquires from threads that may block: plain ones, and those of `spawn_blocking` and `block_in_place`.
+/// Acquires permits on threads that may block: plain threads, and those of `spawn_blocking` and
+/// `block_in_place`.
 ///
 /// ```
 /// use tidegate_core::gate::Gate;
@@ -56,67 +58,74 @@ pub enum BlockingError {
 /// let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build()?;
 /// let inside = runtime.enter();
 /// let gate = Gate::new(TokioHost::current()?, RequestAdmission::new(RequestConfig::default())?);
-/// let chat = gate.with(|machine, now| {
-///     machine.register(now, "provider", "model", "default", 4).and_then(|model| machine.resource(model, Domain::Chat))
+/// let chat = gate.with(|control, now| {
+///     let model = control.register(now, "acme", "large", "default", 4)?;
+///     control.resource(model, Domain::Chat)
 /// })?;
 ///
 /// gate.acquire_blocking(Request::new(chat))?.finish(Outcome::Success);
 ///
-/// let refused = runtime.block_on(async { gate.acquire_blocking(Request::new(chat)).map(drop) });
-/// assert_eq!(refused, Err(BlockingError::InAsyncContext));
+/// // Inside the runtime it returns an error instead of blocking.
+/// let result = runtime.block_on(async { gate.acquire_blocking(Request::new(chat)).map(drop) });
+/// assert_eq!(result, Err(BlockingError::InAsyncContext));
 /// # drop(inside);
 /// # Ok(())
 /// # }
 /// ```
 pub trait AcquireBlocking {
-    /// Waits for a permit with the thread parked. Denied at once for a resource that was never registered; refused at
-    /// once in an async context.
+    /// Parks the thread until a permit for `request` is granted, and returns the permit.
     ///
-    /// Deadlines and cooldowns end by the gate's timer, a task of its runtime: on a current-thread runtime that nobody
-    /// drives meanwhile they do not.
+    /// Deadlines and cooldowns are timed by a task of the gate's runtime. On a current-thread runtime that no
+    /// thread drives meanwhile, they do not pass.
+    ///
+    /// # Errors
+    ///
+    /// [`BlockingError::InAsyncContext`] at once inside a task or `block_on`; [`BlockingError::Denied`] if
+    /// the gate denies the request.
     fn acquire_blocking(&self, request: Request) -> Result<Permit<'_, TokioHost>, BlockingError>;
 
-    /// The same for a permit that may outlive this handle of the gate.
+    /// Returns a permit that keeps the gate alive. Otherwise it acts as
+    /// [`acquire_blocking`](Self::acquire_blocking).
     fn acquire_owned_blocking(&self, request: Request) -> Result<OwnedPermit<TokioHost>, BlockingError>;
 }
 
 impl AcquireBlocking for Gate<TokioHost> {
     fn acquire_blocking(&self, request: Request) -> Result<Permit<'_, TokioHost>, BlockingError> {
-        park_for(self.acquire(request))
+        block_on(self.acquire(request))
     }
 
     fn acquire_owned_blocking(&self, request: Request) -> Result<OwnedPermit<TokioHost>, BlockingError> {
-        park_for(self.acquire_owned(request))
+        block_on(self.acquire_owned(request))
     }
 }
 
-/// Drives `acquire` on this thread, which sleeps whenever there is nothing to do.
-fn park_for<T>(acquire: impl Future<Output = Result<T, Denial>>) -> Result<T, BlockingError> {
+/// Drives `acquire` on this thread, which is parked while the future is pending.
+fn block_on<T>(acquire: impl Future<Output = Result<T, Denial>>) -> Result<T, BlockingError> {
     if is_async_context() {
         return Err(BlockingError::InAsyncContext);
     }
-    let parked = Arc::new(Parked { thread: std::thread::current(), is_woken: AtomicBool::new(false) });
+    let parked = Arc::new(ParkedThread { thread: std::thread::current(), is_woken: AtomicBool::new(false) });
     let waker = Waker::from(Arc::clone(&parked));
     let mut context = Context::from_waker(&waker);
     let mut acquire = pin!(acquire);
     loop {
-        if let Poll::Ready(answer) = acquire.as_mut().poll(&mut context) {
-            return answer.map_err(BlockingError::Denied);
+        if let Poll::Ready(result) = acquire.as_mut().poll(&mut context) {
+            return result.map_err(BlockingError::Denied);
         }
-        // A thread may return from `park` without being woken, or be unparked for something else.
+        // `park` may return spuriously, or because other code unparked the thread.
         while !parked.is_woken.swap(false, Ordering::Acquire) {
             std::thread::park();
         }
     }
 }
 
-/// A thread, and whether the future it waits for wants to be polled.
-struct Parked {
+/// A parked thread, and whether its future was woken.
+struct ParkedThread {
     thread: Thread,
     is_woken: AtomicBool,
 }
 
-impl Wake for Parked {
+impl Wake for ParkedThread {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -127,13 +136,13 @@ impl Wake for Parked {
     }
 }
 
-/// Whether this thread drives tasks just now.
+/// Returns whether the current thread drives asynchronous tasks.
 fn is_async_context() -> bool {
     has_scheduler() || has_budget()
 }
 
-/// Whether a yield here would be the business of tokio's scheduler: it keeps the waker for its next turn. Anywhere else
-/// the waker is run at once.
+/// Returns whether a tokio scheduler handles a yield on this thread. It keeps the waker until its next turn;
+/// without a scheduler the waker is called at once.
 fn has_scheduler() -> bool {
     struct Flag(AtomicBool);
 
@@ -149,16 +158,16 @@ fn has_scheduler() -> bool {
     polled.is_pending() && !flag.0.load(Ordering::Relaxed)
 }
 
-/// Whether what runs here may take only so many steps before it must yield. Leaves the budget as it was.
+/// Returns whether tokio's cooperative budget applies on this thread. Leaves the budget unchanged.
 fn has_budget() -> bool {
-    /// More than any budget: tokio counts them in a byte.
+    /// More than any budget: tokio stores it in a byte.
     const STEPS: usize = 256;
     let mut context = Context::from_waker(Waker::noop());
     if !has_budget_remaining() {
         return true;
     }
-    // When this one is dropped the budget is again what it was before it.
-    let Poll::Ready(_restores) = poll_proceed(&mut context) else { return true };
+    // Dropping the first step restores the budget from before it.
+    let Poll::Ready(_restore_on_drop) = poll_proceed(&mut context) else { return true };
     (1..STEPS).any(|_| match poll_proceed(&mut context) {
         Poll::Ready(step) => {
             step.made_progress();

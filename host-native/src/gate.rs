@@ -1,7 +1,9 @@
-//! The gate with a book of names: what a service that calls many providers for many people holds on to.
+//! A gate for calls to rate-limited services, with names for models and tenants.
 //!
-//! [`RequestGate`] is the core's [`Gate`] on tokio. The core speaks of resources and groups by number; here a call says
-//! in words what it is for ([`ResourceKey`]: provider, model, domain) and for whom (a tenant), and gets a permit when it is its turn.
+//! [`RequestGate`] is the core's [`Gate`] on tokio, plus a registry of names. The core identifies resources
+//! and fairness groups by number. Here a [`Call`] names the model that it calls (a [`ResourceKey`]: provider,
+//! model and domain) and the tenant that it is made for. [`RequestGate::acquire`] waits until the call may
+//! start and returns a permit.
 //!
 //! ```
 //! use tidegate_core::request::Outcome;
@@ -12,223 +14,143 @@
 //! let gate = RequestGate::new()?;
 //! let writer = ResourceKey::chat("provider", "writer-large");
 //! gate.register(&writer, &Limits::at_most(16))?;
-//! gate.tenant("batch", 1.0)?;
-//! gate.tenant("people", 4.0)?;
+//! gate.register_tenant("batch", 1.0)?;
+//! gate.register_tenant("interactive", 4.0)?;
 //!
-//! let slot = gate.acquire(&Call::of(writer).tenant("people")).await?;
+//! let permit = gate.acquire(&Call::new(writer).for_tenant("interactive")).await?;
 //! // ... make the call ...
-//! slot.finish(Outcome::Success);
+//! permit.finish(Outcome::Success);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Names from outside may be anything and any number. Models nobody registered are refused, unless
-//! [`admit_unknown`](RequestGate::admit_unknown) says what they get and how many there may be; of tenants, the first
-//! [`MAX_UNREGISTERED_TENANTS`](tidegate_core::request::MAX_UNREGISTERED_TENANTS) that nobody registered get a group each, and the rest share one.
+//! Names may come from untrusted input, so the registry is bounded:
+//!
+//! - A call to an unregistered model is denied, unless [`RequestGate::admit_unregistered`] sets limits for
+//!   such models and a maximum for their number.
+//! - The first [`MAX_UNREGISTERED_TENANTS`](tidegate_core::request::MAX_UNREGISTERED_TENANTS) unregistered
+//!   tenants get a fairness group each. Further ones share the overflow group.
+
+mod call;
+mod limits;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
-use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration as StdDuration;
 
 use parking_lot::RwLock;
-use tidegate_core::budget::{BudgetConfig, Correction, Usage};
 use tidegate_core::error::ConfigError;
 use tidegate_core::gate::{Gate, OwnedPermit};
-use tidegate_core::limit::{LimitChoice, TideConfig};
 use tidegate_core::request::{
-    AfterCall, AimdConfig, CallWait, Completion, Denial, DenialReason, Domain, GroupId, HealthConfig, Request,
-    RequestAdmission, RequestConfig, ResourceId, ResourceSnapshot,
+    CallWait, Denial, DenialReason, GroupId, HealthConfig, Request, RequestAdmission, RequestConfig, ResourceId,
+    ResourceSnapshot,
 };
 use tokio::runtime::TryCurrentError;
 
+pub use call::{Call, ResourceKey};
+pub use limits::{Limits, default_limit};
+
 use crate::host::TokioHost;
 
-/// What a call is for. Calls of one key share one adaptive limit.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ResourceKey {
-    /// Who serves it.
-    pub provider: Arc<str>,
-    /// The model id.
-    pub model: Arc<str>,
-    /// The kind of call.
-    pub domain: Domain,
-}
+/// The right to make one call through a [`RequestGate`]: the core's permit, on tokio.
+///
+/// Release it with [`finish`](tidegate_core::gate::PermitOf::finish) and the outcome of the call. A permit
+/// that is dropped instead counts as a call that was cancelled locally.
+pub type CallPermit = OwnedPermit<TokioHost>;
 
-impl ResourceKey {
-    /// A model of a provider, called for this kind of work.
-    #[must_use]
-    pub fn new(provider: &str, model: &str, domain: Domain) -> Self {
-        Self { provider: provider.into(), model: model.into(), domain }
-    }
-
-    /// A chat model.
-    #[must_use]
-    pub fn chat(provider: &str, model: &str) -> Self {
-        Self::new(provider, model, Domain::Chat)
-    }
-
-    /// An embedding model.
-    #[must_use]
-    pub fn embedding(provider: &str, model: &str) -> Self {
-        Self::new(provider, model, Domain::Embedding)
-    }
-}
-
-impl fmt::Display for ResourceKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.provider, self.model, self.domain)
-    }
-}
-
-/// What decides a limit where nobody says: tide, which does best beside an oracle. It holds for everything in this crate: the gate
-/// and its middleware, pipeline files, and the proxy.
-#[must_use]
-pub fn default_limit() -> LimitChoice {
-    LimitChoice::Tide(TideConfig::default())
-}
-
-/// What a model may be asked for at once, and per minute.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
-    /// Calls in flight at most, all domains of the model together.
-    pub max_parallel: NonZeroU32,
-    /// The ramp, the cooldowns and `max_limit` hold for every algorithm, the rest for AIMD.
-    pub aimd: AimdConfig,
-    /// What decides the limit.
-    pub algorithm: LimitChoice,
-    /// Rates.
-    pub budgets: Vec<BudgetConfig>,
-}
-
-impl Limits {
-    /// At most `max_parallel` calls in flight (0 counts as 1), found by [`default_limit`], and no budgets.
-    #[must_use]
-    pub fn at_most(max_parallel: u32) -> Self {
-        let max_parallel = NonZeroU32::new(max_parallel).unwrap_or(NonZeroU32::MIN);
-        Self { max_parallel, aimd: AimdConfig::default(), algorithm: default_limit(), budgets: Vec::new() }
-    }
-
-    /// The same with this algorithm.
-    #[must_use]
-    pub fn found_by(self, algorithm: LimitChoice) -> Self {
-        Self { algorithm, ..self }
-    }
-
-    /// The same with AIMD, by these settings.
-    #[must_use]
-    pub fn found_by_aimd(self, aimd: AimdConfig) -> Self {
-        Self { algorithm: LimitChoice::Aimd, aimd, ..self }
-    }
-
-    /// The same with this budget too.
-    #[must_use]
-    pub fn with_budget(mut self, budget: BudgetConfig) -> Self {
-        self.budgets.push(budget);
-        self
-    }
-}
-
-/// One call that wants to go out.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Call {
-    /// What for.
-    pub key: ResourceKey,
-    /// For whom; `None` is the resource's own group, of weight 1.
-    pub tenant: Option<Arc<str>>,
-    /// How long it may wait: zero is "now or not at all", `None` the gate's default.
-    pub timeout: Option<StdDuration>,
-    /// What it is expected to use, to be reserved in the budgets.
-    pub estimate: Usage,
-}
-
-impl Call {
-    /// A call of nobody in particular, with the gate's default timeout and no estimate.
-    #[must_use]
-    pub fn of(key: ResourceKey) -> Self {
-        Self { key, tenant: None, timeout: None, estimate: Usage::default() }
-    }
-
-    /// The same call for `tenant`.
-    #[must_use]
-    pub fn tenant(self, tenant: &str) -> Self {
-        Self { tenant: Some(tenant.into()), ..self }
-    }
-
-    /// The same call, waiting at most `timeout`.
-    #[must_use]
-    pub fn within(self, timeout: StdDuration) -> Self {
-        Self { timeout: Some(timeout), ..self }
-    }
-
-    /// The same call, expected to use this much.
-    #[must_use]
-    pub fn estimated(self, estimate: Usage) -> Self {
-        Self { estimate, ..self }
-    }
-}
-
-/// A number that differs from process to process: those that met one outage together are not to come back together. Few enough digits
-/// for a log that others read.
+/// Returns a seed that differs between processes, so that their probes and retries after a common outage are
+/// spread out. It has 32 bits, which keeps it short in logs.
 pub(crate) fn random_seed() -> u64 {
     u64::from(RandomState::new().hash_one(()) as u32)
 }
 
-/// Why there is no gate.
+/// The reason why a gate could not be created.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum GateError {
-    /// The caller is not inside a tokio runtime.
+    /// The caller does not run inside a tokio runtime.
     #[error("a gate needs a tokio runtime: {0}")]
     NoRuntime(#[from] TryCurrentError),
     /// A setting is out of range.
     #[error(transparent)]
-    Setting(#[from] ConfigError),
+    Config(#[from] ConfigError),
 }
 
-/// The core's gate on tokio, with a book of names. Clones are the same gate.
+/// Admits calls by name. See the [module documentation](self).
+///
+/// Clones are handles to the same gate.
 #[derive(Clone)]
 pub struct RequestGate {
     gate: Gate<TokioHost>,
-    names: Arc<RwLock<Names>>,
+    registry: Arc<RwLock<Registry>>,
 }
 
 #[derive(Default)]
-struct Names {
+struct Registry {
     resources: HashMap<ResourceKey, ResourceId>,
-    /// Those that have a group to themselves: as bounded as the groups.
+    /// The tenants that have a group of their own. Bounded, because the number of groups is.
     tenants: HashMap<Arc<str>, GroupId>,
-    /// What models get that nobody registered, and how many more there may be.
-    unknown: Option<(Limits, usize)>,
+    /// The limits of unregistered models, and how many more of them may be registered.
+    unregistered: Option<(Limits, usize)>,
 }
 
+/// Creation.
 impl RequestGate {
-    /// A gate on the runtime that the caller runs in, with default settings and nothing registered.
+    /// Creates a gate on the current tokio runtime, with default settings and a random seed. Nothing is
+    /// registered.
+    ///
+    /// # Errors
+    ///
+    /// [`GateError::NoRuntime`] outside a tokio runtime.
     pub fn new() -> Result<Self, GateError> {
         let health = HealthConfig { seed: random_seed(), ..HealthConfig::default() };
         Self::with_config(RequestConfig { health: Some(health), ..RequestConfig::default() })
     }
 
-    /// The same with these settings. A `seed` of the process's own keeps many of them from coming back together after an outage.
+    /// Creates a gate on the current tokio runtime with the given settings. Nothing is registered.
+    ///
+    /// Give each process its own [`HealthConfig::seed`], so that many processes do not probe a provider at
+    /// the same instant after an outage.
+    ///
+    /// # Errors
+    ///
+    /// [`GateError::NoRuntime`] outside a tokio runtime, [`GateError::Config`] if a setting is out of range.
     pub fn with_config(config: RequestConfig) -> Result<Self, GateError> {
         let host = TokioHost::current()?;
         Ok(Self::from_gate(Gate::new(host, RequestAdmission::new(config)?)))
     }
 
-    /// A book of names for a gate that is there already, with nothing in it.
+    /// Creates an empty registry of names in front of an existing gate.
+    ///
+    /// Resources and tenants that were registered with `gate` directly have no name here.
     #[must_use]
     pub fn from_gate(gate: Gate<TokioHost>) -> Self {
-        Self { gate, names: Arc::default() }
+        Self { gate, registry: Arc::default() }
     }
+}
 
-    /// Registers what `key` names, or changes its limits: the limit then starts afresh.
+/// Registration.
+impl RequestGate {
+    /// Registers a model with its limits, and returns its resource.
+    ///
+    /// If `key` is registered already, its limits are replaced and its adaptive limit restarts. Calls in
+    /// flight and waiting calls stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// A setting of `limits` is out of range, or the gate has too many models.
     pub fn register(&self, key: &ResourceKey, limits: &Limits) -> Result<ResourceId, ConfigError> {
-        let mut names = self.names.write();
-        self.put(&mut names, key, limits)
+        let mut registry = self.registry.write();
+        self.register_locked(&mut registry, key, limits)
     }
 
-    fn put(&self, names: &mut Names, key: &ResourceKey, limits: &Limits) -> Result<ResourceId, ConfigError> {
+    fn register_locked(
+        &self,
+        registry: &mut Registry,
+        key: &ResourceKey,
+        limits: &Limits,
+    ) -> Result<ResourceId, ConfigError> {
         let resource = self.gate.with(|machine, now| {
             limits.aimd.validate()?;
             let cap = limits.max_parallel.get();
@@ -241,159 +163,162 @@ impl RequestGate {
             machine.set_budgets(now, resource, &limits.budgets)?;
             Ok(resource)
         })?;
-        names.resources.insert(key.clone(), resource);
+        registry.resources.insert(key.clone(), resource);
         Ok(resource)
     }
 
-    /// Gives models that nobody registered these limits when they are first called for, `at_most` of them; later ones are
-    /// refused. Without this call, every such model is.
-    pub fn admit_unknown(&self, limits: Limits, at_most: usize) {
-        self.names.write().unknown = Some((limits, at_most));
+    /// Admits calls to unregistered models. Each such model is registered with `limits` at its first call.
+    ///
+    /// At most `max_resources` models are registered this way; calls to further ones are denied as
+    /// [`Unregistered`](DenialReason::Unregistered). Calling this again replaces the limits for later models
+    /// and restarts the count.
+    pub fn admit_unregistered(&self, limits: Limits, max_resources: usize) {
+        self.registry.write().unregistered = Some((limits, max_resources));
     }
 
-    /// Gives a tenant this share of whatever is contended, beside the others. `weight` lies in 2^-20..=2^20.
-    pub fn tenant(&self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
-        let mut names = self.names.write();
+    /// Registers a tenant with its weight, or changes the weight of a known tenant.
+    ///
+    /// Tenants whose calls wait for the same model share it in proportion to their weights. `weight` is in
+    /// 2^-20..=2^20; an unregistered tenant has weight 1.
+    ///
+    /// # Errors
+    ///
+    /// `weight` is out of range, or the gate has too many groups.
+    pub fn register_tenant(&self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
+        let mut registry = self.registry.write();
         let group = self.gate.with(|machine, _| machine.group(name, weight))?;
-        names.tenants.insert(name.into(), group);
+        registry.tenants.insert(name.into(), group);
         Ok(group)
     }
+}
 
-    /// The resource that `key` names; `None` if it was neither registered nor called for.
-    #[must_use]
-    pub fn resource(&self, key: &ResourceKey) -> Option<ResourceId> {
-        self.names.read().resources.get(key).copied()
+/// Admission.
+impl RequestGate {
+    /// Waits until `call` may start, and returns its permit.
+    ///
+    /// Waiting calls to one model are granted fairly among tenants, in proportion to their weights. Dropping
+    /// the future at any moment leaks nothing.
+    ///
+    /// # Errors
+    ///
+    /// The gate denies the call: it waited longer than its timeout, the model is unregistered or unavailable,
+    /// or the gate is shut down. See [`DenialReason`].
+    pub async fn acquire(&self, call: &Call) -> Result<CallPermit, Denial> {
+        let request = self.request(call)?;
+        self.gate.acquire_owned(request).await
     }
 
-    /// The core's form of `call`, with every name looked up.
+    /// Returns a permit if `call` may start now. Never overtakes a waiting call to the same provider and
+    /// model.
+    ///
+    /// # Errors
+    ///
+    /// The gate denies the call, as for [`acquire`](Self::acquire), or it would have to wait.
+    /// [`Denial::changes_at`] is the next instant at which another attempt makes sense, if it is known.
+    pub fn try_acquire(&self, call: &Call) -> Result<CallPermit, Denial> {
+        let request = self.request(call)?;
+        self.gate.try_acquire_owned(request)
+    }
+
+    /// Converts `call` to a request of the core: resolves its names to ids.
+    ///
+    /// Use it to call methods of the core's gate ([`core`](Self::core)) for a named call, such as
+    /// [`Gate::run_through_outages`]. Registers a model or tenant that is seen for the first time, within the
+    /// bounds of the [module documentation](self).
+    ///
+    /// # Errors
+    ///
+    /// [`DenialReason::Unregistered`] if the model is unregistered and may not be added.
     pub fn request(&self, call: &Call) -> Result<Request, Denial> {
-        let (resource, group) = self.look_up(call)?;
+        let (resource, group) = self.resolve(call)?;
         let timeout = call.timeout.map(Into::into);
         Ok(Request { group, timeout, estimate: call.estimate, ..Request::new(resource) })
     }
 
-    fn look_up(&self, call: &Call) -> Result<(ResourceId, Option<GroupId>), Denial> {
+    fn resolve(&self, call: &Call) -> Result<(ResourceId, Option<GroupId>), Denial> {
         {
-            let names = self.names.read();
-            let group = call.tenant.as_ref().map(|tenant| names.tenants.get(tenant).copied());
-            if let (Some(resource), None | Some(Some(_))) = (names.resources.get(&call.key), group) {
+            let registry = self.registry.read();
+            let group = call.tenant.as_ref().map(|tenant| registry.tenants.get(tenant).copied());
+            if let (Some(resource), None | Some(Some(_))) = (registry.resources.get(&call.key), group) {
                 return Ok((*resource, group.flatten()));
             }
         }
-        let mut names = self.names.write();
-        let resource = match names.resources.get(&call.key) {
+        let mut registry = self.registry.write();
+        let resource = match registry.resources.get(&call.key) {
             Some(known) => *known,
-            None => self.first_mention(&mut names, &call.key)?,
+            None => self.register_on_first_use(&mut registry, &call.key)?,
         };
-        let group = call.tenant.as_ref().map(|tenant| self.stranger(&mut names, tenant)).transpose()?;
+        let group = call.tenant.as_ref().map(|tenant| self.tenant_group(&mut registry, tenant)).transpose()?;
         Ok((resource, group))
     }
 
-    fn first_mention(&self, names: &mut Names, key: &ResourceKey) -> Result<ResourceId, Denial> {
-        let refused = Denial { reason: DenialReason::Unregistered, changes_at: None };
-        let Some((limits, left)) = &mut names.unknown else { return Err(refused) };
-        *left = left.checked_sub(1).ok_or(refused)?;
+    fn register_on_first_use(&self, registry: &mut Registry, key: &ResourceKey) -> Result<ResourceId, Denial> {
+        let Some((limits, left)) = &mut registry.unregistered else { return Err(UNREGISTERED) };
+        *left = left.checked_sub(1).ok_or(UNREGISTERED)?;
         let limits = limits.clone();
-        self.put(names, key, &limits).map_err(|_| refused)
+        self.register_locked(registry, key, &limits).map_err(|_| UNREGISTERED)
     }
 
-    /// The group of a tenant that nobody registered.
-    fn stranger(&self, names: &mut Names, tenant: &Arc<str>) -> Result<GroupId, Denial> {
-        if let Some(known) = names.tenants.get(tenant) {
+    /// Returns the group of a tenant. The overflow group is not stored, so that the registry stays bounded.
+    fn tenant_group(&self, registry: &mut Registry, tenant: &Arc<str>) -> Result<GroupId, Denial> {
+        if let Some(known) = registry.tenants.get(tenant) {
             return Ok(*known);
         }
         let found = self.gate.with(|machine, _| {
             let group = machine.group_of_tenant(tenant)?;
             Ok::<_, ConfigError>((group, machine.is_shared_group(group)))
         });
-        let (group, is_shared) = found.map_err(|_| Denial { reason: DenialReason::Unregistered, changes_at: None })?;
+        let (group, is_shared) = found.map_err(|_| UNREGISTERED)?;
         if !is_shared {
-            names.tenants.insert(Arc::clone(tenant), group);
+            registry.tenants.insert(Arc::clone(tenant), group);
         }
         Ok(group)
     }
+}
 
-    /// A slot for `call`, as soon as it is its turn. Dropping the future at any moment leaks nothing.
-    pub async fn acquire(&self, call: &Call) -> Result<Admitted, Denial> {
-        let request = self.request(call)?;
-        let permit = self.gate.acquire_owned(request).await?;
-        Ok(Admitted::new(permit, request.resource))
+/// Queries.
+impl RequestGate {
+    /// Returns the resource of `key`, or `None` if it is not registered.
+    #[must_use]
+    pub fn resource(&self, key: &ResourceKey) -> Option<ResourceId> {
+        self.registry.read().resources.get(key).copied()
     }
 
-    /// A slot at once or not at all. Never overtakes a waiter of the same provider and model.
-    pub fn try_acquire(&self, call: &Call) -> Result<Admitted, Denial> {
-        let request = self.request(call)?;
-        let permit = self.gate.try_acquire_owned(request)?;
-        Ok(Admitted::new(permit, request.resource))
-    }
-
-    /// Every resource that was registered or called for, by name.
+    /// Returns every registered model with its resource, sorted by name.
     #[must_use]
     pub fn resources(&self) -> Vec<(ResourceKey, ResourceId)> {
-        let mut known: Vec<_> = self.names.read().resources.iter().map(|(key, id)| (key.clone(), *id)).collect();
+        let mut known: Vec<_> = self.registry.read().resources.iter().map(|(key, id)| (key.clone(), *id)).collect();
         known.sort_unstable();
         known
     }
 
-    /// Where `key` stands; `None` if it was neither registered nor called for.
+    /// Returns the state of a model: its limit, calls in flight, waiters, budgets and health. `None` if `key`
+    /// is not registered.
     #[must_use]
     pub fn snapshot(&self, key: &ResourceKey) -> Option<ResourceSnapshot> {
         self.gate.snapshot(self.resource(key)?)
     }
 
-    /// Why `key` has slots that are not used; `None` if it has none, or was never mentioned.
+    /// Returns why a model has unused slots, or `None` if it has none or is not registered. Cost is linear in
+    /// the number of its waiters.
     #[must_use]
     pub fn why_idle(&self, key: &ResourceKey) -> Option<CallWait> {
         let resource = self.resource(key)?;
         self.gate.with(|machine, now| machine.why_idle_now(now, resource))
     }
 
-    /// The core's gate, for everything else.
+    /// Returns the core's gate, for everything that this type does not cover.
     #[must_use]
     pub fn core(&self) -> &Gate<TokioHost> {
         &self.gate
     }
 }
 
+const UNREGISTERED: Denial = Denial { reason: DenialReason::Unregistered, changes_at: None };
+
 impl fmt::Debug for RequestGate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RequestGate").finish_non_exhaustive()
-    }
-}
-
-/// The right to make one call. Dropped without an end, it counts as a call that the caller gave up.
-#[derive(Debug)]
-#[must_use = "a slot that is dropped is given back at once"]
-pub struct Admitted {
-    permit: OwnedPermit<TokioHost>,
-    resource: ResourceId,
-}
-
-impl Admitted {
-    pub(crate) fn new(permit: OwnedPermit<TokioHost>, resource: ResourceId) -> Self {
-        Self { permit, resource }
-    }
-
-    /// Gives the slot back and tells the gate how the call ended.
-    pub fn finish(self, completion: impl Into<Completion>) {
-        self.permit.finish(completion);
-    }
-
-    /// Gives the slot back, for a caller that makes the call again if it failed in an outage: with
-    /// [`again`](tidegate_core::gate::AcquireOf::with_retry).
-    pub fn finish_call(self, completion: impl Into<Completion>) -> AfterCall {
-        self.permit.finish_call(completion)
-    }
-
-    /// Takes over what the answer states of the provider's rates: configured budgets are corrected, others are learned.
-    pub fn correct(&self, said: &[Correction]) {
-        self.permit.rate_limit_feedback(said);
-    }
-
-    /// What is called.
-    #[must_use]
-    pub fn resource(&self) -> ResourceId {
-        self.resource
     }
 }
 

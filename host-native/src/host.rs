@@ -1,4 +1,4 @@
-//! tokio as the host: its clock, its timer, its tasks, and the mutex of `parking_lot`.
+//! The tokio runtime as the host of the core: its clock, timer and tasks, and the mutex of `parking_lot`.
 
 use std::future::Future;
 use std::time::Duration as StdDuration;
@@ -7,10 +7,24 @@ use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::time::{Clock, Instant};
 use tokio::runtime::{Handle, TryCurrentError};
 
-/// A tokio runtime as the core sees it. Time starts at 0 when the host is made, and follows tokio's clock, so a test
-/// with paused time runs in virtual time.
+/// A [`Host`] on a tokio runtime. Clones share one clock.
 ///
-/// It keeps a [`Handle`], because a permit may be dropped, and a timer armed, on a thread outside the runtime.
+/// Time starts at 0 when the host is created and follows tokio's clock, so a test with paused time runs in
+/// virtual time. The host works on any thread: it keeps a [`Handle`] of its runtime, because a permit may be
+/// dropped, and a timer armed, outside of it.
+///
+/// ```
+/// use tidegate_core::gate::Gate;
+/// use tidegate_core::request::{RequestAdmission, RequestConfig};
+/// use tidegate_native::host::TokioHost;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let gate = Gate::new(TokioHost::current()?, RequestAdmission::new(RequestConfig::default())?);
+/// # drop(gate);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct TokioHost {
     runtime: Handle,
@@ -18,9 +32,11 @@ pub struct TokioHost {
 }
 
 impl TokioHost {
-    /// A host on the runtime that the caller runs in.
+    /// Creates a host on the current tokio runtime.
     ///
-    /// Fails outside a runtime.
+    /// # Errors
+    ///
+    /// The caller does not run inside a tokio runtime.
     pub fn current() -> Result<Self, TryCurrentError> {
         let runtime = Handle::try_current()?;
         Ok(Self { runtime, origin: tokio::time::Instant::now() })
@@ -38,10 +54,10 @@ impl Timer for TokioHost {
     type Sleep = tokio::time::Sleep;
 
     fn sleep_until(&self, at: Instant) -> tokio::time::Sleep {
-        /// Later than any process lives, and within what tokio's timer can represent.
-        const FAR: StdDuration = StdDuration::from_hours(30 * 365 * 24);
+        /// 30 years: beyond the life of any process, and within the range of tokio's timer.
+        const MAX_WAIT: StdDuration = StdDuration::from_hours(30 * 365 * 24);
         let _inside = self.runtime.enter();
-        let wait = StdDuration::from_nanos(at.as_nanos()).min(FAR);
+        let wait = StdDuration::from_nanos(at.as_nanos()).min(MAX_WAIT);
         tokio::time::sleep_until(self.origin + wait)
     }
 }
@@ -63,14 +79,14 @@ mod tests {
     use tidegate_core::time::Duration;
 
     #[tokio::test(start_paused = true)]
-    async fn the_host_keeps_the_rules_in_virtual_time() {
+    async fn the_host_passes_the_core_checks_in_virtual_time() {
         let host = TokioHost::current().unwrap();
         assert_eq!(check_host(host.clone()).await, Ok(()));
         assert_eq!(check_spawn(host).await, Ok(()));
     }
 
     #[tokio::test]
-    async fn the_host_keeps_the_rules_on_one_thread_and_beside_others() {
+    async fn the_host_passes_the_core_checks_on_a_current_thread_runtime() {
         let host = TokioHost::current().unwrap();
         assert_eq!(check_host(host.clone()).await, Ok(()));
         assert_eq!(check_spawn(host.clone()).await, Ok(()));
@@ -79,7 +95,7 @@ mod tests {
 
     #[cfg(feature = "cli")]
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn the_host_keeps_the_rules_on_several_threads() {
+    async fn the_host_passes_the_core_checks_on_a_multi_thread_runtime() {
         let host = TokioHost::current().unwrap();
         assert_eq!(check_host(host.clone()).await, Ok(()));
         assert_eq!(check_spawn(host.clone()).await, Ok(()));
@@ -96,13 +112,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sleep_until_never_is_harmless_also_from_a_foreign_thread() {
+    async fn a_sleep_until_the_last_instant_can_be_created_outside_the_runtime() {
         let host = TokioHost::current().unwrap();
         std::thread::spawn(move || drop(host.sleep_until(Instant::MAX))).join().unwrap();
     }
 
     #[test]
-    fn outside_a_runtime_there_is_no_host() {
+    fn creating_a_host_outside_a_runtime_fails() {
         assert!(TokioHost::current().is_err());
     }
 }

@@ -1,136 +1,92 @@
-//! # tidegate-native
+//! Admission control and scheduling for rate-limited services, LLM providers first, on tokio.
 //!
-//! tidegate on tokio: the [`host`] that the core's drivers run on, and the parts of the program `tidegate`, which runs
-//! a pipeline of model calls over a dataset. Nothing here decides when a task runs or a call goes out: that is the
-//! core's business, and this crate tells it what happened.
+//! A gate in front of a service finds out how many concurrent calls it accepts, shares them fairly among
+//! tenants, keeps to rate budgets, and waits when the service asks for a pause or is down. A pipeline fills a
+//! table of rows and columns through a gate. Every decision is made by [`tidegate_core`]; this crate connects
+//! it to tokio and to HTTP clients.
 //!
-//! For other programs, whatever features are on:
+//! # Quick start
 //!
-//! | module | what it is about |
+//! Register a model with a maximum of concurrent calls. Acquire a permit before each call, and finish it with
+//! the outcome:
+//!
+//! ```
+//! use tidegate_core::request::Outcome;
+//! use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let gate = RequestGate::new()?;
+//! let writer = ResourceKey::chat("acme", "writer-large");
+//! gate.register(&writer, &Limits::at_most(16))?; // at most 16 calls at once
+//! gate.register_tenant("interactive", 4.0)?; // four times the share of other tenants
+//!
+//! let permit = gate.acquire(&Call::new(writer).for_tenant("interactive")).await?;
+//! let answer = Ok::<_, Outcome>("an answer"); // your client's call
+//! permit.finish(answer.err().unwrap_or(Outcome::Success));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! For HTTP clients, the layers in `middleware` acquire and finish by themselves.
+//!
+//! # Types to know
+//!
+//! | type | what it is |
 //! | --- | --- |
-//! | [`gate`], [`blocking`] | a gate that knows its providers by name; permits for threads that are not asynchronous |
-//! | [`response`] | what an HTTP or gRPC answer tells the gate |
-//! | `tower`, `reqwest` | the gate before services and clients, with the features `tower` and `reqwest-middleware` |
-//! | [`runner`] | a pipeline of closures |
-//! | [`observe`] | events as JSON lines and as a trace; with features `tracing` and `metrics` too |
+//! | [`gate::RequestGate`] | admits calls by name: `acquire(&call).await` returns a permit |
+//! | [`gate::Call`], [`gate::ResourceKey`] | a call, and the model that it calls |
+//! | [`gate::Limits`] | the limits of a model: concurrent calls, limit algorithm, rate budgets |
+//! | `middleware::tower::AdmissionLayer` | admits the requests of a `tower` service |
+//! | `middleware::reqwest::AdmissionMiddleware` | admits the requests of a `reqwest` client |
+//! | [`http::PermitBody`] | a response body that holds the permit of its call until it ends |
+//! | [`pipeline::PipelineRunner`] | runs a pipeline of closures, one per column |
+//! | [`blocking::AcquireBlocking`] | acquires permits on plain threads |
+//! | [`host::TokioHost`] | the host of the core's [gate](tidegate_core::gate) and [driver](tidegate_core::driver) |
+//! | [`observe`] | sinks for events: JSON lines, Perfetto traces, `tracing`, `metrics` |
 //!
-//! With `default-features = false` that is all. The feature `cli` adds the program and what it is made of:
+//! # Errors
 //!
-//! | module | what it is about |
-//! | --- | --- |
-//! | [`cli`], [`error`] | the command line, errors and exit codes |
-//! | [`pipeline_file`], [`dataset`], [`template`], [`job`] | the input, from text to a checked plan |
-//! | [`client`] | calls over HTTP |
-//! | [`mock`] | a provider to call that needs no account: inside a run, and as `tidegate mock` |
-//! | [`models`], [`provider`], [`usage`] | models at run time: keys, the gate, what their slots did |
-//! | [`fill`], [`spend`] | what fills each kind of column, and what it costs |
-//! | [`workload`], [`cells`], [`output`], [`row_file`], [`kind`] | what a task does, the values in work, finished rows on disk |
-//! | [`record`] | decision logs, written and replayed |
-//! | [`preflight`], [`check`] | what is wrong before a run, without a call and with the smallest ones |
-//! | [`dry_run`], [`estimate`] | what a run would do and cost, without a call |
-//! | [`run`] | a whole run of a pipeline file |
-//! | [`progress`], [`verdict`], [`summary`], [`report`] | what a person sees of a run |
-//! | [`simulate`], [`regress`] | runs in virtual time: one scenario, or the idle suite against its baseline |
-//! | [`proxy`] | the same gate for programs in any language, as an HTTP proxy |
-//! | [`example`], [`comparison`] | the bundled pipeline and dataset, and what they take under another limit |
+//! A denied call is a [`Denial`](tidegate_core::request::Denial): it has a reason, and the next instant at
+//! which another attempt makes sense, if that is known. Invalid settings are a
+//! [`ConfigError`](tidegate_core::error::ConfigError), which names the setting, its value and the range.
+//!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! | --- | --- | --- |
+//! | `cli` | yes | the program `tidegate`, and the module `app` that it consists of |
+//! | `parquet` | yes | Parquet files as datasets and as output; implies `cli` |
+//! | `tower` | | `middleware::tower`: admission as a `tower` layer |
+//! | `reqwest-middleware` | | `middleware::reqwest`: admission for `reqwest` clients; implies `tower` |
+//! | `metrics` | | `observe::metrics`: events as metrics |
+//! | `tracing` | | `observe::tracing`: events as spans |
+//! | `opentelemetry` | | dependencies of the example `opentelemetry`; implies `tracing` |
+//!
+//! A library usually sets `default-features = false`, which leaves out the program and most dependencies.
+//!
+//! # Tests in virtual time
+//!
+//! All deadlines, pauses and ramps follow tokio's clock. A test with `tokio::time::pause`, or
+//! `#[tokio::test(start_paused = true)]`, runs in virtual time.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "cli")]
+pub mod app;
 pub mod blocking;
-#[cfg(feature = "cli")]
-pub mod cells;
-#[cfg(feature = "cli")]
-mod chart;
-#[cfg(feature = "cli")]
-pub mod check;
-#[cfg(feature = "cli")]
-pub mod cli;
-#[cfg(feature = "cli")]
-pub mod client;
-#[cfg(feature = "cli")]
-pub mod comparison;
-#[cfg(feature = "cli")]
-pub mod dataset;
-#[cfg(feature = "cli")]
-pub mod dry_run;
-#[cfg(feature = "cli")]
-pub mod error;
-#[cfg(feature = "cli")]
-pub mod estimate;
-#[cfg(feature = "cli")]
-pub mod example;
-#[cfg(feature = "cli")]
-pub mod fill;
 pub mod gate;
 pub mod host;
-#[cfg(feature = "cli")]
-mod html;
-#[cfg(feature = "cli")]
-mod idle;
-#[cfg(feature = "cli")]
-mod interrupt;
-#[cfg(feature = "cli")]
-pub mod job;
-#[cfg(feature = "cli")]
-pub mod kind;
-#[cfg(feature = "cli")]
-pub mod mock;
-#[cfg(feature = "cli")]
-pub mod models;
+pub mod http;
+#[cfg(any(feature = "reqwest-middleware", feature = "tower"))]
+pub mod middleware;
 pub mod observe;
-#[cfg(feature = "cli")]
-pub mod output;
 #[cfg(test)]
 #[path = "../tests/integration/support/patience.rs"]
 mod patience;
-#[cfg(feature = "cli")]
-pub mod pipeline_file;
-#[cfg(feature = "cli")]
-pub mod preflight;
-#[cfg(feature = "cli")]
-pub mod progress;
-#[cfg(feature = "cli")]
-pub mod provider;
-#[cfg(feature = "cli")]
-pub mod proxy;
-#[cfg(feature = "cli")]
-pub mod record;
-#[cfg(feature = "cli")]
-pub mod regress;
-#[cfg(feature = "cli")]
-pub mod report;
-#[cfg(feature = "reqwest-middleware")]
-pub mod reqwest;
-pub mod response;
-#[cfg(feature = "cli")]
-pub mod row_file;
-#[cfg(feature = "cli")]
-pub mod run;
-#[cfg(feature = "cli")]
-pub mod run_request;
-pub mod runner;
-#[cfg(feature = "cli")]
-pub mod simulate;
-#[cfg(feature = "cli")]
-pub mod spend;
-#[cfg(feature = "cli")]
-pub mod summary;
-#[cfg(feature = "cli")]
-mod table;
-#[cfg(feature = "cli")]
-pub mod task_timeline;
-#[cfg(feature = "cli")]
-pub mod template;
-#[cfg(feature = "tower")]
-pub mod tower;
-#[cfg(feature = "cli")]
-pub mod usage;
-#[cfg(feature = "cli")]
-pub mod verdict;
-#[cfg(feature = "cli")]
-pub mod workload;
+pub mod pipeline;
 
-/// The code of the README runs as written.
+/// Runs the examples of the README as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

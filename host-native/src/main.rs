@@ -4,20 +4,22 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use clap::Parser;
-use tidegate_native::check::check;
-use tidegate_native::cli::{CheckArgs, Cli, Command, MockArgs, ProxyArgs, Reasons, RunArgs, TimelineArgs};
-use tidegate_native::dry_run;
-use tidegate_native::error::{Error, Exit};
-use tidegate_native::mock::command::serve_until_interrupted;
-use tidegate_native::pipeline_file;
-use tidegate_native::progress::{Screen, json_line};
-use tidegate_native::proxy::proxy;
-use tidegate_native::record::replay_log;
-use tidegate_native::regress::regress;
-use tidegate_native::run::run;
-use tidegate_native::run_request::RunRequest;
-use tidegate_native::simulate::simulate;
-use tidegate_native::task_timeline::{TimelineRequest, timeline};
+use tidegate_native::app::check::check;
+use tidegate_native::app::cli::{CheckArgs, Cli, Command, Reasons, RunArgs, TimelineArgs};
+use tidegate_native::app::config::pipeline;
+use tidegate_native::app::error::{Error, Exit};
+use tidegate_native::app::mock::args::MockArgs;
+use tidegate_native::app::mock::command::serve_until_interrupted;
+use tidegate_native::app::proxy::args::ProxyArgs;
+use tidegate_native::app::proxy::proxy;
+use tidegate_native::app::replay::replay_log;
+use tidegate_native::app::report::progress::{Screen, json_line};
+use tidegate_native::app::run::dry_run;
+use tidegate_native::app::run::request::RunRequest;
+use tidegate_native::app::run::run;
+use tidegate_native::app::simulate::regress::regress;
+use tidegate_native::app::simulate::simulate;
+use tidegate_native::app::task_timeline::{TimelineRequest, timeline};
 
 /// How long the end waits for file operations that are under way.
 const GRACE: Duration = Duration::from_secs(5);
@@ -26,7 +28,7 @@ fn main() -> Exit {
     match Cli::parse().into_command() {
         Command::Run(args) => run_pipeline(args),
         Command::Check(args) => check_pipeline(args),
-        Command::Schema => ended(Ok((pipeline_file::SCHEMA.to_string(), Exit::Done))),
+        Command::Schema => ended(Ok((pipeline::SCHEMA.to_string(), Exit::Done))),
         Command::Replay { log } => ended(replay_log(&log)),
         Command::Timeline(TimelineArgs { events, row, column }) => {
             ended(timeline(&TimelineRequest { events, row, column }))

@@ -11,9 +11,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use tidegate_native::pipeline_file::SourceText;
-use tidegate_native::proxy::Proxy;
-use tidegate_native::proxy::config::ProxyConfig;
+use tidegate_native::app::config::pipeline::SourceText;
+use tidegate_native::app::proxy::Proxy;
+use tidegate_native::app::proxy::config::ProxyConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;

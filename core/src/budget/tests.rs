@@ -43,7 +43,7 @@ fn run_until(bench: &mut Bench, at: Instant) -> Vec<(Instant, WaiterId)> {
                     granted.push((due, waiter));
                     bench.end(lease, Outcome::Success);
                 }
-                RequestEffect::Refused { .. } | RequestEffect::HealthCall { .. } => {}
+                RequestEffect::Denied { .. } | RequestEffect::HealthCall { .. } => {}
             }
         }
     }
@@ -92,7 +92,7 @@ fn a_call_that_was_rate_limited_cancelled_or_never_connected_returns_its_estimat
 
 #[test]
 fn a_call_that_was_rejected_counts_as_a_request_without_tokens() {
-    for outcome in [Outcome::RequestRefused, Outcome::KeyRefused, Outcome::QuotaExhausted, Outcome::ModelNotFound] {
+    for outcome in [Outcome::RequestRejected, Outcome::KeyRejected, Outcome::QuotaExhausted, Outcome::ModelNotFound] {
         let mut bench = bench(&[tokens(), BudgetConfig::per_day(Dimension::Requests, 5)]);
         let lease = start(&mut bench, 60);
         bench.end(lease, outcome);

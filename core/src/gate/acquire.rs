@@ -51,7 +51,7 @@ impl<G: GateRef> AcquireOf<G> {
     /// Makes the request on behalf of a worker of a run that calls through this gate. `token` is the token of
     /// the worker's task. `None` changes nothing.
     ///
-    /// The worker releases its task resources while it waits, if its column yields. The request is rejected
+    /// The worker releases its task resources while it waits, if its column yields. The request is denied
     /// as [cancelled](crate::request::DenialReason::Cancelled) once the run stops. See
     /// [`yielding`](crate::yielding).
     #[must_use = "a future does nothing until it is polled"]
@@ -79,7 +79,7 @@ impl<G: GateRef> Future for AcquireOf<G> {
             }
             Some(slot) => gate.shared.poll_answer(slot, context.waker()).map_ok(Some),
         };
-        while let Poll::Ready(Err(Denial { reason: DenialReason::FallBack, changes_at })) = answer {
+        while let Poll::Ready(Err(Denial { reason: DenialReason::UseFallback, changes_at })) = answer {
             *slot = None;
             answer = gate.acquire_again(request, changes_at, *retry, token.as_ref(), slot, context.waker());
         }

@@ -213,7 +213,7 @@ impl<H: Host> Gate<H> {
         loop {
             let permit = match self.acquire(request).with_retry(retry).for_task(token).await {
                 Ok(permit) => permit,
-                Err(denial) if denial.reason == DenialReason::FailureStands => return failed.ok_or(denial),
+                Err(denial) if denial.reason == DenialReason::RequestAtFault => return failed.ok_or(denial),
                 Err(denial) => return Err(denial),
             };
             let output = attempt(permit.resource()).await;

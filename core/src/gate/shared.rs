@@ -328,7 +328,7 @@ impl<H: Host> Gate<H> {
             let has_postponed_dispatch = run_state.has_postponed_dispatch();
             drop(run_state);
             if stops {
-                state.machine.reject_stopping(now, &mut state.runs);
+                state.machine.deny_stopping(now, &mut state.runs);
             }
             if has_postponed_dispatch {
                 state.machine.resume_yielded(now, &mut state.runs);
@@ -384,7 +384,7 @@ impl<L: RawMutex> GateState<L> {
     fn store(&mut self, now: Instant, effect: RequestEffect) -> Option<Waker> {
         let (waiter, answer) = match effect {
             RequestEffect::Granted { waiter, lease } => (waiter, Ok(lease)),
-            RequestEffect::Refused { waiter, denial } => (waiter, Err(denial)),
+            RequestEffect::Denied { waiter, denial } => (waiter, Err(denial)),
             RequestEffect::HealthCall { lease } => return self.health_calls.push(lease),
         };
         match self.waiters.answer(waiter, answer) {

@@ -13,7 +13,7 @@
 //! that are neither saved nor dropped are *unmade*: a resumed run computes them.
 //!
 //! A worker that finishes during a stop cannot start a call: its requests are
-//! [rejected](crate::request::RequestAdmission::reject_stopping).
+//! [denied](crate::request::RequestAdmission::deny_stopping).
 //!
 //! A complete row group is saved for every stop reason. A later stop can only make the current one stricter.
 //! It replaces the reported reason only if it is more severe. From most to least severe: fatal and policy

@@ -217,8 +217,8 @@ impl From<Completion> for TaskOutcome {
             Outcome::ProviderTimeout | Outcome::LocalTimeout => retryable(RetryKind::Timeout),
             Outcome::ConnectionFailed => retryable(RetryKind::Connection),
             Outcome::LocalCancelled => Self::Cancelled,
-            Outcome::RequestRefused => Self::Failed(FailureKind::Request),
-            Outcome::KeyRefused | Outcome::QuotaExhausted | Outcome::ModelNotFound => Self::Unavailable,
+            Outcome::RequestRejected => Self::Failed(FailureKind::Request),
+            Outcome::KeyRejected | Outcome::QuotaExhausted | Outcome::ModelNotFound => Self::Unavailable,
             Outcome::Unexpected => Self::Failed(FailureKind::Other),
         }
     }

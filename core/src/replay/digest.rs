@@ -66,7 +66,7 @@ impl Digest {
     pub(super) fn request_effect(&mut self, effect: &request::RequestEffect) {
         match effect {
             request::RequestEffect::Granted { waiter, lease } => self.granted(waiter.to_bits(), lease.id()),
-            request::RequestEffect::Refused { waiter, denial } => self.denied(waiter.to_bits(), denial),
+            request::RequestEffect::Denied { waiter, denial } => self.denied(waiter.to_bits(), denial),
             request::RequestEffect::HealthCall { lease } => self.granted(u64::MAX, lease.id()),
         }
     }

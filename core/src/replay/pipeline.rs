@@ -6,7 +6,7 @@ use super::recorded::{Machine, Recorded};
 use crate::error::ConfigError;
 use crate::event::Correlation;
 use crate::id::SlotKey;
-use crate::lease::ReleaseAnswer;
+use crate::lease::ReleaseResult;
 use crate::pipeline::event::{SchedulerEvent, SchedulerInterest};
 use crate::pipeline::{
     ColumnId, FatalError, HookError, Pipeline, PipelineCommand, PipelineEffect, PolicyChoice, SaveError, TaskOutcome,
@@ -54,19 +54,19 @@ impl Recorded<Pipeline> {
     }
 
     /// Records and calls [`Pipeline::task_finished`].
-    pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseAnswer {
+    pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseResult {
         self.record(|| PipelineCommand::TaskFinished { now, worker, outcome });
         self.machine.task_finished(now, worker, outcome)
     }
 
     /// Records and calls [`Pipeline::task_panicked`].
-    pub fn task_panicked(&mut self, now: Instant, worker: WorkerId, error: FatalError) -> ReleaseAnswer {
+    pub fn task_panicked(&mut self, now: Instant, worker: WorkerId, error: FatalError) -> ReleaseResult {
         self.record(|| PipelineCommand::TaskPanicked { now, worker, cause: error.0.clone() });
         self.machine.task_panicked(now, worker, error)
     }
 
     /// Records and calls [`Pipeline::spawn_failed`].
-    pub fn spawn_failed(&mut self, now: Instant, worker: WorkerId) -> ReleaseAnswer {
+    pub fn spawn_failed(&mut self, now: Instant, worker: WorkerId) -> ReleaseResult {
         self.record(|| PipelineCommand::SpawnFailed { now, worker });
         self.machine.spawn_failed(now, worker)
     }
@@ -122,7 +122,7 @@ impl Recorded<Pipeline> {
     /// Does the same as [`Pipeline::settle_with`], and records the resulting commands.
     pub fn settle_with(&mut self, now: Instant, admission: &mut Recorded<RequestAdmission>) {
         if self.machine.take_stop() {
-            admission.reject_stopping(now, self);
+            admission.deny_stopping(now, self);
         }
         if self.machine.is_waiting_for_suspended() || admission.needs_resume() {
             admission.resume_yielded(now, self);

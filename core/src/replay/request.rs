@@ -6,7 +6,7 @@ use alloc::string::ToString;
 use super::recorded::{Machine, Recorded};
 use crate::budget::{BudgetConfig, Correction};
 use crate::error::ConfigError;
-use crate::lease::{LeaseId, ReleaseAnswer};
+use crate::lease::{LeaseId, ReleaseResult};
 use crate::limit::{AimdConfig, LimitAlgorithm, LimitChoice};
 use crate::request::event::{RequestEvent, RequestInterest};
 use crate::request::{
@@ -191,10 +191,10 @@ impl Recorded<RequestAdmission> {
         self.machine.resume_yielded(now, tasks);
     }
 
-    /// Records and calls [`RequestAdmission::reject_stopping`].
-    pub fn reject_stopping(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
-        self.record(|| RequestCommand::RejectStopping { now });
-        self.machine.reject_stopping(now, tasks);
+    /// Records and calls [`RequestAdmission::deny_stopping`].
+    pub fn deny_stopping(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
+        self.record(|| RequestCommand::DenyStopping { now });
+        self.machine.deny_stopping(now, tasks);
     }
 
     /// Records and calls [`RequestAdmission::cancel`].
@@ -205,7 +205,7 @@ impl Recorded<RequestAdmission> {
 
     /// Records and calls [`RequestAdmission::release`].
     #[inline]
-    pub fn release(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> ReleaseAnswer {
+    pub fn release(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> ReleaseResult {
         self.record(|| RequestCommand::Release { now, lease: lease.id(), done: *done });
         self.machine.release(now, lease, done)
     }
@@ -316,7 +316,7 @@ impl Recorded<RequestAdmission> {
                 self.set_health_calls(*now, *resource, *makes_them);
             }
             RequestCommand::ResumeYielded { now } => self.resume_yielded(*now, tasks),
-            RequestCommand::RejectStopping { now } => self.reject_stopping(*now, tasks),
+            RequestCommand::DenyStopping { now } => self.deny_stopping(*now, tasks),
             RequestCommand::Cancel { now, waiter } => {
                 self.cancel(*now, *waiter);
             }

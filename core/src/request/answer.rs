@@ -34,24 +34,24 @@ pub enum DenialReason {
     /// The provider or model is unavailable. Most causes need an operator to fix something: see
     /// [`UnavailableCause`](super::UnavailableCause).
     Unavailable,
-    /// The retry of a failed call is rejected: the provider responds to other calls, so the call itself
+    /// The retry of a failed call is denied: the provider responds to other calls, so the call itself
     /// caused the failure.
-    FailureStands,
+    RequestAtFault,
     /// The limit algorithm spaces calls in time. Fewer calls are in flight than the limit allows;
     /// [`Denial::changes_at`] is the instant at which the next call may start.
     Paced,
     /// The request should now use another of its [fallbacks](super::RequestAdmission::fallbacks). Make the
     /// same request again.
-    FallBack,
+    UseFallback,
 }
 
-/// The rejection of a request, with the instant from which a new attempt makes sense, if it is known.
+/// The denial of a request, with the instant from which a new attempt makes sense, if it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Denial {
     /// The reason.
     pub reason: DenialReason,
     /// The next instant at which capacity changes by time alone, if it is known. For
-    /// [`DenialReason::FallBack`] it is the deadline of the request.
+    /// [`DenialReason::UseFallback`] it is the deadline of the request.
     pub changes_at: Option<Instant>,
 }
 
@@ -62,9 +62,9 @@ impl fmt::Display for Denial {
             DenialReason::Cooldown => "the provider asked for a pause",
             DenialReason::Outage => "the provider is down",
             DenialReason::Unavailable => "the provider or model cannot be used",
-            DenialReason::FailureStands => "the provider answers other calls",
+            DenialReason::RequestAtFault => "the provider answers other calls",
             DenialReason::Paced => "calls are spaced in time",
-            DenialReason::FallBack => "another model is to be called instead",
+            DenialReason::UseFallback => "another model is to be called instead",
             DenialReason::BudgetExhausted => "a rate budget is spent",
             DenialReason::QueuedWaitersAhead => "an earlier waiter goes first",
             DenialReason::QueueTimeout => "the deadline passed while waiting",
@@ -145,9 +145,9 @@ impl WaiterId {
 pub enum AcquireResult {
     /// The call may start now.
     Granted(RequestLease),
-    /// The request waits. A [`RequestEffect`] grants or rejects it later.
+    /// The request waits. A [`RequestEffect`] grants or denies it later.
     Waiting(WaiterId),
-    /// The request is rejected.
+    /// The request is denied.
     Denied(Denial),
 }
 
@@ -223,8 +223,8 @@ pub enum RequestEffect {
         /// The lease of its call.
         lease: RequestLease,
     },
-    /// A waiter is rejected.
-    Refused {
+    /// The request of a waiter is denied.
+    Denied {
         /// The waiter.
         waiter: WaiterId,
         /// The reason, and when capacity next changes.

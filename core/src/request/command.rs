@@ -93,7 +93,7 @@ pub enum RequestCommand {
     ResumeYielded {
         now: Instant,
     },
-    RejectStopping {
+    DenyStopping {
         now: Instant,
     },
     Cancel {

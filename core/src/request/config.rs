@@ -26,7 +26,7 @@ pub struct RequestConfig {
     /// which the resource has no budget. The default is `true`. It is always off in compatibility mode.
     pub rate_limit_headers: bool,
     /// Whether admission behaves as in the recorded traces: a raised cap never raises a current limit, and a
-    /// request with a timeout of zero is always rejected. By default it is `false`: a raised cap raises a
+    /// request with a timeout of zero is always denied. By default it is `false`: a raised cap raises a
     /// limit that was at its old maximum and was never cut, and a request with a timeout of zero is granted
     /// if there is capacity.
     pub compatibility: bool,
@@ -70,7 +70,7 @@ pub struct HealthConfig {
     /// failure. At least 1; the default is 20.
     pub calm: u32,
     /// How long an outage may last, from its first failure, before the provider becomes unavailable and all
-    /// its waiters are rejected. `None` means without limit. The default is 10 min.
+    /// its waiters are denied. `None` means without limit. The default is 10 min.
     #[cfg_attr(feature = "serde", serde(rename = "patience_ms", with = "crate::millis::option"))]
     pub patience: Option<Duration>,
     /// How long a provider may respond only with rate limits before it becomes unavailable. It becomes
@@ -83,7 +83,7 @@ pub struct HealthConfig {
     /// 30 s.
     #[cfg_attr(feature = "serde", serde(rename = "fallback_after_ms", with = "crate::millis"))]
     pub fallback_after: Duration,
-    /// How long all calls to an unavailable provider are rejected before one call is sent as a probe. A pause
+    /// How long all calls to an unavailable provider are denied before one call is sent as a probe. A pause
     /// that the provider asked for replaces it. `None` means until
     /// [`reopen`](super::RequestAdmission::reopen). Above zero; the default is 1 min.
     #[cfg_attr(feature = "serde", serde(rename = "recheck_ms", with = "crate::millis::option"))]

@@ -12,7 +12,7 @@ use super::snapshot::UnavailableCause;
 use crate::budget::{Dimension, StatedRate};
 use crate::call::Outcome;
 use crate::event::{Correlation, event_kinds};
-use crate::lease::{LeaseId, ReleaseAnswer};
+use crate::lease::{LeaseId, ReleaseResult};
 use crate::time::{Duration, Instant};
 
 pub use crate::event::MAX_PENDING;
@@ -26,7 +26,7 @@ pub struct RequestEvent {
     /// When the event happened.
     pub at: Instant,
     /// The scope of the event: a resource, a provider and model, or the controller.
-    pub place: EventPlace,
+    pub place: EventScope,
     /// The task whose call the event concerns, as in the events of its run. It is `None`, and absent from
     /// JSON, for a call that was made without the [token](crate::pipeline::Task::token) of a task, and for
     /// events that concern no single call.
@@ -43,7 +43,7 @@ pub struct RequestEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-pub enum EventPlace {
+pub enum EventScope {
     /// The whole controller.
     Controller,
     /// A provider and model, in all its domains.
@@ -94,7 +94,7 @@ pub enum RequestEventPayload {
         /// How long it waited.
         waited: Duration,
     },
-    /// A waiter was cancelled, or was rejected for another reason than its deadline.
+    /// A waiter was cancelled, or was denied for another reason than its deadline.
     WaitCancelled {
         /// The waiter.
         waiter: WaiterId,
@@ -104,7 +104,7 @@ pub enum RequestEventPayload {
         /// The reason.
         reason: DenialReason,
     },
-    /// A request was rejected at once.
+    /// A request was denied at once.
     AcquireDenied {
         /// The reason.
         reason: DenialReason,
@@ -153,7 +153,7 @@ pub enum RequestEventPayload {
         /// The lease that was passed to the release.
         lease: LeaseId,
         /// Why nothing was released.
-        answer: ReleaseAnswer,
+        answer: ReleaseResult,
     },
     /// The provider rejected a call with a rate limit.
     RateLimited {
@@ -242,7 +242,7 @@ pub enum RequestEventPayload {
         /// earlier.
         full_at: Instant,
     },
-    /// The provider became unavailable: calls to it are rejected.
+    /// The provider became unavailable: calls to it are denied.
     ProviderUnavailable {
         /// The reason.
         cause: UnavailableCause,
@@ -299,7 +299,7 @@ pub(super) type EventLog = crate::event::EventLog<RequestEventKind, RequestEvent
 impl EventLog {
     /// Records an event that concerns no single call.
     #[inline]
-    pub(super) fn push(&mut self, at: Instant, place: EventPlace, payload: RequestEventPayload) {
+    pub(super) fn push(&mut self, at: Instant, place: EventScope, payload: RequestEventPayload) {
         if self.is_on() {
             self.push_enabled(at, place, payload);
         }
@@ -308,7 +308,7 @@ impl EventLog {
     /// The slow path of [`Self::push`]. A separate function keeps the correlation argument out of the hot
     /// paths.
     #[cold]
-    fn push_enabled(&mut self, at: Instant, place: EventPlace, payload: RequestEventPayload) {
+    fn push_enabled(&mut self, at: Instant, place: EventScope, payload: RequestEventPayload) {
         self.push_correlated(at, place, None, payload);
     }
 
@@ -317,7 +317,7 @@ impl EventLog {
     pub(super) fn push_correlated(
         &mut self,
         at: Instant,
-        place: EventPlace,
+        place: EventScope,
         correlation: Option<Correlation>,
         payload: RequestEventPayload,
     ) {

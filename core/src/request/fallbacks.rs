@@ -24,7 +24,7 @@ pub(super) struct FallbackList {
     pub(super) resources: Vec<ResourceId>,
     /// The number of requests that wait for each of `resources`.
     pub(super) waiting: Vec<u32>,
-    /// Whether one waiter of the list was rejected so that it can make the single trial call of a provider
+    /// Whether one waiter of the list was denied so that it can make the single trial call of a provider
     /// that is not usable. No further waiter is moved for that call until a request of the list is made.
     pub(super) is_trial_offered: bool,
 }

@@ -30,9 +30,14 @@
 //! ```
 //!
 //! Waiters do not poll. A waiter is granted when a lease is released, a limit or cap rises, a cooldown ends,
-//! or a ramp step is due. It is rejected when its deadline passes, and on shutdown.
+//! or a ramp step is due. It is denied when its deadline passes, and on shutdown.
 //! [`RequestAdmission::poll_timeout`] returns the next instant at which the host must call
 //! [`RequestAdmission::handle_timeout`].
+//!
+//! Three words describe a request that has no answer. Admission *denies* a request ([`Denial`]); it was never
+//! sent. A provider *refuses* a call because of load or a rate ([`Outcome::RateLimited`]); it may be sent
+//! again. A provider *rejects* a request, a key or an account ([`Outcome::RequestRejected`] and
+//! [`Outcome::KeyRejected`]); sending it again cannot succeed.
 
 mod admission;
 mod answer;

@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use super::answer::{Denial, FailedProbes, RequestEffect, WaiterId};
 use super::config::RequestConfig;
 use super::correlations::Correlations;
-use super::event::{EventLog, EventPlace, RequestEventPayload};
+use super::event::{EventLog, EventScope, RequestEventPayload};
 use super::fallbacks::Fallbacks;
 use super::keys::{FallbackId, ResourceId};
 use super::provider::{Attempt, CallRecord, RecordedInstant};
@@ -89,14 +89,14 @@ impl Shared {
 
     #[inline]
     pub(super) fn emit(&mut self, now: Instant, resource: ResourceId, payload: RequestEventPayload) {
-        self.events.push(now, EventPlace::Resource(resource), payload);
+        self.events.push(now, EventScope::Resource(resource), payload);
     }
 
-    /// Emits that the request of the current command was rejected at once.
+    /// Emits that the request of the current command was denied at once.
     #[cold]
     pub(super) fn emit_denied(&mut self, now: Instant, resource: ResourceId, denial: Denial) {
         if self.events.is_on() {
-            let (place, about) = (EventPlace::Resource(resource), self.correlations.current());
+            let (place, about) = (EventScope::Resource(resource), self.correlations.current());
             self.events.push_correlated(now, place, about, RequestEventPayload::from(denial));
         }
     }

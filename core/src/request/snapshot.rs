@@ -46,7 +46,7 @@ pub enum HealthState {
         /// The first failure of the outage.
         since: Instant,
     },
-    /// The provider is unavailable: calls are rejected.
+    /// The provider is unavailable: calls are denied.
     Unavailable {
         /// When it became unavailable.
         since: Instant,
@@ -58,7 +58,7 @@ pub enum HealthState {
     },
 }
 
-/// The cause for which all calls to a provider and model are rejected. Most causes last until an operator
+/// The cause for which all calls to a provider and model are denied. Most causes last until an operator
 /// fixes something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -68,7 +68,7 @@ pub enum UnavailableCause {
     /// It was down for longer than [`patience`](super::HealthConfig::patience).
     Outage,
     /// The API key was rejected. This applies to every model of the provider.
-    KeyRefused,
+    KeyRejected,
     /// The account has no funds or no quota left. This applies to every model of the provider.
     QuotaExhausted,
     /// The provider has no such model.
@@ -84,7 +84,7 @@ impl UnavailableCause {
     /// other.
     pub(super) const fn of(outcome: Outcome) -> Option<Self> {
         match outcome {
-            Outcome::KeyRefused => Some(Self::KeyRefused),
+            Outcome::KeyRejected => Some(Self::KeyRejected),
             Outcome::QuotaExhausted => Some(Self::QuotaExhausted),
             Outcome::ModelNotFound => Some(Self::ModelNotFound),
             _ => None,
@@ -93,7 +93,7 @@ impl UnavailableCause {
 
     /// Returns whether the cause applies to every model of the provider.
     pub(super) const fn is_of_account(self) -> bool {
-        matches!(self, Self::KeyRefused | Self::QuotaExhausted)
+        matches!(self, Self::KeyRejected | Self::QuotaExhausted)
     }
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for UnavailableCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Outage => "it did not answer",
-            Self::KeyRefused => "the key is refused",
+            Self::KeyRejected => "the key is refused",
             Self::QuotaExhausted => "the account is out of funds or quota",
             Self::ModelNotFound => "there is no such model",
             Self::RateLimited => "it answered nothing but rate limits",

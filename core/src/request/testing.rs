@@ -3,7 +3,7 @@
 use std::vec::Vec;
 
 use super::*;
-use crate::lease::ReleaseAnswer;
+use crate::lease::ReleaseResult;
 use crate::time::{Duration, Instant};
 
 pub(crate) const CHAT: ResourceId = ResourceId::new(0, 0);
@@ -32,7 +32,7 @@ impl Bench {
     }
 
     pub(crate) fn end(&mut self, lease: RequestLease, outcome: impl Into<Completion>) {
-        assert_eq!(self.machine.release(self.now, lease, &outcome.into()), ReleaseAnswer::Released);
+        assert_eq!(self.machine.release(self.now, lease, &outcome.into()), ReleaseResult::Released);
     }
 
     pub(crate) fn wait(&mut self, request: Request) -> WaiterId {

@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use super::testing::{Bench, CHAT};
 use super::*;
-use crate::lease::{LeaseId, ReleaseAnswer};
+use crate::lease::{LeaseId, ReleaseResult};
 use crate::time::{Duration, Instant};
 use crate::{budget, limit};
 
@@ -133,8 +133,8 @@ fn a_waiter_at_its_deadline_is_rejected_even_if_a_slot_is_released_at_that_insta
     let late = bench.wait(Request::new(CHAT).within(Duration::from_secs(1)));
     bench.after(Duration::from_secs(1));
     bench.end(lease, Outcome::Success);
-    let Some(RequestEffect::Refused { waiter, denial }) = bench.machine.poll_effect() else {
-        panic!("expected a rejection")
+    let Some(RequestEffect::Denied { waiter, denial }) = bench.machine.poll_effect() else {
+        panic!("expected a denial")
     };
     assert_eq!((waiter, denial.reason), (late, DenialReason::QueueTimeout));
     assert_eq!(bench.machine.poll_effect(), None);
@@ -177,9 +177,7 @@ fn shutdown_rejects_waiters_and_leaves_leases_valid() {
     let lease = bench.take(1).remove(0);
     bench.wait(Request::new(CHAT).within(Duration::from_secs(9)));
     bench.machine.shutdown(bench.now);
-    let Some(RequestEffect::Refused { denial, .. }) = bench.machine.poll_effect() else {
-        panic!("expected a rejection")
-    };
+    let Some(RequestEffect::Denied { denial, .. }) = bench.machine.poll_effect() else { panic!("expected a denial") };
     assert_eq!(denial.reason, DenialReason::Shutdown);
     let later = bench.machine.try_acquire(bench.now, &Request::new(CHAT)).expect_err("shut down");
     assert_eq!((later.reason, bench.machine.poll_timeout()), (DenialReason::Shutdown, None));
@@ -254,10 +252,10 @@ fn rejected_releases_are_distinguished_and_counted_and_change_nothing_else() {
     let lease = bench.take(1).remove(0);
     let id = lease.id();
     let mut answer = |id| bench.machine.release(bench.now, RequestLease::from_id(id), &Outcome::Success.into());
-    assert_eq!(answer(LeaseId { item: 7, ..id }), ReleaseAnswer::Stale);
-    assert_eq!(answer(LeaseId { controller: 7, ..id }), ReleaseAnswer::WrongController);
-    assert_eq!(answer(id), ReleaseAnswer::Released);
-    assert_eq!(answer(id), ReleaseAnswer::Duplicate);
+    assert_eq!(answer(LeaseId { item: 7, ..id }), ReleaseResult::Stale);
+    assert_eq!(answer(LeaseId { controller: 7, ..id }), ReleaseResult::WrongController);
+    assert_eq!(answer(id), ReleaseResult::Released);
+    assert_eq!(answer(id), ReleaseResult::Duplicate);
     let counted = bench.machine.release_diagnostics();
     assert_eq!((counted.duplicate, counted.stale, counted.wrong_controller), (1, 1, 1));
     // The stale lease has the index of a resource that does not exist. The third has that of another
@@ -446,7 +444,7 @@ fn ids_of_another_controller_are_rejected_without_a_panic() {
         panic!("the limit is 1")
     };
     assert!(!bench.machine.cancel(bench.now, waiter));
-    assert_eq!(bench.machine.release(bench.now, held, &Outcome::Success.into()), ReleaseAnswer::WrongController);
+    assert_eq!(bench.machine.release(bench.now, held, &Outcome::Success.into()), ReleaseResult::WrongController);
     assert_eq!(bench.machine.acquire(bench.now, &in_foreign_group), AcquireResult::Denied(unregistered));
     assert!(bench.machine.snapshot(bench.now, foreign).is_none() && bench.machine.stats(bench.now, foreign).is_none());
     assert!(bench.machine.provider_model(bench.now, foreign_model).is_none());

@@ -1,10 +1,10 @@
 use std::vec::Vec;
 
-use super::event::{EventPlace, MAX_PENDING, RequestEvent, RequestEventKind, RequestEventPayload, RequestInterest};
+use super::event::{EventScope, MAX_PENDING, RequestEvent, RequestEventKind, RequestEventPayload, RequestInterest};
 use super::testing::{Bench, CHAT};
 use super::*;
 use crate::budget::{BudgetConfig, Correction, Dimension};
-use crate::lease::ReleaseAnswer;
+use crate::lease::ReleaseResult;
 use crate::time::{Duration, Instant};
 use RequestEventKind::*;
 
@@ -49,7 +49,7 @@ fn a_wait_emits_events_from_its_start_to_its_grant() {
     );
     let span = Duration::from_millis(20);
     assert_eq!(events[2].payload, RequestEventPayload::WaitCompleted { waiter: Some(waiter), waited: span });
-    assert_eq!((events[2].at, events[2].place), (bench.now, EventPlace::Resource(CHAT)));
+    assert_eq!((events[2].at, events[2].place), (bench.now, EventScope::Resource(CHAT)));
     assert!(events.windows(2).all(|pair| pair[0].sequence + 1 == pair[1].sequence));
 }
 
@@ -141,10 +141,10 @@ fn registrations_cap_changes_and_corrections_are_emitted() {
     let mut bench = with_events(8, AimdConfig::default());
     let model = bench.machine.register(bench.now, "provider", "model", "second", 5).expect("a valid cap");
     let payloads: Vec<_> = drain(&mut bench).iter().map(|event| (event.place, event.payload)).collect();
-    let whole = EventPlace::Model(model);
+    let whole = EventScope::Model(model);
     assert_eq!(payloads[0], (whole, RequestEventPayload::ResourceRegistered { cap: 5 }));
     assert_eq!(payloads[1], (whole, RequestEventPayload::EffectiveCapChanged { from: Some(8), to: 5 }));
-    assert_eq!(payloads[2], (EventPlace::Resource(CHAT), RequestEventPayload::LimitDecreased { from: 8, to: 5 }));
+    assert_eq!(payloads[2], (EventScope::Resource(CHAT), RequestEventPayload::LimitDecreased { from: 8, to: 5 }));
     let budget = BudgetConfig::per_minute(Dimension::Requests, 60);
     bench.machine.set_budgets(bench.now, CHAT, &[budget]).expect("a valid budget");
     let correction = Correction { remaining: Some(7), ..Correction::of(Dimension::Requests) };
@@ -161,7 +161,7 @@ fn a_rejected_release_is_emitted_with_its_cause() {
     bench.end(lease, Outcome::Success);
     drain(&mut bench);
     let _ = bench.machine.release(bench.now, RequestLease::from_id(id), &Outcome::Success.into());
-    let expected = RequestEventPayload::ReleaseDiagnostic { lease: id, answer: ReleaseAnswer::Duplicate };
+    let expected = RequestEventPayload::ReleaseDiagnostic { lease: id, answer: ReleaseResult::Duplicate };
     assert_eq!(drain(&mut bench)[0].payload, expected);
 }
 

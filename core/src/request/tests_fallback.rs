@@ -57,11 +57,11 @@ impl FallbackBench {
         (0..CAP).map(|_| self.bench.try_one(resource).expect("there is room")).collect()
     }
 
-    /// Returns the waiters that were rejected so that they are requested again.
+    /// Returns the waiters that were denied so that they are requested again.
     fn moved_waiters(&mut self) -> Vec<WaiterId> {
-        let rejected = self.bench.rejected();
-        assert!(rejected.iter().all(|(_, reason)| *reason == DenialReason::FallBack), "{rejected:?}");
-        rejected.into_iter().map(|(waiter, _)| waiter).collect()
+        let denied = self.bench.denied();
+        assert!(denied.iter().all(|(_, reason)| *reason == DenialReason::UseFallback), "{denied:?}");
+        denied.into_iter().map(|(waiter, _)| waiter).collect()
     }
 
     /// Ends two calls of the first model with a rate limit of `span` each.
@@ -169,7 +169,7 @@ fn if_all_requests_wait_at_the_next_model_the_first_to_arrive_makes_the_probe() 
 
 #[test]
 fn a_refused_key_an_exhausted_quota_and_a_missing_model_move_all_requests_to_the_next() {
-    for outcome in [Outcome::KeyRefused, Outcome::QuotaExhausted, Outcome::ModelNotFound] {
+    for outcome in [Outcome::KeyRejected, Outcome::QuotaExhausted, Outcome::ModelNotFound] {
         let mut setup = FallbackBench::with(HealthConfig { recheck: None, ..HealthConfig::default() });
         let mut leases = setup.fill(setup.bench.chat);
         let waiter = setup.wait();
@@ -187,11 +187,11 @@ fn a_refused_key_an_exhausted_quota_and_a_missing_model_move_all_requests_to_the
 fn a_request_is_rejected_as_unavailable_only_if_all_its_models_are_unavailable() {
     let mut setup = FallbackBench::with(HealthConfig { recheck: None, ..HealthConfig::default() });
     let lease = setup.call();
-    setup.bench.end(lease, Outcome::KeyRefused);
+    setup.bench.end(lease, Outcome::KeyRejected);
     let lease = setup.fill(setup.bench.elsewhere).remove(0);
     let waiter = setup.wait();
     setup.bench.end(lease, Outcome::QuotaExhausted);
-    assert_eq!(setup.bench.rejected(), [(waiter, DenialReason::Unavailable)]);
+    assert_eq!(setup.bench.denied(), [(waiter, DenialReason::Unavailable)]);
     let denial = Denial { reason: DenialReason::Unavailable, changes_at: None };
     assert_eq!(setup.acquire(), AcquireResult::Denied(denial));
 }
@@ -247,7 +247,7 @@ fn if_no_model_is_usable_a_request_waits_for_the_one_that_may_be_usable_first() 
     setup.bench.take_down();
     let lease = setup.call();
     assert_eq!(lease.resource(), setup.bench.elsewhere);
-    setup.bench.end(lease, Outcome::KeyRefused);
+    setup.bench.end(lease, Outcome::KeyRejected);
     // The first is down for half a second, and the second is unavailable for a minute.
     let waiter = setup.wait();
     let probe_at = setup.bench.machine.poll_timeout().expect("a probe is due");
@@ -267,7 +267,7 @@ fn a_deadline_applies_to_a_wait_at_any_model() {
     setup.request = setup.request.within(Duration::from_millis(100));
     let waiter = setup.wait();
     setup.bench.advance_to(setup.bench.now + Duration::from_millis(100));
-    assert_eq!(setup.bench.rejected(), [(waiter, DenialReason::QueueTimeout)]);
+    assert_eq!(setup.bench.denied(), [(waiter, DenialReason::QueueTimeout)]);
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::event::{EventPlace, RequestEventPayload};
+use super::event::{EventScope, RequestEventPayload};
 use super::*;
-use crate::lease::ReleaseAnswer;
+use crate::lease::ReleaseResult;
 use crate::time::{Duration, Instant};
 
 pub(super) const CAP: u32 = 8;
@@ -56,12 +56,12 @@ impl Bench {
 
     /// Ends a call, and makes another request, which must wait.
     pub(super) fn release_and_wait(&mut self, lease: RequestLease, done: &Completion) -> WaiterId {
-        assert_eq!(self.machine.release(self.now, lease, done), ReleaseAnswer::Released);
+        assert_eq!(self.machine.release(self.now, lease, done), ReleaseResult::Released);
         self.wait(self.chat)
     }
 
     pub(super) fn end(&mut self, lease: RequestLease, outcome: Outcome) {
-        assert_eq!(self.machine.release(self.now, lease, &outcome.into()), ReleaseAnswer::Released);
+        assert_eq!(self.machine.release(self.now, lease, &outcome.into()), ReleaseResult::Released);
     }
 
     /// Ends a call that is retried if it failed in an outage.
@@ -85,13 +85,13 @@ impl Bench {
         }
     }
 
-    /// Returns the waiters that were rejected, with the reasons.
-    pub(super) fn rejected(&mut self) -> Vec<(WaiterId, DenialReason)> {
+    /// Returns the waiters that were denied, with the reasons.
+    pub(super) fn denied(&mut self) -> Vec<(WaiterId, DenialReason)> {
         let effects = core::iter::from_fn(|| self.machine.poll_effect());
         effects
             .map(|effect| match effect {
-                RequestEffect::Refused { waiter, denial } => (waiter, denial.reason),
-                other => panic!("expected a rejection, got {other:?}"),
+                RequestEffect::Denied { waiter, denial } => (waiter, denial.reason),
+                other => panic!("expected a denial, got {other:?}"),
             })
             .collect()
     }
@@ -234,7 +234,7 @@ fn an_outage_does_not_affect_the_limit() {
     let HealthState::Down { probe_at, .. } = bench.health() else { panic!("it is down") };
     bench.advance_to(probe_at);
     let probe = bench.try_one(bench.chat).expect("it is due");
-    bench.end(probe, Outcome::RequestRefused);
+    bench.end(probe, Outcome::RequestRejected);
     assert_eq!((bench.limit(bench.chat), bench.limit(bench.embedding)), (1, 1));
     bench.advance_to(probe_at + secs(1));
     assert_eq!((bench.limit(bench.chat), bench.limit(bench.embedding)), before);
@@ -265,7 +265,7 @@ fn the_deadline_of_a_waiter_applies_during_an_outage() {
     let end = bench.now + Duration::from_millis(50);
     assert_eq!(bench.machine.poll_timeout(), Some(end));
     bench.advance_to(end);
-    let Some(RequestEffect::Refused { denial, .. }) = bench.machine.poll_effect() else {
+    let Some(RequestEffect::Denied { denial, .. }) = bench.machine.poll_effect() else {
         panic!("the deadline has passed")
     };
     assert_eq!(denial.reason, DenialReason::QueueTimeout);
@@ -305,7 +305,7 @@ fn an_outage_emits_events_when_it_starts_when_it_is_probed_and_when_it_ends() {
     bench.end(probe, Outcome::Success);
     let events = core::iter::from_fn(|| bench.machine.poll_event());
     let emitted: Vec<_> =
-        events.filter(|event| event.place == EventPlace::Model(bench.model)).map(|event| event.payload).collect();
+        events.filter(|event| event.place == EventScope::Model(bench.model)).map(|event| event.payload).collect();
     let expected = [
         RequestEventPayload::ProviderDown { since: began, probe_at },
         RequestEventPayload::ProviderProbed { lease },
@@ -349,7 +349,7 @@ fn calls_that_failed_in_an_outage_are_retried_when_it_is_over_and_none_is_lost()
     for lease in leases {
         bench.fail_and_wait(lease);
     }
-    assert!(bench.granted().is_empty() && bench.rejected().is_empty());
+    assert!(bench.granted().is_empty() && bench.denied().is_empty());
     let HealthState::Down { probe_at, .. } = bench.health() else { panic!("it is down") };
     bench.advance_to(probe_at);
     let probe = bench.granted().remove(0);
@@ -371,9 +371,9 @@ fn a_failure_stands_once_another_call_succeeds() {
     assert_eq!(bench.machine.why_waiting(bench.now, waiter), Some(CallWait::Undecided));
     let AfterCall::Retry(retry) = bench.finish(late, Outcome::ProviderFailure) else { panic!("it is undecided") };
     bench.end(good, Outcome::Success);
-    assert_eq!(bench.rejected(), [(waiter, DenialReason::FailureStands)]);
+    assert_eq!(bench.denied(), [(waiter, DenialReason::RequestAtFault)]);
     let answer = bench.machine.retry(bench.now, &Request::new(bench.chat), retry);
-    assert_eq!(answer, AcquireResult::Denied(Denial { reason: DenialReason::FailureStands, changes_at: None }));
+    assert_eq!(answer, AcquireResult::Denied(Denial { reason: DenialReason::RequestAtFault, changes_at: None }));
 }
 
 #[test]
@@ -474,8 +474,8 @@ fn a_poison_request_that_failed_three_probes_is_rejected_once_another_call_succe
         }
         bench.fail_and_wait(lease);
     }
-    let rejected = bench.rejected();
-    assert!(rejected.len() == 1 && rejected[0].1 == DenialReason::FailureStands, "{rejected:?}");
+    let denied = bench.denied();
+    assert!(denied.len() == 1 && denied[0].1 == DenialReason::RequestAtFault, "{denied:?}");
     let _ = poisoned;
     assert_eq!(bench.health(), HealthState::Healthy);
 }
@@ -483,7 +483,7 @@ fn a_poison_request_that_failed_three_probes_is_rejected_once_another_call_succe
 #[test]
 fn a_refused_key_or_an_exhausted_quota_closes_all_models_of_its_provider_and_no_others() {
     for (outcome, cause) in [
-        (Outcome::KeyRefused, UnavailableCause::KeyRefused),
+        (Outcome::KeyRejected, UnavailableCause::KeyRejected),
         (Outcome::QuotaExhausted, UnavailableCause::QuotaExhausted),
     ] {
         let mut bench = Bench::new();
@@ -497,7 +497,7 @@ fn a_refused_key_or_an_exhausted_quota_closes_all_models_of_its_provider_and_no_
         let elsewhere = bench.wait(bench.elsewhere);
         assert_eq!(bench.finish(lease, outcome), AfterCall::Unavailable);
         let expected = waiters.map(|waiter| (waiter, DenialReason::Unavailable));
-        assert_eq!(bench.rejected(), expected);
+        assert_eq!(bench.denied(), expected);
         assert!(matches!(bench.health(), HealthState::Unavailable { cause: known, .. } if known == cause));
         let reason = |answer: Result<RequestLease, Denial>| answer.expect_err("it is full or closed").reason;
         assert_eq!(reason(bench.try_one(bench.other)), DenialReason::Unavailable);
@@ -510,7 +510,7 @@ fn a_refused_key_or_an_exhausted_quota_closes_all_models_of_its_provider_and_no_
 fn a_model_that_is_registered_while_its_account_is_closed_is_closed_until_the_same_instant() {
     let mut bench = Bench::new();
     let lease = bench.try_one(bench.chat).expect("there is room");
-    bench.end(lease, Outcome::KeyRefused);
+    bench.end(lease, Outcome::KeyRejected);
     bench.advance_to(bench.now + secs(10));
     let late = bench.machine.register(bench.now, "p", "late", "default", CAP).expect("a valid cap");
     let late = bench.machine.resource(late, Domain::Chat).expect("a known model");
@@ -551,9 +551,9 @@ fn all_waiters_are_rejected_at_the_instant_at_which_the_patience_with_an_outage_
         }
     }
     assert_eq!(bench.now, began + secs(10));
-    let rejected = bench.rejected();
-    assert!(rejected.len() == 1 && rejected[0].1 == DenialReason::Unavailable, "{rejected:?}");
-    assert_ne!(rejected[0].0, waiter, "it was a probe meanwhile, and waits again under a new id");
+    let denied = bench.denied();
+    assert!(denied.len() == 1 && denied[0].1 == DenialReason::Unavailable, "{denied:?}");
+    assert_ne!(denied[0].0, waiter, "it was a probe meanwhile, and waits again under a new id");
     assert_eq!(bench.try_one(bench.embedding).expect_err("it is unavailable").reason, DenialReason::Unavailable);
     assert_eq!(bench.machine.poll_timeout(), None);
 }
@@ -577,8 +577,8 @@ fn all_waiters_are_rejected_when_the_patience_with_rate_limits_ends_during_a_coo
     assert_eq!(bench.machine.poll_timeout(), Some(began + secs(30)));
     bench.now = began + secs(30);
     bench.machine.handle_timeout(bench.now);
-    let Some(RequestEffect::Refused { waiter, denial }) = bench.machine.poll_effect() else {
-        panic!("expected a rejection")
+    let Some(RequestEffect::Denied { waiter, denial }) = bench.machine.poll_effect() else {
+        panic!("expected a denial")
     };
     assert_eq!((waiter, denial.reason), (second, DenialReason::Unavailable));
     let cause = UnavailableCause::RateLimited;
@@ -601,7 +601,7 @@ fn a_denial_states_when_an_unavailable_provider_is_probed_and_later_requests_wai
     let probe = bench.try_one(bench.embedding).expect("the probe is due");
     let waiter = bench.wait(bench.chat);
     bench.end(probe, Outcome::QuotaExhausted);
-    assert_eq!(bench.rejected(), [(waiter, DenialReason::Unavailable)]);
+    assert_eq!(bench.denied(), [(waiter, DenialReason::Unavailable)]);
     bench.advance_to(began + secs(120));
     let probe = bench.try_one(bench.chat).expect("the probe is due");
     bench.wait(bench.embedding);
@@ -613,7 +613,7 @@ fn a_denial_states_when_an_unavailable_provider_is_probed_and_later_requests_wai
 fn reopening_a_provider_reopens_all_models_that_its_key_had_closed() {
     let mut bench = Bench::new();
     let lease = bench.try_one(bench.chat).expect("there is room");
-    bench.end(lease, Outcome::KeyRefused);
+    bench.end(lease, Outcome::KeyRejected);
     assert!(bench.machine.reopen(bench.now, bench.model));
     assert!(!bench.machine.reopen(bench.now, bench.model), "it is open already");
     for resource in [bench.chat, bench.other] {
@@ -642,7 +642,7 @@ fn without_health_settings_a_provider_is_always_healthy() {
     let now = Instant::ZERO;
     let model = machine.register(now, "p", "m", "default", CAP).expect("a valid cap");
     let chat = machine.resource(model, Domain::Chat).expect("a known model");
-    for outcome in [Outcome::ConnectionFailed, Outcome::KeyRefused].repeat(50) {
+    for outcome in [Outcome::ConnectionFailed, Outcome::KeyRejected].repeat(50) {
         let lease = machine.try_acquire(now, &Request::new(chat)).expect("there is room");
         assert_eq!(machine.finish(now, lease, &outcome.into()), AfterCall::Final);
     }

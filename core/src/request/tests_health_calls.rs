@@ -1,6 +1,6 @@
 //! Tests of health calls, which let the last waiting request end if it fails whenever it is made.
 
-use super::event::{EventPlace, RequestEventPayload};
+use super::event::{EventScope, RequestEventPayload};
 use super::tests_health::Bench;
 use super::*;
 use crate::time::Duration;
@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 struct Due {
     granted: Vec<RequestLease>,
     health_calls: Vec<RequestLease>,
-    rejected: Vec<DenialReason>,
+    denied: Vec<DenialReason>,
 }
 
 impl Bench {
@@ -20,12 +20,12 @@ impl Bench {
     }
 
     fn due(&mut self) -> Due {
-        let mut due = Due { granted: Vec::new(), health_calls: Vec::new(), rejected: Vec::new() };
+        let mut due = Due { granted: Vec::new(), health_calls: Vec::new(), denied: Vec::new() };
         while let Some(effect) = self.machine.poll_effect() {
             match effect {
                 RequestEffect::Granted { lease, .. } => due.granted.push(lease),
                 RequestEffect::HealthCall { lease } => due.health_calls.push(lease),
-                RequestEffect::Refused { denial, .. } => due.rejected.push(denial.reason),
+                RequestEffect::Denied { denial, .. } => due.denied.push(denial.reason),
             }
         }
         due
@@ -58,12 +58,12 @@ fn the_last_poison_request_is_rejected_once_a_health_call_succeeds() {
     bench.poison();
     let healthcheck = bench.healthcheck();
     assert!(bench.machine.set_health_calls(bench.now, healthcheck, true));
-    let Due { granted, mut health_calls, rejected } = bench.next_due();
-    assert_eq!((granted.len(), health_calls.len(), rejected.len()), (0, 1, 0), "the request is not the probe any more");
+    let Due { granted, mut health_calls, denied } = bench.next_due();
+    assert_eq!((granted.len(), health_calls.len(), denied.len()), (0, 1, 0), "the request is not the probe any more");
     let lease = health_calls.pop().expect("one");
     assert_eq!(lease.id().item, healthcheck.index() as u32);
     bench.end(lease, Outcome::Success);
-    assert_eq!(bench.due().rejected, [DenialReason::FailureStands]);
+    assert_eq!(bench.due().denied, [DenialReason::RequestAtFault]);
     assert_eq!((bench.health(), bench.machine.waiting()), (HealthState::Healthy, 0));
 }
 
@@ -74,8 +74,8 @@ fn a_health_call_that_fails_keeps_the_provider_down_and_the_request_waiting() {
     let healthcheck = bench.healthcheck();
     bench.machine.set_health_calls(bench.now, healthcheck, true);
     for _ in 0..4 {
-        let Due { granted, health_calls, rejected } = bench.next_due();
-        assert_eq!((granted.len(), health_calls.len(), rejected.len()), (0, 1, 0));
+        let Due { granted, health_calls, denied } = bench.next_due();
+        assert_eq!((granted.len(), health_calls.len(), denied.len()), (0, 1, 0));
         for lease in health_calls {
             bench.end(lease, Outcome::ConnectionFailed);
         }
@@ -98,12 +98,12 @@ fn three_waiters_are_probes_and_the_next_probe_is_a_health_call() {
         assert_eq!((granted.len(), health_calls.len()), (1, 0));
         bench.fail_and_wait(granted.pop().expect("one"));
     }
-    let Due { granted, mut health_calls, rejected } = bench.next_due();
-    assert_eq!((granted.len(), health_calls.len(), rejected.len()), (0, 1, 0));
+    let Due { granted, mut health_calls, denied } = bench.next_due();
+    assert_eq!((granted.len(), health_calls.len(), denied.len()), (0, 1, 0));
     bench.end(health_calls.pop().expect("one"), Outcome::Success);
-    let Due { granted, rejected, .. } = bench.due();
+    let Due { granted, denied, .. } = bench.due();
     assert_eq!(
-        (bench.health(), granted.len(), rejected.len()),
+        (bench.health(), granted.len(), denied.len()),
         (HealthState::Healthy, 1, 0),
         "no request was a probe three times"
     );
@@ -139,12 +139,12 @@ fn a_health_call_decides_an_undecided_failure_when_no_other_call_is_in_flight() 
         bench.machine.set_health_calls(bench.now, healthcheck, true);
         let lease = bench.try_one(bench.chat).expect("it is healthy");
         bench.fail_and_wait(lease);
-        let Due { granted, mut health_calls, rejected } = bench.next_due();
-        assert_eq!((granted.len(), health_calls.len(), rejected.len()), (0, 1, 0), "not the call itself");
+        let Due { granted, mut health_calls, denied } = bench.next_due();
+        assert_eq!((granted.len(), health_calls.len(), denied.len()), (0, 1, 0), "not the call itself");
         bench.end(health_calls.pop().expect("one"), outcome);
-        let Due { granted, rejected, .. } = bench.due();
-        assert_eq!((granted.len(), rejected.len()), (0, expected), "{outcome:?}");
-        assert!(rejected.iter().all(|reason| *reason == DenialReason::FailureStands));
+        let Due { granted, denied, .. } = bench.due();
+        assert_eq!((granted.len(), denied.len()), (0, expected), "{outcome:?}");
+        assert!(denied.iter().all(|reason| *reason == DenialReason::RequestAtFault));
     }
 }
 
@@ -178,7 +178,7 @@ fn enabling_health_calls_while_one_is_due_emits_it_at_once() {
     assert_eq!((granted.len(), health_calls.len()), (0, 1));
     let probed = RequestEventPayload::ProviderProbed { lease: health_calls[0].id() };
     let events = core::iter::from_fn(|| bench.machine.poll_event());
-    let place = EventPlace::Model(bench.model);
+    let place = EventScope::Model(bench.model);
     assert_eq!(events.filter(|event| event.payload == probed && event.place == place).count(), 1);
 }
 
@@ -190,9 +190,9 @@ fn a_rate_limited_health_call_does_not_reject_the_waiting_request() {
     bench.machine.set_health_calls(bench.now, healthcheck, true);
     let Due { mut health_calls, .. } = bench.next_due();
     bench.end(health_calls.pop().expect("one"), Outcome::RateLimited);
-    let Due { granted, rejected, .. } = bench.due();
+    let Due { granted, denied, .. } = bench.due();
     assert_eq!(
-        (bench.health(), granted.len(), rejected.len()),
+        (bench.health(), granted.len(), denied.len()),
         (HealthState::Healthy, 1, 0),
         "the request is granted again"
     );

@@ -14,7 +14,7 @@ use crate::error::{ConfigError, require};
 use crate::fair_queue::{
     BlockedSetId, Candidate, ClassId, Eligibility, FairQueue, GroupId, MAX_WEIGHT, MIN_WEIGHT, Selection,
 };
-use crate::lease::{Ledger, ReleaseAnswer, ReleaseDiagnostics};
+use crate::lease::{Ledger, ReleaseDiagnostics, ReleaseResult};
 use crate::map::IndexSet;
 use crate::request::RequestPressure;
 
@@ -272,16 +272,16 @@ impl<P: TaskPolicy> Dispatcher<P> {
         }
     }
 
-    /// Ends a worker. Never panics. Only a return value of [`ReleaseAnswer::Released`] means that something
+    /// Ends a worker. Never panics. Only a return value of [`ReleaseResult::Released`] means that something
     /// changed.
     #[expect(clippy::needless_pass_by_value, reason = "a release consumes the lease")]
-    pub fn release(&mut self, lease: TaskLease) -> ReleaseAnswer {
+    pub fn release(&mut self, lease: TaskLease) -> ReleaseResult {
         match self.ledger.release(lease.id) {
             Ok(held) if held.is_suspended => self.suspended -= 1,
             Ok(held) => self.take_back(&held),
             Err(answer) => return answer,
         }
-        ReleaseAnswer::Released
+        ReleaseResult::Released
     }
 
     /// Sets whether a call of the request resource that `resource` stands for would have to wait, and why. A

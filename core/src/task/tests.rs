@@ -1,7 +1,7 @@
 use std::vec::Vec;
 
 use super::*;
-use crate::lease::{LeaseId, ReleaseAnswer};
+use crate::lease::{LeaseId, ReleaseResult};
 
 fn model(name: &str, admitted_limit: u32) -> TaskGroup {
     TaskGroup { admitted_limit: Some(admitted_limit), ..TaskGroup::model("provider", name, 1.0) }
@@ -115,9 +115,9 @@ fn a_second_release_changes_nothing() {
     let lease = tasks.dispatch().expect("there is room").lease;
     let id = lease.id();
     let forged = LeaseId { item: 8, ..id };
-    assert_eq!(tasks.release(TaskLease::from_id(forged)), ReleaseAnswer::Stale);
-    assert_eq!(tasks.release(lease), ReleaseAnswer::Released);
-    assert_eq!(tasks.release(TaskLease::from_id(id)), ReleaseAnswer::Duplicate);
+    assert_eq!(tasks.release(TaskLease::from_id(forged)), ReleaseResult::Stale);
+    assert_eq!(tasks.release(lease), ReleaseResult::Released);
+    assert_eq!(tasks.release(TaskLease::from_id(id)), ReleaseResult::Duplicate);
     assert_eq!((tasks.active_leases(), tasks.running_in(group)), (0, 0));
 }
 

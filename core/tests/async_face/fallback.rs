@@ -37,7 +37,7 @@ fn a_waiter_of_a_provider_that_becomes_unavailable_gets_a_permit_of_the_next() {
     let out = gate.try_acquire(Request::new(first)).unwrap();
     let mut acquire = gate.acquire(request);
     assert!(poll(&mut acquire, Waker::noop()).is_pending());
-    out.finish(Outcome::KeyRefused);
+    out.finish(Outcome::KeyRejected);
     let permit = match poll(&mut acquire, Waker::noop()) {
         std::task::Poll::Ready(Ok(permit)) => permit,
         other => panic!("the next is free: {other:?}"),
@@ -69,7 +69,7 @@ fn an_acquire_that_is_dropped_before_it_is_requested_again_leaks_nothing() {
     let out = gate.try_acquire(Request::new(first)).unwrap();
     let mut acquire = gate.acquire(request);
     assert!(poll(&mut acquire, Waker::noop()).is_pending());
-    out.finish(Outcome::KeyRefused);
+    out.finish(Outcome::KeyRejected);
     drop(acquire);
     assert_eq!(held(&gate), (0, 0));
 }
@@ -98,7 +98,7 @@ fn a_call_without_a_usable_model_is_denied_as_unavailable() {
     let mut tries = 0;
     let answer = runtime.block_on(gate.run_through_outages(request, None, |_| {
         tries += 1;
-        async { Err::<(), _>(Outcome::KeyRefused) }
+        async { Err::<(), _>(Outcome::KeyRejected) }
     }));
     assert_eq!(answer.unwrap().unwrap_err().reason, DenialReason::Unavailable);
     assert_eq!(tries, 2);

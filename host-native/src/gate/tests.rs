@@ -1,7 +1,9 @@
+use std::time::Duration as StdDuration;
+
 use super::*;
-use tidegate_core::budget::Dimension;
-use tidegate_core::limit::TideConfig;
-use tidegate_core::request::{MAX_UNREGISTERED_TENANTS, Outcome};
+use tidegate_core::budget::{BudgetConfig, Correction, Dimension};
+use tidegate_core::limit::{LimitChoice, TideConfig};
+use tidegate_core::request::{AimdConfig, MAX_UNREGISTERED_TENANTS, Outcome};
 use tidegate_core::time::{Clock as _, Duration};
 
 fn gate() -> RequestGate {
@@ -9,24 +11,24 @@ fn gate() -> RequestGate {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_is_admitted_by_name_and_its_slot_comes_back() {
+async fn a_permit_counts_as_in_flight_until_it_is_finished_or_dropped() {
     let gate = gate();
     let key = ResourceKey::chat("p", "m");
     gate.register(&key, &Limits::at_most(1)).unwrap();
-    let slot = gate.acquire(&Call::of(key.clone())).await.unwrap();
+    let permit = gate.acquire(&Call::new(key.clone())).await.unwrap();
     assert_eq!(gate.snapshot(&key).map(|state| state.in_flight), Some(1));
-    assert_eq!(gate.try_acquire(&Call::of(key.clone())).unwrap_err().reason, DenialReason::NoCapacity);
-    slot.finish(Outcome::Success);
+    assert_eq!(gate.try_acquire(&Call::new(key.clone())).unwrap_err().reason, DenialReason::NoCapacity);
+    permit.finish(Outcome::Success);
     assert_eq!(gate.snapshot(&key).map(|state| state.in_flight), Some(0));
-    drop(gate.acquire(&Call::of(key.clone())).await.unwrap());
+    drop(gate.acquire(&Call::new(key.clone())).await.unwrap());
     assert_eq!(gate.snapshot(&key).map(|state| state.in_flight), Some(0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_that_comes_before_its_time_is_denied_as_paced_and_told_when_the_next_may_go_out() {
+async fn a_paced_try_acquire_is_denied_with_the_instant_of_the_next_start() {
     let gate = gate();
-    let call = Call::of(ResourceKey::chat("p", "m"));
-    // Tide lets calls out a millisecond apart until it knows how long they take.
+    let call = Call::new(ResourceKey::chat("p", "m"));
+    // Tide starts calls 1 ms apart until it has measured their latency.
     gate.register(&call.key, &Limits::at_most(8)).unwrap();
     let first = gate.try_acquire(&call).unwrap();
     let denial = gate.try_acquire(&call).unwrap_err();
@@ -38,59 +40,59 @@ async fn a_try_that_comes_before_its_time_is_denied_as_paced_and_told_when_the_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_nobody_registered_is_refused_unless_the_gate_says_what_it_gets() {
+async fn an_unregistered_model_is_denied_unless_unregistered_models_are_admitted() {
     let gate = gate();
-    let call = |model| Call::of(ResourceKey::chat("p", model));
+    let call = |model| Call::new(ResourceKey::chat("p", model));
     assert_eq!(gate.try_acquire(&call("a")).unwrap_err().reason, DenialReason::Unregistered);
-    gate.admit_unknown(Limits::at_most(2).found_by(LimitChoice::Aimd), 1);
-    let _slot = gate.try_acquire(&call("a")).unwrap();
+    gate.admit_unregistered(Limits::at_most(2).with_algorithm(LimitChoice::Aimd), 1);
+    let _permit = gate.try_acquire(&call("a")).unwrap();
     assert_eq!(gate.snapshot(&ResourceKey::chat("p", "a")).map(|state| state.effective_max), Some(2));
     assert_eq!(gate.try_acquire(&call("b")).unwrap_err().reason, DenialReason::Unregistered);
-    let _another = gate.try_acquire(&call("a")).unwrap();
+    let _second_permit = gate.try_acquire(&call("a")).unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_is_found_by_tide_unless_another_algorithm_is_named() {
+async fn tide_is_the_default_algorithm() {
     let gate = gate();
     let choice_of = |model, limits: Limits| {
         let resource = gate.register(&ResourceKey::chat("p", model), &limits).unwrap();
         gate.core().with(|machine, _| machine.limit_choice(resource)).unwrap()
     };
     assert_eq!(choice_of("a", Limits::at_most(4)), LimitChoice::Tide(TideConfig::default()));
-    assert_eq!(choice_of("b", Limits::at_most(4).found_by(LimitChoice::Aimd)), LimitChoice::Aimd);
+    assert_eq!(choice_of("b", Limits::at_most(4).with_algorithm(LimitChoice::Aimd)), LimitChoice::Aimd);
     let aimd = AimdConfig { initial_limit: Some(3), ..AimdConfig::default() };
-    assert_eq!(choice_of("c", Limits::at_most(4).found_by_aimd(aimd)), LimitChoice::Aimd);
+    assert_eq!(choice_of("c", Limits::at_most(4).with_aimd(aimd)), LimitChoice::Aimd);
     assert_eq!(gate.snapshot(&ResourceKey::chat("p", "c")).map(|state| state.current_limit), Some(3));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waits_too_long_is_refused_in_time() {
+async fn a_call_is_denied_when_its_timeout_ends() {
     let gate = gate();
     let key = ResourceKey::chat("p", "m");
     gate.register(&key, &Limits::at_most(1)).unwrap();
-    let _slot = gate.acquire(&Call::of(key.clone())).await.unwrap();
+    let _permit = gate.acquire(&Call::new(key.clone())).await.unwrap();
     let began = tokio::time::Instant::now();
-    let denial = gate.acquire(&Call::of(key).within(StdDuration::from_millis(250))).await.unwrap_err();
+    let denial = gate.acquire(&Call::new(key).within(StdDuration::from_millis(250))).await.unwrap_err();
     assert_eq!((denial.reason, began.elapsed().as_millis()), (DenialReason::QueueTimeout, 250));
 }
 
 #[tokio::test(start_paused = true)]
-async fn tenants_share_by_weight_whatever_they_ask_for() {
+async fn tenants_share_a_model_by_weight() {
     let gate = gate();
     let key = ResourceKey::chat("p", "m");
     gate.register(&key, &Limits::at_most(1)).unwrap();
-    gate.tenant("heavy", 3.0).unwrap();
-    gate.tenant("light", 1.0).unwrap();
-    let first = gate.acquire(&Call::of(key.clone())).await.unwrap();
+    gate.register_tenant("heavy", 3.0).unwrap();
+    gate.register_tenant("light", 1.0).unwrap();
+    let first = gate.acquire(&Call::new(key.clone())).await.unwrap();
     let served = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let mut waiting = tokio::task::JoinSet::new();
     for turn in 0..80 {
         let tenant = if turn % 2 == 0 { "heavy" } else { "light" };
-        let (gate, served, call) = (gate.clone(), Arc::clone(&served), Call::of(key.clone()).tenant(tenant));
+        let (gate, served, call) = (gate.clone(), Arc::clone(&served), Call::new(key.clone()).for_tenant(tenant));
         waiting.spawn(async move {
-            let slot = gate.acquire(&call).await.unwrap();
+            let permit = gate.acquire(&call).await.unwrap();
             served.lock().push(tenant);
-            slot.finish(Outcome::Success);
+            permit.finish(Outcome::Success);
         });
     }
     tokio::task::yield_now().await;
@@ -101,11 +103,11 @@ async fn tenants_share_by_weight_whatever_they_ask_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn strangers_beyond_the_bound_share_one_group() {
+async fn unregistered_tenants_beyond_the_bound_share_the_overflow_group() {
     let gate = gate();
     let key = ResourceKey::chat("p", "m");
     gate.register(&key, &Limits::at_most(1)).unwrap();
-    let group = |name: &str| gate.request(&Call::of(key.clone()).tenant(name)).unwrap().group.unwrap();
+    let group = |name: &str| gate.request(&Call::new(key.clone()).for_tenant(name)).unwrap().group.unwrap();
     let first = group("0");
     for name in 1..MAX_UNREGISTERED_TENANTS {
         group(&name.to_string());
@@ -113,25 +115,25 @@ async fn strangers_beyond_the_bound_share_one_group() {
     assert_eq!(group("one more"), group("and another"));
     assert_eq!(group("0"), first);
     assert_ne!(group("one more"), first);
-    // Who is registered is no stranger.
-    let known = gate.tenant("known", 2.0).unwrap();
+    // A registered tenant has a group of its own, also beyond the bound.
+    let known = gate.register_tenant("known", 2.0).unwrap();
     assert_eq!(group("known"), known);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_provider_says_is_left_holds() {
+async fn a_remaining_amount_stated_by_the_provider_limits_the_budget() {
     let gate = gate();
     let key = ResourceKey::chat("p", "m");
     let budget = BudgetConfig::per_minute(Dimension::Requests, 100);
-    gate.register(&key, &Limits::at_most(8).found_by(LimitChoice::Aimd).with_budget(budget)).unwrap();
-    let slot = gate.acquire(&Call::of(key.clone())).await.unwrap();
-    slot.correct(&[Correction { remaining: Some(0), ..Correction::of(Dimension::Requests) }]);
-    slot.finish(Outcome::Success);
-    assert_eq!(gate.try_acquire(&Call::of(key.clone())).unwrap_err().reason, DenialReason::BudgetExhausted);
+    gate.register(&key, &Limits::at_most(8).with_algorithm(LimitChoice::Aimd).with_budget(budget)).unwrap();
+    let permit = gate.acquire(&Call::new(key.clone())).await.unwrap();
+    permit.rate_limit_feedback(&[Correction { remaining: Some(0), ..Correction::of(Dimension::Requests) }]);
+    permit.finish(Outcome::Success);
+    assert_eq!(gate.try_acquire(&Call::new(key.clone())).unwrap_err().reason, DenialReason::BudgetExhausted);
     assert!(matches!(gate.why_idle(&key), Some(CallWait::NoRequests)));
 }
 
 #[test]
-fn outside_a_runtime_there_is_no_gate() {
+fn creating_a_gate_outside_a_runtime_fails() {
     assert!(matches!(RequestGate::new(), Err(GateError::NoRuntime(_))));
 }

@@ -1,10 +1,11 @@
 //! Events as JSON lines in a file.
 //!
-//! Each line is an [`Envelope`]: `{"schema":1,"stream":"request","event":{..}}`. Events hold numbers and no
-//! names, so the file of a run begins with a line that has them:
-//! `{"schema":1,"stream":"names","names":{..}}`, an [`EventNames`]. The run hands lines to a thread that
-//! writes them, through a queue of bounded length: a disk that is too slow costs lines, never time. Lines
-//! that were lost are counted, and show as gaps in the events' numbers.
+//! Each line is an [`Envelope`]: `{"schema":1,"stream":"request","event":{..}}`. Events identify columns and
+//! resources by number. The file of a run therefore begins with their names, as a line with [`EventNames`]:
+//! `{"schema":1,"stream":"names","names":{..}}`.
+//!
+//! A separate thread writes the lines, behind a bounded queue. If the disk is too slow, lines are lost and
+//! the run is not delayed. Lost lines are counted, and show as gaps in the sequence numbers of the events.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -21,19 +22,19 @@ use tidegate_core::pipeline::event::SchedulerEvent;
 use tidegate_core::request::event::RequestEvent;
 use tidegate_core::request::{ProviderModelId, ResourceId};
 
-/// Lines that wait to be written at most.
-const QUEUE: usize = 1 << 16;
+/// The maximum number of lines that wait to be written.
+const QUEUE_CAPACITY: usize = 1 << 16;
 
-/// What the numbers in the events of a run stand for.
+/// The names behind the numbers in the events of a run: the first line of its file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventNames {
-    /// The columns, by their number.
+    /// The names of the columns, by column number.
     pub columns: Vec<String>,
-    /// What is called.
+    /// The names of the request resources.
     pub resources: Vec<ResourceName>,
-    /// The number of the run's first row in the output.
+    /// The number of the run's first row in the output, counted from 0.
     pub first_row: u64,
-    /// Rows of each row group but the last.
+    /// The number of rows of each row group. The last one may have fewer.
     pub row_group_size: u32,
 }
 
@@ -42,21 +43,21 @@ pub struct EventNames {
 pub struct ResourceName {
     /// The resource.
     pub resource: ResourceId,
-    /// Its provider and model, which has other resources too.
+    /// Its provider and model, which may have resources of other domains.
     pub model: ProviderModelId,
-    /// Provider, model and domain.
+    /// Its name: `provider/model/domain`.
     pub name: String,
 }
 
 impl ResourceName {
-    /// The resource as a trace shows it.
+    /// Returns the resource in the form that a trace needs.
     #[must_use]
     pub fn traced(&self) -> TracedResource<'_> {
         TracedResource { resource: self.resource, model: self.model, name: &self.name }
     }
 }
 
-/// The line of the names.
+/// The line that contains the names.
 #[derive(Serialize)]
 struct NamesLine<'a> {
     schema: u32,
@@ -64,33 +65,63 @@ struct NamesLine<'a> {
     names: &'a EventNames,
 }
 
-/// Writes events to a file. See the [module documentation](self).
+/// A sink that writes events as JSON lines. See the [module documentation](self).
+///
+/// Dropping it writes the lines that are queued.
+///
+/// ```
+/// use tidegate_core::observe::Sinks;
+/// use tidegate_native::observe::jsonl::JsonLinesSink;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let sink = JsonLinesSink::from_writer(std::io::sink(), 1_024)?;
+/// let lost = sink.lost_lines();
+/// let mut sinks = Sinks::default();
+/// sinks.add("events", sink);
+/// // ... pass `sinks` to `PipelineRun::with_sinks`, and run ...
+/// # drop(sinks);
+/// assert_eq!(lost.load(std::sync::atomic::Ordering::Relaxed), 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-pub struct JsonLines {
+pub struct JsonLinesSink {
+    /// `None` once the sink is finished.
     lines: Option<SyncSender<String>>,
     writer: Option<JoinHandle<io::Result<()>>>,
     lost: Arc<AtomicU64>,
 }
 
-impl JsonLines {
-    /// Creates the file, or empties it, and begins it with the names.
+impl JsonLinesSink {
+    /// Creates a sink that writes to a file, and writes the line of names. An existing file is truncated.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be created or written, or the writer thread cannot be started.
     pub fn create(path: &Path, names: &EventNames) -> io::Result<Self> {
         let mut file = File::create(path)?;
         serde_json::to_writer(&mut file, &NamesLine { schema: SCHEMA, stream: "names", names })?;
         file.write_all(b"\n")?;
-        Self::writing_to(file, QUEUE)
+        Self::from_writer(file, QUEUE_CAPACITY)
     }
 
-    /// Writes the events alone to any writer, with room for `queue` lines that wait.
-    pub fn writing_to(to: impl Write + Send + 'static, queue: usize) -> io::Result<Self> {
-        let (lines, waiting) = sync_channel(queue);
-        let writer = std::thread::Builder::new().name("tidegate-events".into()).spawn(move || write(to, &waiting))?;
+    /// Creates a sink that writes to any writer, without a line of names. At most `queue_capacity` lines wait
+    /// to be written.
+    ///
+    /// # Errors
+    ///
+    /// The writer thread cannot be started.
+    pub fn from_writer(to: impl Write + Send + 'static, queue_capacity: usize) -> io::Result<Self> {
+        let (lines, queued) = sync_channel(queue_capacity);
+        let writer =
+            std::thread::Builder::new().name("tidegate-events".into()).spawn(move || write_lines(to, &queued))?;
         Ok(Self { lines: Some(lines), writer: Some(writer), lost: Arc::default() })
     }
 
-    /// Counts the lines that were lost because too many waited.
+    /// Returns the counter of lines that were lost because the queue was full. It can be read while the run
+    /// continues.
     #[must_use]
-    pub fn lost(&self) -> Arc<AtomicU64> {
+    pub fn lost_lines(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.lost)
     }
 
@@ -102,12 +133,12 @@ impl JsonLines {
                 self.lost.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
-            Some(Err(TrySendError::Disconnected(_))) | None => Err("nothing is written any more".into()),
+            Some(Err(TrySendError::Disconnected(_))) | None => Err("the writer has ended".into()),
         }
     }
 }
 
-fn write(to: impl Write, lines: &Receiver<String>) -> io::Result<()> {
+fn write_lines(to: impl Write, lines: &Receiver<String>) -> io::Result<()> {
     let mut to = BufWriter::new(to);
     for line in lines {
         to.write_all(line.as_bytes())?;
@@ -116,7 +147,7 @@ fn write(to: impl Write, lines: &Receiver<String>) -> io::Result<()> {
     to.flush()
 }
 
-impl Sink for JsonLines {
+impl Sink for JsonLinesSink {
     fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
         self.send(&Envelope::from(event))
     }
@@ -125,7 +156,7 @@ impl Sink for JsonLines {
         self.send(&Envelope::from(event))
     }
 
-    /// Waits until everything is written.
+    /// Waits until all queued lines are written.
     fn finish(&mut self) -> Result<(), SinkError> {
         self.lines = None;
         let Some(writer) = self.writer.take() else { return Ok(()) };
@@ -136,8 +167,8 @@ impl Sink for JsonLines {
     }
 }
 
-/// What was handed over is written even if the run ended early.
-impl Drop for JsonLines {
+/// Writes the queued lines also if the run ends early.
+impl Drop for JsonLinesSink {
     fn drop(&mut self) {
         let _ = self.finish();
     }
@@ -151,17 +182,18 @@ mod tests {
     use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, Strategy};
     use tidegate_core::time::Instant;
 
-    /// A file whose disk may be full, or slow.
+    /// A file on a disk that may be full or blocked.
     #[derive(Clone, Default)]
     struct Disk {
         written: Arc<Mutex<Vec<u8>>>,
+        /// Writes wait while this is locked.
         gate: Arc<Mutex<()>>,
         is_full: bool,
     }
 
     impl Write for Disk {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let _open = self.gate.lock();
+            let _unblocked = self.gate.lock();
             if self.is_full {
                 return Err(io::Error::other("no space left"));
             }
@@ -183,9 +215,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back_as_the_same_events() {
+    fn written_events_read_back_equal() {
         let disk = Disk::default();
-        let mut sink = JsonLines::writing_to(disk.clone(), QUEUE).unwrap();
+        let mut sink = JsonLinesSink::from_writer(disk.clone(), QUEUE_CAPACITY).unwrap();
         let events = events();
         for event in &events {
             sink.on_scheduler(event).unwrap();
@@ -195,23 +227,23 @@ mod tests {
         let read = text.lines().map(|line| serde_json::from_str::<Envelope<SchedulerEvent>>(line).unwrap().event);
         assert!(read.eq(events.iter().copied()));
         assert!(text.starts_with("{\"schema\":1,\"stream\":\"scheduler\",\"event\":{\"sequence\":0,"), "{text}");
-        assert!(sink.on_scheduler(&events[0]).is_err(), "nothing comes after the end");
+        assert!(sink.on_scheduler(&events[0]).is_err(), "a finished sink accepts no event");
     }
 
     #[test]
-    fn a_slow_disk_costs_lines_and_no_time() {
+    fn a_slow_disk_loses_lines_and_delays_nothing() {
         let disk = Disk::default();
-        let mut sink = JsonLines::writing_to(disk.clone(), 4).unwrap();
-        let lost = sink.lost();
+        let mut sink = JsonLinesSink::from_writer(disk.clone(), 4).unwrap();
+        let lost = sink.lost_lines();
         let events = events();
-        let shut = disk.gate.lock();
-        // Enough to fill the writer's buffer, at which it waits for the disk, and then the queue.
+        let blocked = disk.gate.lock();
+        // Enough events to fill the buffer of the writer, which then waits for the disk, and the queue.
         for _ in 0..20 {
             for event in &events {
                 sink.on_scheduler(event).unwrap();
             }
         }
-        drop(shut);
+        drop(blocked);
         sink.finish().unwrap();
         let lines = disk.written.lock().split(|byte| *byte == b'\n').count() as u64 - 1;
         assert!(lost.load(Ordering::Relaxed) > 0);
@@ -219,8 +251,8 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_an_error_at_the_end_and_no_panic() {
-        let mut sink = JsonLines::writing_to(Disk { is_full: true, ..Disk::default() }, QUEUE).unwrap();
+    fn a_full_disk_is_an_error_when_the_sink_finishes() {
+        let mut sink = JsonLinesSink::from_writer(Disk { is_full: true, ..Disk::default() }, QUEUE_CAPACITY).unwrap();
         for event in events().iter().cycle().take(5_000) {
             let _ = sink.on_scheduler(event);
         }

@@ -1,4 +1,4 @@
-//! Events as metrics, for whatever recorder the application installs.
+//! Events as metrics, for the recorder that the application installs.
 //!
 //! | metric | kind | labels |
 //! | --- | --- | --- |
@@ -11,8 +11,11 @@
 //! | `tidegate_calls_in_flight`, `tidegate_call_limit` | gauge | `provider`, `model`, `domain` |
 //! | `tidegate_workers`, `tidegate_tasks_queued`, `tidegate_row_groups` | gauge | none |
 //!
-//! Labels are bounded: their values come from the kinds of events, the outcomes and the registered models, never from a task,
-//! a row, a waiter or a lease. Those are for [traces](super) only.
+//! The number of label values is bounded. They are event kinds, outcomes, and the names of registered models;
+//! ids of tasks, rows, waiters and leases appear only in [traces](super::perfetto).
+//!
+//! Durations are in seconds. `tidegate_call_wait_seconds` is the time that a call waits for its permit, and
+//! `tidegate_call_held_seconds` the time that it holds it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,22 +24,43 @@ use metrics::{Label, counter, gauge, histogram};
 use tidegate_core::event::EventKind;
 use tidegate_core::observe::{Sink, SinkError};
 use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerEventKind, SchedulerEventPayload};
-use tidegate_core::request::event::{EventPlace, RequestEvent, RequestEventKind, RequestEventPayload};
+use tidegate_core::request::event::{EventScope, RequestEvent, RequestEventKind, RequestEventPayload};
 use tidegate_core::request::{RequestAdmission, ResourceId};
 use tidegate_core::time::Instant;
 
 use super::names;
 
-/// Counts events. See the [module documentation](self).
+/// A sink that records events as metrics. See the [module documentation](self).
+///
+/// ```
+/// use tidegate_core::observe::Sinks;
+/// use tidegate_native::gate::{Limits, RequestGate, ResourceKey};
+/// use tidegate_native::observe::metrics::MetricsSink;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let gate = RequestGate::new()?;
+/// gate.register(&ResourceKey::chat("acme", "writer"), &Limits::at_most(8))?;
+///
+/// let mut sinks = Sinks::default();
+/// sinks.add("metrics", gate.core().with(|control, now| MetricsSink::new(now, control)));
+/// // For a run, pass the sinks to `PipelineRun::with_sinks`. For a gate alone, call this from time to time:
+/// gate.core().feed(&mut sinks);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-pub struct Metrics {
+pub struct MetricsSink {
+    /// The names of scheduler event kinds, by index.
     scheduler: Vec<Arc<str>>,
+    /// The names of request event kinds, by index.
     requests: Vec<Arc<str>>,
     resources: HashMap<ResourceId, [Label; 3]>,
 }
 
-impl Metrics {
-    /// Counts for the resources that `admission` has now; calls of later ones count without their names.
+impl MetricsSink {
+    /// Creates a sink that knows the resources of `admission`. Calls of resources that are registered later
+    /// are recorded without the labels `provider`, `model` and `domain`.
     #[must_use]
     pub fn new(now: Instant, admission: &RequestAdmission) -> Self {
         let labels = |resource| {
@@ -49,15 +73,15 @@ impl Metrics {
             Some((resource, labels))
         };
         Self {
-            scheduler: names::of_kinds::<SchedulerEventKind>(),
-            requests: names::of_kinds::<RequestEventKind>(),
+            scheduler: names::kind_names::<SchedulerEventKind>(),
+            requests: names::kind_names::<RequestEventKind>(),
             resources: admission.resources().filter_map(labels).collect(),
         }
     }
 
-    fn labels(&self, place: EventPlace) -> Vec<Label> {
+    fn labels(&self, place: EventScope) -> Vec<Label> {
         match place {
-            EventPlace::Resource(resource) => {
+            EventScope::Resource(resource) => {
                 self.resources.get(&resource).map_or_else(Vec::new, |known| known.to_vec())
             }
             _ => Vec::new(),
@@ -65,13 +89,13 @@ impl Metrics {
     }
 }
 
-impl Sink for Metrics {
+impl Sink for MetricsSink {
     fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
         let kind = Arc::clone(&self.scheduler[event.payload.kind().index() as usize]);
         counter!("tidegate_scheduler_events_total", "kind" => kind).increment(1);
         match event.payload {
             SchedulerEventPayload::TaskCompleted { outcome, .. } => {
-                counter!("tidegate_tasks_total", "outcome" => names::of_task_outcome(outcome)).increment(1);
+                counter!("tidegate_tasks_total", "outcome" => names::task_outcome_name(outcome)).increment(1);
             }
             SchedulerEventPayload::TaskLeaseAcquired { active, .. }
             | SchedulerEventPayload::TaskLeaseReleased { active, .. } => {
@@ -101,7 +125,7 @@ impl Sink for Metrics {
         counter!("tidegate_request_events_total", with("kind", kind)).increment(1);
         match event.payload {
             RequestEventPayload::LeaseReleased { outcome, held, in_flight, .. } => {
-                let outcome: Arc<str> = names::of(&outcome).into();
+                let outcome: Arc<str> = names::variant_name(&outcome).into();
                 counter!("tidegate_calls_total", with("outcome", Arc::clone(&outcome))).increment(1);
                 histogram!("tidegate_call_held_seconds", with("outcome", outcome)).record(held.as_secs_f64());
                 gauge!("tidegate_calls_in_flight", labels).set(in_flight);
@@ -133,14 +157,14 @@ mod tests {
 
     use super::*;
 
-    /// Keeps the name and the labels of every series.
+    /// A recorder that stores the name and the labels of every series.
     #[derive(Default)]
     struct Series(Mutex<BTreeSet<(String, Labels)>>);
 
     type Labels = Vec<(String, String)>;
 
     impl Series {
-        fn keep(&self, key: &Key) {
+        fn insert(&self, key: &Key) {
             let labels = key.labels().map(|label| (label.key().to_owned(), label.value().to_owned()));
             self.0.lock().insert((key.name().to_owned(), labels.collect()));
         }
@@ -152,37 +176,37 @@ mod tests {
         fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
         fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-            self.keep(key);
+            self.insert(key);
             Counter::noop()
         }
 
         fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-            self.keep(key);
+            self.insert(key);
             Gauge::noop()
         }
 
         fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-            self.keep(key);
+            self.insert(key);
             Histogram::noop()
         }
     }
 
     #[test]
-    fn labels_name_kinds_outcomes_and_models_and_never_an_id() {
+    fn label_values_are_kinds_outcomes_and_models() {
         let series = Series::default();
         for scenario in builtin() {
-            let mut counts = None;
-            let begin = |admission: &RequestAdmission| counts = Some(Metrics::new(Instant::ZERO, admission));
+            let mut sink = None;
+            let begin = |admission: &RequestAdmission| sink = Some(MetricsSink::new(Instant::ZERO, admission));
             let mut world = World::with_events(&scenario, 1, begin).unwrap();
-            let mut counts = counts.unwrap();
-            metrics::with_local_recorder(&series, || world.run_feeding(&mut counts).unwrap());
+            let mut sink = sink.unwrap();
+            metrics::with_local_recorder(&series, || world.run_feeding(&mut sink).unwrap());
         }
         let series = series.0.into_inner();
         let models: BTreeSet<String> =
             builtin().into_iter().flat_map(|scenario| scenario.models).map(|model| model.name).collect();
-        let kinds: BTreeSet<String> = names::of_kinds::<SchedulerEventKind>()
+        let kinds: BTreeSet<String> = names::kind_names::<SchedulerEventKind>()
             .into_iter()
-            .chain(names::of_kinds::<RequestEventKind>())
+            .chain(names::kind_names::<RequestEventKind>())
             .map(|name| name.to_string())
             .collect();
         for (name, labels) in &series {
@@ -197,6 +221,6 @@ mod tests {
                 assert!(is_bounded, "{name}: {key} = {value}");
             }
         }
-        assert!(series.len() > 30, "little was counted: {series:?}");
+        assert!(series.len() > 30, "too few series: {series:?}");
     }
 }

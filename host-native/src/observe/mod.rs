@@ -1,18 +1,22 @@
-//! What a run tells: its events as JSON lines and as a trace, where its capacity went, and the capacity values that applied to it.
+//! Sinks for the events of runs and gates.
 //!
-//! With the feature `tracing` the module `tracing` makes spans of the events, with the feature `metrics` the module `metrics`
-//! counts them. Neither installs anything: the application chooses where they go.
+//! | sink | feature | output |
+//! | --- | --- | --- |
+//! | [`jsonl::JsonLinesSink`] | | JSON lines in a file |
+//! | [`perfetto::PerfettoSink`] | | a trace file for the Perfetto UI |
+//! | `tracing::TracingSink` | `tracing` | spans and events of `tracing` |
+//! | `metrics::MetricsSink` | `metrics` | counters, gauges and histograms of `metrics` |
+//!
+//! The last two use the subscriber or recorder that the application installs; they install nothing. Give
+//! sinks to a run with [`PipelineRun::with_sinks`](tidegate_core::driver::PipelineRun::with_sinks). A gate
+//! without a run delivers its events with [`Gate::feed`](tidegate_core::gate::Gate::feed). A sink that fails
+//! does not disturb the run: see [`Sinks`](tidegate_core::observe::Sinks).
 
 pub mod jsonl;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 #[cfg(any(feature = "cli", feature = "metrics", feature = "tracing"))]
 pub(crate) mod names;
-pub mod trace;
+pub mod perfetto;
 #[cfg(feature = "tracing")]
 pub mod tracing;
-#[cfg(feature = "cli")]
-mod watch;
-
-#[cfg(feature = "cli")]
-pub use watch::Watch;

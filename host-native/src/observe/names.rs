@@ -1,4 +1,4 @@
-//! What kinds and outcomes are called, in metrics and in traces as in JSON.
+//! The names of event kinds and outcomes in metrics and traces. They are those of the JSON format.
 
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use tidegate_core::event::EventKind;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 use tidegate_core::pipeline::TaskOutcome;
 
-/// The names of all kinds of a stream, by index.
+/// Returns the names of all event kinds of a stream, by index.
 #[cfg(any(feature = "metrics", feature = "tracing"))]
-pub(crate) fn of_kinds<K: EventKind + Serialize>() -> Vec<Arc<str>> {
-    K::ALL.iter().map(|kind| Arc::from(of(kind))).collect()
+pub(crate) fn kind_names<K: EventKind + Serialize>() -> Vec<Arc<str>> {
+    K::ALL.iter().map(|kind| Arc::from(variant_name(kind))).collect()
 }
 
-/// The name of a variant without content.
-pub(crate) fn of(variant: &impl Serialize) -> String {
+/// Returns the serialised name of a variant without fields, or `other` for a variant with fields.
+pub(crate) fn variant_name(variant: &impl Serialize) -> String {
     match serde_json::to_value(variant) {
         Ok(serde_json::Value::String(name)) => name,
         _ => "other".into(),
     }
 }
 
-/// The name of how a task ended; `None`: it met a bug.
+/// Returns the name of a task outcome. `None` is a task that ended by a bug.
 #[cfg(any(feature = "metrics", feature = "tracing"))]
-pub(crate) fn of_task_outcome(outcome: Option<TaskOutcome>) -> &'static str {
+pub(crate) fn task_outcome_name(outcome: Option<TaskOutcome>) -> &'static str {
     match outcome {
         Some(TaskOutcome::Success) => "success",
         Some(TaskOutcome::Skipped) => "skipped",

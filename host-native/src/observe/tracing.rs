@@ -1,11 +1,13 @@
-//! Events as spans and events of `tracing`, for whatever subscriber the application installs.
+//! Events as spans and events of `tracing`, for the subscriber that the application installs.
 //!
-//! A worker is a span `task`, from its start to the return of its lease; a call a span `call`, from its lease
-//! to its end, with its outcome, inside the span of the task that made it. All else is an event inside the
-//! span it belongs to, at `DEBUG`; failures of providers, of hooks and of the run at `WARN`. Everything has
-//! the target `tidegate`.
+//! - A `task` span lasts from the start of a worker until its lease is released.
+//! - A `call` span lasts from the permit of a call until its end. It is a child of the span of its task.
+//! - All other events are `tracing` events in the span that they belong to: at level `DEBUG`, or `WARN` for
+//!   failures of providers, of hooks and of the run.
 //!
-//! Spans open and close when the run hands its events on, a moment after they happened: the field `at_ns` of each is exact.
+//! Both spans record their `outcome`. The target is always `tidegate`. Spans open and close when the events
+//! are delivered, slightly after they happened; the field `at_ns` has the exact instant, in nanoseconds of
+//! the host's clock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 use tidegate_core::event::EventKind;
 use tidegate_core::observe::{Sink, SinkError};
 use tidegate_core::pipeline::event::{Correlation, SchedulerEvent, SchedulerEventKind, SchedulerEventPayload};
-use tidegate_core::request::event::{EventPlace, RequestEvent, RequestEventKind, RequestEventPayload};
+use tidegate_core::request::event::{EventScope, RequestEvent, RequestEventKind, RequestEventPayload};
 use tidegate_core::request::{RequestAdmission, ResourceId};
 use tidegate_core::time::Instant;
 use tracing::field::Empty;
@@ -21,10 +23,30 @@ use tracing::{Span, debug, info_span, warn};
 
 use super::names;
 
-/// Makes spans and events. See the [module documentation](self).
+/// A sink that emits spans and events. See the [module documentation](self).
+///
+/// ```
+/// use tidegate_core::observe::Sinks;
+/// use tidegate_native::gate::{Limits, RequestGate, ResourceKey};
+/// use tidegate_native::observe::tracing::TracingSink;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let gate = RequestGate::new()?;
+/// gate.register(&ResourceKey::chat("acme", "writer"), &Limits::at_most(8))?;
+///
+/// let mut sinks = Sinks::default();
+/// sinks.add("tracing", gate.core().with(|control, now| TracingSink::new(now, control)));
+/// // For a run, pass the sinks to `PipelineRun::with_sinks`. For a gate alone, call this from time to time:
+/// gate.core().feed(&mut sinks);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-pub struct Traces {
+pub struct TracingSink {
+    /// The names of scheduler event kinds, by index.
     scheduler: Vec<Arc<str>>,
+    /// The names of request event kinds, by index.
     requests: Vec<Arc<str>>,
     resources: HashMap<ResourceId, String>,
     /// By task id.
@@ -33,14 +55,15 @@ pub struct Traces {
     calls: HashMap<(u32, u32), Span>,
 }
 
-impl Traces {
-    /// Names the resources that `admission` has now; calls of later ones have no name.
+impl TracingSink {
+    /// Creates a sink that knows the resources of `admission`. The field `resource` is empty for calls of
+    /// resources that are registered later.
     #[must_use]
     pub fn new(now: Instant, admission: &RequestAdmission) -> Self {
         let baselines = admission.resources().filter_map(|resource| admission.baseline(now, resource));
         Self {
-            scheduler: names::of_kinds::<SchedulerEventKind>(),
-            requests: names::of_kinds::<RequestEventKind>(),
+            scheduler: names::kind_names::<SchedulerEventKind>(),
+            requests: names::kind_names::<RequestEventKind>(),
             resources: baselines.map(|baseline| (baseline.resource, baseline.name)).collect(),
             tasks: HashMap::new(),
             calls: HashMap::new(),
@@ -58,7 +81,7 @@ fn task_span(event: &SchedulerEvent) -> Span {
     )
 }
 
-impl Sink for Traces {
+impl Sink for TracingSink {
     fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
         let kind = &*self.scheduler[event.payload.kind().index() as usize];
         let (at_ns, task, payload) = (event.at.as_nanos(), event.correlation.task.unwrap_or(u64::MAX), &event.payload);
@@ -79,7 +102,7 @@ impl Sink for Traces {
         }
         match payload {
             SchedulerEventPayload::TaskCompleted { outcome, .. } => {
-                span.record("outcome", names::of_task_outcome(*outcome));
+                span.record("outcome", names::task_outcome_name(*outcome));
             }
             SchedulerEventPayload::TaskLeaseReleased { .. } => drop(self.tasks.remove(&task)),
             SchedulerEventPayload::JobCompleted { .. } => self.tasks.clear(),
@@ -92,7 +115,7 @@ impl Sink for Traces {
         let kind = &*self.requests[event.payload.kind().index() as usize];
         let (at_ns, payload) = (event.at.as_nanos(), &event.payload);
         let resource = match event.place {
-            EventPlace::Resource(resource) => self.resources.get(&resource).map_or("", String::as_str),
+            EventScope::Resource(resource) => self.resources.get(&resource).map_or("", String::as_str),
             _ => "",
         };
         let task = event.correlation.and_then(|about| about.task).and_then(|task| self.tasks.get(&task));
@@ -106,7 +129,7 @@ impl Sink for Traces {
             }
             RequestEventPayload::LeaseReleased { lease, outcome, .. } => {
                 if let Some(span) = self.calls.remove(&(lease.key.slot, lease.key.generation)) {
-                    span.record("outcome", names::of(outcome).as_str());
+                    span.record("outcome", names::variant_name(outcome).as_str());
                 }
             }
             RequestEventPayload::RateLimited { .. } => {
@@ -137,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts the spans that were opened and closed, by name.
+    /// A layer that counts the spans that were opened and closed, by name.
     #[derive(Clone, Default)]
     struct Counts(Arc<Mutex<BTreeMap<&'static str, (u64, u64)>>>);
 
@@ -157,42 +180,43 @@ mod tests {
         }
     }
 
-    /// The bridge, and a count of what it is told beside it.
-    struct Beside {
-        traces: Traces,
+    /// The sink under test, with counts of the events that open spans.
+    struct Counted {
+        sink: TracingSink,
         spawned: u64,
         granted: u64,
     }
 
-    impl Sink for Beside {
+    impl Sink for Counted {
         fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
             self.spawned += u64::from(event.payload.kind() == SchedulerEventKind::WorkerSpawned);
-            self.traces.on_scheduler(event)
+            self.sink.on_scheduler(event)
         }
 
         fn on_request(&mut self, event: &RequestEvent) -> Result<(), SinkError> {
             self.granted += u64::from(event.payload.kind() == RequestEventKind::LeaseAcquired);
-            self.traces.on_request(event)
+            self.sink.on_request(event)
         }
     }
 
     #[test]
-    fn every_try_of_a_task_and_every_call_is_a_span_that_closes() {
+    fn every_task_attempt_and_every_call_is_a_span_that_closes() {
         let scenario = builtin().remove(0);
-        let mut traces = None;
-        let begin = |admission: &RequestAdmission| traces = Some(Traces::new(Instant::ZERO, admission));
+        let mut sink = None;
+        let begin = |admission: &RequestAdmission| sink = Some(TracingSink::new(Instant::ZERO, admission));
         let mut world = World::with_events(&scenario, 1, begin).unwrap();
-        let mut sink = Beside { traces: traces.unwrap(), spawned: 0, granted: 0 };
+        let mut counted = Counted { sink: sink.unwrap(), spawned: 0, granted: 0 };
         let counts = Counts::default();
         tracing::subscriber::with_default(Registry::default().with(counts.clone()), || {
-            world.run_feeding(&mut sink).unwrap();
-            sink.traces.finish().unwrap();
+            world.run_feeding(&mut counted).unwrap();
+            counted.sink.finish().unwrap();
         });
-        let Beside { spawned, granted, .. } = sink;
+        let Counted { spawned, granted, .. } = counted;
         let counts = counts.0.lock();
         assert_eq!(counts["task"], (spawned, spawned));
         assert_eq!(counts["call"], (granted, granted));
-        // All but those of the very instant at which their worker begins, which takes no time here: its event comes later.
+        // A call that starts at the same instant as its worker is not inside: the event of the worker comes
+        // later.
         let inside = counts["inside a task"].0;
         assert!((granted * 9 / 10..granted).contains(&inside), "{inside} of {granted} calls are inside their tasks");
         assert!(spawned > 100 && granted > 100);

@@ -1,4 +1,4 @@
-//! Clients behind the gate, over real sockets: a slot is held exactly as long as its call is out.
+//! Middleware over real sockets: a permit is held exactly as long as its call is in flight.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use tidegate_core::limit::LimitChoice;
 use tidegate_core::request::{DenialReason, HealthState, Outcome, UnavailableCause};
 use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
-use tidegate_native::reqwest::AdmissionMiddleware;
-use tidegate_native::tower::{Admission, AdmissionError, AdmissionLayer, Always};
+use tidegate_native::middleware::reqwest::AdmissionMiddleware;
+use tidegate_native::middleware::tower::{Admission, AdmissionError, AdmissionLayer, FixedCall};
 use tokio::time::sleep;
 use tower::{Layer, ServiceExt};
 
-/// A gate with one model of one slot.
+/// Returns a gate with one model that allows one call at a time.
 fn gate() -> (RequestGate, ResourceKey) {
     let gate = RequestGate::new().unwrap();
     let key = ResourceKey::chat("server", "model");
@@ -31,7 +31,7 @@ fn gate() -> (RequestGate, ResourceKey) {
 }
 
 fn server() -> String {
-    /// Three chunks, with a pause before each but the first.
+    /// Sends three chunks, with a pause between them.
     async fn stream() -> impl IntoResponse {
         let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Bytes, std::io::Error>>(1);
         tokio::spawn(async move {
@@ -44,7 +44,7 @@ fn server() -> String {
         });
         Body::from_stream(Chunks(receiver))
     }
-    async fn refused() -> impl IntoResponse {
+    async fn rate_limited() -> impl IntoResponse {
         (StatusCode::TOO_MANY_REQUESTS, [("retry-after-ms", "300"), ("retry-after", "1")], "too many")
     }
     async fn slow() -> &'static str {
@@ -55,20 +55,20 @@ fn server() -> String {
         headers.get("x-word").and_then(|word| word.to_str().ok()).unwrap_or("nothing").to_string()
     }
     async fn rejected(Path(which): Path<String>) -> impl IntoResponse {
-        let (_, status, body, _) = REJECTED.iter().find(|(name, ..)| *name == which).expect("a known one");
+        let (_, status, body, _) = REJECTED.iter().find(|(name, ..)| *name == which).expect("a known name");
         (StatusCode::from_u16(*status).unwrap(), [("content-type", "application/json")], *body)
     }
     support::serve(
         Router::new()
             .route("/rejected/{which}", get(rejected))
             .route("/stream", get(stream))
-            .route("/refused", get(refused))
+            .route("/rate-limited", get(rate_limited))
             .route("/slow", get(slow))
             .route("/echo", get(echo)),
     )
 }
 
-/// What providers answer whom no call helps: name, status, body, and what it means.
+/// Responses after which a provider cannot be used: name, status, body and cause.
 const REJECTED: &[(&str, u16, &str, UnavailableCause)] = &[
     (
         "openai-quota",
@@ -92,7 +92,7 @@ const REJECTED: &[(&str, u16, &str, UnavailableCause)] = &[
         "google-key",
         400,
         r#"[{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}]"#,
-        UnavailableCause::KeyRefused,
+        UnavailableCause::KeyRejected,
     ),
 ];
 
@@ -110,25 +110,25 @@ impl futures_core::Stream for Chunks {
 }
 
 fn plain_client() -> reqwest::Client {
-    // Fails when it is there already.
+    // Fails if another test has installed it.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy().tls_certs_only([]).timeout(support::patience::PATIENCE).build().unwrap()
 }
 
 fn client(gate: &RequestGate, key: &ResourceKey) -> ClientWithMiddleware {
     ClientBuilder::new(plain_client())
-        .with(AdmissionMiddleware::new(gate.clone(), Always(Call::of(key.clone()))))
+        .with(AdmissionMiddleware::new(gate.clone(), FixedCall(Call::new(key.clone()))))
         .build()
 }
 
 type Hyper = Client<HttpConnector, String>;
 
-fn hyper(gate: &RequestGate, key: &ResourceKey) -> Admission<Hyper, Always> {
-    AdmissionLayer::new(gate.clone(), Always(Call::of(key.clone())))
+fn hyper(gate: &RequestGate, key: &ResourceKey) -> Admission<Hyper, FixedCall> {
+    AdmissionLayer::new(gate.clone(), FixedCall(Call::new(key.clone())))
         .layer(Client::builder(TokioExecutor::new()).build_http())
 }
 
-fn out(gate: &RequestGate, key: &ResourceKey) -> u32 {
+fn in_flight(gate: &RequestGate, key: &ResourceKey) -> u32 {
     gate.snapshot(key).unwrap().in_flight
 }
 
@@ -137,56 +137,59 @@ fn request(address: &str) -> http::Request<String> {
 }
 
 #[tokio::test]
-async fn the_answer_is_the_servers_own_with_address_headers_and_body() {
+async fn a_response_keeps_its_url_headers_and_body() {
     let (gate, key) = gate();
     let address = format!("{}/echo", server());
-    let answer = client(&gate, &key).get(&address).header("x-word", "tide").send().await.unwrap();
-    assert_eq!((answer.status(), answer.url().as_str(), answer.content_length()), (StatusCode::OK, &*address, Some(4)));
-    assert!(answer.headers().contains_key("content-type") && answer.remote_addr().is_some());
-    assert_eq!(answer.text().await.unwrap(), "tide");
-    assert_eq!(out(&gate, &key), 0);
+    let response = client(&gate, &key).get(&address).header("x-word", "tide").send().await.unwrap();
+    assert_eq!(
+        (response.status(), response.url().as_str(), response.content_length()),
+        (StatusCode::OK, &*address, Some(4))
+    );
+    assert!(response.headers().contains_key("content-type") && response.remote_addr().is_some());
+    assert_eq!(response.text().await.unwrap(), "tide");
+    assert_eq!(in_flight(&gate, &key), 0);
 }
 
 #[tokio::test]
-async fn a_streamed_answer_holds_its_slot_until_its_last_chunk() {
+async fn a_streamed_response_holds_its_permit_until_the_last_chunk() {
     let (gate, key) = gate();
     let address = format!("{}/stream", server());
-    let mut answer = client(&gate, &key).get(&address).send().await.unwrap();
+    let mut response = client(&gate, &key).get(&address).send().await.unwrap();
     let mut chunks = 0;
-    while answer.chunk().await.unwrap().is_some() {
+    while response.chunk().await.unwrap().is_some() {
         chunks += 1;
-        assert_eq!(out(&gate, &key), 1);
+        assert_eq!(in_flight(&gate, &key), 1);
     }
-    assert_eq!((chunks, out(&gate, &key)), (3, 0));
+    assert_eq!((chunks, in_flight(&gate, &key)), (3, 0));
 
-    let answer = hyper(&gate, &key).oneshot(request(&address)).await.unwrap();
-    assert_eq!(out(&gate, &key), 1);
-    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes().len(), 12);
-    assert_eq!(out(&gate, &key), 0);
+    let response = hyper(&gate, &key).oneshot(request(&address)).await.unwrap();
+    assert_eq!(in_flight(&gate, &key), 1);
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes().len(), 12);
+    assert_eq!(in_flight(&gate, &key), 0);
 }
 
 #[tokio::test]
-async fn an_answer_that_is_dropped_half_way_gives_its_slot_back_at_once() {
+async fn a_response_that_is_dropped_releases_its_permit_at_once() {
     let (gate, key) = gate();
     let address = format!("{}/stream", server());
-    let mut answer = client(&gate, &key).get(&address).send().await.unwrap();
-    answer.chunk().await.unwrap();
-    assert_eq!(out(&gate, &key), 1);
-    drop(answer);
-    assert_eq!(out(&gate, &key), 0);
+    let mut response = client(&gate, &key).get(&address).send().await.unwrap();
+    response.chunk().await.unwrap();
+    assert_eq!(in_flight(&gate, &key), 1);
+    drop(response);
+    assert_eq!(in_flight(&gate, &key), 0);
 
-    let answer = hyper(&gate, &key).oneshot(request(&address)).await.unwrap();
-    drop(answer);
-    assert_eq!(out(&gate, &key), 0);
+    let response = hyper(&gate, &key).oneshot(request(&address)).await.unwrap();
+    drop(response);
+    assert_eq!(in_flight(&gate, &key), 0);
 }
 
 #[tokio::test]
-async fn a_call_that_is_given_up_frees_its_slot_for_who_waits() {
+async fn an_aborted_call_releases_its_permit_to_a_waiter() {
     let (gate, key) = gate();
     let base = server();
     let client = client(&gate, &key);
     let slow = tokio::spawn(client.get(format!("{base}/slow")).send());
-    while out(&gate, &key) == 0 {
+    while in_flight(&gate, &key) == 0 {
         sleep(Duration::from_millis(1)).await;
     }
     let next = tokio::spawn(client.get(format!("{base}/echo")).send());
@@ -194,27 +197,27 @@ async fn a_call_that_is_given_up_frees_its_slot_for_who_waits() {
         sleep(Duration::from_millis(1)).await;
     }
     slow.abort();
-    let answer = next.await.unwrap().unwrap();
-    assert_eq!(answer.text().await.unwrap(), "nothing");
-    assert_eq!((out(&gate, &key), gate.snapshot(&key).unwrap().waiters), (0, 0));
+    let response = next.await.unwrap().unwrap();
+    assert_eq!(response.text().await.unwrap(), "nothing");
+    assert_eq!((in_flight(&gate, &key), gate.snapshot(&key).unwrap().waiters), (0, 0));
 }
 
 #[tokio::test]
-async fn a_refusal_stops_the_next_call_until_the_server_said_though_nobody_read_its_body() {
+async fn a_rate_limited_response_delays_the_next_call_even_if_its_body_is_not_read() {
     let (gate, key) = gate();
-    // Tide finds out first whether a Retry-After stops the resource; AIMD takes that for granted.
-    gate.register(&key, &Limits::at_most(1).found_by(LimitChoice::Aimd)).unwrap();
+    // Tide first learns whether a Retry-After applies to the whole resource; AIMD assumes it.
+    gate.register(&key, &Limits::at_most(1).with_algorithm(LimitChoice::Aimd)).unwrap();
     let base = server();
-    let asked = gate.snapshot(&key).unwrap().at;
-    let answer = hyper(&gate, &key).oneshot(request(&format!("{base}/refused"))).await.unwrap();
-    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+    let start = gate.snapshot(&key).unwrap().at;
+    let response = hyper(&gate, &key).oneshot(request(&format!("{base}/rate-limited"))).await.unwrap();
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     let state = gate.snapshot(&key).unwrap();
     assert_eq!(state.in_flight, 0);
     let (until, wait) = (state.blocked_until.unwrap(), tidegate_core::time::Duration::from_millis(300));
-    assert!(asked + wait <= until && until <= state.at + wait, "{until:?}");
-    drop(answer);
-    let answer = client(&gate, &key).get(format!("{base}/echo")).send().await.unwrap();
-    assert!(answer.status().is_success() && gate.snapshot(&key).unwrap().at >= until);
+    assert!(start + wait <= until && until <= state.at + wait, "{until:?}");
+    drop(response);
+    let response = client(&gate, &key).get(format!("{base}/echo")).send().await.unwrap();
+    assert!(response.status().is_success() && gate.snapshot(&key).unwrap().at >= until);
 }
 
 fn cause(gate: &RequestGate, key: &ResourceKey) -> Option<UnavailableCause> {
@@ -225,51 +228,59 @@ fn cause(gate: &RequestGate, key: &ResourceKey) -> Option<UnavailableCause> {
 }
 
 #[tokio::test]
-async fn what_the_body_of_a_refusal_says_closes_the_model_and_the_caller_gets_it_whole() {
+async fn reqwest_middleware_reads_an_error_body_and_returns_it_whole() {
     let base = server();
     for (name, status, body, expected) in REJECTED {
         let address = format!("{base}/rejected/{name}");
         let (gate, key) = gate();
-        let answer = client(&gate, &key).get(&address).send().await.unwrap();
-        assert_eq!((answer.status().as_u16(), answer.content_length()), (*status, Some(body.len() as u64)), "{name}");
-        assert_eq!((cause(&gate, &key), out(&gate, &key)), (Some(*expected), 0), "{name}, before its body is read");
-        assert_eq!(answer.text().await.unwrap(), *body);
+        let response = client(&gate, &key).get(&address).send().await.unwrap();
+        assert_eq!(
+            (response.status().as_u16(), response.content_length()),
+            (*status, Some(body.len() as u64)),
+            "{name}"
+        );
+        assert_eq!(
+            (cause(&gate, &key), in_flight(&gate, &key)),
+            (Some(*expected), 0),
+            "{name}, before the caller reads the body"
+        );
+        assert_eq!(response.text().await.unwrap(), *body);
         let denied = client(&gate, &key).get(&address).send().await.unwrap_err();
         assert!(denied.to_string().contains("cannot be used"), "{denied}");
     }
 }
 
 #[tokio::test]
-async fn behind_the_layer_what_a_refusal_says_counts_once_it_has_been_read() {
+async fn the_tower_layer_applies_an_error_body_once_it_is_read() {
     let base = server();
     for (name, status, body, expected) in REJECTED {
         let address = format!("{base}/rejected/{name}");
         let (gate, key) = gate();
-        let answer = hyper(&gate, &key).oneshot(request(&address)).await.unwrap();
-        assert_eq!((answer.status().as_u16(), out(&gate, &key)), (*status, 1), "{name}");
-        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), *body);
-        assert_eq!((cause(&gate, &key), out(&gate, &key)), (Some(*expected), 0), "{name}");
+        let response = hyper(&gate, &key).oneshot(request(&address)).await.unwrap();
+        assert_eq!((response.status().as_u16(), in_flight(&gate, &key)), (*status, 1), "{name}");
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), *body);
+        assert_eq!((cause(&gate, &key), in_flight(&gate, &key)), (Some(*expected), 0), "{name}");
     }
     let (gate, key) = gate();
     drop(hyper(&gate, &key).oneshot(request(&format!("{base}/rejected/openai-quota"))).await.unwrap());
     let state = gate.snapshot(&key).unwrap();
-    assert_eq!((state.last_outcome, cause(&gate, &key)), (Some(Outcome::RateLimited), None), "nobody read it");
+    assert_eq!((state.last_outcome, cause(&gate, &key)), (Some(Outcome::RateLimited), None), "the body was not read");
 }
 
 #[tokio::test]
-async fn a_call_that_is_not_admitted_in_time_says_why() {
+async fn a_call_that_is_not_admitted_in_time_is_denied_with_the_reason() {
     let (gate, key) = gate();
-    let _taken = gate.acquire(&Call::of(key.clone())).await.unwrap();
-    let call = Call::of(key).within(Duration::from_millis(20));
+    let _permit = gate.acquire(&Call::new(key.clone())).await.unwrap();
+    let call = Call::new(key).within(Duration::from_millis(20));
     let service =
-        AdmissionLayer::new(gate, Always(call)).layer(Client::builder(TokioExecutor::new()).build_http::<String>());
+        AdmissionLayer::new(gate, FixedCall(call)).layer(Client::builder(TokioExecutor::new()).build_http::<String>());
     let error = service.oneshot(request("http://127.0.0.1:9/never")).await.unwrap_err();
-    assert!(matches!(&error, AdmissionError::NotAdmitted(denial) if denial.reason == DenialReason::QueueTimeout));
+    assert!(matches!(&error, AdmissionError::Denied(denial) if denial.reason == DenialReason::QueueTimeout));
     assert!(error.to_string().starts_with("not admitted: the deadline passed while waiting"), "{error}");
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_a_failure_and_no_slot_is_lost() {
+async fn an_unreachable_server_is_a_failure_and_loses_no_permit() {
     let (gate, key) = gate();
     let dead = "http://127.0.0.1:9/";
     let last = || gate.snapshot(&key).unwrap().last_outcome;
@@ -278,10 +289,10 @@ async fn a_server_that_is_not_there_is_a_failure_and_no_slot_is_lost() {
     assert_eq!(last(), Some(Outcome::ConnectionFailed));
     let error = hyper(&gate, &key).oneshot(request(dead)).await.unwrap_err();
     assert!(matches!(error, AdmissionError::Service(_)));
-    assert_eq!(last(), Some(Outcome::ProviderFailure), "the layer knows nothing of hyper's errors");
-    let layered = AdmissionLayer::new(gate.clone(), Always(Call::of(key.clone()))).layer(plain_client());
+    assert_eq!(last(), Some(Outcome::ProviderFailure), "the layer does not classify errors of hyper");
+    let layered = AdmissionLayer::new(gate.clone(), FixedCall(Call::new(key.clone()))).layer(plain_client());
     let error = layered.oneshot(reqwest::Request::new(Method::GET, dead.parse().unwrap())).await.unwrap_err();
     assert!(matches!(error, AdmissionError::Service(_)));
     assert_eq!(last(), Some(Outcome::ConnectionFailed));
-    assert_eq!(out(&gate, &key), 0);
+    assert_eq!(in_flight(&gate, &key), 0);
 }

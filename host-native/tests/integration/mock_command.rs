@@ -112,5 +112,5 @@ async fn an_address_that_is_taken_is_told_and_exits_2() {
     let first = Serving::start(&scratch, &[]);
     let address = first.base_url.trim_start_matches("http://").trim_end_matches("/v1");
     let second = scratch.run(&["mock", "--listen", address]);
-    second.assert(2, &[&format!("cannot listen on {address}: "), "port 0 takes any free one"]);
+    second.assert(2, &[&format!("cannot listen on {address}: "), "port 0 takes any free port"]);
 }

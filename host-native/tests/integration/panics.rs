@@ -13,19 +13,20 @@ use tidegate_core::pipeline::{
     Column, FinishedRowGroup, Pipeline, PipelineConfig, PlanBuilder, RunReport, StopReason, Strategy, Task, TaskOutcome,
 };
 use tidegate_core::request::{Domain, Request, RequestAdmission, RequestConfig, ResourceId};
-use tidegate_native::dataset::{Dataset, DatasetFormat};
-use tidegate_native::error::Exit;
-use tidegate_native::host::TokioHost;
-use tidegate_native::job::Job;
-use tidegate_native::models::{Models, task_resources};
-use tidegate_native::output::{
+use tidegate_native::app::config::pipeline::{PipelineFile, SourceText};
+use tidegate_native::app::data::row_file::RowFormat;
+use tidegate_native::app::data::{Dataset, DatasetFormat};
+use tidegate_native::app::error::Exit;
+use tidegate_native::app::output::{
     Claim, DoneRowGroups, Existing, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputSpec,
     RunState,
 };
-use tidegate_native::pipeline_file::{PipelineFile, RowFormat, SourceText};
-use tidegate_native::spend::Ledger;
-use tidegate_native::verdict::{Ending, summarise};
-use tidegate_native::workload::JobWork;
+use tidegate_native::app::provider::cost::Ledger;
+use tidegate_native::app::run::exit_status::{Ending, summarise};
+use tidegate_native::app::run::models::{Models, task_resources};
+use tidegate_native::app::run::resolve::Job;
+use tidegate_native::app::run::workload::JobWork;
+use tidegate_native::host::TokioHost;
 use tokio::runtime::{Builder, Runtime};
 
 /// Tasks that hold a permit; the third to have one panics, the others would never end.

@@ -8,9 +8,9 @@ use crate::support::patience::{PATIENCE, until};
 use crate::support::provider::{Seen, provider};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
-use tidegate_native::pipeline_file::SourceText;
-use tidegate_native::proxy::Proxy;
-use tidegate_native::proxy::config::ProxyConfig;
+use tidegate_native::app::config::pipeline::SourceText;
+use tidegate_native::app::proxy::Proxy;
+use tidegate_native::app::proxy::config::ProxyConfig;
 use tokio::task::JoinSet;
 
 /// A proxy before a provider, and a client of it.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tidegate_core::sim::latency::Latency;
 use tidegate_core::sim::provider::{Capacity, ProviderSpec, Rate};
 use tidegate_core::time::Duration;
-use tidegate_native::mock::{MockConfig, MockServer, RateHeaders};
+use tidegate_native::app::mock::{MockConfig, MockServer, RateHeaders};
 use tokio::task::JoinSet;
 
 use crate::proxy::World;

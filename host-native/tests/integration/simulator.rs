@@ -30,12 +30,14 @@ fn a_difference_from_the_baseline_exits_7_and_is_told() {
         .run(&[&["regress", "--quick"], &files[..]].concat())
         .assert(0, &["adaptive-row-groups/adaptive", " 0 missed"]);
     let again = ["regress", "--quick", "--baseline", "idle.json"];
-    scratch.run(&again).assert(0, &["every figure is that of the baseline"]);
+    scratch.run(&again).assert(0, &["all figures equal the baseline"]);
     let read = |name: &str| std::fs::read_to_string(scratch.path(name)).expect(name);
-    assert!(read("idle.html").starts_with("<!doctype html>"));
+    assert!(read("idle.html").starts_with("<!DOCTYPE html>"));
     let baseline = read("idle.json").replacen("\"wall_ns\": 1689600000", "\"wall_ns\": 1600000000", 1);
     scratch.write("idle.json", &baseline);
-    scratch.run(&again).assert(7, &["1 figures are not", "wall_ns: 1600000000 -> 1689600000  (+5.60 %)"]);
+    scratch
+        .run(&again)
+        .assert(7, &["differences from the baseline: 1", "wall_ns: 1600000000 -> 1689600000  (+5.60 %)"]);
     scratch.write("idle.json", "{}");
     scratch.run(&again).assert(2, &["the baseline idle.json: missing field `schema`"]);
 }

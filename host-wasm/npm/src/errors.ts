@@ -15,7 +15,7 @@
  * | `unregistered` | the key was never registered with this gate |
  * | `outage` | the provider is down: nothing goes out but a probe now and then |
  * | `unavailable` | nothing goes out any more: the key is refused, the account is empty, the model does not exist, or an outage lasts too long |
- * | `failure_stands` | the call is not made again: the provider answers other calls |
+ * | `request_at_fault` | the call is not made again: the provider answers other calls |
  * | `paced` | the limit spaces calls in time, and fewer are out than it allows |
  */
 export type DenialReason =
@@ -29,7 +29,7 @@ export type DenialReason =
   | "unregistered"
   | "outage"
   | "unavailable"
-  | "failure_stands"
+  | "request_at_fault"
   | "paced";
 
 /** In the order of the core. */
@@ -44,7 +44,7 @@ const REASONS: readonly DenialReason[] = [
   "unregistered",
   "outage",
   "unavailable",
-  "failure_stands",
+  "request_at_fault",
   "paced",
 ];
 
@@ -59,7 +59,7 @@ const REASON_TEXTS: Readonly<Record<DenialReason, string>> = {
   unregistered: "it was never registered with this gate",
   outage: "the provider is down",
   unavailable: "the provider or model cannot be used",
-  failure_stands: "the provider answers other calls",
+  request_at_fault: "the provider answers other calls",
   paced: "calls are spaced in time",
 };
 

@@ -33,7 +33,7 @@ export interface CallingTask {
 }
 
 /** What a release that released nothing was instead. */
-export type ReleaseAnswer = "released" | "duplicate" | "stale" | "unknown_lease" | "wrong_controller";
+export type ReleaseResult = "released" | "duplicate" | "stale" | "unknown_lease" | "wrong_controller";
 
 /**
  * What goes with each kind of event. Spans are in milliseconds, `waiter` and `lease` are numbers that name one call that waits
@@ -72,7 +72,7 @@ export interface EventFacts {
     readonly inFlight: number;
   };
   /** A release that released nothing. */
-  release_diagnostic: { readonly lease: number; readonly answer: ReleaseAnswer };
+  release_diagnostic: { readonly lease: number; readonly answer: ReleaseResult };
   /** The provider refused; until when nothing goes out, on the clock of `atMs`. */
   rate_limited: { readonly blockedUntilMs: number | undefined; readonly consecutive: number };
   /** A pause that the provider asked for was cut to the longest allowed. */

@@ -270,7 +270,7 @@ function lift({ timer, onAbort }: Limit, outer: AbortSignal | undefined): void {
 
 /** @internal Whether a call that was to be made again is not: its failure was its own. */
 function failureStands(error: unknown): boolean {
-  return error instanceof DeniedError && error.reason === "failure_stands";
+  return error instanceof DeniedError && error.reason === "request_at_fault";
 }
 
 /** Lets go of an answer that nobody will see. */

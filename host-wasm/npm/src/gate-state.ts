@@ -21,12 +21,12 @@ export interface BudgetSnapshot {
 }
 
 /** Why calls to a provider and model are denied. */
-export type UnavailableCause = "outage" | "key_refused" | "quota_exhausted" | "model_not_found" | "rate_limited";
+export type UnavailableCause = "outage" | "key_rejected" | "quota_exhausted" | "model_not_found" | "rate_limited";
 
 /** @internal In the order of the core. */
 export const UNAVAILABLE_CAUSES: readonly UnavailableCause[] = [
   "outage",
-  "key_refused",
+  "key_rejected",
   "quota_exhausted",
   "model_not_found",
   "rate_limited",
@@ -34,7 +34,7 @@ export const UNAVAILABLE_CAUSES: readonly UnavailableCause[] = [
 
 const CAUSE_TEXTS: Readonly<Record<UnavailableCause, string>> = {
   outage: "it did not answer",
-  key_refused: "the key is refused",
+  key_rejected: "the key is refused",
   quota_exhausted: "the account is out of funds or quota",
   model_not_found: "there is no such model",
   rate_limited: "it answered nothing but rate limits",

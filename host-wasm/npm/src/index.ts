@@ -12,7 +12,7 @@ export {
   GATE_EVENT_KINDS,
   type GateEvent,
   type GateEventKind,
-  type ReleaseAnswer,
+  type ReleaseResult,
 } from "./events.js";
 export { type AcquireOptions, type GateOptions, RequestGate, type RunOptions, type SubscribeOptions } from "./gate.js";
 export type { Call, CallResult, Classify } from "./gate-call.js";

@@ -15,8 +15,8 @@ import { onlyKnown, shown, spanMs, whole } from "./errors.js";
  * | `local_timeout` | the caller's own deadline passed | neither |
  * | `unexpected` | something else went wrong on the caller's side | neither |
  * | `connection_failed` | no answer at all: the connection was refused, reset, or never made | neither; what it had reserved in budgets comes back |
- * | `request_refused` | the provider refused this one request, and would refuse it again: most 4xx | neither; it counts as a request without tokens |
- * | `key_refused` | the provider refused the key: 401 | the same |
+ * | `request_rejected` | the provider refused this one request, and would refuse it again: most 4xx | neither; it counts as a request without tokens |
+ * | `key_rejected` | the provider refused the key: 401 | the same |
  * | `quota_exhausted` | the account is out of funds or of quota: 402 | the same |
  * | `model_not_found` | the provider has no such model | the same |
  */
@@ -29,8 +29,8 @@ export type Outcome =
   | "local_timeout"
   | "unexpected"
   | "connection_failed"
-  | "request_refused"
-  | "key_refused"
+  | "request_rejected"
+  | "key_rejected"
   | "quota_exhausted"
   | "model_not_found";
 
@@ -44,8 +44,8 @@ export const OUTCOMES: readonly Outcome[] = [
   "local_timeout",
   "unexpected",
   "connection_failed",
-  "request_refused",
-  "key_refused",
+  "request_rejected",
+  "key_rejected",
   "quota_exhausted",
   "model_not_found",
 ];

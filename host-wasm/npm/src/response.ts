@@ -72,9 +72,9 @@ function eachNote(numbers: Float64Array, tell: (note: Float64Array) => void): vo
  * | 429, 529, or 503 with Retry-After; gRPC `RESOURCE_EXHAUSTED` | `rate_limited` |
  * | 408, 504; gRPC `DEADLINE_EXCEEDED` | `provider_timeout` |
  * | other 5xx | `provider_failure` |
- * | 401; gRPC `UNAUTHENTICATED` | `key_refused` |
+ * | 401; gRPC `UNAUTHENTICATED` | `key_rejected` |
  * | 402 | `quota_exhausted` |
- * | other 4xx | `request_refused` |
+ * | other 4xx | `request_rejected` |
  * | anything else | `success` |
  *
  * Retry-After is read as seconds, as a date, and as `retry-after-ms`. A refusal without one takes its wait from the

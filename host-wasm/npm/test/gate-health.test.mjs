@@ -65,12 +65,12 @@ test("a refused key denies calls for a while, to all models of the provider, unl
   for (const key of [KEY, "provider/other"]) {
     await assert.rejects(gate.run(key, refuse), (error) => error instanceof DeniedError && error.reason === "unavailable");
     const { state, cause, probeInMs } = gate.snapshot(key).health;
-    assert.deepEqual([state, cause, probeInMs > 0 && probeInMs <= 60_000], ["unavailable", "key_refused", true]);
+    assert.deepEqual([state, cause, probeInMs > 0 && probeInMs <= 60_000], ["unavailable", "key_rejected", true]);
   }
   assert.match(gate.why(KEY).text, /it cannot be used: the key is refused; it is tried again in/);
   assert.equal(await gate.run("elsewhere/model", () => "fine"), "fine");
   await new Promise((resolve) => setTimeout(resolve));
-  assert.deepEqual(events.map(({ cause }) => cause), ["key_refused", "key_refused"]);
+  assert.deepEqual(events.map(({ cause }) => cause), ["key_rejected", "key_rejected"]);
   listener?.();
 
   const careless = gateOf({ health: false });

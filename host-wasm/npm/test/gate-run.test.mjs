@@ -88,8 +88,8 @@ test("a returned response is read by status, Retry-After and rate limits", async
   assert.equal(await outcomeOf(answer(503)), "provider_failure");
   assert.equal(await outcomeOf(answer(503, { "retry-after": "0" })), "rate_limited");
   assert.equal(await outcomeOf(answer(504)), "provider_timeout");
-  assert.equal(await outcomeOf(answer(404)), "request_refused");
-  assert.equal(await outcomeOf(answer(401)), "key_refused");
+  assert.equal(await outcomeOf(answer(404)), "request_rejected");
+  assert.equal(await outcomeOf(answer(401)), "key_rejected");
   assert.equal(await outcomeOf(answer(402)), "quota_exhausted");
 
   const gate = gateOf();

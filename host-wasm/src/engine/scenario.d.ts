@@ -285,7 +285,7 @@ export interface Rate {
 export interface Closure {
   starts_at_ms: Millis;
   lasts_ms?: Millis | null;
-  because: "key_refused" | "quota_exhausted" | "model_not_found";
+  because: "key_rejected" | "quota_exhausted" | "model_not_found";
 }
 
 /** Errors, then silence, then a recovery in which the capacity comes back. */

@@ -6,7 +6,7 @@
 use tidegate_core::event::EventKind;
 use tidegate_core::lease::LeaseId;
 use tidegate_core::request::WaiterId;
-use tidegate_core::request::event::{EventPlace, RequestEvent, RequestEventKind, RequestEventPayload, RequestInterest};
+use tidegate_core::request::event::{EventScope, RequestEvent, RequestEventKind, RequestEventPayload, RequestInterest};
 use tidegate_core::time::{Duration, Instant};
 
 use super::answer::dimension_number;
@@ -21,9 +21,9 @@ pub(super) fn interest(bits: u32) -> RequestInterest {
 
 pub(super) fn of(event: &RequestEvent) -> Vec<f64> {
     let place = match event.place {
-        EventPlace::Controller => -1.0,
-        EventPlace::Model(model) => -2.0 - model.index() as f64,
-        EventPlace::Resource(resource) => resource.index() as f64,
+        EventScope::Controller => -1.0,
+        EventScope::Model(model) => -2.0 - model.index() as f64,
+        EventScope::Resource(resource) => resource.index() as f64,
     };
     let mut numbers =
         vec![f64::from(event.payload.kind().index()), event.sequence as f64, millis(event.at - Instant::ZERO), place];

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, ensure};
-use tidegate_core::lease::{LeaseId, ReleaseAnswer, ReleaseDiagnostics};
+use tidegate_core::lease::{LeaseId, ReleaseDiagnostics, ReleaseResult};
 
 /// The books of one controller's leases, kept in plain sets that grow with every lease: what the ledger must know
 /// without remembering it.
@@ -38,16 +38,16 @@ impl LedgerCheck {
     }
 
     /// The right answer to a release of `lease` now.
-    pub fn expected(&self, lease: LeaseId) -> ReleaseAnswer {
+    pub fn expected(&self, lease: LeaseId) -> ReleaseResult {
         let key = (lease.key.slot, lease.key.generation);
         if lease.controller != self.controller {
-            ReleaseAnswer::WrongController
+            ReleaseResult::WrongController
         } else if let Some(item) = self.out.get(&key) {
-            if *item == lease.item { ReleaseAnswer::Released } else { ReleaseAnswer::Stale }
+            if *item == lease.item { ReleaseResult::Released } else { ReleaseResult::Stale }
         } else if self.returned.contains(&key) {
-            ReleaseAnswer::Duplicate
+            ReleaseResult::Duplicate
         } else {
-            ReleaseAnswer::UnknownLease
+            ReleaseResult::UnknownLease
         }
     }
 
@@ -55,19 +55,19 @@ impl LedgerCheck {
     ///
     /// # Errors
     /// Any answer but the right one.
-    pub fn on_release(&mut self, lease: LeaseId, answer: ReleaseAnswer) -> Result<()> {
+    pub fn on_release(&mut self, lease: LeaseId, answer: ReleaseResult) -> Result<()> {
         let expected = self.expected(lease);
         ensure!(answer == expected, "{lease:?} was answered {answer:?} instead of {expected:?}");
         match answer {
-            ReleaseAnswer::Released => {
+            ReleaseResult::Released => {
                 let key = (lease.key.slot, lease.key.generation);
                 self.out.remove(&key).context("a lease that is out is in the books")?;
                 self.returned.insert(key);
             }
-            ReleaseAnswer::Duplicate => self.irregular.duplicate += 1,
-            ReleaseAnswer::Stale => self.irregular.stale += 1,
-            ReleaseAnswer::UnknownLease => self.irregular.unknown_lease += 1,
-            ReleaseAnswer::WrongController => self.irregular.wrong_controller += 1,
+            ReleaseResult::Duplicate => self.irregular.duplicate += 1,
+            ReleaseResult::Stale => self.irregular.stale += 1,
+            ReleaseResult::UnknownLease => self.irregular.unknown_lease += 1,
+            ReleaseResult::WrongController => self.irregular.wrong_controller += 1,
         }
         Ok(())
     }

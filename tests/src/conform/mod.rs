@@ -10,7 +10,7 @@ mod task;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tidegate_core::lease::{ReleaseAnswer, ReleaseDiagnostics};
+use tidegate_core::lease::{ReleaseDiagnostics, ReleaseResult};
 
 /// Quirks of the recorded system that are not copied. A step tagged with one is carried out and not compared.
 const NOT_COPIED: [&str; 5] = [
@@ -189,15 +189,15 @@ fn text<'a>(args: &'a Value, key: &str) -> Result<&'a str> {
 }
 
 /// The answer to a release, as it is recorded.
-fn release_result(answer: ReleaseAnswer) -> Value {
+fn release_result(answer: ReleaseResult) -> Value {
     let reason = match answer {
-        ReleaseAnswer::Released => "released",
-        ReleaseAnswer::Duplicate => "duplicate",
-        ReleaseAnswer::Stale => "stale_lease",
-        ReleaseAnswer::UnknownLease => "unknown_lease",
-        ReleaseAnswer::WrongController => "wrong_controller_generation",
+        ReleaseResult::Released => "released",
+        ReleaseResult::Duplicate => "duplicate",
+        ReleaseResult::Stale => "stale_lease",
+        ReleaseResult::UnknownLease => "unknown_lease",
+        ReleaseResult::WrongController => "wrong_controller_generation",
     };
-    json!({"released": answer == ReleaseAnswer::Released, "reason": reason})
+    json!({"released": answer == ReleaseResult::Released, "reason": reason})
 }
 
 /// The counts of irregular releases, as they are recorded.

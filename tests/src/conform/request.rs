@@ -115,7 +115,7 @@ impl Requests {
                     self.leases.insert(name.clone(), lease.id());
                     self.grants.push(json!({"waiter": name, "at": at}));
                 }
-                RequestEffect::Refused { waiter, denial } => {
+                RequestEffect::Denied { waiter, denial } => {
                     let Some(name) = self.waiters.remove(&waiter.to_bits()) else { continue };
                     self.refusals.push(json!({"waiter": name, "outcome": reason(denial.reason), "at": at}));
                 }

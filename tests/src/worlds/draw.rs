@@ -372,7 +372,7 @@ fn closures(chance: &mut Chance) -> Vec<Closure> {
             Some(Closure { lasts: None, .. }) => break,
             Some(Closure { starts_at, lasts: Some(lasts), .. }) => *starts_at + *lasts,
         };
-        let all = [Rejection::KeyRefused, Rejection::QuotaExhausted, Rejection::ModelNotFound];
+        let all = [Rejection::KeyRejected, Rejection::QuotaExhausted, Rejection::ModelNotFound];
         closures.push(Closure {
             starts_at: before + chance.millis(0, 500),
             lasts: chance.some(70, any_length),

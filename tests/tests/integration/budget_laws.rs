@@ -20,7 +20,7 @@ const OUTCOMES: [Outcome; 7] = [
     Outcome::LocalCancelled,
     Outcome::LocalTimeout,
     Outcome::ConnectionFailed,
-    Outcome::RequestRefused,
+    Outcome::RequestRejected,
 ];
 
 #[derive(Clone, Debug)]
@@ -135,7 +135,7 @@ impl World {
                 let (input, output) = (call.estimate.input_tokens, call.estimate.output_tokens);
                 let (usage_back, requests) = match outcome {
                     Outcome::RateLimited | Outcome::LocalCancelled | Outcome::ConnectionFailed => (call.estimate, 1),
-                    Outcome::RequestRefused => (call.estimate, 0),
+                    Outcome::RequestRejected => (call.estimate, 0),
                     _ if says => (Usage::tokens(input - usage.input_tokens, output - usage.output_tokens), 0),
                     _ => (Usage::default(), 0),
                 };

@@ -3,8 +3,8 @@
 use tidegate_core::sim::scenario::{CallbackSpec, Scenario};
 use tidegate_core::sim::suite::idle::{self, LowerBound};
 use tidegate_core::sim::world::World;
-use tidegate_native::progress::Screen;
-use tidegate_native::regress::{Baseline, run};
+use tidegate_native::app::report::progress::Screen;
+use tidegate_native::app::simulate::regress::idle::{Baseline, run};
 use tidegate_tests::worlds::draw;
 
 const BASELINE: &str = include_str!("../../regress/idle.json");

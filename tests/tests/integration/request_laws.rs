@@ -3,7 +3,7 @@
 use crate::cases;
 use proptest::prelude::*;
 use tidegate_core::id::SlotKey;
-use tidegate_core::lease::{LeaseId, ReleaseAnswer};
+use tidegate_core::lease::{LeaseId, ReleaseResult};
 use tidegate_core::request::{
     AcquireResult, AimdConfig, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestEffect,
     RequestLease, ResourceId, WaiterId,
@@ -114,7 +114,7 @@ impl Bench {
         Ok(())
     }
 
-    fn give_back(&mut self, lease: RequestLease, done: &Completion) -> Result<ReleaseAnswer, TestCaseError> {
+    fn give_back(&mut self, lease: RequestLease, done: &Completion) -> Result<ReleaseResult, TestCaseError> {
         let id = lease.id();
         let answer = self.machine.release(self.now, lease, done);
         self.ledger.on_release(id, answer).map_err(failed)?;
@@ -135,13 +135,13 @@ impl Bench {
             _ => return Ok(()),
         };
         let answer = self.give_back(RequestLease::from_id(forged), &Outcome::RateLimited.into())?;
-        prop_assert_ne!(answer, ReleaseAnswer::Released);
+        prop_assert_ne!(answer, ReleaseResult::Released);
         Ok(())
     }
 
     fn give_all_back(&mut self) -> Result<(), TestCaseError> {
         while let Some(lease) = self.leases.pop() {
-            prop_assert_eq!(self.give_back(lease, &Outcome::Success.into())?, ReleaseAnswer::Released);
+            prop_assert_eq!(self.give_back(lease, &Outcome::Success.into())?, ReleaseResult::Released);
             self.drain()?;
         }
         Ok(())
@@ -151,7 +151,7 @@ impl Bench {
         while let Some(effect) = self.machine.poll_effect() {
             let (waiter, is_grant) = match &effect {
                 RequestEffect::Granted { waiter, .. } => (*waiter, true),
-                RequestEffect::Refused { waiter, .. } => (*waiter, false),
+                RequestEffect::Denied { waiter, .. } => (*waiter, false),
                 other => return Err(TestCaseError::fail(format!("{other:?} is for no waiter"))),
             };
             let at = self.waiters.iter().position(|known| known.id == waiter);
@@ -199,7 +199,7 @@ impl Bench {
                 let lease = self.leases.swap_remove(which % self.leases.len());
                 let mut done = Completion::from(outcome);
                 done.retry_after = retry_after_ms.map(Duration::from_millis);
-                prop_assert_eq!(self.give_back(lease, &done)?, ReleaseAnswer::Released);
+                prop_assert_eq!(self.give_back(lease, &done)?, ReleaseResult::Released);
             }
             Command::Forge { which, how } => self.forge(which, how)?,
             Command::Cancel { which } if !self.waiters.is_empty() => {

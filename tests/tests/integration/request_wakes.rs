@@ -33,7 +33,7 @@ fn answered(machine: &mut RequestAdmission) -> Vec<(WaiterId, bool)> {
     let effects = std::iter::from_fn(|| machine.poll_effect());
     let answer = |effect| match effect {
         RequestEffect::Granted { waiter, .. } => (waiter, true),
-        RequestEffect::Refused { waiter, .. } => (waiter, false),
+        RequestEffect::Denied { waiter, .. } => (waiter, false),
         other => panic!("{other:?} is for no waiter"),
     };
     effects.map(answer).collect()

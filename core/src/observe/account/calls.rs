@@ -6,7 +6,7 @@ use super::cause::IdleCause;
 use super::slots::{AttributedCause, Slots};
 use crate::map::Map;
 use crate::observe::Histogram;
-use crate::request::event::{EventPlace, RequestEvent, RequestEventPayload};
+use crate::request::event::{EventScope, RequestEvent, RequestEventPayload};
 use crate::request::{ProviderModelId, ResourceBaseline, ResourceId};
 use crate::time::Instant;
 
@@ -94,9 +94,9 @@ impl Calls {
 
     pub(super) fn on_event(&mut self, event: &RequestEvent) {
         let resource = match event.place {
-            EventPlace::Model(id) => return self.on_model(id, event.payload),
-            EventPlace::Resource(resource) => resource,
-            EventPlace::Controller => return,
+            EventScope::Model(id) => return self.on_model(id, event.payload),
+            EventScope::Resource(resource) => resource,
+            EventScope::Controller => return,
         };
         let Some(at) = self.known.get(&resource.index()).copied() else { return };
         let call = &mut self.all[at];

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::{EventBuffer, OUTAGES, TracedResource};
 use crate::call::Outcome;
 use crate::lease::LeaseId;
-use crate::request::event::{EventPlace, RequestEvent, RequestEventPayload};
+use crate::request::event::{EventScope, RequestEvent, RequestEventPayload};
 use crate::request::{ProviderModelId, ResourceId};
 use crate::time::Instant;
 
@@ -78,9 +78,9 @@ impl Outages {
 
     pub(super) fn on_event(&mut self, event: &RequestEvent, out: &mut EventBuffer) {
         let is_affected = |model: &ModelOutage| match event.place {
-            EventPlace::Model(id) => model.id == id,
-            EventPlace::Resource(id) => model.resources.contains(&id),
-            EventPlace::Controller => false,
+            EventScope::Model(id) => model.id == id,
+            EventScope::Resource(id) => model.resources.contains(&id),
+            EventScope::Controller => false,
         };
         let Some(at) = self.models.iter().position(is_affected) else { return };
         let phase = self.models[at].state.map(|state| state.phase);

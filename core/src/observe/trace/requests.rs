@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::lanes::Lanes;
 use super::{EventBuffer, RESOURCES, TracedResource, Track};
 use crate::lease::LeaseId;
-use crate::request::event::{EventPlace, RequestEvent, RequestEventPayload};
+use crate::request::event::{EventScope, RequestEvent, RequestEventPayload};
 use crate::request::{ResourceId, WaiterId};
 use crate::time::Instant;
 
@@ -52,7 +52,7 @@ impl Calls {
     }
 
     pub(super) fn on_event(&mut self, event: &RequestEvent, out: &mut EventBuffer) {
-        let EventPlace::Resource(id) = event.place else { return };
+        let EventScope::Resource(id) = event.place else { return };
         let Some(at) = self.resources.iter().position(|resource| resource.id == id) else { return };
         let now = event.at;
         self.resources[at].end_cooldown(now, out);

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::policy::GuardedPolicy;
 use crate::error::ConfigError;
-use crate::lease::ReleaseAnswer;
+use crate::lease::ReleaseResult;
 use crate::pipeline::config::{PipelineConfig, PipelineError};
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::plan::{ColumnId, Plan};
@@ -134,7 +134,7 @@ impl TaskQueue {
         self.dispatcher.dispatch()
     }
 
-    pub(crate) fn release(&mut self, lease: TaskLease) -> ReleaseAnswer {
+    pub(crate) fn release(&mut self, lease: TaskLease) -> ReleaseResult {
         self.dispatcher.release(lease)
     }
 

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::queue::TaskQueue;
 use crate::id::{KeyState, SlotKey, Slots};
-use crate::lease::{LeaseId, ReleaseAnswer};
+use crate::lease::{LeaseId, ReleaseResult};
 use crate::pipeline::outcome::WorkerId;
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::plan::{ColumnId, Plan};
@@ -31,8 +31,8 @@ pub(crate) struct Workers {
     calls: Vec<(String, ResourceId)>,
     /// Whether tasks could be dispatched after the suspended workers have had the chance to resume.
     is_dispatch_pending: bool,
-    /// Whether the run has begun to stop, and its waiting requests are not rejected yet.
-    is_rejection_pending: bool,
+    /// Whether the run has begun to stop, and its waiting requests are not denied yet.
+    is_denial_pending: bool,
     yield_count: u64,
 }
 
@@ -48,7 +48,7 @@ struct Worker {
 pub(crate) struct EndedWorker {
     pub(crate) key: TaskKey,
     pub(crate) lease: LeaseId,
-    pub(crate) answer: ReleaseAnswer,
+    pub(crate) answer: ReleaseResult,
 }
 
 impl Workers {
@@ -65,7 +65,7 @@ impl Workers {
             run: None,
             calls: Vec::new(),
             is_dispatch_pending: false,
-            is_rejection_pending: false,
+            is_denial_pending: false,
             yield_count: 0,
         }
     }
@@ -80,11 +80,11 @@ impl Workers {
     }
 
     /// Removes a worker and releases its lease. Returns an error if no worker with this id runs.
-    pub(crate) fn end(&mut self, worker: WorkerId, tasks: &mut TaskQueue) -> Result<EndedWorker, ReleaseAnswer> {
+    pub(crate) fn end(&mut self, worker: WorkerId, tasks: &mut TaskQueue) -> Result<EndedWorker, ReleaseResult> {
         let Some(Worker { key, lease, .. }) = self.live.remove(worker.key()) else {
             return Err(match self.live.state(worker.key()) {
-                KeyState::Spent => ReleaseAnswer::Duplicate,
-                _ => ReleaseAnswer::UnknownLease,
+                KeyState::Spent => ReleaseResult::Duplicate,
+                _ => ReleaseResult::UnknownLease,
             });
         };
         if tasks.tasks().is_suspended(&lease) {
@@ -93,7 +93,7 @@ impl Workers {
         }
         let id = lease.id();
         let answer = tasks.release(lease);
-        debug_assert_eq!(answer, ReleaseAnswer::Released, "the lease of a worker is live until the worker ends");
+        debug_assert_eq!(answer, ReleaseResult::Released, "the lease of a worker is live until the worker ends");
         Ok(EndedWorker { key, lease: id, answer })
     }
 
@@ -210,14 +210,14 @@ impl Workers {
         self.is_dispatch_pending
     }
 
-    /// Marks the run as stopping, so that its waiting requests are rejected.
+    /// Marks the run as stopping, so that its waiting requests are denied.
     pub(crate) fn mark_stopping(&mut self) {
-        self.is_rejection_pending = self.run.is_some();
+        self.is_denial_pending = self.run.is_some();
     }
 
     /// Returns whether the run has begun to stop since the last call.
     pub(crate) fn take_stop(&mut self) -> bool {
-        core::mem::take(&mut self.is_rejection_pending)
+        core::mem::take(&mut self.is_denial_pending)
     }
 
     /// Returns whether dispatching is pending, and clears the flag.

@@ -35,7 +35,7 @@
 mod emitter;
 
 use crate::event::event_kinds;
-use crate::lease::{LeaseId, ReleaseAnswer};
+use crate::lease::{LeaseId, ReleaseResult};
 use crate::pipeline::outcome::{DiscardReason, DropReason, Hook, RetryKind, RetryableCount, TaskOutcome, WorkerId};
 use crate::pipeline::report::StopReason;
 use crate::pipeline::row_group::RowGroupBlock;
@@ -357,7 +357,7 @@ pub enum SchedulerEventPayload {
         /// The worker that the host named.
         worker: WorkerId,
         /// What is wrong with the worker's id.
-        answer: ReleaseAnswer,
+        answer: ReleaseResult,
     },
     /// Retryable failures of one kind and HTTP status. After a [`HealthSnapshot`](Self::HealthSnapshot), they
     /// are those of the whole run. After a [`ProviderDegraded`](Self::ProviderDegraded), they are those of

@@ -1,7 +1,7 @@
 //! Processes the end of a worker: the consequences for its task, its row and its row group.
 
 use super::Pipeline;
-use crate::lease::ReleaseAnswer;
+use crate::lease::ReleaseResult;
 use crate::pipeline::dispatch::EndedWorker;
 use crate::pipeline::event::SchedulerEventPayload;
 use crate::pipeline::lifecycle::{RunState, StopMode};
@@ -23,8 +23,8 @@ impl Pipeline {
     /// Reports that a worker ended. Its lease is released.
     ///
     /// A second call for the same worker, or a call for a worker that never started, has no effect. It
-    /// returns [`ReleaseAnswer::Duplicate`] or [`ReleaseAnswer::UnknownLease`].
-    pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseAnswer {
+    /// returns [`ReleaseResult::Duplicate`] or [`ReleaseResult::UnknownLease`].
+    pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseResult {
         let now = self.clock.observe(now);
         let payload = SchedulerEventPayload::TaskCompleted { worker, outcome: Some(outcome) };
         let ended = match self.end_worker(now, worker, payload) {
@@ -41,7 +41,7 @@ impl Pipeline {
     ///
     /// The lease of the worker is released, and the run stops with this cause in its report. The return value
     /// is as for [`Pipeline::task_finished`].
-    pub fn task_panicked(&mut self, now: Instant, worker: WorkerId, error: FatalError) -> ReleaseAnswer {
+    pub fn task_panicked(&mut self, now: Instant, worker: WorkerId, error: FatalError) -> ReleaseResult {
         let now = self.clock.observe(now);
         let payload = SchedulerEventPayload::TaskCompleted { worker, outcome: None };
         let ended = match self.end_worker(now, worker, payload) {
@@ -61,8 +61,8 @@ impl Pipeline {
     /// one retry and is tried again once its row group has no running or queued task. It is dropped as
     /// [`WorkerLost`](DropReason::WorkerLost) when no retry is left, so the run ends even if the host can
     /// start no worker at all. A second report for the same worker, or a report for a worker that was never
-    /// requested, has no effect. It returns [`ReleaseAnswer::Duplicate`] or [`ReleaseAnswer::UnknownLease`].
-    pub fn spawn_failed(&mut self, now: Instant, worker: WorkerId) -> ReleaseAnswer {
+    /// requested, has no effect. It returns [`ReleaseResult::Duplicate`] or [`ReleaseResult::UnknownLease`].
+    pub fn spawn_failed(&mut self, now: Instant, worker: WorkerId) -> ReleaseResult {
         let now = self.clock.observe(now);
         let ended = match self.end_worker(now, worker, SchedulerEventPayload::WorkerSpawnFailed { worker }) {
             Ok(ended) => ended,
@@ -83,7 +83,7 @@ impl Pipeline {
         now: Instant,
         worker: WorkerId,
         payload: SchedulerEventPayload,
-    ) -> Result<EndedWorker, ReleaseAnswer> {
+    ) -> Result<EndedWorker, ReleaseResult> {
         match self.workers.end(worker, &mut self.tasks) {
             Ok(ended) => {
                 if self.emitter.is_on() {

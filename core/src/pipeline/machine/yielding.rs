@@ -75,13 +75,13 @@ impl Pipeline {
     /// is for a controller with one run. If several runs share a controller, do these steps instead:
     ///
     /// 1. For each run, if [`Pipeline::take_stop`] returns true, call
-    ///    [`reject_stopping`](RequestAdmission::reject_stopping).
+    ///    [`deny_stopping`](RequestAdmission::deny_stopping).
     /// 2. Call [`resume_yielded`](RequestAdmission::resume_yielded). As in step 1, pass task resources that
     ///    distinguish the runs.
     /// 3. Call [`Pipeline::resume_dispatch`] of each run.
     pub fn settle_with(&mut self, now: Instant, admission: &mut RequestAdmission) {
         if self.take_stop() {
-            admission.reject_stopping(now, self);
+            admission.deny_stopping(now, self);
         }
         if self.is_waiting_for_suspended() || admission.needs_resume() {
             admission.resume_yielded(now, self);
@@ -91,7 +91,7 @@ impl Pipeline {
 
     /// Returns whether the run has begun to stop since the last call.
     ///
-    /// If it returns true, call [`reject_stopping`](RequestAdmission::reject_stopping), so that no worker of
+    /// If it returns true, call [`deny_stopping`](RequestAdmission::deny_stopping), so that no worker of
     /// the run starts a call.
     pub fn take_stop(&mut self) -> bool {
         self.workers.take_stop()
@@ -159,7 +159,7 @@ impl TaskResources for Pipeline {
     }
 
     fn is_stopping(&self, _: SlotKey) -> bool {
-        // An aborted worker withdraws its request itself, so its requests are not rejected.
+        // An aborted worker withdraws its request itself, so its requests are not denied.
         matches!(self.lifecycle.state(), RunState::Stopping(mode) if mode != StopMode::Abort)
     }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::error::ConfigError;
-use crate::lease::ReleaseAnswer;
+use crate::lease::ReleaseResult;
 use crate::pipeline::event::{
     Correlation, MAX_PENDING, SchedulerEvent, SchedulerEventKind, SchedulerEventPayload, SchedulerInterest, StopKind,
 };
@@ -284,14 +284,14 @@ fn a_report_for_a_worker_that_does_not_run_emits_a_diagnostic_and_has_no_effect(
     let worker = rig.running[0].worker;
     rig.succeed("a:0.0");
     rig.events();
-    assert_eq!(rig.pipeline.task_finished(rig.now, worker, TaskOutcome::Success), ReleaseAnswer::Duplicate);
-    assert_eq!(rig.pipeline.spawn_failed(rig.now, worker), ReleaseAnswer::Duplicate);
+    assert_eq!(rig.pipeline.task_finished(rig.now, worker, TaskOutcome::Success), ReleaseResult::Duplicate);
+    assert_eq!(rig.pipeline.spawn_failed(rig.now, worker), ReleaseResult::Duplicate);
     let unknown = WorkerId::from_bits(77);
-    assert_eq!(rig.pipeline.spawn_failed(rig.now, unknown), ReleaseAnswer::UnknownLease);
+    assert_eq!(rig.pipeline.spawn_failed(rig.now, unknown), ReleaseResult::UnknownLease);
     let emitted = |worker, answer| SchedulerEventPayload::ReleaseDiagnostic { worker, answer };
-    let twice = emitted(worker, ReleaseAnswer::Duplicate);
+    let twice = emitted(worker, ReleaseResult::Duplicate);
     let events: Vec<_> = rig.events().iter().map(|event| event.payload).collect();
-    assert_eq!(events, [twice, twice, emitted(unknown, ReleaseAnswer::UnknownLease)]);
+    assert_eq!(events, [twice, twice, emitted(unknown, ReleaseResult::UnknownLease)]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::id::SlotKey;
-use crate::lease::ReleaseAnswer;
+use crate::lease::ReleaseResult;
 use crate::pipeline::event::{SchedulerEvent, SchedulerInterest};
 use crate::request::ResourceId;
 use crate::time::{Duration, Instant};
@@ -147,14 +147,14 @@ impl Rig {
             Ok(outcome) => self.pipeline.task_finished(self.now, task.worker, outcome),
             Err(error) => self.pipeline.task_panicked(self.now, task.worker, error),
         };
-        assert_eq!(answer, ReleaseAnswer::Released);
+        assert_eq!(answer, ReleaseResult::Released);
         self.drain();
     }
 
     /// Reports that the worker with this label could not be started.
     pub(crate) fn fail_spawn(&mut self, label: &str) {
         let task = self.take(label);
-        assert_eq!(self.pipeline.spawn_failed(self.now, task.worker), ReleaseAnswer::Released);
+        assert_eq!(self.pipeline.spawn_failed(self.now, task.worker), ReleaseResult::Released);
         self.drain();
     }
 

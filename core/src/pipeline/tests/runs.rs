@@ -4,7 +4,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::lease::ReleaseAnswer;
+use crate::lease::ReleaseResult;
 use crate::pipeline::tests::harness::*;
 use crate::time::{Duration, Instant};
 
@@ -315,12 +315,12 @@ fn early_late_duplicate_and_unknown_calls_have_no_effect() {
     rig.pipeline.checkpoint_finished(rig.now, 9, Ok(()));
     let foreign = WorkerId::from_bits(worker.to_bits() + 99);
     let answer = rig.pipeline.task_panicked(rig.now, foreign, "not mine".into());
-    assert_eq!(answer, ReleaseAnswer::UnknownLease);
+    assert_eq!(answer, ReleaseResult::UnknownLease);
     rig.drain();
     assert_eq!((rig.running.len(), rig.ends), (1, 0));
     rig.succeed("a:0.0");
     let answer = rig.pipeline.task_panicked(rig.now, worker, "too late".into());
-    assert_eq!(answer, ReleaseAnswer::Duplicate);
+    assert_eq!(answer, ReleaseResult::Duplicate);
     rig.saved(0);
     rig.cancel();
     assert_eq!(rig.ends, 1);

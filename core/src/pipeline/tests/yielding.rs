@@ -25,8 +25,8 @@ enum WorkerState {
     Nothing,
     Waiting(WaiterId),
     Calling(RequestLease),
-    /// Its request was rejected.
-    Rejected,
+    /// Its request was denied.
+    Denied,
 }
 
 /// A pipeline, request admission, and workers that the test controls.
@@ -137,7 +137,7 @@ impl BothMachines {
     fn apply_request_effect(&mut self, answer: RequestEffect) {
         let (waiter, state) = match answer {
             RequestEffect::Granted { waiter, lease } => (waiter, WorkerState::Calling(lease)),
-            RequestEffect::Refused { waiter, .. } => (waiter, WorkerState::Rejected),
+            RequestEffect::Denied { waiter, .. } => (waiter, WorkerState::Denied),
             other @ RequestEffect::HealthCall { .. } => panic!("no worker makes such a call: {other:?}"),
         };
         let is_it = |state: &WorkerState| matches!(state, WorkerState::Waiting(other) if *other == waiter);
@@ -161,7 +161,7 @@ impl BothMachines {
         self.workers.get_mut(label).unwrap().1 = match answer {
             AcquireResult::Granted(lease) => WorkerState::Calling(lease),
             AcquireResult::Waiting(waiter) => WorkerState::Waiting(waiter),
-            AcquireResult::Denied(_) => WorkerState::Rejected,
+            AcquireResult::Denied(_) => WorkerState::Denied,
         };
         self.settle();
     }
@@ -188,7 +188,7 @@ impl BothMachines {
                 let _ = self.admission.release(self.now, lease, &Outcome::Success.into());
                 self.pipeline.settle_with(self.now, &mut self.admission);
             }
-            WorkerState::Nothing | WorkerState::Rejected => {}
+            WorkerState::Nothing | WorkerState::Denied => {}
         }
         let _ = self.pipeline.task_finished(self.now, task.worker, outcome);
         self.settle();
@@ -373,7 +373,7 @@ fn a_suspended_worker_with_a_rejected_request_can_request_again_and_resume() {
     both.request_call_within("a1", Some(Duration::from_millis(10)));
     assert_eq!(both.labels(), ["a0", "a1", "b0", "b1"]);
     both.advance(Duration::from_millis(10));
-    assert!(matches!(both.workers["a1"].1, WorkerState::Rejected));
+    assert!(matches!(both.workers["a1"].1, WorkerState::Denied));
     both.end_call("a0", Outcome::Success.into());
     both.request_call("a1");
     assert_eq!((both.calling(), both.suspended()), (Vec::new(), 1), "the provider has capacity, but no slot is free");
@@ -435,14 +435,14 @@ fn a_drained_run_starts_no_call_with_or_without_yielding() {
         both.pipeline.drain(both.now);
         both.settle();
         for waited in ["a1", "a2"] {
-            assert!(matches!(both.workers[waited].1, WorkerState::Rejected), "{waited}");
+            assert!(matches!(both.workers[waited].1, WorkerState::Denied), "{waited}");
         }
         // Neither a first request nor a further request of a worker in a call is granted.
         both.request_call("a3");
-        assert!(matches!(both.workers["a3"].1, WorkerState::Rejected));
+        assert!(matches!(both.workers["a3"].1, WorkerState::Denied));
         both.end_call("a0", Outcome::Success.into());
         both.request_call("a0");
-        assert!(matches!(both.workers["a0"].1, WorkerState::Rejected));
+        assert!(matches!(both.workers["a0"].1, WorkerState::Denied));
         for label in ["a0", "a1", "a2", "a3"] {
             both.end(label, TaskOutcome::Cancelled);
         }
@@ -493,7 +493,7 @@ fn random_run(seed: u64) -> u64 {
         }
         let label = movable[rng.below(movable.len() as u64) as usize].clone();
         match (&both.workers[&label].1, rng.below(10)) {
-            (WorkerState::Nothing | WorkerState::Rejected, 0..5) => {
+            (WorkerState::Nothing | WorkerState::Denied, 0..5) => {
                 let timeout = (rng.below(6) == 0).then(|| Duration::from_millis(rng.below(40)));
                 both.request_call_within(&label, timeout);
             }

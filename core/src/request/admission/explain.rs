@@ -25,7 +25,7 @@ pub enum CallWait {
         /// When the next call is due; `None` while a probe is in flight.
         probe_at: Option<Instant>,
     },
-    /// The provider or model is unavailable: calls are rejected.
+    /// The provider or model is unavailable: calls are denied.
     Unavailable {
         /// When it became unavailable.
         since: Instant,

@@ -6,7 +6,7 @@
 //! due for a *trial call*, such as a probe, one request with fallbacks makes that call. If no resource is
 //! usable, the request waits for the one that may become usable first.
 //!
-//! A waiter does not stay at a resource that is not usable. It is rejected with [`DenialReason::FallBack`],
+//! A waiter does not stay at a resource that is not usable. It is denied with [`DenialReason::UseFallback`],
 //! is requested again by the caller, and is queued at the resource that is chosen then. In the same way it
 //! moves back when a resource earlier in its list becomes usable again.
 //!
@@ -31,7 +31,7 @@ impl RequestAdmission {
     ///
     /// A resource is not usable while its provider and model is down or unavailable, or once it has responded
     /// only with rate limits for [`fallback_after`](crate::request::HealthConfig::fallback_after). A request
-    /// that waits for it is then rejected with [`DenialReason::FallBack`], and the caller must make the
+    /// that waits for it is then denied with [`DenialReason::UseFallback`], and the caller must make the
     /// request again; a [`Gate`](crate::gate::Gate) does so automatically.
     /// [`RequestLease::resource`](crate::request::RequestLease::resource) returns the resource that was
     /// chosen. Without [health tracking](crate::request::RequestConfig::health), the first resource is always
@@ -52,7 +52,7 @@ impl RequestAdmission {
     ///
     /// let lease = admission.try_acquire(now, &request).expect("there is room");
     /// assert_eq!(lease.resource(), large);
-    /// let _ = admission.release(now, lease, &Outcome::KeyRefused.into());
+    /// let _ = admission.release(now, lease, &Outcome::KeyRejected.into());
     ///
     /// let lease = admission.try_acquire(now, &request).expect("there is room");
     /// assert_eq!(lease.resource(), small);
@@ -138,7 +138,7 @@ impl RequestAdmission {
 
 /// Waiting.
 impl RequestAdmission {
-    /// Rejects the waiters with fallbacks that should now use another resource, so that they are requested
+    /// Denies the waiters with fallbacks that should now use another resource, so that they are requested
     /// again. O(lists), and O(waiters) if waiters move.
     #[inline]
     pub(super) fn move_fallback_waiters(&mut self, now: Instant) {
@@ -159,8 +159,8 @@ impl RequestAdmission {
         self.arm_fallbacks(now);
     }
 
-    /// Rejects the waiters of a list that wait for `from`, if another resource is better. If that resource
-    /// needs only a trial call, rejects one waiter.
+    /// Denies the waiters of a list that wait for `from`, if another resource is better. If that resource
+    /// needs only a trial call, denies one waiter.
     fn move_from(&mut self, now: Instant, list: usize, from: ResourceId) {
         let best = self.best_resource(now, list, Some(from));
         if best == from {
@@ -180,7 +180,7 @@ impl RequestAdmission {
             waiters.truncate(usize::from(makes_offer));
         }
         for (_, key) in waiters {
-            self.reject(now, key, DenialReason::FallBack);
+            self.deny_waiter(now, key, DenialReason::UseFallback);
         }
     }
 

@@ -31,7 +31,7 @@ impl RequestAdmission {
 
     /// Requests a call again that failed in an outage, or in a streak of failures that may become one. The
     /// request waits until the provider is back. If other calls show that the provider is up, the failure was
-    /// caused by the call itself, and the request is rejected with [`DenialReason::FailureStands`].
+    /// caused by the call itself, and the request is denied with [`DenialReason::RequestAtFault`].
     pub fn retry(&mut self, now: Instant, request: &Request, retry: Retry) -> AcquireResult {
         let now = self.begin(now);
         let (request, at) = self.locate_retry(now, request, retry);
@@ -74,8 +74,8 @@ impl RequestAdmission {
     fn locate_attempt(&mut self, now: Instant, request: &Request, retry: Retry) -> Result<Located, Denial> {
         let at = self.locate(now, request)?;
         let is_undecided = match self.providers[at.provider].retry_status(retry) {
-            RetryStatus::FailureStands => {
-                return Err(Denial { reason: DenialReason::FailureStands, changes_at: None });
+            RetryStatus::RequestAtFault => {
+                return Err(Denial { reason: DenialReason::RequestAtFault, changes_at: None });
             }
             RetryStatus::Undecided => true,
             RetryStatus::Preserved => false,
@@ -162,7 +162,7 @@ impl RequestAdmission {
             HealthChange::None | HealthChange::ProbeDue => {}
             HealthChange::StreakEnded => {
                 for key in self.providers[at].take_undecided(&mut self.shared) {
-                    self.reject(now, key, DenialReason::FailureStands);
+                    self.deny_waiter(now, key, DenialReason::RequestAtFault);
                 }
             }
             // These failures are preserved now. The waiters stay in the queue like all others.
@@ -175,17 +175,17 @@ impl RequestAdmission {
                     let Some(waiter) = self.shared.waiters.get_mut(key) else { continue };
                     waiter.failed_probes = waiter.failed_probes.plus_one(at as u32);
                     if self.providers[at].is_poison(waiter) {
-                        self.reject(now, key, DenialReason::FailureStands);
+                        self.deny_waiter(now, key, DenialReason::RequestAtFault);
                     }
                 }
             }
             HealthChange::Recovered { .. } => {
                 for key in self.waiters_of(at, |waiter| self.providers[at].is_poison(waiter)) {
-                    self.reject(now, key, DenialReason::FailureStands);
+                    self.deny_waiter(now, key, DenialReason::RequestAtFault);
                 }
             }
             HealthChange::Unavailable { cause, .. } => {
-                self.reject_all(now, at);
+                self.deny_all(now, at);
                 if cause.is_of_account() {
                     self.close_account(now, at, cause);
                 }
@@ -217,17 +217,17 @@ impl RequestAdmission {
             let change = if provider.provider == name { provider.close(now, cause, None) } else { HealthChange::None };
             if change != HealthChange::None {
                 provider.emit_health(now, change, &mut self.shared);
-                self.reject_all(now, other);
+                self.deny_all(now, other);
             }
         }
     }
 
-    /// Rejects every waiter of a provider and model that became unavailable.
-    fn reject_all(&mut self, now: Instant, at: usize) {
+    /// Denies every waiter of a provider and model that became unavailable.
+    fn deny_all(&mut self, now: Instant, at: usize) {
         self.move_fallback_waiters(now);
         drop(self.providers[at].take_undecided(&mut self.shared));
         for key in self.waiters_of(at, |_| true) {
-            self.reject(now, key, DenialReason::Unavailable);
+            self.deny_waiter(now, key, DenialReason::Unavailable);
         }
     }
 

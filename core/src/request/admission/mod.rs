@@ -30,7 +30,7 @@ pub use groups::MAX_UNREGISTERED_TENANTS;
 
 use super::answer::{AcquireResult, Denial, DenialReason, RequestEffect, RequestLease, WaiterId};
 use super::config::{HealthConfig, RequestConfig};
-use super::event::{EventPlace, RequestEventPayload};
+use super::event::{EventScope, RequestEventPayload};
 use super::fallbacks::Fallbacks;
 use super::keys::{FallbackId, Request, ResourceId};
 use super::provider::{Attempt, EndedCall, HealthChange, NewWaiter, ProviderModel, Resource, TaskSide, reborrow};
@@ -41,7 +41,7 @@ use crate::call::Completion;
 use crate::error::ConfigError;
 use crate::fair_queue::{GroupId as QueueGroup, ServiceRecord};
 use crate::id::{SlotKey, Slots};
-use crate::lease::{LeaseId, ReleaseAnswer};
+use crate::lease::{LeaseId, ReleaseResult};
 use crate::time::{Duration, Instant, Monotonic};
 use groups::Groups;
 
@@ -126,7 +126,7 @@ impl RequestAdmission {
     /// Grants a call now, or queues it in its group until it is granted, its deadline passes or it is
     /// cancelled.
     ///
-    /// A request that can never be granted, or whose timeout is zero, is rejected at once.
+    /// A request that can never be granted, or whose timeout is zero, is denied at once.
     pub fn acquire(&mut self, now: Instant, request: &Request) -> AcquireResult {
         let now = self.begin(now);
         match request.fallback {
@@ -151,17 +151,16 @@ impl RequestAdmission {
             Ok(at) => at,
             Err(denial) => return self.deny(now, request, denial),
         };
-        // In compatibility mode, a timeout of zero is rejected even if there is capacity.
-        let is_rejected = self.shared.config.compatibility && request.timeout == Some(Duration::ZERO);
+        // In compatibility mode, a timeout of zero is denied even if there is capacity.
+        let is_denied = self.shared.config.compatibility && request.timeout == Some(Duration::ZERO);
         let provider = &mut self.providers[at.provider];
-        if !is_rejected && let Some(lease) = provider.grant_directly(now, at.slot, at.group, request, &mut self.shared)
-        {
+        if !is_denied && let Some(lease) = provider.grant_directly(now, at.slot, at.group, request, &mut self.shared) {
             return AcquireResult::Granted(lease);
         }
         self.wait(now, request, &at)
     }
 
-    /// Queues a request. A request whose timeout is zero is granted now or rejected.
+    /// Queues a request. A request whose timeout is zero is granted now or denied.
     #[inline(never)]
     fn wait(&mut self, now: Instant, request: &Request, at: &Located) -> AcquireResult {
         self.expire(now);
@@ -180,7 +179,7 @@ impl RequestAdmission {
         request.timeout.or(self.shared.config.default_timeout)
     }
 
-    /// Queues a request and serves the waiters that can be granted now. Rejects it at once if its provider is
+    /// Queues a request and serves the waiters that can be granted now. Denies it at once if its provider is
     /// unavailable.
     #[inline]
     fn enqueue(
@@ -209,7 +208,7 @@ impl RequestAdmission {
         self.finish_enqueue(now, at, key, deadline)
     }
 
-    /// Returns the result for a request that was queued and not granted. Rejects it if its deadline is now.
+    /// Returns the result for a request that was queued and not granted. Denies it if its deadline is now.
     #[inline]
     fn finish_enqueue(&mut self, now: Instant, at: &Located, key: SlotKey, deadline: Option<Instant>) -> AcquireResult {
         let id = self.shared.waiter_id(key);
@@ -244,9 +243,9 @@ impl RequestAdmission {
     /// Ends a call and releases its lease. It never panics. A lease that is not active only changes the
     /// counts of [`Self::release_diagnostics`].
     #[expect(clippy::needless_pass_by_value, reason = "a release consumes the lease")]
-    pub fn release(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> ReleaseAnswer {
+    pub fn release(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> ReleaseResult {
         match self.end_call(now, lease.id, done) {
-            Ok(_) => ReleaseAnswer::Released,
+            Ok(_) => ReleaseResult::Released,
             Err(answer) => answer,
         }
     }
@@ -255,7 +254,7 @@ impl RequestAdmission {
     /// describes this call.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a tenth of an uncontended call is otherwise spent on entering it")]
-    fn end_call(&mut self, now: Instant, lease: LeaseId, done: &Completion) -> Result<(usize, bool), ReleaseAnswer> {
+    fn end_call(&mut self, now: Instant, lease: LeaseId, done: &Completion) -> Result<(usize, bool), ReleaseResult> {
         let now = self.begin(now);
         let held = match self.shared.ledger.release(lease) {
             Ok(held) => held,
@@ -291,18 +290,18 @@ impl RequestAdmission {
     }
 
     #[cold]
-    fn record_irregular(&mut self, now: Instant, lease: LeaseId, answer: ReleaseAnswer) -> ReleaseAnswer {
+    fn record_irregular(&mut self, now: Instant, lease: LeaseId, answer: ReleaseResult) -> ReleaseResult {
         // The index in a lease of another controller identifies no resource of this one.
-        let is_own = answer != ReleaseAnswer::WrongController;
+        let is_own = answer != ReleaseResult::WrongController;
         if let Some(Address { provider, slot }) = self.addresses.get(lease.item as usize).filter(|_| is_own).copied() {
             self.providers[provider as usize].resources[slot as usize].irregular.count(answer);
         }
         let payload = RequestEventPayload::ReleaseDiagnostic { lease, answer };
-        self.shared.events.push(now, EventPlace::Controller, payload);
+        self.shared.events.push(now, EventScope::Controller, payload);
         answer
     }
 
-    /// Does what is due by `now`: rejects waiters whose deadline passed, and serves waiters after cooldowns,
+    /// Does what is due by `now`: denies waiters whose deadline passed, and serves waiters after cooldowns,
     /// ramp steps, budget refills and pauses of an outage. Extra calls are harmless.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.begin(now);
@@ -311,13 +310,13 @@ impl RequestAdmission {
         self.trim();
     }
 
-    /// Rejects every waiter and every later request. Active leases stay valid until they are released.
+    /// Denies every waiter and every later request. Active leases stay valid until they are released.
     pub fn shutdown(&mut self, now: Instant) {
         let now = self.begin(now);
         self.is_shutdown = true;
         let waiting: Vec<SlotKey> = self.shared.waiters.iter().map(|(key, _)| key).collect();
         for key in waiting {
-            self.reject(now, key, DenialReason::Shutdown);
+            self.deny_waiter(now, key, DenialReason::Shutdown);
         }
         self.unserved.clear();
         self.trim();
@@ -349,7 +348,7 @@ impl RequestAdmission {
         Some((provider, &provider.resources[slot as usize]))
     }
 
-    /// Finds the resource and the group of a request. Rejects a request that can never be granted, and
+    /// Finds the resource and the group of a request. Denies a request that can never be granted, and
     /// reports the attempt to the limit algorithm.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a tenth of an uncontended call is otherwise spent on entering it")]
@@ -488,7 +487,7 @@ impl RequestAdmission {
         }
     }
 
-    /// Processes due timers: rejects waiters whose deadline has passed, and marks providers whose waiters may
+    /// Processes due timers: denies waiters whose deadline has passed, and marks providers whose waiters may
     /// be granted as unserved.
     #[inline]
     fn expire(&mut self, now: Instant) {
@@ -501,7 +500,7 @@ impl RequestAdmission {
     fn expire_due(&mut self, now: Instant) {
         while let Some(timer) = self.pop_due(now) {
             match timer {
-                Timer::Deadline(key) => self.reject(now, key, DenialReason::QueueTimeout),
+                Timer::Deadline(key) => self.deny_waiter(now, key, DenialReason::QueueTimeout),
                 Timer::Fallback => {
                     self.shared.fallbacks.wake_at = None;
                     self.move_fallback_waiters(now);
@@ -522,17 +521,17 @@ impl RequestAdmission {
         self.trim();
     }
 
-    /// Removes a waiter and rejects it with an effect. Waiters behind it may be eligible now, so its provider
+    /// Removes a waiter and denies it with an effect. Waiters behind it may be eligible now, so its provider
     /// is marked as unserved.
-    fn reject(&mut self, now: Instant, key: SlotKey, reason: DenialReason) {
+    fn deny_waiter(&mut self, now: Instant, key: SlotKey, reason: DenialReason) {
         let Some(waiter) = self.remove(now, key, reason) else { return };
         let Address { provider, slot } = self.address(waiter.resource);
         let changes_at = match reason {
-            DenialReason::FallBack => waiter.deadline,
+            DenialReason::UseFallback => waiter.deadline,
             _ => self.providers[provider as usize].next_change(now, slot as usize),
         };
         let denial = Denial { reason, changes_at };
-        self.shared.effects.push_back(RequestEffect::Refused { waiter: self.shared.waiter_id(key), denial });
+        self.shared.effects.push_back(RequestEffect::Denied { waiter: self.shared.waiter_id(key), denial });
         self.mark_unserved(provider);
     }
 

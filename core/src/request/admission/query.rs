@@ -76,7 +76,7 @@ impl RequestAdmission {
     #[must_use]
     pub fn needs_clock_to_release(&self, resource: ResourceId, outcome: Outcome) -> bool {
         let changes_health =
-            || self.shared.config.health.is_some() && (outcome.is_counted_failure() || outcome.is_refusal());
+            || self.shared.config.health.is_some() && (outcome.is_counted_failure() || outcome.is_rejection());
         match outcome {
             Outcome::Success => self.needs_clock(resource),
             Outcome::RateLimited => true,

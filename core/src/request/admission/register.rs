@@ -8,7 +8,7 @@ use crate::error::{ConfigError, require};
 use crate::fair_queue::check_weight;
 use crate::lease::LeaseId;
 use crate::limit::{AimdConfig, LimitAlgorithm, LimitChoice};
-use crate::request::event::{EventPlace, RequestEventPayload};
+use crate::request::event::{EventScope, RequestEventPayload};
 use crate::request::keys::{Domain, GroupId, MAX_IDS, ProviderModelId, ResourceId};
 use crate::request::provider::ProviderModel;
 use crate::request::shared::Shared;
@@ -42,9 +42,9 @@ impl RequestAdmission {
         entry.set_alias(alias, max_parallel);
         let (id, cap) = (entry.id, entry.cap);
         let events = &mut self.shared.events;
-        events.push(now, EventPlace::Model(id), RequestEventPayload::ResourceRegistered { cap: max_parallel });
+        events.push(now, EventScope::Model(id), RequestEventPayload::ResourceRegistered { cap: max_parallel });
         if before != Some(cap) {
-            events.push(now, EventPlace::Model(id), RequestEventPayload::EffectiveCapChanged { from: before, to: cap });
+            events.push(now, EventScope::Model(id), RequestEventPayload::EffectiveCapChanged { from: before, to: cap });
         }
         let lifts = !self.shared.config.compatibility;
         self.providers[at].apply_cap(now, lifts, &mut self.shared);

@@ -12,7 +12,7 @@ use crate::time::Instant;
 use crate::yielding::{TaskResources, TaskToken, YIELD_FACTOR};
 
 impl RequestAdmission {
-    /// [`RequestAdmission::acquire`] for a worker of a run. The request is rejected with
+    /// [`RequestAdmission::acquire`] for a worker of a run. The request is denied with
     /// [`DenialReason::Cancelled`] once the run is stopping. If the request must wait and its token has a
     /// resource vector, the worker may return its task resources while it waits.
     ///
@@ -36,7 +36,7 @@ impl RequestAdmission {
         self.acquire_located(now, &request, at, token, tasks)
     }
 
-    /// Grants, queues or rejects the request of a worker. Its events carry the correlation of the worker's
+    /// Grants, queues or denies the request of a worker. Its events carry the correlation of the worker's
     /// task.
     pub(super) fn acquire_located(
         &mut self,
@@ -68,7 +68,7 @@ impl RequestAdmission {
             return self.deny(now, request, Denial { reason: DenialReason::Cancelled, changes_at: None });
         }
         let at = &Located { run: Some(token.run), ..*at };
-        // A worker may lack its task resources here only if its previous request was rejected while it had
+        // A worker may lack its task resources here only if its previous request was denied while it had
         // yielded.
         let holds = tasks.resume(now, &token);
         let provider = &mut self.providers[at.provider];
@@ -124,15 +124,15 @@ impl RequestAdmission {
         self.serve_all(now, tasks);
     }
 
-    /// Rejects the waiters of stopping runs with [`DenialReason::Cancelled`]. Calls in flight continue, and
+    /// Denies the waiters of stopping runs with [`DenialReason::Cancelled`]. Calls in flight continue, and
     /// no new call starts. Call it once a run of `tasks` starts to stop. O(waiters).
-    pub fn reject_stopping(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
+    pub fn deny_stopping(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
         let now = self.begin(now);
         self.expire(now);
         let waiters = self.shared.waiters.iter();
         let stopping = waiters.filter(|(_, waiter)| waiter.run.is_some_and(|run| tasks.is_stopping(run)));
         for key in stopping.map(|(key, _)| key).collect::<Vec<SlotKey>>() {
-            self.reject(now, key, DenialReason::Cancelled);
+            self.deny_waiter(now, key, DenialReason::Cancelled);
         }
         self.serve_all(now, tasks);
         self.trim();

@@ -7,7 +7,7 @@ use crate::event::Correlation;
 use crate::id::SlotKey;
 use crate::lease::LeaseId;
 use crate::request::answer::{Denial, DenialReason, RequestLease, WaiterId};
-use crate::request::event::{EventPlace, RequestEventPayload};
+use crate::request::event::{EventScope, RequestEventPayload};
 use crate::request::shared::{Shared, Waiter};
 use crate::time::{Duration, Instant};
 
@@ -77,7 +77,7 @@ impl ProviderModel {
         payload: RequestEventPayload,
         shared: &mut Shared,
     ) {
-        shared.events.push_correlated(now, EventPlace::Resource(self.resources[slot].id), correlation, payload);
+        shared.events.push_correlated(now, EventScope::Resource(self.resources[slot].id), correlation, payload);
     }
 }
 
@@ -170,7 +170,7 @@ impl ProviderModel {
         shared.correlations.set_lease(lease, correlation);
         if self.health.as_deref().is_some_and(Health::is_probed) {
             let probed = RequestEventPayload::ProviderProbed { lease };
-            shared.events.push_correlated(now, EventPlace::Model(self.id), correlation, probed);
+            shared.events.push_correlated(now, EventScope::Model(self.id), correlation, probed);
         }
         self.emit_for(now, slot, correlation, RequestEventPayload::LeaseAcquired { lease, limit, in_flight }, shared);
         self.emit_for(now, slot, correlation, RequestEventPayload::CallStarted { lease }, shared);
@@ -234,7 +234,7 @@ impl ProviderModel {
             }
         };
         if shared.events.is_on() {
-            shared.events.push_correlated(now, EventPlace::Model(self.id), correlation, payload);
+            shared.events.push_correlated(now, EventScope::Model(self.id), correlation, payload);
         }
     }
 

@@ -26,7 +26,7 @@
 //! unavailable at once if it asks for a pause of at least that length. Failures between rate limits do not
 //! restart the patience.
 //!
-//! Calls to an *unavailable* provider are rejected until `recheck` has passed, or the pause that it asked
+//! Calls to an *unavailable* provider are denied until `recheck` has passed, or the pause that it asked
 //! for. Then one call is sent as a probe.
 //!
 //! Calls to a *suspected* provider are sent a tenth of `quiet` apart. After a streak of failures, a success
@@ -212,7 +212,7 @@ pub(in crate::request) enum RetryStatus {
     /// The call waits until its failure is decided.
     Undecided,
     /// The call itself caused the failure and is not retried.
-    FailureStands,
+    RequestAtFault,
 }
 
 impl Health {
@@ -261,7 +261,7 @@ impl Health {
         self.is_probed() && self.probes_failed >= WAITER_PROBES
     }
 
-    /// Returns whether calls are rejected at `now`.
+    /// Returns whether calls are denied at `now`.
     pub(super) fn is_unavailable(&self, now: Instant) -> bool {
         matches!(self.phase, HealthPhase::Unavailable { .. }) && self.is_closed(now)
     }
@@ -445,10 +445,10 @@ impl Health {
         // A failure at another provider or in another epoch is not part of the current streak.
         if retry.provider != self.provider || retry.epoch != self.epoch {
             let is_poison = self.is_poison(retry.failed_probes) && self.is_healthy();
-            return if is_poison { RetryStatus::FailureStands } else { RetryStatus::Preserved };
+            return if is_poison { RetryStatus::RequestAtFault } else { RetryStatus::Preserved };
         }
         let is_undecided = retry.streak == self.streaks_ended && self.streak > 0;
-        if is_undecided { RetryStatus::Undecided } else { RetryStatus::FailureStands }
+        if is_undecided { RetryStatus::Undecided } else { RetryStatus::RequestAtFault }
     }
 
     /// Returns whether a call with these failed probes is a poison request, as shown by a success of another

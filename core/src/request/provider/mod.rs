@@ -260,7 +260,7 @@ impl ProviderModel {
 
 /// Calls.
 impl ProviderModel {
-    /// Records an attempt: a request that is granted, queued or rejected next.
+    /// Records an attempt: a request that is granted, queued or denied next.
     #[inline]
     pub(super) fn on_attempt(&mut self, now: Instant, slot: usize, shared: &mut Shared) {
         self.resources[slot].controller.on_attempt(now);
@@ -388,7 +388,7 @@ impl ProviderModel {
 
     /// Returns the status of a retry.
     pub(super) fn retry_status(&self, retry: Retry) -> RetryStatus {
-        self.health.as_deref().map_or(RetryStatus::FailureStands, |health| health.retry_status(retry))
+        self.health.as_deref().map_or(RetryStatus::RequestAtFault, |health| health.retry_status(retry))
     }
 
     /// Makes it unavailable, for `pause` if it is given.

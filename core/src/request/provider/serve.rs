@@ -124,7 +124,7 @@ impl ProviderModel {
         let selection = queue.fair.select(|candidate| {
             let key = SlotKey::from_bits(candidate.item);
             let Some(waiter) = waiters.get(key) else { return Eligibility::Skip };
-            // A waiter past its deadline is never granted, even if it was not rejected yet. A waiter that
+            // A waiter past its deadline is never granted, even if it was not denied yet. A waiter that
             // arrived at this instant with a timeout of zero is not past its deadline.
             if waiter.deadline.is_some_and(|end| end <= now && !waiter.since.elapsed(now).is_zero()) {
                 return Eligibility::Skip;

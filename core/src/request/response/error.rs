@@ -23,9 +23,9 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns why a call with this status was rejected, if `outcome` is [`Outcome::RequestRefused`].
+    /// Returns why a call with this status was rejected, if `outcome` is [`Outcome::RequestRejected`].
     pub(super) fn of(status: u16, outcome: Outcome) -> Option<Self> {
-        (outcome == Outcome::RequestRefused).then_some(match status {
+        (outcome == Outcome::RequestRejected).then_some(match status {
             403 => Self::Forbidden,
             404 => Self::NotFound,
             413 => Self::TooLong,
@@ -155,13 +155,13 @@ impl ErrorDetails<'_> {
 
     /// Returns the outcome of an error with this status if a retry cannot succeed.
     fn permanent_error(&self, status: u16) -> Option<(Outcome, Option<Refusal>)> {
-        let rejected = |why| Some((Outcome::RequestRefused, Some(why)));
+        let rejected = |why| Some((Outcome::RequestRejected, Some(why)));
         let may_be_account = matches!(status, 400 | 402 | 403);
         if self.has_code(QUOTA_CODES) || may_be_account && self.has_words(QUOTA_WORDS) {
             return Some((Outcome::QuotaExhausted, None));
         }
         if self.has_code(KEY_CODES) {
-            return Some((Outcome::KeyRefused, None));
+            return Some((Outcome::KeyRejected, None));
         }
         let names_model = || contains_ignoring_case(self.message, "model");
         let is_model = self.has_code(MODEL_CODES)

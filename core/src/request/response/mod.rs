@@ -9,7 +9,7 @@
 //! | 429, 529, or 503 with Retry-After; gRPC `RESOURCE_EXHAUSTED` | rate limited |
 //! | 408, 504; gRPC `DEADLINE_EXCEEDED` | provider timeout |
 //! | other 5xx; gRPC `UNAVAILABLE`, `INTERNAL`, `UNKNOWN`, `ABORTED`, `DATA_LOSS` | provider failure |
-//! | 401; gRPC `UNAUTHENTICATED` | key refused ([`Outcome::KeyRefused`]) |
+//! | 401; gRPC `UNAUTHENTICATED` | key refused ([`Outcome::KeyRejected`]) |
 //! | 402 | quota exhausted |
 //! | other 4xx; any other gRPC status but `OK` and `CANCELLED` | request refused |
 //! | gRPC `CANCELLED` | local cancelled |
@@ -283,7 +283,7 @@ pub struct ResponseInfo {
     pub status: u16,
     /// How the call ended, if its body arrives completely.
     pub completion: Completion,
-    /// Why the request was rejected, if the outcome is [`Outcome::RequestRefused`].
+    /// Why the request was rejected, if the outcome is [`Outcome::RequestRejected`].
     pub refusal: Option<Refusal>,
     /// The state of the provider's rate limits according to the headers.
     pub corrections: Vec<Correction>,
@@ -317,9 +317,9 @@ fn of_status(status: u16, retry_after: Option<Duration>) -> Completion {
         429 | OVERLOADED => Completion::rate_limited(retry_after),
         503 if retry_after.is_some() => Completion::rate_limited(retry_after),
         408 | 504 => Outcome::ProviderTimeout.into(),
-        401 => Outcome::KeyRefused.into(),
+        401 => Outcome::KeyRejected.into(),
         402 => Outcome::QuotaExhausted.into(),
-        400..=499 => Outcome::RequestRefused.into(),
+        400..=499 => Outcome::RequestRejected.into(),
         500.. => Outcome::ProviderFailure.into(),
         _ => Outcome::Success.into(),
     }
@@ -335,9 +335,9 @@ pub fn grpc(metadata: &dyn Headers) -> Option<Completion> {
         1 => Outcome::LocalCancelled.into(),
         // Invalid argument, not found, already exists, permission denied, failed precondition, out of range,
         // unimplemented.
-        3 | 5 | 6 | 7 | 9 | 11 | 12 => Outcome::RequestRefused.into(),
+        3 | 5 | 6 | 7 | 9 | 11 | 12 => Outcome::RequestRejected.into(),
         4 => Outcome::ProviderTimeout.into(),
-        16 => Outcome::KeyRefused.into(),
+        16 => Outcome::KeyRejected.into(),
         // A negative pushback means "do not retry". Whether to retry is the caller's decision, so it is
         // treated as absent.
         8 => {

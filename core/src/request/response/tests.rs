@@ -64,13 +64,13 @@ fn every_other_status_has_its_outcome() {
     for (status, outcome) in [
         (200, Outcome::Success),
         (304, Outcome::Success),
-        (400, Outcome::RequestRefused),
-        (401, Outcome::KeyRefused),
+        (400, Outcome::RequestRejected),
+        (401, Outcome::KeyRejected),
         (402, Outcome::QuotaExhausted),
-        (403, Outcome::RequestRefused),
-        (404, Outcome::RequestRefused),
+        (403, Outcome::RequestRejected),
+        (404, Outcome::RequestRejected),
         (408, Outcome::ProviderTimeout),
-        (422, Outcome::RequestRefused),
+        (422, Outcome::RequestRejected),
         (500, Outcome::ProviderFailure),
         (504, Outcome::ProviderTimeout),
     ] {
@@ -86,9 +86,9 @@ fn a_grpc_status_takes_precedence_over_the_http_status() {
     assert_eq!(read(503, &[("grpc-status", "0")]), Outcome::Success.into());
     assert_eq!(read(200, &[("grpc-status", "4")]), Outcome::ProviderTimeout.into());
     assert_eq!(read(200, &[("grpc-status", "1")]), Outcome::LocalCancelled.into());
-    assert_eq!(read(200, &[("grpc-status", "3")]), Outcome::RequestRefused.into());
+    assert_eq!(read(200, &[("grpc-status", "3")]), Outcome::RequestRejected.into());
     assert_eq!(read(200, &[("grpc-status", "14")]), Outcome::ProviderFailure.into());
-    assert_eq!(read(200, &[("grpc-status", "16")]), Outcome::KeyRefused.into());
+    assert_eq!(read(200, &[("grpc-status", "16")]), Outcome::KeyRejected.into());
     assert_eq!(read(200, &[("grpc-status", "eight")]), Outcome::Success.into());
 }
 

@@ -24,17 +24,17 @@ fn a_quota_code_turns_a_rate_limit_into_an_exhausted_quota() {
 
 #[test]
 fn a_403_is_a_refused_key_only_with_a_key_code() {
-    assert_eq!(outcome(403, &["API_KEY_INVALID"], ""), Outcome::KeyRefused);
+    assert_eq!(outcome(403, &["API_KEY_INVALID"], ""), Outcome::KeyRejected);
     let info = refined(403, &["unsupported_country_region_territory"], "Country not supported");
-    assert_eq!((info.completion.outcome, info.refusal), (Outcome::RequestRefused, Some(Refusal::Forbidden)));
+    assert_eq!((info.completion.outcome, info.refusal), (Outcome::RequestRejected, Some(Refusal::Forbidden)));
 }
 
 #[test]
 fn a_404_is_a_missing_model_only_if_it_mentions_a_model() {
     assert_eq!(outcome(404, &["404"], "The model `x` does not exist."), Outcome::ModelNotFound);
-    assert_eq!(outcome(404, &[], "Invalid URL (POST /v1/chat)"), Outcome::RequestRefused);
+    assert_eq!(outcome(404, &[], "Invalid URL (POST /v1/chat)"), Outcome::RequestRejected);
     assert_eq!(refined(404, &[], "").refusal, Some(Refusal::NotFound));
-    assert_eq!(outcome(400, &[], "the model does not take images"), Outcome::RequestRefused);
+    assert_eq!(outcome(400, &[], "the model does not take images"), Outcome::RequestRejected);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_request_that_is_too_long_is_recognised_for_any_status() {
         let info = refined(status, codes, message);
         assert_eq!(
             (info.completion.outcome, info.refusal),
-            (Outcome::RequestRefused, Some(Refusal::TooLong)),
+            (Outcome::RequestRejected, Some(Refusal::TooLong)),
             "{status}"
         );
     }

@@ -9,7 +9,7 @@ use super::{Check, CheckResult, Law, hold};
 use crate::lease::LeaseId;
 use crate::map::Map;
 use crate::pipeline::RunReport;
-use crate::request::event::{EventPlace, RequestEvent, RequestEventPayload};
+use crate::request::event::{EventScope, RequestEvent, RequestEventPayload};
 use crate::request::{ResourceId, WaiterId};
 
 /// The calls in flight and the waiters of the request resources.
@@ -57,7 +57,7 @@ impl Check for Calls {
     const LAW: Law = Law::Calls;
 
     fn on_request(&mut self, event: &RequestEvent) -> CheckResult {
-        let EventPlace::Resource(resource) = event.place else { return Ok(()) };
+        let EventScope::Resource(resource) = event.place else { return Ok(()) };
         match event.payload {
             RequestEventPayload::WaitStarted { waiter: Some(waiter) } => {
                 hold(self.waiters.insert(waiter), || format!("{waiter:?} already waits"))

@@ -30,7 +30,7 @@ use crate::lease::LeaseId;
 use crate::map::Map;
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::pipeline::{ColumnId, RetryKind, TaskOutcome};
-use crate::request::event::{EventPlace, RequestEvent, RequestEventPayload};
+use crate::request::event::{EventScope, RequestEvent, RequestEventPayload};
 use crate::request::{ProviderModelId, ResourceId};
 use crate::time::{Duration, Instant};
 
@@ -268,7 +268,7 @@ impl Outages {
         let (Some(correlation), Some(model)) = (event.correlation, self.models.get(&id)) else { return };
         let ended = execution(&correlation);
         let Some(epoch) = model.out.get(&lease.key).copied() else { return };
-        let is_fatal = matches!(outcome, Outcome::KeyRefused | Outcome::QuotaExhausted | Outcome::ModelNotFound);
+        let is_fatal = matches!(outcome, Outcome::KeyRejected | Outcome::QuotaExhausted | Outcome::ModelNotFound);
         let is_refused = is_counted_failure(outcome) || outcome == Outcome::RateLimited;
         if is_fatal || is_refused && matches!(model.state, Availability::Closed { .. }) && epoch != model.epoch {
             // It will be requested again as if it had not been made.
@@ -317,9 +317,9 @@ impl Check for Outages {
 
     fn on_request(&mut self, event: &RequestEvent) -> CheckResult {
         let resource = match event.place {
-            EventPlace::Model(id) => return self.on_model(event.at, id, event.payload),
-            EventPlace::Resource(resource) => resource,
-            EventPlace::Controller => return Ok(()),
+            EventScope::Model(id) => return self.on_model(event.at, id, event.payload),
+            EventScope::Resource(resource) => resource,
+            EventScope::Controller => return Ok(()),
         };
         hold(self.due.is_none(), || format!("{:?} comes before the event that its provider is down", event.payload))?;
         let Some(id) = self.owners.get(&resource).copied() else { return Ok(()) };

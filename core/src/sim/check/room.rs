@@ -15,7 +15,7 @@ use alloc::format;
 
 use super::{Check, CheckResult, Law, hold};
 use crate::map::Map;
-use crate::request::event::{EventPlace, RequestEvent, RequestEventPayload};
+use crate::request::event::{EventScope, RequestEvent, RequestEventPayload};
 use crate::request::{ProviderModelId, ResourceId};
 use crate::time::Instant;
 
@@ -82,7 +82,7 @@ impl Check for Room {
     const LAW: Law = Law::Room;
 
     fn on_request(&mut self, event: &RequestEvent) -> CheckResult {
-        let EventPlace::Resource(resource) = event.place else { return Ok(()) };
+        let EventScope::Resource(resource) = event.place else { return Ok(()) };
         match event.payload {
             RequestEventPayload::WaitStarted { waiter: Some(_) } => *self.waiters.entry(resource).or_default() += 1,
             RequestEventPayload::WaitCompleted { waiter: Some(_), .. }

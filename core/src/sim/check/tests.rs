@@ -1,7 +1,7 @@
 //! Each test records a run, forges one entry of the record, and checks which law the checker reports.
 
 use super::*;
-use crate::lease::ReleaseAnswer;
+use crate::lease::ReleaseResult;
 use crate::pipeline::event::{Correlation, SchedulerEventPayload, SchedulerInterest, StopKind};
 use crate::pipeline::{
     Column, DiscardReason, DropReason, FailureKind, Pipeline, PipelineEffect, PlanBuilder, RetryKind, Strategy, Task,
@@ -62,7 +62,7 @@ impl ScriptedHost {
             } else if let Some((task, lease)) = self.working.pop_front() {
                 self.now += Duration::from_millis(1);
                 let answer = self.admission.release(self.now, lease, &Outcome::Success.into());
-                assert_eq!(answer, ReleaseAnswer::Released);
+                assert_eq!(answer, ReleaseResult::Released);
                 let _ = self.pipeline.task_finished(self.now, task.worker, outcome(&task));
             } else if let Some(due) = self.pipeline.poll_timeout() {
                 self.now = due;
@@ -164,7 +164,7 @@ impl Record {
         let mut checker = RunChecker::new(&self.plan, &self.config);
         let resource = self.steps.iter().find_map(|step| match step {
             CheckerInput::Request(RequestEvent {
-                place: crate::request::event::EventPlace::Resource(resource),
+                place: crate::request::event::EventScope::Resource(resource),
                 ..
             }) => Some(*resource),
             _ => None,

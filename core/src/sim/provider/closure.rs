@@ -15,7 +15,7 @@ const MAX_CLOSURES: usize = 10_000;
 /// A time in which every call is rejected, because of the key, the account or the model. Calls accepted
 /// before it end normally.
 ///
-/// In a file: `{ starts_at_ms = 30000, lasts_ms = 5000, because = "key_refused" }`.
+/// In a file: `{ starts_at_ms = 30000, lasts_ms = 5000, because = "key_rejected" }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Closure {
@@ -35,7 +35,7 @@ pub struct Closure {
 #[non_exhaustive]
 pub enum Rejection {
     /// The key is revoked.
-    KeyRefused,
+    KeyRejected,
     /// The account is out of funds or quota.
     QuotaExhausted,
     /// The model does not exist.
@@ -47,7 +47,7 @@ impl Rejection {
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
-            Self::KeyRefused => 401,
+            Self::KeyRejected => 401,
             Self::QuotaExhausted => 429,
             Self::ModelNotFound => 404,
         }
@@ -57,7 +57,7 @@ impl Rejection {
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
-            Self::KeyRefused => "invalid_api_key",
+            Self::KeyRejected => "invalid_api_key",
             Self::QuotaExhausted => "insufficient_quota",
             Self::ModelNotFound => "model_not_found",
         }
@@ -67,7 +67,7 @@ impl Rejection {
     #[must_use]
     pub const fn outcome(self) -> Outcome {
         match self {
-            Self::KeyRefused => Outcome::KeyRefused,
+            Self::KeyRejected => Outcome::KeyRejected,
             Self::QuotaExhausted => Outcome::QuotaExhausted,
             Self::ModelNotFound => Outcome::ModelNotFound,
         }

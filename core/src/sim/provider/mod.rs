@@ -21,7 +21,7 @@
 //! ```
 //!
 //! The caller must call [`MockProvider::finish`] once for every [`MockResponse::Accept`] and
-//! [`MockResponse::Spoil`], when the call ends or the client disconnects, and for no other response. The
+//! [`MockResponse::Corrupt`], when the call ends or the client disconnects, and for no other response. The
 //! provider sets no timer and reads no clock.
 //!
 //! A call passes these mechanisms in order. The first one that stops the call decides its response. A call
@@ -118,7 +118,7 @@ pub enum MockResponse {
         finish_at: Instant,
     },
     /// The call is served and holds a slot until [`MockProvider::finish`], but its answer is unusable.
-    Spoil {
+    Corrupt {
         /// What is wrong with the answer.
         flaw: Flaw,
         /// When the answer ends: when a good answer would be complete, or halfway there for [`Flaw::Cut`].
@@ -163,7 +163,7 @@ pub struct Counters {
     pub accepted: u64,
     /// The part of `accepted` whose answer is unusable.
     #[serde(default)]
-    pub spoilt: u64,
+    pub corrupted: u64,
     /// Calls refused with 429 for any reason other than a [`Closure`].
     pub refused: u64,
     /// The part of `refused` caused by a rate per minute or by the [`Surge`] limit.
@@ -430,12 +430,12 @@ impl MockProvider {
         let latency = scaled(self.spec.latency.sample(draws.unwrap_or(&mut self.latencies)), slowdown);
         self.in_flight = self.in_flight.saturating_add(1);
         self.counters.accepted += 1;
-        self.counters.spoilt += u64::from(flaw.is_some());
+        self.counters.corrupted += u64::from(flaw.is_some());
         match flaw {
             None => MockResponse::Accept { finish_at: now + latency },
-            Some(flaw @ Flaw::Malformed) => MockResponse::Spoil { flaw, at: now + latency },
+            Some(flaw @ Flaw::Malformed) => MockResponse::Corrupt { flaw, at: now + latency },
             Some(flaw @ Flaw::Cut) => {
-                MockResponse::Spoil { flaw, at: now + Duration::from_nanos(latency.as_nanos() / 2) }
+                MockResponse::Corrupt { flaw, at: now + Duration::from_nanos(latency.as_nanos() / 2) }
             }
         }
     }

@@ -28,7 +28,7 @@ const MAX_SLOTS: u32 = 1_000_000;
 /// surge     = { period_ms = 10000, growth = 1.5, least = 20 }
 /// neighbour = { low_share = 0.1, high_share = 0.6, period_ms = 2000 }
 /// outages   = [{ starts_at_ms = 30000, errors_ms = 5000, timeouts_ms = 5000, recovery_ms = 10000 }]
-/// closures  = [{ starts_at_ms = 90000, lasts_ms = 5000, because = "key_refused" }]
+/// closures  = [{ starts_at_ms = 90000, lasts_ms = 5000, because = "key_rejected" }]
 /// faults    = { error_share = 0.02, hang_share = 0.001, cut_share = 0.01, malformed_share = 0.01 }
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

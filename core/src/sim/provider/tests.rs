@@ -354,13 +354,13 @@ fn equal_seeds_give_equal_answers() {
 #[test]
 fn a_closure_rejects_every_call_with_its_reason_until_it_ends() {
     let closures = vec![
-        Closure { starts_at: ms(100), lasts: Some(ms(50)), because: Rejection::KeyRefused },
+        Closure { starts_at: ms(100), lasts: Some(ms(50)), because: Rejection::KeyRejected },
         Closure { starts_at: ms(200), lasts: None, because: Rejection::QuotaExhausted },
     ];
     let mut provider = provider(&ProviderSpec { closures, ..ProviderSpec::default() });
     assert!(is_accepted(provider.arrive(at(99), 1)));
     assert_eq!((provider.capacity(at(99)), provider.next_change(at(99))), (8, Some(at(100))));
-    assert_eq!(provider.arrive(at(100), 1), MockResponse::Reject { because: Rejection::KeyRefused });
+    assert_eq!(provider.arrive(at(100), 1), MockResponse::Reject { because: Rejection::KeyRejected });
     assert_eq!((provider.capacity(at(149)), provider.next_change(at(149))), (0, Some(at(150))));
     assert!(is_accepted(provider.arrive(at(150), 1)));
     let MockResponse::Reject { because } = provider.arrive(at(1_000_000), 1) else { panic!("it is closed for ever") };
@@ -376,7 +376,7 @@ fn the_responses_of_every_shape_are_bit_identical_on_every_target() {
         for (now, answer) in drive(&mut provider(&spec), 1) {
             add(now.as_nanos());
             match answer {
-                MockResponse::Accept { finish_at: at } | MockResponse::Spoil { at, .. } => add(at.as_nanos()),
+                MockResponse::Accept { finish_at: at } | MockResponse::Corrupt { at, .. } => add(at.as_nanos()),
                 MockResponse::Refuse { retry_after, .. } => add(retry_after.map_or(1, Duration::as_nanos)),
                 MockResponse::Reject { because } => add(u64::from(because.status())),
                 MockResponse::Fail { status, at } => add(at.as_nanos() ^ u64::from(status)),
@@ -481,7 +481,7 @@ fn a_value_out_of_range_is_rejected_with_its_path() {
     let neighbour = |low_share, high_share, period| Some(Neighbour { low_share, high_share, period });
     let outage = Outage::of_errors(ms(10), ms(10));
     let nothing = Outage { errors: Duration::ZERO, ..outage };
-    let closure = Closure { starts_at: ms(10), lasts: Some(ms(10)), because: Rejection::KeyRefused };
+    let closure = Closure { starts_at: ms(10), lasts: Some(ms(10)), because: Rejection::KeyRejected };
     let closed_at_once = Closure { lasts: Some(ms(0)), ..closure };
     let for_ever = Closure { lasts: None, ..closure };
     let latency = Latency::LogNormal { median: ms(1), sigma: 9.0, tail: None };

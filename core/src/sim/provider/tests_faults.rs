@@ -26,7 +26,7 @@ fn faulty(faults: Faults) -> ProviderSpec {
 fn calls(provider: &mut MockProvider, count: u64) -> Vec<MockResponse> {
     let call = |nth| {
         let answer = provider.arrive(at(nth), 10);
-        if matches!(answer, MockResponse::Accept { .. } | MockResponse::Spoil { .. }) {
+        if matches!(answer, MockResponse::Accept { .. } | MockResponse::Corrupt { .. }) {
             provider.finish(at(nth));
         }
         answer
@@ -43,11 +43,11 @@ fn each_fault_affects_its_share_of_the_calls() {
     let share = |is: fn(&MockResponse) -> bool| answers.iter().filter(|answer| is(answer)).count().div_ceil(100);
     assert!((9..=11).contains(&share(|answer| matches!(answer, MockResponse::Fail { status: 500, .. }))));
     assert!((19..=21).contains(&share(|answer| matches!(answer, MockResponse::Hang { .. }))));
-    assert!((29..=31).contains(&share(|answer| matches!(answer, MockResponse::Spoil { flaw: Flaw::Cut, .. }))));
-    assert!((14..=16).contains(&share(|answer| matches!(answer, MockResponse::Spoil { flaw: Flaw::Malformed, .. }))));
-    let Counters { accepted, spoilt, failed, hung, finished, .. } = provider.counters();
+    assert!((29..=31).contains(&share(|answer| matches!(answer, MockResponse::Corrupt { flaw: Flaw::Cut, .. }))));
+    assert!((14..=16).contains(&share(|answer| matches!(answer, MockResponse::Corrupt { flaw: Flaw::Malformed, .. }))));
+    let Counters { accepted, corrupted, failed, hung, finished, .. } = provider.counters();
     assert_eq!((accepted + failed + hung, finished), (10_000, accepted));
-    assert!((4_300..4_700).contains(&spoilt), "{spoilt}");
+    assert!((4_300..4_700).contains(&corrupted), "{corrupted}");
 }
 
 #[test]
@@ -71,8 +71,8 @@ fn a_cut_answer_ends_halfway_and_a_malformed_one_at_the_usual_time() {
     let cut = Faults { cut_share: 1.0, ..Faults::default() };
     let malformed = Faults { malformed_share: 1.0, ..Faults::default() };
     assert_eq!(of(None), MockResponse::Accept { finish_at: at(100) });
-    assert_eq!(of(Some(cut)), MockResponse::Spoil { flaw: Flaw::Cut, at: at(50) });
-    assert_eq!(of(Some(malformed)), MockResponse::Spoil { flaw: Flaw::Malformed, at: at(100) });
+    assert_eq!(of(Some(cut)), MockResponse::Corrupt { flaw: Flaw::Cut, at: at(50) });
+    assert_eq!(of(Some(malformed)), MockResponse::Corrupt { flaw: Flaw::Malformed, at: at(100) });
 }
 
 #[test]

@@ -190,10 +190,10 @@ impl World {
     /// Ends a worker whose call was denied, unless the call must be requested again.
     fn reject(&mut self, work: Work, reason: DenialReason) {
         let outcome = match reason {
-            DenialReason::FallBack => return self.request_call(work),
+            DenialReason::UseFallback => return self.request_call(work),
             DenialReason::Unavailable => TaskOutcome::Unavailable,
             DenialReason::Cancelled => TaskOutcome::Cancelled,
-            DenialReason::FailureStands => work.failed.unwrap_or_else(not_admitted),
+            DenialReason::RequestAtFault => work.failed.unwrap_or_else(not_admitted),
             _ => not_admitted(),
         };
         self.end_attempt(&work, Some(outcome));
@@ -209,7 +209,7 @@ impl World {
                     }
                 }
             },
-            RequestEffect::Refused { waiter, denial } => {
+            RequestEffect::Denied { waiter, denial } => {
                 if let Some(work) = self.take_waiting(waiter) {
                     self.reject(work, denial.reason);
                 }
@@ -262,7 +262,7 @@ impl World {
     pub(super) fn consequence(&self, answer: MockResponse) -> (Instant, bool, Completion, TaskOutcome) {
         match answer {
             MockResponse::Accept { finish_at } => (finish_at, true, Outcome::Success.into(), TaskOutcome::Success),
-            MockResponse::Spoil { at, .. } => {
+            MockResponse::Corrupt { at, .. } => {
                 (at, true, Outcome::ProviderFailure.into(), failed(RetryKind::ServerError, None))
             }
             MockResponse::Refuse { retry_after, .. } => (

@@ -145,7 +145,7 @@ fn rows_with_a_poison_request_are_dropped_and_nothing_else_waits_for_them() {
 
 #[test]
 fn a_model_that_refuses_every_call_for_good_stops_the_run_without_a_dropped_row() {
-    for because in [Rejection::KeyRefused, Rejection::QuotaExhausted, Rejection::ModelNotFound] {
+    for because in [Rejection::KeyRejected, Rejection::QuotaExhausted, Rejection::ModelNotFound] {
         let mut scenario = one_column([model("m", 8, millis(100))], 1_000);
         scenario.models[0].provider.closures = [Closure { starts_at: secs(2), lasts: None, because }].into();
         let (report, end) = finished(&scenario);
@@ -160,7 +160,7 @@ fn a_model_that_refuses_every_call_for_good_stops_the_run_without_a_dropped_row(
 fn a_model_that_is_rechecked_completes_the_rest_once_its_key_is_accepted() {
     let mut scenario = one_column([model("a", 8, millis(100)), model("b", 8, millis(100))], 400);
     scenario.models[0].provider.closures =
-        [Closure { starts_at: secs(1), lasts: Some(secs(10)), because: Rejection::KeyRefused }].into();
+        [Closure { starts_at: secs(1), lasts: Some(secs(10)), because: Rejection::KeyRejected }].into();
     // The fallback keeps the run going meanwhile.
     (scenario.columns[0].fallbacks, scenario.recheck) = (["b".into()].into(), Some(secs(3)));
     let (report, end) = finished(&scenario);

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use axum::Router;
 use serde_json::Value;
-use tidegate_native::pipeline_file::{SCHEMA, SourceText, document};
+use tidegate_native::app::config::pipeline::{SCHEMA, SourceText, document};
 
 /// A dataset of `rows` rows with the columns `id` and `note`.
 pub(crate) fn dataset(rows: usize) -> String {

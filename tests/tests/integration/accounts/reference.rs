@@ -2,7 +2,7 @@
 
 use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerEventPayload as Fact};
 use tidegate_core::pipeline::{PipelineConfig, Plan, Strategy, TaskOutcome};
-use tidegate_core::request::event::{EventPlace, RequestEvent, RequestEventPayload};
+use tidegate_core::request::event::{EventScope, RequestEvent, RequestEventPayload};
 use tidegate_core::time::Instant;
 
 /// The integrals of one resource.
@@ -100,7 +100,7 @@ impl Record {
         integrals
     }
 
-    fn calls_at(&self, at: Instant, is_it: impl Fn(EventPlace) -> bool) -> (i64, i64) {
+    fn calls_at(&self, at: Instant, is_it: impl Fn(EventScope) -> bool) -> (i64, i64) {
         let (mut in_flight, mut waiters) = (0, 0);
         for event in self.requests.iter().filter(|event| event.at <= at && is_it(event.place)) {
             match event.payload {
@@ -185,6 +185,6 @@ pub(crate) fn task_resources(config: &PipelineConfig) -> Vec<(String, u32)> {
     std::iter::once(submission).chain(config.resources.iter().cloned()).collect()
 }
 
-fn is(place: EventPlace, resource: usize) -> bool {
-    matches!(place, EventPlace::Resource(id) if id.index() == resource)
+fn is(place: EventScope, resource: usize) -> bool {
+    matches!(place, EventScope::Resource(id) if id.index() == resource)
 }

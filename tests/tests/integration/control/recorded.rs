@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use tidegate_core::sim::suite::control::{Example, Oracle, trace};
-use tidegate_native::regress::control::Recorded;
+use tidegate_native::app::simulate::regress::control::PeerRecord;
 
 use super::peers;
 
 fn path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../host-native/src/regress/control/peers.jsonl")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../host-native/src/app/simulate/regress/control/peers.jsonl")
 }
 
 /// All runs of the peers on an example, a line each.
@@ -19,7 +19,7 @@ fn lines_of(Example { case, seed, .. }: &Example) -> String {
     let oracle = Oracle::of(case, *seed).expect("a valid case");
     let line = |peer| {
         let trace = trace(case, &peer, &oracle).expect("valid settings");
-        let recorded = Recorded { case: case.name.clone(), oracle_answered: oracle.answered(), trace };
+        let recorded = PeerRecord { case: case.name.clone(), oracle_answered: oracle.answered(), trace };
         serde_json::to_string(&recorded).expect("it has no maps") + "\n"
     };
     peers::all().into_iter().map(line).collect()

@@ -4,10 +4,10 @@ use serde::Serialize;
 use serde_json::Value;
 use tidegate_core::budget::{Dimension, StatedRate};
 use tidegate_core::id::SlotKey;
-use tidegate_core::lease::{LeaseId, ReleaseAnswer};
+use tidegate_core::lease::{LeaseId, ReleaseResult};
 use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PipelineEffect, PlanBuilder, RunReport, Strategy};
 use tidegate_core::request::event::{
-    EventPlace, MAX_PENDING, RequestEvent, RequestEventKind, RequestEventPayload, RequestInterest,
+    EventScope, MAX_PENDING, RequestEvent, RequestEventKind, RequestEventPayload, RequestInterest,
 };
 use tidegate_core::request::{AcquireResult, AimdConfig, DenialReason, Outcome, Request, UnavailableCause, WaiterId};
 use tidegate_core::time::Instant;
@@ -42,7 +42,7 @@ fn facts() -> Vec<RequestEventPayload> {
         CallStarted { lease },
         CallCompleted { lease, outcome: Outcome::LocalCancelled, took: span },
         LeaseReleased { lease, outcome: Outcome::LocalCancelled, held: span, in_flight: 0 },
-        ReleaseDiagnostic { lease, answer: ReleaseAnswer::WrongController },
+        ReleaseDiagnostic { lease, answer: ReleaseResult::WrongController },
         RateLimited { blocked_until: Some(at(9)), consecutive: 2 },
         CooldownCapped { requested: ms(9), applied: ms(8) },
         LimitDecreased { from: 4, to: 3 },
@@ -56,7 +56,7 @@ fn facts() -> Vec<RequestEventPayload> {
         ProviderDown { since: at(1), probe_at: at(2) },
         ProviderProbed { lease },
         ProviderRecovered { since: at(1), full_at: at(2) },
-        ProviderUnavailable { cause: UnavailableCause::KeyRefused, probe_at: None },
+        ProviderUnavailable { cause: UnavailableCause::KeyRejected, probe_at: None },
     ]
 }
 
@@ -126,7 +126,7 @@ fn no_event_holds_an_object_that_does_not_serialise() {
     for (payload, kind) in facts.into_iter().zip(KINDS) {
         assert_eq!(json(&payload.kind()), kind);
         let event =
-            RequestEvent { sequence: 7, at: at(1), place: EventPlace::Resource(resource), correlation: None, payload };
+            RequestEvent { sequence: 7, at: at(1), place: EventScope::Resource(resource), correlation: None, payload };
         let written = json(&event);
         assert_snake_case(&written);
         assert_eq!(

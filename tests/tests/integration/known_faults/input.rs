@@ -5,7 +5,7 @@ use std::path::Path;
 use tidegate_core::pipeline::AdaptiveRowGroups;
 use tidegate_core::request::AimdConfig;
 use tidegate_core::task::BoundedBorrowConfig;
-use tidegate_native::pipeline_file::{PipelineFile, SourceText};
+use tidegate_native::app::config::pipeline::{PipelineFile, SourceText};
 
 /// Every key of every table.
 const GOOD: &str = "\

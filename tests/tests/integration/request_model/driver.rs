@@ -334,7 +334,7 @@ impl Pair {
     fn compare_news(&mut self, may_serve: bool) -> Result<(), TestCaseError> {
         let mut news = Vec::new();
         while let Some(effect) = self.machine.poll_effect() {
-            let (RequestEffect::Granted { waiter, .. } | RequestEffect::Refused { waiter, .. }) = &effect else {
+            let (RequestEffect::Granted { waiter, .. } | RequestEffect::Denied { waiter, .. }) = &effect else {
                 return Err(TestCaseError::fail(format!("an effect for no waiter: {effect:?}")));
             };
             let at = self.waiting.iter().position(|(_, id)| id == waiter);
@@ -347,7 +347,7 @@ impl Pair {
                     self.take(ticket, lease)?;
                     news.push((owner, News::Granted { ticket }));
                 }
-                RequestEffect::Refused { denial: why, .. } => {
+                RequestEffect::Denied { denial: why, .. } => {
                     self.saw("refused after waiting");
                     let by_time = why.reason == DenialReason::QueueTimeout;
                     let deadline = self.asked[ticket as usize].deadline.filter(|_| by_time);

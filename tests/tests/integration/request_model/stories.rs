@@ -82,7 +82,7 @@ impl Host {
         while let Some(effect) = self.machine.poll_effect() {
             came.push(match effect {
                 RequestEffect::Granted { waiter, .. } => Came::Granted(waiter),
-                RequestEffect::Refused { waiter, denial } => Came::Refused(waiter, denial.reason),
+                RequestEffect::Denied { waiter, denial } => Came::Refused(waiter, denial.reason),
                 other => panic!("{other:?} is for no waiter"),
             });
         }

@@ -82,7 +82,7 @@ fn the_configured_number_of_counted_failures_in_a_row_takes_a_provider_down() {
 
 #[test]
 fn an_answer_restarts_the_count_of_failures() {
-    for answer in [Outcome::Success, Outcome::RateLimited, Outcome::RequestRefused] {
+    for answer in [Outcome::Success, Outcome::RateLimited, Outcome::RequestRejected] {
         let mut health = health();
         for outcome in [Outcome::ProviderFailure, Outcome::ProviderTimeout, answer, Outcome::ConnectionFailed] {
             let change = call(&mut health, at(5_000), outcome);
@@ -144,7 +144,7 @@ fn only_one_probe_is_in_flight_and_each_failed_probe_doubles_the_pause() {
 
 #[test]
 fn any_answer_to_a_probe_means_that_the_provider_is_up() {
-    for answer in [Outcome::Success, Outcome::RateLimited, Outcome::RequestRefused] {
+    for answer in [Outcome::Success, Outcome::RateLimited, Outcome::RequestRejected] {
         let mut health = health();
         let due = at(0) + take_down(&mut health, at(0));
         assert!(is_back(call(&mut health, due, answer)), "{answer:?}");
@@ -286,14 +286,14 @@ fn failures_of_a_streak_that_takes_a_provider_down_are_preserved() {
 
 #[test]
 fn failures_of_a_streak_that_an_answer_ends_stand() {
-    for answer in [Outcome::Success, Outcome::RateLimited, Outcome::RequestRefused] {
+    for answer in [Outcome::Success, Outcome::RateLimited, Outcome::RequestRejected] {
         let mut health = health();
         let failed = fail(&mut health, at(0), 0);
         assert_eq!(health.retry_status(failed), RetryStatus::Undecided);
         assert_eq!(call(&mut health, at(1), answer), HealthChange::StreakEnded);
-        assert_eq!(health.retry_status(failed), RetryStatus::FailureStands, "{answer:?}");
+        assert_eq!(health.retry_status(failed), RetryStatus::RequestAtFault, "{answer:?}");
         let again = fail(&mut health, at(2), 0);
-        assert_eq!(health.retry_status(failed), RetryStatus::FailureStands, "the next streak is another");
+        assert_eq!(health.retry_status(failed), RetryStatus::RequestAtFault, "the next streak is another");
         assert_eq!(health.retry_status(again), RetryStatus::Undecided);
     }
 }
@@ -355,7 +355,7 @@ fn undecided_calls_are_retried_after_a_doubling_backoff_if_no_other_call_is_in_f
 
 #[test]
 fn a_fatal_outcome_of_a_call_from_before_the_outage_is_preserved_and_closes_nothing() {
-    let fatal = [Outcome::KeyRefused, Outcome::QuotaExhausted, Outcome::ModelNotFound];
+    let fatal = [Outcome::KeyRejected, Outcome::QuotaExhausted, Outcome::ModelNotFound];
     for outcome in fatal {
         let mut health = health();
         let early = health.grant(at(0), Attempt::default());
@@ -405,7 +405,7 @@ fn a_failed_probe_and_a_failure_from_before_the_outage_are_preserved() {
 #[test]
 fn a_failure_of_a_call_that_was_three_probes_stands_once_another_call_succeeds() {
     for (answer, expected) in
-        [(Outcome::Success, RetryStatus::FailureStands), (Outcome::RateLimited, RetryStatus::Preserved)]
+        [(Outcome::Success, RetryStatus::RequestAtFault), (Outcome::RateLimited, RetryStatus::Preserved)]
     {
         let mut health = health();
         let mut due = at(0) + take_down(&mut health, at(0));
@@ -432,7 +432,7 @@ fn a_failure_of_a_call_that_was_three_probes_stands_once_another_call_succeeds()
 #[test]
 fn a_refused_key_an_exhausted_quota_and_a_missing_model_close_a_provider() {
     for (outcome, cause) in [
-        (Outcome::KeyRefused, UnavailableCause::KeyRefused),
+        (Outcome::KeyRejected, UnavailableCause::KeyRejected),
         (Outcome::QuotaExhausted, UnavailableCause::QuotaExhausted),
         (Outcome::ModelNotFound, UnavailableCause::ModelNotFound),
     ] {
@@ -456,7 +456,7 @@ fn a_refused_key_an_exhausted_quota_and_a_missing_model_close_a_provider() {
 #[test]
 fn a_provider_that_only_answers_with_rate_limits_is_closed_when_the_patience_ends() {
     let mut health = health();
-    for (millis, outcome) in [(5, Outcome::RateLimited), (9, Outcome::RequestRefused), (20, Outcome::RateLimited)] {
+    for (millis, outcome) in [(5, Outcome::RateLimited), (9, Outcome::RequestRejected), (20, Outcome::RateLimited)] {
         assert_eq!(call(&mut health, at(millis), outcome), HealthChange::None);
     }
     // Neither a local timeout nor a failure is an answer.
@@ -542,7 +542,7 @@ fn an_outage_that_a_recheck_finds_has_its_own_patience() {
     let patience = Some(Duration::from_secs(10));
     let recheck = Some(Duration::from_secs(20));
     let mut health = Health::new(HealthConfig { patience, recheck, ..CONFIG }, MODEL, ["p", "m"]);
-    call(&mut health, at(0), Outcome::KeyRefused);
+    call(&mut health, at(0), Outcome::KeyRejected);
     assert!(matches!(call(&mut health, at(20_000), Outcome::ConnectionFailed), HealthChange::Down { .. }));
     assert_eq!(health.patience_ends(0), Some(at(30_000)));
     health.end_patience(at(30_000), 0);

@@ -186,7 +186,7 @@ impl Loop {
             MockResponse::Accept { finish_at } => {
                 (finish_at, Completion::from(Outcome::Success).used(Usage::tokens(tokens, 0)), true)
             }
-            MockResponse::Spoil { at, .. } => (at, Outcome::ProviderFailure.into(), true),
+            MockResponse::Corrupt { at, .. } => (at, Outcome::ProviderFailure.into(), true),
             MockResponse::Refuse { retry_after, .. } => {
                 (self.now + REFUSAL_LATENCY, Completion::rate_limited(retry_after), false)
             }

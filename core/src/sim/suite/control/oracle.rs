@@ -95,7 +95,7 @@ fn send(
         }
         let (end, holds_slot, is_answered) = match provider.arrive(now, tokens) {
             MockResponse::Accept { finish_at } => (finish_at, true, true),
-            MockResponse::Spoil { at, .. } => (at, true, false),
+            MockResponse::Corrupt { at, .. } => (at, true, false),
             MockResponse::Fail { at, .. } => (at, false, false),
             MockResponse::Hang { until } => (until.min(now + timeout), false, false),
             MockResponse::Refuse { .. } => {

@@ -1,0 +1,79 @@
+//! CSV datasets: a header line, and a string in every field (RFC 4180).
+
+use std::io::BufRead;
+use std::ops::Range;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::text::{Bytes, Text};
+use super::{Dataset, DatasetError, Row, Source, check_columns};
+use crate::app::data::column_type::ValueKind;
+
+pub(super) fn check(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
+    let mut text = Text::new(path, bytes);
+    let mut reader = csv::ReaderBuilder::new().from_reader(text.open(text.start())?);
+    let columns: Vec<String> =
+        reader.headers().map_err(|error| csv_error(path, &error))?.iter().map(str::to_string).collect();
+    check_columns(path, 1, &columns)?;
+    let mut record = csv::StringRecord::new();
+    let (mut rows, mut last) = (0, (0, 1));
+    while reader.read_record(&mut record).map_err(|error| csv_error(path, &error))? {
+        if let Some(position) = record.position() {
+            last = (position.byte(), position.line());
+            text.mark(rows, text.start() + position.byte());
+        }
+        rows += 1;
+    }
+    let (byte, line) = last;
+    let tail = text.open(text.start() + byte)?;
+    if ends_inside_quotes(tail).map_err(|error| text.unreadable(&error))? {
+        return Err(DatasetError::new(path, Some(line), "a quoted field that starts here is never closed"));
+    }
+    let kinds = vec![ValueKind::Text; columns.len()];
+    Ok(Dataset { columns, kinds, rows, source: Source::Csv(text) })
+}
+
+pub(super) fn read(text: &Text, rows: Range<u64>) -> Result<Vec<Row>, DatasetError> {
+    let (skip, at) = text.mark_before(rows.start);
+    // From the end of the line before: a csv reader drops a byte order mark at its start, and a row may begin with one.
+    let at = if at > text.start() { at - 1 } else { at };
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.open_again(at)?);
+    let records = reader.records().skip(skip).take((rows.end - rows.start) as usize);
+    let row = |record: Result<csv::StringRecord, csv::Error>| {
+        let record = record.map_err(|error| csv_error(&text.path, &error))?;
+        Ok(record.iter().map(|field| Value::String(field.to_string())).collect())
+    };
+    let read: Vec<Row> = records.map(row).collect::<Result<_, DatasetError>>()?;
+    if read.len() as u64 == rows.end - rows.start { Ok(read) } else { Err(text.changed()) }
+}
+
+fn csv_error(path: &Path, error: &csv::Error) -> DatasetError {
+    let line = error.position().map(csv::Position::line);
+    let message = match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            format!("the row has {len} fields; expected {expected_len}, as in the header")
+        }
+        csv::ErrorKind::Utf8 { err, .. } => format!("field {} is not valid UTF-8", err.field() + 1),
+        csv::ErrorKind::Io(error) => format!("cannot read: {error}"),
+        _ => error.to_string(),
+    };
+    DatasetError::new(path, line, message)
+}
+
+/// Whether CSV text, read from the start of a record, ends within a quoted field. The csv reader accepts that and would
+/// swallow everything after a stray quote into one field.
+fn ends_inside_quotes(record: impl BufRead) -> std::io::Result<bool> {
+    let mut in_quotes = false;
+    let mut at_field_start = true;
+    for byte in record.bytes() {
+        let byte = byte?;
+        // A doubled quote closes and opens again: the same state after both.
+        if byte == b'"' && (in_quotes || at_field_start) {
+            in_quotes = !in_quotes;
+        }
+        // Right after a closing quote another one continues the field.
+        at_field_start = !in_quotes && matches!(byte, b',' | b'\n' | b'\r' | b'"');
+    }
+    Ok(in_quotes)
+}

@@ -1,0 +1,209 @@
+//! The routes of a mock, request ids and the check of API keys.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use super::chat::{self, Protocol};
+use super::control::{self, MockStats};
+use super::embeddings;
+use super::error::ApiError;
+use super::headers::RateHeaders;
+use super::model::ServedModel;
+use super::reply::respond;
+use super::{CallLog, MockConfig, MockKey};
+use crate::host::TokioHost;
+
+/// The largest request body in bytes.
+const MAX_BYTES: usize = 16 << 20;
+
+/// The state that all handlers share.
+#[derive(Debug)]
+pub(super) struct Service {
+    pub(super) host: TokioHost,
+    models: Vec<Arc<ServedModel>>,
+    /// Whether the first model serves unknown model names.
+    any_model: bool,
+    key: Option<MockKey>,
+    pub(super) allow_control: bool,
+    pub(super) rate_headers: RateHeaders,
+    log: Option<CallLog>,
+    requests: AtomicU64,
+    rejected: AtomicU64,
+    /// The number of completions, from which their ids are made.
+    completions: AtomicU64,
+}
+
+pub(super) fn router(service: &Arc<Service>) -> Router {
+    let guarded = Router::new()
+        .route("/v1/chat/completions", post(chat_completions))
+        .route("/v1/completions", post(completions))
+        .route("/v1/embeddings", post(embeddings))
+        .route("/v1/models", get(models))
+        .route("/v1/models/{*id}", get(model))
+        .layer(middleware::from_fn_with_state(Arc::clone(service), check_key));
+    guarded
+        .route("/healthz", get(|| async { Json(json!({ "status": "ok" })) }))
+        .route("/mock/stats", get(control::stats))
+        .route("/mock/models/{*id}", get(control::provider).post(control::change))
+        .fallback(no_such_address)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(DefaultBodyLimit::max(MAX_BYTES))
+        .layer(middleware::from_fn_with_state(Arc::clone(service), number))
+        .with_state(Arc::clone(service))
+}
+
+impl Service {
+    /// Creates the state with `models`, which are those of `config` and not empty.
+    pub(super) fn new(host: TokioHost, models: Vec<Arc<ServedModel>>, config: MockConfig) -> Self {
+        let MockConfig { any_model, key, allow_control, rate_headers, log, .. } = config;
+        let (requests, rejected, completions) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        Self { host, models, any_model, key, allow_control, rate_headers, log, requests, rejected, completions }
+    }
+
+    /// Returns the first model.
+    pub(super) fn first(&self) -> Option<&ServedModel> {
+        self.models.first().map(Arc::as_ref)
+    }
+
+    /// Returns the model of that name, or the first one for an unknown name if `any_model` is set.
+    pub(super) fn model(&self, id: &str) -> Result<&Arc<ServedModel>, ApiError> {
+        let named = self.models.iter().find(|model| model.id == id);
+        named.or_else(|| self.models.first().filter(|_| self.any_model)).ok_or_else(|| {
+            let known: Vec<String> = self.models.iter().map(|model| format!("`{}`", model.id)).collect();
+            let message = format!("the model `{id}` does not exist here; there are {}", known.join(", "));
+            let (status, kind) = (StatusCode::NOT_FOUND, "invalid_request_error");
+            ApiError::new(status, kind, "model_not_found", message)
+        })
+    }
+
+    /// Counts a request that no provider decides about, and returns its error response.
+    pub(super) fn reject(&self, refusal: ApiError) -> Response {
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+        self.log_failure("-", &format!("{}: {}", refusal.status.as_u16(), refusal.message));
+        refusal.into_response()
+    }
+
+    /// Reports a failed call to the log.
+    pub(super) fn log_failure(&self, model: &str, what: &str) {
+        if let Some(CallLog(log)) = &self.log {
+            log(model, what);
+        }
+    }
+
+    pub(super) fn stats(&self) -> MockStats {
+        MockStats {
+            requests: self.requests.load(Ordering::Relaxed),
+            rejected: self.rejected.load(Ordering::Relaxed),
+            models: self.models.iter().map(|model| (model.id.clone(), model.stats())).collect(),
+        }
+    }
+}
+
+/// The body of a request, or the error of reading it.
+type ReadBody = Result<Bytes, BytesRejection>;
+
+fn read(body: ReadBody) -> Result<Bytes, ApiError> {
+    body.map_err(|error| {
+        let (kind, code) = ("invalid_request_error", "unreadable_body");
+        ApiError::new(error.status(), kind, code, error.body_text())
+    })
+}
+
+async fn chat_completions(State(service): State<Arc<Service>>, body: ReadBody) -> Response {
+    complete(&service, Protocol::Chat, body).await
+}
+
+async fn completions(State(service): State<Arc<Service>>, body: ReadBody) -> Response {
+    complete(&service, Protocol::Text, body).await
+}
+
+async fn complete(service: &Service, protocol: Protocol, body: ReadBody) -> Response {
+    let prepared = read(body).and_then(|body| chat::CompletionCall::parse(protocol, &body));
+    let found = prepared.and_then(|prepared| Ok((service.model(&prepared.model)?, prepared)));
+    let (model, prepared) = match found {
+        Ok(found) => found,
+        Err(refusal) => return service.reject(refusal),
+    };
+    let number = service.completions.fetch_add(1, Ordering::Relaxed);
+    let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let decision = model.arrive(prepared.tokens.0.saturating_add(prepared.tokens.1));
+    respond(service, model, decision, || prepared.reply(number, created)).await
+}
+
+async fn embeddings(State(service): State<Arc<Service>>, body: ReadBody) -> Response {
+    let prepared = read(body).and_then(|body| embeddings::EmbeddingCall::parse(&body));
+    let found = prepared.and_then(|prepared| Ok((service.model(&prepared.model)?, prepared)));
+    let (model, prepared) = match found {
+        Ok(found) => found,
+        Err(refusal) => return service.reject(refusal),
+    };
+    let decision = model.arrive(prepared.tokens);
+    respond(&service, model, decision, || prepared.reply()).await
+}
+
+async fn models(State(service): State<Arc<Service>>) -> Json<Value> {
+    let data: Vec<Value> = service.models.iter().map(|model| described(&model.id)).collect();
+    Json(json!({ "object": "list", "data": data }))
+}
+
+async fn model(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Response {
+    match service.model(&id) {
+        Ok(_) => Json(described(&id)).into_response(),
+        Err(refusal) => service.reject(refusal),
+    }
+}
+
+fn described(id: &str) -> Value {
+    json!({ "id": id, "object": "model", "created": 0, "owned_by": "tidegate" })
+}
+
+async fn no_such_address(State(service): State<Arc<Service>>, request: Request) -> Response {
+    let message = format!("there is nothing at {}", request.uri().path());
+    let (status, kind) = (StatusCode::NOT_FOUND, "invalid_request_error");
+    service.reject(ApiError::new(status, kind, "unknown_url", message))
+}
+
+async fn no_such_method(State(service): State<Arc<Service>>, request: Request) -> Response {
+    let message = format!("{} is not supported at {}", request.method(), request.uri().path());
+    let (status, kind) = (StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error");
+    service.reject(ApiError::new(status, kind, "method_not_allowed", message))
+}
+
+/// Adds `x-request-id` to each response.
+async fn number(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
+    let number = service.requests.fetch_add(1, Ordering::Relaxed);
+    let mut response = next.run(request).await;
+    if let Ok(value) = HeaderValue::try_from(format!("req-mock-{number}")) {
+        response.headers_mut().insert(HeaderName::from_static("x-request-id"), value);
+    }
+    response
+}
+
+/// Refuses a request without the key, if one is asked for.
+async fn check_key(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
+    let is_allowed = service.key.as_ref().is_none_or(|key| key.is_in(request.headers()));
+    if is_allowed {
+        return next.run(request).await;
+    }
+    let message = "the API key is missing or wrong";
+    let (status, kind) = (StatusCode::UNAUTHORIZED, "invalid_request_error");
+    service.reject(ApiError::new(status, kind, "invalid_api_key", message))
+}
+
+impl MockKey {
+    fn is_in(&self, headers: &HeaderMap) -> bool {
+        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        given.and_then(|given| given.strip_prefix("Bearer ")) == Some(&self.0)
+    }
+}

@@ -1,0 +1,38 @@
+//! The program `tidegate`: everything behind its command line. It is not a stable interface.
+//!
+//! | folder | contents |
+//! | --- | --- |
+//! | [`cli`], [`error`] | the command line; errors and exit codes |
+//! | [`config`] | the pipeline file, read into checked types |
+//! | [`data`] | datasets and finished rows as CSV, JSONL and Parquet |
+//! | [`template`] | prompts and expressions |
+//! | [`provider`] | calls to providers over HTTP: requests, answers, keys, cost |
+//! | [`output`] | finished rows on disk, and what a later run resumes from |
+//! | [`run`] | a run of a pipeline file: resolved, checked, estimated, executed |
+//! | [`report`] | progress, summary and report of a run |
+//! | `render` | tables, charts and pages |
+//! | [`replay`], [`task_timeline`], [`check`] | `tidegate replay`, `tidegate timeline`, `tidegate check` |
+//! | [`mock`] | a provider that needs no account: inside a run, and as `tidegate mock` |
+//! | [`proxy`] | the gate as an HTTP proxy, for programs in any language |
+//! | [`simulate`] | scenarios in virtual time, and the suites with their baselines |
+
+pub mod check;
+pub mod cli;
+pub mod config;
+pub mod data;
+pub mod error;
+pub mod example;
+#[cfg(test)]
+mod fuzz;
+mod interrupt;
+pub mod mock;
+pub mod output;
+pub mod provider;
+pub mod proxy;
+mod render;
+pub mod replay;
+pub mod report;
+pub mod run;
+pub mod simulate;
+pub mod task_timeline;
+pub mod template;

@@ -1,0 +1,396 @@
+//! What is written, what a kill at any step leaves of it, and what a resumed run makes of that.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::app::data::column_type::ValueKind;
+use crate::app::data::row_file::RowFormat;
+
+fn manifest() -> Manifest {
+    Manifest {
+        schema: MANIFEST_SCHEMA,
+        program: "tidegate 0.0.0".to_string(),
+        pipeline: "p.toml".to_string(),
+        row_key: "row".to_string(),
+        columns: vec!["a".to_string()],
+        types: Vec::new(),
+        rows_in: 2,
+        row_group_size: 2,
+        first_row: 0,
+        format: RowFormat::Jsonl,
+        identity: Identity::default(),
+        done: DoneRowGroups::default(),
+        totals: JobTotals::default(),
+        state: RunState::Running,
+    }
+}
+
+/// Seven rows in four row groups.
+fn four_groups() -> Manifest {
+    Manifest { rows_in: 7, ..manifest() }
+}
+
+fn spec(manifest: Manifest) -> OutputSpec {
+    let columns = vec![("row".to_string(), ValueKind::Integer), ("a".to_string(), ValueKind::Text)];
+    let layout = Layout { format: manifest.format, columns };
+    OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, dataset: None }
+}
+
+fn claimed(root: &Path, existing: Existing, spec: &OutputSpec) -> Result<OutputDirectory, OutputError> {
+    OutputDirectory::prepare(Claim::new(root, existing)?, spec)
+}
+
+fn prepare(root: &Path, existing: Existing) -> Result<OutputDirectory, String> {
+    claimed(root, existing, &spec(manifest())).map_err(|error| error.to_string())
+}
+
+/// Resumes the run of seven rows in `root`.
+fn resume(root: &Path) -> OutputDirectory {
+    claimed(root, Existing::Resume, &spec(four_groups())).unwrap()
+}
+
+fn row(number: u64) -> (u64, Value) {
+    (number, json!({ "row": number, "a": format!("text {number}") }))
+}
+
+fn lost(row: u64, reason: &str) -> DroppedLine {
+    DroppedLine { row, column: Some("a".to_string()), reason: reason.to_string(), detail: None }
+}
+
+fn unmade(row: u64) -> DroppedLine {
+    DroppedLine::unmade(row)
+}
+
+/// The numbers of the rows in a rows file, and of those in its list with their reasons.
+fn stored(root: &Path, row_group: u32) -> (Vec<u64>, Vec<(u64, String)>) {
+    let layout = spec(manifest()).layout;
+    let rows = layout.read(&root.join(format!("rows/{row_group:06}.jsonl"))).unwrap();
+    let lines = dropped::read(&root.join(format!("rows/{row_group:06}.dropped.jsonl"))).unwrap().unwrap_or_default();
+    (rows.into_iter().map(|(row, _)| row).collect(), lines.into_iter().map(|line| (line.row, line.reason)).collect())
+}
+
+#[test]
+fn row_groups_are_lines_in_order_and_no_temporary_file_is_left() {
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path().join("deep/out");
+    let output = prepare(&root, Existing::Refuse).unwrap();
+    output.write_row_group(7, [(14, json!({"row": 14})), (15, json!({"row": 15}))], &[lost(13, "timeout")]).unwrap();
+    assert_eq!(fs::read_to_string(root.join("rows/000007.jsonl")).unwrap(), "{\"row\":14}\n{\"row\":15}\n");
+    let line = "{\"row\":13,\"column\":\"a\",\"reason\":\"timeout\"}\n";
+    assert_eq!(fs::read_to_string(root.join("rows/000007.dropped.jsonl")).unwrap(), line);
+    assert_eq!(names(&root.join(ROWS)).unwrap().len(), 2);
+}
+
+#[test]
+fn earlier_output_is_refused_or_replaced_as_asked() {
+    let scratch = tempfile::tempdir().unwrap();
+    let first = prepare(scratch.path(), Existing::Refuse).unwrap();
+    first.write_row_group(0, [row(0)], &[lost(1, "timeout")]).unwrap();
+    drop(first);
+    let refused = prepare(scratch.path(), Existing::Refuse).unwrap_err();
+    assert!(refused.contains("is not empty") && refused.contains("--overwrite"), "{refused}");
+    assert!(scratch.path().join("rows/000000.jsonl").exists());
+    prepare(scratch.path(), Existing::Replace).unwrap();
+    assert_eq!(names(&scratch.path().join(ROWS)).unwrap().len(), 0);
+}
+
+#[test]
+fn a_resumed_run_keeps_what_is_finished_and_removes_what_is_not() {
+    let scratch = tempfile::tempdir().unwrap();
+    let rows = scratch.path().join(ROWS);
+    let first = resume(scratch.path());
+    assert_eq!((first.done().len(), first.earlier()), (0, Earlier::default()));
+    first.write_row_group(0, [row(0), row(1)], &[]).unwrap();
+    first.write_row_group(2, [row(4)], &[lost(5, "request")]).unwrap();
+    drop(first);
+    // Killed in the middle of row group 3, between its dropped rows and its rows; and of a manifest.
+    dropped::write(&[lost(6, "timeout")], &mut File::create(rows.join("000003.dropped.jsonl")).unwrap()).unwrap();
+    fs::write(rows.join(".000003.jsonl.tmp"), "half a").unwrap();
+    fs::write(scratch.path().join(".manifest.json.tmp"), "{").unwrap();
+    let again = resume(scratch.path());
+    assert_eq!(again.done().iter().collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(again.earlier(), Earlier { rows_out: 3, rows_dropped: 1, row_groups: 2 });
+    assert_eq!(again.dropped(), [(("a".to_string(), "request".to_string()), 1)].into());
+    let mut left = names(&rows).unwrap();
+    left.sort();
+    assert_eq!(left, ["000000.jsonl", "000002.dropped.jsonl", "000002.jsonl"]);
+    assert_eq!(names(scratch.path()).unwrap().len(), 2);
+    let manifest: Manifest = serde_json::from_slice(&fs::read(scratch.path().join(MANIFEST)).unwrap()).unwrap();
+    assert_eq!((manifest.done, manifest.state), (again.done().clone(), RunState::Running));
+}
+
+#[test]
+fn rows_that_are_made_later_are_merged_in_order_and_the_list_shrinks_until_it_is_gone() {
+    let scratch = tempfile::tempdir().unwrap();
+    let wide = || spec(Manifest { rows_in: 6, row_group_size: 6, ..manifest() });
+    let resume = || claimed(scratch.path(), Existing::Resume, &wide()).unwrap();
+    let lines = [unmade(0), lost(2, "timeout"), unmade(4), unmade(5)];
+    resume().write_row_group(0, [row(1), row(3)], &lines).unwrap();
+    let again = resume();
+    assert_eq!((again.missing(), again.done().len()), (&[0..1, 4..6][..], 0));
+    assert_eq!(again.earlier(), Earlier { rows_out: 2, rows_dropped: 1, row_groups: 0 });
+    again.write_row_group(0, [row(0), row(4)], &[unmade(5)]).unwrap();
+    let reasons = |lines: &[(u64, &str)]| lines.iter().map(|(row, why)| (*row, (*why).to_string())).collect::<Vec<_>>();
+    assert_eq!(stored(scratch.path(), 0), (vec![0, 1, 3, 4], reasons(&[(2, "timeout"), (5, UNMADE)])));
+    drop(again);
+    let retrying = OutputSpec { retry_dropped: Some(Vec::new()), ..wide() };
+    let last = claimed(scratch.path(), Existing::Resume, &retrying).unwrap();
+    assert_eq!((last.missing(), last.earlier().rows_dropped), (&[2..3, 5..6][..], 0));
+    last.write_row_group(0, [row(2), row(5)], &[]).unwrap();
+    drop(last);
+    assert_eq!(stored(scratch.path(), 0), ((0..6).collect(), Vec::new()));
+    assert_eq!(names(&scratch.path().join(ROWS)).unwrap(), ["000000.jsonl"]);
+    assert_eq!(resume().earlier(), Earlier { rows_out: 6, rows_dropped: 0, row_groups: 1 });
+}
+
+#[test]
+fn a_kill_at_any_step_of_a_merge_loses_and_doubles_no_row() {
+    let scratch = tempfile::tempdir().unwrap();
+    let rows = scratch.path().join("rows/000000.jsonl");
+    let list = scratch.path().join("rows/000000.dropped.jsonl");
+    let begin = || {
+        let _ = fs::remove_dir_all(scratch.path().join(ROWS));
+        resume(scratch.path()).write_row_group(0, [row(0)], &[unmade(1)]).unwrap();
+        (fs::read(&rows).unwrap(), fs::read(&list).unwrap())
+    };
+    let merge = || resume(scratch.path()).write_row_group(0, [row(1)], &[]).unwrap();
+    // Before the rows are renamed: as before.
+    begin();
+    fs::write(scratch.path().join("rows/.000000.jsonl.tmp"), "half").unwrap();
+    let left = resume(scratch.path());
+    assert_eq!((left.missing(), left.earlier().rows_out), (std::slice::from_ref(&(1..2)), 1));
+    drop(left);
+    // Between the rows and the list: the row is in both, and made.
+    let (_, old_list) = begin();
+    merge();
+    fs::write(&list, old_list).unwrap();
+    let left = resume(scratch.path());
+    assert_eq!((left.missing().len(), left.done().contains(0), left.earlier().rows_out), (0, true, 2));
+    drop(left);
+    // A list that lacks a row: it is unmade.
+    begin();
+    dropped::write(&[], &mut File::create(&list).unwrap()).unwrap();
+    assert_eq!(resume(scratch.path()).missing(), std::slice::from_ref(&(1..2)));
+}
+
+#[test]
+fn rows_are_made_again_by_reason() {
+    let scratch = tempfile::tempdir().unwrap();
+    let first = resume(scratch.path());
+    first.write_row_group(0, [row(0)], &[lost(1, "timeout")]).unwrap();
+    first.write_row_group(1, [] as [(u64, Value); 0], &[lost(2, "request"), lost(3, "timeout")]).unwrap();
+    drop(first);
+    let reason = DropReason::from_name("timeout").unwrap();
+    let retrying = OutputSpec { retry_dropped: Some(vec![reason]), ..spec(four_groups()) };
+    let again = claimed(scratch.path(), Existing::Resume, &retrying).unwrap();
+    assert_eq!((again.missing(), again.earlier().rows_dropped), (&[1..2, 3..4][..], 1));
+    assert!(again.done().is_empty());
+}
+
+/// Resumes the run of `manifest` in `root`, whose rows depend on each other, and makes dropped rows again.
+fn remake(root: &Path, manifest: Manifest) -> OutputDirectory {
+    let spec = OutputSpec { keeps_parts: false, retry_dropped: Some(Vec::new()), ..spec(manifest) };
+    claimed(root, Existing::Resume, &spec).unwrap()
+}
+
+#[test]
+fn a_row_group_whose_rows_depend_on_each_other_is_replaced_as_a_whole_once_it_is_made_anew_with_more_rows() {
+    let scratch = tempfile::tempdir().unwrap();
+    let wide = || Manifest { rows_in: 6, row_group_size: 3, ..manifest() };
+    let first = remake(scratch.path(), wide());
+    assert_eq!(first.write_row_group(0, [row(0)], &[lost(1, "timeout"), lost(2, "timeout")]).unwrap(), Stored::Written);
+    drop(first);
+    let again = remake(scratch.path(), wide());
+    assert!(again.missing().is_empty() && again.done().is_empty() && again.earlier() == Earlier::default());
+    assert_eq!(stored(scratch.path(), 0).0, [0], "what is there stays until then");
+    let remaining = Earlier { rows_out: 1, rows_dropped: 2, row_groups: 1 };
+    assert_eq!((again.remaining(), again.dropped()[&("a".to_string(), "timeout".to_string())]), (remaining, 2));
+    let worse = again.write_row_group(0, [row(1)], &[lost(0, "request"), lost(2, "request")]).unwrap();
+    assert_eq!((worse, again.remaining()), (Stored::KeptEarlier { rows: 1, before: 1 }, remaining));
+    assert_eq!(stored(scratch.path(), 0), (vec![0], vec![(1, "timeout".to_string()), (2, "timeout".to_string())]));
+    assert_eq!(again.write_row_group(0, [row(1), row(2)], &[lost(0, "request")]).unwrap(), Stored::Written);
+    assert_eq!(stored(scratch.path(), 0), (vec![1, 2], vec![(0, "request".to_string())]));
+    assert_eq!((again.remaining(), again.dropped()), (Earlier::default(), DroppedCounts::new()));
+}
+
+#[test]
+fn a_last_row_group_that_has_grown_is_replaced_only_by_one_with_more_rows_and_else_is_made_anew_by_the_next_run() {
+    let scratch = tempfile::tempdir().unwrap();
+    let rows_in = |rows_in| Manifest { rows_in, row_group_size: 4, ..manifest() };
+    let first = remake(scratch.path(), rows_in(6));
+    first.write_row_group(0, (0..4).map(row), &[]).unwrap();
+    first.write_row_group(1, [row(4), row(5)], &[]).unwrap();
+    drop(first);
+    let remaining = Earlier { rows_out: 6, rows_dropped: 0, row_groups: 1 };
+    for rows in [&[row(6), row(7)][..], &[]] {
+        let longer = remake(scratch.path(), rows_in(8));
+        assert_eq!(longer.done().iter().collect::<Vec<_>>(), [0]);
+        let lost = [lost(4, "request"), lost(5, "request")];
+        let kept = longer.write_row_group(1, rows.to_vec(), &lost).unwrap();
+        assert_eq!(kept, Stored::KeptEarlier { rows: rows.len() as u64, before: 2 });
+        assert_eq!(longer.remaining(), remaining);
+        let unmade = [6, 7].map(|row| (row, UNMADE.to_string()));
+        assert_eq!(stored(scratch.path(), 1), (vec![4, 5], unmade.to_vec()));
+    }
+    let last = remake(scratch.path(), rows_in(8));
+    let replaced = last.write_row_group(1, (5..8).map(row), &[lost(4, "request")]).unwrap();
+    assert_eq!((replaced, stored(scratch.path(), 1).0), (Stored::Written, vec![5, 6, 7]));
+}
+
+#[test]
+fn what_is_to_be_made_again_still_counts_if_the_run_stops_before_it() {
+    for keeps_parts in [true, false] {
+        let scratch = tempfile::tempdir().unwrap();
+        let again = |retry_dropped| OutputSpec { keeps_parts, retry_dropped, ..spec(four_groups()) };
+        let first = claimed(scratch.path(), Existing::Resume, &again(None)).unwrap();
+        first.write_row_group(0, [row(0)], &[lost(1, "timeout")]).unwrap();
+        first.write_row_group(1, [row(2)], &[lost(3, "request")]).unwrap();
+        drop(first);
+        let reason = DropReason::from_name("timeout").unwrap();
+        let second = claimed(scratch.path(), Existing::Resume, &again(Some(vec![reason]))).unwrap();
+        assert_eq!(second.done().iter().collect::<Vec<_>>(), [1]);
+        assert_eq!(second.remaining(), Earlier { rows_out: 2, rows_dropped: 2, row_groups: 2 });
+        assert_eq!(second.dropped().values().sum::<u64>(), 2);
+        second.close(RunState::Running, &JobTotals::default()).unwrap();
+        let manifest: Manifest = serde_json::from_slice(&fs::read(scratch.path().join(MANIFEST)).unwrap()).unwrap();
+        assert_eq!(manifest.done.iter().collect::<Vec<_>>(), [0, 1]);
+        second.write_row_group(0, [row(0), row(1)], &[]).unwrap();
+        let left = if keeps_parts { (2, 1) } else { (1, 1) };
+        let Earlier { rows_out, rows_dropped, .. } = second.remaining();
+        assert_eq!((rows_out, rows_dropped), left, "rows of this run are counted by it");
+    }
+}
+
+#[test]
+fn a_job_that_is_extended_has_more_rows_in_what_was_its_last_row_group() {
+    let scratch = tempfile::tempdir().unwrap();
+    let rows_in = |rows_in| spec(Manifest { rows_in, row_group_size: 4, ..manifest() });
+    let first = claimed(scratch.path(), Existing::Resume, &rows_in(6)).unwrap();
+    first.write_row_group(0, (0..4).map(row), &[]).unwrap();
+    first.write_row_group(1, [row(4)], &[lost(5, "request")]).unwrap();
+    drop(first);
+    // Killed before the manifest said that there are more: nothing has changed for the job as it was.
+    extend_last(&scratch.path().join(ROWS), &rows_in(9), &rows_in(6).manifest).unwrap();
+    let same = claimed(scratch.path(), Existing::Resume, &rows_in(6)).unwrap();
+    assert_eq!((same.done().len(), same.earlier().rows_dropped), (2, 1));
+    drop(same);
+    for _ in 0..2 {
+        let longer = claimed(scratch.path(), Existing::Resume, &rows_in(9)).unwrap();
+        assert_eq!(
+            (longer.missing(), longer.done().iter().collect::<Vec<_>>()),
+            (std::slice::from_ref(&(6..8)), vec![0])
+        );
+        assert_eq!(longer.earlier(), Earlier { rows_out: 5, rows_dropped: 1, row_groups: 1 });
+    }
+    let refused = claimed(scratch.path(), Existing::Resume, &rows_in(6)).unwrap_err().to_string();
+    assert!(refused.contains("a job can be made longer, not shorter"), "{refused}");
+}
+
+#[test]
+fn what_runs_have_used_adds_up() {
+    let scratch = tempfile::tempdir().unwrap();
+    let used = |calls| {
+        let model = ModelTotals { calls, ..ModelTotals::default() };
+        JobTotals { runs: 1, models: [("a/b".to_string(), model)].into(), ..JobTotals::default() }
+    };
+    for (calls, before) in [(3, 0), (4, 3), (5, 7)] {
+        let output = resume(scratch.path());
+        let earlier: u64 = output.used().models.values().map(|model| model.calls).sum();
+        assert_eq!(earlier, before);
+        output.close(RunState::Running, &used(calls)).unwrap();
+    }
+    assert_eq!(resume(scratch.path()).used().runs, 3);
+}
+
+#[test]
+fn the_rows_of_a_row_group_are_not_read_where_nothing_was_dropped() {
+    let scratch = tempfile::tempdir().unwrap();
+    drop(resume(scratch.path()));
+    // Damaged, and not looked into.
+    fs::write(scratch.path().join("rows/000001.jsonl"), "{").unwrap();
+    assert_eq!(resume(scratch.path()).earlier().rows_out, 2);
+    dropped::write(&[lost(2, "request")], &mut File::create(scratch.path().join("rows/000001.dropped.jsonl")).unwrap())
+        .unwrap();
+    let refused = claimed(scratch.path(), Existing::Resume, &spec(four_groups())).unwrap_err();
+    assert!(
+        refused.to_string().starts_with("cannot read ") && refused.to_string().contains("000001.jsonl: line 1"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn another_run_is_not_resumed_and_loses_nothing() {
+    let scratch = tempfile::tempdir().unwrap();
+    drop(prepare(scratch.path(), Existing::Resume).unwrap());
+    let other = spec(Manifest { row_key: "id".to_string(), ..manifest() });
+    let refused = claimed(scratch.path(), Existing::Resume, &other).unwrap_err().to_string();
+    assert!(
+        refused.contains("holds rows of another run: `row_key` in [output] was row and is id; put it back"),
+        "{refused}"
+    );
+    fs::write(scratch.path().join(MANIFEST), r#"{"schema":1}"#).unwrap();
+    let refused = prepare(scratch.path(), Existing::Resume).unwrap_err();
+    assert!(
+        refused.ends_with("holds nothing to resume: manifest.json is of another version of this program"),
+        "{refused}"
+    );
+    fs::write(scratch.path().join(MANIFEST), "{").unwrap();
+    assert!(prepare(scratch.path(), Existing::Resume).unwrap_err().contains("holds nothing to resume"));
+    let other = tempfile::tempdir().unwrap();
+    fs::write(other.path().join("thesis.txt"), "years of work").unwrap();
+    assert!(prepare(other.path(), Existing::Resume).unwrap_err().contains("manifest.json cannot be read"));
+}
+
+#[test]
+fn a_run_that_was_killed_before_its_manifest_stood_is_as_good_as_none() {
+    for existing in [Existing::Resume, Existing::Replace] {
+        let scratch = tempfile::tempdir().unwrap();
+        fs::write(scratch.path().join(".manifest.json.tmp"), "{").unwrap();
+        drop(prepare(scratch.path(), existing).unwrap());
+        assert_eq!(names(scratch.path()).unwrap().len(), 2, "the manifest and the folder of rows");
+    }
+}
+
+#[test]
+fn files_of_somebody_else_are_never_removed() {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("thesis.txt"), "years of work").unwrap();
+    let refused = prepare(scratch.path(), Existing::Replace).unwrap_err();
+    assert!(refused.contains("thesis.txt"), "{refused}");
+    assert!(scratch.path().join("thesis.txt").exists());
+    let other = tempfile::tempdir().unwrap();
+    drop(prepare(other.path(), Existing::Refuse).unwrap());
+    fs::write(other.path().join("rows/notes.md"), "mine").unwrap();
+    assert!(prepare(other.path(), Existing::Replace).unwrap_err().contains("rows/notes.md"));
+}
+
+#[test]
+fn two_runs_on_one_directory_refuse() {
+    let scratch = tempfile::tempdir().unwrap();
+    let first = prepare(scratch.path(), Existing::Refuse).unwrap();
+    for existing in [Existing::Refuse, Existing::Replace, Existing::Resume] {
+        assert!(prepare(scratch.path(), existing).unwrap_err().contains("another run"), "{existing:?}");
+    }
+    drop(first);
+    assert!(prepare(scratch.path(), Existing::Refuse).unwrap_err().contains("is not empty"));
+}
+
+#[test]
+fn a_directory_is_as_it_was_after_a_run_that_did_not_begin() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (new, old) = (scratch.path().join("new"), scratch.path().join("old"));
+    Claim::new(&new, Existing::Refuse).unwrap().give_up();
+    assert!(!new.exists());
+    fs::create_dir(&old).unwrap();
+    fs::write(old.join("thesis.txt"), "years of work").unwrap();
+    assert!(prepare(&old, Existing::Refuse).unwrap_err().contains("is not empty"));
+    assert_eq!(fs::read_dir(&old).unwrap().count(), 1, "not even a lock");
+}
+
+#[test]
+fn a_place_that_cannot_be_a_directory_is_a_clear_error() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("file");
+    fs::write(&file, "").unwrap();
+    assert!(prepare(&file.join("out"), Existing::Refuse).unwrap_err().starts_with("cannot write to "));
+}

@@ -1,0 +1,89 @@
+//! The command `tidegate proxy`.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use reqwest::Url;
+
+use super::Proxy;
+use super::args::ProxyArgs;
+use super::config::ProxyConfig;
+use crate::app::error::{Error, Exit};
+use crate::app::interrupt::Interrupts;
+use crate::gate::Limits;
+
+/// Serves until it is interrupted, and then until the calls that are out have ended, a bound has passed, or it is
+/// interrupted again.
+pub async fn proxy(args: &ProxyArgs) -> Result<Exit, Error> {
+    let config = configuration(args)?;
+    if args.check {
+        // A reader that went away is no reason to fail.
+        let _ = write!(std::io::stdout(), "{}", overview(&config));
+        return Ok(Exit::Done);
+    }
+    let mut interrupts = Interrupts::listen().map_err(|error| Error::Internal(error.to_string()))?;
+    let proxy = Proxy::start(config, args.verbose).await.map_err(|error| Error::Setting(error.to_string()))?;
+    let mut stdout = std::io::stdout();
+    let _ = writeln!(stdout, "listening on http://{}/v1", proxy.address());
+    if let Some(admin) = proxy.admin_address() {
+        let _ = writeln!(stdout, "admin pages on http://{admin}");
+    }
+    let _ = stdout.flush();
+    interrupts.next().await;
+    let _ = writeln!(std::io::stderr(), "stopping: calls that are out may end, interrupt again to cut them");
+    let cut = tokio::select! {
+        drained = proxy.stop() => drained.cut > 0,
+        _ = interrupts.next() => true,
+    };
+    Ok(if cut { Exit::Interrupted } else { Exit::Done })
+}
+
+fn configuration(args: &ProxyArgs) -> Result<ProxyConfig, Error> {
+    let mut config = match (&args.config, &args.upstream) {
+        (Some(path), _) => ProxyConfig::load(path)?,
+        (None, Some(upstream)) => ProxyConfig::upstream(address(upstream)?),
+        (None, None) => return Err(Error::Setting("neither a file nor --upstream says whom to call".to_string())),
+    };
+    if let Some(listen) = args.listen {
+        config.listen = listen;
+    }
+    Ok(config)
+}
+
+fn address(text: &str) -> Result<Url, Error> {
+    let refuse = |why: &str| Error::Setting(format!("--upstream {why}; expected an address such as https://host/v1"));
+    let url = Url::parse(text).map_err(|error| refuse(&format!("is not an address: {error}")))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(refuse("is neither http nor https"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(refuse("holds a user name or password"));
+    }
+    Ok(url)
+}
+
+/// How many calls may be in flight, in words.
+fn ceiling(limits: &Limits) -> String {
+    format!("{} calls in flight at most, found by {}", limits.max_parallel, limits.algorithm.name())
+}
+
+/// What a configuration comes to, for `--check`.
+fn overview(config: &ProxyConfig) -> String {
+    let mut text = format!("the configuration is well formed\nlistens on {}\n", config.listen);
+    // Writing to a string does not fail.
+    for provider in &config.providers {
+        let key = if provider.api_key.is_some() { "its own key" } else { "the clients' keys" };
+        let (name, url, serves) = (&provider.name, &provider.base_url, provider.serves.join(" "));
+        let most = ceiling(&provider.limits);
+        let _ = writeln!(text, "{name} at {url}: {serves}, with {key}, {most} for each model");
+        for model in &provider.models {
+            let _ = writeln!(text, "  {}: {}", model.name, ceiling(&model.limits));
+        }
+    }
+    let tenants = config.tenants.known.iter().map(|known| format!("{} ({})", known.name, known.weight));
+    let tenants: Vec<String> = tenants.collect();
+    if !tenants.is_empty() {
+        let _ = writeln!(text, "tenants and their weights: {}", tenants.join(", "));
+    }
+    text
+}
