@@ -12,11 +12,13 @@
 
 use crate::time::{Duration, Instant};
 
-/// The time over which calls have to be let through to count as reached: a burst is over by then.
+/// The time over which calls have to be let through to count as reached. Most bursts are over by then, but not
+/// all: the longest of the providers in `docs/control.md` last 6 to 10 s, and then count.
 const SPAN: Duration = Duration::from_secs(5);
 /// The fewest calls that count: the mean of fewer is luck.
 const FEWEST: u64 = 16;
-/// How many times slower a pace is that is given up. Calls that cost differently change a rate by less.
+/// How many times slower a pace is that is given up. Costs that differ mildly change a rate by less. Where a few
+/// calls cost a hundred times the others, a right pace may be given up, and is learned again.
 const FAR: u64 = 3;
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,4 +1,5 @@
 use std::boxed::Box;
+use std::println;
 use std::vec::Vec;
 
 use super::*;
@@ -418,6 +419,58 @@ fn traffic_that_may_not_rise_fast_is_taken_up_again_as_soon_as_it_may() {
     bench.serve(millis(60_000), &mut guard);
     let (answered, refused) = bench.serve(millis(60_000), &mut guard);
     assert!(answered >= 23_000 && refused <= 2_600, "{answered} answered of 24,000, {refused} refused");
+}
+
+/// A bucket that holds one call and gains one each `interval`. Calls take 100 ms.
+fn slow_bucket(interval: Duration) -> impl FnMut(Instant, usize) -> (Duration, Option<Option<Duration>>) {
+    let mut next = Instant::ZERO;
+    move |now, _| {
+        if now < next {
+            return (millis(5), Some(Some(next - now)));
+        }
+        next = now + interval;
+        (millis(100), None)
+    }
+}
+
+#[test]
+fn a_pace_far_slower_than_what_was_let_through_before_is_given_up() {
+    let mut bench = starting_at(10);
+    let mut fast = |_: Instant, _: usize| (millis(100), None);
+    bench.serve(millis(20_000), &mut fast);
+    bench.serve(millis(10_000), &mut slow_bucket(millis(400)));
+    let (answered, _) = bench.serve(millis(10_000), &mut fast);
+    assert!(answered >= 4_000, "the slow pace still binds: {answered} answered of 6,400");
+}
+
+#[test]
+fn a_slow_pace_that_is_learned_again_is_kept() {
+    let mut bench = starting_at(10);
+    bench.serve(millis(20_000), &mut |_, _| (millis(100), None));
+    let mut slow = slow_bucket(millis(400));
+    bench.serve(millis(60_000), &mut slow);
+    let (answered, refused) = bench.serve(millis(120_000), &mut slow);
+    assert!(answered >= 295 && refused <= 8, "{answered} answered of 300, {refused} refused");
+}
+
+#[test]
+fn a_pace_is_kept_where_calls_cost_mildly_more_or_less() {
+    let mut bench = starting_at(10);
+    let cost = |nth: u64| 60_000_000 + 80_000_000 * (nth.wrapping_mul(2_654_435_761) % 1_000) / 1_000;
+    bench.serve_bucket(millis(60_000), 2_000_000_000, cost);
+    let (answered, refused) = bench.serve_bucket(millis(120_000), 2_000_000_000, cost);
+    assert!(answered >= 1_190 && refused <= 100, "{answered} answered of 1,200, {refused} refused");
+}
+
+#[test]
+fn the_limit_climbs_after_a_provider_was_closed() {
+    let mut bench = starting_at(10);
+    bench.serve_slots(millis(20_000), 6, None);
+    bench.serve(millis(5_000), &mut |_, _| (millis(5), Some(None)));
+    assert_eq!(bench.limit(), 1, "four cuts");
+    // The next call goes out after up to 1.25 s. Without a climb, the limit is 2 by then.
+    bench.serve_slots(millis(1_500), 40, None);
+    assert!(bench.limit() >= 20, "{}", bench.limit());
 }
 
 #[test]
