@@ -1,5 +1,4 @@
 use std::boxed::Box;
-use std::println;
 use std::vec::Vec;
 
 use super::*;
