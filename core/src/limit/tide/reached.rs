@@ -1,44 +1,44 @@
-//! A pace that only gets slower, compared with what was reached before.
+//! Gives up a pace that is far slower than the rate reached before it.
 //!
-//! What is let through at a pace is no more than what is sent at it. Where refusals do not come from a rate,
-//! each correction makes the pace slower, and nothing makes it fast again. So a pace is given up if it is
-//! [much](FAR) slower than
+//! A provider accepts no more calls than the pace sends. Where the refusals are not caused by a rate, each
+//! correction makes the pace slower, and nothing makes it faster again. So a corrected pace is given up if it
+//! is [three times](FAR) slower than
 //!
-//! - what was let through over [five seconds](SPAN) before, or
-//! - the pace that was learned first, if calls are also refused that are out alone (`share`).
+//! - the rate accepted over [five seconds](SPAN) before, or
+//! - the pace when it was first learned, if the provider also refuses a share of all calls (`share`).
 //!
-//! If that is in vain, the slow pace is learned again. It then replaces what is remembered, so that the next
-//! one has to be much slower still.
+//! If the slow pace is learned again, it replaces the rate of the first rule, so that the next pace has to be
+//! three times slower still.
 
 use crate::time::{Duration, Instant};
 
-/// The time over which calls have to be let through to count as reached. Most bursts are over by then, but not
-/// all: the longest of the providers in `docs/control.md` last 6 to 10 s, and then count.
+/// The time over which calls are measured. Most bursts are over by then, but not all: the longest among the
+/// providers of `docs/control.md` last 6 to 10 s, and count as a rate that was reached.
 const SPAN: Duration = Duration::from_secs(5);
-/// The fewest calls that count: the mean of fewer is luck.
+/// The fewest calls in a measurement. The mean of fewer varies too much.
 const FEWEST: u64 = 16;
-/// How many times slower a pace is that is given up. Costs that differ mildly change a rate by less. Where a few
-/// calls cost a hundred times the others, a right pace may be given up, and is learned again.
+/// How many times slower a pace is that is given up. Costs that differ mildly change a rate by less. Where a
+/// few calls cost a hundred times the others, a correct pace can be given up, and is learned again.
 const FAR: u64 = 3;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reached {
-    /// The present measurement: its first call, and the calls since that were not refused.
+    /// The current measurement: its first grant, and the calls since that were not refused.
     since: Instant,
     calls: u64,
-    /// The shortest interval between calls that was reached, in nanoseconds; 0 for none.
+    /// The shortest interval between calls that was reached, in nanoseconds; 0 if unknown.
     interval: u64,
-    /// The interval at which the present pace began, in nanoseconds.
+    /// The interval at which the current pace began, in nanoseconds.
     begun: u64,
 }
 
 impl Reached {
-    /// A pace begins.
+    /// Records the first interval of a new pace.
     pub(super) fn on_begin(&mut self, interval: u64) {
         self.begun = interval;
     }
 
-    /// A call goes out.
+    /// Records a grant.
     pub(super) fn on_grant(&mut self, now: Instant) {
         if self.calls == 0 {
             self.since = now;
@@ -53,13 +53,13 @@ impl Reached {
         self.calls = 0;
     }
 
-    /// A call was refused.
+    /// Records a refusal.
     pub(super) fn on_refused(&mut self) {
         self.calls = self.calls.saturating_sub(1).max(1);
     }
 
-    /// A pace was corrected to this interval. Returns whether it is to be given up; `is_share`: calls are
-    /// refused at any load.
+    /// Returns whether a pace that was corrected to `interval` is given up. `is_share` states that the
+    /// provider refuses a share of all calls.
     pub(super) fn gives_up(&mut self, interval: u64, is_share: bool) -> bool {
         let is_far = |from: u64| from > 0 && interval >= from.saturating_mul(FAR);
         if is_share && is_far(self.begun) {
