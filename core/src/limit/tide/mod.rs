@@ -97,6 +97,7 @@
 //! `docs/control.md` compares it with other algorithms for each kind of provider.
 
 mod alone;
+mod ceiling;
 mod config;
 mod doubt;
 mod pace;
@@ -111,6 +112,7 @@ mod storm;
 mod tests;
 mod watch;
 
+use self::ceiling::{Ceiling, SearchPhase};
 use self::pace::{Pace, Refusal};
 use self::queueing::{BatchResult, Queueing};
 use self::restart::Restart;
@@ -129,22 +131,12 @@ pub use config::{RetryAfterStops, TideConfig};
 /// Successes since the last refusal, in longest waits for a probe, after which latency is used again.
 const WAITS_OF_TRUST: u32 = 8;
 
-/// The most successes before a probe, for each call of the limit.
-const TRIPS: u32 = 32;
 /// The part of the limit that is given up to measure the baseline of latency.
 const DRAIN: u32 = 5;
-/// The fewest successes between two probes below the most that was accepted: one call in five is a probe.
-const LEAST_PATIENCE: f64 = 4.0;
-/// The part of the difference to the most that was accepted that a failed probe takes away.
-const FORGETTING: f64 = 16.0;
 /// The shortest and the longest time between two calls at the start, in nanoseconds. Refusals take no longer.
 const TICKS: (f64, f64) = (1e6, 1e8);
 /// Nanoseconds below which calls are not spaced.
 const SPACE: f64 = 1e6;
-/// The part of the limit that a climb adds at most, after the first refusal.
-const STEP: u32 = 8;
-/// Growth of a climb that counts as a change of the provider and not as one more step.
-const LEAP: u32 = 4;
 /// Refusals in a row, with nothing accepted between them, after which the provider counts as closed.
 const CLOSED: u32 = 4;
 /// The part of the time since the first of these refusals that the next call waits. With a quarter, ten
@@ -156,42 +148,17 @@ const LAST_TRIAL: f64 = 4e9;
 /// Trials at the same load that have to pass in a row before a rate is learned.
 const PASSES: u32 = 2;
 
-/// The phase of the search for the ceiling.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SearchPhase {
-    /// The limit grows by one with each success.
-    Climb { from: u32 },
-    /// The limit stays for a number of successes.
-    Hold,
-    /// The limit is one more than `floor`, which is known to be accepted.
-    Probe { floor: u32 },
-}
-
 /// A limit that learns from refusals. See the [module documentation](self).
 #[derive(Clone, Debug)]
 pub struct Tide {
     config: TideConfig,
     max: u32,
     limit: u32,
-    phase: SearchPhase,
-    /// The next grant when the phase began.
-    phase_start: u64,
-    /// The next grant at the last cut. Earlier calls cut nothing.
-    last_cut: u64,
-    next_grant: u64,
-    /// The most calls in flight in this phase.
-    peak: u32,
+    ceiling: Ceiling,
     /// Refusals that changed the limit, since a call granted after a cut was last accepted.
     refusal_streak: u32,
     /// When the first of them arrived.
     refused_since: Instant,
-    /// Failed probes in a row.
-    failures: u32,
-    /// The most calls that were accepted at once. Failed probes lower it.
-    best_accepted: f64,
-    successes: u32,
-    /// The limit at the first refusal.
-    first_ceiling: u32,
     /// The end of the pause that the next reported refusal causes.
     paused_until: Option<Instant>,
     restart: Option<Restart>,
@@ -224,17 +191,9 @@ impl Tide {
             config,
             max: u32::MAX,
             limit: config.initial_limit,
-            phase: SearchPhase::Climb { from: 0 },
-            phase_start: 0,
-            last_cut: 0,
-            next_grant: 0,
-            peak: 0,
+            ceiling: Ceiling::default(),
             refusal_streak: 0,
             refused_since: Instant::ZERO,
-            failures: 0,
-            best_accepted: 1.0,
-            successes: 0,
-            first_ceiling: 0,
             paused_until: None,
             restart: None,
             spaced_until: Instant::ZERO,
@@ -251,24 +210,6 @@ impl Tide {
             limit_before_cuts: 1,
             storm: Storm::default(),
         })
-    }
-
-    fn enter(&mut self, phase: SearchPhase) {
-        self.phase = phase;
-        self.phase_start = self.next_grant;
-        self.successes = 0;
-        self.peak = 0;
-    }
-
-    /// Returns the successes before the next probe.
-    fn successes_before_probe(&self) -> u32 {
-        let doubled = u64::from(self.config.probe_after.min(self.limit.saturating_mul(4))) << self.failures.min(32);
-        let most = self.config.probe_after_most.min(self.limit.saturating_mul(TRIPS)).max(self.config.probe_after);
-        let successes_before_probe = doubled.min(u64::from(most)) as f64;
-        // As frequent in time as at the most that was accepted: a probe costs little compared with what it
-        // may gain.
-        let part = f64::from(self.limit) / self.best_accepted.max(f64::from(self.limit));
-        (successes_before_probe * part).max(LEAST_PATIENCE.min(successes_before_probe)) as u32
     }
 
     /// Returns whether refusals are within the share that is refused at any load.
@@ -292,7 +233,7 @@ impl Tide {
         if self.storm.stops_all(self.limit) {
             return self.watch.acceptance_delay();
         }
-        if call.grant < self.last_cut || self.is_within_share() {
+        if !self.ceiling.is_after_cut(call.grant) || self.is_within_share() {
             return Duration::ZERO;
         }
         let nanos = if self.refusal_streak >= CLOSED {
@@ -329,25 +270,15 @@ impl Tide {
     /// slow start.
     fn space(&self) -> Duration {
         // The first calls to end are the short ones, so the mean latency is too low yet.
-        if self.next_grant < 2 * u64::from(self.config.initial_limit) {
+        if self.ceiling.next_grant() < 2 * u64::from(self.config.initial_limit) {
             return self.tick();
         }
         // Calls that replace ended ones are sent twice as fast as calls end; added ones, within the time in
         // which a refusal arrives.
         let back = 2.0 * f64::from(self.limit) / self.latency.max(1.0);
-        let added = f64::from(self.growth()) / self.watch.acceptance_delay().as_nanos() as f64;
+        let added = f64::from(self.ceiling.growth(self.limit)) / self.watch.acceptance_delay().as_nanos() as f64;
         let space = 1.0 / (back + added);
         if space < SPACE { Duration::ZERO } else { Duration::from_nanos(space as u64) }
-    }
-
-    /// Returns the calls that a climb adds when the ones before have been accepted: after a refusal one, then
-    /// twice as many each time.
-    fn growth(&self) -> u32 {
-        match self.phase {
-            _ if self.first_ceiling == 0 => self.limit,
-            SearchPhase::Climb { from } => self.limit.saturating_sub(from).min(self.limit / STEP).max(1),
-            SearchPhase::Hold | SearchPhase::Probe { .. } => 1,
-        }
     }
 
     fn on_success(&mut self, now: Instant, call: &CallReport) {
@@ -357,39 +288,37 @@ impl Tide {
         if let Some(watched) = self.watch.on_success(call.grant) {
             self.on_accepted(&watched);
         }
-        if call.grant >= self.last_cut {
+        if self.ceiling.is_after_cut(call.grant) {
             self.reopen();
             self.unrefused = self.unrefused.saturating_add(1);
         }
         if self.is_queueing {
             return;
         }
-        let is_of_phase = call.grant >= self.phase_start;
+        let is_of_phase = self.ceiling.is_of_phase(call.grant);
         if is_of_phase {
-            self.best_accepted = self.best_accepted.max(f64::from(call.admitted_in_flight));
+            self.ceiling.on_success_of_phase(call.admitted_in_flight);
         }
-        match self.phase {
-            // As TCP in slow start: up to twice the calls in flight.
+        match self.ceiling.phase() {
             SearchPhase::Climb { .. } => {
                 if self.share.is_known() && !self.share.is_far(self.limit) {
-                    self.enter(SearchPhase::Hold);
-                } else if is_of_phase && self.limit < self.peak.saturating_mul(2) {
+                    self.ceiling.enter(SearchPhase::Hold);
+                } else if is_of_phase && self.limit < self.ceiling.most() {
                     self.limit = self.limit.saturating_add(1).min(self.max);
                 }
             }
             SearchPhase::Hold => {
-                self.successes = self.successes.saturating_add(1);
-                let is_due = self.successes >= self.successes_before_probe();
+                let is_due = self.ceiling.on_held_success(&self.config, self.limit);
                 if is_due && self.storm.may_risk(now) && call.admitted_in_flight >= self.limit && self.limit < self.max
                 {
                     let floor = self.limit;
                     self.limit += 1;
-                    self.enter(SearchPhase::Probe { floor });
+                    self.ceiling.enter(SearchPhase::Probe { floor });
                 }
             }
             SearchPhase::Probe { floor } => {
                 if is_of_phase && call.admitted_in_flight > floor {
-                    self.enter(SearchPhase::Climb { from: floor });
+                    self.ceiling.enter(SearchPhase::Climb { from: floor });
                 }
             }
         }
@@ -398,33 +327,38 @@ impl Tide {
     /// Records that a call was accepted.
     fn on_accepted(&mut self, call: &Watched) {
         self.pace.on_accepted(call.grant, call.in_flight, call.since);
-        if call.grant >= self.last_cut {
+        if self.ceiling.is_after_cut(call.grant) {
             self.reopen();
         }
-        if matches!(self.phase, SearchPhase::Climb { .. })
-            && call.grant >= self.phase_start
+        if self.ceiling.is_climbing()
+            && self.ceiling.is_of_phase(call.grant)
             && (!self.share.is_known() || self.share.is_far(self.limit))
             && call.in_flight >= self.limit - self.limit / 4
             && !self.is_queueing
         {
-            self.limit =
-                self.limit.saturating_add(self.growth()).min(self.peak.saturating_mul(2)).max(self.limit).min(self.max);
+            self.limit = self
+                .limit
+                .saturating_add(self.ceiling.growth(self.limit))
+                .min(self.ceiling.most())
+                .max(self.limit)
+                .min(self.max);
         }
-        if let SearchPhase::Probe { floor } = self.phase
-            && call.grant >= self.phase_start
+        if let SearchPhase::Probe { floor } = self.ceiling.phase()
+            && self.ceiling.is_of_phase(call.grant)
             && call.in_flight > floor
         {
-            self.enter(SearchPhase::Climb { from: floor });
+            self.ceiling.enter(SearchPhase::Climb { from: floor });
         }
         if self.pace.is_known() && call.in_flight >= self.limit {
             self.limit = self.limit.saturating_add(1).min(self.max);
         }
     }
 
-    /// Ends a streak of refusals, because a call granted after the last cut was accepted.
+    /// Ends a streak of refusals, because a call granted after the last cut was accepted. If the provider was
+    /// closed, the limit climbs.
     fn reopen(&mut self) {
         if core::mem::take(&mut self.refusal_streak) >= CLOSED {
-            self.enter(SearchPhase::Climb { from: self.limit });
+            self.ceiling.enter(SearchPhase::Climb { from: self.limit });
         }
     }
 
@@ -445,8 +379,8 @@ impl Tide {
             BatchResult::BaselineMeasured if self.is_queueing => self.limit = self.limit_after_measuring.min(self.max),
             BatchResult::NoQueue(_) | BatchResult::BaselineDue | BatchResult::BaselineMeasured => {}
             BatchResult::NearKnee => {
-                if self.phase != SearchPhase::Hold {
-                    self.enter(SearchPhase::Hold);
+                if self.ceiling.phase() != SearchPhase::Hold {
+                    self.ceiling.enter(SearchPhase::Hold);
                 }
             }
             BatchResult::Slower => self.limit = self.limit_before_cuts.min(self.max),
@@ -457,9 +391,9 @@ impl Tide {
                 let midway = 1.0 + (self.config.latency_tolerance - 1.0) / 2.0;
                 self.limit_after_measuring = scaled_down(self.limit, (midway / ratio).min(1.0));
                 self.limit = scaled_down(self.limit, 1.0 / ratio);
-                self.last_cut = self.next_grant;
+                self.ceiling.close_cascade();
                 self.is_queueing = true;
-                self.enter(SearchPhase::Hold);
+                self.ceiling.enter(SearchPhase::Hold);
             }
         }
     }
@@ -505,17 +439,17 @@ impl Tide {
         if is_by_pace {
             // The limit did not cause the refusals, so the cuts are undone.
             self.limit = self.limit.max(self.pace.level()).min(self.max);
-            self.last_cut = self.next_grant;
+            self.ceiling.close_cascade();
             self.same_load.forget();
         } else if self.is_within_share() {
             self.refusal_streak = 0;
             self.same_load.forget();
-            if self.phase == SearchPhase::Hold && self.share.is_far(self.limit) {
-                self.enter(SearchPhase::Climb { from: self.limit });
+            if self.ceiling.phase() == SearchPhase::Hold && self.share.is_far(self.limit) {
+                self.ceiling.enter(SearchPhase::Climb { from: self.limit });
             }
         } else if self.same_load.on_refused(now, &refusal, self.last_trial()) {
-            self.last_cut = self.next_grant;
-        } else if call.grant >= self.last_cut {
+            self.ceiling.close_cascade();
+        } else if self.ceiling.is_after_cut(call.grant) {
             self.on_too_many(now, call);
             if !self.pace.is_known() {
                 let is_lower = self.limit + 1 < call.admitted_in_flight;
@@ -527,7 +461,7 @@ impl Tide {
     /// Cuts the limit after a refusal that is not explained otherwise.
     fn on_too_many(&mut self, now: Instant, call: &CallReport) {
         self.watch.drop_watched();
-        self.last_cut = self.next_grant;
+        self.ceiling.close_cascade();
         if self.refusal_streak < CLOSED {
             self.cut(call);
         }
@@ -550,31 +484,18 @@ impl Tide {
         let less = limit.saturating_sub(1 << self.refusal_streak.min(31));
         let least = scaled_down(limit, self.config.decrease_factor);
         self.limit = ceiling.min(less.max(least)).max(1);
-        if self.first_ceiling == 0 {
-            self.first_ceiling = call.admitted_limit;
-        }
-        self.failures = match self.phase {
-            SearchPhase::Probe { floor } => {
-                self.best_accepted -= (self.best_accepted - f64::from(floor)).max(0.0) / FORGETTING;
-                self.failures + 1
-            }
-            // After a great change, probe soon. After a small one, somewhat sooner than before.
-            SearchPhase::Climb { from } if self.limit >= from.saturating_add(LEAP) => 0,
-            SearchPhase::Hold if self.refusal_streak > 0 => self.failures.min(1),
-            SearchPhase::Climb { .. } | SearchPhase::Hold => self.failures.saturating_sub(1),
-        };
-        self.enter(SearchPhase::Hold);
+        self.ceiling.on_cut(self.limit, call.admitted_limit, self.refusal_streak > 0);
     }
 
     /// Undoes a cut, because a call was accepted at the load that was refused: the cause was a rate.
     fn on_same_load(&mut self, now: Instant, in_flight: u32, refused: Instant) {
         self.reopen();
-        self.last_cut = self.next_grant;
+        self.ceiling.close_cascade();
         self.limit = self.limit.max(in_flight.saturating_add(1)).min(self.max);
         if self.same_load.passes() >= PASSES {
             self.pace.adopt(now, now - refused);
         }
-        self.enter(SearchPhase::Climb { from: self.limit });
+        self.ceiling.enter(SearchPhase::Climb { from: self.limit });
     }
 
     /// Applies the changes that are due at `now`.
@@ -613,7 +534,7 @@ impl LimitAlgorithm for Tide {
     }
 
     fn opens_at(&self, now: Instant) -> Option<Instant> {
-        let climb = matches!(self.phase, SearchPhase::Climb { .. }).then_some(self.spaced_until);
+        let climb = self.ceiling.is_climbing().then_some(self.spaced_until);
         let trials = self.scope.opens_at(now).max(self.same_load.opens_at());
         self.pace.opens_at().max(climb).max(trials).filter(|at| *at > now)
     }
@@ -627,7 +548,7 @@ impl LimitAlgorithm for Tide {
     }
 
     fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32) {
-        self.peak = self.peak.max(in_flight);
+        self.ceiling.on_grant(in_flight);
         let accepted_at = now + self.watch.acceptance_delay();
         self.pace.on_grant(now, grant, in_flight, accepted_at, self.latency, self.storm.may_risk(now));
         self.scope.on_grant(grant, accepted_at);
@@ -636,7 +557,7 @@ impl LimitAlgorithm for Tide {
         self.watch.on_grant(now, grant, in_flight);
         self.spaced_until = now + self.space();
         self.queueing.on_grant(grant, self.limit);
-        self.next_grant = grant + 1;
+        self.ceiling.set_next_grant(grant + 1);
     }
 
     fn on_outcome(&mut self, now: Instant, call: &CallReport) {
@@ -676,7 +597,7 @@ impl LimitAlgorithm for Tide {
     }
 
     fn state(&self, _now: Instant) -> LimitState {
-        LimitState { ramp: None, rate_limit_ceiling: self.first_ceiling, success_streak: self.successes }
+        LimitState { ramp: None, rate_limit_ceiling: self.ceiling.first(), success_streak: self.ceiling.successes() }
     }
 }
 
