@@ -65,11 +65,11 @@
 //!
 //! The interval between calls is the time between two refusals, or between the ends of their Retry-After,
 //! divided by the calls accepted between them. Each refusal corrects it, and successes quicken it. A pace
-//! that is not a rate is given up: if it is refused as often when calls are sent faster, or if it is three
-//! times slower than what was accepted before.
+//! that is not a rate is given up: if calls sent at eight times the pace are hardly refused more often, or if
+//! the pace is three times slower than what was accepted before.
 //!
 //! Probes and quickened paces are paid from a budget of two refusals a second. A surplus of refusals stops
-//! all calls until those in flight have ended.
+//! all calls until every refusal in flight has arrived.
 //!
 //! # Queueing
 //!

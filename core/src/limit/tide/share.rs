@@ -12,8 +12,8 @@
 //!
 //! While this holds, a refusal does not change the limit. A provider that refuses no single call has no
 //! share, and each of its refusals counts. A rate also refuses single calls, but in runs: one after the other
-//! while its bucket is empty. A share above three fifths is a provider that answers almost nothing, and the
-//! limit does not grow there.
+//! while its bucket is empty. A share above three fifths is a provider that answers almost nothing: each of
+//! its refusals counts, too.
 //!
 //! If more is refused, the limit gives up a quarter. It then climbs fast only to seven eighths of the limit
 //! that was too high, and higher after a time that doubles with each failure.
