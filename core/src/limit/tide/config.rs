@@ -1,35 +1,37 @@
-//! The settings of a tide.
+//! The settings of [`Tide`](super::Tide).
 
 use crate::error::{ConfigError, require};
 use crate::time::Duration;
 
-/// Settings of [`Tide`](super::Tide). The defaults are meant to be left alone.
+/// Settings of [`Tide`](super::Tide). The defaults suit nearly every provider.
 ///
 /// # Rates
 ///
-/// Nothing has to be set for a provider that counts calls per minute. A bucket is empty whenever it refuses.
-/// So the interval between calls is the time between two refusals, or between the ends of their Retry-After,
-/// divided by the calls that were let through between them. Whoever knows the rate beforehand is spared these
-/// refusals with a [budget](crate::budget).
+/// A provider that counts calls per minute needs no setting. Its bucket is empty whenever it refuses. So the
+/// interval between calls is the time between two refusals, or between the ends of their Retry-After, divided
+/// by the calls accepted between them. A [budget](crate::budget) avoids these refusals if the rate is known
+/// beforehand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct TideConfig {
-    /// The limit to start climbing from. At least 1; 10.
+    /// The limit at the start. At least 1; default 10.
     pub initial_limit: u32,
-    /// Successes at a limit after which one more is tried, if the last try found more room. At least 1; 16.
+    /// Successes at a limit before the first probe of one call more. At least 1; default 16.
     pub probe_after: u32,
-    /// The same after many tries in vain: each doubles the wait, up to this. At least `probe_after`; 240.
+    /// The most successes between probes. Each failed probe doubles the wait up to this. At least
+    /// `probe_after`; default 240.
     pub probe_after_most: u32,
-    /// What a Retry-After stops. [`RetryAfterStops::Learned`].
+    /// What a Retry-After stops. Default [`RetryAfterStops::Learned`].
     pub retry_after: RetryAfterStops,
-    /// What a refusal leaves of the limit while nothing is let through between refusals. In `0.01..=0.99`;
-    /// 0.7.
+    /// The least part of the limit that a cut leaves, while no call is accepted between refusals. From 0.01
+    /// to 0.99; default 0.7.
     pub decrease_factor: f64,
-    /// The longest pause after a refusal that asks for none. 2 s.
+    /// The longest pause after a refusal without a Retry-After. Longer than zero; default 2 s.
     #[cfg_attr(feature = "serde", serde(rename = "longest_pause_ms", with = "crate::millis"))]
     pub longest_pause: Duration,
-    /// Where nothing is refused: how many times longer calls may take than alone. 1.05 to 100; 1.3.
+    /// The mean latency that is tolerated where nothing is refused, as a multiple of the latency without a
+    /// queue. From 1.05 to 100; default 1.3.
     pub latency_tolerance: f64,
 }
 
@@ -39,10 +41,10 @@ pub struct TideConfig {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum RetryAfterStops {
-    /// Whatever the provider's refusals show: calls that go out before it is over are refused, or are not.
+    /// Whatever the provider's refusals show, see [`Tide`](super::Tide).
     #[default]
     Learned,
-    /// The resource: nothing goes out before it is over.
+    /// The resource: no call is sent before it ends.
     Resource,
     /// The refused call only.
     Call,
@@ -63,7 +65,7 @@ impl Default for TideConfig {
 }
 
 impl TideConfig {
-    /// Refuses a value out of range, naming its field.
+    /// Returns an error that names the first field that is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         require(self.initial_limit > 0, "initial_limit", 0, "at least 1")?;
         require(self.probe_after > 0, "probe_after", 0, "at least 1")?;

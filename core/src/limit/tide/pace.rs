@@ -1,119 +1,153 @@
-//! Calls spaced in time, for providers that count calls per minute.
+//! Spaces calls in time, for providers that count calls per minute.
 //!
-//! A bucket that refuses says when it will hold the next call. So it is known to be empty at two instants,
-//! and what it let through between them is what flowed in:
+//! A bucket that refuses a call states when it will hold enough for it. So the bucket is known to be empty at
+//! two instants, and the calls accepted between them are the inflow:
 //!
 //! ```text
-//! ready    = when the refused call went out + its Retry-After
-//! interval = (ready - ready of the refusal before) / calls let through between the two
+//! ready    = when the refused call was sent + its Retry-After
+//! interval = (ready - ready of the refusal before) / calls accepted between the two
 //! ```
 //!
-//! Two refusals give the rate to the nanosecond, if the Retry-After is that exact. The figure is believed if
-//! it cannot be a want of slots (as many calls at once were let through shortly before, or the call was
-//! alone), if the pause asked for is about the time of one call, and if the pauses differ, for a provider
-//! without slots asks for the same one each time. Where they are equal or in whole seconds, or only one call
-//! was let through in between, two figures in a row have to agree. Without a Retry-After (or with one that
-//! stops nothing) `ready` is when the refused call went out, and the figure is believed once calls were let
-//! through a little later at the load that was refused ([`Pace::adopt`]). From then on every refusal at the
-//! pace adds to a mean over all that flowed in since, so that calls which cost differently (tokens) come out
-//! right; after such a one a call's time or two are let pass, as a reserve for dear calls. A rate that
-//! changed shows in eight calls that do not fit. Two refusals in a row of more calls at once than were let
-//! through before are the limit's, and the pace is forgotten.
+//! # Learning
 //!
-//! Too slow a pace is never refused. So it is quickened, seldom where calls go out singly: by a sixteenth
-//! after so many successes, then an eighth, then a quarter each time, until the next refusal. Where the
-//! bucket was full in between, the figure comes out too slow; what went well before it then counts. A pace
-//! that holds nobody up is forgotten.
+//! Two refusals give the exact rate if the Retry-After is exact. The sample is accepted if
 //!
-//! A quickened pace is not quickened again before a refusal of its first call would have come back, and only
-//! while a refusal is affordable (`storm`). What was out when a refusal corrected the pace tells nothing of
-//! it. Where nothing is let through between two refusals, each call waits half as long again as the one
-//! before.
+//! - the cause cannot be a concurrency limit: as many calls at once were accepted shortly before, or the call
+//!   was alone in flight;
+//! - the Retry-After is about the time of one call;
+//! - the Retry-Afters differ, because a provider without slots always states the same one. If they are equal
+//!   or in whole seconds, or only one call was accepted in between, two samples in a row have to agree.
 //!
-//! A pace may be none: `doubt` finds out. Where a share of calls is refused at any pace, the pace is given
-//! up, and the next 32 refusals teach nothing, then 64, and so on.
+//! Without a Retry-After (or with one that stops nothing), `ready` is when the refused call was sent. The
+//! sample is then accepted once calls were accepted a little later at the load that was refused
+//! ([`Pace::adopt`]).
+//!
+//! # Correction
+//!
+//! Each later refusal at the pace is a sample of the inflow since the one before. It is compared with what is
+//! known. The row `the bucket was full` ends the correction; the others apply in order. `steady` excludes
+//! `costs differ`.
+//!
+//! | case | holds if | effect |
+//! | --- | --- | --- |
+//! | `slower` | the pace was quickened since the last refusal | the interval before is the fallback |
+//! | `is_as_before` | the last correction restored `slower` | the next correction does not restore it again |
+//! | the bucket was full | `slower`, not `is_as_before`, and the sample is over 1/8 longer than `slower` | `slower` is restored, and `known` is kept |
+//! | `is_guess` | the pace comes from one call accepted after a wait | the sample replaces `known` |
+//! | the rate changed | the sample has 8 calls and differs from `known` by over 1/4 | the sample replaces `known` |
+//! | `steady` | two samples in a row equal the one before to 1/64 | `reserve` is 0, and a sample that differs from `known` replaces it |
+//! | costs differ | the sample has 8 calls and is off by over 1/8 of a call | `reserve` is 1 call, then 2 |
+//! | otherwise | | the sample is added to `known` |
+//! | `known` is too long | `slower`, not `is_as_before`, and `known` is now over 1/4 longer than `slower` | the interval is `slower` |
+//!
+//! `known` is the sum of all samples, so that the pace is the mean where calls cost differently (tokens).
+//! `reserve` is the time in calls that passes after a refusal before the next call, because expensive
+//! calls follow.
+//!
+//! # Quickening
+//!
+//! A pace that is too slow is never refused. So it is quickened after a number of successes, by a sixteenth,
+//! then an eighth, then a quarter each time, until the next refusal. The wait is longer where calls rarely
+//! overlap. The pace is not quickened again before a refusal of its first call would have arrived, and only
+//! while a refusal is affordable (`storm`). Calls that were in flight when a refusal corrected the pace are
+//! no sample of it.
+//!
+//! # End
+//!
+//! - A pace that delays no call is forgotten.
+//! - Two refusals in a row with more calls in flight than were accepted before belong to the concurrency
+//!   limit: the pace is forgotten.
+//! - A pace that is not a rate is given up (`doubt`, `reached`). The next 32 refusals are then no samples,
+//!   then 64, and so on.
+//!
+//! Where no call is accepted between two refusals, each call waits half as long again as the one before.
 
 use super::alone::Alone;
 use super::doubt::{Doubt, FASTER};
+use super::reached::Reached;
 use crate::time::{Duration, Instant};
 
-/// Grants in a row that the pace did not hold up, after which it is forgotten.
-const UNBOUND: u32 = 64;
-/// What part of the interval a grant may be late by and still be held up by the pace.
+/// Grants in a row without delay, after which the pace is forgotten.
+const UNDELAYED: u32 = 64;
+/// A grant is delayed by the pace if it is late by at most one part of the interval in this many.
 const LATE: u64 = 4;
-/// Successes after which a pace is quickened; each failure doubles it, so many times at most.
+/// Successes after which a pace is quickened. Each failure doubles them, this many times at most.
 const PATIENCE: u32 = 32;
 const DOUBLINGS: u32 = 5;
-/// How many calls tell what was let through lately.
+/// Calls in the recent rate.
 const LATELY: u64 = 64;
 /// The least and the greatest reserve where calls cost differently, in calls.
 const RESERVE: (u64, u64) = (1, 2);
-/// A pause that is longer than so many calls are apart says little of when the next may go.
+/// A Retry-After of more than this many intervals does not tell when the next call is accepted.
 const LONG: u64 = 4;
-/// The fewest calls that tell that a rate changed.
+/// The fewest calls that show that the rate changed.
 const FEWEST: u64 = 8;
-/// Calls that a pace was learned from that is off by little: by one of them.
+/// Calls after which the known interval is accurate to one of them.
 const SURE: u64 = 32;
-/// The fewest calls between two refusals whose interval is believed at once.
+/// The fewest calls in a sample that is accepted at once.
 const MEAN: u64 = 2;
-/// Figures that are no further apart than one part in so many are the same.
+/// Two samples are equal if they differ by at most one part in this many.
 const EXACTLY: u64 = 64;
-/// Measurements in a row, beside the first, that have to be exactly the same to be the cost of every call.
+/// Equal samples in a row, beside the first, after which every call costs the same.
 const STEADY: u32 = 2;
-/// Pauses that are no further apart than one part in so many are the same.
+/// Two Retry-Afters are equal if they differ by at most one part in this many.
 const EQUALLY: u64 = 32;
-/// The first quickening, one part in so many, and the strongest.
-const SHARES: (u64, u64) = (16, 4);
-/// Refusals in a row that a pace is not to blame for, after which it is forgotten.
-const FOREIGN: u32 = 2;
-/// What part of the time since the first of a row of refusals the next call waits: each wait is half as long
-/// again as the one before.
+/// The first and the greatest quickening, as one part of the interval in this many.
+const QUICKENINGS: (u64, u64) = (16, 4);
+/// Refusals in a row that the pace did not cause, after which it is forgotten.
+const UNRELATED: u32 = 2;
+/// The part of the time since the first of a row of refusals that the next call waits: each wait is half as
+/// long again as the one before.
 const CLOSED_PART: u64 = 2;
-/// Refusals that teach nothing after a pace was given up, doubled each time, so many times at most.
-const DEAF: (u32, u32) = (32, 10);
+/// Refusals that are ignored after a pace was given up. Each time doubles them, this many times at most.
+const IGNORED: (u32, u32) = (32, 10);
 
-/// A refusal.
+/// A refused call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusal {
-    /// The number of the call's grant.
+    /// The grant of the call.
     pub(super) grant: u64,
-    /// When it went out.
+    /// When the call was sent.
     pub(super) sent: Instant,
-    /// Its Retry-After; zero for none.
-    pub(super) asked: Duration,
-    /// The same, also where it stops the refused call only.
-    pub(super) said: Duration,
-    /// Calls that were out with it, itself included.
-    pub(super) at_once: u32,
+    /// The Retry-After if it may stop the resource; else zero.
+    pub(super) retry_after: Duration,
+    /// The Retry-After, whatever it stops; zero if there is none.
+    pub(super) stated_retry_after: Duration,
+    /// Calls in flight when the call was sent, itself included.
+    pub(super) in_flight: u32,
+    /// Whether the provider refuses a share of all calls.
+    pub(super) is_share: bool,
+    /// Whether a refusal may be risked.
+    pub(super) may_risk: bool,
 }
 
 impl Refusal {
     fn ready(&self) -> Instant {
-        self.sent + self.asked
+        self.sent + self.retry_after
     }
 
-    /// Whether its Retry-After may have been rounded to seconds.
-    fn is_rough(&self) -> bool {
-        self.asked.as_nanos().is_multiple_of(1_000_000_000)
+    /// Returns whether the Retry-After may have been rounded to seconds.
+    fn is_rounded(&self) -> bool {
+        self.retry_after.as_nanos().is_multiple_of(1_000_000_000)
     }
 }
 
-/// What flowed in, and how many calls it was worth.
+/// A sample of the inflow: a time, and the calls accepted in it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Flow {
+struct Inflow {
     nanos: u64,
     calls: u64,
 }
 
-impl Flow {
+impl Inflow {
     fn interval(self) -> u64 {
         self.nanos.checked_div(self.calls).unwrap_or(0)
     }
 }
 
-/// Refusals in a row, of which each call went out when the one before had been heard of.
+/// Refusals in a row, each of a call that was sent after the refusal before had arrived.
 #[derive(Clone, Copy, Debug, Default)]
-struct Row {
+struct RefusalRow {
     first: Instant,
     last: Instant,
 }
@@ -122,194 +156,199 @@ struct Row {
 pub(super) struct Pace {
     /// The last refusal.
     mark: Option<Refusal>,
-    /// The most calls at once that were let through since it, and between it and the one before.
+    /// The most concurrent calls accepted since the last refusal, and between it and the one before.
     level: u32,
     level_before: u32,
-    /// The last measurement.
+    /// The interval of the last sample.
     last: u64,
-    /// Measurements in a row that were exactly the one before.
+    /// Samples in a row that equal the one before.
     steady: u32,
-    /// Nanoseconds from one call to the next, while there is a pace.
+    /// Nanoseconds between two calls, while there is a pace.
     interval: Option<u64>,
-    /// All that the pace was learned from.
-    known: Flow,
-    /// Calls' time that is let pass after a refusal.
+    /// The sum of the samples of the pace.
+    known: Inflow,
+    /// Calls whose time passes after a refusal.
     reserve: u64,
     /// The interval before it was last quickened, if it was since the last refusal.
     slower: Option<u64>,
     next: Instant,
-    /// Whether no call has gone since the last refusal.
+    /// Whether no call was sent since the last refusal.
     is_first: bool,
-    unbound: u32,
+    undelayed: u32,
     successes: u32,
     failures: u32,
-    /// What to quicken by: one part in so many.
-    share: u64,
-    /// Refusals that teach nothing, and how often a pace was given up.
-    deaf: u32,
+    /// The next quickening, as one part of the interval in this many.
+    quickening: u64,
+    /// Refusals that are still ignored, and how often a pace was given up.
+    ignored: u32,
     given_up: u32,
-    /// Refusals in a row that the pace was not to blame for.
-    foreign: u32,
-    /// What was let through lately, whatever held it up.
-    reached: Flow,
-    /// Whether the pace is a guess: one call that was let through after a wait.
+    /// Refusals in a row that the pace did not cause.
+    unrelated: u32,
+    /// The recent rate, whatever limited it.
+    recent: Inflow,
+    /// Whether the pace comes from one call that was accepted after a wait.
     is_guess: bool,
-    granted: Instant,
-    /// When a refusal of the first call at the present pace would have come back.
-    heard_at: Instant,
+    last_granted: Instant,
+    /// When a refusal of the first call at the current pace would have arrived.
+    feedback_at: Instant,
     /// When the pace was last corrected.
     corrected: Instant,
-    /// Whether the last correction went back to what was borne before it was quickened.
+    /// Whether the last correction restored the interval before the quickening.
     is_as_before: bool,
-    row: Row,
+    refusal_row: RefusalRow,
     alone: Alone,
     doubt: Doubt,
-    /// What share of the calls was refused at a pace that was given up just now.
+    /// The rate that was reached before the pace.
+    reached: Reached,
+    /// The share of calls that was refused at a pace that was just given up.
     refused_share: Option<f64>,
 }
 
 impl Pace {
-    /// When the next call may go.
+    /// Returns when the next call may be sent.
     pub(super) fn opens_at(&self) -> Option<Instant> {
         self.interval.map(|_| self.next)
     }
 
-    /// Whether there is a pace.
+    /// Returns whether there is a pace.
     pub(super) fn is_known(&self) -> bool {
         self.interval.is_some()
     }
 
-    /// Whether a pause is much longer than calls are apart.
-    pub(super) fn is_long(&self, asked: Duration) -> bool {
-        self.interval.is_none_or(|interval| asked.as_nanos() > interval.saturating_mul(LONG))
+    /// Returns whether a Retry-After is much longer than the interval.
+    pub(super) fn is_long(&self, retry_after: Duration) -> bool {
+        self.interval.is_none_or(|interval| retry_after.as_nanos() > interval.saturating_mul(LONG))
     }
 
-    /// What share of the calls was refused at a pace that was given up, once for each.
+    /// Takes the share of calls that was refused at a pace that was given up.
     pub(super) fn take_refused_share(&mut self) -> Option<f64> {
         self.refused_share.take()
     }
 
-    /// The most calls at once that were let through lately.
+    /// Returns the most concurrent calls that were accepted lately.
     pub(super) fn level(&self) -> u32 {
         self.level.max(self.level_before)
     }
 
-    /// A call goes out that counts as let through at `passes`; `latency` is what calls take, in nanoseconds.
-    /// `may_risk`: a refusal is affordable.
+    /// Records a grant. The call counts as accepted at `accepted_at`. `latency` is the mean latency in
+    /// nanoseconds, and `may_risk` states whether a refusal may be risked.
     pub(super) fn on_grant(
         &mut self,
         now: Instant,
         grant: u64,
-        at_once: u32,
-        passes: Instant,
+        in_flight: u32,
+        accepted_at: Instant,
         latency: f64,
         may_risk: bool,
     ) {
-        self.doubt.on_grant(at_once);
-        self.reached.nanos += (now - self.granted).as_nanos();
-        self.reached.calls += 1;
-        self.granted = now;
-        if self.reached.calls >= LATELY {
-            self.reached = Flow { nanos: self.reached.nanos / 2, calls: self.reached.calls / 2 };
+        self.doubt.on_grant(in_flight);
+        self.reached.on_grant(now);
+        self.recent.nanos += (now - self.last_granted).as_nanos();
+        self.recent.calls += 1;
+        self.last_granted = now;
+        if self.recent.calls >= LATELY {
+            self.recent = Inflow { nanos: self.recent.nanos / 2, calls: self.recent.calls / 2 };
         }
         let Some(interval) = self.interval else { return };
         if self.doubt.is_testing() {
             if let Some(is_last) = self.doubt.on_test_grant(grant) {
                 let soon = now + Duration::from_nanos(interval / FASTER);
-                self.next = if is_last { soon.max(passes) } else { soon };
+                self.next = if is_last { soon.max(accepted_at) } else { soon };
                 return;
             }
             if let Some(share) = self.doubt.conclude() {
-                self.give_up(share);
+                self.give_up(Some(share));
                 return;
             }
-            self.start_over();
+            self.restart_schedule();
         }
         let late = now - self.next;
-        let is_unbound = late > Duration::from_nanos(interval / LATE);
-        self.unbound = if is_unbound { self.unbound + 1 } else { 0 };
-        // Whoever wakes a little late keeps to the schedule all the same. It begins with the end of a pause.
-        let from = if is_unbound || core::mem::take(&mut self.is_first) { self.next.max(now) } else { self.next };
+        let is_undelayed = late > Duration::from_nanos(interval / LATE);
+        self.undelayed = if is_undelayed { self.undelayed + 1 } else { 0 };
+        // A call that is sent a little late keeps to the schedule. The schedule begins at the end of a pause.
+        let from = if is_undelayed || core::mem::take(&mut self.is_first) { self.next.max(now) } else { self.next };
         self.next = from + Duration::from_nanos(interval);
-        if self.unbound >= UNBOUND {
+        if self.undelayed >= UNDELAYED {
             self.forget();
-        } else if !is_unbound && now >= self.heard_at {
+        } else if !is_undelayed && now >= self.feedback_at {
             self.successes = self.successes.saturating_add(1);
-            if self.successes >= self.patience(interval, latency) && may_risk {
+            if self.successes >= self.quicken_after(interval, latency) && may_risk {
                 self.successes /= 2;
                 self.slower = Some(interval);
-                self.heard_at = passes;
-                self.interval = Some((interval - interval / self.share.max(1)).max(1));
-                self.share = (self.share / 2).max(SHARES.1);
+                self.feedback_at = accepted_at;
+                self.interval = Some((interval - interval / self.quickening.max(1)).max(1));
+                self.quickening = (self.quickening / 2).max(QUICKENINGS.1);
             }
         }
     }
 
-    /// A call was let through, so long after one was refused at the same load.
+    /// Adopts a pace, because a call was accepted `waited` after one was refused at the same load.
     pub(super) fn adopt(&mut self, now: Instant, waited: Duration) {
-        if self.interval.is_some() || self.mark.is_none() || self.deaf > 0 {
+        if self.interval.is_some() || self.mark.is_none() || self.ignored > 0 {
             return;
         }
         let waited = waited.as_nanos().max(1);
         let interval = if self.last > 0 { self.last.min(waited) } else { waited };
-        let reached = self.reached.interval();
+        let reached = self.recent.interval();
         let interval = if reached > 0 { interval.min(reached) } else { interval };
         self.guess(now, interval);
     }
 
-    /// A pace that one call was let through at, which went out at `from`.
+    /// Begins a pace from one accepted call, which was sent at `from`.
     fn guess(&mut self, from: Instant, interval: u64) {
-        self.begin(Flow { nanos: interval, calls: 1 }, from + Duration::from_nanos(interval));
+        self.begin(Inflow { nanos: interval, calls: 1 }, from + Duration::from_nanos(interval));
         self.is_guess = true;
     }
 
-    fn begin(&mut self, known: Flow, next: Instant) {
+    fn begin(&mut self, known: Inflow, next: Instant) {
         self.interval = Some(known.interval());
+        self.reached.on_begin(known.interval());
         self.known = known;
         self.is_guess = false;
         self.reserve = 0;
-        self.doubt.start_over();
+        self.doubt.reset();
         self.next = next;
         self.failures = 0;
-        self.foreign = 0;
-        self.start_over();
+        self.unrelated = 0;
+        self.restart_schedule();
     }
 
-    /// A call was let through that went out at `sent`, whether it has been answered or not.
-    pub(super) fn on_let_through(&mut self, grant: u64, at_once: u32, sent: Instant) {
-        if let Some(interval) = self.alone.on_let_through(sent)
+    /// Records that a call sent at `sent` was accepted, answered or not.
+    pub(super) fn on_accepted(&mut self, grant: u64, in_flight: u32, sent: Instant) {
+        if let Some(interval) = self.alone.on_accepted(sent)
             && self.interval.is_none()
-            && self.deaf == 0
+            && self.ignored == 0
         {
             self.guess(sent, interval);
         }
         if self.mark.is_none_or(|mark| grant > mark.grant) {
-            self.level = self.level.max(at_once);
+            self.level = self.level.max(in_flight);
         }
     }
 
-    /// Successes before the pace is quickened. The longer a call's interval beside its latency, the fewer
-    /// calls there are, and the greater a part of them a refusal is.
-    fn patience(&self, interval: u64, latency: f64) -> u32 {
-        // What was learned from a few calls may be far too slow.
+    /// Returns the successes before the pace is quickened. The longer the interval compared with the latency,
+    /// the fewer calls there are, and the greater the part of them that one refusal is.
+    fn quicken_after(&self, interval: u64, latency: f64) -> u32 {
+        // A pace learned from a few calls may be far too slow.
         if self.known.calls < FEWEST {
             return (PATIENCE / 2) << self.failures.min(DOUBLINGS);
         }
-        let patience = PATIENCE << self.failures.min(DOUBLINGS);
+        let quicken_after = PATIENCE << self.failures.min(DOUBLINGS);
         let slowness = (interval as f64 / latency.max(1.0)).clamp(1.0, 8.0);
-        (f64::from(patience) * slowness * slowness) as u32
+        (f64::from(quicken_after) * slowness * slowness) as u32
     }
 
-    /// A call was refused. Answers whether the pace is to blame, and not the limit.
+    /// Records a refusal. Returns whether the pace caused it, and not the limit.
     pub(super) fn on_refused(&mut self, now: Instant, refusal: &Refusal) -> bool {
-        self.reached.calls = self.reached.calls.saturating_sub(1);
-        self.alone.on_refused(refusal.at_once);
+        self.recent.calls = self.recent.calls.saturating_sub(1);
+        self.alone.on_refused(refusal.in_flight);
+        self.reached.on_refused();
         let Some(last) = self.mark else {
-            self.turn(refusal);
+            self.set_mark(refusal);
             return false;
         };
         if self.doubt.on_test_refused(refusal.grant) {
-            self.turn(refusal);
+            self.set_mark(refusal);
             return true;
         }
         let calls = refusal.grant.saturating_sub(last.grant + 1);
@@ -317,186 +356,193 @@ impl Pace {
             // The rest of a cascade.
             if refusal.grant > last.grant {
                 self.mark = Some(*refusal);
-                self.on_another(now, refusal.sent);
+                self.on_repeated_refusal(now, refusal.sent);
             }
             return self.interval.is_some();
         }
-        self.row = Row { first: now, last: now };
+        self.refusal_row = RefusalRow { first: now, last: now };
         if self.interval.is_some() && refusal.sent < self.corrected {
-            // It was out when the pace was corrected.
+            // The call was in flight when the pace was corrected.
             self.mark = Some(*refusal);
             return true;
         }
-        // Only what both of them say can be compared.
-        let span = if refusal.asked.is_zero() {
+        // The Retry-Afters are compared only if this one may stop the resource.
+        let span = if refusal.retry_after.is_zero() {
             refusal.sent - last.sent
         } else {
-            refusal.sent + refusal.said - (last.sent + last.said)
+            refusal.sent + refusal.stated_retry_after - (last.sent + last.stated_retry_after)
         };
-        let flow = Flow { nanos: span.as_nanos(), calls };
+        let inflow = Inflow { nanos: span.as_nanos(), calls };
         let is_settled = self.known.calls >= FEWEST;
-        // At a pace that is new, one more than ever before goes out with nearly each call.
+        // At a new pace, nearly each call is sent with one more in flight than ever before.
         let is_new = self.is_known() && !is_settled;
-        let is_contradiction = refusal.at_once <= self.level().max(1) + u32::from(is_new);
-        if self.is_known() && is_settled && self.doubt.is_want_of_slots(refusal.at_once) {
+        let is_contradiction = refusal.in_flight <= self.level().max(1) + u32::from(is_new);
+        if self.is_known() && is_settled && self.doubt.is_concurrency_limit(refusal.in_flight) {
             self.forget();
-            self.turn(refusal);
+            self.set_mark(refusal);
             return false;
         }
         let is_to_blame = match self.interval {
-            None => self.learn(&last, refusal, flow, is_contradiction),
-            Some(interval) if is_contradiction || asks_for_a_call(refusal, interval) => {
-                self.foreign = 0;
+            None => self.learn(&last, refusal, inflow, is_contradiction),
+            Some(interval) if is_contradiction || is_about_one_call(refusal, interval) => {
+                self.unrelated = 0;
                 self.corrected = now;
-                self.correct(flow, refusal.ready());
+                self.correct(inflow, refusal.ready());
+                let is_slow = |interval| refusal.may_risk && self.reached.gives_up(interval, refusal.is_share);
+                if self.interval.is_some_and(is_slow) {
+                    self.give_up(None);
+                }
                 true
             }
             Some(interval) => {
                 self.interval = Some(self.slower.take().unwrap_or(interval));
-                self.foreign += 1;
-                if self.foreign >= FOREIGN {
+                self.unrelated += 1;
+                if self.unrelated >= UNRELATED {
                     self.forget();
                 }
-                self.start_over();
+                self.restart_schedule();
                 false
             }
         };
-        self.turn(refusal);
+        self.set_mark(refusal);
         is_to_blame
     }
 
-    /// Another refusal with nothing let through in between: the provider lets nothing through for now, at any
-    /// pace.
-    fn on_another(&mut self, now: Instant, sent: Instant) {
+    /// Records another refusal with no call accepted since the one before: for now, the provider accepts no
+    /// call at any pace.
+    fn on_repeated_refusal(&mut self, now: Instant, sent: Instant) {
         self.successes = 0;
-        if sent < self.row.last {
+        if sent < self.refusal_row.last {
             return;
         }
-        self.row.last = now;
-        let wait = (now - self.row.first).as_nanos() / CLOSED_PART;
+        self.refusal_row.last = now;
+        let wait = (now - self.refusal_row.first).as_nanos() / CLOSED_PART;
         self.next = self.next.max(now + Duration::from_nanos(wait));
     }
 
-    /// Takes a first pace from what flowed in between two refusals, if it is to be believed.
-    fn learn(&mut self, last: &Refusal, refusal: &Refusal, flow: Flow, is_contradiction: bool) -> bool {
-        let measured = flow.interval();
-        let rumour = core::mem::replace(&mut self.last, measured);
-        let differs = !is_near(refusal.asked.as_nanos(), last.asked.as_nanos(), EQUALLY);
-        let is_exact = differs && !last.asked.is_zero() && !(refusal.is_rough() && last.is_rough());
-        // A single call may have been a dear one, or held up by a pause.
-        let is_mean = flow.calls >= MEAN;
-        let is_again = is_near(rumour, measured, 8);
-        let is_bucket = is_contradiction && asks_for_a_call(refusal, measured) && (is_again || (is_exact && is_mean));
-        if self.deaf > 0 {
-            self.deaf -= 1;
+    /// Learns a first pace from the inflow between two refusals, if the sample is acceptable.
+    fn learn(&mut self, last: &Refusal, refusal: &Refusal, inflow: Inflow, is_contradiction: bool) -> bool {
+        let measured = inflow.interval();
+        let previous = core::mem::replace(&mut self.last, measured);
+        let differs = !is_near(refusal.retry_after.as_nanos(), last.retry_after.as_nanos(), EQUALLY);
+        let is_exact = differs && !last.retry_after.is_zero() && !(refusal.is_rounded() && last.is_rounded());
+        // A single call may have been expensive, or delayed by a pause.
+        let is_mean = inflow.calls >= MEAN;
+        let is_again = is_near(previous, measured, 8);
+        let is_bucket = is_contradiction && is_about_one_call(refusal, measured) && (is_again || (is_exact && is_mean));
+        if self.ignored > 0 {
+            self.ignored -= 1;
             return false;
         }
-        let is_own_pause = refusal.asked.as_nanos().saturating_mul(LONG) < measured;
-        let is_alone = refusal.at_once == 1 && !refusal.asked.is_zero() && refusal.sent >= last.ready();
+        let is_own_pause = refusal.retry_after.as_nanos().saturating_mul(LONG) < measured;
+        let is_alone = refusal.in_flight == 1 && !refusal.retry_after.is_zero() && refusal.sent >= last.ready();
         if measured == 0 || !(is_bucket || (is_alone && (is_again || is_mean) && !is_own_pause)) {
             return false;
         }
-        self.begin(flow, refusal.ready());
+        self.begin(inflow, refusal.ready());
         true
     }
 
-    /// Whether the pace was learned from so many calls that it is off by little.
+    /// Returns whether the pace comes from so many calls that it is accurate.
     fn is_sure(&self) -> bool {
         self.known.calls >= SURE
     }
 
-    /// A refusal at a pace: what flowed in says what it should have been.
-    fn correct(&mut self, flow: Flow, ready: Instant) {
+    /// Corrects the pace after a refusal. See the cases in the [module documentation](self).
+    fn correct(&mut self, inflow: Inflow, ready: Instant) {
         let slower = self.slower.take();
-        self.start_over();
-        if self.known.calls >= FEWEST && self.doubt.on_refused(flow.calls, slower.is_some()) {
+        self.restart_schedule();
+        if self.known.calls >= FEWEST && self.doubt.on_refused(inflow.calls, slower.is_some()) {
             self.next = ready;
             return;
         }
-        // It was slower than the bucket filled, which was full in between: what went well before counts. Not
-        // twice: then it had not been full.
+        // The pace was slower than the inflow, and the bucket was full in between. If that happens twice in a
+        // row, the bucket was not full.
         let is_as_before = core::mem::take(&mut self.is_as_before);
         let slower = slower.filter(|_| !is_as_before);
-        if let Some(borne) = slower.filter(|borne| flow.interval() > borne.saturating_add(borne / 8)) {
+        if let Some(before) = slower.filter(|before| inflow.interval() > before.saturating_add(before / 8)) {
             self.failures += u32::from(self.is_sure());
             self.is_as_before = true;
-            self.interval = Some(borne);
+            self.interval = Some(before);
             self.next = ready;
             return;
         }
-        let (measured, known) = (flow.interval(), self.known.interval());
+        let (measured, known) = (inflow.interval(), self.known.interval());
         let is_same = is_near(measured, core::mem::replace(&mut self.last, measured), EXACTLY);
         self.steady = if is_same { self.steady + 1 } else { 0 };
         let is_steady = self.steady >= STEADY;
-        let is_other = core::mem::take(&mut self.is_guess) || (flow.calls >= FEWEST && !is_near(measured, known, 4));
+        let is_other = core::mem::take(&mut self.is_guess) || (inflow.calls >= FEWEST && !is_near(measured, known, 4));
         if is_steady {
             self.reserve = 0;
-        } else if flow.calls >= FEWEST && flow.nanos.abs_diff(known.saturating_mul(flow.calls)) > known / 8 && !is_other
+        } else if inflow.calls >= FEWEST
+            && inflow.nanos.abs_diff(known.saturating_mul(inflow.calls)) > known / 8
+            && !is_other
         {
             self.reserve = (self.reserve * 2).clamp(RESERVE.0, RESERVE.1);
         }
-        // Exact figures in a row outweigh whatever was believed before.
+        // Equal samples in a row outweigh everything known before.
         if is_other || (is_steady && !is_near(measured, known, EXACTLY)) {
-            self.known = flow;
+            self.known = inflow;
             self.failures = 0;
         } else {
-            self.known.nanos = self.known.nanos.saturating_add(flow.nanos);
-            self.known.calls += flow.calls;
+            self.known.nanos = self.known.nanos.saturating_add(inflow.nanos);
+            self.known.calls += inflow.calls;
             self.failures = if is_near(measured, known, 8) && self.is_sure() { self.failures + 1 } else { 0 };
         }
         let learned = self.known.interval();
-        // Where the bucket was full in between, more would have flowed in: what went well then counts.
+        // If the bucket was full in between, the sample is too long.
         let slower = slower.filter(|slower| learned > slower.saturating_add(slower / 4));
         self.interval = Some(slower.unwrap_or(learned).max(1));
         self.next = ready + Duration::from_nanos(learned.saturating_mul(self.reserve));
     }
 
-    /// Whether calls go out faster than the pace to find out whether it is one.
+    /// Returns whether a test of the pace is running.
     pub(super) fn is_testing(&self) -> bool {
         self.interval.is_some() && self.doubt.is_testing()
     }
 
-    /// The most calls that may be out: in a test, no more than were let through before.
+    /// Returns the most calls that may be in flight: in a test, as many as were accepted before.
     pub(super) fn most(&self) -> u32 {
         if self.is_testing() { self.level().max(1) } else { u32::MAX }
     }
 
-    /// There is no pace any more, nor a test of it: a test that outlived its pace would take every later
-    /// refusal for its own.
+    /// Forgets the pace and its test. A test that outlived its pace would count all later refusals as its
+    /// own.
     fn forget(&mut self) {
         self.interval = None;
-        self.doubt.start_over();
+        self.doubt.reset();
     }
 
-    /// It was no rate, but a share that is refused at any pace.
-    fn give_up(&mut self, share: f64) {
-        let (first, doublings) = DEAF;
+    /// Gives the pace up as not being a rate. `share` is the share of calls that is refused at any pace, if
+    /// known.
+    fn give_up(&mut self, share: Option<f64>) {
+        let (first, doublings) = IGNORED;
         self.forget();
-        self.refused_share = Some(share);
-        self.deaf = first << self.given_up.min(doublings);
+        self.refused_share = share;
+        self.ignored = first << self.given_up.min(doublings);
         self.given_up += 1;
     }
 
-    fn start_over(&mut self) {
+    fn restart_schedule(&mut self) {
         self.is_first = true;
-        self.unbound = 0;
+        self.undelayed = 0;
         self.successes = 0;
-        self.share = SHARES.0;
+        self.quickening = QUICKENINGS.0;
     }
 
-    fn turn(&mut self, refusal: &Refusal) {
+    fn set_mark(&mut self, refusal: &Refusal) {
         self.mark = Some(*refusal);
-        // The others that were out with it have been let through, answered or not.
-        self.level_before = core::mem::take(&mut self.level).max(refusal.at_once.saturating_sub(1));
+        // The other calls that were in flight with it have been accepted, answered or not.
+        self.level_before = core::mem::take(&mut self.level).max(refusal.in_flight.saturating_sub(1));
     }
 }
 
-/// A bucket asks for the time of one call; a provider without slots for any.
-fn asks_for_a_call(refusal: &Refusal, interval: u64) -> bool {
-    !refusal.asked.is_zero() && refusal.asked.as_nanos() <= interval.saturating_mul(2)
+/// Returns whether the Retry-After is about the time of one call. Only a bucket states that.
+fn is_about_one_call(refusal: &Refusal, interval: u64) -> bool {
+    !refusal.retry_after.is_zero() && refusal.retry_after.as_nanos() <= interval.saturating_mul(2)
 }
 
-/// Whether two figures are no further apart than one part in `parts` of the second.
+/// Returns whether two values differ by at most one part of the second in `parts`.
 pub(super) fn is_near(figure: u64, other: u64, parts: u64) -> bool {
     figure.abs_diff(other) <= other / parts
 }

@@ -1,82 +1,83 @@
-//! Queueing, seen by latency, for providers that refuse nothing.
+//! Detects queueing from latency, for providers that refuse nothing.
 //!
 //! ```text
-//! alone   the mean latency of calls that did not queue
-//! mean    that of the present batch
+//! baseline   the mean latency of calls that did not queue
+//! mean       the mean latency of the current batch
 //!
-//! mean > tolerance x alone   the limit becomes limit x alone / mean for a batch, which is added to `alone`, and then
-//!                            limit x midway x alone / mean        (Little's law: limit x alone / mean are being served)
-//! mean < midway x alone      the limit may grow: by 1/16, then 1/8, 1/4, 1/2 as this goes on
+//! mean > tolerance x baseline   the limit is limit x baseline / mean for one batch, which is added to `baseline`,
+//!                               then limit x midway x baseline / mean
+//!                               (Little's law: limit x baseline / mean calls are in service)
+//! mean < midway x baseline      the limit may grow: by 1/16, then 1/8, 1/4, 1/2 while this continues
 //! ```
 //!
-//! with `midway` halfway from 1 to the tolerance: below the knee calls are given away, a little past it
-//! latency is.
+//! `midway` is halfway from 1 to the tolerance. A limit below the knee loses throughput; a limit a little
+//! above it only adds latency.
 //!
-//! A batch is so many calls that were granted one after another, complete only when the last of them has
-//! ended: whoever counts calls as they end sees the short ones first. And it is means that are compared, not
-//! the shortest latency as in TCP Vegas: latencies that scatter would look like a queue. A batch has the more
-//! calls the more they scatter, and a mean counts as longer only beyond two standard errors.
+//! A batch is a number of calls granted one after another. It is complete when its last call has ended:
+//! counting calls as they end would count the short ones first. Means are compared, not the shortest latency
+//! as in TCP Vegas, because scattered latencies would look like a queue. The more latencies scatter, the
+//! larger the batch. A mean counts as longer only beyond two standard errors.
 //!
-//! At first `alone` comes from the few calls that went out beside no more than eight, then from batches that
-//! take no longer, and every now and then from one under four fifths of the limit. Two cuts in a row that do
-//! not halve the excess show that nothing queued: the provider has become slower, or `alone` was luck.
+//! At first `baseline` comes from the few calls sent with at most eight in flight. Later it comes from
+//! batches whose mean is not longer, and from occasional batches under four fifths of the limit. Two cuts in
+//! a row that do not halve the excess show that there is no queue: the provider became slower, or `baseline`
+//! was too low by chance.
 
 use super::CallReport;
 use crate::time::Duration;
 
-/// The fewest and, but for a great limit, the most calls in a batch.
+/// The smallest batch, and the largest unless the limit is greater.
 const BATCH: (u32, u32) = (16, 64);
-/// Calls that a batch needs where the standard deviation is as long as the mean, for a standard error of a
-/// twentieth.
+/// Calls in a batch if the standard deviation equals the mean, for a standard error of a twentieth.
 const SCATTER: f64 = 400.0;
-/// Calls out beside which a call counts as alone, at first.
+/// The most calls in flight with which a call counts towards the first baseline.
 const LOW: u32 = 8;
-/// Calls that `alone` has to be the mean of to be trusted, and the most that it remembers.
+/// Calls in the mean before `baseline` is trusted, and the most that it weighs.
 const CALIBRATION: f64 = 64.0;
 const MEMORY: f64 = 256.0;
-/// Batches after which `alone` is measured anew, before it is trusted and afterwards.
+/// Batches after which `baseline` is measured again, before it is trusted and afterwards.
 const RELEARN_AFTER: (u32, u32) = (4, 48);
-/// What part of `alone` a mean must be for the provider to have become quicker.
+/// The part of `baseline` below which a mean shows that the provider became quicker.
 const QUICKER: f64 = 0.75;
-/// Cuts in a row that do not help, after which it was no queue.
+/// Cuts in a row without effect, after which the cause is not a queue.
 const IN_VAIN: u32 = 2;
-/// The most by which the limit grows after one batch: one part in so many.
+/// The least and greatest growth after one batch, as one part of the limit in this many.
 const SHARES: (u32, u32) = (16, 2);
 
 /// What a batch showed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Sight {
-    /// Calls take no longer than alone: the limit may grow by one part in so many.
-    Clear(u32),
-    /// They take a little longer.
-    Filling,
-    /// They take longer, too much so.
+pub(super) enum BatchResult {
+    /// Calls take no longer than the baseline. The limit may grow by one part in this many.
+    NoQueue(u32),
+    /// Calls take a little longer.
+    NearKnee,
+    /// Calls take longer than is tolerated.
     Queueing {
-        /// This many times longer.
+        /// The mean, as a multiple of the baseline.
         ratio: f64,
-        /// Unlike in the batch before.
+        /// Whether the batch before was not queueing.
         is_first: bool,
     },
-    /// They do so however few there are: it is no queue.
-    InVain,
-    /// It is time to see how long they take alone.
-    Relearn,
-    /// That has been seen.
-    Learned,
+    /// Calls take longer at any limit, so there is no queue.
+    Slower,
+    /// The baseline is due to be measured again.
+    BaselineDue,
+    /// The baseline has been measured.
+    BaselineMeasured,
 }
 
-/// What the present batch is for.
+/// What the current batch measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
-    /// To find `alone` at all.
+enum BatchPurpose {
+    /// The first baseline.
     #[default]
-    First,
-    /// To watch.
-    Steady,
-    /// To see what a cut did.
-    Drained,
-    /// To measure `alone` anew.
-    Alone,
+    FirstBaseline,
+    /// Whether calls queue.
+    Watch,
+    /// The effect of a cut.
+    CutCheck,
+    /// The baseline, again.
+    Baseline,
 }
 
 /// The latencies of a batch, in nanoseconds.
@@ -93,30 +94,30 @@ struct Batch {
     size: u32,
     ended: u32,
     answered: u32,
-    /// Of the answered calls' latencies in nanoseconds, and of their squares.
+    /// The sum of the latencies of answered calls in nanoseconds, and of their squares.
     total: f64,
     squares: f64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Queueing {
-    /// In nanoseconds; 0 while it is unknown.
-    alone: f64,
-    /// Calls that it is the mean of.
+    /// The mean latency without a queue, in nanoseconds; 0 if unknown.
+    baseline: f64,
+    /// Calls in the mean `baseline`.
     weight: f64,
-    /// Variance by squared mean.
+    /// The variance divided by the squared mean.
     scatter: f64,
-    stage: Stage,
-    /// The batch under way; its size is 0 where none is.
+    purpose: BatchPurpose,
+    /// The current batch; of size 0 if there is none.
     batch: Batch,
-    /// Cuts in a row that did not help.
-    in_vain: u32,
-    /// By how much the mean was too long before the last cut, in nanoseconds.
+    /// Cuts in a row without effect.
+    vain_cuts: u32,
+    /// The mean less the baseline at the last cut, in nanoseconds.
     excess: f64,
     share: u32,
-    /// Batches that showed nothing.
-    clear: u32,
-    /// Batches since `alone` was measured.
+    /// Batches that did not queue.
+    unqueued: u32,
+    /// Batches since `baseline` was measured.
     age: u32,
 }
 
@@ -129,15 +130,20 @@ impl Queueing {
         }
     }
 
-    /// Takes note of a call, with its latency if it was answered; tells what the batch showed if it was the
-    /// last of it.
-    pub(super) fn on_end(&mut self, call: &CallReport, latency: Option<Duration>, tolerance: f64) -> Option<Sight> {
+    /// Records the end of a call, and its latency if it was answered. Returns what the batch showed if the
+    /// call was the last of it.
+    pub(super) fn on_end(
+        &mut self,
+        call: &CallReport,
+        latency: Option<Duration>,
+        tolerance: f64,
+    ) -> Option<BatchResult> {
         let (batch, grant) = (&mut self.batch, call.grant);
         if grant < batch.first || grant >= batch.first + u64::from(batch.size) {
             return None;
         }
         batch.ended += 1;
-        let counts = self.alone > 0.0 || call.admitted_in_flight <= LOW;
+        let counts = self.baseline > 0.0 || call.admitted_in_flight <= LOW;
         if let Some(latency) = latency.filter(|_| counts) {
             batch.answered += 1;
             let nanos = latency.as_nanos() as f64;
@@ -157,89 +163,89 @@ impl Queueing {
         Some(self.judge(Sample { calls, mean, variance }, tolerance))
     }
 
-    /// Starts a batch anew: what is out was let out under another limit.
+    /// Discards the current batch. Its calls were sent under another limit.
     pub(super) fn forget_batch(&mut self) {
         self.batch = Batch::default();
         self.share = SHARES.0;
     }
 
-    fn judge(&mut self, sample: Sample, tolerance: f64) -> Sight {
+    fn judge(&mut self, sample: Sample, tolerance: f64) -> BatchResult {
         self.scatter = sample.variance / (sample.mean * sample.mean).max(1.0);
-        let stage = core::mem::replace(&mut self.stage, Stage::Steady);
-        if stage == Stage::Alone {
+        let purpose = core::mem::replace(&mut self.purpose, BatchPurpose::Watch);
+        if purpose == BatchPurpose::Baseline {
             self.learn(sample);
-            return Sight::Learned;
+            return BatchResult::BaselineMeasured;
         }
         self.age += 1;
-        let is_first = self.calibrate(stage, sample);
-        let ratio = sample.mean / self.alone;
-        if ratio > tolerance && self.is_off(sample) {
-            return self.cut(stage, sample, ratio);
+        let is_first = self.calibrate(purpose, sample);
+        let ratio = sample.mean / self.baseline;
+        if ratio > tolerance && self.differs(sample) {
+            return self.cut(purpose, sample, ratio);
         }
-        self.in_vain = 0;
-        if stage == Stage::Drained {
-            return Sight::Learned;
+        self.vain_cuts = 0;
+        if purpose == BatchPurpose::CutCheck {
+            return BatchResult::BaselineMeasured;
         }
         let (soon, late) = RELEARN_AFTER;
         if self.age >= if self.weight < CALIBRATION { soon } else { late } {
             self.age = 0;
-            self.stage = Stage::Alone;
-            return Sight::Relearn;
+            self.purpose = BatchPurpose::Baseline;
+            return BatchResult::BaselineDue;
         }
         if is_first {
-            self.stage = Stage::First;
+            self.purpose = BatchPurpose::FirstBaseline;
         }
         if ratio > 1.0 + (tolerance - 1.0) / 2.0 {
             self.share = SHARES.0;
-            return Sight::Filling;
+            return BatchResult::NearKnee;
         }
         let share = self.share.clamp(SHARES.1, SHARES.0);
-        self.clear += 1;
-        if self.clear.is_multiple_of(2) {
+        self.unqueued += 1;
+        if self.unqueued.is_multiple_of(2) {
             self.share = share / 2;
         }
-        Sight::Clear(share)
+        BatchResult::NoQueue(share)
     }
 
-    /// Adds a batch that should not have queued, and did not, to `alone`; answers whether `alone` is still
-    /// being found.
-    fn calibrate(&mut self, stage: Stage, sample: Sample) -> bool {
-        if self.alone == 0.0 || sample.mean < self.alone * QUICKER {
+    /// Adds a batch that did not queue to `baseline`. Returns whether the first baseline is still being
+    /// measured.
+    fn calibrate(&mut self, purpose: BatchPurpose, sample: Sample) -> bool {
+        if self.baseline == 0.0 || sample.mean < self.baseline * QUICKER {
             self.weight = 0.0;
             self.learn(sample);
         }
-        let is_first = stage == Stage::First && self.weight < CALIBRATION;
-        if (stage == Stage::Drained || is_first) && !self.is_off(sample) {
+        let is_first = purpose == BatchPurpose::FirstBaseline && self.weight < CALIBRATION;
+        if (purpose == BatchPurpose::CutCheck || is_first) && !self.differs(sample) {
             self.learn(sample);
         }
         is_first
     }
 
-    fn cut(&mut self, stage: Stage, sample: Sample, ratio: f64) -> Sight {
+    fn cut(&mut self, purpose: BatchPurpose, sample: Sample, ratio: f64) -> BatchResult {
         self.share = SHARES.0;
-        let excess = sample.mean - self.alone;
-        let is_in_vain = stage == Stage::Drained && excess * 2.0 > self.excess;
-        self.in_vain = if is_in_vain { self.in_vain + 1 } else { 0 };
-        if self.in_vain < IN_VAIN {
+        let excess = sample.mean - self.baseline;
+        let is_vain = purpose == BatchPurpose::CutCheck && excess * 2.0 > self.excess;
+        self.vain_cuts = if is_vain { self.vain_cuts + 1 } else { 0 };
+        if self.vain_cuts < IN_VAIN {
             self.excess = excess;
-            self.stage = Stage::Drained;
-            return Sight::Queueing { ratio, is_first: stage != Stage::Drained };
+            self.purpose = BatchPurpose::CutCheck;
+            return BatchResult::Queueing { ratio, is_first: purpose != BatchPurpose::CutCheck };
         }
-        self.in_vain = 0;
+        self.vain_cuts = 0;
         self.weight = 0.0;
         self.learn(sample);
-        Sight::InVain
+        BatchResult::Slower
     }
 
-    /// Averages over the calls that did not queue.
+    /// Adds a batch to the mean of calls that did not queue.
     fn learn(&mut self, sample: Sample) {
         self.weight = (self.weight + sample.calls).min(MEMORY);
-        self.alone += (sample.mean - self.alone) * sample.calls / self.weight;
+        self.baseline += (sample.mean - self.baseline) * sample.calls / self.weight;
     }
 
-    /// Whether its mean is further from `alone` than chance puts it one time in twenty.
-    fn is_off(&self, sample: Sample) -> bool {
-        let off = sample.mean - self.alone;
+    /// Returns whether the mean differs from `baseline` by more than chance explains in 19 of 20 cases.
+    fn differs(&self, sample: Sample) -> bool {
+        let off = sample.mean - self.baseline;
         off * off > 4.0 * sample.variance * (1.0 / sample.calls + 1.0 / self.weight.max(1.0))
     }
 }

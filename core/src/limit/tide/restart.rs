@@ -1,11 +1,11 @@
-//! After a pause: one call, then twice as many each time that a refusal would have come back by.
+//! Raises the number of calls in flight step by step after a pause.
 //!
 //! ```text
-//! allowed(t) = out + 2^floor((t - end) / tick)        out: calls still out when the pause ended
+//! allowed(t) = out + 2^floor((t - end) / tick)        out: calls still in flight when the pause ended
 //! ```
 //!
-//! A refusal is answered faster than a call is served, so what the provider bears now shows after a few of
-//! these ticks, at the price of one or two refusals and not of a whole burst.
+//! A refusal arrives sooner than an answer. So the current capacity shows after a few ticks, at the cost of
+//! one or two refusals instead of a burst.
 
 use crate::time::{Duration, Instant};
 
@@ -21,13 +21,13 @@ impl Restart {
         (now - self.end).as_nanos() / self.tick.as_nanos().max(1)
     }
 
-    /// How many calls may be out at `now`.
+    /// Returns the most calls that may be in flight at `now`.
     pub(super) fn allowed(&self, now: Instant) -> u32 {
         let ticks = self.ticks(now).min(32);
         u32::try_from(u64::from(self.out) + (1 << ticks)).unwrap_or(u32::MAX)
     }
 
-    /// When that is next more.
+    /// Returns when `allowed` next grows.
     pub(super) fn next_step(&self, now: Instant) -> Instant {
         if now < self.end {
             return self.end;

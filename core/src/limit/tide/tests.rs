@@ -11,7 +11,7 @@ fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A controller under a tide that may let 64 calls out.
+/// Returns a bench whose limit is a `Tide` of at most 64 concurrent calls.
 fn bench(config: TideConfig) -> Bench {
     let mut bench = Bench::new(64, AimdConfig::default());
     let tide = Tide::new(config).expect("valid settings");
@@ -19,12 +19,12 @@ fn bench(config: TideConfig) -> Bench {
     bench
 }
 
-/// What becomes of a call that is let out at an instant, with so many others: how long it takes, and a
-/// refusal's Retry-After.
+/// A mock provider. From the time a call is sent and the accepted calls in flight, it returns the latency of
+/// the call, and the Retry-After if it refuses the call.
 type Provider<'a> = &'a mut dyn FnMut(Instant, usize) -> (Duration, Option<Option<Duration>>);
 
 impl Bench {
-    /// Lets so many calls out, each as soon as it may go.
+    /// Sends `calls` calls, each as soon as the limit allows.
     fn send(&mut self, calls: usize) -> Vec<RequestLease> {
         let mut out = Vec::new();
         while out.len() < calls {
@@ -32,12 +32,13 @@ impl Bench {
                 Ok(lease) => out.push(lease),
                 Err(_) => self.after(millis(1)),
             }
-            assert!(self.now < Instant::from_nanos(3_600_000_000_000), "an hour has passed");
+            assert!(self.now < Instant::from_nanos(3_600_000_000_000), "the limit allows no call for an hour");
         }
         out
     }
 
-    /// So long with as many calls out as may be. Answers how many were answered and how many refused.
+    /// Keeps as many calls in flight as the limit allows for `span`. Returns how many were answered and how
+    /// many refused.
     fn serve(&mut self, span: Duration, provider: Provider) -> (usize, usize) {
         let end = self.now + span;
         let mut out: Vec<(Instant, RequestLease, Completion)> = Vec::new();
@@ -46,8 +47,8 @@ impl Bench {
             while self.now < end
                 && let Ok(lease) = self.machine.try_acquire(self.now, &Request::new(CHAT))
             {
-                let borne = out.iter().filter(|call| call.2.outcome == Outcome::Success).count();
-                let (takes, refusal) = provider(self.now, borne);
+                let accepted = out.iter().filter(|call| call.2.outcome == Outcome::Success).count();
+                let (takes, refusal) = provider(self.now, accepted);
                 let completion = refusal.map_or(Completion::from(Outcome::Success), Completion::rate_limited);
                 out.push((self.now + takes, lease, completion));
             }
@@ -60,14 +61,15 @@ impl Bench {
         (answered, refused)
     }
 
-    /// A provider that answers after 100 ms and refuses what is beyond `slots` after 5.
+    /// Serves from a provider that answers `slots` calls after 100 ms and refuses more after 5 ms. Returns
+    /// the refusals.
     fn serve_slots(&mut self, span: Duration, slots: usize, retry_after: Option<Duration>) -> usize {
         let refused = (millis(5), Some(retry_after));
         self.serve(span, &mut |_, out| if out < slots { (millis(100), None) } else { refused }).1
     }
 
-    /// A bucket of so many nanoseconds, full at first; calls take 150 ms and cost as much of it as `cost`
-    /// says.
+    /// Serves from a bucket of `burst` nanoseconds, full at first. The n-th call takes 150 ms and costs
+    /// `cost(n)`.
     fn serve_bucket(&mut self, span: Duration, burst: u64, cost: impl Fn(u64) -> u64) -> (usize, usize) {
         let (mut level, mut at, mut accepted) = (burst, self.now, 0);
         self.serve(span, &mut |now, _| {
@@ -89,13 +91,13 @@ fn starting_at(initial_limit: u32) -> Bench {
     bench(TideConfig { initial_limit, ..TideConfig::default() })
 }
 
-/// The same, and every Retry-After stops everything.
+/// Returns a bench on which every Retry-After stops the resource.
 fn obeying(initial_limit: u32) -> Bench {
     bench(TideConfig { initial_limit, retry_after: RetryAfterStops::Resource, ..TideConfig::default() })
 }
 
 #[test]
-fn it_doubles_each_round_trip_until_something_is_refused() {
+fn the_limit_doubles_each_round_trip_until_a_call_is_refused() {
     let mut bench = starting_at(4);
     for _ in 0..8 {
         let before = bench.limit();
@@ -106,7 +108,7 @@ fn it_doubles_each_round_trip_until_something_is_refused() {
 }
 
 #[test]
-fn the_first_calls_go_out_one_each_millisecond() {
+fn the_first_calls_are_sent_one_each_millisecond() {
     let mut bench = starting_at(10);
     let start = bench.now;
     bench.send(10);
@@ -114,7 +116,7 @@ fn the_first_calls_go_out_one_each_millisecond() {
 }
 
 #[test]
-fn a_limit_that_nobody_makes_use_of_does_not_grow() {
+fn an_unused_limit_does_not_grow() {
     let mut bench = starting_at(4);
     for _ in 0..100 {
         let call = bench.send(1).remove(0);
@@ -124,7 +126,7 @@ fn a_limit_that_nobody_makes_use_of_does_not_grow() {
 }
 
 #[test]
-fn a_lone_refusal_says_how_many_are_borne_and_stops_nothing() {
+fn a_single_refusal_sets_the_limit_one_lower_and_does_not_pause() {
     let mut bench = starting_at(16);
     let mut calls = bench.send(13);
     bench.end(calls.pop().unwrap(), REFUSED);
@@ -132,7 +134,11 @@ fn a_lone_refusal_says_how_many_are_borne_and_stops_nothing() {
     assert_eq!((state.current_limit, state.blocked_until, state.rate_limit_ceiling), (12, None, 16));
     bench.end(calls.pop().unwrap(), Outcome::Success);
     bench.take(1);
-    assert_eq!(bench.machine.try_acquire(bench.now, &Request::new(CHAT)).ok(), None, "one came back, one goes out");
+    assert_eq!(
+        bench.machine.try_acquire(bench.now, &Request::new(CHAT)).ok(),
+        None,
+        "one call ended, so one is granted"
+    );
 }
 
 #[test]
@@ -146,7 +152,7 @@ fn the_rest_of_a_cascade_cuts_nothing() {
 }
 
 #[test]
-fn a_surplus_of_refusals_stops_all_calls_until_what_is_under_way_has_come_back() {
+fn a_surplus_of_refusals_stops_all_calls_until_refusals_in_flight_have_arrived() {
     let mut bench = starting_at(16);
     let mut calls = bench.send(16);
     bench.after(millis(20));
@@ -159,12 +165,12 @@ fn a_surplus_of_refusals_stops_all_calls_until_what_is_under_way_has_come_back()
 }
 
 #[test]
-fn refusals_with_nothing_let_through_between_them_cut_more_each_time_and_the_fifth_waits_instead() {
+fn refusals_with_no_call_accepted_between_them_cut_more_each_time_and_the_fifth_pauses_instead() {
     let mut bench = starting_at(32);
     let mut calls = bench.send(32);
     let mut limits = Vec::new();
     for _ in 0..5 {
-        // The last one out is refused; enough of the others end for another to go.
+        // The last call is refused. Enough of the others end for another to be granted.
         bench.after(millis(5));
         bench.end(calls.pop().unwrap(), REFUSED);
         limits.push(bench.limit());
@@ -175,13 +181,13 @@ fn refusals_with_nothing_let_through_between_them_cut_more_each_time_and_the_fif
             calls.extend(bench.take(1));
         }
     }
-    assert_eq!(limits, [31, 29, 25, 17, 17], "nothing is let through at all: that is for no want of slots");
+    assert_eq!(limits, [31, 29, 25, 17, 17], "nothing is accepted, so the provider is closed");
     bench.now = bench.state().blocked_until.expect("it waits");
     let call = bench.take(1).remove(0);
     bench.after(millis(100));
     bench.end(call, Outcome::Success);
     bench.serve_slots(millis(1_000), 40, None);
-    assert!(bench.limit() >= 31, "it is soon what it was: {}", bench.limit());
+    assert!(bench.limit() >= 31, "the limit is not restored: {}", bench.limit());
 }
 
 #[test]
@@ -202,7 +208,7 @@ fn a_provider_that_is_closed_is_tried_after_a_quarter_of_the_time_so_far() {
 }
 
 #[test]
-fn at_one_call_it_pauses_the_longer_the_longer_it_is_refused() {
+fn at_a_limit_of_one_each_pause_is_longer_than_the_one_before() {
     let mut bench = bench(TideConfig { initial_limit: 1, longest_pause: millis(300), ..TideConfig::default() });
     let mut pauses = Vec::new();
     for _ in 0..16 {
@@ -217,7 +223,7 @@ fn at_one_call_it_pauses_the_longer_the_longer_it_is_refused() {
 }
 
 #[test]
-fn a_retry_after_that_stops_the_resource_is_obeyed_to_the_nanosecond_and_then_it_starts_one_by_one() {
+fn a_retry_after_that_stops_the_resource_is_obeyed_exactly_and_then_calls_restart_step_by_step() {
     let mut bench = obeying(16);
     let first = bench.send(1).remove(0);
     bench.after(millis(100));
@@ -234,7 +240,7 @@ fn a_retry_after_that_stops_the_resource_is_obeyed_to_the_nanosecond_and_then_it
     assert!(bench.machine.try_acquire(bench.now, &Request::new(CHAT)).is_err());
     bench.now = end;
     let mut out = bench.take(1);
-    // A refusal took 5 ms: look again after twice that.
+    // A refusal took 5 ms, so a step takes 10.
     for expected in [2, 4, 8, 13] {
         bench.after(Duration::from_nanos(millis(10).as_nanos() - 1));
         assert!(bench.machine.try_acquire(bench.now, &Request::new(CHAT)).is_err());
@@ -256,7 +262,7 @@ fn waiters_wake_at_the_instant_at_which_the_next_step_opens() {
     for _ in 0..3 {
         let _ = bench.wait(Request::new(CHAT));
     }
-    assert_eq!(bench.limit(), 1, "one call out was one too many");
+    assert_eq!(bench.limit(), 1, "one call in flight was refused");
     bench.now = bench.machine.poll_timeout().expect("the pause ends");
     assert_eq!(bench.now, end);
     bench.machine.handle_timeout(bench.now);
@@ -264,16 +270,16 @@ fn waiters_wake_at_the_instant_at_which_the_next_step_opens() {
 }
 
 #[test]
-fn a_limit_that_was_found_is_tried_the_more_seldom_the_longer_it_holds() {
+fn probes_become_rarer_the_longer_a_limit_holds() {
     let mut bench = starting_at(10);
     let refused: Vec<usize> = (0..6).map(|_| bench.serve_slots(millis(60_000), 10, None)).collect();
-    // Of 6,000 calls in each minute.
+    // Each minute has 6,000 calls.
     assert!(refused[0] <= 90 && refused[1..].iter().all(|refused| *refused <= 45), "{refused:?}");
     assert!((10..=11).contains(&bench.limit()));
 }
 
 #[test]
-fn a_ceiling_that_rose_is_found_within_a_few_round_trips_of_the_probe_that_passes() {
+fn a_ceiling_that_rose_is_reached_within_a_few_round_trips_of_the_probe_that_passes() {
     let mut bench = starting_at(4);
     bench.serve_slots(millis(10_000), 6, None);
     assert_eq!(bench.limit(), 6);
@@ -282,17 +288,17 @@ fn a_ceiling_that_rose_is_found_within_a_few_round_trips_of_the_probe_that_passe
 }
 
 #[test]
-fn a_few_refusals_tell_a_rate_and_hardly_another_follows_in_a_hundred_calls() {
+fn a_few_refusals_give_a_rate_and_few_follow() {
     let mut bench = obeying(10);
-    // Ten at once, and one each 500 ms.
+    // A burst of ten, and one call each 500 ms.
     let (answered, refused) = bench.serve_bucket(millis(60_000), 5_000_000_000, |_| 500_000_000);
     assert!(answered >= 129 && refused <= 8, "{answered} answered, {refused} refused");
 }
 
 #[test]
-fn calls_that_cost_differently_are_paced_by_what_they_cost_on_the_average() {
+fn calls_that_cost_differently_are_paced_by_their_mean_cost() {
     let mut bench = starting_at(10);
-    // From 40 to 160 ms' worth each, 100 on the average; twenty at once.
+    // A call costs 40 to 160 ms, 100 on average. The burst is twenty calls.
     let cost = |nth: u64| 40_000_000 * (1 + nth.wrapping_mul(2_654_435_761) % 1_000 * 3 / 1_000) + 20_000_000;
     let (answered, refused) = bench.serve_bucket(millis(120_000), 2_000_000_000, cost);
     assert!(answered >= 1_200 && refused <= 100, "{answered} answered, {refused} refused");
@@ -309,14 +315,14 @@ fn where_a_share_of_calls_is_refused_at_any_pace_the_pace_is_given_up() {
     };
     bench.serve(millis(600_000), &mut pool);
     let (answered, _) = bench.serve(millis(300_000), &mut pool);
-    assert!(answered >= 300, "it nearly stands still: {answered}");
+    assert!(answered >= 300, "the slow pace still binds: {answered} answered");
 }
 
 #[test]
-fn refusals_at_any_load_do_not_keep_it_from_what_a_provider_bears() {
+fn the_limit_reaches_the_ceiling_although_a_share_is_refused_at_any_load() {
     let mut bench = starting_at(10);
     let mut sent = 0_u64;
-    // Twenty at once, and three of ten are refused however few there are.
+    // The provider accepts twenty concurrent calls and refuses three of ten at any load.
     let mut pool = |_: Instant, out: usize| {
         sent += 1;
         let is_drawn = sent.wrapping_mul(2_654_435_761) / 1_000 % 10 < 3;
@@ -329,7 +335,7 @@ fn refusals_at_any_load_do_not_keep_it_from_what_a_provider_bears() {
 }
 
 #[test]
-fn a_provider_that_refuses_nearly_everybody_is_not_pressed() {
+fn a_provider_that_refuses_nearly_every_call_is_sent_few_calls() {
     let mut bench = starting_at(10);
     let mut sent = 0_u64;
     let mut nearly = |_: Instant, _: usize| {
@@ -342,7 +348,7 @@ fn a_provider_that_refuses_nearly_everybody_is_not_pressed() {
 }
 
 #[test]
-fn a_retry_after_of_a_provider_without_a_free_slot_is_the_refused_call_s() {
+fn a_retry_after_of_a_provider_without_a_free_slot_stops_only_the_refused_call() {
     let mut bench = starting_at(10);
     let asked = Some(Some(millis(5_000)));
     let mut slots = |_: Instant, out: usize| if out < 20 { (millis(100), None) } else { (millis(5), asked) };
@@ -352,11 +358,11 @@ fn a_retry_after_of_a_provider_without_a_free_slot_is_the_refused_call_s() {
 }
 
 #[test]
-fn a_retry_after_before_which_nothing_passes_is_obeyed_but_for_few_trials() {
+fn a_retry_after_before_which_no_call_is_accepted_is_obeyed_except_for_few_trials() {
     let mut bench = starting_at(10);
     let mut opens = Instant::ZERO;
     let mut taken = 0;
-    // Fifty calls, and then nobody for three seconds.
+    // The provider accepts fifty calls, and then none for three seconds.
     let (_, refused) = bench.serve(millis(300_000), &mut |now, _| {
         if now < opens {
             return (millis(5), Some(Some(opens - now)));
@@ -382,11 +388,11 @@ fn what_a_retry_after_stops_can_be_set() {
 }
 
 #[test]
-fn a_rate_with_small_bursts_is_found_under_calls_that_last_whatever_its_refusals_say() {
+fn a_rate_with_small_bursts_is_learned_under_long_calls_with_and_without_retry_after() {
     for says in [true, false] {
         let mut bench = starting_at(10);
         let mut next = Instant::ZERO;
-        // One each 400 ms, under calls of 10 s: twenty-five are out at once.
+        // One call each 400 ms, of 10 s each: twenty-five are in flight.
         let mut bucket = |now: Instant, _: usize| {
             if now < next {
                 return (millis(5), Some(says.then(|| next - now)));
@@ -401,7 +407,7 @@ fn a_rate_with_small_bursts_is_found_under_calls_that_last_whatever_its_refusals
 }
 
 #[test]
-fn traffic_that_may_not_rise_fast_is_taken_up_again_as_soon_as_it_may() {
+fn traffic_that_may_not_rise_fast_rises_as_soon_as_it_may() {
     let mut bench = starting_at(10);
     let (mut period, mut taken, mut most) = (0, 0_u64, 40_u64);
     let mut guard = |now: Instant, out: usize| {
@@ -420,25 +426,77 @@ fn traffic_that_may_not_rise_fast_is_taken_up_again_as_soon_as_it_may() {
     assert!(answered >= 23_000 && refused <= 2_600, "{answered} answered of 24,000, {refused} refused");
 }
 
+/// Returns a bucket that holds one call and gains one each `interval`. Calls take 100 ms.
+fn slow_bucket(interval: Duration) -> impl FnMut(Instant, usize) -> (Duration, Option<Option<Duration>>) {
+    let mut next = Instant::ZERO;
+    move |now, _| {
+        if now < next {
+            return (millis(5), Some(Some(next - now)));
+        }
+        next = now + interval;
+        (millis(100), None)
+    }
+}
+
 #[test]
-fn a_provider_that_always_asks_for_the_same_pause_has_slots_and_no_rate() {
+fn a_pace_far_slower_than_the_rate_reached_before_is_given_up() {
+    let mut bench = starting_at(10);
+    let mut fast = |_: Instant, _: usize| (millis(100), None);
+    bench.serve(millis(20_000), &mut fast);
+    bench.serve(millis(10_000), &mut slow_bucket(millis(400)));
+    let (answered, _) = bench.serve(millis(10_000), &mut fast);
+    assert!(answered >= 4_000, "the slow pace still binds: {answered} answered of 6,400");
+}
+
+#[test]
+fn a_slow_pace_that_is_learned_again_is_kept() {
+    let mut bench = starting_at(10);
+    bench.serve(millis(20_000), &mut |_, _| (millis(100), None));
+    let mut slow = slow_bucket(millis(400));
+    bench.serve(millis(60_000), &mut slow);
+    let (answered, refused) = bench.serve(millis(120_000), &mut slow);
+    assert!(answered >= 295 && refused <= 8, "{answered} answered of 300, {refused} refused");
+}
+
+#[test]
+fn a_pace_is_kept_where_costs_differ_mildly() {
+    let mut bench = starting_at(10);
+    let cost = |nth: u64| 60_000_000 + 80_000_000 * (nth.wrapping_mul(2_654_435_761) % 1_000) / 1_000;
+    bench.serve_bucket(millis(60_000), 2_000_000_000, cost);
+    let (answered, refused) = bench.serve_bucket(millis(120_000), 2_000_000_000, cost);
+    assert!(answered >= 1_190 && refused <= 100, "{answered} answered of 1,200, {refused} refused");
+}
+
+#[test]
+fn the_limit_climbs_after_a_provider_was_closed() {
+    let mut bench = starting_at(10);
+    bench.serve_slots(millis(20_000), 6, None);
+    bench.serve(millis(5_000), &mut |_, _| (millis(5), Some(None)));
+    assert_eq!(bench.limit(), 1, "four cuts");
+    // The next call is sent after up to 1.25 s. Without a climb, the limit is 2 then.
+    bench.serve_slots(millis(1_500), 40, None);
+    assert!(bench.limit() >= 20, "{}", bench.limit());
+}
+
+#[test]
+fn a_provider_that_always_states_the_same_retry_after_has_slots_and_no_rate() {
     let mut bench = starting_at(10);
     bench.serve_slots(millis(60_000), 12, Some(millis(500)));
     let refused = bench.serve_slots(millis(60_000), 5, Some(millis(500)));
     assert!(bench.limit() <= 6 && refused > 2, "{} {refused}", bench.limit());
     let (answered, _) = bench.serve(millis(10_000), &mut |_, _| (millis(100), None));
-    assert!(answered > 1_000, "nothing held them apart: {answered}");
+    assert!(answered > 1_000, "calls are paced: {answered} answered");
 }
 
 #[test]
-fn calls_that_take_longer_the_more_of_them_are_out_are_let_out_little_more_than_flow() {
+fn where_latency_grows_with_load_the_limit_stays_a_little_above_the_knee() {
     let mut bench = starting_at(10);
     bench.serve(millis(60_000), &mut |_, out| (millis(10 * (out as u64 + 1).max(10)), None));
     assert!((10..=14).contains(&bench.limit()), "{}", bench.limit());
 }
 
 #[test]
-fn a_provider_that_has_become_slower_is_not_taken_for_one_that_queues() {
+fn a_provider_that_became_slower_does_not_count_as_queueing() {
     let mut bench = starting_at(10);
     bench.serve(millis(60_000), &mut |_, _| (millis(100), None));
     bench.serve(millis(60_000), &mut |_, _| (millis(200), None));
@@ -446,14 +504,14 @@ fn a_provider_that_has_become_slower_is_not_taken_for_one_that_queues() {
 }
 
 #[test]
-fn a_provider_that_bears_the_cap_is_given_the_cap() {
+fn the_limit_reaches_its_maximum_if_the_provider_accepts_it() {
     let mut bench = starting_at(10);
     bench.serve_slots(millis(20_000), 1_000, None);
     assert_eq!(bench.limit(), 64);
 }
 
 #[test]
-fn a_value_out_of_range_is_refused_by_name() {
+fn a_setting_out_of_range_returns_an_error_that_names_it() {
     let standard = TideConfig::default();
     for (config, field) in [
         (TideConfig { initial_limit: 0, ..standard }, "initial_limit"),
@@ -470,7 +528,7 @@ fn a_value_out_of_range_is_refused_by_name() {
 
 // ---- laws ----
 
-/// A tide driven by chance, and what it must keep to.
+/// A `Tide` driven by random calls, with checks of its laws.
 struct Chance {
     state: u64,
     tide: Tide,
@@ -480,7 +538,7 @@ struct Chance {
     out: Vec<CallReport>,
     since: Vec<Instant>,
     blocked_until: Instant,
-    /// Grants at the last refusal that lowered the limit.
+    /// The next grant at the last refusal that lowered the limit.
     cut_at: u64,
 }
 
@@ -556,7 +614,7 @@ impl Chance {
         }
     }
 
-    /// Lets time pass; nothing may change that was not announced.
+    /// Advances time, and checks that nothing changes before `next_change`.
     fn wait(&mut self) {
         let until = self.now + Duration::from_nanos(1 + self.below(50_000_000));
         let announced = self.tide.next_change(self.now).map_or(until, |at| at.min(until));
@@ -571,7 +629,7 @@ impl Chance {
 }
 
 #[test]
-fn whatever_happens_the_limit_keeps_its_laws() {
+fn the_limit_keeps_its_laws_under_random_calls() {
     for seed in 0..60 {
         let tide = Tide::new(TideConfig::default()).unwrap();
         let mut chance = Chance {
