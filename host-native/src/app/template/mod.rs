@@ -12,6 +12,8 @@ use std::fmt;
 use std::ops::Range;
 
 pub use minijinja::Value as TemplateValue;
+use minijinja::machinery::{Token, tokenize};
+use minijinja::syntax::SyntaxConfig;
 pub use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Expression, UndefinedBehavior};
 
@@ -125,6 +127,26 @@ pub struct StaticError {
     pub candidates: Vec<String>,
 }
 
+/// Rejects the statements that load another template: there is none. The compiler would also panic on `import` with
+/// a wrong name.
+fn reject_other_templates(text: &str) -> Result<(), TemplateError> {
+    let mut is_statement = false;
+    // An invalid token is reported by the compiler.
+    for (token, span) in tokenize(text, false, SyntaxConfig::default()).map_while(Result::ok) {
+        if let Token::Ident(word @ ("extends" | "from" | "import" | "include")) = token
+            && is_statement
+        {
+            return Err(TemplateError {
+                message: format!("`{word}` is a statement that loads another template, and there is none"),
+                span: Some(span.start_offset as usize..span.end_offset as usize),
+                line: Some(usize::from(span.start_line)),
+            });
+        }
+        is_statement = matches!(token, Token::BlockStart);
+    }
+    Ok(())
+}
+
 impl Default for Templates {
     fn default() -> Self {
         Self::new()
@@ -146,8 +168,9 @@ impl Templates {
     /// Compiles `text` under `name`, which must be new.
     ///
     /// # Errors
-    /// If `text` has a syntax error.
+    /// If `text` has a syntax error, or a statement that loads another template.
     pub fn add(&mut self, name: String, text: &str) -> Result<TemplateId, TemplateError> {
+        reject_other_templates(text)?;
         match self.environment.add_template_owned(name.clone(), text.to_string()) {
             Ok(()) => Ok(TemplateId(name)),
             Err(error) => Err(TemplateError::of(&error)),
@@ -249,6 +272,16 @@ mod tests {
         let mut templates = Templates::new();
         let id = templates.add("t".to_string(), text).unwrap();
         (templates, id)
+    }
+
+    #[test]
+    fn a_statement_that_loads_another_template_is_rejected_at_its_place() {
+        for statement in ["import 'x' as \"y\"", "import 'x' as 1", "from 'x' import y", "include 'x'", "extends 'x'"] {
+            let error = Templates::new().add("t".to_string(), &format!("a\n{{% {statement} %}}")).unwrap_err();
+            assert!(error.to_string().contains("loads another template"), "{statement}: {error}");
+            assert_eq!((error.line, error.span.map(|span| span.start)), (Some(2), Some(5)), "{statement}");
+        }
+        Templates::new().add("t".to_string(), "{{ import }} from include").unwrap();
     }
 
     #[test]
