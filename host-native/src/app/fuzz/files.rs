@@ -56,7 +56,7 @@ const TOML: &[&str] = &[
     "{%",
 ];
 
-const GUIDE: &str = include_str!("../../../../docs/proxy.md");
+const GUIDE: &str = include_str!("../../../docs/proxy.md");
 
 /// Returns the blocks of a Markdown page that are TOML.
 fn toml_blocks(page: &'static str) -> Vec<&'static str> {
