@@ -7,9 +7,10 @@ pub(crate) mod idle;
 pub mod progress;
 pub mod summary;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 use tidegate_core::observe::CapacityPlan;
 
+use crate::app::render;
 use crate::app::render::chart::Chart;
 use crate::app::render::table::{format_seconds, percent, row};
 use crate::app::report::idle::idle_table;
@@ -38,26 +39,15 @@ path.limit{stroke:var(--limit)}path.refused{stroke:var(--refused)}path.rows{stro
 /// Returns the HTML report of a run.
 #[must_use]
 pub fn page(summary: &Summary, timeline: &ProgressHistory, capacity: &CapacityPlan) -> String {
-    let markup = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "tidegate: " (summary.pipeline) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                h1 { (summary.pipeline) }
-                (totals(summary))
-                (charts(timeline.samples()))
-                (tables(summary))
-                h2 { "Capacity plan" }
-                pre { (capacity) }
-            }
-        }
+    let body = html! {
+        h1 { (summary.pipeline) }
+        (totals(summary))
+        (charts(timeline.samples()))
+        (tables(summary))
+        h2 { "Capacity plan" }
+        pre { (capacity) }
     };
-    markup.into_string()
+    render::page::page(&summary.pipeline, STYLE, &body)
 }
 
 fn totals(summary: &Summary) -> Markup {

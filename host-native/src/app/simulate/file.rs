@@ -111,12 +111,12 @@ fn validation_error(file: &Document<'_>, scenario: &Scenario, error: &ScenarioEr
         ScenarioError::Pipeline(PipelineError::Demand { column: name, .. }) => at("columns", column(name), "holds"),
         _ => String::new(),
     };
-    let told = file.error(file.locate(&path), error.to_string());
+    let located = file.error(file.locate(&path), error.to_string());
     match error {
         ScenarioError::UnknownModel { model, .. } | ScenarioError::UnknownHeldModel { model } => {
-            told.suggest(model, scenario.models.iter().map(|model| model.name.as_str()))
+            located.suggest(model, scenario.models.iter().map(|model| model.name.as_str()))
         }
-        _ => told,
+        _ => located,
     }
 }
 

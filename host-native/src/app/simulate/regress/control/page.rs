@@ -1,9 +1,10 @@
 //! The report of the control suite: one HTML file that loads nothing else.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 use tidegate_core::sim::suite::control::{KindFigures, OfKind, Series, Trace};
 
 use super::{CaseTraces, ControlOutcome, SPREAD_TITLES, format_permille, spread_cells};
+use crate::app::render;
 use crate::app::render::chart::Chart;
 
 /// A line of the charts: the contender, its CSS class, and whether it is shown by default.
@@ -38,32 +39,21 @@ const STYLESHEET: &str = include_str!("page.css");
 /// Returns the page of a run: tables of all providers, and charts of the cases with traces.
 #[must_use]
 pub fn page(outcome: &ControlOutcome) -> String {
-    let markup = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "tidegate: the control suite" }
-                style { (PreEscaped(STYLESHEET)) (PreEscaped(visibility_rules())) }
+    let body = html! {
+        main {
+            h1 { "How well does each limit find what a provider can serve?" }
+            p.lead {
+                "Each limit algorithm runs in the real request admission against mock providers, in virtual time, with more "
+                "calls waiting than can be sent. Each run is compared with an oracle that knows the provider's schedule in "
+                "advance and is never refused. Goodput is the number of answered calls in percent of the oracle's. Refused is "
+                "the number of calls answered with 429 in percent of the calls sent."
             }
-            body {
-                main {
-                    h1 { "How well does each limit find what a provider can serve?" }
-                    p.lead {
-                        "Each limit algorithm runs in the real request admission against mock providers, in virtual time, with more "
-                        "calls waiting than can be sent. Each run is compared with an oracle that knows the provider's schedule in "
-                        "advance and is never refused. Goodput is the number of answered calls in percent of the oracle's. Refused is "
-                        "the number of calls answered with 429 in percent of the calls sent."
-                    }
-                    (spread_section(outcome))
-                    (kind_section(outcome))
-                    (chart_section(outcome))
-                }
-            }
+            (spread_section(outcome))
+            (kind_section(outcome))
+            (chart_section(outcome))
         }
     };
-    markup.into_string()
+    render::page::page("the control suite", &[STYLESHEET, &visibility_rules()].concat(), &body)
 }
 
 /// Returns CSS rules that hide the lines of a contender while its checkbox is not checked.

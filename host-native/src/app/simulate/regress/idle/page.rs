@@ -1,9 +1,10 @@
 //! The report of the idle suite: one HTML file that loads nothing else.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 use tidegate_core::sim::suite::idle::CaseFigures;
 
 use super::{IdleOutcome, format_nanos, format_ppm_percent, format_ppm_ratio};
+use crate::app::render;
 use crate::app::render::chart::coordinate;
 
 const STYLESHEET: &str = include_str!("page.css");
@@ -12,25 +13,14 @@ const STYLESHEET: &str = include_str!("page.css");
 #[must_use]
 pub fn page(outcome: &IdleOutcome) -> String {
     let (cases, checks, missed) = (outcome.cases.len(), outcome.checks.len(), outcome.missed_checks());
-    let markup = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "tidegate: the idle suite" }
-                style { (PreEscaped(STYLESHEET)) }
-            }
-            body {
-                h1 { "Is capacity ever idle without need?" }
-                p { (cases) " cases, " (checks) " checks, " (missed) " missed. Times are virtual." }
-                (missed_section(outcome))
-                (chart_section(outcome))
-                (figure_table(outcome))
-            }
-        }
+    let body = html! {
+        h1 { "Is capacity ever idle without need?" }
+        p { (cases) " cases, " (checks) " checks, " (missed) " missed. Times are virtual." }
+        (missed_section(outcome))
+        (chart_section(outcome))
+        (figure_table(outcome))
     };
-    markup.into_string()
+    render::page::page("the idle suite", STYLESHEET, &body)
 }
 
 fn missed_section(outcome: &IdleOutcome) -> Markup {
