@@ -11,7 +11,7 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use serde::Serialize;
 use tidegate_core::request::UnavailableCause;
-use tidegate_core::request::response::Refusal;
+use tidegate_core::request::response::RejectionReason;
 
 use crate::app::config::pipeline::{Endpoint, ModelSpec};
 use crate::app::error::{Error, Exit};
@@ -187,8 +187,10 @@ fn advice(error: &CallError, key_variable: Option<&str>) -> String {
         | CallError::ServerTimeout { .. }
         | CallError::Broken { .. }
         | CallError::CommandBusy { .. } => remedy(UnavailableCause::Outage).to_string(),
-        CallError::Rejected { refusal: Refusal::Forbidden, .. } => "check the permissions of the key".to_string(),
-        CallError::Rejected { refusal: Refusal::NotFound, .. } => "check `base_url`".to_string(),
+        CallError::Rejected { rejection: RejectionReason::Forbidden, .. } => {
+            "check the permissions of the key".to_string()
+        }
+        CallError::Rejected { rejection: RejectionReason::NotFound, .. } => "check `base_url`".to_string(),
         CallError::Rejected { .. } => "check which parameters the model accepts".to_string(),
         CallError::Unreadable { .. } | CallError::Malformed { .. } => {
             "check that `base_url` is the address of an OpenAI-compatible API".to_string()

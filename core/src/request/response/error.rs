@@ -9,7 +9,7 @@ use crate::time::Duration;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum RejectionReason {
     /// The request is longer than the model accepts, or than the account may send at once.
     TooLong,
     /// The model does not accept one of the parameters.
@@ -22,7 +22,7 @@ pub enum Refusal {
     Other,
 }
 
-impl Refusal {
+impl RejectionReason {
     /// Returns why a call with this status was rejected, if `outcome` is [`Outcome::RequestRejected`].
     pub(super) fn of(status: u16, outcome: Outcome) -> Option<Self> {
         (outcome == Outcome::RequestRejected).then_some(match status {
@@ -42,14 +42,14 @@ impl Refusal {
 ///   of its code, or else 500. The outcome is that of the new status, and the other rules apply to it.
 /// - *Quota exhausted:* a code such as `insufficient_quota`, `billing_error` or `BILLING_DISABLED`; or status
 ///   400, 402 or 403 with a message about funds or quota.
-/// - *Key refused:* a code such as `invalid_api_key`, `authentication_error` or `API_KEY_INVALID`.
+/// - *Key rejected:* a code such as `invalid_api_key`, `authentication_error` or `API_KEY_INVALID`.
 /// - *Model not found:* below status 500, a code such as `model_not_found` or `DeploymentNotFound`; or status
 ///   400 or 404 with a message about a missing model.
-/// - *Request refused, too long:* a code about the length of the request; or below status 500 a message about
+/// - *Request rejected, too long:* a code about the length of the request; or below status 500 a message about
 ///   it, also with status 429.
-/// - *Request refused, unsupported parameter:* a code such as `unsupported_parameter` or `extra_forbidden`;
+/// - *Request rejected, unsupported parameter:* a code such as `unsupported_parameter` or `extra_forbidden`;
 ///   or status 400 or 422 with a message about a parameter.
-/// - *Request refused, forbidden:* below status 500, `content_filter` or `content_policy_violation`.
+/// - *Request rejected, forbidden:* below status 500, `content_filter` or `content_policy_violation`.
 /// - *Rate limited, with the wait of the body:* status 429 or 503 with a wait in the body and none in the
 ///   headers.
 /// - *Rate limited:* status 503 with a message such as `Slow down` or `server busy`.
@@ -154,7 +154,7 @@ impl ErrorDetails<'_> {
     }
 
     /// Returns the outcome of an error with this status if a retry cannot succeed.
-    fn permanent_error(&self, status: u16) -> Option<(Outcome, Option<Refusal>)> {
+    fn permanent_error(&self, status: u16) -> Option<(Outcome, Option<RejectionReason>)> {
         let rejected = |why| Some((Outcome::RequestRejected, Some(why)));
         let may_be_account = matches!(status, 400 | 402 | 403);
         if self.has_code(QUOTA_CODES) || may_be_account && self.has_words(QUOTA_WORDS) {
@@ -171,13 +171,13 @@ impl ErrorDetails<'_> {
             return Some((Outcome::ModelNotFound, None));
         }
         if self.has_code(LENGTH_CODES) || status < 500 && self.has_words(LENGTH_WORDS) {
-            return rejected(Refusal::TooLong);
+            return rejected(RejectionReason::TooLong);
         }
         if self.has_code(PARAMETER_CODES) || matches!(status, 400 | 422) && self.has_words(PARAMETER_WORDS) {
-            return rejected(Refusal::UnsupportedParameter);
+            return rejected(RejectionReason::UnsupportedParameter);
         }
         if self.has_code(FORBIDDEN_CODES) && status < 500 {
-            return rejected(Refusal::Forbidden);
+            return rejected(RejectionReason::Forbidden);
         }
         None
     }
@@ -193,10 +193,10 @@ impl ResponseInfo {
         if self.status < 400 {
             self.status = error.status();
             self.completion = of_status(self.status, None);
-            self.refusal = Refusal::of(self.status, self.completion.outcome);
+            self.rejection = RejectionReason::of(self.status, self.completion.outcome);
         }
-        if let Some((outcome, refusal)) = error.permanent_error(self.status) {
-            (self.completion, self.refusal) = (outcome.into(), refusal);
+        if let Some((outcome, rejection)) = error.permanent_error(self.status) {
+            (self.completion, self.rejection) = (outcome.into(), rejection);
         } else if matches!(self.status, 429 | 503)
             && self.completion.retry_after.is_none()
             && error.retry_delay.is_some()

@@ -9,9 +9,9 @@
 //! | 429, 529, or 503 with Retry-After; gRPC `RESOURCE_EXHAUSTED` | rate limited |
 //! | 408, 504; gRPC `DEADLINE_EXCEEDED` | provider timeout |
 //! | other 5xx; gRPC `UNAVAILABLE`, `INTERNAL`, `UNKNOWN`, `ABORTED`, `DATA_LOSS` | provider failure |
-//! | 401; gRPC `UNAUTHENTICATED` | key refused ([`Outcome::KeyRejected`]) |
+//! | 401; gRPC `UNAUTHENTICATED` | key rejected ([`Outcome::KeyRejected`]) |
 //! | 402 | quota exhausted |
-//! | other 4xx; any other gRPC status but `OK` and `CANCELLED` | request refused |
+//! | other 4xx; any other gRPC status but `OK` and `CANCELLED` | request rejected |
 //! | gRPC `CANCELLED` | local cancelled |
 //! | anything else, once the body is complete | success |
 //!
@@ -83,7 +83,7 @@ mod tests_error;
 
 use alloc::vec::Vec;
 
-pub use error::{ErrorDetails, Refusal};
+pub use error::{ErrorDetails, RejectionReason};
 pub use error_body::{ErrorBody, JsonValue};
 pub use wait::seconds;
 
@@ -284,7 +284,7 @@ pub struct ResponseInfo {
     /// How the call ended, if its body arrives completely.
     pub completion: Completion,
     /// Why the request was rejected, if the outcome is [`Outcome::RequestRejected`].
-    pub refusal: Option<Refusal>,
+    pub rejection: Option<RejectionReason>,
     /// The state of the provider's rate limits according to the headers.
     pub corrections: Vec<Correction>,
 }
@@ -301,7 +301,7 @@ impl ResponseInfo {
             }
             completion
         });
-        Self { status, completion, refusal: Refusal::of(status, completion.outcome), corrections }
+        Self { status, completion, rejection: RejectionReason::of(status, completion.outcome), corrections }
     }
 
     /// Returns whether the provider rejected the call with a rate limit.

@@ -23,17 +23,17 @@ fn a_quota_code_turns_a_rate_limit_into_an_exhausted_quota() {
 }
 
 #[test]
-fn a_403_is_a_refused_key_only_with_a_key_code() {
+fn a_403_is_a_rejected_key_only_with_a_key_code() {
     assert_eq!(outcome(403, &["API_KEY_INVALID"], ""), Outcome::KeyRejected);
     let info = refined(403, &["unsupported_country_region_territory"], "Country not supported");
-    assert_eq!((info.completion.outcome, info.refusal), (Outcome::RequestRejected, Some(Refusal::Forbidden)));
+    assert_eq!((info.completion.outcome, info.rejection), (Outcome::RequestRejected, Some(RejectionReason::Forbidden)));
 }
 
 #[test]
 fn a_404_is_a_missing_model_only_if_it_mentions_a_model() {
     assert_eq!(outcome(404, &["404"], "The model `x` does not exist."), Outcome::ModelNotFound);
     assert_eq!(outcome(404, &[], "Invalid URL (POST /v1/chat)"), Outcome::RequestRejected);
-    assert_eq!(refined(404, &[], "").refusal, Some(Refusal::NotFound));
+    assert_eq!(refined(404, &[], "").rejection, Some(RejectionReason::NotFound));
     assert_eq!(outcome(400, &[], "the model does not take images"), Outcome::RequestRejected);
 }
 
@@ -57,8 +57,8 @@ fn a_request_that_is_too_long_is_recognised_for_any_status() {
     ] {
         let info = refined(status, codes, message);
         assert_eq!(
-            (info.completion.outcome, info.refusal),
-            (Outcome::RequestRejected, Some(Refusal::TooLong)),
+            (info.completion.outcome, info.rejection),
+            (Outcome::RequestRejected, Some(RejectionReason::TooLong)),
             "{status}"
         );
     }
@@ -102,12 +102,12 @@ fn a_503_with_a_busy_message_is_a_rate_limit_and_any_other_is_a_failure() {
 #[test]
 fn unsupported_parameters_and_forbidden_content_are_rejected_requests() {
     for (status, codes, message, why) in [
-        (400, &["unknown_parameter"][..], "", Refusal::UnsupportedParameter),
-        (422, &["extra_forbidden"], "", Refusal::UnsupportedParameter),
-        (400, &[], "Unrecognized request argument supplied: n", Refusal::UnsupportedParameter),
-        (400, &["content_filter"], "", Refusal::Forbidden),
+        (400, &["unknown_parameter"][..], "", RejectionReason::UnsupportedParameter),
+        (422, &["extra_forbidden"], "", RejectionReason::UnsupportedParameter),
+        (400, &[], "Unrecognized request argument supplied: n", RejectionReason::UnsupportedParameter),
+        (400, &["content_filter"], "", RejectionReason::Forbidden),
     ] {
-        assert_eq!(refined(status, codes, message).refusal, Some(why), "{codes:?} {message}");
+        assert_eq!(refined(status, codes, message).rejection, Some(why), "{codes:?} {message}");
     }
 }
 

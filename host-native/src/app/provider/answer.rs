@@ -21,7 +21,7 @@ use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use tidegate_core::budget::Usage;
 use tidegate_core::request::Outcome;
-use tidegate_core::request::response::{Refusal, ResponseInfo};
+use tidegate_core::request::response::{RejectionReason, ResponseInfo};
 use tidegate_core::time::Duration;
 
 use super::usage_in_body;
@@ -89,7 +89,7 @@ pub enum CallError {
         /// The HTTP status.
         status: u16,
         /// The reason.
-        refusal: Refusal,
+        rejection: RejectionReason,
         /// The message of the server, truncated.
         detail: String,
     },
@@ -157,12 +157,12 @@ impl fmt::Display for CallError {
                 write!(f, "no such model (HTTP {status})")?;
                 with(f, detail)
             }
-            Self::Rejected { status, refusal, detail } => {
-                let what = match refusal {
-                    Refusal::NotFound => "no such address",
-                    Refusal::TooLong => "the request is too long",
-                    Refusal::UnsupportedParameter => "the model does not take a parameter",
-                    Refusal::Forbidden => "the request is forbidden",
+            Self::Rejected { status, rejection, detail } => {
+                let what = match rejection {
+                    RejectionReason::NotFound => "no such address",
+                    RejectionReason::TooLong => "the request is too long",
+                    RejectionReason::UnsupportedParameter => "the model does not take a parameter",
+                    RejectionReason::Forbidden => "the request is forbidden",
                     _ => "the request was refused",
                 };
                 write!(f, "{what} (HTTP {status})")?;
@@ -248,7 +248,7 @@ fn to_call_error(mut info: ResponseInfo, error: &ErrorBody) -> CallError {
         Outcome::KeyRejected => CallError::KeyRejected { status },
         Outcome::QuotaExhausted => CallError::QuotaExhausted { status, detail },
         Outcome::ModelNotFound => CallError::ModelNotFound { status, detail },
-        _ => CallError::Rejected { status, refusal: info.refusal.unwrap_or(Refusal::Other), detail },
+        _ => CallError::Rejected { status, rejection: info.rejection.unwrap_or(RejectionReason::Other), detail },
     }
 }
 
@@ -304,10 +304,10 @@ mod tests {
 
     #[test]
     fn each_error_status_has_its_own_classification() {
-        let refused = |status, refusal| Err(CallError::Rejected { status, refusal, detail: String::new() });
+        let rejected = |status, rejection| Err(CallError::Rejected { status, rejection, detail: String::new() });
         assert_eq!(error_of(401, None, "{}"), Err(CallError::KeyRejected { status: 401 }));
-        assert_eq!(error_of(403, None, "{}"), refused(403, Refusal::Forbidden));
-        assert_eq!(error_of(404, None, "{}"), refused(404, Refusal::NotFound));
+        assert_eq!(error_of(403, None, "{}"), rejected(403, RejectionReason::Forbidden));
+        assert_eq!(error_of(404, None, "{}"), rejected(404, RejectionReason::NotFound));
         assert!(matches!(error_of(402, None, "{}"), Err(CallError::QuotaExhausted { status: 402, .. })));
         assert!(matches!(error_of(500, None, "<html>"), Err(CallError::Server { status: 500, .. })));
         assert!(matches!(error_of(400, None, "{}"), Err(CallError::Rejected { status: 400, .. })));

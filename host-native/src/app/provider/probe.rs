@@ -1,7 +1,7 @@
 //! The smallest call that finds out whether a model can be used: one word in, one token out.
 
 use tidegate_core::budget::Usage;
-use tidegate_core::request::response::Refusal;
+use tidegate_core::request::response::RejectionReason;
 
 use super::chat::{Conversation, Message, Role};
 use super::{CallError, CallOutput, Client};
@@ -46,7 +46,7 @@ pub async fn probe_model(client: &Client) -> Result<CallOutput<()>, CallError> {
 /// name. Reasoning models return both.
 fn is_token_limit_error(error: &CallError) -> bool {
     match error {
-        CallError::Rejected { refusal: Refusal::UnsupportedParameter, .. } => true,
+        CallError::Rejected { rejection: RejectionReason::UnsupportedParameter, .. } => true,
         CallError::Rejected { status: 400, detail, .. } => detail.contains("max_tokens"),
         _ => false,
     }
@@ -56,14 +56,20 @@ fn is_token_limit_error(error: &CallError) -> bool {
 mod tests {
     use super::*;
 
-    fn rejected(refusal: Refusal, detail: &str) -> CallError {
-        CallError::Rejected { status: 400, refusal, detail: detail.to_string() }
+    fn rejected(rejection: RejectionReason, detail: &str) -> CallError {
+        CallError::Rejected { status: 400, rejection, detail: detail.to_string() }
     }
 
     #[test]
     fn an_error_about_the_token_limit_does_not_mean_that_the_model_is_unusable() {
-        assert!(is_token_limit_error(&rejected(Refusal::UnsupportedParameter, "Use 'max_completion_tokens' instead.")));
-        assert!(is_token_limit_error(&rejected(Refusal::Other, "max_tokens or model output limit was reached")));
-        assert!(!is_token_limit_error(&rejected(Refusal::Other, "this is not a chat model")));
+        assert!(is_token_limit_error(&rejected(
+            RejectionReason::UnsupportedParameter,
+            "Use 'max_completion_tokens' instead."
+        )));
+        assert!(is_token_limit_error(&rejected(
+            RejectionReason::Other,
+            "max_tokens or model output limit was reached"
+        )));
+        assert!(!is_token_limit_error(&rejected(RejectionReason::Other, "this is not a chat model")));
     }
 }

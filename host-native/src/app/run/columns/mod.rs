@@ -15,7 +15,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::{FailureKind, FatalError, RetryKind, TaskOutcome};
-use tidegate_core::request::response::Refusal;
+use tidegate_core::request::response::RejectionReason;
 use tidegate_core::request::{Denial, DenialReason, GroupId};
 use tidegate_core::yielding::TaskToken;
 
@@ -185,7 +185,7 @@ fn fill_error(failure: CallFailure) -> FillError {
                 CallError::Connection { .. } => retryable(RetryKind::Connection),
                 CallError::Broken { .. } | CallError::Unreadable { .. } => retryable(RetryKind::UnreadableAnswer),
                 CallError::KeyRejected { .. } => TaskOutcome::Failed(FailureKind::Authentication),
-                CallError::ModelNotFound { .. } | CallError::Rejected { refusal: Refusal::NotFound, .. } => {
+                CallError::ModelNotFound { .. } | CallError::Rejected { rejection: RejectionReason::NotFound, .. } => {
                     TaskOutcome::Failed(FailureKind::NotFound)
                 }
                 CallError::Rejected { .. } => TaskOutcome::Failed(FailureKind::Request),
