@@ -7,7 +7,8 @@ use reqwest::Url;
 
 use super::Proxy;
 use super::args::ProxyArgs;
-use super::config::{ProviderConfig, ProxyConfig, is_plain_and_far};
+use super::config::{ProviderConfig, ProxyConfig};
+use crate::app::config::transport::is_plain_and_far;
 use crate::app::error::{Error, Exit};
 use crate::app::interrupt::SignalListener;
 use crate::gate::Limits;
