@@ -83,6 +83,11 @@ pub(super) struct RawModel {
     pub(super) pass_env: Option<At<Vec<Text>>>,
     /// The environment variable that holds the API key
     pub(super) api_key_env: Option<At<Text>>,
+    /// Whether the key may be sent to an http address of another machine. Default: false
+    pub(super) allow_plain_http: Option<At<bool>>,
+    /// A PEM file with the certificate authorities to trust, relative to the pipeline file. Default: those of
+    /// the system
+    pub(super) ca_file: Option<At<Text>>,
     /// The kind of calls. Default: chat; judge with `url` or `command`
     pub(super) domain: Option<At<Domain>>,
     /// The maximum number of calls in flight
