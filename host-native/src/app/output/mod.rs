@@ -51,7 +51,7 @@ pub use done_row_groups::DoneRowGroups;
 pub use dropped_file::{DroppedCounts, DroppedLine, UNMADE};
 pub use error::OutputError;
 pub use files::rotate_file;
-pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, RunState, sha256_hex};
+pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, RunState};
 pub use output_file::{OutputFile, open_all};
 
 use crate::app::data::row_file::{FileRow, Layout};

@@ -76,7 +76,7 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     let config = pipeline_config(&file, rows);
     // Errors of the settings must be found before the output is changed.
     Pipeline::new(resolved.plan.clone(), config.clone()).map_err(|error| Error::Setting(error.to_string()))?;
-    let spec = output_spec(request, manifest(&name, &file, &resolved, request.pipeline.is_none())?, &file, &resolved);
+    let spec = output_spec(request, manifest(&name, &file, &resolved)?, &file, &resolved);
     let (output, log_file) = claim_outputs(request, &spec)?;
     let output = Arc::new(output);
     let has_prices = file.models.iter().any(|model| model.price.is_some());
