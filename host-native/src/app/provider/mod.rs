@@ -12,7 +12,6 @@ pub mod http;
 pub mod key;
 pub mod probe;
 mod rate_feedback;
-pub mod slot_usage;
 
 use serde::Deserialize;
 use tidegate_core::budget::Usage;
