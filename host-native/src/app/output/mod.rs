@@ -299,8 +299,11 @@ impl OutputDirectory {
 
     fn write_manifest(&self) -> Result<(), OutputError> {
         let mut cached = self.manifest.lock();
-        (cached.written_at, cached.is_stale) = (StdInstant::now(), false);
-        self.write_json(MANIFEST, &cached.manifest)
+        // A failed write is repeated, but not before the interval has passed.
+        (cached.written_at, cached.is_stale) = (StdInstant::now(), true);
+        self.write_json(MANIFEST, &cached.manifest)?;
+        cached.is_stale = false;
+        Ok(())
     }
 
     fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), OutputError> {
