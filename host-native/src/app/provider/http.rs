@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::{Certificate, Url};
 use serde::Serialize;
+use tidegate_core::request::response::RejectionReason;
 use tidegate_core::time::Duration;
 
 use super::answer::{self, CallError};
@@ -80,9 +81,10 @@ impl HttpClient {
     }
 
     /// Checks with a GET request that the server can be reached and accepts the key. An error such as 404 or
-    /// 405 counts as success: the URL may accept POST only.
+    /// 405 counts as success: the URL may accept POST only. 403 does not: it concerns the key.
     pub async fn check_reachable(&self) -> Result<(), CallError> {
         match self.attempt(self.http.get(self.url.clone())).await {
+            Err(error @ CallError::Rejected { rejection: RejectionReason::Forbidden, .. }) => Err(self.redact(error)),
             Ok(_) | Err(CallError::ModelNotFound { .. } | CallError::Rejected { status: 400.., .. }) => Ok(()),
             Err(error) => Err(self.redact(error)),
         }
