@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 use serde_json::json;
 use tidegate_core::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
+use tidegate_core::sim::provider::ProviderSpec;
 
 use super::columns::StrategyName;
 use super::kinds::OutputForm;
@@ -110,10 +111,21 @@ pub(super) struct RawModel {
     pub(super) budgets: Option<At<Table<RawBudgets>>>,
     /// The price of tokens
     pub(super) price: Option<At<Table<RawPrice>>>,
-    /// The behaviour of a model of the provider `mock`: `capacity`, `latency`, `overload` and so on, and its
+    /// The behaviour of a model of the provider `mock`: the settings of a provider in a scenario file, and
     /// `seed`
-    #[schemars(with = "Option<JsonTable>")]
+    #[schemars(with = "Option<RawMock>")]
     pub(super) mock: Option<At<toml::Table>>,
+}
+
+/// The schema of the table `mock`. [`endpoint`](super::endpoint) deserializes its two parts separately.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct RawMock {
+    /// The seed of its random numbers. Default: 0
+    seed: Option<u64>,
+    #[schemars(flatten)]
+    provider: ProviderSpec,
 }
 
 /// The price of tokens
