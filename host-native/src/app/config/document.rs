@@ -75,19 +75,19 @@ impl<'t> Document<'t> {
     /// Serde accepts one: it takes the items for the fields in order.
     pub(crate) fn read_tables<T: DeserializeOwned + Serialize>(
         &self,
-        value: Spanned<DeValue<'t>>,
+        value: &Spanned<DeValue<'t>>,
     ) -> Result<T, FileError> {
         let read: T = self.read_value(value.clone())?;
         let written = serde_json::to_value(&read).unwrap_or_default();
-        match array_for_table(&value, &written) {
+        match array_for_table(value, &written) {
             Some(array) => Err(self.wrong(array.span(), "a table")),
             None => Ok(read),
         }
     }
 
     /// Returns the whole file as a value.
-    pub(crate) fn root(&self) -> Spanned<DeValue<'t>> {
-        self.root.clone()
+    pub(crate) fn root(&self) -> &Spanned<DeValue<'t>> {
+        &self.root
     }
 
     /// Deserializes `value`, which is part of the file or built from parts of it.

@@ -129,7 +129,7 @@ fn a_csv_row_that_begins_with_a_byte_order_mark_keeps_it() {
 fn the_digest_is_that_of_the_whole_file() {
     let scratch = tempfile::tempdir().unwrap();
     // More than one buffer of each reader, and a byte order mark.
-    let rows: String = (0..40_000).map(|row| format!("{{\"a\":{row}}}\n\n")).collect();
+    let rows = (0..40_000).map(|row| format!("{{\"a\":{row}}}\n\n")).collect::<Vec<_>>().concat();
     for (format, text) in [
         (DatasetFormat::Csv, format!("\u{feff}a,b\n{}", "1,\"x\ny\"\n".repeat(30_000))),
         (DatasetFormat::Csv, "a\n1".to_string()),

@@ -99,7 +99,7 @@ impl Provider {
     }
 
     /// Acquires a slot, makes the call with `attempt`, and reports the outcome to the gate; repeats this as
-    /// long as the gate asks for a retry.
+    /// long as the gate returns a retry.
     ///
     /// The slot is held exactly while a call is outstanding. It is released also if this future is dropped.
     ///
@@ -142,7 +142,7 @@ impl Provider {
         }
     }
 
-    /// Makes the health calls that the gate asks for, with `client`, until this future is dropped or the cost
+    /// Makes the health calls that the gate requests, with `client`, until this future is dropped or the cost
     /// limit is reached.
     ///
     /// A health call is the smallest call that shows whether the model answers. Without it, an outage would
@@ -355,7 +355,7 @@ mod tests {
     /// and its ledger.
     fn provider(limit: Option<Money>) -> (Provider, GroupId, Arc<SharedLedger>) {
         let host = TokioHost::current().unwrap();
-        // Without health states, the gate never asks for a retry.
+        // Without health states, the gate never returns a retry.
         let config = RequestConfig { health: None, ..RequestConfig::default() };
         let gate = Gate::new(host, RequestAdmission::new(config).unwrap());
         let (resource, group) = gate.with(|machine, now| {

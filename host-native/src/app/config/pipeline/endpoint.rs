@@ -165,7 +165,7 @@ fn mock<'t>(file: &Document<'t>, value: &Spanned<DeValue<'t>>) -> Result<MockSpe
         }
     }
     let provider: tidegate_core::sim::provider::ProviderSpec =
-        file.read_tables(Spanned::new(value.span(), DeValue::Table(rest)))?;
+        file.read_tables(&Spanned::new(value.span(), DeValue::Table(rest)))?;
     provider.validate().map_err(|error| file.config_error(&value.span(), &error))?;
     Ok(MockSpec { provider, seed })
 }
