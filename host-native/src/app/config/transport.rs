@@ -1,7 +1,6 @@
 //! Rules of the connection to an address in a file, shared by the pipeline file and the configuration of the
 //! proxy: `allow_plain_http` and `ca_file`.
 
-use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
 
@@ -10,6 +9,7 @@ use reqwest::{Certificate, Url};
 use super::document::Document;
 use super::source::FileError;
 use super::value::{At, Text};
+use crate::app::provider::address::is_plain_and_far;
 
 /// Returns an error if a key would be sent to `url`, which is in `span`, unencrypted and to another machine.
 /// `is_allowed` is the key `allow_plain_http`.
@@ -48,22 +48,4 @@ pub(crate) fn read_authorities(
         Ok(certificates) if !certificates.is_empty() => Ok(Some(certificates)),
         _ => Err(invalid(format!("{} holds no certificate", path.display()))),
     }
-}
-
-/// Returns whether requests to `url` leave this machine unencrypted.
-pub(crate) fn is_plain_and_far(url: &Url) -> bool {
-    url.scheme() == "http" && !url.host_str().is_some_and(is_loopback)
-}
-
-/// Returns whether a host is always this machine. Browsers resolve `localhost` and its subdomains without a
-/// DNS query.
-pub(crate) fn is_loopback(host: &str) -> bool {
-    let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-    name == "localhost" || name.ends_with(".localhost") || ip_address(host).is_some_and(|ip| ip.is_loopback())
-}
-
-/// Returns the IP address that a host consists of, or `None` for a name.
-pub(crate) fn ip_address(host: &str) -> Option<IpAddr> {
-    let plain = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    plain.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }

@@ -9,10 +9,10 @@ use serde::Serialize;
 use tidegate_core::request::response::RejectionReason;
 use tidegate_core::time::Duration;
 
+use super::address::is_loopback;
 use super::answer::{self, CallError};
 use super::key::ApiKey;
 use super::rate_feedback;
-use crate::app::config::transport::is_loopback;
 use crate::http::read_head;
 
 /// The maximum size of a response body. A larger one is unreadable.

@@ -22,7 +22,7 @@ use tower_service::Service as _;
 use super::config::AccessConfig;
 use super::error::ProxyError;
 use super::headers::{ATTEMPTS, REQUEST_ID, WAITED};
-use crate::app::config::transport::{ip_address, is_loopback};
+use crate::app::provider::address::{ip_address, is_loopback};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 

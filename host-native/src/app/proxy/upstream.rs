@@ -14,7 +14,7 @@ use percent_encoding::percent_decode_str;
 use super::config::ProviderConfig;
 use super::headers::Credentials;
 use super::metrics::{Metrics, ResourceMeters};
-use crate::app::config::transport::is_loopback;
+use crate::app::provider::address::is_loopback;
 use crate::gate::{Limits, RequestGate, ResourceKey};
 use crate::http::ResponseInfo;
 
