@@ -1,7 +1,7 @@
 //! Serializes durations as a number of milliseconds, such as `250` or `0.3`, in fields whose name ends in
 //! `_ms`.
 //!
-//! Used as `#[serde(rename = "latency_ms", with = "millis")]`. Whole milliseconds are written as integers
+//! Used as `#[serde(rename = "latency_ms", with = "Millis")]`. Whole milliseconds are written as integers
 //! and others as the shortest decimal. Reading rounds to the nearest nanosecond. The conversion is exact to
 //! the nanosecond below 104 days.
 
@@ -14,68 +14,66 @@ use crate::time::Duration;
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
-/// Writes `span` in milliseconds.
-// Serde requires this signature.
-#[allow(clippy::trivially_copy_pass_by_ref)]
-pub(crate) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    let nanos = span.as_nanos();
-    if nanos.is_multiple_of(NANOS_PER_MILLI) {
-        serializer.serialize_u64(nanos / NANOS_PER_MILLI)
-    } else {
-        serializer.serialize_f64(nanos as f64 / NANOS_PER_MILLI as f64)
+/// A duration in milliseconds, an integer or a decimal of at least 0.
+pub(crate) struct Millis;
+
+impl Millis {
+    /// Writes `span` in milliseconds.
+    // Serde requires this signature.
+    #[allow(clippy::trivially_copy_pass_by_ref)]
+    pub(crate) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        let nanos = span.as_nanos();
+        if nanos.is_multiple_of(NANOS_PER_MILLI) {
+            serializer.serialize_u64(nanos / NANOS_PER_MILLI)
+        } else {
+            serializer.serialize_f64(nanos as f64 / NANOS_PER_MILLI as f64)
+        }
+    }
+
+    /// Reads milliseconds.
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        deserializer.deserialize_any(Self)
     }
 }
 
-/// Reads milliseconds: an integer or a decimal, at least 0.
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    deserializer.deserialize_any(Millis)
-}
+/// Milliseconds in an `Option<Duration>` field that may be absent.
+pub(crate) struct OptionalMillis;
 
-/// For an `Option<Duration>` field that may be absent.
-pub(crate) mod option {
-    use super::{Deserializer, Duration, Millis, Serializer};
-    use serde::de::{Error, Visitor};
-
-    use core::fmt;
-
+impl OptionalMillis {
     /// Writes the span in milliseconds, or none.
     #[allow(clippy::ref_option, clippy::trivially_copy_pass_by_ref)]
     pub(crate) fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
         match span {
-            Some(span) => super::serialize(span, serializer),
+            Some(span) => Millis::serialize(span, serializer),
             None => serializer.serialize_none(),
         }
     }
 
     /// Reads milliseconds or nothing.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-        deserializer.deserialize_option(OptionalMillis)
-    }
-
-    struct OptionalMillis;
-
-    impl<'de> Visitor<'de> for OptionalMillis {
-        type Value = Option<Duration>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            Millis.expecting(f)
-        }
-
-        fn visit_none<E: Error>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-
-        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-
-        fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-            super::deserialize(deserializer).map(Some)
-        }
+        deserializer.deserialize_option(Self)
     }
 }
 
-pub(crate) struct Millis;
+impl<'de> Visitor<'de> for OptionalMillis {
+    type Value = Option<Duration>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Millis.expecting(f)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        Millis::deserialize(deserializer).map(Some)
+    }
+}
 
 impl Visitor<'_> for Millis {
     type Value = Duration;
@@ -110,9 +108,46 @@ impl Visitor<'_> for Millis {
     }
 }
 
+#[cfg(feature = "schemars")]
+mod schema {
+    use alloc::borrow::Cow;
+
+    use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+    use super::{Millis, OptionalMillis};
+
+    impl JsonSchema for Millis {
+        fn schema_name() -> Cow<'static, str> {
+            "Millis".into()
+        }
+
+        fn json_schema(_: &mut SchemaGenerator) -> Schema {
+            json_schema!({ "type": "number", "minimum": 0, "maximum": 18_446_744_073_709_u64 })
+        }
+
+        fn inline_schema() -> bool {
+            true
+        }
+    }
+
+    impl JsonSchema for OptionalMillis {
+        fn schema_name() -> Cow<'static, str> {
+            "OptionalMillis".into()
+        }
+
+        fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+            generator.subschema_for::<Option<Millis>>()
+        }
+
+        fn inline_schema() -> bool {
+            true
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::deserialize;
+    use super::Millis;
     use crate::time::Duration;
     use alloc::string::ToString;
     use serde::de::IntoDeserializer;
@@ -120,15 +155,15 @@ mod tests {
 
     fn read_f64(millis: f64) -> Result<Duration, Error> {
         let input: F64Deserializer<Error> = millis.into_deserializer();
-        deserialize(input)
+        Millis::deserialize(input)
     }
 
     #[test]
     fn whole_and_decimal_milliseconds_are_read_to_the_nanosecond() {
         let whole: U64Deserializer<Error> = 250_u64.into_deserializer();
-        assert_eq!(deserialize(whole).unwrap(), Duration::from_millis(250));
+        assert_eq!(Millis::deserialize(whole).unwrap(), Duration::from_millis(250));
         let signed: I64Deserializer<Error> = 3_i64.into_deserializer();
-        assert_eq!(deserialize(signed).unwrap(), Duration::from_millis(3));
+        assert_eq!(Millis::deserialize(signed).unwrap(), Duration::from_millis(3));
         assert_eq!(read_f64(0.3).unwrap(), Duration::from_micros(300));
         assert_eq!(read_f64(1_234.567_891).unwrap(), Duration::from_nanos(1_234_567_891));
     }
@@ -146,9 +181,9 @@ mod tests {
             assert!(read_f64(rejected).is_err(), "{rejected}");
         }
         let negative: I64Deserializer<Error> = (-5_i64).into_deserializer();
-        let message = deserialize(negative).unwrap_err().to_string();
+        let message = Millis::deserialize(negative).unwrap_err().to_string();
         assert!(message.contains("`-5`") && message.contains("milliseconds"), "{message}");
         let huge: U64Deserializer<Error> = u64::MAX.into_deserializer();
-        assert!(deserialize(huge).is_err());
+        assert!(Millis::deserialize(huge).is_err());
     }
 }

@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         model: "writer".to_string(),
         api_key: None,
         timeout: Duration::from_secs(60),
-        bypass_proxy: true,
+        authorities: None,
     })?;
 
     let gate = RequestGate::new()?;

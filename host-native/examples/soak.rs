@@ -140,7 +140,7 @@ async fn run_in_real_time(span: StdDuration) -> Result<(), BoxError> {
         model: "writer".to_string(),
         api_key: None,
         timeout: Duration::from_secs(30),
-        bypass_proxy: true,
+        authorities: None,
     })?;
     let gate = RequestGate::new()?;
     let key = ResourceKey::chat("mock", "writer");

@@ -19,7 +19,7 @@ use tidegate_native::app::run::dry_run;
 use tidegate_native::app::run::request::RunRequest;
 use tidegate_native::app::run::run;
 use tidegate_native::app::simulate::regress::regress;
-use tidegate_native::app::simulate::simulate;
+use tidegate_native::app::simulate::{self, simulate};
 use tidegate_native::app::task_timeline::{TimelineRequest, timeline};
 
 /// How long the program waits for pending file operations before it exits.
@@ -33,6 +33,7 @@ fn main() -> Exit {
             let schema = match of {
                 SchemaOf::Pipeline => pipeline::schema(),
                 SchemaOf::Proxy => proxy_config::schema(),
+                SchemaOf::Scenario => simulate::schema(),
             };
             report_result(Ok((schema, Exit::Done)))
         }

@@ -11,6 +11,7 @@ use crate::error::{ConfigError, require};
 /// reference of the recorded traces. The hosts use [`LimitChoice::Tide`] by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(tag = "name", rename_all = "snake_case", deny_unknown_fields))]
 #[non_exhaustive]
 pub enum LimitChoice {

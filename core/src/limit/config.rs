@@ -6,6 +6,7 @@ use crate::time::Duration;
 /// Which rate-limited calls cut the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum CutRule {
@@ -21,6 +22,7 @@ pub enum CutRule {
 /// Which end applies if a cooldown starts while another one runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum CooldownRule {
@@ -36,6 +38,7 @@ pub enum CooldownRule {
 /// The maximum, the ramp and the cooldowns apply to the other algorithms, too.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct AimdConfig {
     /// The limit to start at, at least 1. Values above the effective maximum count as the maximum. `None`
@@ -54,18 +57,18 @@ pub struct AimdConfig {
     pub grow_on_evidence: bool,
     /// The longest pause of the resource after a rate-limited call without Retry-After. AIMD always pauses
     /// for this long. Tide measures whether a shorter pause is enough. Above zero. Default 2 s.
-    #[cfg_attr(feature = "serde", serde(rename = "cooldown_ms", with = "crate::millis"))]
+    #[cfg_attr(feature = "serde", serde(rename = "cooldown_ms", with = "crate::millis::Millis"))]
     pub cooldown: Duration,
     /// The longest pause that a single response may cause, at least `cooldown`. Default 10 min.
-    #[cfg_attr(feature = "serde", serde(rename = "max_cooldown_ms", with = "crate::millis"))]
+    #[cfg_attr(feature = "serde", serde(rename = "max_cooldown_ms", with = "crate::millis::Millis"))]
     pub max_cooldown: Duration,
     /// How long the limit of a new resource takes to climb from 1 to its initial limit, or, under an
     /// algorithm other than AIMD, to its maximum. Default zero, which means no ramp.
-    #[cfg_attr(feature = "serde", serde(rename = "ramp_ms", with = "crate::millis"))]
+    #[cfg_attr(feature = "serde", serde(rename = "ramp_ms", with = "crate::millis::Millis"))]
     pub ramp: Duration,
     /// The idle time after which the resource ramps again, from half its limit. `None` (the default) never
     /// ramps again. It has no effect without a `ramp`.
-    #[cfg_attr(feature = "serde", serde(rename = "ramp_after_idle_ms", with = "crate::millis::option"))]
+    #[cfg_attr(feature = "serde", serde(rename = "ramp_after_idle_ms", with = "crate::millis::OptionalMillis"))]
     pub ramp_after_idle: Option<Duration>,
     /// Which rate-limited calls cut the limit. Default [`CutRule::GrantedAfterLastCut`].
     pub cut_rule: CutRule,

@@ -30,6 +30,7 @@ const CUT_FACTOR: f64 = 0.75;
 /// The settings of [`Vegas`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct VegasConfig {
     /// The limit to start at, at least 1. Default 4.

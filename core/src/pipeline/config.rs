@@ -19,6 +19,7 @@ const MAX_SHUTDOWN_WINDOW: u32 = 1 << 16;
 /// The choice of the task policy, which decides when a fairness group may hold more than its share.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum PolicyChoice {

@@ -54,16 +54,16 @@ pub struct HealthConfig {
     /// is 5.
     pub failures: u32,
     /// How long no call must have succeeded before a provider counts as down. The default is 1 s.
-    #[cfg_attr(feature = "serde", serde(rename = "quiet_ms", with = "crate::millis"))]
+    #[cfg_attr(feature = "serde", serde(rename = "quiet_ms", with = "crate::millis::Millis"))]
     pub quiet: Duration,
     /// The first pause of an outage. Each further pause is twice as long. Above zero; the default is 0.5 s.
-    #[cfg_attr(feature = "serde", serde(rename = "first_pause_ms", with = "crate::millis"))]
+    #[cfg_attr(feature = "serde", serde(rename = "first_pause_ms", with = "crate::millis::Millis"))]
     pub first_pause: Duration,
     /// The longest pause of an outage. At least `first_pause`; the default is 30 s.
-    #[cfg_attr(feature = "serde", serde(rename = "longest_pause_ms", with = "crate::millis"))]
+    #[cfg_attr(feature = "serde", serde(rename = "longest_pause_ms", with = "crate::millis::Millis"))]
     pub longest_pause: Duration,
     /// How long a limit takes to climb from 1 to its previous value after an outage. The default is 1 s.
-    #[cfg_attr(feature = "serde", serde(rename = "recovery_ms", with = "crate::millis"))]
+    #[cfg_attr(feature = "serde", serde(rename = "recovery_ms", with = "crate::millis::Millis"))]
     pub recovery: Duration,
     /// The number of successes after which the next outage starts again with the first pause and its full
     /// patience. The same applies to an outage that begins at least ten longest pauses after the last
@@ -71,22 +71,22 @@ pub struct HealthConfig {
     pub calm: u32,
     /// How long an outage may last, from its first failure, before the provider becomes unavailable and all
     /// its waiters are denied. `None` means without limit. The default is 10 min.
-    #[cfg_attr(feature = "serde", serde(rename = "patience_ms", with = "crate::millis::option"))]
+    #[cfg_attr(feature = "serde", serde(rename = "patience_ms", with = "crate::millis::OptionalMillis"))]
     pub patience: Option<Duration>,
     /// How long a provider may respond only with rate limits before it becomes unavailable. It becomes
     /// unavailable at once if it asks for a pause of at least this length. `None`, the default, means without
     /// limit.
-    #[cfg_attr(feature = "serde", serde(rename = "rate_limit_patience_ms", with = "crate::millis::option"))]
+    #[cfg_attr(feature = "serde", serde(rename = "rate_limit_patience_ms", with = "crate::millis::OptionalMillis"))]
     pub rate_limit_patience: Option<Duration>,
     /// How long a provider may respond only with rate limits before requests with
     /// [fallbacks](super::RequestAdmission::fallbacks) use the next resource in their list. The default is
     /// 30 s.
-    #[cfg_attr(feature = "serde", serde(rename = "fallback_after_ms", with = "crate::millis"))]
+    #[cfg_attr(feature = "serde", serde(rename = "fallback_after_ms", with = "crate::millis::Millis"))]
     pub fallback_after: Duration,
     /// How long all calls to an unavailable provider are denied before one call is sent as a probe. A pause
     /// that the provider asked for replaces it. `None` means until
     /// [`reopen`](super::RequestAdmission::reopen). Above zero; the default is 1 min.
-    #[cfg_attr(feature = "serde", serde(rename = "recheck_ms", with = "crate::millis::option"))]
+    #[cfg_attr(feature = "serde", serde(rename = "recheck_ms", with = "crate::millis::OptionalMillis"))]
     pub recheck: Option<Duration>,
     /// The seed of the jitter, which makes the pauses of one process differ from those of another. Any
     /// number; the default is 0.

@@ -25,7 +25,7 @@ use super::rng::Rng;
 use crate::error::{ConfigError, require};
 use crate::time::Duration;
 
-use crate::millis;
+use crate::millis::Millis;
 
 /// The longest duration in a simulation: 365 days.
 pub(crate) const LONGEST_SPAN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -34,28 +34,29 @@ pub(crate) const LONGEST_SPAN: Duration = Duration::from_secs(365 * 24 * 60 * 60
 ///
 /// Exhaustive on purpose: a program that describes a provider must describe every latency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(tag = "law", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Latency {
     /// Every call has the same latency.
     Constant {
         /// The latency, at most 365 days.
-        #[serde(rename = "latency_ms", with = "millis")]
+        #[serde(rename = "latency_ms", with = "Millis")]
         latency: Duration,
     },
     /// Every nanosecond from `low` to `high` is equally likely, both included.
     Uniform {
         /// The shortest latency, at most `high`.
-        #[serde(rename = "low_ms", with = "millis")]
+        #[serde(rename = "low_ms", with = "Millis")]
         low: Duration,
         /// The longest latency, at most 365 days.
-        #[serde(rename = "high_ms", with = "millis")]
+        #[serde(rename = "high_ms", with = "Millis")]
         high: Duration,
     },
     /// `median x exp(sigma x z)` with a standard normal `z`. This is the usual shape for a remote model,
     /// with a long right tail.
     LogNormal {
         /// The median: half of the calls are faster. At most 365 days.
-        #[serde(rename = "median_ms", with = "millis")]
+        #[serde(rename = "median_ms", with = "Millis")]
         median: Duration,
         /// The standard deviation of the logarithm, 0 to 5. With 0.35, one call in twenty takes more than
         /// 1.8 medians.
@@ -68,6 +69,7 @@ pub enum Latency {
 
 /// The slow calls of a [`Latency::LogNormal`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Tail {
     /// The share of slow calls, 0 to 1.

@@ -69,6 +69,8 @@ pub enum SchemaOf {
     Pipeline,
     /// The file of `proxy`
     Proxy,
+    /// Scenario files, the input of `simulate`
+    Scenario,
 }
 
 /// The arguments of `check`.

@@ -16,12 +16,6 @@ pub fn pipeline() -> Result<PipelineFile, FileError> {
     PipelineFile::parse(SourceText::new("harbour_log.toml", PIPELINE), Path::new(""))
 }
 
-/// Returns the dataset file of the example.
-#[must_use]
-pub const fn dataset_bytes() -> &'static [u8] {
-    DATASET
-}
-
 /// Reads the dataset of the example.
 pub fn dataset() -> Result<Dataset, DatasetError> {
     Dataset::parse(Path::new("harbour_log.csv"), DATASET, DatasetFormat::Csv)

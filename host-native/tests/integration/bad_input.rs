@@ -172,6 +172,7 @@ fn the_json_schema_of_each_file_format_is_printed() {
         (["schema"].as_slice(), "A pipeline file of tidegate"),
         (&["schema", "pipeline"], "A pipeline file of tidegate"),
         (&["schema", "proxy"], "A proxy file of tidegate"),
+        (&["schema", "scenario"], "A scenario file of tidegate"),
     ] {
         let ended = Scratch::new(0).run(arguments);
         ended.assert(0, &["https://json-schema.org/draft/2020-12/schema"]);

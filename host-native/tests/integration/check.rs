@@ -130,6 +130,32 @@ fn a_rejected_key_exits_4_and_names_the_variable() {
 }
 
 #[test]
+fn a_judge_that_rejects_the_get_request_is_reached_unless_the_key_is_not_allowed() {
+    for (status, code, part) in [
+        (200, 0, "server reached in "),
+        (404, 0, "server reached in "),
+        (405, 0, "server reached in "),
+        (401, 4, "the API key was refused or is missing (HTTP 401)"),
+        (403, 4, "the request is forbidden (HTTP 403): Not for [key].; check the permissions of the key"),
+    ] {
+        let (url, _) = serve_always(status, json!({ "error": { "message": format!("Not for {KEY}.") } }));
+        let mut scratch = Scratch::new(1);
+        scratch.env("TIDEGATE_TEST_KEY", KEY);
+        scratch.write(
+            "p.toml",
+            &format!(
+                "[seed]\npath = \"data.csv\"\n[[models]]\nname = \"j\"\nurl = \"{url}/judge\"\nmax_parallel = 1\n\
+                 api_key_env = \"TIDEGATE_TEST_KEY\"\n\
+                 [[columns]]\nname = \"a\"\nkind = \"judge\"\nmodel = \"j\"\ninputs = [\"note\"]\n"
+            ),
+        );
+        let ended = scratch.run(&["check", "p.toml"]);
+        ended.assert(code, &[part]);
+        assert!(!ended.all().contains("very-secret"), "{}", ended.all());
+    }
+}
+
+#[test]
 fn an_exhausted_quota_exits_4_with_the_providers_message_and_without_the_key() {
     let body = json!({ "error": { "message": format!("No funds for {KEY}."), "code": "insufficient_quota" } });
     let (url, calls) = serve_always(429, body);

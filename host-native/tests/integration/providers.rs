@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support::authority::Authority;
 use crate::support::{Scratch, remote_pipeline, serve};
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
@@ -151,6 +152,43 @@ fn a_401_stops_the_run_at_once_and_the_key_is_printed_nowhere() {
     }
     let calls = calls.load(Ordering::SeqCst);
     assert!(calls <= 4, "{calls} calls went out, and 4 can be out at once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_is_trusted_only_with_a_certificate_of_the_configured_authority() {
+    let (own, other) = (Authority::new(), Authority::new());
+    let mut scratch = Scratch::new(2);
+    scratch.env("TIDEGATE_TEST_KEY", "sk-secret");
+    scratch.write("authority.pem", &own.pem());
+    let ca_file = "ca_file = \"authority.pem\"";
+    for (authority, host, ca_file, code, part) in [
+        (&own, "localhost", ca_file, 0, ""),
+        (&own, "localhost", "", 4, "invalid peer certificate"),
+        (&own, "other.example", ca_file, 4, "not valid for name"),
+        (&other, "localhost", ca_file, 4, "invalid peer certificate"),
+    ] {
+        let port = authority.serve(host, r#"{"choices":[{"message":{"content":"fine"}}]}"#).await;
+        let model = format!("{ca_file}\napi_key_env = \"TIDEGATE_TEST_KEY\"");
+        scratch.write("p.toml", &remote_pipeline(&format!("https://localhost:{port}/v1"), &model, ""));
+        let ended = |command| tokio::task::block_in_place(|| scratch.run(&[command, "p.toml"]));
+        ended("check").assert(code, &[part]);
+        if code == 0 {
+            ended("run").assert(code, &[]);
+        }
+    }
+}
+
+#[test]
+fn a_key_for_this_machine_is_not_sent_through_a_proxy_of_the_environment() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
+    let proxy = move || async move { seen.fetch_add(1, Ordering::SeqCst).to_string() };
+    let mut scratch = Scratch::new(2);
+    scratch.env("TIDEGATE_TEST_KEY", "sk-secret");
+    scratch.env("http_proxy", &serve(Router::new().fallback(proxy)));
+    let server = always(200, r#"{"choices":[{"message":{"content":"fine"}}]}"#);
+    scratch.run_pipeline(&remote_pipeline(&server, "api_key_env = \"TIDEGATE_TEST_KEY\"", "")).assert(0, &[]);
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
 }
 
 #[test]

@@ -19,13 +19,13 @@ async fn two_hundred_clients_of_a_provider_with_a_capacity_of_eight_see_no_rejec
     let world = World::new("max_parallel = 64", "").await;
     let mut clients = JoinSet::new();
     for _ in 0..200 {
-        clients.spawn(world.chat("bears-8").send());
+        clients.spawn(world.chat("accepts-8").send());
     }
     while let Some(answer) = clients.join_next().await {
         assert_eq!(answer.unwrap().unwrap().status(), StatusCode::OK);
     }
     assert!(world.seen.refused.load(Ordering::SeqCst) > 0, "the provider never pushed back");
-    world.until_standing((0, 0)).await;
+    world.until_counts((0, 0)).await;
 }
 
 #[tokio::test]
@@ -56,12 +56,12 @@ async fn a_pause_of_one_model_never_delays_calls_to_an_idle_model_of_the_same_te
         clients.spawn(async move { (name, answer.await.unwrap().status()) });
     };
     spawn(&mut clients, "paused", world.chat("pauses-3000"));
-    world.until_standing((1, 0)).await;
+    world.until_counts((1, 0)).await;
     assert_eq!(world.seen.refused.load(Ordering::SeqCst), 1);
     for _ in 0..3 {
         spawn(&mut clients, "paused", world.chat("pauses-3000"));
     }
-    world.until_standing((4, 0)).await;
+    world.until_counts((4, 0)).await;
     for _ in 0..6 {
         spawn(&mut clients, "idle model", world.chat("slow-50"));
     }
@@ -78,7 +78,7 @@ async fn a_pause_of_one_model_never_delays_calls_to_an_idle_model_of_the_same_te
     assert_eq!(order.split_off(8), ["paused"; 4], "first came {order:?}");
     order.sort_unstable();
     assert_eq!(order, [["idle domain"; 2].as_slice(), &["idle model"; 6]].concat());
-    world.until_standing((0, 0)).await;
+    world.until_counts((0, 0)).await;
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn attempts_are_bounded_and_the_last_rejection_of_the_provider_is_returned
     let answer = world.chat("refuses-9").send().await.unwrap();
     assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after-ms"]), (429, &"10".parse().unwrap()));
     assert_eq!((error_code(answer).await.as_str(), world.seen.calls()), ("rate_limit_exceeded", 2));
-    world.until_standing((0, 0)).await;
+    world.until_counts((0, 0)).await;
 }
 
 #[tokio::test]
@@ -118,11 +118,11 @@ async fn the_first_chunk_of_a_stream_arrives_before_the_last_is_sent() {
     for piece in 0..3 {
         let chunk = answer.chunk().await.unwrap().unwrap();
         assert!(std::str::from_utf8(&chunk).unwrap().contains(&format!("\"{piece}\"")));
-        assert_eq!(world.standing().await, (0, 1));
+        assert_eq!(world.counts().await, (0, 1));
         world.seen.go.add_permits(1);
     }
     while answer.chunk().await.unwrap().is_some() {}
-    world.until_standing((0, 0)).await;
+    world.until_counts((0, 0)).await;
     let text = world.http.get(world.url("/metrics")).send().await.unwrap().text().await.unwrap();
     let tokens = "tidegate_tokens_total{provider=\"p\",model=\"stream-4\",domain=\"chat\",direction=\"output\"} 4";
     assert!(text.contains(tokens), "{text}");
@@ -134,7 +134,7 @@ async fn a_broken_stream_is_not_retried() {
     let mut answer = world.chat("breaks-1").send().await.unwrap();
     assert!(answer.chunk().await.unwrap().is_some());
     assert!(answer.chunk().await.is_err());
-    world.until_standing((0, 0)).await;
+    world.until_counts((0, 0)).await;
     assert_eq!(world.seen.calls(), 1);
 }
 
@@ -142,20 +142,20 @@ async fn a_broken_stream_is_not_retried() {
 async fn a_client_that_disconnects_releases_its_waiter_call_and_stream_at_once() {
     let world = World::new("max_parallel = 1", "").await;
     let first = tokio::spawn(world.chat("held").send());
-    world.until_standing((0, 1)).await;
+    world.until_counts((0, 1)).await;
     let second = tokio::spawn(world.chat("held").send());
-    world.until_standing((1, 1)).await;
+    world.until_counts((1, 1)).await;
     second.abort();
-    world.until_standing((0, 1)).await;
+    world.until_counts((0, 1)).await;
     first.abort();
-    world.until_standing((0, 0)).await;
+    world.until_counts((0, 0)).await;
     until(async || world.seen.in_flight(), |calls| *calls == 0).await;
 
     let mut answer = world.chat("stream-9").send().await.unwrap();
     assert!(answer.chunk().await.unwrap().is_some());
-    assert_eq!(world.standing().await, (0, 1));
+    assert_eq!(world.counts().await, (0, 1));
     drop(answer);
-    world.until_standing((0, 0)).await;
+    world.until_counts((0, 0)).await;
     until(async || world.seen.in_flight(), |calls| *calls == 0).await;
 }
 
@@ -207,7 +207,7 @@ async fn a_request_waits_at_most_as_long_as_its_client_and_the_proxy_allow() {
     for (proxy, client, least) in [("1h", "50ms", 50), ("300ms", "3600", 300)] {
         let world = World::new("max_parallel = 1", &format!("[queue]\ndeadline = \"{proxy}\"")).await;
         let held = tokio::spawn(world.chat("held").send());
-        world.until_standing((0, 1)).await;
+        world.until_counts((0, 1)).await;
         let since = Instant::now();
         let late = world.chat("held").header("x-tidegate-timeout", client).send();
         let answer = tokio::time::timeout(PATIENCE, late).await.expect("it is answered").unwrap();
@@ -230,7 +230,7 @@ async fn requests_beyond_the_queue_bound_get_a_retry_after() {
     for _ in 0..3 {
         clients.spawn(world.chat("held").send());
     }
-    world.until_standing((2, 1)).await;
+    world.until_counts((2, 1)).await;
     let answer = world.chat("held").send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
     let seconds: u64 = answer.headers()["retry-after"].to_str().unwrap().parse().unwrap();
@@ -259,9 +259,9 @@ async fn a_request_that_is_too_long_is_rejected_with_or_without_content_length()
 async fn waiting_requests_stay_within_the_memory_limit() {
     let world = World::new("max_parallel = 1", "[queue]\nmax_bytes = 100").await;
     let first = tokio::spawn(world.chat("held").send());
-    world.until_standing((0, 1)).await;
+    world.until_counts((0, 1)).await;
     let second = tokio::spawn(world.chat("held").send());
-    world.until_standing((1, 1)).await;
+    world.until_counts((1, 1)).await;
     let long = "x".repeat(60);
     let refused = world.post(long).send().await.unwrap();
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
@@ -358,7 +358,7 @@ async fn a_rejected_provider_key_is_not_shown_to_clients() {
     for _ in 0..2 {
         assert_eq!(own.chat("key").send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
     }
-    world.until_standing((0, 0)).await;
+    world.until_counts((0, 0)).await;
 }
 
 #[tokio::test]
@@ -420,7 +420,7 @@ async fn an_unreachable_provider_is_named_without_its_address() {
     );
     let text = answer.text().await.unwrap();
     assert!(text.contains("the provider p could not be reached") && !text.contains("127.0.0.1"), "{text}");
-    world.until_standing((0, 0)).await;
+    world.until_counts((0, 0)).await;
 }
 
 #[tokio::test]
@@ -429,7 +429,7 @@ async fn a_provider_that_sends_nothing_times_out() {
     let answer = world.chat("held").send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
     assert_eq!(error_code(answer).await, "tidegate_provider_timeout");
-    world.until_standing((0, 0)).await;
+    world.until_counts((0, 0)).await;
 }
 
 #[tokio::test]
@@ -439,7 +439,7 @@ async fn the_why_page_shows_what_each_request_waits_for() {
     for _ in 0..3 {
         clients.spawn(world.chat("held").header("x-tenant", "a<b").send());
     }
-    world.until_standing((2, 1)).await;
+    world.until_counts((2, 1)).await;
     let why = world.page("/why").await;
     assert_eq!((&why["waiting"], &why["in_flight"]), (&json!(2), &json!(1)));
     assert_eq!(why["resources"][0]["why"], "all 1 calls that may be in flight are");
@@ -487,9 +487,9 @@ async fn the_joined_model_list_sends_no_client_key_to_a_provider_and_is_cached()
 async fn a_proxy_that_shuts_down_finishes_calls_in_flight_and_rejects_waiting_requests() {
     let world = World::new("max_parallel = 1", "").await;
     let out = tokio::spawn(world.chat("held").send());
-    world.until_standing((0, 1)).await;
+    world.until_counts((0, 1)).await;
     let waits = tokio::spawn(world.chat("held").send());
-    world.until_standing((1, 1)).await;
+    world.until_counts((1, 1)).await;
     let World { proxy, seen, .. } = world;
     let stopped = tokio::spawn(proxy.stop());
     let sent_away = waits.await.unwrap().unwrap();

@@ -11,7 +11,7 @@ async fn budgets_are_settled_with_the_reported_usage() {
     let world = World::new("budgets = { tokens_per_minute = 1000 }", "").await;
     let answer = world.chat("slow-1").send().await.unwrap();
     drop(answer.bytes().await);
-    world.until_standing((0, 0)).await;
+    world.until_counts((0, 0)).await;
     let why = world.page("/why").await;
     let budget = &why["resources"][0]["budgets"][0];
     let available = budget["available"].as_i64().unwrap();
@@ -28,7 +28,7 @@ async fn a_stream_dropped_by_its_client_is_charged_for_the_forwarded_part() {
         world.seen.go.add_permits(1);
     }
     drop(answer);
-    world.until_standing((0, 0)).await;
+    world.until_counts((0, 0)).await;
     let budgets = &world.page("/why").await["resources"][0]["budgets"];
     let mut left: Vec<_> = budgets.as_array().unwrap().iter().map(|one| one["available"].as_i64().unwrap()).collect();
     left.sort_unstable();
@@ -51,7 +51,7 @@ async fn a_rejected_or_undelivered_request_does_not_use_the_budget() {
         drop(answer.bytes().await);
     }
     let budgets = async |world: &World| {
-        world.until_standing((0, 0)).await;
+        world.until_counts((0, 0)).await;
         world.page("/why").await["resources"][0]["budgets"][0].clone()
     };
     assert_eq!(budgets(&world).await["available"], 1000);

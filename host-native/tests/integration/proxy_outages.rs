@@ -41,7 +41,7 @@ async fn requests_wait_while_their_provider_is_down_and_are_answered_when_it_rec
     }
     assert_eq!(seen.calls(), 50, "none is made twice");
     assert!(made - 50 < 20, "{made} attempts: the provider was left alone while it was down");
-    world.until_standing((0, 0)).await;
+    world.until_counts((0, 0)).await;
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn a_request_that_times_out_during_an_outage_gets_a_retry_after() {
         assert_eq!(error_code(answer).await, "tidegate_outage");
     }
     assert!(told > 0, "at most one of them was out as the probe");
-    world.until_standing((0, 0)).await;
+    world.until_counts((0, 0)).await;
 }
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn a_slow_rejection_holds_no_slot_and_is_forwarded_completely() {
     let world = World::new("", "").await;
     let answer = world.chat("trickle").send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
-    world.until_standing((0, 0)).await;
+    world.until_counts((0, 0)).await;
     assert_eq!(world.seen.in_flight(), 1, "the provider has not said all of it");
     world.seen.go.add_permits(1);
     assert_eq!(error_code(answer).await, "rate_limit_exceeded");

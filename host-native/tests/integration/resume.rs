@@ -227,7 +227,7 @@ fn an_unwritable_output_is_detected_before_earlier_output_is_replaced() {
         assert_eq!(result(&scratch, "out"), before, "{file}");
     }
     let arguments = ["p.toml", "--out", "taken", "--events", "new.jsonl"];
-    scratch.write("taken/of-somebody-else", "");
+    scratch.write("taken/of-another-program", "");
     scratch.run(&arguments).assert(5, &["is not empty"]);
     assert!(!scratch.path("new.jsonl").exists(), "a run that did not start leaves no file");
 }

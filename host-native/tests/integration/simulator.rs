@@ -14,6 +14,16 @@ fn a_dumped_scenario_runs_like_the_built_in_one() {
 }
 
 #[test]
+fn a_dump_runs_nothing_so_it_cannot_be_combined_with_output_of_a_run() {
+    let scratch = Scratch::new(0);
+    for output in [&["--trace", "t.json"][..], &["--json"]] {
+        let arguments = [&["simulate", "tide", "--dump"], output].concat();
+        scratch.run(&arguments).assert(2, &["cannot be used with"]);
+    }
+    assert!(!scratch.path("t.json").exists());
+}
+
+#[test]
 fn an_invalid_scenario_exits_2_with_the_location_of_the_error() {
     let scratch = Scratch::new(0);
     scratch.write("mine.toml", "name = \"n\"\nrwos = 3\n");

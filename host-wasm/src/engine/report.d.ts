@@ -99,6 +99,8 @@ export interface ResourceFigures {
   frontier_slot_ns: number;
   /** The integral of (slots in use)^2. */
   busy_squared_slot_ns: number;
+  /** The integral of the adaptive limit; of a task resource, of its limit. */
+  adaptive_limit_slot_ns: number;
   span_ns: Nanos;
   max_leased: number;
   max_demand: number;

@@ -13,6 +13,7 @@ use crate::time::Duration;
 /// beforehand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct TideConfig {
     /// The limit at the start. At least 1; default 10.
@@ -28,7 +29,7 @@ pub struct TideConfig {
     /// to 0.99; default 0.7.
     pub decrease_factor: f64,
     /// The longest pause after a refusal without a Retry-After. Longer than zero; default 2 s.
-    #[cfg_attr(feature = "serde", serde(rename = "longest_pause_ms", with = "crate::millis"))]
+    #[cfg_attr(feature = "serde", serde(rename = "longest_pause_ms", with = "crate::millis::Millis"))]
     pub longest_pause: Duration,
     /// The mean latency that is tolerated where nothing is refused, as a multiple of the latency without a
     /// queue. From 1.05 to 100; default 1.3.
@@ -38,6 +39,7 @@ pub struct TideConfig {
 /// What a Retry-After stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum RetryAfterStops {

@@ -86,7 +86,9 @@ impl Calls {
             let cooldown_end = (*blocked_until).clamp(from, to);
             for (from, to, is_cooling) in [(from, cooldown_end, true), (cooldown_end, to, false)] {
                 if from < to {
-                    slots.pass(from, to, |slots| attribute(slots, model, *limit, is_cooling, without_waiters, yielded));
+                    slots.pass(from, to, *limit, |slots| {
+                        attribute(slots, model, *limit, is_cooling, without_waiters, yielded)
+                    });
                 }
             }
         }

@@ -91,6 +91,8 @@ pub struct ResourceFigures {
     pub frontier_slot_ns: u128,
     /// The second moment: the integral of (slots in use)².
     pub busy_squared_slot_ns: u128,
+    /// The integral of the adaptive limit. For a task resource, whose limit does not adapt, of `limit`.
+    pub adaptive_limit_slot_ns: u128,
     /// The length of the accounted time in nanoseconds.
     pub span_ns: u64,
     /// The most slots in use.
@@ -105,8 +107,26 @@ impl ResourceFigures {
     /// Returns `busy / (busy + idle)`, from 0 to 1, or 0 if the resource never had a slot.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
-        let whole = self.busy_slot_ns + self.idle_slot_ns;
-        if whole == 0 { 0.0 } else { self.busy_slot_ns as f64 / whole as f64 }
+        ratio(self.busy_slot_ns, self.busy_slot_ns + self.idle_slot_ns)
+    }
+
+    /// Returns `busy / adaptive limit`: the part of the slots that the adaptive limit allowed which was in use.
+    /// It is above 1 if the limit fell below the slots in use for long.
+    #[must_use]
+    pub fn utilisation_of_limit(&self) -> f64 {
+        ratio(self.busy_slot_ns, self.adaptive_limit_slot_ns)
+    }
+
+    /// Returns the mean number of slots in use.
+    #[must_use]
+    pub fn mean_busy(&self) -> f64 {
+        ratio(self.busy_slot_ns, self.span_ns.into())
+    }
+
+    /// Returns the mean adaptive limit.
+    #[must_use]
+    pub fn mean_adaptive_limit(&self) -> f64 {
+        ratio(self.adaptive_limit_slot_ns, self.span_ns.into())
     }
 
     /// Returns the coefficient of variation of the slots in use: the time-weighted standard deviation
@@ -119,6 +139,11 @@ impl ResourceFigures {
         let busy = self.busy_slot_ns as f64;
         square_root(self.busy_squared_slot_ns as f64 / busy * (self.span_ns as f64 / busy) - 1.0)
     }
+}
+
+/// Returns `part / whole`, or 0 if `whole` is 0.
+fn ratio(part: u128, whole: u128) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 /// Computes a square root with Newton's method, because the core has none without `std`. The result is the

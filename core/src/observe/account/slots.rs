@@ -20,6 +20,7 @@ pub(super) struct Slots {
     pub(super) demand: u64,
     idle: IdleAccount,
     busy_squared: u128,
+    adaptive_limit: u128,
     span: u64,
     max_leased: u32,
     max_demand: u64,
@@ -36,6 +37,7 @@ impl Slots {
             demand: 0,
             idle: IdleAccount::default(),
             busy_squared: 0,
+            adaptive_limit: 0,
             span: 0,
             max_leased: 0,
             max_demand: 0,
@@ -66,22 +68,24 @@ impl Slots {
     /// Starts the account at the start of the run. Time before it does not count.
     pub(super) fn begin(&mut self, at: Instant) {
         self.idle = IdleAccount::starting(at);
-        (self.busy_squared, self.span) = (0, 0);
+        (self.busy_squared, self.adaptive_limit, self.span) = (0, 0, 0);
         self.causes.clear();
     }
 
-    /// Accounts for the time from `from` to `to`, in which nothing changed. If slots are free, `attribute`
-    /// returns their causes; the counts must sum to the free slots.
+    /// Accounts for the time from `from` to `to`, in which nothing changed, the adaptive limit included. If
+    /// slots are free, `attribute` returns their causes; the counts must sum to the free slots.
     pub(super) fn pass(
         &mut self,
         from: Instant,
         to: Instant,
+        adaptive_limit: u32,
         attribute: impl FnOnce(&Self) -> [(AttributedCause, u32); 3],
     ) {
         let span = (to - from).as_nanos();
         self.idle.update(from, self.limit, self.leased, self.demand);
         self.idle.update(to, self.limit, self.leased, self.demand);
         self.busy_squared += u128::from(u64::from(self.leased) * u64::from(self.leased)) * u128::from(span);
+        self.adaptive_limit += u128::from(adaptive_limit) * u128::from(span);
         self.span += span;
         let mut left = self.free();
         if left == 0 {
@@ -119,6 +123,7 @@ impl Slots {
             starved_slot_ns: idle.starved_slot_ns,
             frontier_slot_ns: idle.frontier_slot_ns(),
             busy_squared_slot_ns: self.busy_squared,
+            adaptive_limit_slot_ns: self.adaptive_limit,
             span_ns: self.span,
             max_leased: self.max_leased,
             max_demand: self.max_demand,

@@ -172,3 +172,26 @@ fn an_open_slot_stays_free_because_a_budget_is_spent() {
     fixture.drain();
     assert_eq!(fixture.causes("p/m/chat"), [(IdleCause::RequestTurn, 1)]);
 }
+
+#[test]
+fn the_adaptive_limit_is_integrated_over_every_change() {
+    let (admission, [resource, _]) = calls(8);
+    let column = Column::new("a", Strategy::Cell);
+    let mut fixture = Fixture::under(Box::new(StrictFair), column, rows(4, 8), admission);
+    let (mut since, mut expected, mut limits) = (0, 0, Vec::new());
+    for (now, outcome) in [(10, Outcome::RateLimited), (5_000, Outcome::Success)] {
+        let limit = |fixture: &Fixture| fixture.admission.snapshot(at(now), resource).unwrap().current_limit;
+        expected += u128::from(limit(&fixture)) * u128::from(now - since);
+        limits.push(limit(&fixture));
+        since = now;
+        let lease = fixture.admission.try_acquire(at(now), &Request::new(resource)).unwrap();
+        let _ = fixture.admission.release(at(now), lease, &Completion::from(outcome));
+        fixture.drain();
+    }
+    let figures = &fixture.account.figures().requests[0];
+    assert_eq!(figures.adaptive_limit_slot_ns, expected * 1_000_000);
+    assert!(limits[1] < limits[0], "{limits:?}");
+    let mean = expected as f64 / 5_000.0;
+    assert!((figures.mean_adaptive_limit() - mean).abs() < 1e-9);
+    assert_eq!(figures.mean_busy().to_bits(), 0.0_f64.to_bits());
+}

@@ -153,7 +153,7 @@ impl TaskResources {
             _ => self.starved_by(resource),
         }));
         for (slots, cause) in self.resources.iter_mut().zip(causes) {
-            slots.pass(from, to, |slots| [(cause, slots.free()), (cause, 0), (cause, 0)]);
+            slots.pass(from, to, slots.limit, |slots| [(cause, slots.free()), (cause, 0), (cause, 0)]);
         }
     }
 

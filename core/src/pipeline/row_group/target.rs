@@ -26,6 +26,7 @@ use crate::error::{ConfigError, require};
 /// The settings of the control loop that chooses the number of admitted row groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct AdaptiveRowGroups {
     /// The initial number of row groups, from 1 to `row_groups`. Default: 1.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::level::Level;
 use super::spec::{inside_item, require_slots};
 use crate::error::{ConfigError, require};
-use crate::millis;
+use crate::millis::Millis;
 use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ const MAX_STEPS: usize = 10_000;
 ///
 /// Exhaustive on purpose: a program that describes a provider must describe every capacity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(tag = "shape", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Capacity {
     /// A fixed capacity.
@@ -33,7 +34,7 @@ pub enum Capacity {
         /// The capacity when warm, 1 to 1000000.
         slots: u32,
         /// How long the server takes to warm up, up to 365 days.
-        #[serde(rename = "warm_up_ms", with = "millis")]
+        #[serde(rename = "warm_up_ms", with = "Millis")]
         warm_up: Duration,
     },
     /// Sudden changes, down or up.
@@ -50,7 +51,7 @@ pub enum Capacity {
         /// The capacity at the end, 0 to 1000000.
         to: u32,
         /// How long the change takes, above 0 and up to 365 days.
-        #[serde(rename = "over_ms", with = "millis")]
+        #[serde(rename = "over_ms", with = "Millis")]
         over: Duration,
         /// Whether the capacity returns to `from` in the same time and repeats this for ever, instead of
         /// staying at `to`. Default no.
@@ -61,10 +62,11 @@ pub enum Capacity {
 
 /// A sudden change of capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Step {
     /// When the capacity changes, counted from [`Instant::ZERO`].
-    #[serde(rename = "at_ms", with = "millis")]
+    #[serde(rename = "at_ms", with = "Millis")]
     pub at: Duration,
     /// The capacity from then on, 0 to 1000000.
     pub slots: u32,

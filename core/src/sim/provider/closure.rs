@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::spec::inside_item;
 use crate::call::Outcome;
 use crate::error::{ConfigError, require};
-use crate::millis;
+use crate::millis::{Millis, OptionalMillis};
 use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
 
@@ -17,13 +17,14 @@ const MAX_CLOSURES: usize = 10_000;
 ///
 /// In a file: `{ starts_at_ms = 30000, lasts_ms = 5000, because = "key_rejected" }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Closure {
     /// When the closure starts, counted from [`Instant::ZERO`].
-    #[serde(rename = "starts_at_ms", with = "millis")]
+    #[serde(rename = "starts_at_ms", with = "Millis")]
     pub starts_at: Duration,
     /// How long the closure lasts, above 0 and up to 365 days. Default for ever.
-    #[serde(rename = "lasts_ms", default, with = "millis::option", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "lasts_ms", default, with = "OptionalMillis", skip_serializing_if = "Option::is_none")]
     pub lasts: Option<Duration>,
     /// Why calls are rejected.
     pub because: Rejection,
@@ -31,6 +32,7 @@ pub struct Closure {
 
 /// Why a provider rejects every call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Rejection {

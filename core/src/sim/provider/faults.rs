@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::outage::{default_latency, one_minute};
 use crate::error::{ConfigError, require};
-use crate::millis;
+use crate::millis::{Millis, OptionalMillis};
 use crate::sim::latency::require_span;
 use crate::sim::rng::Rng;
 use crate::time::Duration;
@@ -16,6 +16,7 @@ use crate::time::Duration;
 ///
 /// In a file: `{ error_share = 0.02, cut_share = 0.01 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Faults {
     /// The share of calls that fail with `error_status`, 0 to 1. Default 0.
@@ -23,13 +24,13 @@ pub struct Faults {
     /// The HTTP status of these failures, 500 to 599. Default 500.
     pub error_status: u16,
     /// The latency of such an error response, up to 365 days. Default 20 ms.
-    #[serde(rename = "error_latency_ms", with = "millis")]
+    #[serde(rename = "error_latency_ms", with = "Millis")]
     pub error_latency: Duration,
     /// The share of calls that are never answered, 0 to 1. Default 0.
     pub hang_share: f64,
     /// How long after its arrival the provider closes the connection of such a call, up to 365 days. Default
     /// 60 s.
-    #[serde(rename = "hang_ms", with = "millis")]
+    #[serde(rename = "hang_ms", with = "Millis")]
     pub hang: Duration,
     /// The share of calls whose connection breaks in the middle of the answer, 0 to 1. Default 0.
     pub cut_share: f64,
@@ -39,7 +40,7 @@ pub struct Faults {
     /// with other clients. Default 0.
     pub refused_share: f64,
     /// The Retry-After of such a refusal, up to 365 days. Default none.
-    #[serde(rename = "retry_after_ms", skip_serializing_if = "Option::is_none", with = "millis::option")]
+    #[serde(rename = "retry_after_ms", skip_serializing_if = "Option::is_none", with = "OptionalMillis")]
     pub retry_after: Option<Duration>,
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::level::Level;
 use crate::error::{ConfigError, require};
-use crate::millis;
+use crate::millis::Millis;
 use crate::sim::latency::{in_millis, require_span};
 use crate::sim::rng::Rng;
 use crate::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use crate::time::{Duration, Instant};
 ///
 /// In a file: `{ low_share = 0.1, high_share = 0.6, period_ms = 2000 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Neighbour {
     /// The lowest share, from 0 to `high_share`.
@@ -23,7 +24,7 @@ pub struct Neighbour {
     /// The highest share, at most 1.
     pub high_share: f64,
     /// The length of a period, above 0 and up to 365 days. Periods start at [`Instant::ZERO`].
-    #[serde(rename = "period_ms", with = "millis")]
+    #[serde(rename = "period_ms", with = "Millis")]
     pub period: Duration,
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::level::Level;
 use super::spec::inside_item;
 use crate::error::{ConfigError, require};
-use crate::millis;
+use crate::millis::Millis;
 use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
 
@@ -17,28 +17,29 @@ const MAX_OUTAGES: usize = 10_000;
 ///
 /// In a file: `{ starts_at_ms = 30000, errors_ms = 5000, timeouts_ms = 5000, recovery_ms = 10000 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Outage {
     /// When the outage starts, counted from [`Instant::ZERO`].
-    #[serde(rename = "starts_at_ms", with = "millis")]
+    #[serde(rename = "starts_at_ms", with = "Millis")]
     pub starts_at: Duration,
     /// How long every call fails with `status`. Default 0. `errors` and `timeouts` must not both be 0.
-    #[serde(rename = "errors_ms", default, with = "millis")]
+    #[serde(rename = "errors_ms", default, with = "Millis")]
     pub errors: Duration,
     /// The HTTP status of these failures, 500 to 599. Default 503.
     #[serde(default = "service_unavailable")]
     pub status: u16,
     /// The latency of such an error response. Default 20 ms.
-    #[serde(rename = "error_latency_ms", default = "default_latency", with = "millis")]
+    #[serde(rename = "error_latency_ms", default = "default_latency", with = "Millis")]
     pub error_latency: Duration,
     /// How long calls are not answered after the errors. Default 0.
-    #[serde(rename = "timeouts_ms", default, with = "millis")]
+    #[serde(rename = "timeouts_ms", default, with = "Millis")]
     pub timeouts: Duration,
     /// How long after its arrival the provider closes the connection of an unanswered call. Default 60 s.
-    #[serde(rename = "hang_ms", default = "one_minute", with = "millis")]
+    #[serde(rename = "hang_ms", default = "one_minute", with = "Millis")]
     pub hang: Duration,
     /// How long the capacity then takes to grow from 1 to the scheduled one. Default 0, which is at once.
-    #[serde(rename = "recovery_ms", default, with = "millis")]
+    #[serde(rename = "recovery_ms", default, with = "Millis")]
     pub recovery: Duration,
 }
 

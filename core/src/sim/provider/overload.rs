@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, require};
-use crate::millis;
+use crate::millis::OptionalMillis;
 use crate::sim::latency::require_span;
 use crate::time::Duration;
 
@@ -11,13 +11,14 @@ use crate::time::Duration;
 ///
 /// In a file: `{ response = "refuse", retry_after_ms = 500 }` or `{ response = "slow_down", slope = 1.5 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(tag = "response", rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Overload {
     /// The call is refused with 429.
     Refuse {
         /// The Retry-After of the 429, up to 365 days. Default none.
-        #[serde(rename = "retry_after_ms", default, skip_serializing_if = "Option::is_none", with = "millis::option")]
+        #[serde(rename = "retry_after_ms", default, skip_serializing_if = "Option::is_none", with = "OptionalMillis")]
         retry_after: Option<Duration>,
     },
     /// No call is refused. The capacity is a *knee*: beyond it, calls take longer, as on a server that

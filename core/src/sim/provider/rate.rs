@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::budget::{Correction, Dimension};
 use crate::error::{ConfigError, require};
-use crate::millis;
+use crate::millis::OptionalMillis;
 use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ const UNIT: i128 = 60_000_000_000;
 /// In a file: `{ per_minute = 600, burst = 20 }` or
 /// `{ per_minute = 600, window_ms = 10000, retry_after = "seconds" }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
     /// The sustained rate, 1 to 1000000000.
@@ -36,7 +37,7 @@ pub struct Rate {
     /// Windows start at [`Instant::ZERO`] and follow each other. Each lets through its share of `per_minute`,
     /// at any time within it. A window must be long enough for one call or token, and at most 365 days. There
     /// is no `burst` then.
-    #[serde(rename = "window_ms", default, skip_serializing_if = "Option::is_none", with = "millis::option")]
+    #[serde(rename = "window_ms", default, skip_serializing_if = "Option::is_none", with = "OptionalMillis")]
     pub window: Option<Duration>,
     /// The precision of Retry-After in a refusal. Default exact.
     #[serde(default, skip_serializing_if = "is_exact")]
@@ -45,6 +46,7 @@ pub struct Rate {
 
 /// The precision of Retry-After in a refusal by a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RetryAfter {

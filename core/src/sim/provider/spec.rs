@@ -32,6 +32,7 @@ const MAX_SLOTS: u32 = 1_000_000;
 /// faults    = { error_share = 0.02, hang_share = 0.001, cut_share = 0.01, malformed_share = 0.01 }
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ProviderSpec {
     /// How many calls the provider can serve at once. Default 8.

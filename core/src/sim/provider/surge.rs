@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, require};
-use crate::millis;
+use crate::millis::{Millis, OptionalMillis};
 use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
 
@@ -17,17 +17,18 @@ const MAX_CALLS: u32 = 1_000_000_000;
 ///
 /// In a file: `{ period_ms = 10000, growth = 1.5, least = 20, retry_after_ms = 1000 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Surge {
     /// The length of a period, above 0 and up to 365 days.
-    #[serde(rename = "period_ms", with = "millis")]
+    #[serde(rename = "period_ms", with = "Millis")]
     pub period: Duration,
     /// The highest ratio between the calls of a period and those of the previous period, 1 to 100.
     pub growth: f64,
     /// The number of calls that every period lets through, 1 to 1000000000.
     pub least: u32,
     /// The Retry-After of a refusal, up to 365 days. Default none.
-    #[serde(rename = "retry_after_ms", default, skip_serializing_if = "Option::is_none", with = "millis::option")]
+    #[serde(rename = "retry_after_ms", default, skip_serializing_if = "Option::is_none", with = "OptionalMillis")]
     pub retry_after: Option<Duration>,
 }
 

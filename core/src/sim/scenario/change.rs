@@ -8,12 +8,12 @@ use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
-use super::never::slots;
+use super::never::SlotsOrSchedule;
 use super::{KnownNames, MAX_PARALLEL};
 use crate::error::{ConfigError, require};
 use crate::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
 use crate::limit::LimitChoice;
-use crate::millis;
+use crate::millis::Millis;
 use crate::pipeline::PolicyChoice;
 use crate::request::AimdConfig;
 use crate::sim::latency::{in_millis, require_span};
@@ -22,9 +22,11 @@ use crate::time::Duration;
 
 /// A change at an instant of a run. It happens before all other events of that instant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(extend("unevaluatedProperties" = false)))]
 pub struct Change {
     /// When the change happens, counted from the start of the run. In files `at_ms`.
-    #[serde(rename = "at_ms", with = "millis")]
+    #[serde(rename = "at_ms", with = "Millis")]
     pub at: Duration,
     /// What changes. In files its keys are beside `at_ms`.
     #[serde(flatten)]
@@ -33,6 +35,7 @@ pub struct Change {
 
 /// What a [`Change`] changes. In files and in JSON the key `set` selects the variant, in snake case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(tag = "set", rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Intervention {
@@ -42,7 +45,7 @@ pub enum Intervention {
         /// The model.
         model: String,
         /// The capacity, 0 to 1000000. `None` (in files `"schedule"`, or left out) ends the override.
-        #[serde(default, with = "slots")]
+        #[serde(default, with = "SlotsOrSchedule")]
         slots: Option<u32>,
     },
     /// Lets the model's provider refuse every call for some time, as if no slot were free.
@@ -50,7 +53,7 @@ pub enum Intervention {
         /// The model.
         model: String,
         /// How long, up to 365 days. In files `for_ms`. 0 ends an earlier intervention of this kind.
-        #[serde(rename = "for_ms", with = "millis")]
+        #[serde(rename = "for_ms", with = "Millis")]
         span: Duration,
     },
     /// Multiplies the latency of calls that arrive at the model's provider for some time.
@@ -60,7 +63,7 @@ pub enum Intervention {
         /// The factor, 0.001 to 1000.
         factor: f64,
         /// How long, up to 365 days. In files `for_ms`. 0 ends an earlier intervention of this kind.
-        #[serde(rename = "for_ms", with = "millis")]
+        #[serde(rename = "for_ms", with = "Millis")]
         span: Duration,
     },
     /// Replaces the algorithm that decides the model's limit. The new algorithm starts without any history.

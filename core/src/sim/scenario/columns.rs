@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Model, require_share};
 use crate::error::{ConfigError, require};
-use crate::millis;
+use crate::millis::Millis;
 use crate::pipeline::{Column, Strategy};
 use crate::sim::latency::require_span;
 use crate::task::{GroupKind, TaskGroup};
@@ -23,6 +23,7 @@ const MAX_CALLS: u32 = 10_000;
 /// of `fail_share` and `lose_share` also depend on the number of the attempt. No draw depends on earlier
 /// events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioColumn {
     /// The column's name.
@@ -74,7 +75,7 @@ pub struct ScenarioColumn {
     pub admitted_limit: Option<u32>,
     /// How long the local work of a task takes, after its calls. The duration of the calls is up to the
     /// provider. Default 0.
-    #[serde(default, rename = "local_ms", with = "millis")]
+    #[serde(default, rename = "local_ms", with = "Millis")]
     pub local: Duration,
     /// Whether the tasks run one at a time, in the order of the rows. Default no.
     #[serde(default)]

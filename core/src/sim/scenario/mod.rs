@@ -3,8 +3,12 @@
 //! A [`Scenario`] has the models with their mock providers, the columns, the rows, the settings of the run,
 //! and its surroundings. A run is a function of its scenario and a seed.
 //!
-//! In a file, fields with a default may be left out, and unknown fields are an error. Durations are in
-//! milliseconds, in fields whose names end in `_ms`. `"never"` switches off a setting that is on by default.
+//! In a file, fields with a default may be left out, and unknown fields are an error. `"never"` switches off a
+//! setting that is on by default.
+//!
+//! Durations are in milliseconds, in fields whose names end in `_ms`. The files of the hosts spell them as text
+//! such as `"1.5s"`, for people. A scenario is data as well: the same fields are the JSON of the JavaScript
+//! interface, of links to the playground and of recorded changes, where programs compute with numbers.
 //!
 //! A scenario can also list changes that happen during the run, in order of time. `set` selects what changes,
 //! and the other keys give the new value:
@@ -62,7 +66,7 @@ use super::latency::require_span;
 use super::provider::{ProviderSpec, SpecError};
 use crate::error::{ConfigError, require};
 use crate::limit::LimitChoice;
-use crate::millis;
+use crate::millis::{Millis, OptionalMillis};
 use crate::pipeline::{AdaptiveRowGroups, PipelineConfig, PipelineError, Plan, PlanBuilder, PlanError, PolicyChoice};
 use crate::request::{AimdConfig, HealthConfig};
 use crate::time::Duration;
@@ -70,6 +74,7 @@ use crate::time::Duration;
 pub use builtin::builtin;
 pub use change::{Change, Intervention};
 pub use columns::ScenarioColumn;
+use never::{MillisOrNever, NumberOrNever};
 pub use surroundings::{CallbackSpec, Holder, PreBatch};
 
 /// The highest cap that a model can get during a run.
@@ -77,6 +82,7 @@ const MAX_PARALLEL: u32 = 1_000_000;
 
 /// The description of a run to simulate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// The short name, as on a command line.
@@ -123,18 +129,18 @@ pub struct Scenario {
     pub shutdown_window: u32,
     /// The share of failures in a full window at which the run stops, above 0 and at most 1. `None` (in files
     /// `"never"`) never stops it. Default 0.5.
-    #[serde(default = "shutdown_rate", with = "never")]
+    #[serde(default = "shutdown_rate", with = "NumberOrNever")]
     pub shutdown_rate: Option<f64>,
     /// How long a model may respond only with rate limits before the run ends without the rows that need it.
     /// `None` (in files `"never"`) waits for ever. Default 10 min.
-    #[serde(default = "rate_limit_patience", rename = "rate_limit_patience_ms", with = "never::millis")]
+    #[serde(default = "rate_limit_patience", rename = "rate_limit_patience_ms", with = "MillisOrNever")]
     pub rate_limit_patience: Option<Duration>,
     /// How long a model may be down before the run ends without the rows that need it. `None` (in files
     /// `"never"`) waits for ever. Default 10 min.
-    #[serde(default = "outage_patience", rename = "outage_patience_ms", with = "never::millis")]
+    #[serde(default = "outage_patience", rename = "outage_patience_ms", with = "MillisOrNever")]
     pub outage_patience: Option<Duration>,
     /// How long after it became unavailable a model is probed again, above 0. Default never.
-    #[serde(default, rename = "recheck_ms", with = "millis::option", skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "recheck_ms", with = "OptionalMillis", skip_serializing_if = "Option::is_none")]
     pub recheck: Option<Duration>,
     /// Whether the health calls that admission requests are made. Default no.
     #[serde(default, skip_serializing_if = "is_off")]
@@ -145,16 +151,16 @@ pub struct Scenario {
     pub degraded_window: u32,
     /// The share of temporary failures in a window at which a warning reports the provider as degraded.
     /// `None` (in files `"never"`) never warns. Default 0.5.
-    #[serde(default = "degraded_rate", with = "never")]
+    #[serde(default = "degraded_rate", with = "NumberOrNever")]
     pub degraded_rate: Option<f64>,
     /// The shortest time between two such warnings about one fairness group. Default 60 s.
-    #[serde(default = "degraded_pause", rename = "degraded_pause_ms", with = "millis")]
+    #[serde(default = "degraded_pause", rename = "degraded_pause_ms", with = "Millis")]
     pub degraded_pause: Duration,
     /// The shortest pause before a rate-limited task is retried, above 0. Default 50 ms.
-    #[serde(default = "retry_floor", rename = "retry_floor_ms", with = "millis")]
+    #[serde(default = "retry_floor", rename = "retry_floor_ms", with = "Millis")]
     pub retry_floor: Duration,
     /// The longest such pause, whatever the provider's Retry-After. Default 10 min.
-    #[serde(default = "retry_ceiling", rename = "retry_ceiling_ms", with = "millis")]
+    #[serde(default = "retry_ceiling", rename = "retry_ceiling_ms", with = "Millis")]
     pub retry_ceiling: Duration,
     /// The row groups that an earlier run has saved. Default none.
     #[serde(default)]
@@ -162,6 +168,7 @@ pub struct Scenario {
     /// The missing rows of row groups that an earlier run has saved in part, as ascending ranges. Default
     /// none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schemars", schemars(with = "Vec<RowRange>"))]
     pub missing_rows: Vec<Range<u64>>,
     /// The hook after the seed columns. Default none.
     #[serde(default)]
@@ -173,13 +180,13 @@ pub struct Scenario {
     #[serde(default)]
     pub checkpoint: CallbackSpec,
     /// When the run is wound down: it finishes the admitted row groups and admits no more. Default never.
-    #[serde(default, rename = "wind_down_at_ms", with = "millis::option")]
+    #[serde(default, rename = "wind_down_at_ms", with = "OptionalMillis")]
     pub wind_down_at: Option<Duration>,
     /// When the run is drained: calls in flight end, and no call starts. Default never.
-    #[serde(default, rename = "drain_at_ms", with = "millis::option")]
+    #[serde(default, rename = "drain_at_ms", with = "OptionalMillis")]
     pub drain_at: Option<Duration>,
     /// When the run is cancelled. Default never.
-    #[serde(default, rename = "cancel_at_ms", with = "millis::option")]
+    #[serde(default, rename = "cancel_at_ms", with = "OptionalMillis")]
     pub cancel_at: Option<Duration>,
     /// Other clients that hold request slots of the same models. Default none.
     #[serde(default)]
@@ -187,6 +194,18 @@ pub struct Scenario {
     /// The changes during the run, in order of time. Default none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
+}
+
+/// The schema of a range of rows. The one of the standard library's type accepts unknown keys.
+#[cfg(feature = "schemars")]
+#[derive(schemars::JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct RowRange {
+    /// The first row.
+    start: u64,
+    /// The row after the last one.
+    end: u64,
 }
 
 impl Default for Scenario {
@@ -285,6 +304,7 @@ fn retry_ceiling() -> Duration {
 
 /// A model and its mock provider.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Model {
     /// The model's name, unique within the scenario.

@@ -8,62 +8,94 @@ use core::fmt;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::ser::Serializer;
 
+use crate::millis::Millis;
+use crate::time::Duration;
+
 const NEVER: &str = "never";
 const SCHEDULE: &str = "schedule";
 
-/// Serializes a number, or `None` as `"never"`.
-#[expect(clippy::ref_option, reason = "serde's derive expects this signature")]
-pub(super) fn serialize<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
-    match number {
-        Some(number) => serializer.serialize_f64(*number),
-        None => serializer.serialize_str(NEVER),
-    }
-}
+/// A number, or `"never"` for `None`.
+pub(super) struct NumberOrNever;
 
-/// Deserializes a number, or `"never"` as `None`.
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
-    deserializer.deserialize_any(OrWord(NumberVisitor, NEVER))
-}
-
-/// Durations in milliseconds, or `"never"`.
-pub(super) mod millis {
-    use super::{Deserializer, NEVER, OrWord, Serializer};
-    use crate::millis;
-    use crate::time::Duration;
-
+impl NumberOrNever {
     #[expect(clippy::ref_option, reason = "serde's derive expects this signature")]
-    pub(in super::super) fn serialize<S: Serializer>(
-        span: &Option<Duration>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match span {
-            Some(span) => millis::serialize(span, serializer),
+    pub(super) fn serialize<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+        match number {
+            Some(number) => serializer.serialize_f64(*number),
             None => serializer.serialize_str(NEVER),
         }
     }
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Duration>, D::Error> {
-        deserializer.deserialize_any(OrWord(millis::Millis, NEVER))
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+        deserializer.deserialize_any(OrWord(NumberVisitor, NEVER))
     }
 }
 
-/// A number of slots, or `"schedule"`.
-pub(super) mod slots {
-    use super::{Deserializer, IntegerVisitor, OrWord, SCHEDULE, Serializer};
+/// A duration in milliseconds, or `"never"` for `None`.
+pub(super) struct MillisOrNever;
 
+impl MillisOrNever {
+    #[expect(clippy::ref_option, reason = "serde's derive expects this signature")]
+    pub(super) fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        match span {
+            Some(span) => Millis::serialize(span, serializer),
+            None => serializer.serialize_str(NEVER),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        deserializer.deserialize_any(OrWord(Millis, NEVER))
+    }
+}
+
+/// A number of slots, or `"schedule"` for `None`.
+pub(super) struct SlotsOrSchedule;
+
+impl SlotsOrSchedule {
     #[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "serde's derive expects this signature")]
-    pub(in super::super) fn serialize<S: Serializer>(slots: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(slots: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
         match slots {
             Some(slots) => serializer.serialize_u32(*slots),
             None => serializer.serialize_str(SCHEDULE),
         }
     }
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
         deserializer.deserialize_any(OrWord(IntegerVisitor, SCHEDULE))
     }
+}
+
+#[cfg(feature = "schemars")]
+mod schema {
+    use alloc::borrow::Cow;
+
+    use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+    use super::{MillisOrNever, NEVER, NumberOrNever, SCHEDULE, SlotsOrSchedule};
+    use crate::millis::Millis;
+
+    /// Implements the schema of a value of type `$value`, or the word `$word`.
+    macro_rules! or_word {
+        ($name:ident, $value:ty, $word:expr) => {
+            impl JsonSchema for $name {
+                fn schema_name() -> Cow<'static, str> {
+                    stringify!($name).into()
+                }
+
+                fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                    json_schema!({ "anyOf": [generator.subschema_for::<$value>(), { "const": $word }] })
+                }
+
+                fn inline_schema() -> bool {
+                    true
+                }
+            }
+        };
+    }
+
+    or_word!(NumberOrNever, f64, NEVER);
+    or_word!(MillisOrNever, Millis, NEVER);
+    or_word!(SlotsOrSchedule, u32, SCHEDULE);
 }
 
 /// A visitor that accepts what `V` accepts as `Some`, and one word as `None`.

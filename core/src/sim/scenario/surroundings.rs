@@ -6,16 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use super::require_share;
 use crate::error::{ConfigError, require};
-use crate::millis;
+use crate::millis::Millis;
 use crate::sim::latency::{in_millis, require_span};
 use crate::time::Duration;
 
 /// The behaviour of a hook or a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct CallbackSpec {
     /// How long the callback takes for each row group, up to 365 days. Default 0.
-    #[serde(rename = "takes_ms", with = "millis")]
+    #[serde(rename = "takes_ms", with = "Millis")]
     pub takes: Duration,
     /// The row group for which the callback fails. Default none.
     pub fails_at: Option<u32>,
@@ -29,10 +30,11 @@ impl CallbackSpec {
 
 /// The behaviour of the hook after the seed columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct PreBatch {
     /// How long the hook takes for each row group, up to 365 days. Default 0.
-    #[serde(rename = "takes_ms", with = "millis")]
+    #[serde(rename = "takes_ms", with = "Millis")]
     pub takes: Duration,
     /// The row group for which the hook fails. Default none.
     pub fails_at: Option<u32>,
@@ -53,6 +55,7 @@ impl PreBatch {
 /// Each slot is a normal request to admission: it waits if no slot is free, and it is released as a
 /// successful call. No call is sent to the model's provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Holder {
     /// The model.
@@ -60,10 +63,10 @@ pub struct Holder {
     /// The number of slots to request, 1 to 10000.
     pub slots: u32,
     /// When the slots are requested, counted from the start of the run. Default 0.
-    #[serde(default, rename = "from_ms", with = "millis")]
+    #[serde(default, rename = "from_ms", with = "Millis")]
     pub from: Duration,
     /// When the slots are released, and requests that still wait are cancelled. After `from`, up to 365 days.
-    #[serde(rename = "until_ms", with = "millis")]
+    #[serde(rename = "until_ms", with = "Millis")]
     pub until: Duration,
 }
 

@@ -16,6 +16,7 @@ use crate::task::shares::ShareRounding;
 /// Settings of [`BoundedBorrow`].
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct BoundedBorrowConfig {
     /// The ceilings of single groups and resources. Each pair at most once. Default: none.
@@ -59,6 +60,7 @@ impl BoundedBorrowConfig {
 /// The largest debt that one group may have in one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct BorrowCeiling {
     /// The kind of the group.

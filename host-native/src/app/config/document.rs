@@ -4,7 +4,9 @@
 use std::ops::Range;
 
 use schemars::JsonSchema;
+use serde::Serialize;
 use serde::de::{DeserializeOwned, Unexpected};
+use serde_json::Value;
 use tidegate_core::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
@@ -67,6 +69,25 @@ impl<'t> Document<'t> {
         })?;
         let description = table.get("properties")?.get(key)?.get("description")?.as_str()?;
         Some(format!("{key}: {description}"))
+    }
+
+    /// Deserializes `value` like [`read_value`](Self::read_value), and rejects an array in place of a table.
+    /// Serde accepts one: it takes the items for the fields in order.
+    pub(crate) fn read_tables<T: DeserializeOwned + Serialize>(
+        &self,
+        value: &Spanned<DeValue<'t>>,
+    ) -> Result<T, FileError> {
+        let read: T = self.read_value(value.clone())?;
+        let written = serde_json::to_value(&read).unwrap_or_default();
+        match array_for_table(value, &written) {
+            Some(array) => Err(self.wrong(array.span(), "a table")),
+            None => Ok(read),
+        }
+    }
+
+    /// Returns the whole file as a value.
+    pub(crate) fn root(&self) -> &Spanned<DeValue<'t>> {
+        &self.root
     }
 
     /// Deserializes `value`, which is part of the file or built from parts of it.
@@ -305,6 +326,21 @@ fn locate<'v, 't>(value: &'v Spanned<DeValue<'t>>, path: &str) -> &'v Spanned<De
         }
     }
     found
+}
+
+/// Returns the first array in `value` that was read as a table: where `written`, the value that was read, has an
+/// object.
+fn array_for_table<'v, 't>(value: &'v Spanned<DeValue<'t>>, written: &Value) -> Option<&'v Spanned<DeValue<'t>>> {
+    match (value.get_ref(), written) {
+        (DeValue::Array(_), Value::Object(_)) => Some(value),
+        (DeValue::Array(items), Value::Array(written)) => {
+            items.iter().zip(written).find_map(|(item, written)| array_for_table(item, written))
+        }
+        (DeValue::Table(table), Value::Object(written)) => {
+            table.iter().find_map(|(key, value)| array_for_table(value, written.get(&**key.get_ref())?))
+        }
+        _ => None,
+    }
 }
 
 /// Returns a description of the value for messages. Long strings are shortened.

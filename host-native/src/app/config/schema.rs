@@ -18,15 +18,21 @@ pub(crate) fn schema_text<T: JsonSchema>(title: &str) -> String {
 pub(crate) fn schema_of<T: JsonSchema>(title: &str) -> Schema {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let settings = settings.with_transform(RecursiveTransform(remove_null));
-    let generator = settings.with_transform(RecursiveTransform(join_description_lines)).into_generator();
+    let generator = settings.with_transform(RecursiveTransform(plain_description)).into_generator();
     let mut schema = generator.into_root_schema_for::<T>();
     schema.insert("title".to_string(), title.into());
     schema
 }
 
-/// Removes `null` from the schemas of optional keys, because TOML has no null value.
+/// Removes `null` from the schemas of optional keys and from defaults, because TOML has no null value.
 fn remove_null(schema: &mut Schema) {
     let Some(schema) = schema.as_object_mut() else { return };
+    if let Some(default) = schema.get_mut("default") {
+        *default = without_null(default.take());
+    }
+    if schema.get("default").is_some_and(Value::is_null) {
+        schema.remove("default");
+    }
     if let Some(Value::Array(types)) = schema.get_mut("type") {
         types.retain(|name| name != "null");
         if let [only] = types.as_slice() {
@@ -45,10 +51,34 @@ fn remove_null(schema: &mut Schema) {
     }
 }
 
-/// Joins a description of several lines into one line.
-fn join_description_lines(schema: &mut Schema) {
+/// Removes all keys whose value is null.
+pub(crate) fn without_null(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let known = map.into_iter().filter(|(_, value)| !value.is_null());
+            known.map(|(key, value)| (key, without_null(value))).collect()
+        }
+        Value::Array(items) => items.into_iter().map(without_null).collect(),
+        value => value,
+    }
+}
+
+/// Joins a description of several lines into one line, and replaces links of the documentation by their text.
+fn plain_description(schema: &mut Schema) {
     if let Some(Value::String(description)) = schema.get_mut("description") {
-        *description = description.replace('\n', " ");
+        *description = without_links(&description.replace('\n', " "));
+    }
+}
+
+/// Replaces each `[text](target)` and ``[`item`]`` by its text.
+fn without_links(text: &str) -> String {
+    let Some((before, rest)) = text.split_once('[') else { return text.to_string() };
+    let Some((link, after)) = rest.split_once(']') else { return text.to_string() };
+    let target = after.strip_prefix('(').and_then(|target| target.split_once(')'));
+    match target {
+        Some((_, after)) => format!("{before}{link}{}", without_links(after)),
+        None if link.starts_with('`') => format!("{before}{link}{}", without_links(after)),
+        None => format!("{before}[{link}]{}", without_links(after)),
     }
 }
 
@@ -159,4 +189,20 @@ pub(crate) fn assert_stored(name: &str, schema: &str) {
         parsed(&stored) == parsed(schema),
         "docs/{name}.schema.json is out of date: set UPDATE_SCHEMA=1 and test again"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_replaced_by_their_text() {
+        for (text, plain) in [
+            ("A [link](super::Target) and [`Item`].", "A link and `Item`."),
+            ("[`Item`](crate::Item)", "`Item`"),
+            ("a list [1, 2] and [", "a list [1, 2] and ["),
+        ] {
+            assert_eq!(without_links(text), plain);
+        }
+    }
 }

@@ -13,7 +13,7 @@ use crate::app::data::column_type::ColumnType;
 /// Checks all rows and indexes where they start. Keeps no row in memory.
 pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
     let mut text = IndexedText::new(path, bytes);
-    let mut reader = csv::ReaderBuilder::new().from_reader(text.open(text.start())?);
+    let mut reader = csv::ReaderBuilder::new().from_reader(text.open_for_scan()?);
     let columns: Vec<String> =
         reader.headers().map_err(|error| csv_error(path, &error))?.iter().map(str::to_string).collect();
     check_columns(path, 1, &columns)?;
@@ -32,7 +32,8 @@ pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
         return Err(DatasetError::new(path, Some(line), "a quoted field that starts here is never closed"));
     }
     let column_types = vec![ColumnType::Text; columns.len()];
-    Ok(Dataset { columns, column_types, rows, source: Source::Csv(text) })
+    let digest = reader.into_inner().finish().map_err(|error| text.unreadable(&error))?;
+    Ok(Dataset { columns, column_types, rows, digest, source: Source::Csv(text) })
 }
 
 /// Reads the given rows. The file must not have changed since [`scan`].

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::DatasetError;
+use super::digest::DigestReader;
 
 /// The index holds the offset of every row whose number is a multiple of this.
 const STRIDE: u64 = 64;
@@ -71,6 +72,14 @@ impl IndexedText {
     /// Returns the offset of the text after the byte order mark.
     pub(super) fn start(&self) -> u64 {
         self.start
+    }
+
+    /// Opens the text after the byte order mark for a scan. The digest includes the byte order mark.
+    pub(super) fn open_for_scan(&self) -> Result<DigestReader<Box<dyn BufRead + Send>>, DatasetError> {
+        let mut reader = DigestReader::new(self.open(0)?);
+        let mut mark = [0; BYTE_ORDER_MARK.len()];
+        reader.read_exact(&mut mark[..self.start as usize]).map_err(|error| self.unreadable(&error))?;
+        Ok(reader)
     }
 
     /// Opens the text at byte `offset`.

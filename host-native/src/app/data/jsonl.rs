@@ -1,7 +1,7 @@
 //! JSONL datasets: one object per line, all with the same keys. Blank lines are skipped.
 
 use std::fmt;
-use std::io::BufRead;
+use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
     let mut text = IndexedText::new(path, bytes);
     let mut columns: Vec<String> = Vec::new();
     let mut column_types: Vec<ColumnType> = Vec::new();
-    let mut lines = LineReader::open(&text, text.start(), false)?;
+    let mut lines = LineReader::new(path, BufReader::new(text.open_for_scan()?), text.start());
     let mut rows = 0;
     while let Some((offset, fields)) = lines.next()? {
         let error_at = |message: String| DatasetError::new(path, Some(lines.number), message);
@@ -33,13 +33,14 @@ pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
         text.index_row(rows, offset);
         rows += 1;
     }
-    Ok(Dataset { columns, column_types, rows, source: Source::Jsonl(text) })
+    let digest = lines.reader.into_inner().finish().map_err(|error| text.unreadable(&error))?;
+    Ok(Dataset { columns, column_types, rows, digest, source: Source::Jsonl(text) })
 }
 
 /// Reads the given rows. The file must not have changed since [`scan`].
 pub(super) fn read(text: &IndexedText, columns: &[String], range: Range<u64>) -> Result<Vec<Row>, DatasetError> {
     let (skip, offset) = text.seek_point(range.start);
-    let mut lines = LineReader::open(text, offset, true)?;
+    let mut lines = LineReader::new(&text.path, text.reopen(offset)?, offset);
     let wanted = (range.end - range.start) as usize;
     let mut rows = Vec::with_capacity(wanted);
     for _ in 0..skip {
@@ -56,9 +57,9 @@ pub(super) fn read(text: &IndexedText, columns: &[String], range: Range<u64>) ->
 type Line = (u64, Vec<(String, Value)>);
 
 /// Reads the objects of a file line by line.
-struct LineReader {
+struct LineReader<R> {
     path: PathBuf,
-    reader: Box<dyn BufRead + Send>,
+    reader: R,
     line: Vec<u8>,
     /// The number of the current line, counted from 1 at the line where reading started.
     number: u64,
@@ -66,10 +67,9 @@ struct LineReader {
     offset: u64,
 }
 
-impl LineReader {
-    fn open(text: &IndexedText, offset: u64, is_rescan: bool) -> Result<Self, DatasetError> {
-        let reader = if is_rescan { text.reopen(offset)? } else { text.open(offset)? };
-        Ok(Self { path: text.path.clone(), reader, line: Vec::new(), number: 0, offset })
+impl<R: BufRead> LineReader<R> {
+    fn new(path: &Path, reader: R, offset: u64) -> Self {
+        Self { path: path.to_path_buf(), reader, line: Vec::new(), number: 0, offset }
     }
 
     /// Returns the next object and the byte offset of its line, or `None` at the end.

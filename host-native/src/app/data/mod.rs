@@ -9,6 +9,7 @@
 
 pub mod column_type;
 mod csv;
+pub mod digest;
 mod indexed_text;
 mod jsonl;
 #[cfg(feature = "parquet")]
@@ -27,6 +28,7 @@ use serde_json::Value;
 
 use crate::app::data::column_type::ColumnType;
 use crate::app::error::{Error, Exit};
+use digest::FileDigest;
 use indexed_text::{Bytes, IndexedText};
 
 /// The format of a dataset file.
@@ -79,6 +81,7 @@ pub struct Dataset {
     columns: Vec<String>,
     column_types: Vec<ColumnType>,
     rows: u64,
+    digest: FileDigest,
     source: Source,
 }
 
@@ -92,7 +95,8 @@ enum Source {
 }
 
 impl Dataset {
-    /// Opens and checks the file at `path`. Reads all of it once.
+    /// Opens and checks the file at `path`. Reads all of it once; a Parquet file, whose columns are not read in
+    /// the order of its bytes, once more for the digest.
     pub fn load(path: &Path, format: DatasetFormat) -> Result<Self, DatasetError> {
         #[cfg(feature = "parquet")]
         if format == DatasetFormat::Parquet {
@@ -150,6 +154,12 @@ impl Dataset {
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
+    }
+
+    /// Returns the digest of the whole file as it was checked.
+    #[must_use]
+    pub fn digest(&self) -> &FileDigest {
+        &self.digest
     }
 
     /// Hints that `rows` will not be read. A Parquet dataset then does not buffer them when it reads past
@@ -242,8 +252,7 @@ impl std::error::Error for DatasetError {}
 /// Reads all rows of the Parquet file at `path`. Unlike a [`Dataset`], the file may be empty.
 #[cfg(feature = "parquet")]
 pub(crate) fn parquet_rows(path: &Path) -> Result<Vec<Row>, DatasetError> {
-    let table = parquet::scan(path)?;
-    table.read(0..table.rows)
+    parquet::read_all(path)
 }
 
 /// Fails if a column has no name, or if two columns have the same name.

@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::iter;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ use parquet::record::reader::RowIter;
 use parquet::schema::types::BasicTypeInfo;
 use serde_json::{Number, Value};
 
+use super::digest::FileDigest;
 use super::indexed_text::FileVersion;
 use super::{Dataset, DatasetError, Row, Source, check_columns};
 use crate::app::data::column_type::ColumnType;
@@ -69,8 +71,26 @@ impl std::fmt::Debug for Cursor {
     }
 }
 
-/// Reads the file at `path` once, to check it and to find its column types. Keeps no row in memory.
+/// Reads the file at `path`, to check it and to find its column types and its digest. Keeps no row in memory.
 pub(super) fn scan(path: &Path) -> Result<Dataset, DatasetError> {
+    let digest = File::open(path).and_then(FileDigest::of).map_err(|error| DatasetError::unreadable(path, &error))?;
+    let (source, columns, mut cursor) = start(path)?;
+    let mut column_types = vec![ColumnType::Null; columns.len()];
+    while let Some(values) = cursor.read(&source)? {
+        column_types =
+            column_types.iter().zip(&values).map(|(known, value)| known.unify(ColumnType::of(value))).collect();
+    }
+    Ok(Dataset { columns, column_types, rows: cursor.next, digest, source: Source::Parquet(source) })
+}
+
+/// Reads all rows of the file at `path`.
+pub(super) fn read_all(path: &Path) -> Result<Vec<Row>, DatasetError> {
+    let (source, _, mut cursor) = start(path)?;
+    iter::from_fn(|| cursor.read(&source).transpose()).collect()
+}
+
+/// Opens the file at `path`. Returns it with its columns and a cursor before the first row.
+fn start(path: &Path) -> Result<(ParquetSource, Vec<String>, Cursor), DatasetError> {
     let (reader, version) = open(path)?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let columns: Vec<String> = schema.root_schema().get_fields().iter().map(|field| field.name().to_string()).collect();
@@ -84,13 +104,8 @@ pub(super) fn scan(path: &Path) -> Result<Dataset, DatasetError> {
         skipped_rows: BTreeMap::new(),
         cursor: Mutex::new(Cursor::default()),
     };
-    let mut cursor = Cursor { rows: Some(iterate(path, reader)?), ..Cursor::default() };
-    let mut column_types = vec![ColumnType::Null; columns.len()];
-    while let Some(values) = cursor.read(&source)? {
-        column_types =
-            column_types.iter().zip(&values).map(|(known, value)| known.unify(ColumnType::of(value))).collect();
-    }
-    Ok(Dataset { columns, column_types, rows: cursor.next, source: Source::Parquet(source) })
+    let cursor = Cursor { rows: Some(iterate(path, reader)?), ..Cursor::default() };
+    Ok((source, columns, cursor))
 }
 
 fn open(path: &Path) -> Result<(SerializedFileReader<File>, FileVersion), DatasetError> {

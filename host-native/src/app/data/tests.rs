@@ -124,3 +124,25 @@ fn a_csv_row_that_begins_with_a_byte_order_mark_keeps_it() {
         assert_eq!(rows, [["\u{feff}1", "2"], ["\u{feff}", ""]].map(|row| Box::from(row.map(Value::from))), "{end:?}");
     }
 }
+
+#[test]
+fn the_digest_is_that_of_the_whole_file() {
+    let scratch = tempfile::tempdir().unwrap();
+    // More than one buffer of each reader, and a byte order mark.
+    let rows = (0..40_000).map(|row| format!("{{\"a\":{row}}}\n\n")).collect::<Vec<_>>().concat();
+    for (format, text) in [
+        (DatasetFormat::Csv, format!("\u{feff}a,b\n{}", "1,\"x\ny\"\n".repeat(30_000))),
+        (DatasetFormat::Csv, "a\n1".to_string()),
+        (DatasetFormat::Jsonl, format!("\u{feff}{rows}")),
+        (DatasetFormat::Jsonl, "{\"a\":1}".to_string()),
+    ] {
+        let expected = FileDigest::of(text.as_bytes()).unwrap();
+        assert_eq!(expected.bytes, text.len() as u64);
+        let path = scratch.path().join("d");
+        std::fs::write(&path, &text).unwrap();
+        assert_eq!(*Dataset::load(&path, format).unwrap().digest(), expected);
+        assert_eq!(*Dataset::parse(&path, text.as_bytes(), format).unwrap().digest(), expected);
+    }
+    let abc = FileDigest::of(&b"abc"[..]).unwrap();
+    assert_eq!(abc.sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}

@@ -3,7 +3,7 @@
 //!
 //! If the prompt contains `one of: a, b, c`, the answer is one of these words. Otherwise it is a short
 //! sentence that repeats the first clause of the prompt's last line. Either is truncated to the maximum
-//! length of the request.
+//! number of tokens of the request. A token is four characters.
 
 /// Beginnings of a sentence.
 const OPENINGS: [&str; 6] = ["Noted:", "In short:", "Main point:", "Worth a look:", "For the record:", "Keep in mind:"];
@@ -17,6 +17,9 @@ const CLOSINGS: [&str; 5] = [
     "until the tide turns.",
 ];
 
+/// The characters of a token.
+const TOKEN_CHARS: usize = 4;
+
 /// The most words of the prompt that a sentence repeats.
 const TOPIC_WORDS: usize = 7;
 
@@ -24,7 +27,7 @@ const TOPIC_WORDS: usize = 7;
 /// articles.
 const FILLER_CHARS: usize = 3;
 
-/// Returns the answer to `prompt`, of at most `max_tokens` words.
+/// Returns the answer to `prompt`, of at most `max_tokens` tokens.
 pub(super) fn answer(prompt: &str, max_tokens: Option<u32>) -> String {
     generate_text(prompt, 0, max_tokens).text
 }
@@ -38,7 +41,7 @@ pub(super) struct GeneratedText {
     pub(super) is_truncated: bool,
 }
 
-/// Generates the answer with this number, of at most `max_tokens` words. Number 0 is the [`answer`].
+/// Generates the answer with this number, of at most `max_tokens` tokens. Number 0 is the [`answer`].
 pub(super) fn generate_text(prompt: &str, number: u32, max_tokens: Option<u32>) -> GeneratedText {
     let hash = match number {
         0 => hash_text(prompt),
@@ -49,18 +52,17 @@ pub(super) fn generate_text(prompt: &str, number: u32, max_tokens: Option<u32>) 
         None => sentence(prompt, hash),
     };
     match max_tokens {
-        Some(most) if text.split_whitespace().nth(most as usize).is_some() => {
-            let kept: Vec<&str> = text.split_whitespace().take(most as usize).collect();
-            GeneratedText { text: kept.join(" "), is_truncated: true }
+        Some(most) if count_tokens(&text) > most => {
+            let kept = text.chars().take((most as usize).saturating_mul(TOKEN_CHARS)).collect();
+            GeneratedText { text: kept, is_truncated: true }
         }
-        Some(_) => GeneratedText { text: text.split_whitespace().collect::<Vec<_>>().join(" "), is_truncated: false },
-        None => GeneratedText { text, is_truncated: false },
+        _ => GeneratedText { text, is_truncated: false },
     }
 }
 
-/// Estimates the number of tokens of a text at four characters each, rounded up.
+/// Returns the number of tokens of a text, rounded up.
 pub(super) fn count_tokens(text: &str) -> u32 {
-    u32::try_from(text.chars().count().div_ceil(4)).unwrap_or(u32::MAX)
+    u32::try_from(text.chars().count().div_ceil(TOKEN_CHARS)).unwrap_or(u32::MAX)
 }
 
 /// Returns the words after the last `one of:` on its line; `None` if there are none.
@@ -123,9 +125,11 @@ mod tests {
     #[test]
     fn a_truncated_answer_is_marked() {
         let whole = generate_text("a buoy adrift", 0, None);
-        let words = u32::try_from(whole.text.split(' ').count()).unwrap();
-        assert_eq!(generate_text("a buoy adrift", 0, Some(words)), whole);
-        assert!(generate_text("a buoy adrift", 0, Some(words - 1)).is_truncated);
+        let tokens = count_tokens(&whole.text);
+        assert_eq!(generate_text("a buoy adrift", 0, Some(tokens)), whole);
+        let cut = generate_text("a buoy adrift", 0, Some(tokens - 1));
+        assert!(cut.is_truncated && whole.text.starts_with(&cut.text));
+        assert_eq!(count_tokens(&cut.text), tokens - 1);
     }
 
     #[test]
@@ -137,7 +141,7 @@ mod tests {
 
     #[test]
     fn answers_respect_the_maximum_length_and_empty_prompts_are_answered() {
-        assert_eq!(answer("", Some(2)).split(' ').count(), 2);
+        assert_eq!(count_tokens(&answer("", Some(2))), 2);
         assert!(answer("", None).contains("nothing to tell"));
         assert!(answer("Pick one of: ", None).contains("Pick one of"));
     }

@@ -201,8 +201,18 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MockStats { requests, rejected, models } = &self.0;
         writeln!(f, "\n{requests} requests, {rejected} of them malformed, for an unknown model, or without the key\n")?;
-        let titles =
-            ["model", "answered", "refused", "by rate", "failed", "hung", "corrupted", "most at once", "tokens"];
+        let titles = [
+            "model",
+            "answered",
+            "refused",
+            "by rate",
+            "closed",
+            "failed",
+            "hung",
+            "corrupted",
+            "most at once",
+            "tokens",
+        ];
         let mut table = vec![row(titles)];
         for (name, stats) in models {
             let counters = &stats.counters;
@@ -210,6 +220,7 @@ impl fmt::Display for Summary {
                 stats.answered,
                 counters.refused,
                 counters.refused_by_rate,
+                counters.closed,
                 counters.failed,
                 counters.hung,
                 counters.corrupted,

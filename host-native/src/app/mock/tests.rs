@@ -21,8 +21,8 @@ fn client(server: &MockServer) -> ChatClient {
         base_url: server.base_url().parse().unwrap(),
         model: "m".to_string(),
         api_key: None,
+        authorities: None,
         timeout: PATIENCE.into(),
-        bypass_proxy: true,
     })
     .unwrap()
 }

@@ -1,21 +1,17 @@
 //! `manifest.json`: the definition of a job, its progress and usage, and how its last run ended.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::Path;
 
-use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
 use super::done_row_groups::DoneRowGroups;
 use crate::app::data::column_type::ColumnType;
+use crate::app::data::digest::FileDigest;
 use crate::app::data::row_file::RowFormat;
 use crate::app::provider::cost::Money;
-
-/// The size of the buffer for hashing a dataset, in bytes.
-const CHUNK_BYTES: usize = 1 << 16;
 
 /// The version of the manifest format.
 pub const MANIFEST_SCHEMA: u32 = 3;
@@ -221,34 +217,11 @@ impl Manifest {
     }
 }
 
-/// Returns the SHA-256 of `bytes` in hexadecimal, and their number.
-pub fn sha256_hex(mut bytes: impl Read) -> io::Result<(String, u64)> {
-    let mut hasher = Context::new(&SHA256);
-    let mut chunk = vec![0; CHUNK_BYTES];
-    let mut length = 0;
-    loop {
-        match bytes.read(&mut chunk) {
-            Ok(0) => break,
-            Ok(count) => {
-                hasher.update(&chunk[..count]);
-                length += count as u64;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let mut text = String::with_capacity(64);
-    for byte in hasher.finish().as_ref() {
-        let _ = write!(text, "{byte:02x}");
-    }
-    Ok((text, length))
-}
-
 /// Returns whether the file at `path` is the file of `before` with whole lines appended.
 fn has_only_grown(path: &Path, before: &Identity) -> io::Result<bool> {
     let mut file = File::open(path)?;
-    let (hash, _) = sha256_hex(Read::by_ref(&mut file).take(before.dataset_bytes))?;
-    if hash != before.dataset {
+    let beginning = FileDigest::of(Read::by_ref(&mut file).take(before.dataset_bytes))?;
+    if beginning.sha256 != before.dataset {
         return Ok(false);
     }
     // The former content must end at a line break: its own, or the first of the appended bytes.
@@ -283,7 +256,7 @@ mod tests {
     use super::*;
 
     fn identity(dataset: &[u8]) -> Identity {
-        let (dataset, dataset_bytes) = sha256_hex(dataset).unwrap();
+        let FileDigest { sha256: dataset, bytes: dataset_bytes } = FileDigest::of(dataset).unwrap();
         let columns = BTreeMap::from([("title".to_string(), "1".to_string())]);
         let models = BTreeMap::from([("writer".to_string(), "acme/a".to_string())]);
         Identity { dataset, dataset_bytes, seed: 1, columns, models }

@@ -51,7 +51,7 @@ pub use done_row_groups::DoneRowGroups;
 pub use dropped_file::{DroppedCounts, DroppedLine, UNMADE};
 pub use error::OutputError;
 pub use files::rotate_file;
-pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, RunState, sha256_hex};
+pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, RunState};
 pub use output_file::{OutputFile, open_all};
 
 use crate::app::data::row_file::{FileRow, Layout};
@@ -299,8 +299,11 @@ impl OutputDirectory {
 
     fn write_manifest(&self) -> Result<(), OutputError> {
         let mut cached = self.manifest.lock();
-        (cached.written_at, cached.is_stale) = (StdInstant::now(), false);
-        self.write_json(MANIFEST, &cached.manifest)
+        // A failed write is repeated, but not before the interval has passed.
+        (cached.written_at, cached.is_stale) = (StdInstant::now(), true);
+        self.write_json(MANIFEST, &cached.manifest)?;
+        cached.is_stale = false;
+        Ok(())
     }
 
     fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), OutputError> {

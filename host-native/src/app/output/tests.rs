@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::app::data::column_type::ColumnType;
 use crate::app::data::row_file::RowFormat;
+use crate::app::provider::cost::Money;
 
 fn manifest() -> Manifest {
     Manifest {
@@ -402,4 +403,27 @@ fn a_path_below_a_file_is_a_write_error() {
     let file = scratch.path().join("file");
     fs::write(&file, "").unwrap();
     assert!(prepare(&file.join("out"), Existing::Refuse).unwrap_err().starts_with("cannot write to "));
+}
+
+#[test]
+fn a_manifest_that_could_not_be_written_is_written_later_although_it_has_not_changed_since() {
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path().join("out");
+    let output = prepare(&root, Existing::Refuse).unwrap();
+    let path = root.join(MANIFEST);
+    let earlier = || {
+        let mut cached = output.manifest.lock();
+        cached.written_at = cached.written_at.checked_sub(MANIFEST_INTERVAL).unwrap();
+    };
+    let used = JobTotals { runs: 0, spent: Money::new(1.0).unwrap(), ..JobTotals::default() };
+    // No file can be renamed to the name of a directory.
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    earlier();
+    output.record_usage(&used).unwrap_err();
+    fs::remove_dir(&path).unwrap();
+    earlier();
+    output.record_usage(&used).unwrap();
+    let stored: Manifest = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(stored.totals.spent, used.spent);
 }

@@ -1,6 +1,6 @@
 //! Calls to the chat completions endpoint of OpenAI-compatible APIs.
 
-use reqwest::Url;
+use reqwest::{Certificate, Url};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -19,10 +19,10 @@ pub struct ChatEndpoint {
     pub model: String,
     /// The API key, if the provider requires one.
     pub api_key: Option<ApiKey>,
+    /// The certificate authorities to trust instead of those of the system.
+    pub authorities: Option<Vec<Certificate>>,
     /// The maximum duration of one call, including the connection and the body.
     pub timeout: Duration,
-    /// Ignores the proxies that the environment configures. For servers in this process.
-    pub bypass_proxy: bool,
 }
 
 impl ChatEndpoint {
@@ -34,8 +34,8 @@ impl ChatEndpoint {
         HttpClient::new(HttpEndpoint {
             url,
             api_key: self.api_key,
+            authorities: self.authorities,
             timeout: self.timeout,
-            bypass_proxy: self.bypass_proxy,
         })
     }
 }

@@ -3,11 +3,13 @@
 
 use std::time::SystemTime;
 
-use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
+use reqwest::{Certificate, Url};
 use serde::Serialize;
+use tidegate_core::request::response::RejectionReason;
 use tidegate_core::time::Duration;
 
+use super::address::is_loopback;
 use super::answer::{self, CallError};
 use super::key::ApiKey;
 use super::rate_feedback;
@@ -28,8 +30,8 @@ pub struct HttpEndpoint {
     pub api_key: Option<ApiKey>,
     /// The maximum duration of one call, including the connection and the body.
     pub timeout: Duration,
-    /// Ignores the proxies that the environment configures. For servers in this process.
-    pub bypass_proxy: bool,
+    /// The certificate authorities to trust instead of those of the system.
+    pub authorities: Option<Vec<Certificate>>,
 }
 
 /// Posts JSON to one URL.
@@ -52,8 +54,12 @@ impl HttpClient {
             // The core decides about retries, and counts them.
             .retry(reqwest::retry::never())
             .user_agent(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
-        if endpoint.bypass_proxy {
+        if endpoint.url.host_str().is_some_and(is_loopback) {
+            // A proxy of the environment is another machine, and would see the key.
             builder = builder.no_proxy();
+        }
+        if let Some(authorities) = endpoint.authorities {
+            builder = builder.tls_certs_only(authorities);
         }
         if endpoint.url.scheme() == "http" {
             // Without TLS no root certificates are needed, and the machine may not have any.
@@ -75,9 +81,10 @@ impl HttpClient {
     }
 
     /// Checks with a GET request that the server can be reached and accepts the key. An error such as 404 or
-    /// 405 counts as success: the URL may accept POST only.
+    /// 405 counts as success: the URL may accept POST only. 403 does not: it concerns the key.
     pub async fn check_reachable(&self) -> Result<(), CallError> {
         match self.attempt(self.http.get(self.url.clone())).await {
+            Err(error @ CallError::Rejected { rejection: RejectionReason::Forbidden, .. }) => Err(self.redact(error)),
             Ok(_) | Err(CallError::ModelNotFound { .. } | CallError::Rejected { status: 400.., .. }) => Ok(()),
             Err(error) => Err(self.redact(error)),
         }
@@ -173,7 +180,7 @@ mod tests {
             }
         });
         let timeout = Duration::from_millis(if stalls { 300 } else { 20_000 });
-        let client = HttpClient::new(HttpEndpoint { url, api_key: None, timeout, bypass_proxy: true }).unwrap();
+        let client = HttpClient::new(HttpEndpoint { url, api_key: None, authorities: None, timeout }).unwrap();
         client.post(&"x", |_| Ok(())).await.unwrap_err()
     }
 

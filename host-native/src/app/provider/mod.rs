@@ -3,6 +3,7 @@
 //! A client makes one attempt per call and never retries. The core decides whether and when to retry; this
 //! module only classifies the response (see [`answer`]).
 
+pub(crate) mod address;
 pub mod answer;
 pub mod chat;
 pub mod command;
@@ -12,7 +13,6 @@ pub mod http;
 pub mod key;
 pub mod probe;
 mod rate_feedback;
-pub mod slot_usage;
 
 use serde::Deserialize;
 use tidegate_core::budget::Usage;

@@ -22,6 +22,7 @@ use tower_service::Service as _;
 use super::config::AccessConfig;
 use super::error::ProxyError;
 use super::headers::{ATTEMPTS, REQUEST_ID, WAITED};
+use crate::app::provider::address::{ip_address, is_loopback};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -79,7 +80,7 @@ impl AccessPolicy {
 
     fn is_own_host(&self, host: &str, local: IpAddr) -> bool {
         let is_listed = || self.config.hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(host));
-        is_loopback(host) || address(host).is_some_and(|address| address == local.to_canonical()) || is_listed()
+        is_loopback(host) || ip_address(host).is_some_and(|address| address == local.to_canonical()) || is_listed()
     }
 
     /// Returns the CORS headers for the response to this request, and whether the request is a preflight,
@@ -134,19 +135,6 @@ fn is_own_origin(origin: &str, host: &Authority) -> bool {
     };
     let is_web = matches!(origin.scheme_str(), Some("http" | "https"));
     is_web && (authority.as_str().eq_ignore_ascii_case(host.as_str()) || is_loopback(authority.host()))
-}
-
-/// Returns whether a host is always this machine. Browsers resolve `localhost` and its subdomains without a
-/// DNS query.
-pub(super) fn is_loopback(host: &str) -> bool {
-    let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-    name == "localhost" || name.ends_with(".localhost") || address(host).is_some_and(|address| address.is_loopback())
-}
-
-/// Returns the IP address that a host consists of, or `None` for a name.
-fn address(host: &str) -> Option<IpAddr> {
-    let plain = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    plain.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
 /// Truncates a text of the client for a message.

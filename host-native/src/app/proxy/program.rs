@@ -7,9 +7,10 @@ use reqwest::Url;
 
 use super::Proxy;
 use super::args::ProxyArgs;
-use super::config::{ProviderConfig, ProxyConfig, is_plain_and_far};
+use super::config::{ProviderConfig, ProxyConfig};
 use crate::app::error::{Error, Exit};
 use crate::app::interrupt::SignalListener;
+use crate::app::provider::address::is_plain_and_far;
 use crate::gate::Limits;
 
 /// Runs the proxy until the first interrupt, and then until the calls in flight have ended, the drain timeout

@@ -11,10 +11,10 @@ use tidegate_core::request::{Domain, ResourceId};
 
 use percent_encoding::percent_decode_str;
 
-use super::access::is_loopback;
 use super::config::ProviderConfig;
 use super::headers::Credentials;
 use super::metrics::{Metrics, ResourceMeters};
+use crate::app::provider::address::is_loopback;
 use crate::gate::{Limits, RequestGate, ResourceKey};
 use crate::http::ResponseInfo;
 

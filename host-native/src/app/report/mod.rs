@@ -128,8 +128,8 @@ fn provider(seconds: f64, samples: &[(f64, &ProviderView)]) -> Markup {
 
 fn tables(summary: &Summary) -> Markup {
     let mut providers = vec![row(["provider", "calls", "answered", "429s", "failed", "cap", "limit", "utilisation"])];
-    providers.extend(summary.providers.iter().map(|provider| {
-        let (calls, usage) = (&provider.calls, &provider.usage);
+    providers.extend(summary.providers.iter().zip(&summary.figures.requests).map(|(provider, usage)| {
+        let calls = &provider.calls;
         row([
             &provider.label,
             &calls.made.to_string(),
@@ -137,7 +137,7 @@ fn tables(summary: &Summary) -> Markup {
             &calls.rate_limited.to_string(),
             &calls.failed.to_string(),
             &provider.cap.to_string(),
-            &format!("{:.1}", usage.mean_limit()),
+            &format!("{:.1}", usage.mean_adaptive_limit()),
             &percent(usage.utilisation()),
         ])
     }));

@@ -137,7 +137,7 @@ impl ProgressReporter {
     }
 
     /// Prints a message, above the bars if there are any.
-    pub fn say(&self, text: &str) {
+    pub fn print_message(&self, text: &str) {
         match self {
             Self::Bars(bars) => drop(bars.all.println(text)),
             Self::Lines { .. } => drop(writeln!(io::stderr(), "{text}")),

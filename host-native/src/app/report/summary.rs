@@ -12,7 +12,6 @@ use tidegate_core::pipeline::RetryableCount;
 use crate::app::error::Exit;
 use crate::app::output::{EarlierOutput, JobTotals, ModelTotals};
 use crate::app::provider::cost::Money;
-use crate::app::provider::slot_usage::SlotUsage;
 use crate::app::report::comparison::Comparison;
 
 /// The result of a run. Serialized for `--json`, and displayed as text otherwise.
@@ -44,7 +43,8 @@ pub struct Summary {
     pub job: JobTotals,
     /// The cost of this run and its currency, if the pipeline file has prices.
     pub spent: Option<(Money, String)>,
-    /// Busy and idle time of all resources, with the causes of idle time.
+    /// Busy and idle time of all resources, with the causes of idle time. The request resources are in the order
+    /// of `providers`.
     pub figures: RunFigures,
     /// The time from the first task to the last checkpoint. In seconds in JSON.
     #[serde(rename = "wall_s", serialize_with = "in_seconds")]
@@ -98,10 +98,8 @@ pub struct ProviderSummary {
     pub label: String,
     /// Calls, including retries.
     pub calls: CallCounts,
-    /// The maximum number of calls in flight.
+    /// The maximum number of calls in flight at the end.
     pub cap: u32,
-    /// The utilisation of its slots.
-    pub usage: SlotUsage,
     /// Token usage.
     pub tokens: TokenTotals,
 }
@@ -163,11 +161,14 @@ impl Summary {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::observe::ResourceFigures;
     use tidegate_core::pipeline::RetryKind;
 
     use super::*;
 
     fn summary() -> Summary {
+        let (busy_slot_ns, idle_slot_ns) = (3_000_000_000, 1_000_000_000);
+        let usage = ResourceFigures { busy_slot_ns, idle_slot_ns, ..ResourceFigures::default() };
         Summary {
             pipeline: "p.toml".to_string(),
             stopped: Some("interrupted".to_string()),
@@ -198,17 +199,11 @@ mod tests {
                 label: "mock/writer".to_string(),
                 calls: CallCounts { made: 12, succeeded: 7, rate_limited: 3, failed: 2 },
                 cap: 4,
-                usage: SlotUsage {
-                    elapsed_ns: 1_000_000_000,
-                    busy_slot_ns: 3_000_000_000,
-                    idle_slot_ns: 1_000_000_000,
-                    ..SlotUsage::default()
-                },
                 tokens: TokenTotals { cost: Money::new(0.4), ..TokenTotals::default() },
             }],
             job: JobTotals { runs: 1, ..JobTotals::default() },
             spent: Some((Money::new(0.5).unwrap(), "USD".to_string())),
-            figures: RunFigures::default(),
+            figures: RunFigures { requests: vec![usage], ..RunFigures::default() },
             wall: StdDuration::from_millis(1_234),
             comparison: None,
             output: PathBuf::from("out/p"),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use crate::app::data::Row;
 #[derive(Debug)]
 pub struct RowGroupBuffers {
     columns: usize,
-    groups: Mutex<HashMap<u32, RowGroupBuffer>>,
+    groups: Mutex<HashMap<u32, Arc<RwLock<RowGroupBuffer>>>>,
 }
 
 /// The values of one row group, and the errors of missing ones.
@@ -72,34 +72,40 @@ impl RowGroupBuffers {
 
     /// Creates the buffer of row group `group` with `rows` rows, unless it exists.
     pub fn open(&self, group: u32, rows: u32) {
-        self.groups.lock().entry(group).or_insert_with(|| RowGroupBuffer {
+        let buffer = || RowGroupBuffer {
             rows,
             seeds: Vec::new(),
             values: vec![None; self.columns * rows as usize],
             failures: HashMap::new(),
             skips: BTreeSet::new(),
-        });
+        };
+        self.groups.lock().entry(group).or_insert_with(|| Arc::new(RwLock::new(buffer())));
     }
 
-    /// Calls `read` with the buffer of row group `group`; returns `None` if there is none. The buffers of all
-    /// row groups are locked meanwhile.
+    /// Calls `read` with the buffer of row group `group`; returns `None` if there is none. Meanwhile this buffer
+    /// is locked for writing. Other row groups are not.
     pub fn read<T>(&self, group: u32, read: impl FnOnce(&RowGroupBuffer) -> T) -> Option<T> {
-        self.groups.lock().get(&group).map(read)
+        Some(read(&self.get(group)?.read()))
+    }
+
+    fn get(&self, group: u32) -> Option<Arc<RwLock<RowGroupBuffer>>> {
+        self.groups.lock().get(&group).cloned()
     }
 
     /// Sets the seed values of row group `group`.
     pub fn set_seeds(&self, group: u32, rows: Vec<Row>) {
-        if let Some(buffer) = self.groups.lock().get_mut(&group) {
-            buffer.seeds = rows;
+        if let Some(buffer) = self.get(group) {
+            buffer.write().seeds = rows;
         }
     }
 
     /// Sets the value of `column`, in row `row` or in all rows of the group, and clears its error.
     pub fn set_value(&self, group: u32, column: usize, row: Option<u32>, filled: &Arc<Value>) {
-        let mut groups = self.groups.lock();
-        let Some(buffer) = groups.get_mut(&group) else { return };
+        let Some(buffer) = self.get(group) else { return };
+        let mut buffer = buffer.write();
         for row in row.map_or(0..buffer.rows, |row| row..row + 1) {
-            if let Some(value) = buffer.index(column, row).and_then(|index| buffer.values.get_mut(index)) {
+            let index = buffer.index(column, row);
+            if let Some(value) = index.and_then(|index| buffer.values.get_mut(index)) {
                 *value = Some(Arc::clone(filled));
             }
         }
@@ -108,25 +114,25 @@ impl RowGroupBuffers {
 
     /// Marks `column` as skipped, in row `row` or in all rows of the group.
     pub fn mark_skipped(&self, group: u32, column: usize, row: Option<u32>) {
-        if let Some(buffer) = self.groups.lock().get_mut(&group) {
-            buffer.skips.insert((column, row));
+        if let Some(buffer) = self.get(group) {
+            buffer.write().skips.insert((column, row));
         }
     }
 
     /// Sets the error of `column`, in row `row` or in all rows of the group.
     pub fn set_failure(&self, group: u32, column: usize, row: Option<u32>, why: String) {
-        if let Some(buffer) = self.groups.lock().get_mut(&group) {
-            buffer.failures.insert((column, row), why);
+        if let Some(buffer) = self.get(group) {
+            buffer.write().failures.insert((column, row), why);
         }
     }
 
     /// Removes and returns the buffer of row group `group`.
-    pub fn take(&self, group: u32) -> Option<RowGroupBuffer> {
+    pub fn take(&self, group: u32) -> Option<Arc<RwLock<RowGroupBuffer>>> {
         self.groups.lock().remove(&group)
     }
 
     /// Restores the buffer of row group `group` after a failed write.
-    pub fn restore(&self, group: u32, buffer: RowGroupBuffer) {
+    pub fn restore(&self, group: u32, buffer: Arc<RwLock<RowGroupBuffer>>) {
         self.groups.lock().insert(group, buffer);
     }
 }
@@ -161,6 +167,7 @@ impl Serialize for OutputRow<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::patience::PATIENCE;
     use serde_json::json;
 
     #[test]
@@ -172,6 +179,7 @@ mod tests {
         buffers.set_value(3, 0, Some(1), &Arc::new(json!({"x": [1]})));
         buffers.open(3, 2);
         let group = buffers.take(3).unwrap();
+        let group = group.read();
         assert_eq!(group.value(0, 1).map(|value| &**value), Some(&json!({"x": [1]})));
         assert_eq!((group.value(0, 0), group.value(1, 2)), (None, None));
         assert_eq!((group.failure(0, 1), group.failure(1, 0)), (None, Some("refused")));
@@ -186,9 +194,29 @@ mod tests {
         assert_eq!(buffers.read(0, |group| group.failure(0, 1).map(str::to_string)), Some(Some("busy".to_string())));
         buffers.set_value(0, 0, None, &Arc::new(json!("all")));
         let group = buffers.take(0).unwrap();
+        let group = group.read();
         assert!(!group.is_skipped(0, 1));
         assert!((0..2).all(|row| group.value(0, row).is_some_and(|value| **value == "all")));
         assert_eq!(group.failure(0, 1), None);
+    }
+
+    #[test]
+    fn a_row_group_can_be_read_and_written_while_another_one_is_read() {
+        let buffers = RowGroupBuffers::new(1);
+        buffers.open(0, 1);
+        buffers.open(1, 1);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            buffers.read(0, |_| {
+                scope.spawn(|| {
+                    buffers.set_value(1, 0, None, &Arc::new(json!("one")));
+                    let value = buffers.read(1, |group| group.value(0, 0).cloned());
+                    sender.send((value, buffers.read(0, |group| group.value(0, 0).is_some())))
+                });
+                let one = Some(Some(Arc::new(json!("one"))));
+                assert_eq!(receiver.recv_timeout(PATIENCE), Ok((one, Some(false))));
+            });
+        });
     }
 
     #[test]

@@ -44,7 +44,7 @@ fn write_commands(
     let Some(writer) = log else { return };
     let requests = models.gate().with(|machine, _| machine.take_commands());
     if let Err(error) = writer.write(merge(run.take_commands(), requests)) {
-        screen.say(&error);
+        screen.print_message(&error);
         *log = None;
     }
 }
@@ -73,7 +73,7 @@ pub(super) async fn drive(
         tokio::select! {
             report = &mut run => break Some(report),
             _ = refresh.tick() => {
-                work.take_warnings().iter().for_each(|warning| screen.say(warning));
+                work.take_warnings().iter().for_each(|warning| screen.print_message(warning));
                 let view = view(&handle.progress(), started.elapsed(), monitored);
                 screen.show(&view);
                 timeline.sample(&view);
@@ -85,7 +85,7 @@ pub(super) async fn drive(
                         LedgerStop::CostLimit(_) => "the next call might pass the cost limit".to_string(),
                         LedgerStop::Unwritable(why) => why,
                     };
-                    screen.say(&format!("{why}: no further calls are made, outstanding calls are awaited"));
+                    screen.print_message(&format!("{why}: no further calls are made, outstanding calls are awaited"));
                 }
                 if usage_write.as_ref().is_none_or(JoinHandle::is_finished) {
                     let (output, used) = (Arc::clone(output), run_totals(models));
@@ -101,11 +101,11 @@ pub(super) async fn drive(
                 match signal {
                     StopSignal::Interrupt => {
                         handle.wind_down();
-                        screen.say("interrupted: finishing the row groups in progress, starting no more (interrupt again to stop at once)");
+                        screen.print_message("interrupted: finishing the row groups in progress, starting no more (interrupt again to stop at once)");
                     }
                     StopSignal::Terminate => {
                         handle.drain();
-                        screen.say("terminated: awaiting outstanding calls, making no more (terminate again to stop at once)");
+                        screen.print_message("terminated: awaiting outstanding calls, making no more (terminate again to stop at once)");
                     }
                 }
             }
@@ -115,12 +115,12 @@ pub(super) async fn drive(
         // Ignored here: closing the output writes the usage again and reports the error.
         let _ = usage_write.await;
     }
-    work.take_warnings().iter().for_each(|warning| screen.say(warning));
+    work.take_warnings().iter().for_each(|warning| screen.print_message(warning));
     timeline.finish(view(&handle.progress(), started.elapsed(), monitored));
     write_commands(log, &handle, models, screen);
     if let (Some(log), true) = (log.take(), report.is_some()) {
         let digests = (handle.decision_digest(), models.gate().with(|machine, _| machine.decision_digest()));
-        log.finish(digests).unwrap_or_else(|error| screen.say(&error));
+        log.finish(digests).unwrap_or_else(|error| screen.print_message(&error));
     }
     Ok(RunEnd { report, wall: started.elapsed(), figures: RunFigures::default() })
 }

@@ -9,7 +9,7 @@ use crate::app::config::pipeline::PipelineFile;
 use crate::app::error::Error;
 use crate::app::provider::cost::Money;
 use crate::app::render::table::{row, write_table};
-use crate::app::run::estimate::{ColumnEstimate, SAMPLE_ROWS, topological_order};
+use crate::app::run::estimate::{ColumnEstimate, SAMPLE_ROWS};
 use crate::app::run::models::plan_gate;
 use crate::app::run::observer::RunObserver;
 use crate::app::run::pipeline_config;
@@ -64,7 +64,7 @@ pub fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
 fn columns(file: &PipelineFile, resolved: &ResolvedPipeline, estimates: &[ColumnEstimate]) -> Vec<Vec<String>> {
     let titles = ["column", "kind", "filled by", "per", "reads", "tasks", "calls", "input tokens", "output tokens"];
     let mut table = vec![row(titles)];
-    for at in topological_order(resolved) {
+    for at in resolved.topological_order() {
         let (column, spec, estimate) = (&resolved.columns[at], &file.columns[at], &estimates[at]);
         let calls = if estimate.is_upper_bound { format!("<= {}", estimate.calls) } else { estimate.calls.to_string() };
         table.push(vec![

@@ -72,7 +72,7 @@ pub fn estimate(resolved: &ResolvedPipeline, row_group_size: u32) -> Result<Vec<
     let seeds = resolved.dataset.read(resolved.rows.start..resolved.rows.start + rows.min(SAMPLE_ROWS))?;
     let mut sample = Sample { resolved, seeds: &seeds, cells: vec![Vec::new(); resolved.columns.len()] };
     let mut estimates = vec![ColumnEstimate::default(); resolved.columns.len()];
-    for at in topological_order(resolved) {
+    for at in resolved.topological_order() {
         let column = &resolved.columns[at];
         let is_cell = column.strategy == Strategy::Cell;
         let tasks = if is_cell { rows } else { rows.div_ceil(u64::from(row_group_size)) };
@@ -80,23 +80,6 @@ pub fn estimate(resolved: &ResolvedPipeline, row_group_size: u32) -> Result<Vec<
             if is_cell { sample.sample_cells(at, tasks) } else { sample.sample_row_group(at, tasks, row_group_size) };
     }
     Ok(estimates)
-}
-
-/// Returns the indices of the generated columns in topological order. The plan is a DAG, so there is one.
-#[must_use]
-pub fn topological_order(resolved: &ResolvedPipeline) -> Vec<usize> {
-    let mut done: Vec<usize> = Vec::new();
-    while done.len() < resolved.columns.len() {
-        let is_ready = |at: &usize| {
-            let is_done = |input: &Input| !matches!(input, Input::Generated(other) if !done.contains(other));
-            !done.contains(at) && resolved.columns[*at].inputs.iter().all(is_done)
-        };
-        match (0..resolved.columns.len()).find(is_ready) {
-            Some(at) => done.push(at),
-            None => break,
-        }
-    }
-    done
 }
 
 /// A value of the sample.
@@ -416,6 +399,15 @@ mod tests {
         assert_eq!((all[1].calls, all[1].unrendered, all[1].fails_always), (40, 1, false));
         let why = all[1].failure.as_ref().map(|failure| failure.error.to_string()).unwrap_or_default();
         assert!(why.contains("1 // 0"), "{why}");
+    }
+
+    #[test]
+    fn a_column_is_skipped_with_a_listed_upstream_that_the_file_has_below_it() {
+        let all = estimates(
+            "[[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"x\"\nupstreams = [\"a\"]\nskip_with_upstream = true\n\
+             [[columns]]\nname = \"a\"\nkind = \"expression\"\ntemplate = \"x\"\nwhen = \"id | int < 4\"\n",
+        );
+        assert_eq!((all[0].calls, all[0].is_upper_bound), (40, false));
     }
 
     #[test]

@@ -107,7 +107,6 @@ fn provider_summary(provider: &Arc<Provider>) -> ProviderSummary {
         label: provider.label.clone(),
         calls: provider.calls(),
         cap: provider.snapshot().effective_max,
-        usage: provider.usage(),
         tokens: provider.tokens(),
     }
 }

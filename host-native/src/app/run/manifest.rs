@@ -1,24 +1,14 @@
 //! The manifest of a run, with hashes of everything that its rows depend on.
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io;
-
-use crate::app::config::pipeline::{ColumnKind, Endpoint, ModelSpec, PipelineFile};
-use crate::app::data::DatasetError;
+use crate::app::config::pipeline::{ColumnKind, ColumnSpec, Endpoint, ModelSpec, PipelineFile};
+use crate::app::data::digest::FileDigest;
 use crate::app::error::Error;
-use crate::app::example;
-use crate::app::output::{DoneRowGroups, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, RunState, sha256_hex};
+use crate::app::output::{DoneRowGroups, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, RunState};
 use crate::app::run::models::called_models;
 use crate::app::run::resolve::ResolvedPipeline;
 
 /// Returns the manifest of a run that starts now.
-pub(super) fn manifest(
-    name: &str,
-    file: &PipelineFile,
-    resolved: &ResolvedPipeline,
-    is_example: bool,
-) -> Result<Manifest, Error> {
+pub(super) fn manifest(name: &str, file: &PipelineFile, resolved: &ResolvedPipeline) -> Result<Manifest, Error> {
     Ok(Manifest {
         schema: MANIFEST_SCHEMA,
         program: concat!("tidegate ", env!("CARGO_PKG_VERSION")).to_string(),
@@ -30,7 +20,7 @@ pub(super) fn manifest(
         row_group_size: file.run.row_group_size.get(),
         first_row: resolved.rows.start,
         format: file.output.format,
-        identity: identity(file, is_example)?,
+        identity: identity(file, resolved)?,
         done: DoneRowGroups::default(),
         totals: JobTotals::default(),
         state: RunState::Running,
@@ -39,43 +29,38 @@ pub(super) fn manifest(
 
 /// Returns what identifies a model to the rows that it fills: `provider/model`, or a hash of its command or
 /// URL, which may hold a secret.
-fn model_identity(model: &ModelSpec) -> io::Result<String> {
+fn model_identity(model: &ModelSpec) -> String {
     let ModelSpec { provider, model: id, endpoint, .. } = model;
-    let hashed = |text: String| sha256_hex(text.as_bytes()).map(|(hash, _)| hash);
     match endpoint {
-        Endpoint::Command { argv, .. } => hashed(format!("{argv:?}")),
-        Endpoint::Http { url, .. } => hashed(url.to_string()),
-        Endpoint::Remote { .. } | Endpoint::Mock(_) | Endpoint::SameMock => Ok(format!("{provider}/{id}")),
+        Endpoint::Command { argv, .. } => sha256(&format!("{argv:?}")),
+        Endpoint::Http { url, .. } => sha256(url.as_str()),
+        Endpoint::Remote { .. } | Endpoint::Mock(_) | Endpoint::SameMock => format!("{provider}/{id}"),
     }
 }
 
-/// Returns hashes of everything that the rows of a run depend on.
-fn identity(file: &PipelineFile, is_example: bool) -> Result<Identity, Error> {
+/// Returns everything that the rows of a run depend on.
+fn identity(file: &PipelineFile, resolved: &ResolvedPipeline) -> Result<Identity, Error> {
     // A sorted table, so that the order of keys and the layout of the file do not matter.
     let document: toml::Table =
         toml::from_str(file.source.text()).map_err(|error| Error::Internal(error.to_string()))?;
     let tables = document.get("columns").and_then(toml::Value::as_array).map_or(&[][..], Vec::as_slice);
-    let unreadable = |error: io::Error| Error::from(DatasetError::unreadable(&file.seed.path, &error));
-    let mut columns = BTreeMap::new();
-    for (index, (column, table)) in file.columns.iter().zip(tables).enumerate() {
+    let column = |(index, (column, table)): (usize, (&ColumnSpec, &toml::Value))| {
         // A schema may be in a file of its own, so the table alone does not identify it.
         let schema = match &column.kind {
             ColumnKind::Llm(call) => call.structure.as_ref().and_then(|structure| structure.schema.as_ref()),
             _ => None,
         };
         let schema = schema.map_or(String::new(), |schema| schema.get_ref().to_string());
-        let (hash, _) = sha256_hex(format!("{index}\n{table}\n{schema}").as_bytes()).map_err(unreadable)?;
-        columns.insert(column.name.get_ref().clone(), hash);
-    }
-    // Only models that columns call.
-    let models =
-        called_models(file).into_iter().map(|at| Ok((file.models[at].name.clone(), model_identity(&file.models[at])?)));
-    let models = models.collect::<io::Result<_>>().map_err(unreadable)?;
-    let hashed = if is_example {
-        sha256_hex(example::dataset_bytes())
-    } else {
-        sha256_hex(File::open(&file.seed.path).map_err(unreadable)?)
+        (column.name.get_ref().clone(), sha256(&format!("{index}\n{table}\n{schema}")))
     };
-    let (dataset, dataset_bytes) = hashed.map_err(unreadable)?;
+    let columns = file.columns.iter().zip(tables).enumerate().map(column).collect();
+    // Only models that columns call.
+    let called = called_models(file).into_iter().map(|index| &file.models[index]);
+    let models = called.map(|model| (model.name.clone(), model_identity(model))).collect();
+    let FileDigest { sha256: dataset, bytes: dataset_bytes } = resolved.dataset.digest().clone();
     Ok(Identity { dataset, dataset_bytes, seed: file.run.seed, columns, models })
+}
+
+fn sha256(text: &str) -> String {
+    FileDigest::of(text.as_bytes()).expect("bytes in memory can be read").sha256
 }

@@ -76,7 +76,7 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     let config = pipeline_config(&file, rows);
     // Errors of the settings must be found before the output is changed.
     Pipeline::new(resolved.plan.clone(), config.clone()).map_err(|error| Error::Setting(error.to_string()))?;
-    let spec = output_spec(request, manifest(&name, &file, &resolved, request.pipeline.is_none())?, &file, &resolved);
+    let spec = output_spec(request, manifest(&name, &file, &resolved)?, &file, &resolved);
     let (output, log_file) = claim_outputs(request, &spec)?;
     let output = Arc::new(output);
     let has_prices = file.models.iter().any(|model| model.price.is_some());
@@ -104,11 +104,11 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     }
     let columns = task_totals(&resolved, &output, &spec.manifest);
     let count = columns.len();
-    screen.say(&format!("{name}: {rows} rows, {count} columns to fill, output in {}", request.out.display()));
+    screen.print_message(&format!("{name}: {rows} rows, {count} columns to fill, output in {}", request.out.display()));
     let earlier = output.earlier();
     if earlier != EarlierOutput::default() {
         let EarlierOutput { rows_out, rows_dropped, .. } = earlier;
-        screen.say(&format!("resumed: {rows_out} rows are done already, and {rows_dropped} stay dropped"));
+        screen.print_message(&format!("resumed: {rows_out} rows are done already, and {rows_dropped} stay dropped"));
     }
 
     let is_whole_example = request.pipeline.is_none() && earlier == EarlierOutput::default();
@@ -124,7 +124,7 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     let mut summary = summarise(&name, &file, rows, &end, &models, &work, &output);
     summary.comparison = comparison.filter(|_| summary.exit == Exit::Done);
     summary.retry = (summary.rows_dropped() > 0).then(|| retry_command(request));
-    observer.warnings().iter().for_each(|warning| screen.say(warning));
+    observer.warnings().iter().for_each(|warning| screen.print_message(warning));
     // The rows are on disk already, so an error of the report does not discard them.
     let report = request.report.as_ref().map_or(Ok(()), |path| {
         let earlier = if request.existing == Existing::Resume { rotate_file(path) } else { Ok(()) };
@@ -134,7 +134,7 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     let written = work.written();
     let closed = close(&output, &summary, &written, &run_totals(&models), &observer);
     for error in [closed, report].into_iter().filter_map(Result::err) {
-        screen.say(&format!("error: {error}"));
+        screen.print_message(&format!("error: {error}"));
         summary.exit = Exit::Output;
         summary.stopped.get_or_insert_with(|| error.to_string());
     }

@@ -272,8 +272,9 @@ fn client(file: &PipelineFile, model: &ModelSpec, is_called: bool, mock: &str) -
         Endpoint::Remote { base_url, api_key_env } => remote_client(file, model, base_url.as_str(), key(api_key_env)?),
         Endpoint::Mock(_) | Endpoint::SameMock => remote_client(file, model, mock, None),
         Endpoint::Http { url, api_key_env } => {
-            let (url, api_key, timeout) = (url.clone(), key(api_key_env)?, model.timeout);
-            let client = HttpClient::new(HttpEndpoint { url, api_key, timeout, bypass_proxy: false });
+            let (api_key, authorities) = (key(api_key_env)?, model.authorities.clone());
+            let endpoint = HttpEndpoint { url: url.clone(), api_key, authorities, timeout: model.timeout };
+            let client = HttpClient::new(endpoint);
             client.map(Client::Http).map_err(|error| https_error(file, model, &error))
         }
         Endpoint::Command { argv, directory, pass_env } => {
@@ -293,8 +294,8 @@ fn remote_client(
         base_url: address.parse().map_err(|error| Error::Internal(format!("{address:?}: {error}")))?,
         model: model.model.clone(),
         api_key,
+        authorities: model.authorities.clone(),
         timeout: model.timeout,
-        bypass_proxy: !matches!(model.endpoint, Endpoint::Remote { .. }),
     };
     let client = match model.domain {
         Domain::Embedding => EmbeddingClient::new(endpoint).map(Client::Embedding),

@@ -1,4 +1,4 @@
-//! A provider and model at run time: its resource at the gate, its usage meter, counters and cost.
+//! A provider and model at run time: its resource at the gate, counters and cost.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,20 +15,17 @@ use tidegate_core::yielding::TaskToken;
 
 use crate::app::provider::cost::{Money, Price, SharedLedger};
 use crate::app::provider::probe::{PROBE_USAGE, probe_model};
-use crate::app::provider::slot_usage::{SlotSample, SlotUsage, SlotUsageMeter};
 use crate::app::provider::{CallError, CallOutput, Client, with_rate_feedback};
 use crate::app::report::summary::{CallCounts, TokenTotals};
 use crate::host::TokioHost;
 
-/// A provider and model id as all models of the file that name them share it: one resource, meter and set of
-/// counters.
+/// A provider and model id as all models of the file that name them share it: one resource and set of counters.
 #[derive(Debug)]
 pub struct Provider {
     /// `provider/model`.
     pub label: String,
     gate: Gate<TokioHost>,
     resource: ResourceId,
-    meter: SlotUsageMeter,
     calls: CallCounters,
     tokens: TokenCounters,
     last_errors: Mutex<LastErrors>,
@@ -76,7 +73,7 @@ pub enum CallFailure {
 }
 
 impl Provider {
-    /// Creates a provider that calls through `gate` as `resource`, and starts its usage meter.
+    /// Creates a provider that calls through `gate` as `resource`.
     ///
     /// # Panics
     /// If `resource` does not belong to `gate`.
@@ -88,13 +85,11 @@ impl Provider {
         price: Option<Price>,
         ledger: Arc<SharedLedger>,
     ) -> Self {
-        let snapshot = gate.snapshot(resource).expect("the resource belongs to the gate");
-        let meter = SlotUsageMeter::new(snapshot.at, slot_sample(&snapshot));
+        assert!(gate.snapshot(resource).is_some(), "the resource belongs to the gate");
         Self {
             label,
             gate,
             resource,
-            meter,
             calls: CallCounters::default(),
             tokens: TokenCounters::default(),
             last_errors: Mutex::default(),
@@ -104,7 +99,7 @@ impl Provider {
     }
 
     /// Acquires a slot, makes the call with `attempt`, and reports the outcome to the gate; repeats this as
-    /// long as the gate asks for a retry.
+    /// long as the gate returns a retry.
     ///
     /// The slot is held exactly while a call is outstanding. It is released also if this future is dropped.
     ///
@@ -147,7 +142,7 @@ impl Provider {
         }
     }
 
-    /// Makes the health calls that the gate asks for, with `client`, until this future is dropped or the cost
+    /// Makes the health calls that the gate requests, with `client`, until this future is dropped or the cost
     /// limit is reached.
     ///
     /// A health call is the smallest call that shows whether the model answers. Without it, an outage would
@@ -208,14 +203,6 @@ impl Provider {
         self.gate.snapshot(self.resource).expect("`new` has checked the resource")
     }
 
-    /// Returns how its slots were used so far.
-    pub fn usage(&self) -> SlotUsage {
-        self.meter.observe(|| {
-            let snapshot = self.snapshot();
-            (snapshot.at, slot_sample(&snapshot))
-        })
-    }
-
     /// Returns the calls made so far.
     #[must_use]
     pub fn calls(&self) -> CallCounts {
@@ -242,15 +229,6 @@ pub fn remedy(cause: UnavailableCause) -> &'static str {
     }
 }
 
-fn slot_sample(snapshot: &ResourceSnapshot) -> SlotSample {
-    SlotSample {
-        in_flight: snapshot.in_flight,
-        limit: snapshot.current_limit,
-        cap: snapshot.effective_max,
-        waiting: snapshot.waiters,
-    }
-}
-
 /// The latest error by cause of unavailability. A rate limit does not explain an outage, so each cause has
 /// its own.
 #[derive(Debug, Default)]
@@ -270,8 +248,7 @@ impl LastErrors {
     }
 }
 
-/// An outstanding call. Counts it and updates the usage meter at its start and its end, also if it is
-/// cancelled.
+/// An outstanding call. Counts it at its start, and settles its cost at its end, also if it is cancelled.
 struct OutstandingCall<'a, G: GateRef> {
     provider: &'a Provider,
     permit: Option<PermitOf<G>>,
@@ -284,7 +261,6 @@ struct OutstandingCall<'a, G: GateRef> {
 impl<'a, G: GateRef> OutstandingCall<'a, G> {
     fn new(provider: &'a Provider, permit: PermitOf<G>, estimate: Money) -> Self {
         provider.calls.made.fetch_add(1, Ordering::Relaxed);
-        provider.usage();
         Self { provider, permit: Some(permit), estimate, cost: estimate }
     }
 
@@ -328,7 +304,6 @@ impl<G: GateRef> Drop for OutstandingCall<'_, G> {
         // Dropping an unfinished permit releases its slot as cancelled.
         drop(self.permit.take());
         self.provider.ledger.lock().settle(self.estimate, self.cost);
-        self.provider.usage();
     }
 }
 
@@ -380,7 +355,7 @@ mod tests {
     /// and its ledger.
     fn provider(limit: Option<Money>) -> (Provider, GroupId, Arc<SharedLedger>) {
         let host = TokioHost::current().unwrap();
-        // Without health states, the gate never asks for a retry.
+        // Without health states, the gate never returns a retry.
         let config = RequestConfig { health: None, ..RequestConfig::default() };
         let gate = Gate::new(host, RequestAdmission::new(config).unwrap());
         let (resource, group) = gate.with(|machine, now| {

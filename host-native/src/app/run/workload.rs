@@ -250,9 +250,10 @@ impl Shared {
     }
 
     fn write(&self, group: &FinishedRowGroup) -> Result<(), SaveError> {
-        let Some(buffer) = self.buffers.take(group.row_group) else {
+        let Some(shared) = self.buffers.take(group.row_group) else {
             return Err(SaveError(format!("row group {} has no values", group.row_group)));
         };
+        let buffer = shared.read();
         let dropped = group.dropped.iter().map(|dropped| self.dropped_line(group, &buffer, dropped));
         let unmade = group.unmade.iter().map(|row| DroppedLine::unmade(self.row_number(group.first_row, *row)));
         let mut dropped_lines: Vec<DroppedLine> = dropped.chain(unmade).collect();
@@ -274,7 +275,8 @@ impl Shared {
                 Ok(())
             }
             Err(error) => {
-                self.buffers.restore(group.row_group, buffer);
+                drop(buffer);
+                self.buffers.restore(group.row_group, shared);
                 Err(SaveError(error.to_string()))
             }
         }

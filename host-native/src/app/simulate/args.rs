@@ -15,7 +15,7 @@ pub struct SimulateArgs {
     #[arg(long)]
     pub list: bool,
     /// Print the scenario as a file, and do not run it
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with_all = ["json", "trace"])]
     pub dump: bool,
     /// The seed of the run: equal seeds give equal runs
     #[arg(long, value_name = "N", default_value_t = 1)]

@@ -3,13 +3,14 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tidegate_core::pipeline::{PipelineError, PlanError};
 use tidegate_core::sim::provider::ProviderSpec;
 use tidegate_core::sim::scenario::{Scenario, ScenarioError};
 use tidegate_core::sim::world::World;
 
 use crate::app::config::document::Document;
+use crate::app::config::schema::schema_text;
 use crate::app::config::source::{FileError, SourceText};
 use crate::app::error::Error;
 
@@ -23,14 +24,28 @@ pub(crate) fn parse(source: &SourceText) -> Result<Scenario, FileError> {
     read(&Document::parse(source, TITLE)?)
 }
 
+/// Deserializes a scenario, without the checks of [`World::new`].
+pub(super) fn deserialize(file: &Document<'_>) -> Result<Scenario, FileError> {
+    file.read_tables(file.root())
+}
+
 fn read(file: &Document<'_>) -> Result<Scenario, FileError> {
-    let scenario: Scenario = file.read()?;
+    let scenario = deserialize(file)?;
     World::new(&scenario, 0).map_err(|error| validation_error(file, &scenario, &error))?;
     Ok(scenario)
 }
 
+/// Returns the JSON Schema of scenario files, for editors.
+///
+/// Rules that a schema cannot express, such as ranges and references between columns and models, are checked
+/// only by the program.
+#[must_use]
+pub fn schema() -> String {
+    schema_text::<Scenario>("A scenario file of tidegate")
+}
+
 /// The name of the document in messages.
-const TITLE: &str = "the scenario";
+pub(super) const TITLE: &str = "the scenario";
 
 /// Model names, each with the description of its mock provider.
 pub type ModelProviders = Vec<(String, ProviderSpec)>;
@@ -43,7 +58,7 @@ pub fn parse_providers(source: &SourceText) -> Result<ModelProviders, FileError>
         let models = read(&file)?.models;
         return Ok(models.into_iter().map(|model| (model.name, model.provider)).collect());
     }
-    let ModelsOnly { models } = file.read()?;
+    let ModelsOnly { models } = file.read_tables(file.root())?;
     for (nth, model) in models.iter().enumerate() {
         if models[..nth].iter().any(|other| other.name == model.name) {
             let message = format!("there are two models called `{}`", model.name);
@@ -58,13 +73,13 @@ pub fn parse_providers(source: &SourceText) -> Result<ModelProviders, FileError>
     Ok(models.into_iter().map(|model| (model.name, model.provider)).collect())
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct ModelsOnly {
     models: Vec<ModelAlone>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct ModelAlone {
     name: String,

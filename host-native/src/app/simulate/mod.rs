@@ -9,6 +9,8 @@ pub mod regress;
 mod report;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_schema;
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -31,7 +33,7 @@ use args::{PolicyName, SimulateArgs};
 use file::{dump, load};
 use report::{TextReport, to_json};
 
-pub use file::{ModelProviders, parse_providers};
+pub use file::{ModelProviders, parse_providers, schema};
 
 /// Simulation steps between two reads of the real clock, so that progress costs nothing per step.
 const STEPS_PER_CLOCK_READ: u32 = 1 << 12;

@@ -92,6 +92,13 @@ fn an_unknown_key_is_rejected_with_its_position_and_the_nearest_known_key() {
 }
 
 #[test]
+fn an_array_in_place_of_a_table_is_rejected_with_its_position() {
+    let error = parse_error("provider = {}", "provider = { faults = [0.5] }");
+    let expected = "s.toml:11:23: `faults` in [models.provider] is an array of 1 item";
+    assert!(error.starts_with(expected) && error.contains("expected a table"), "{error}");
+}
+
+#[test]
 fn a_value_of_the_wrong_type_is_rejected_with_its_key_and_the_expected_type() {
     let error = parse_error("rows = 8", "rows = \"many\"");
     assert!(error.starts_with("s.toml:4:8: `rows` in the scenario is the string \"many\""), "{error}");

@@ -126,7 +126,7 @@ async fn the_largest_of_several_token_limits_is_charged_to_the_budget() {
     ] {
         let world = World::new("budgets = { tokens_per_day = 1000 }", "").await;
         let out = tokio::spawn(world.post(body.to_string()).send());
-        world.until_standing((0, 1)).await;
+        world.until_counts((0, 1)).await;
         let budget = world.page("/why").await["resources"][0]["budgets"][0].clone();
         assert!(budget["reserved"].as_u64().unwrap() >= 900, "{body}: {budget}");
         world.seen.go.add_permits(1);

@@ -91,7 +91,7 @@ async fn a_response_with_an_unrequested_encoding_reaches_no_client() {
     let answer = ask(&world, "accept-encoding: gzip\r\n", "packed").await;
     assert_eq!(status(&answer), "502", "{answer}");
     assert!(answer.contains("\"tidegate_provider_encoding\"") && !answer.contains("sk-provider"), "{answer}");
-    world.until_standing((0, 0)).await;
+    world.until_counts((0, 0)).await;
 }
 
 #[tokio::test]

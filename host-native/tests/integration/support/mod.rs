@@ -1,5 +1,6 @@
 //! Shared support of the integration tests: a scratch directory to run the program in, and test servers.
 
+pub(crate) mod authority;
 pub(crate) mod patience;
 pub(crate) mod provider;
 pub(crate) mod world;

@@ -118,8 +118,8 @@ async fn answer(State(seen): State<Arc<Seen>>, method: Method, uri: Uri, headers
     let (guard, now) = InFlightGuard::begin(&seen);
     match kind {
         // Accepts `number` concurrent calls.
-        "bears" if now > number => rejection(&seen, 429, "20", "rate_limit_exceeded"),
-        "bears" => {
+        "accepts" if now > number => rejection(&seen, 429, "20", "rate_limit_exceeded"),
+        "accepts" => {
             sleep(Duration::from_millis(5)).await;
             drop(guard);
             completion("done")

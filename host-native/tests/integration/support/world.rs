@@ -65,14 +65,14 @@ impl World {
         self.http.get(self.url(path)).send().await.unwrap().json().await.unwrap()
     }
 
-    pub(crate) async fn standing(&self) -> (u64, u64) {
+    pub(crate) async fn counts(&self) -> (u64, u64) {
         let health = self.page("/healthz").await;
         (health["waiting"].as_u64().unwrap(), health["in_flight"].as_u64().unwrap())
     }
 
     /// Waits until the numbers of waiting requests and of calls in flight equal `expected`.
-    pub(crate) async fn until_standing(&self, expected: (u64, u64)) {
-        until(async || self.standing().await, |standing| *standing == expected).await;
+    pub(crate) async fn until_counts(&self, expected: (u64, u64)) {
+        until(async || self.counts().await, |counts| *counts == expected).await;
     }
 }
 

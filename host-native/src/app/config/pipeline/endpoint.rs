@@ -1,14 +1,17 @@
-//! The endpoint of a model: the keys `base_url`, `url`, `command` and `mock`.
+//! The endpoint of a model: the keys `base_url`, `url`, `command` and `mock`, and how calls get there:
+//! `allow_plain_http` and `ca_file`.
 
 use std::path::Path;
 
-use reqwest::Url;
+use reqwest::{Certificate, Url};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::models::{Endpoint, MOCK_PROVIDER, MockSpec, ModelSpec, ModelTable};
+use super::raw::RawModel;
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
+use crate::app::config::transport::{check_plain_http, read_authorities};
 use crate::app::config::value::{At, Is, Text};
 
 /// Returns the endpoint of a judge: a command or a URL.
@@ -33,7 +36,8 @@ pub(super) fn judge_endpoint(table: &ModelTable<'_, '_>, directory: &Path) -> Re
     };
     let url = ("url", raw.url.as_ref().map(At::span));
     let api_key_env = ("api_key_env", raw.api_key_env.as_ref().map(At::span));
-    reject_keys("command", &[base_url, url, mock, api_key_env])?;
+    let [plain_http, ca_file] = transport_keys(table);
+    reject_keys("command", &[base_url, url, mock, api_key_env, plain_http, ca_file])?;
     if command.get().is_empty() {
         let expected = "the program and its arguments, such as [\"python3\", \"judge.py\"]";
         return Err(file.wrong(command.span(), expected));
@@ -60,6 +64,28 @@ pub(super) fn remote_endpoint(table: &ModelTable<'_, '_>, same: Option<&ModelSpe
         }
         _ => Ok(Endpoint::Remote { base_url, api_key_env: key_variable(table) }),
     }
+}
+
+/// Checks that the key of the model is not sent unencrypted to another machine, and returns the certificate
+/// authorities to trust, if the table names any.
+pub(super) fn check_transport(
+    table: &ModelTable<'_, '_>,
+    endpoint: &Endpoint,
+    directory: &Path,
+) -> Result<Option<Vec<Certificate>>, FileError> {
+    let ModelTable { file, raw, span, .. } = table;
+    let (Endpoint::Remote { base_url: url, .. } | Endpoint::Http { url, .. }) = endpoint else { return Ok(None) };
+    if raw.api_key_env.is_some() {
+        let address = raw.base_url.as_ref().or(raw.url.as_ref()).map_or(span.clone(), At::span);
+        check_plain_http(file, url, address, raw.allow_plain_http.as_ref().map(|allowed| *allowed.get()))?;
+    }
+    read_authorities(file, raw.ca_file.as_ref(), directory, url)
+}
+
+/// Returns the keys of [`check_transport`] with their spans.
+fn transport_keys(table: &ModelTable<'_, '_>) -> [(&'static str, Option<std::ops::Range<usize>>); 2] {
+    let RawModel { allow_plain_http, ca_file, .. } = table.raw;
+    [("allow_plain_http", allow_plain_http.as_ref().map(At::span)), ("ca_file", ca_file.as_ref().map(At::span))]
 }
 
 fn key_variable(table: &ModelTable<'_, '_>) -> Option<String> {
@@ -102,9 +128,13 @@ pub(crate) fn address(
 
 pub(super) fn mock_endpoint(table: &ModelTable<'_, '_>, same: Option<&ModelSpec>) -> Result<Endpoint, FileError> {
     let ModelTable { file, raw, span, index } = table;
-    for (key, value) in [("base_url", &raw.base_url), ("api_key_env", &raw.api_key_env)] {
+    let text = |value: &Option<At<Text>>| value.as_ref().map(At::span);
+    let [plain_http, ca_file] = transport_keys(table);
+    for (key, value) in
+        [("base_url", text(&raw.base_url)), ("api_key_env", text(&raw.api_key_env)), plain_http, ca_file]
+    {
         if let Some(value) = value {
-            return Err(file.error(value.span(), format!("`{key}` has no meaning for a mock")));
+            return Err(file.error(value, format!("`{key}` has no meaning for a mock")));
         }
     }
     match (&raw.mock, same) {
@@ -135,7 +165,7 @@ fn mock<'t>(file: &Document<'t>, value: &Spanned<DeValue<'t>>) -> Result<MockSpe
         }
     }
     let provider: tidegate_core::sim::provider::ProviderSpec =
-        file.read_value(Spanned::new(value.span(), DeValue::Table(rest)))?;
+        file.read_tables(&Spanned::new(value.span(), DeValue::Table(rest)))?;
     provider.validate().map_err(|error| file.config_error(&value.span(), &error))?;
     Ok(MockSpec { provider, seed })
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use reqwest::Url;
+use reqwest::{Certificate, Url};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tidegate_core::budget::BudgetConfig;
@@ -37,6 +37,8 @@ pub struct ModelSpec {
     pub domain: Domain,
     /// The destination of calls.
     pub endpoint: Endpoint,
+    /// The certificate authorities to trust instead of those of the system.
+    pub authorities: Option<Vec<Certificate>>,
     /// The maximum number of calls in flight.
     pub max_parallel: NonZeroU32,
     /// The timeout of one call.
@@ -228,6 +230,7 @@ impl ModelTable<'_, '_> {
         let same = same.filter(|same| same.domain == domain);
         let LimitSettings { choice, is_given, aimd } = self.limit(same)?;
         Ok(ModelSpec {
+            authorities: endpoint::check_transport(self, &endpoint, directory)?,
             endpoint,
             max_parallel: raw.max_parallel,
             timeout: file.positive(raw.timeout.as_ref())?.unwrap_or(Duration::from_secs(60)),

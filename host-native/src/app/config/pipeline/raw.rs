@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 use serde_json::json;
 use tidegate_core::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
+use tidegate_core::sim::provider::ProviderSpec;
 
 use super::columns::StrategyName;
 use super::kinds::OutputForm;
@@ -83,6 +84,11 @@ pub(super) struct RawModel {
     pub(super) pass_env: Option<At<Vec<Text>>>,
     /// The environment variable that holds the API key
     pub(super) api_key_env: Option<At<Text>>,
+    /// Whether the key may be sent to an http address of another machine. Default: false
+    pub(super) allow_plain_http: Option<At<bool>>,
+    /// A PEM file with the certificate authorities to trust, relative to the pipeline file. Default: those of
+    /// the system
+    pub(super) ca_file: Option<At<Text>>,
     /// The kind of calls. Default: chat; judge with `url` or `command`
     pub(super) domain: Option<At<Domain>>,
     /// The maximum number of calls in flight
@@ -105,10 +111,21 @@ pub(super) struct RawModel {
     pub(super) budgets: Option<At<Table<RawBudgets>>>,
     /// The price of tokens
     pub(super) price: Option<At<Table<RawPrice>>>,
-    /// The behaviour of a model of the provider `mock`: `capacity`, `latency`, `overload` and so on, and its
+    /// The behaviour of a model of the provider `mock`: the settings of a provider in a scenario file, and
     /// `seed`
-    #[schemars(with = "Option<JsonTable>")]
+    #[schemars(with = "Option<RawMock>")]
     pub(super) mock: Option<At<toml::Table>>,
+}
+
+/// The schema of the table `mock`. [`endpoint`](super::endpoint) deserializes its two parts separately.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct RawMock {
+    /// The seed of its random numbers. Default: 0
+    seed: Option<u64>,
+    #[schemars(flatten)]
+    provider: ProviderSpec,
 }
 
 /// The price of tokens

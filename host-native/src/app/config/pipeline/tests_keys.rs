@@ -57,6 +57,49 @@ fn prices_and_budgets_must_be_in_range_and_in_one_currency() {
 }
 
 #[test]
+fn a_key_is_sent_unencrypted_only_to_this_machine_unless_allowed() {
+    let key = |url: &str, more: &str| {
+        let chat = CHAT.replace("http://h", url);
+        format!("{HEAD}{chat}api_key_env = \"K\"\n{more}\n{COLUMN}")
+    };
+    let accepted = |text: &str| drop(PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).unwrap());
+    let hint = "expected an address with https, or of this machine; or `allow_plain_http = true` beside it";
+    for far in ["http://10.0.0.7:8000/v1", "http://localhost.example/v1", "http://0.0.0.0/v1"] {
+        let host = far.split(['/', ':']).nth(3).unwrap();
+        let message = format!("p.toml:6:12: keys would go to `{host}` unencrypted");
+        assert_rejected(&key(far, ""), &[&message, hint]);
+        assert_rejected(&key(far, "allow_plain_http = false"), &[&message]);
+        accepted(&key(far, "allow_plain_http = true"));
+        accepted(&format!("{HEAD}{}{COLUMN}", CHAT.replace("http://h", far)));
+    }
+    for near in ["http://127.0.0.1:1/v1", "http://[::1]:1/v1", "http://localhost:1/v1", "https://10.0.0.7/v1"] {
+        accepted(&key(near, ""));
+    }
+    let judge =
+        format!("{HEAD}[[models]]\nname = \"j\"\nurl = \"http://h/j\"\nmax_parallel = 1\napi_key_env = \"K\"\n");
+    assert_rejected(&(judge + COLUMN), &["p.toml:5:7: keys would go to `h` unencrypted"]);
+    assert_model_rejected("allow_plain_http = 1", &["`allow_plain_http` in [[models]] is 1", "true or false"]);
+}
+
+#[test]
+fn a_ca_file_is_read_and_belongs_to_an_https_address() {
+    assert_model_rejected("ca_file = \"ca.pem\"", &["p.toml:8:11: `ca_file` is given for an address without https"]);
+    let https = CHAT.replace("http://h", "https://h");
+    let file = |name: &str| format!("{HEAD}{https}ca_file = \"{name}\"\n{COLUMN}");
+    assert_rejected(&file("no-such.pem"), &["cannot read", "no-such.pem", "expected a file of certificates in PEM"]);
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    assert_rejected(&file(manifest), &["Cargo.toml holds no certificate"]);
+    let command = "[[models]]\nname = \"m\"\nmax_parallel = 1\ncommand = [\"x\"]\n";
+    let mock = "[[models]]\nname = \"m\"\nmax_parallel = 1\nprovider = \"mock\"\nmock = {}\n";
+    for key in ["ca_file = \"x\"", "allow_plain_http = true"] {
+        assert_rejected(&format!("{HEAD}{command}{key}\n{COLUMN}"), &["is given beside `command`"]);
+        let text = format!("{HEAD}{mock}{key}\n{COLUMN}");
+        let error = PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).unwrap_err().to_string();
+        assert!(error.starts_with("p.toml:8:") && error.contains("has no meaning for a mock"), "{error}");
+    }
+}
+
+#[test]
 fn a_judge_has_exactly_one_endpoint() {
     let judge = |text: &str| format!("{HEAD}[[models]]\nname = \"j\"\nmax_parallel = 1\n{text}\n{COLUMN}");
     assert_rejected(

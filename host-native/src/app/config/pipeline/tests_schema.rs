@@ -36,6 +36,9 @@ fn the_schema_accepts_valid_files_and_rejects_invalid_ones() {
         ("template =", "prompt ="),
         ("timeout = \"5s\"", "timeout = \"5 days\""),
         ("row_group_size = 10", "row_group_size = 0"),
+        ("slots = 3", "slot = 3"),
+        ("seed = 9", "seeds = 9"),
+        ("\"constant\"", "\"konstant\""),
     ] {
         assert!(tests::VALID.contains(from), "{from}");
         assert!(!schema_errors(&tests::VALID.replacen(from, to, 1)).is_empty(), "{to}");
@@ -60,6 +63,8 @@ const MODELS: &str = "[[models]]\nname = \"writer\"\nprovider = \"p\"\nbase_url 
                       [[models]]\nname = \"grader\"\ncommand = [\"true\"]\nmax_parallel = 1\n";
 
 const REFERENCE: &str = include_str!("../../../../docs/pipeline-file.md");
+/// Documents the settings of mock providers.
+const MOCK_REFERENCE: &str = include_str!("../../../../docs/mock.md");
 
 /// Returns the examples of the reference, each completed to a whole file.
 fn examples() -> Vec<String> {
@@ -156,7 +161,7 @@ fn the_reference_names_every_key_and_the_schema_describes_it() {
     let keys = described_keys(&parsed_schema());
     assert!(keys.len() > 80, "{}", keys.len());
     for (key, description) in keys.iter().filter(|(_, description)| !description.is_null()) {
-        assert!(REFERENCE.contains(key.as_str()), "{key}");
+        assert!([REFERENCE, MOCK_REFERENCE].iter().any(|page| page.contains(key.as_str())), "{key}");
         assert!(description.as_str().is_some_and(|text| text.len() > 5), "{key}");
     }
 }

@@ -82,7 +82,6 @@ use crate::app::config::source::{FileError, SourceText};
 use crate::app::config::value::{At, Is, Table, Text};
 
 pub use access::{AccessConfig, ConnectionsConfig};
-pub(super) use provider::is_plain_and_far;
 pub use provider::{ModelConfig, PassthroughRule, ProviderConfig};
 use raw::{Address, Digest, RawPriority, RawProxy, RawQueue, RawRetry, RawTenant, RawTenants, Weight};
 

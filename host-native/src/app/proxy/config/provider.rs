@@ -8,7 +8,6 @@ use std::time::Duration as StdDuration;
 use http::Method;
 use reqwest::{Certificate, Url};
 
-use super::super::access::is_loopback;
 use super::raw::{ClientKey, RawPassthrough, RawProvider, RawProviderModel};
 use super::{Environment, key_from};
 use crate::app::config::budgets::RawBudgets;
@@ -16,6 +15,7 @@ use crate::app::config::document::Document;
 use crate::app::config::limit::{LimitKeys, LimitSettings, read_limit};
 use crate::app::config::pipeline::endpoint::address;
 use crate::app::config::source::FileError;
+use crate::app::config::transport::{check_plain_http, read_authorities};
 use crate::app::config::value::{At, Is, Table, Text};
 use crate::app::provider::ApiKey;
 use crate::gate::Limits;
@@ -130,12 +130,8 @@ fn check_provider(
     let defaults = ProviderConfig::at(&raw.name.get().0, base_url);
     let api_key = raw.api_key_env.as_ref().map(|name| read_key(file, name, environment)).transpose()?;
     let forwards_client_key = check_client_key(file, &raw)?;
-    let sends_keys = api_key.is_some() || forwards_client_key;
-    if sends_keys && is_plain_and_far(&defaults.base_url) && raw.allow_plain_http != Some(true) {
-        let message = format!("keys would go to `{}` unencrypted", defaults.base_url.host_str().unwrap_or_default());
-        return Err(file
-            .error(raw.base_url.span(), message)
-            .expected("an address with https, or of this machine; or `allow_plain_http = true` beside it"));
+    if api_key.is_some() || forwards_client_key {
+        check_plain_http(file, &defaults.base_url, raw.base_url.span(), raw.allow_plain_http)?;
     }
     let limits =
         check_limits(file, &span, raw.limit_keys(), raw.max_parallel, raw.budgets.as_deref(), &defaults.limits)?;
@@ -150,7 +146,7 @@ fn check_provider(
     let connect_timeout = file.positive(raw.connect_timeout.as_ref())?;
     Ok(ProviderConfig {
         forwards_client_key,
-        authorities: check_authorities(file, raw.ca_file.as_ref(), directory, &defaults.base_url)?,
+        authorities: read_authorities(file, raw.ca_file.as_ref(), directory, &defaults.base_url)?,
         passthrough: raw
             .passthrough
             .iter()
@@ -171,11 +167,6 @@ fn check_provider(
     })
 }
 
-/// Returns whether requests to `url` leave this machine unencrypted.
-pub(in crate::app::proxy) fn is_plain_and_far(url: &Url) -> bool {
-    url.scheme() == "http" && !url.host_str().is_some_and(is_loopback)
-}
-
 fn check_client_key(file: &Document<'_>, raw: &RawProvider) -> Result<bool, FileError> {
     match &raw.client_key {
         Some(given) if *given.get() == ClientKey::Forward && raw.api_key_env.is_some() => Err(file
@@ -183,26 +174,6 @@ fn check_client_key(file: &Document<'_>, raw: &RawProvider) -> Result<bool, File
             .expected("one of the two")),
         Some(given) => Ok(*given.get() == ClientKey::Forward),
         None => Ok(false),
-    }
-}
-
-fn check_authorities(
-    file: &Document<'_>,
-    ca_file: Option<&At<Text>>,
-    directory: &Path,
-    base_url: &Url,
-) -> Result<Option<Vec<Certificate>>, FileError> {
-    let Some(name) = ca_file else { return Ok(None) };
-    if base_url.scheme() != "https" {
-        let message = "`ca_file` is given for an address without https, which has no certificate";
-        return Err(file.error(name.span(), message).expected("an address with https, or no `ca_file`"));
-    }
-    let invalid = |message: String| file.error(name.span(), message).expected("a file of certificates in PEM");
-    let path = directory.join(&name.get().0);
-    let text = std::fs::read(&path).map_err(|error| invalid(format!("cannot read {}: {error}", path.display())))?;
-    match Certificate::from_pem_bundle(&text) {
-        Ok(certificates) if !certificates.is_empty() => Ok(Some(certificates)),
-        _ => Err(invalid(format!("{} holds no certificate", path.display()))),
     }
 }
 

@@ -171,17 +171,16 @@ impl Summary {
             "starved",
         ];
         let mut table = vec![row(titles)];
-        for provider in &self.providers {
-            let usage = &provider.usage;
+        for (provider, usage) in self.providers.iter().zip(&self.figures.requests) {
             table.push(vec![
                 provider.label.clone(),
                 provider.calls.made.to_string(),
                 provider.calls.rate_limited.to_string(),
                 provider.calls.failed.to_string(),
                 provider.cap.to_string(),
-                format!("{:.1}", usage.mean_limit()),
-                format!("{:.1}", usage.mean_in_flight()),
-                percent(usage.limit_utilisation()),
+                format!("{:.1}", usage.mean_adaptive_limit()),
+                format!("{:.1}", usage.mean_busy()),
+                percent(usage.utilisation_of_limit()),
                 percent(usage.utilisation()),
                 slot_seconds(usage.idle_slot_ns),
                 slot_seconds(usage.starved_slot_ns),

@@ -195,13 +195,30 @@ impl ResolvedPipeline {
     /// in topological order. Takes O(columns and their upstreams).
     #[must_use]
     pub fn ancestors(&self, at: usize) -> Vec<usize> {
-        let upstreams = |at: usize| self.columns.get(at).map_or(&[][..], |column| &column.upstreams);
         let mut order = Vec::new();
-        let mut is_known = vec![false; self.columns.len()];
+        self.visit(at, &mut vec![false; self.columns.len()], &mut order);
+        order.pop();
+        order
+    }
+
+    /// Returns the indices of all generated columns in topological order, and otherwise in file order. Takes
+    /// O(columns and their upstreams).
+    #[must_use]
+    pub fn topological_order(&self) -> Vec<usize> {
+        let (mut order, mut is_known) = (Vec::new(), vec![false; self.columns.len()]);
+        (0..self.columns.len()).for_each(|at| self.visit(at, &mut is_known, &mut order));
+        order
+    }
+
+    /// Appends the column at `at` to `order`, after all that it depends on, except those that are known.
+    fn visit(&self, at: usize, is_known: &mut [bool], order: &mut Vec<usize>) {
+        if std::mem::replace(&mut is_known[at], true) {
+            return;
+        }
         // A depth-first search. Each entry has the number of its upstreams that were visited.
         let mut path = vec![(at, 0)];
         while let Some((column, next)) = path.last_mut() {
-            if let Some(&upstream) = upstreams(*column).get(*next) {
+            if let Some(&upstream) = self.columns[*column].upstreams.get(*next) {
                 *next += 1;
                 if !std::mem::replace(&mut is_known[upstream], true) {
                     path.push((upstream, 0));
@@ -211,8 +228,6 @@ impl ResolvedPipeline {
                 path.pop();
             }
         }
-        order.pop();
-        order
     }
 
     /// Returns the columns of the output in order, with their types.

@@ -170,6 +170,7 @@ fn the_ancestors_of_a_column_are_its_direct_and_indirect_upstreams_in_topologica
         (vec![3, 2, 1], vec![3, 2], vec![])
     );
     assert_eq!(resolved.columns[0].upstreams, [1, 2, 3]);
+    assert_eq!(resolved.topological_order(), [3, 2, 1, 0]);
 }
 
 #[cfg(feature = "parquet")]

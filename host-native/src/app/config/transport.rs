@@ -1,0 +1,51 @@
+//! Rules of the connection to an address in a file, shared by the pipeline file and the configuration of the
+//! proxy: `allow_plain_http` and `ca_file`.
+
+use std::ops::Range;
+use std::path::Path;
+
+use reqwest::{Certificate, Url};
+
+use super::document::Document;
+use super::source::FileError;
+use super::value::{At, Text};
+use crate::app::provider::address::is_plain_and_far;
+
+/// Returns an error if a key would be sent to `url`, which is in `span`, unencrypted and to another machine.
+/// `is_allowed` is the key `allow_plain_http`.
+pub(crate) fn check_plain_http(
+    file: &Document<'_>,
+    url: &Url,
+    span: Range<usize>,
+    is_allowed: Option<bool>,
+) -> Result<(), FileError> {
+    if is_allowed == Some(true) || !is_plain_and_far(url) {
+        return Ok(());
+    }
+    let message = format!("keys would go to `{}` unencrypted", url.host_str().unwrap_or_default());
+    Err(file
+        .error(span, message)
+        .expected("an address with https, or of this machine; or `allow_plain_http = true` beside it"))
+}
+
+/// Reads the certificate authorities in `ca_file`, which is relative to `directory`. Returns `None` if the key
+/// is absent, and an error if `url` is not an https address.
+pub(crate) fn read_authorities(
+    file: &Document<'_>,
+    ca_file: Option<&At<Text>>,
+    directory: &Path,
+    url: &Url,
+) -> Result<Option<Vec<Certificate>>, FileError> {
+    let Some(name) = ca_file else { return Ok(None) };
+    if url.scheme() != "https" {
+        let message = "`ca_file` is given for an address without https, which has no certificate";
+        return Err(file.error(name.span(), message).expected("an address with https, or no `ca_file`"));
+    }
+    let invalid = |message: String| file.error(name.span(), message).expected("a file of certificates in PEM");
+    let path = directory.join(&name.get().0);
+    let text = std::fs::read(&path).map_err(|error| invalid(format!("cannot read {}: {error}", path.display())))?;
+    match Certificate::from_pem_bundle(&text) {
+        Ok(certificates) if !certificates.is_empty() => Ok(Some(certificates)),
+        _ => Err(invalid(format!("{} holds no certificate", path.display()))),
+    }
+}

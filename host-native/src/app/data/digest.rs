@@ -1,0 +1,54 @@
+//! The SHA-256 of a file, computed while the file is read.
+
+use std::fmt::Write as _;
+use std::io::{self, Read};
+
+use ring::digest::{Context, SHA256};
+
+/// The hash and the length of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileDigest {
+    /// The SHA-256 in hexadecimal.
+    pub sha256: String,
+    /// The length in bytes.
+    pub bytes: u64,
+}
+
+impl FileDigest {
+    /// Reads all bytes and returns their digest.
+    pub fn of(bytes: impl Read) -> io::Result<Self> {
+        DigestReader::new(bytes).finish()
+    }
+}
+
+/// Hashes what is read through it.
+pub(super) struct DigestReader<R> {
+    inner: R,
+    hasher: Context,
+    bytes: u64,
+}
+
+impl<R: Read> DigestReader<R> {
+    pub(super) fn new(inner: R) -> Self {
+        Self { inner, hasher: Context::new(&SHA256), bytes: 0 }
+    }
+
+    /// Reads the rest, and returns the digest of everything that was read.
+    pub(super) fn finish(mut self) -> io::Result<FileDigest> {
+        io::copy(&mut self, &mut io::sink())?;
+        let mut sha256 = String::with_capacity(64);
+        for byte in self.hasher.finish().as_ref() {
+            let _ = write!(sha256, "{byte:02x}");
+        }
+        Ok(FileDigest { sha256, bytes: self.bytes })
+    }
+}
+
+impl<R: Read> Read for DigestReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.hasher.update(&buffer[..count]);
+        self.bytes += count as u64;
+        Ok(count)
+    }
+}

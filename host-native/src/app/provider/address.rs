@@ -1,0 +1,23 @@
+//! Where an address leads: to this machine, or to another one.
+
+use std::net::IpAddr;
+
+use reqwest::Url;
+
+/// Returns whether requests to `url` leave this machine unencrypted.
+pub(crate) fn is_plain_and_far(url: &Url) -> bool {
+    url.scheme() == "http" && !url.host_str().is_some_and(is_loopback)
+}
+
+/// Returns whether a host is always this machine. Browsers resolve `localhost` and its subdomains without a
+/// DNS query.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    name == "localhost" || name.ends_with(".localhost") || ip_address(host).is_some_and(|ip| ip.is_loopback())
+}
+
+/// Returns the IP address that a host consists of, or `None` for a name.
+pub(crate) fn ip_address(host: &str) -> Option<IpAddr> {
+    let plain = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    plain.parse::<IpAddr>().ok().map(|address| address.to_canonical())
+}

@@ -1,0 +1,55 @@
+//! A certificate authority of a test, and servers with its certificates.
+
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+/// A certificate authority of the test.
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// Returns the certificate of the authority in PEM.
+    pub(crate) fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// Starts a server with a certificate for `host` that gives each connection one response with the JSON
+    /// `body`. Returns its port.
+    pub(crate) async fn serve(&self, host: &str, body: &'static str) -> u16 {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new([host.to_string()]).unwrap().signed_by(&key, &self.0).unwrap();
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let config = ServerConfig::builder().with_no_client_auth();
+        let config = config.with_single_cert(vec![certificate.der().clone()], key).unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let acceptor = acceptor.clone();
+                tokio::spawn(async move {
+                    let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                    let mut head = [0; 4096];
+                    let _ = stream.read(&mut head).await;
+                    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close";
+                    let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                    let _ = stream.shutdown().await;
+                });
+            }
+        });
+        port
+    }
+}
