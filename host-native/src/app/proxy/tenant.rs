@@ -132,15 +132,25 @@ impl Tenants {
     }
 
     fn named(&self, name: &str) -> Result<Arc<Tenant>, ProxyError> {
-        if let Some(seen) = self.seen.read().get(name) {
-            return Ok(Arc::clone(seen));
-        }
-        if self.config.require_known {
-            return Err(ProxyError::UnknownTenant);
+        let is_overflow = |seen: &BTreeMap<_, _>| {
+            let unregistered = seen.len().saturating_sub(self.config.known.len());
+            name.len() > MAX_NAME_BYTES || unregistered >= MAX_UNREGISTERED_TENANTS
+        };
+        {
+            let seen = self.seen.read();
+            if let Some(seen) = seen.get(name) {
+                return Ok(Arc::clone(seen));
+            }
+            if self.config.require_known {
+                return Err(ProxyError::UnknownTenant);
+            }
+            if is_overflow(&seen) {
+                return Ok(Arc::clone(&self.overflow));
+            }
         }
         let mut seen = self.seen.write();
-        let unregistered = seen.len().saturating_sub(self.config.known.len());
-        if name.len() > MAX_NAME_BYTES || unregistered >= MAX_UNREGISTERED_TENANTS {
+        // Other requests may have added tenants meanwhile, also this one.
+        if !seen.contains_key(name) && is_overflow(&seen) {
             return Ok(Arc::clone(&self.overflow));
         }
         // The names in brackets are the few tenants of this module.
@@ -240,6 +250,16 @@ mod tests {
         }
         assert_eq!(&*open.of(&headers("x-tenant", "one more")).unwrap().name, OVERFLOW);
         assert_eq!(&*open.of(&headers("x-tenant", "t7")).unwrap().name, "t7");
+        // A request that needed the tenants for itself would wait for this reader.
+        let reader = open.seen.read();
+        std::thread::scope(|scope| {
+            let (sender, receiver) = std::sync::mpsc::channel();
+            let open = &open;
+            scope.spawn(move || sender.send(open.of(&headers("x-tenant", "another")).unwrap().name.to_string()));
+            let name = receiver.recv_timeout(std::time::Duration::from_mins(1));
+            drop(reader);
+            assert_eq!(name.as_deref(), Ok(OVERFLOW));
+        });
     }
 
     #[tokio::test]
