@@ -12,7 +12,7 @@
 //! | [`config`] | the configuration file |
 //! | `server`, `write_timeout` | accepting, serving and closing connections |
 //! | `access`, `endpoint` | which hosts, origins and calls are allowed |
-//! | `forward`, `parsed_request`, `json`, `form`, `headers` | one request: parsing, attempts, response |
+//! | `forward`, `parsed_request`, `json`, `form`, `tokens`, `headers` | one request: parsing, attempts, response |
 //! | `redact` | removes keys from provider responses |
 //! | `upstream`, `tenant` | providers with their limits; tenants with their groups |
 //! | `recorder`, `usage`, `rate`, `counters` | outcome, token usage, rate and number of calls |
@@ -44,6 +44,7 @@ mod server;
 mod tenant;
 mod upstream;
 mod usage;
+mod tokens;
 mod write_timeout;
 
 use std::io::Write as _;
