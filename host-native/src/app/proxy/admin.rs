@@ -13,7 +13,7 @@ use tidegate_core::budget::{BudgetSource, Dimension};
 use tidegate_core::request::{CallWait, ResourceSnapshot};
 use tidegate_core::time::Instant;
 
-use super::error::{json_response, text_response};
+use super::error::{ProxyError, json_response, text_response};
 use super::tenant::Level;
 use super::upstream::Resource;
 use super::{ReplyBody, Shared};
@@ -87,11 +87,7 @@ pub(super) fn handle(shared: &Shared, method: &Method, path: &str, headers: &Hea
         return None;
     }
     if method != Method::GET && method != Method::HEAD {
-        return Some(text_response(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "text/plain; charset=utf-8",
-            "GET only\n".to_string(),
-        ));
+        return Some(ProxyError::BadMethod { allow: "GET, HEAD".to_string() }.response());
     }
     Some(match path {
         "/healthz" => {

@@ -87,6 +87,8 @@ pub(super) enum ProxyError {
     Encoded { provider: String },
 }
 
+    /// The provider switched to another protocol, although no upgrade was requested.
+    Switched { provider: String },
 impl ProxyError {
     /// Returns the status code of the response.
     pub(super) fn status(&self) -> StatusCode {
@@ -117,9 +119,11 @@ impl ProxyError {
             | Self::Unavailable { .. }
             | Self::TooManyConnections
             | Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Unreachable { .. } | Self::ProviderKey { .. } | Self::NoProviderKey { .. } | Self::Encoded { .. } => {
-                StatusCode::BAD_GATEWAY
-            }
+            Self::Unreachable { .. }
+            | Self::ProviderKey { .. }
+            | Self::NoProviderKey { .. }
+            | Self::Encoded { .. }
+            | Self::Switched { .. } => StatusCode::BAD_GATEWAY,
             Self::ProviderTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
         }
     }
@@ -162,6 +166,7 @@ impl ProxyError {
     }
 
     /// Returns the `type` of the error as in the OpenAI API.
+            Self::Switched { .. } => "tidegate_provider_protocol",
     fn kind(&self) -> &'static str {
         match self.status() {
             StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
@@ -230,7 +235,7 @@ impl fmt::Display for ProxyError {
                 "this call is not forwarded; the calls that are, and how `passthrough` in the file adds others, are in \
                  docs/proxy.md",
             ),
-            Self::BadMethod { allow } => write!(f, "this method is not forwarded at this path; expected {allow}"),
+            Self::BadMethod { allow } => write!(f, "this method is not served at this path; expected {allow}"),
             Self::UrlTooLong { most } => write!(f, "the path and query are longer than {most} bytes"),
             Self::HeadersTooLarge { most } => write!(f, "the headers are longer than {most} bytes"),
             Self::BadType { found, expected } => write!(f, "the body has {found}; expected {expected}"),
@@ -289,6 +294,9 @@ impl fmt::Display for ProxyError {
 /// Returns a JSON response.
 pub(super) fn json_response(status: StatusCode, body: &serde_json::Value) -> Response<ReplyBody> {
     text_response(status, "application/json", body.to_string())
+            Self::Switched { provider } => {
+                write!(f, "the provider {provider} switched to another protocol (101), which was not requested")
+            }
 }
 
 /// Returns a text response with the content type `kind`.

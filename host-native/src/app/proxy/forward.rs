@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full, Limited};
@@ -469,7 +469,7 @@ impl RoutedRequest<'_> {
 
     /// Buffers a short response. A long or broken one loses its body.
     async fn buffered_response(&self, response: UpstreamResponse) -> ClientResult {
-        self.check_encoding(&response)?;
+        self.check_response(&response)?;
         let (parts, body) = response.into_parts();
         let mut parts = self.response_head(parts);
         let body = read_short_body(body).await.unwrap_or_else(|| {
@@ -484,7 +484,7 @@ impl RoutedRequest<'_> {
         response: UpstreamResponse,
         Attempt { mut in_flight, recorder }: Attempt,
     ) -> ClientResult {
-        if let Err(error) = self.check_encoding(&response) {
+        if let Err(error) = self.check_response(&response) {
             // The call ends with its head; its usage is unknown.
             in_flight.finish();
             return Err(error);
@@ -495,13 +495,18 @@ impl RoutedRequest<'_> {
         Ok(Response::from_parts(self.response_head(parts), Either::Right(body)))
     }
 
-    /// Rejects a compressed response: its body cannot be searched for keys or usage.
-    fn check_encoding(&self, response: &UpstreamResponse) -> Result<(), ProxyError> {
-        let mut encodings = response.headers().get_all(CONTENT_ENCODING).iter();
-        if encodings.all(|encoding| encoding == "identity") {
+    /// Rejects a compressed response, whose body cannot be searched for keys or usage, and a switch to another
+    /// protocol.
+    fn check_response(&self, response: &UpstreamResponse) -> Result<(), ProxyError> {
+        let provider = || self.upstream.config.name.clone();
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(ProxyError::Switched { provider: provider() });
+        }
+        let all_are = |name, plain: &str| response.headers().get_all(name).iter().all(|coding| coding == plain);
+        if all_are(CONTENT_ENCODING, "identity") && all_are(TRANSFER_ENCODING, "chunked") {
             return Ok(());
         }
-        Err(ProxyError::Encoded { provider: self.upstream.config.name.clone() })
+        Err(ProxyError::Encoded { provider: provider() })
     }
 
     /// Returns the response head for the client.

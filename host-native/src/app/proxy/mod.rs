@@ -54,7 +54,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HeaderName, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Request, Response};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
@@ -108,7 +108,9 @@ pub enum StartError {
     },
 }
 
-const CONTENT_TYPE_OPTIONS: HeaderName = HeaderName::from_static("x-content-type-options");
+/// A provider may answer with HTML, such as an error page of a server in front of it. Without this, its
+/// scripts would run as a page of the proxy's host, and could use the proxy.
+const NO_SCRIPTS: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'; sandbox");
 
 /// The kind of requests that a listener accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,7 +222,8 @@ impl Shared {
         };
         let headers = response.headers_mut();
         headers.extend(cors);
-        headers.insert(CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.entry(CONTENT_SECURITY_POLICY).or_insert(NO_SCRIPTS);
         if is_last {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
