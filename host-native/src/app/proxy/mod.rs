@@ -10,7 +10,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`config`] | the configuration file |
-//! | `server`, `write_timeout` | accepting, serving and closing connections |
+//! | `server`, `connection_limit`, `write_timeout`, `head_scanner` | accepting, serving and closing connections |
 //! | `access`, `endpoint` | which hosts, origins and calls are allowed |
 //! | `forward`, `parsed_request`, `json`, `form`, `tokens`, `headers` | one request: parsing, attempts, response |
 //! | `redact` | removes keys from provider responses |
@@ -26,11 +26,13 @@ mod access;
 mod admin;
 pub mod args;
 pub mod config;
+mod connection_limit;
 mod counters;
 mod endpoint;
 mod error;
 mod form;
 mod forward;
+mod head_scanner;
 mod headers;
 mod json;
 mod metrics;
@@ -42,9 +44,9 @@ mod recorder;
 mod redact;
 mod server;
 mod tenant;
+mod tokens;
 mod upstream;
 mod usage;
-mod tokens;
 mod write_timeout;
 
 use std::io::Write as _;
@@ -197,15 +199,20 @@ impl Shared {
     }
 
     /// Handles a request that was received at the address `local`: checks it first, then serves it.
+    /// `has_bare_line_feed` says whether a line of its head ends so.
     async fn handle(
         self: &Arc<Self>,
         request: Request<Incoming>,
         kind: ListenerKind,
         local: SocketAddr,
+        has_bare_line_feed: bool,
     ) -> Response<ReplyBody> {
-        // Two parsers may disagree on where a chunked body ends, so no further request is read from this
+        // Two parsers may disagree on where this request ends, so no further request is read from this
         // connection.
-        let is_last = request.headers().contains_key(TRANSFER_ENCODING);
+        let is_octal = |len: &HeaderValue| len.len() > 1 && len.as_bytes().starts_with(b"0");
+        let is_chunked = request.headers().contains_key(TRANSFER_ENCODING);
+        let is_last =
+            has_bare_line_feed || is_chunked || request.headers().get_all(CONTENT_LENGTH).iter().any(is_octal);
         let (method, headers) = (request.method(), request.headers());
         let (is_preflight, cors) = match self.access.cors(method, headers).await {
             Some((headers, is_preflight)) => (is_preflight, headers),

@@ -142,7 +142,10 @@ pub(super) struct RawPassthrough {
 pub(super) struct RawConnections {
     /// Connections that are open at most; more are answered 503. Default: 16384
     pub(super) max_connections: Option<NonZeroU32>,
-    /// How long a connection may be idle, and the head of a request may take. Default: 30s
+    /// The maximum number of open connections of one client address, or of one IPv6 network of 64 bits; more
+    /// are answered 429. Default: three quarters of `max_connections`
+    pub(super) max_connections_per_address: Option<NonZeroU32>,
+    /// The limit for idle time between two requests, and for receiving a request head. Default: 30s
     pub(super) header_timeout: Option<At<Span>>,
     /// How long a client may send nothing of its body. Default: 30s
     pub(super) body_timeout: Option<At<Span>>,
