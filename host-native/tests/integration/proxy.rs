@@ -322,7 +322,7 @@ async fn the_provider_receives_the_original_request_without_hop_by_hop_headers()
         .header("x-secret", "1")
         .header("x-request-id", "mine")
         .header("accept-encoding", "gzip, br")
-        .header("openai-organization", "org")
+        .header("openai-beta", "v2")
         .header("content-type", "application/json")
         .body(r#"{ "model" : "small", "seed": 1.50 }"#)
         .send()
@@ -337,7 +337,7 @@ async fn the_provider_receives_the_original_request_without_hop_by_hop_headers()
     assert_eq!(echo["uri"], "/v1/chat/completions?a=b%2Fc");
     assert_eq!((&echo["body"]["model"], &echo["body"]["seed"]), (&json!("echo-7"), &json!(1.5)));
     let headers = &echo["headers"];
-    assert_eq!(headers["openai-organization"], json!("org"));
+    assert_eq!(headers["openai-beta"], json!("v2"));
     assert_eq!(*world.seen.call_keys.lock().unwrap(), [Some("Bearer sk-provider".to_string())]);
     assert_eq!((&headers["x-request-id"], &headers["x-secret"]), (&json!("mine"), &Value::Null));
     assert_eq!(headers["accept-encoding"], "identity", "answers have to be read");
