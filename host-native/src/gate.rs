@@ -139,7 +139,7 @@ impl RequestGate {
     ///
     /// # Errors
     ///
-    /// A setting of `limits` is out of range, or the gate has too many models.
+    /// A setting of `limits` is out of range, or the gate has too many models. Nothing changes then.
     pub fn register(&self, key: &ResourceKey, limits: &Limits) -> Result<ResourceId, ConfigError> {
         let mut registry = self.registry.write();
         self.register_locked(&mut registry, key, limits)
@@ -151,8 +151,8 @@ impl RequestGate {
         key: &ResourceKey,
         limits: &Limits,
     ) -> Result<ResourceId, ConfigError> {
+        limits.validate()?;
         let resource = self.gate.with(|machine, now| {
-            limits.aimd.validate()?;
             let cap = limits.max_parallel.get();
             let model = machine.register(now, &key.provider, &key.model, "default", cap)?;
             let resource = machine.resource(model, key.domain.clone())?;
@@ -236,41 +236,50 @@ impl RequestGate {
     }
 
     fn resolve(&self, call: &Call) -> Result<(ResourceId, Option<GroupId>), Denial> {
-        {
+        let (resource, known_group) = {
             let registry = self.registry.read();
-            let group = call.tenant.as_ref().map(|tenant| registry.tenants.get(tenant).copied());
-            if let (Some(resource), None | Some(Some(_))) = (registry.resources.get(&call.key), group) {
-                return Ok((*resource, group.flatten()));
-            }
-        }
-        let mut registry = self.registry.write();
-        let resource = match registry.resources.get(&call.key) {
-            Some(known) => *known,
-            None => self.register_on_first_use(&mut registry, &call.key)?,
+            let group = call.tenant.as_ref().and_then(|tenant| registry.tenants.get(tenant));
+            (registry.resources.get(&call.key).copied(), group.copied())
         };
-        let group = call.tenant.as_ref().map(|tenant| self.tenant_group(&mut registry, tenant)).transpose()?;
+        let resource = match resource {
+            Some(known) => known,
+            None => self.register_on_first_use(&call.key)?,
+        };
+        let group = match (known_group, &call.tenant) {
+            (None, Some(tenant)) => Some(self.group_of_new_tenant(tenant)?),
+            (known, _) => known,
+        };
         Ok((resource, group))
     }
 
-    fn register_on_first_use(&self, registry: &mut Registry, key: &ResourceKey) -> Result<ResourceId, Denial> {
-        let Some((limits, left)) = &mut registry.unregistered else { return Err(UNREGISTERED) };
-        *left = left.checked_sub(1).ok_or(UNREGISTERED)?;
-        let limits = limits.clone();
-        self.register_locked(registry, key, &limits).map_err(|_| UNREGISTERED)
-    }
-
-    /// Returns the group of a tenant. The overflow group is not stored, so that the registry stays bounded.
-    fn tenant_group(&self, registry: &mut Registry, tenant: &Arc<str>) -> Result<GroupId, Denial> {
-        if let Some(known) = registry.tenants.get(tenant) {
+    fn register_on_first_use(&self, key: &ResourceKey) -> Result<ResourceId, Denial> {
+        let mut registry = self.registry.write();
+        // Another thread may have registered it meanwhile.
+        if let Some(known) = registry.resources.get(key) {
             return Ok(*known);
         }
+        let limits = match &registry.unregistered {
+            Some((limits, left)) if *left > 0 => limits.clone(),
+            _ => return Err(UNREGISTERED),
+        };
+        let resource = self.register_locked(&mut registry, key, &limits).map_err(|_| UNREGISTERED)?;
+        if let Some((_, left)) = &mut registry.unregistered {
+            *left -= 1;
+        }
+        Ok(resource)
+    }
+
+    /// Returns the group of a tenant that the registry does not contain. The core returns one group for one
+    /// name, also to threads that ask at the same time. The overflow group is not stored, so that the
+    /// registry stays bounded, and calls of its tenants do not block others.
+    fn group_of_new_tenant(&self, tenant: &Arc<str>) -> Result<GroupId, Denial> {
         let found = self.gate.with(|machine, _| {
             let group = machine.group_of_tenant(tenant)?;
             Ok::<_, ConfigError>((group, machine.is_shared_group(group)))
         });
         let (group, is_shared) = found.map_err(|_| UNREGISTERED)?;
         if !is_shared {
-            registry.tenants.insert(Arc::clone(tenant), group);
+            self.registry.write().tenants.insert(Arc::clone(tenant), group);
         }
         Ok(group)
     }

@@ -1,14 +1,17 @@
-//! What the proxy adds to a call.
+//! Measures what the proxy adds to a call.
 //!
-//! `cargo bench -p tidegate-tests --bench proxy_overhead` sends chat requests over kept connections on the loopback, to a
-//! server that answers at once and through the proxy to the same server, in turns, so that whatever else the machine does
-//! falls on both. The difference of the medians is what a call costs more. Where connections call as fast as they can, they
-//! mostly wait for each other: the server, the proxy and the load share the machine, and it is throughput that is compared.
+//! `cargo bench -p tidegate-tests --bench proxy_overhead` sends chat requests over persistent connections on the loopback
+//! interface to a server that answers at once, and through the proxy to the same server. Direct and proxied turns alternate
+//! in short succession, so other load on the machine affects both. Each pair of turns yields a ratio; the bench prints the
+//! median of the ratios with the quartiles, which show how far the machine disturbed the run. With more than one connection,
+//! each calls again as soon as it has its response, so server, proxy and load compete for the cores: there, compare calls
+//! per second.
 //!
-//! Without `--bench`, as in `cargo test --benches`, one small turn shows only that it works.
+//! Without `--bench`, as in `cargo test --benches`, one short turn only shows that it works.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use tidegate_native::app::config::pipeline::SourceText;
@@ -16,105 +19,105 @@ use tidegate_native::app::proxy::Proxy;
 use tidegate_native::app::proxy::config::ProxyConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Barrier;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 
-const NONE: Duration = Duration::ZERO;
+/// The numbers of connections, with the calls of one turn.
+const LOADS: [(usize, usize); 3] = [(1, 500), (50, 2_000), (500, 5_000)];
 
-/// Between the calls of one of 32 connections that make 2000 calls a second together.
-const PAUSE: Duration = Duration::from_millis(16);
+/// The pairs of turns, of one direct and one proxied turn each.
+const PAIRS: usize = 20;
 
 const REQUEST: &str = r#"{"model":"small","messages":[{"role":"system","content":"You are a harbour pilot."},{"role":"user","content":"Is the tide in?"}],"max_tokens":64}"#;
 const ANSWER: &str = r#"{"id":"c","object":"chat.completion","created":0,"model":"small","choices":[{"index":0,"message":{"role":"assistant","content":"It is."},"finish_reason":"stop"}],"usage":{"prompt_tokens":20,"completion_tokens":3,"total_tokens":23}}"#;
 
 fn main() -> anyhow::Result<()> {
     let is_bench = std::env::args().any(|argument| argument == "--bench");
-    let (turns, calls) = if is_bench { (10, 2_000) } else { (1, 20) };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let server = serve().await?;
         let file = format!(
-            "listen = \"127.0.0.1:0\"\n[[providers]]\nname = \"p\"\nbase_url = \"http://{server}/v1\"\nmax_parallel = 64\n"
+            "listen = \"127.0.0.1:0\"\n[[providers]]\nname = \"p\"\nbase_url = \"http://{server}/v1\"\n\
+             max_parallel = 1000\nlimit = \"fixed\"\n"
         );
         let config = ProxyConfig::parse(&SourceText::new("bench", file), &|_| None)?;
         let proxy = Proxy::start(config, false).await?;
-        println!("connections               direct p50 / p99    proxied p50 / p99      added p50 / p99   calls/s direct, proxied");
-        for (connections, pause, how) in [(1, NONE, "flat out"), (32, PAUSE, "2000/s"), (32, NONE, "flat out")] {
-            let (mut direct, mut proxied) = (Load::default(), Load::default());
-            for _ in 0..turns {
-                direct.turn(server, connections, pause, calls).await?;
-                proxied.turn(proxy.address(), connections, pause, calls).await?;
+        println!("connections   times in us     direct   proxied   proxied / direct (quartiles)");
+        for (connections, calls) in LOADS {
+            let (pairs, calls) = if is_bench { (PAIRS, calls) } else { (1, connections) };
+            let (mut direct, mut proxied) = (Vec::new(), Vec::new());
+            for _ in 0..pairs {
+                direct.push(Turn::run(server, connections, calls).await?);
+                proxied.push(Turn::run(proxy.address(), connections, calls).await?);
             }
-            let ([d50, d99], [p50, p99]) = (direct.quantiles(), proxied.quantiles());
-            println!(
-                "{connections:>3} {how:<11}   {d50:>8} / {d99:>6} us   {p50:>8} / {p99:>6} us   {:>8} / {:>6} us   {:>8.0}, {:.0}",
-                p50.saturating_sub(d50),
-                p99.saturating_sub(d99),
-                direct.rate(),
-                proxied.rate(),
-            );
+            report(connections, &direct, &proxied);
         }
         proxy.stop().await;
         Ok(())
     })
 }
 
-/// What a load has measured so far.
-#[derive(Default)]
-struct Load {
-    latencies: Vec<Duration>,
-    elapsed: Duration,
+/// The figures of one turn.
+struct Turn {
+    p50_us: f64,
+    p99_us: f64,
+    calls_per_second: f64,
 }
 
-impl Load {
-    /// Makes `calls` over `connections`, after a tenth as many to warm up.
-    async fn turn(
-        &mut self,
-        address: SocketAddr,
-        connections: usize,
-        pause: Duration,
-        calls: usize,
-    ) -> anyhow::Result<()> {
+impl Turn {
+    /// Makes `calls` over `connections`, after each connection has made one to warm up.
+    async fn run(address: SocketAddr, connections: usize, calls: usize) -> anyhow::Result<Self> {
         let each = calls.div_ceil(connections);
+        let start = Arc::new(Barrier::new(connections));
         let mut clients = JoinSet::new();
-        let since = Instant::now();
-        for connection in 0..connections {
+        for _ in 0..connections {
+            let start = Arc::clone(&start);
             clients.spawn(async move {
-                // Spread over the pause, so that they do not all call at once.
-                sleep(pause * connection as u32 / connections as u32).await;
                 let mut stream = connect(address).await?;
-                for _ in 0..each / 10 {
-                    call(&mut stream).await?;
-                }
+                call(&mut stream).await?;
+                start.wait().await;
+                let begin = Instant::now();
                 let mut latencies = Vec::with_capacity(each);
                 for _ in 0..each {
                     let since = Instant::now();
                     call(&mut stream).await?;
                     latencies.push(since.elapsed());
-                    if !pause.is_zero() {
-                        sleep(pause.saturating_sub(since.elapsed())).await;
-                    }
                 }
-                anyhow::Ok(latencies)
+                anyhow::Ok((begin, Instant::now(), latencies))
             });
         }
-        while let Some(latencies) = clients.join_next().await {
-            self.latencies.extend(latencies??);
+        let mut latencies = Vec::with_capacity(calls);
+        let mut times = Vec::with_capacity(2 * connections);
+        // An error ends all clients, also those that wait for the start.
+        while let Some(client) = clients.join_next().await {
+            let (begin, end, of_client) = client??;
+            times.extend([begin, end]);
+            latencies.extend(of_client);
         }
-        self.elapsed += since.elapsed();
-        Ok(())
+        times.sort_unstable();
+        let elapsed = times[times.len() - 1] - times[0];
+        latencies.sort_unstable();
+        let at = |percent: usize| latencies[(latencies.len() - 1) * percent / 100].as_secs_f64() * 1e6;
+        Ok(Self { p50_us: at(50), p99_us: at(99), calls_per_second: latencies.len() as f64 / elapsed.as_secs_f64() })
     }
+}
 
-    /// The median and the 99th percentile, in microseconds.
-    fn quantiles(&mut self) -> [u64; 2] {
-        self.latencies.sort_unstable();
-        let at = |percent: usize| self.latencies[(self.latencies.len() - 1) * percent / 100];
-        [50, 99].map(|percent| u64::try_from(at(percent).as_micros()).unwrap_or(u64::MAX))
+/// Prints the figures of all pairs of turns.
+fn report(connections: usize, direct: &[Turn], proxied: &[Turn]) {
+    let figures: [(&str, fn(&Turn) -> f64); 3] =
+        [("p50", |turn| turn.p50_us), ("p99", |turn| turn.p99_us), ("calls/s", |turn| turn.calls_per_second)];
+    for (name, figure) in figures {
+        let [_, before, _] = quartiles(direct.iter().map(figure).collect());
+        let [_, after, _] = quartiles(proxied.iter().map(figure).collect());
+        let ratios = direct.iter().zip(proxied).map(|(direct, proxied)| figure(proxied) / figure(direct));
+        let [low, ratio, high] = quartiles(ratios.collect());
+        println!("{connections:>11}   {name:<11} {before:>10.0}{after:>10.0}   {ratio:>8.2} ({low:.2} to {high:.2})");
     }
+}
 
-    fn rate(&self) -> f64 {
-        self.latencies.len() as f64 / self.elapsed.as_secs_f64()
-    }
+fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_unstable_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
 }
 
 struct Connection {
@@ -136,13 +139,13 @@ async fn call(connection: &mut Connection) -> anyhow::Result<()> {
     );
     connection.stream.write_all(request.as_bytes()).await?;
     if !connection.message().await?.starts_with(b"HTTP/1.1 200") {
-        bail!("it was refused: {}", String::from_utf8_lossy(&connection.buffer));
+        bail!("the call failed: {}", String::from_utf8_lossy(&connection.buffer));
     }
     Ok(())
 }
 
 impl Connection {
-    /// Reads one message to its end, and answers what was read.
+    /// Reads one message to its end and returns it.
     async fn message(&mut self) -> anyhow::Result<&[u8]> {
         self.buffer.clear();
         loop {
@@ -158,7 +161,7 @@ impl Connection {
     }
 }
 
-/// Where a message ends, once its head is there.
+/// Returns the length of the message at the beginning of `bytes`, or `None` if its head is incomplete.
 fn whole(bytes: &[u8]) -> anyhow::Result<Option<usize>> {
     let Some(head) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
     let text = std::str::from_utf8(&bytes[..head])?;
@@ -166,7 +169,7 @@ fn whole(bytes: &[u8]) -> anyhow::Result<Option<usize>> {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>())
     });
-    Ok(Some(head + 4 + length.context("it does not say how long it is")??))
+    Ok(Some(head + 4 + length.context("the message has no content-length")??))
 }
 
 /// A server that answers every message at once.

@@ -221,7 +221,7 @@ class Answers(WithMock):
 
         error = asyncio.run(late())
         self.assertEqual((error.status_code, error.code), (503, "tidegate_deadline"))
-        self.assertIn("all 1 calls that may be in flight are", error.message)
+        self.assertIn("the maximum of 1 concurrent calls is reached", error.message)
 
 
 if __name__ == "__main__":

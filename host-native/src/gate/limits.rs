@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 
 use tidegate_core::budget::BudgetConfig;
+use tidegate_core::error::ConfigError;
 use tidegate_core::limit::{LimitChoice, TideConfig};
 use tidegate_core::request::AimdConfig;
 
@@ -63,5 +64,11 @@ impl Limits {
     pub fn with_budget(mut self, budget: BudgetConfig) -> Self {
         self.budgets.push(budget);
         self
+    }
+    /// Returns an error with the field name if a setting is out of range.
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        self.aimd.validate()?;
+        self.algorithm.make()?;
+        self.budgets.iter().try_for_each(BudgetConfig::validate)
     }
 }

@@ -52,6 +52,28 @@ async fn an_unregistered_model_is_denied_unless_unregistered_models_are_admitted
 }
 
 #[tokio::test(start_paused = true)]
+async fn limits_that_are_out_of_range_change_nothing_and_use_up_no_place() {
+    let gate = gate();
+    let bad = [
+        Limits::at_most(9).with_algorithm(LimitChoice::Fixed { limit: 0 }),
+        Limits::at_most(9).with_aimd(AimdConfig { initial_limit: Some(0), ..AimdConfig::default() }),
+        Limits::at_most(9).with_budget(BudgetConfig::per_minute(Dimension::Requests, 0)),
+    ];
+    let key = ResourceKey::chat("p", "m");
+    gate.register(&key, &Limits::at_most(2).with_algorithm(LimitChoice::Fixed { limit: 2 })).unwrap();
+    let before = gate.snapshot(&key);
+    for limits in bad {
+        assert!(gate.register(&key, &limits).is_err(), "{limits:?}");
+        assert_eq!(gate.snapshot(&key), before, "{limits:?}");
+        gate.admit_unregistered(limits, 1);
+        let other = Call::new(ResourceKey::chat("p", "other"));
+        assert_eq!(gate.try_acquire(&other).unwrap_err().reason, DenialReason::Unregistered);
+        assert_eq!(gate.registry.read().unregistered.as_ref().map(|(_, left)| *left), Some(1));
+    }
+    assert_eq!(gate.resources().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn tide_is_the_default_algorithm() {
     let gate = gate();
     let choice_of = |model, limits: Limits| {
@@ -118,6 +140,23 @@ async fn unregistered_tenants_beyond_the_bound_share_the_overflow_group() {
     // A registered tenant has a group of its own, also beyond the bound.
     let known = gate.register_tenant("known", 2.0).unwrap();
     assert_eq!(group("known"), known);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_overflow_tenants_do_not_lock_out_other_calls() {
+    let gate = gate();
+    let key = ResourceKey::chat("p", "m");
+    gate.register(&key, &Limits::at_most(1)).unwrap();
+    for name in 0..MAX_UNREGISTERED_TENANTS {
+        gate.request(&Call::new(key.clone()).for_tenant(&name.to_string())).unwrap();
+    }
+    // A call that needed the registry for itself would wait for this reader.
+    let reader = gate.registry.read();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let other = gate.clone();
+    std::thread::spawn(move || sender.send(other.request(&Call::new(key).for_tenant("one more")).is_ok()));
+    assert_eq!(receiver.recv_timeout(StdDuration::from_mins(1)), Ok(true));
+    drop(reader);
 }
 
 #[tokio::test(start_paused = true)]

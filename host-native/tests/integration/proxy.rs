@@ -215,7 +215,10 @@ async fn a_request_waits_at_most_as_long_as_its_client_and_the_proxy_allow() {
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
         let body: Value = answer.json().await.unwrap();
         assert_eq!(body["error"]["code"], "tidegate_deadline");
-        assert!(body["error"]["message"].as_str().unwrap().contains("all 1 calls that may be in flight are"), "{body}");
+        assert!(
+            body["error"]["message"].as_str().unwrap().contains("the maximum of 1 concurrent calls is reached"),
+            "{body}"
+        );
         let nonsense = world.chat("held").header("x-tidegate-timeout", "soon").send().await.unwrap();
         assert_eq!(error_code(nonsense).await, "tidegate_bad_header");
         world.seen.go.add_permits(1);
@@ -319,7 +322,7 @@ async fn the_provider_receives_the_original_request_without_hop_by_hop_headers()
         .header("x-secret", "1")
         .header("x-request-id", "mine")
         .header("accept-encoding", "gzip, br")
-        .header("openai-organization", "org")
+        .header("openai-beta", "v2")
         .header("content-type", "application/json")
         .body(r#"{ "model" : "small", "seed": 1.50 }"#)
         .send()
@@ -334,7 +337,7 @@ async fn the_provider_receives_the_original_request_without_hop_by_hop_headers()
     assert_eq!(echo["uri"], "/v1/chat/completions?a=b%2Fc");
     assert_eq!((&echo["body"]["model"], &echo["body"]["seed"]), (&json!("echo-7"), &json!(1.5)));
     let headers = &echo["headers"];
-    assert_eq!(headers["openai-organization"], json!("org"));
+    assert_eq!(headers["openai-beta"], json!("v2"));
     assert_eq!(*world.seen.call_keys.lock().unwrap(), [Some("Bearer sk-provider".to_string())]);
     assert_eq!((&headers["x-request-id"], &headers["x-secret"]), (&json!("mine"), &Value::Null));
     assert_eq!(headers["accept-encoding"], "identity", "answers have to be read");
@@ -442,17 +445,21 @@ async fn the_why_page_shows_what_each_request_waits_for() {
     world.until_counts((2, 1)).await;
     let why = world.page("/why").await;
     assert_eq!((&why["waiting"], &why["in_flight"]), (&json!(2), &json!(1)));
-    assert_eq!(why["resources"][0]["why"], "all 1 calls that may be in flight are");
+    assert_eq!(why["resources"][0]["why"], "the maximum of 1 concurrent calls is reached");
     let group = &why["tenants"][0];
     assert_eq!((&group["tenant"], &group["waiting"], &group["in_flight"]), (&json!("a<b"), &json!(2), &json!(1)));
     let text = |kind| world.http.get(world.url("/why")).header("accept", kind).send();
     let html = text("text/html").await.unwrap().text().await.unwrap();
-    assert!(html.contains("tenant a&lt;b, normal (weight 1): 2 wait, 1 in flight"), "{html}");
+    assert!(html.contains("<td>a&lt;b</td>") && !html.contains("a<b"), "{html}");
+    assert!(html.contains("<div>the maximum of 1 concurrent calls is reached</div>"), "{html}");
     let plain = text("text/plain").await.unwrap().text().await.unwrap();
-    assert!(plain.contains("p/held/chat: 1 in flight of 1 (by tide, at most 1), 2 wait: all 1 calls"), "{plain}");
+    assert!(
+        plain.contains("p/held/chat: 1 in flight of 1 (by tide, at most 1), 2 wait: the maximum of 1 concurrent"),
+        "{plain}"
+    );
     let metrics = world.http.get(world.url("/metrics")).send().await.unwrap().text().await.unwrap();
     assert!(metrics.contains("tidegate_waiting{provider=\"p\",model=\"held\",domain=\"chat\"} 2"), "{metrics}");
-    assert!(!metrics.contains("a<b"), "a tenant that nobody configured is no label: {metrics}");
+    assert!(!metrics.contains("a<b"), "a tenant that is not configured is no label: {metrics}");
     until(async || world.seen.calls(), |calls| *calls == 1).await;
 }
 

@@ -117,3 +117,12 @@ async fn an_exhausted_account_is_not_called_again_and_an_exhausted_client_key_af
         assert_eq!((error_code(answer).await.as_str(), own.seen.calls()), ("insufficient_quota", calls));
     }
 }
+
+#[tokio::test]
+async fn a_request_that_was_rate_limited_last_gets_no_error_of_an_earlier_attempt() {
+    let world = World::new("cooldown = \"1m\"", "[retry]\nserver_errors = 3").await;
+    let request = world.chat("failsfirst").header("x-tidegate-timeout", "3s");
+    let answer = request.send().await.unwrap();
+    assert!(attempts(&answer) > 1);
+    assert_eq!(error_code(answer).await, "tidegate_deadline");
+}

@@ -15,6 +15,7 @@ use http::header::{ACCESS_CONTROL_REQUEST_METHOD, HOST, HeaderName, HeaderValue,
 use http::uri::Authority;
 use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::Full;
+use reqwest::Url;
 use tower_http::cors::{AllowHeaders, AllowOrigin, Cors, CorsLayer};
 use tower_layer::Layer as _;
 use tower_service::Service as _;
@@ -123,18 +124,22 @@ fn target(uri: &Uri, headers: &HeaderMap) -> Result<Authority, ProxyError> {
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return Err(ProxyError::BadHost) };
     let host = Authority::try_from(host.as_bytes()).map_err(|_| ProxyError::BadHost)?;
     let has_user = host.as_str().contains('@');
+    // The parser of `Authority` accepts anything after the colon.
+    let port = host.as_str().strip_prefix(host.host()).unwrap_or_default();
+    let is_port = port.is_empty() || host.port_u16().is_some();
     let is_other = uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host.as_str()));
-    if has_user || is_other { Err(ProxyError::BadHost) } else { Ok(host) }
+    if has_user || !is_port || is_other { Err(ProxyError::BadHost) } else { Ok(host) }
 }
 
-/// Returns whether an origin is the host of the request, or a page of this machine.
+/// Returns whether an origin is the host of the request, or a page of this machine. Only the spelling that
+/// browsers send is accepted.
 fn is_own_origin(origin: &str, host: &Authority) -> bool {
-    let Ok(origin) = origin.parse::<Uri>() else { return false };
-    let Some(authority) = origin.authority().filter(|authority| !authority.as_str().contains('@')) else {
+    let Ok(url) = Url::parse(origin) else { return false };
+    if !matches!(url.scheme(), "http" | "https") || url.origin().ascii_serialization() != origin {
         return false;
-    };
-    let is_web = matches!(origin.scheme_str(), Some("http" | "https"));
-    is_web && (authority.as_str().eq_ignore_ascii_case(host.as_str()) || is_loopback(authority.host()))
+    }
+    let authority = &origin[url.scheme().len() + "://".len()..];
+    authority.eq_ignore_ascii_case(host.as_str()) || url.host_str().is_some_and(is_loopback)
 }
 
 /// Truncates a text of the client for a message.
@@ -170,7 +175,9 @@ mod tests {
         let local = "127.0.0.1:1";
         let check = |headers: &[_]| check(AccessConfig::default(), headers, local);
         assert_eq!(check(&[]), Err(ProxyError::BadHost));
-        assert_eq!(check(&[("host", "evil.example@localhost")]), Err(ProxyError::BadHost));
+        for host in ["evil.example@localhost", "localhost:99999", "localhost:", "127.0.0.1:1.evil.example"] {
+            assert_eq!(check(&[("host", host)]), Err(ProxyError::BadHost), "{host}");
+        }
         let headers: HeaderMap = HeaderMap::from_iter([(HOST, HeaderValue::from_static("localhost"))]);
         let uri = Uri::from_static("http://127.0.0.1/v1/models");
         assert_eq!(target(&uri, &headers), Err(ProxyError::BadHost), "the host of the request line differs");
@@ -190,9 +197,17 @@ mod tests {
         for own in ["http://127.0.0.1:4180", "http://localhost:3000", "https://[::1]:8080"] {
             assert_eq!(origin(own, &[]), Ok(()), "{own}");
         }
-        for other in
-            ["https://evil.example", "null", "http://localhost.evil.example", "", "http://localhost@evil.example"]
-        {
+        for other in [
+            "https://evil.example",
+            "null",
+            "http://localhost.evil.example",
+            "",
+            "http://localhost@evil.example",
+            "http://127.0.0.1:4180.evil.example",
+            "http://127.0.0.1:4180/",
+            "http://localhost:99999",
+            "ftp://localhost",
+        ] {
             assert!(matches!(origin(other, &[]), Err(ProxyError::ForeignOrigin { .. })), "{other}");
         }
         assert_eq!(origin("https://app.example", &["https://app.example"]), Ok(()));

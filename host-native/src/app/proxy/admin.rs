@@ -1,6 +1,8 @@
 //! The admin pages `/healthz`, `/metrics` and `/why`. They are never forwarded.
 
-use std::fmt::Write as _;
+mod page;
+
+use std::fmt::{self, Write as _};
 use std::sync::atomic::Ordering;
 
 use http::header::ACCEPT;
@@ -11,7 +13,7 @@ use tidegate_core::budget::{BudgetSource, Dimension};
 use tidegate_core::request::{CallWait, ResourceSnapshot};
 use tidegate_core::time::Instant;
 
-use super::error::{json_response, text_response};
+use super::error::{ProxyError, json_response, text_response};
 use super::tenant::Level;
 use super::upstream::Resource;
 use super::{ReplyBody, Shared};
@@ -53,6 +55,21 @@ struct BudgetStatus {
     source: BudgetSource,
 }
 
+impl fmt::Display for BudgetStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.counts {
+            Dimension::Requests => "requests",
+            Dimension::InputTokens => "input tokens",
+            Dimension::OutputTokens => "output tokens",
+            Dimension::TotalTokens => "tokens",
+            _ => "units",
+        };
+        let Self { window_secs, available, limit, reserved, .. } = self;
+        write!(f, "{name} in {window_secs:.0} s: {available} of {limit} left, {reserved} reserved")?;
+        if self.source == BudgetSource::Headers { f.write_str(", stated by the provider") } else { Ok(()) }
+    }
+}
+
 /// The requests of one tenant at one priority level.
 #[derive(Debug, Serialize)]
 struct GroupStatus {
@@ -70,11 +87,7 @@ pub(super) fn handle(shared: &Shared, method: &Method, path: &str, headers: &Hea
         return None;
     }
     if method != Method::GET && method != Method::HEAD {
-        return Some(text_response(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "text/plain; charset=utf-8",
-            "GET only\n".to_string(),
-        ));
+        return Some(ProxyError::BadMethod { allow: "GET, HEAD".to_string() }.response());
     }
     Some(match path {
         "/healthz" => {
@@ -108,7 +121,7 @@ fn why(shared: &Shared, headers: &HeaderMap) -> Response<ReplyBody> {
     let report = report(shared);
     let accepts = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if accepts.contains("text/html") {
-        return text_response(StatusCode::OK, "text/html; charset=utf-8", page(&report));
+        return page::response(&report);
     }
     if accepts.contains("text/plain") {
         return text_response(StatusCode::OK, "text/plain; charset=utf-8", text(&report));
@@ -188,7 +201,7 @@ impl Shared {
         let load = load?;
         match wait {
             // No slot is idle: the maximum number of calls is in flight.
-            None => Some(format!("all {} calls that may be in flight are", load.in_flight)),
+            None => Some(maximum_reached(load.in_flight)),
             Some(CallWait::NoRequests) if load.in_flight >= load.limit => {
                 Some(limit_reached(load.limit, load.in_flight))
             }
@@ -196,6 +209,10 @@ impl Shared {
             Some(wait) => Some(describe(at, wait)),
         }
     }
+}
+
+fn maximum_reached(cap: u32) -> String {
+    format!("the maximum of {cap} concurrent calls is reached")
 }
 
 fn limit_reached(limit: u32, in_flight: u32) -> String {
@@ -208,7 +225,7 @@ fn describe(now: Instant, wait: CallWait) -> String {
         CallWait::Cooldown { until } => {
             format!("calls are paused after a rate limit response, for another {:.1} s", left(until))
         }
-        CallWait::ProviderCap { cap } => format!("all {cap} calls that may be in flight are"),
+        CallWait::ProviderCap { cap } => maximum_reached(cap),
         CallWait::Limit { limit, in_flight, .. } => limit_reached(limit, in_flight),
         CallWait::Paced { until } => format!("calls are spaced in time, and the next goes out in {:.1} s", left(until)),
         CallWait::Budget { until } => {
@@ -253,21 +270,7 @@ fn text(report: &StatusReport) -> String {
             let _ = write!(out, "\n  cooling down for {} ms", one.cooldown_ms);
         }
         for budget in &one.budgets {
-            let name = match budget.counts {
-                Dimension::Requests => "requests",
-                Dimension::InputTokens => "input tokens",
-                Dimension::OutputTokens => "output tokens",
-                Dimension::TotalTokens => "tokens",
-                _ => "units",
-            };
-            let _ = write!(
-                out,
-                "\n  {name} in {:.0} s: {} of {} left, {} reserved",
-                budget.window_secs, budget.available, budget.limit, budget.reserved
-            );
-            if budget.source == BudgetSource::Headers {
-                out.push_str(", stated by the provider");
-            }
+            let _ = write!(out, "\n  {budget}");
         }
     }
     if !report.tenants.is_empty() {
@@ -282,33 +285,4 @@ fn text(report: &StatusReport) -> String {
     }
     out.push('\n');
     out
-}
-
-/// Renders the report as an HTML page that reloads every two seconds.
-fn page(report: &StatusReport) -> String {
-    let escaped = text(report).replace('&', "&amp;").replace('<', "&lt;");
-    format!(
-        "<!doctype html><meta charset=utf-8><meta http-equiv=refresh content=2><title>tidegate: why</title>\
-         <pre style=\"font:14px/1.5 monospace;margin:2em\">{escaped}</pre>"
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_from_requests_are_escaped_in_html() {
-        let group = GroupStatus {
-            tenant: "<script>&".to_string(),
-            priority: "normal",
-            weight: 1.0,
-            waiting: 1,
-            in_flight: 0,
-            admitted: 0,
-        };
-        let report = StatusReport { waiting: 1, in_flight: 0, resources: Vec::new(), tenants: vec![group] };
-        let page = page(&report);
-        assert!(page.contains("tenant &lt;script>&amp;, normal (weight 1): 1 wait"), "{page}");
-    }
 }

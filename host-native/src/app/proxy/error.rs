@@ -43,6 +43,8 @@ pub(super) enum ProxyError {
     SlowBody,
     /// The limit of open connections is reached.
     TooManyConnections,
+    /// The limit of open connections of one client address is reached.
+    TooManyOfAddress { most: u32 },
     /// The body is too long.
     TooLarge { most: u32 },
     /// The body could not be read to its end.
@@ -85,6 +87,8 @@ pub(super) enum ProxyError {
     Forbidden { provider: String },
     /// The response of the provider is compressed, although `identity` was requested.
     Encoded { provider: String },
+    /// The provider switched to another protocol, although no upgrade was requested.
+    Switched { provider: String },
 }
 
 impl ProxyError {
@@ -111,15 +115,19 @@ impl ProxyError {
             | Self::BadForm { .. }
             | Self::BadHeader { .. } => StatusCode::BAD_REQUEST,
             Self::UnknownTenant | Self::ClientKey { .. } => StatusCode::UNAUTHORIZED,
-            Self::QueueFull { .. } | Self::TooMuchHeld { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::QueueFull { .. } | Self::TooMuchHeld { .. } | Self::TooManyOfAddress { .. } => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             Self::Deadline { .. }
             | Self::Outage { .. }
             | Self::Unavailable { .. }
             | Self::TooManyConnections
             | Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Unreachable { .. } | Self::ProviderKey { .. } | Self::NoProviderKey { .. } | Self::Encoded { .. } => {
-                StatusCode::BAD_GATEWAY
-            }
+            Self::Unreachable { .. }
+            | Self::ProviderKey { .. }
+            | Self::NoProviderKey { .. }
+            | Self::Encoded { .. }
+            | Self::Switched { .. } => StatusCode::BAD_GATEWAY,
             Self::ProviderTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
         }
     }
@@ -139,7 +147,7 @@ impl ProxyError {
             Self::BadType { .. } => "tidegate_bad_type",
             Self::UnexpectedBody => "tidegate_unexpected_body",
             Self::SlowBody => "tidegate_slow_body",
-            Self::TooManyConnections => "tidegate_too_many_connections",
+            Self::TooManyConnections | Self::TooManyOfAddress { .. } => "tidegate_too_many_connections",
             Self::BrokenBody => "tidegate_broken_body",
             Self::BadJson { .. } => "tidegate_bad_json",
             Self::BadForm { .. } => "tidegate_bad_form",
@@ -158,6 +166,7 @@ impl ProxyError {
             Self::ClientKey { .. } => "invalid_api_key",
             Self::Forbidden { .. } => "tidegate_forbidden",
             Self::Encoded { .. } => "tidegate_provider_encoding",
+            Self::Switched { .. } => "tidegate_provider_protocol",
         }
     }
 
@@ -176,7 +185,9 @@ impl ProxyError {
         match self {
             Self::QueueFull { retry_after, .. } | Self::TooMuchHeld { retry_after, .. } => Some(*retry_after),
             Self::Outage { retry_after, .. } | Self::Unavailable { retry_after, .. } => *retry_after,
-            Self::ShuttingDown | Self::TooManyConnections => Some(Duration::from_secs(1)),
+            Self::ShuttingDown | Self::TooManyConnections | Self::TooManyOfAddress { .. } => {
+                Some(Duration::from_secs(1))
+            }
             _ => None,
         }
     }
@@ -191,7 +202,8 @@ impl ProxyError {
             let allow = HeaderValue::from_str(allow).unwrap_or(HeaderValue::from_static(""));
             response.headers_mut().insert(ALLOW, allow);
         }
-        if matches!(self, Self::SlowBody | Self::BrokenBody | Self::TooManyConnections) {
+        let is_rejected = matches!(self, Self::TooManyConnections | Self::TooManyOfAddress { .. });
+        if is_rejected || matches!(self, Self::SlowBody | Self::BrokenBody) {
             // The start of the next request is unknown, or the connection is to be closed anyway.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -230,13 +242,16 @@ impl fmt::Display for ProxyError {
                 "this call is not forwarded; the calls that are, and how `passthrough` in the file adds others, are in \
                  docs/proxy.md",
             ),
-            Self::BadMethod { allow } => write!(f, "this method is not forwarded at this path; expected {allow}"),
+            Self::BadMethod { allow } => write!(f, "this method is not served at this path; expected {allow}"),
             Self::UrlTooLong { most } => write!(f, "the path and query are longer than {most} bytes"),
             Self::HeadersTooLarge { most } => write!(f, "the headers are longer than {most} bytes"),
             Self::BadType { found, expected } => write!(f, "the body has {found}; expected {expected}"),
             Self::UnexpectedBody => f.write_str("this call takes no body, or its body needs a Content-Type"),
             Self::SlowBody => f.write_str("the body of the request was not received in time"),
             Self::TooManyConnections => f.write_str("the limit of open connections is reached"),
+            Self::TooManyOfAddress { most } => {
+                write!(f, "the limit of {most} open connections of one client address is reached")
+            }
             Self::BrokenBody => f.write_str("the body of the request could not be read to its end"),
             Self::BadJson { why } => write!(f, "the body is not unambiguous JSON: {why}"),
             Self::BadForm { why } => write!(f, "the body is not an unambiguous form: {why}"),
@@ -278,6 +293,9 @@ impl fmt::Display for ProxyError {
             Self::ClientKey { provider } => write!(f, "the provider {provider} rejected the key of this request"),
             Self::Forbidden { provider } => {
                 write!(f, "the provider {provider} does not allow this call (403); its message is not shown")
+            }
+            Self::Switched { provider } => {
+                write!(f, "the provider {provider} switched to another protocol (101), which was not requested")
             }
             Self::Encoded { provider } => {
                 write!(f, "the provider {provider} compressed its response, although `identity` was requested")

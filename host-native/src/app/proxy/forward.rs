@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full, Limited};
@@ -75,11 +75,11 @@ pub(super) async fn handle(
     context.tenant = Some(Arc::clone(&tenant));
     context.level = shared.tenants.level(&parts.headers);
     let most = shared.queue.deadline;
-    let patience = headers::timeout(&parts.headers)?.map_or(most, |asked| asked.min(most));
+    let max_wait = headers::timeout(&parts.headers)?.map_or(most, |asked| asked.min(most));
     let mut held = QuotaGuard::empty(&shared.held_bytes);
     let read = read_body(shared, &parts, body, &mut held);
     let body = timeout(most, read).await.unwrap_or(Err(ProxyError::SlowBody))?;
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + max_wait;
     let wanted = parts.headers.get(PROVIDER).map(HeaderValue::as_bytes);
     if path == "models" && parts.method == Method::GET && wanted.is_none() && shared.upstreams.len() > 1 {
         return models::list(shared, &tenant, context.level).await;
@@ -218,7 +218,7 @@ enum AttemptResult {
     /// The call was rate-limited and waits for admission again.
     RateLimited,
     /// The call failed and may be retried.
-    Failed(Failure, AfterCall),
+    Failed(Failure),
 }
 
 /// A failed attempt that may be retried.
@@ -226,6 +226,18 @@ struct Failure {
     /// The result for the client if there is no retry.
     reply: ClientResult,
     kind: FailureKind,
+    /// The retry during what may be an outage. `None` once the failure is known to be no outage.
+    retry: Option<Retry>,
+}
+
+impl Failure {
+    /// Returns the result of an attempt that failed: a failure to retry, or the final result.
+    fn after(reply: ClientResult, kind: FailureKind, after: AfterCall) -> AttemptResult {
+        match after {
+            AfterCall::Retry(retry) => AttemptResult::Failed(Self { reply, kind, retry: Some(retry) }),
+            _ => AttemptResult::Done(reply),
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -242,22 +254,22 @@ enum AdmitError {
 
 impl RoutedRequest<'_> {
     async fn run(mut self, sent: UpstreamRequest, context: &mut RequestContext) -> ClientResult {
-        let (mut retry, mut failure) = (None, None);
+        // The last attempt, if it failed.
+        let mut last: Option<Failure> = None;
         loop {
-            let slot = match self.admit(retry, context).await {
-                Ok(slot) => slot,
-                Err(AdmitError::Denied(Denial { reason: DenialReason::RequestAtFault, .. })) => {
-                    let Some(failed) = failure.take() else { return Err(ProxyError::ShuttingDown) };
-                    retry = None;
-                    match self.back_off(failed, context).await {
-                        Some(reply) => return reply,
-                        None => continue,
+            let retry = last.as_ref().and_then(|failed| failed.retry);
+            let slot = match (self.admit(retry, context).await, last.take()) {
+                (Ok(slot), _) => slot,
+                (Err(AdmitError::Denied(Denial { reason: DenialReason::RequestAtFault, .. })), Some(failed)) => {
+                    if !self.back_off(failed.kind, context).await {
+                        return failed.reply;
                     }
+                    last = Some(Failure { retry: None, ..failed });
+                    continue;
                 }
-                Err(error) => {
-                    let error = self.error_for(&error, context);
+                (Err(error), failed) => {
                     // The result of the last attempt says more than a passed deadline.
-                    return match (error, failure.take()) {
+                    return match (self.error_for(&error, context), failed) {
                         (ProxyError::Deadline { .. }, Some(failed)) => failed.reply,
                         (error, _) => Err(error),
                     };
@@ -271,11 +283,8 @@ impl RoutedRequest<'_> {
             }
             match self.attempt(request, slot, context).await {
                 AttemptResult::Done(reply) => return reply,
-                AttemptResult::RateLimited => retry = None,
-                AttemptResult::Failed(failed, AfterCall::Retry(again)) => {
-                    (retry, failure) = (Some(again), Some(failed));
-                }
-                AttemptResult::Failed(failed, _) => return failed.reply,
+                AttemptResult::RateLimited => {}
+                AttemptResult::Failed(failed) => last = Some(failed),
             }
         }
     }
@@ -334,6 +343,9 @@ impl RoutedRequest<'_> {
                 };
             }
             AdmitError::Denied(denial) if denial.reason == DenialReason::Shutdown => return ProxyError::ShuttingDown,
+            AdmitError::Denied(denial) if denial.reason == DenialReason::RequestAtFault => {
+                return ProxyError::Unreachable { provider: self.upstream.config.name.clone() };
+            }
             AdmitError::Denied(denial) => denial,
         };
         let gate = self.shared.gate.core();
@@ -374,8 +386,7 @@ impl RoutedRequest<'_> {
                 });
                 // After any other error the provider may have processed the request.
                 if error.is_connect() && self.shared.retry.connection_errors > 0 && self.may_repeat(context) {
-                    let failure = Failure { reply, kind: FailureKind::Connection };
-                    return AttemptResult::Failed(failure, attempt.in_flight.finish_call(outcome));
+                    return Failure::after(reply, FailureKind::Connection, attempt.in_flight.finish_call(outcome));
                 }
                 attempt.in_flight.finish_with(outcome);
                 AttemptResult::Done(reply)
@@ -399,7 +410,7 @@ impl RoutedRequest<'_> {
             attempt.recorder.record_end(head.completion.outcome);
             let after = attempt.in_flight.finish_call(head.completion);
             let reply = self.buffered_response(response).await;
-            return AttemptResult::Failed(Failure { reply, kind: FailureKind::Server }, after);
+            return Failure::after(reply, FailureKind::Server, after);
         }
         AttemptResult::Done(self.stream_response(response, attempt))
     }
@@ -458,7 +469,7 @@ impl RoutedRequest<'_> {
 
     /// Buffers a short response. A long or broken one loses its body.
     async fn buffered_response(&self, response: UpstreamResponse) -> ClientResult {
-        self.check_encoding(&response)?;
+        self.check_response(&response)?;
         let (parts, body) = response.into_parts();
         let mut parts = self.response_head(parts);
         let body = read_short_body(body).await.unwrap_or_else(|| {
@@ -473,7 +484,7 @@ impl RoutedRequest<'_> {
         response: UpstreamResponse,
         Attempt { mut in_flight, recorder }: Attempt,
     ) -> ClientResult {
-        if let Err(error) = self.check_encoding(&response) {
+        if let Err(error) = self.check_response(&response) {
             // The call ends with its head; its usage is unknown.
             in_flight.finish();
             return Err(error);
@@ -484,13 +495,18 @@ impl RoutedRequest<'_> {
         Ok(Response::from_parts(self.response_head(parts), Either::Right(body)))
     }
 
-    /// Rejects a compressed response: its body cannot be searched for keys or usage.
-    fn check_encoding(&self, response: &UpstreamResponse) -> Result<(), ProxyError> {
-        let mut encodings = response.headers().get_all(CONTENT_ENCODING).iter();
-        if encodings.all(|encoding| encoding == "identity") {
+    /// Rejects a compressed response, whose body cannot be searched for keys or usage, and a switch to another
+    /// protocol.
+    fn check_response(&self, response: &UpstreamResponse) -> Result<(), ProxyError> {
+        let provider = || self.upstream.config.name.clone();
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(ProxyError::Switched { provider: provider() });
+        }
+        let all_are = |name, plain: &str| response.headers().get_all(name).iter().all(|coding| coding == plain);
+        if all_are(CONTENT_ENCODING, "identity") && all_are(TRANSFER_ENCODING, "chunked") {
             return Ok(());
         }
-        Err(ProxyError::Encoded { provider: self.upstream.config.name.clone() })
+        Err(ProxyError::Encoded { provider: provider() })
     }
 
     /// Returns the response head for the client.
@@ -508,17 +524,19 @@ impl RoutedRequest<'_> {
         most.is_none_or(|most| context.attempts < most.get()) && Instant::now() < self.deadline
     }
 
-    /// Waits for the backoff after a failure. Returns the result for the client if there is no retry.
-    async fn back_off(&mut self, failed: Failure, context: &RequestContext) -> Option<ClientResult> {
-        let backoff = match failed.kind {
+    /// Waits for the backoff after a failure. Returns whether to try again.
+    async fn back_off(&mut self, kind: FailureKind, context: &RequestContext) -> bool {
+        let backoff = match kind {
             FailureKind::Connection => &mut self.connection_errors,
             FailureKind::Server => &mut self.server_errors,
         };
         let now = self.shared.gate.core().host().now();
         let left = self.deadline.saturating_duration_since(Instant::now());
         let pause = backoff.after_failure(now).map(|at| Duration::from(at - now)).filter(|pause| *pause < left);
-        let Some(pause) = pause.filter(|_| self.may_repeat(context)) else { return Some(failed.reply) };
-        if sleep_unless_stopped(pause, self.shared.stop.subscribe()).await { None } else { Some(failed.reply) }
+        match pause.filter(|_| self.may_repeat(context)) {
+            Some(pause) => sleep_unless_stopped(pause, self.shared.stop.subscribe()).await,
+            None => false,
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Header filtering: removes hop-by-hop headers, credentials, and headers that concern one side only.
 
 use http::header::{
-    ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT,
-    FORWARDED, HOST, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, REFERER, STRICT_TRANSPORT_SECURITY, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE, VIA, WWW_AUTHENTICATE,
+    ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY,
+    CONTENT_TYPE, EXPECT, FORWARDED, HOST, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, REFERER, REFRESH,
+    STRICT_TRANSPORT_SECURITY, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::time::Duration;
@@ -27,7 +27,7 @@ const HOP_BY_HOP: [HeaderName; 10] = [
 
 /// Client headers that are not forwarded: headers that the proxy sets itself, headers about the page or
 /// network of the client, and headers that could select a method or path other than the checked one.
-const STRIPPED_FROM_REQUESTS: [HeaderName; 17] = [
+const STRIPPED_FROM_REQUESTS: [HeaderName; 15] = [
     HOST,
     CONTENT_LENGTH,
     CONTENT_TYPE,
@@ -38,8 +38,6 @@ const STRIPPED_FROM_REQUESTS: [HeaderName; 17] = [
     ORIGIN,
     REFERER,
     FORWARDED,
-    TIMEOUT,
-    PROVIDER,
     HeaderName::from_static("x-http-method"),
     HeaderName::from_static("x-http-method-override"),
     HeaderName::from_static("x-method-override"),
@@ -48,12 +46,26 @@ const STRIPPED_FROM_REQUESTS: [HeaderName; 17] = [
     HeaderName::from_static("x-rewrite-url"),
 ];
 
+/// Client headers that select the organization or project that a call is charged to. They are not forwarded
+/// with the key of the proxy.
+const ACCOUNT_SELECTORS: [HeaderName; 3] = [
+    HeaderName::from_static("openai-organization"),
+    HeaderName::from_static("openai-project"),
+    HeaderName::from_static("x-goog-user-project"),
+];
+
 /// Provider headers that are not forwarded: they would apply to the proxy's host, or to a server in front of
 /// the proxy.
-const STRIPPED_FROM_RESPONSES: [HeaderName; 8] = [
+const STRIPPED_FROM_RESPONSES: [HeaderName; 14] = [
     ALT_SVC,
+    CONTENT_SECURITY_POLICY,
+    REFRESH,
     STRICT_TRANSPORT_SECURITY,
     WWW_AUTHENTICATE,
+    HeaderName::from_static("nel"),
+    HeaderName::from_static("report-to"),
+    HeaderName::from_static("reporting-endpoints"),
+    HeaderName::from_static("service-worker-allowed"),
     HeaderName::from_static("set-cookie"),
     HeaderName::from_static("set-cookie2"),
     HeaderName::from_static("clear-site-data"),
@@ -137,9 +149,14 @@ pub(super) fn to_provider<'a>(
     }
     let is_kept = |name: &HeaderName| {
         let text = name.as_str();
-        let is_of_browsers = ["sec-", "x-forwarded-", "access-control-"].iter().any(|start| text.starts_with(start));
-        let is_forwarded = matches!(credentials, Credentials::Forwarded) && !text.contains("cookie");
-        !is_of_browsers && (is_forwarded || !is_credential(name))
+        let starts = ["sec-", "x-forwarded-", "access-control-", "x-tidegate-"];
+        let concerns_client = starts.iter().any(|start| text.starts_with(start));
+        let is_allowed = match credentials {
+            Credentials::Forwarded => !text.contains("cookie"),
+            Credentials::Own(_) => !is_credential(name) && !ACCOUNT_SELECTORS.contains(name),
+            Credentials::None => !is_credential(name),
+        };
+        !concerns_client && is_allowed
     };
     retain(headers, is_kept);
     if let Credentials::Own(key) = credentials {
@@ -228,6 +245,9 @@ mod tests {
             ("x-auth-token", "client"),
             ("x-tenant", "people"),
             ("x-tidegate-timeout", "3s"),
+            ("x-tidegate-attempts", "9"),
+            ("openai-organization", "org-of-another-tenant"),
+            ("openai-project", "project-of-another-tenant"),
             ("x-http-method-override", "DELETE"),
             ("x-forwarded-for", "10.0.0.1"),
             ("sec-fetch-site", "same-origin"),
@@ -248,13 +268,18 @@ mod tests {
 
     #[test]
     fn client_keys_are_forwarded_only_if_configured_and_cookies_never() {
-        let sent = map(&[("authorization", "Bearer client"), ("x-api-key", "client"), ("cookie", "a=b")]);
+        let sent = map(&[
+            ("authorization", "Bearer client"),
+            ("x-api-key", "client"),
+            ("openai-project", "own"),
+            ("cookie", "a=b"),
+        ]);
         let mut forwarded = sent.clone();
         to_provider(&mut forwarded, [].iter(), Credentials::Forwarded);
-        assert_eq!(names(&forwarded), ["accept-encoding", "authorization", "via", "x-api-key"]);
+        assert_eq!(names(&forwarded), ["accept-encoding", "authorization", "openai-project", "via", "x-api-key"]);
         let mut dropped = sent;
         to_provider(&mut dropped, [].iter(), Credentials::None);
-        assert_eq!(names(&dropped), ["accept-encoding", "via"]);
+        assert_eq!(names(&dropped), ["accept-encoding", "openai-project", "via"]);
     }
 
     #[test]
@@ -266,6 +291,9 @@ mod tests {
             ("access-control-allow-origin", "*"),
             ("strict-transport-security", "max-age=1"),
             ("x-accel-redirect", "/etc"),
+            ("refresh", "0;url=https://elsewhere.example"),
+            ("service-worker-allowed", "/"),
+            ("content-security-policy", "script-src *"),
             ("content-type", "application/json"),
         ]);
         to_client(&mut headers);

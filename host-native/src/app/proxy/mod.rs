@@ -10,9 +10,9 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`config`] | the configuration file |
-//! | `server`, `write_timeout` | accepting, serving and closing connections |
+//! | `server`, `connection_limit`, `write_timeout`, `head_scanner` | accepting, serving and closing connections |
 //! | `access`, `endpoint` | which hosts, origins and calls are allowed |
-//! | `forward`, `parsed_request`, `json`, `form`, `headers` | one request: parsing, attempts, response |
+//! | `forward`, `parsed_request`, `json`, `form`, `tokens`, `headers` | one request: parsing, attempts, response |
 //! | `redact` | removes keys from provider responses |
 //! | `upstream`, `tenant` | providers with their limits; tenants with their groups |
 //! | `recorder`, `usage`, `rate`, `counters` | outcome, token usage, rate and number of calls |
@@ -26,11 +26,13 @@ mod access;
 mod admin;
 pub mod args;
 pub mod config;
+mod connection_limit;
 mod counters;
 mod endpoint;
 mod error;
 mod form;
 mod forward;
+mod head_scanner;
 mod headers;
 mod json;
 mod metrics;
@@ -42,6 +44,7 @@ mod recorder;
 mod redact;
 mod server;
 mod tenant;
+mod tokens;
 mod upstream;
 mod usage;
 mod write_timeout;
@@ -53,7 +56,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HeaderName, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Request, Response};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
@@ -107,7 +110,9 @@ pub enum StartError {
     },
 }
 
-const CONTENT_TYPE_OPTIONS: HeaderName = HeaderName::from_static("x-content-type-options");
+/// A provider may answer with HTML, such as an error page of a server in front of it. Without this, its
+/// scripts would run as a page of the proxy's host, and could use the proxy.
+const NO_SCRIPTS: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'; sandbox");
 
 /// The kind of requests that a listener accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,15 +199,20 @@ impl Shared {
     }
 
     /// Handles a request that was received at the address `local`: checks it first, then serves it.
+    /// `has_bare_line_feed` says whether a line of its head ends so.
     async fn handle(
         self: &Arc<Self>,
         request: Request<Incoming>,
         kind: ListenerKind,
         local: SocketAddr,
+        has_bare_line_feed: bool,
     ) -> Response<ReplyBody> {
-        // Two parsers may disagree on where a chunked body ends, so no further request is read from this
+        // Two parsers may disagree on where this request ends, so no further request is read from this
         // connection.
-        let is_last = request.headers().contains_key(TRANSFER_ENCODING);
+        let is_octal = |len: &HeaderValue| len.len() > 1 && len.as_bytes().starts_with(b"0");
+        let is_chunked = request.headers().contains_key(TRANSFER_ENCODING);
+        let is_last =
+            has_bare_line_feed || is_chunked || request.headers().get_all(CONTENT_LENGTH).iter().any(is_octal);
         let (method, headers) = (request.method(), request.headers());
         let (is_preflight, cors) = match self.access.cors(method, headers).await {
             Some((headers, is_preflight)) => (is_preflight, headers),
@@ -219,7 +229,8 @@ impl Shared {
         };
         let headers = response.headers_mut();
         headers.extend(cors);
-        headers.insert(CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.entry(CONTENT_SECURITY_POLICY).or_insert(NO_SCRIPTS);
         if is_last {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }

@@ -17,10 +17,7 @@ use tidegate_core::request::Domain;
 use super::endpoint::BodyKind;
 use super::error::ProxyError;
 use super::form::Form;
-use super::json::{self, TextCount};
-
-/// ASCII bytes per token: the usual rule of thumb for English text.
-const BYTES_PER_TOKEN: usize = 4;
+use super::json;
 
 /// The media type of a request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,11 +84,16 @@ enum Body {
 struct RequestFields<'a> {
     #[serde(borrow)]
     model: Option<&'a RawValue>,
-    max_tokens: Option<serde_json::Value>,
-    max_completion_tokens: Option<serde_json::Value>,
-    max_output_tokens: Option<serde_json::Value>,
-    n: Option<serde_json::Value>,
-    best_of: Option<serde_json::Value>,
+    #[serde(borrow)]
+    max_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_completion_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_output_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    n: Option<&'a RawValue>,
+    #[serde(borrow)]
+    best_of: Option<&'a RawValue>,
     #[serde(borrow)]
     prompt: Option<&'a RawValue>,
 }
@@ -109,14 +111,15 @@ impl ParsedRequest {
             MediaType::Form(boundary) => {
                 let form = Form::read(boundary, body).await?;
                 let model = form.model().map(str::to_string);
-                Ok(Self { model, estimate: Usage::default(), body: Body::Form(form) })
+                let estimate = Usage::tokens(saturated(form.text_tokens()), 0);
+                Ok(Self { model, estimate, body: Body::Form(form) })
             }
         }
     }
 
     fn read_json(body: Bytes) -> Result<Self, ProxyError> {
         let refuse = |why: String| ProxyError::BadJson { why };
-        let text = json::check(&body).map_err(refuse)?;
+        let text_tokens = json::check(&body).map_err(refuse)?;
         let fields: RequestFields<'_> = serde_json::from_slice(&body).map_err(|error| refuse(error.to_string()))?;
         let bound = |name, value| number(name, value).map_err(refuse);
         let most = bound("max_tokens", fields.max_tokens)?
@@ -125,7 +128,7 @@ impl ParsedRequest {
             .unwrap_or(0);
         let answers = bound("n", fields.n)?.max(bound("best_of", fields.best_of)?).unwrap_or(1).max(1);
         let answers = answers.saturating_mul(fields.prompt.map_or(1, prompts));
-        let estimate = Usage::tokens(tokens(text), most.saturating_mul(answers));
+        let estimate = Usage::tokens(saturated(text_tokens), most.saturating_mul(answers));
         let (mut model, mut model_at) = (None, None);
         if let Some(raw) = fields.model {
             let Ok(Name(name)) = serde_json::from_str(raw.get()) else {
@@ -179,16 +182,19 @@ pub(super) fn is_model_name(name: &str) -> bool {
 fn prompts(raw: &RawValue) -> u32 {
     let items: Vec<&RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
     let prompts = items.iter().filter(|item| item.get().starts_with(['"', '['])).count();
-    u32::try_from(prompts).unwrap_or(u32::MAX).max(1)
+    saturated(prompts).max(1)
 }
 
 /// Returns a bound rounded up to an integer. Strings are parsed, too, because some providers accept them.
-fn number(name: &str, value: Option<serde_json::Value>) -> Result<Option<u32>, String> {
-    let number = match value {
-        None | Some(serde_json::Value::Null) => return Ok(None),
-        Some(serde_json::Value::Number(number)) => number.as_f64(),
-        Some(serde_json::Value::String(text)) => text.trim().parse::<f64>().ok(),
-        Some(_) => None,
+fn number(name: &str, raw: Option<&RawValue>) -> Result<Option<u32>, String> {
+    let Some(raw) = raw else { return Ok(None) };
+    // A list in place of a number could take many times the memory of its text.
+    let is_scalar = !raw.get().starts_with(['[', '{']);
+    let number = match is_scalar.then(|| serde_json::from_str(raw.get())) {
+        Some(Ok(serde_json::Value::Null)) => return Ok(None),
+        Some(Ok(serde_json::Value::Number(number))) => number.as_f64(),
+        Some(Ok(serde_json::Value::String(text))) => text.trim().parse::<f64>().ok(),
+        _ => None,
     };
     // The cast saturates.
     number
@@ -197,11 +203,8 @@ fn number(name: &str, value: Option<serde_json::Value>) -> Result<Option<u32>, S
         .ok_or_else(|| format!("`{name}` is not a number"))
 }
 
-/// Estimates the number of tokens: one per four ASCII bytes, and one per byte of other scripts. A byte-level
-/// tokenizer never produces more than one token per byte.
-fn tokens(text: TextCount) -> u32 {
-    let tokens = text.ascii.div_ceil(BYTES_PER_TOKEN).saturating_add(text.other);
-    u32::try_from(tokens).unwrap_or(u32::MAX)
+fn saturated(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// Returns the kind of call for a path under `/v1/`. Kinds without a name of their own are named by the first
@@ -235,7 +238,8 @@ mod tests {
         let body = r#"{"messages":[{"role":"user","content":"hi"}],"model":"gpt\/x","max_tokens":7,"stream":true}"#;
         let parsed = json(body).await.unwrap();
         assert_eq!(parsed.model.as_deref(), Some("gpt/x"));
-        assert_eq!(parsed.estimate, Usage::tokens((body.len() as u32).div_ceil(4), 7));
+        assert_eq!(parsed.estimate.output_tokens, 7);
+        assert!(parsed.estimate.input_tokens >= (body.len() as u32).div_ceil(4), "{:?}", parsed.estimate);
         assert_eq!(encoded(parsed.clone(), None).await, body.as_bytes());
         let renamed: serde_json::Value = serde_json::from_slice(&encoded(parsed, Some("other \"one\"")).await).unwrap();
         assert_eq!((&renamed["model"], &renamed["max_tokens"]), (&"other \"one\"".into(), &7.into()));

@@ -8,10 +8,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
-use memchr::memmem::Finder;
+use memchr::memmem::{self, Finder};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use pin_project_lite::pin_project;
 use reqwest::Url;
@@ -23,31 +25,32 @@ use super::upstream::keys_in_query;
 /// also occur as words in responses.
 const MIN_KEY_BYTES: usize = 8;
 
-/// Searchers for the keys, longest first.
-type Keys = Vec<Finder<'static>>;
+/// Searchers for every spelling of the keys, longest first.
+#[derive(Debug, Default)]
+struct Keys(Vec<Finder<'static>>);
 
 /// Redacts the keys of the proxy and of one client.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Redactor {
     own: Arc<Keys>,
-    clients: Keys,
+    client: Arc<Keys>,
 }
 
 impl Redactor {
     /// Creates a redactor for the keys of the proxy.
     pub(super) fn new<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Self {
-        Self { own: Arc::new(finders(keys)), clients: Keys::new() }
+        Self { own: Arc::new(Keys::new(keys)), client: Arc::default() }
     }
 
     /// Returns a redactor that also redacts the client credentials in these headers and in this URL.
     pub(super) fn with_client(&self, headers: &HeaderMap, url: &Url) -> Self {
         let in_query: Vec<String> = keys_in_query(url).collect();
         let keys = headers::keys(headers).chain(in_query.iter().map(String::as_bytes));
-        Self { own: Arc::clone(&self.own), clients: finders(keys) }
+        Self { own: Arc::clone(&self.own), client: Arc::new(Keys::new(keys)) }
     }
 
     fn keys(&self) -> impl Iterator<Item = &Finder<'static>> {
-        self.own.iter().chain(&self.clients)
+        self.own.0.iter().chain(&self.client.0)
     }
 
     fn has_key(&self, text: &[u8]) -> bool {
@@ -76,8 +79,16 @@ impl Redactor {
         bytes.freeze()
     }
 
-    /// Replaces every key in the values of these headers.
+    /// Replaces every key in the values of these headers, and removes headers whose name contains a key.
     pub(super) fn redact_headers(&self, headers: &mut HeaderMap) {
+        // Header names are in lower case.
+        let has_key = |name: &HeaderName| {
+            self.keys().any(|key| memmem::find(name.as_ref(), &key.needle().to_ascii_lowercase()).is_some())
+        };
+        let named: Vec<HeaderName> = headers.keys().filter(|name| has_key(name)).cloned().collect();
+        for name in named {
+            headers.remove(name);
+        }
         for value in headers.values_mut().filter(|value| self.has_key(value.as_bytes())) {
             let mut text = value.as_bytes().to_vec();
             self.redact(&mut text);
@@ -96,21 +107,38 @@ impl Redactor {
     }
 }
 
-/// Returns searchers for every spelling of `keys` that a server may quote.
-fn finders<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Keys {
-    let mut all: Vec<Vec<u8>> = Vec::new();
-    for key in keys.filter(|key| key.len() >= MIN_KEY_BYTES) {
-        all.push(key.to_vec());
-        if let Ok(text) = std::str::from_utf8(key) {
-            let encoded = utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-            let as_query = encoded.replace("%2D", "-").replace("%2E", ".").replace("%5F", "_").replace("%7E", "~");
-            let lower = [lowercase_escapes(&as_query), lowercase_escapes(&encoded)];
-            all.extend([text.replace('/', "\\/"), as_query, encoded].into_iter().chain(lower).map(String::into_bytes));
+impl Keys {
+    /// Returns searchers for every spelling of `keys` that a server may quote.
+    fn new<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Self {
+        let mut all: Vec<Vec<u8>> = Vec::new();
+        for key in keys.filter(|key| key.len() >= MIN_KEY_BYTES) {
+            all.push(key.to_vec());
+            all.extend(in_base64(key));
+            if let Ok(text) = std::str::from_utf8(key) {
+                let encoded = utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+                let as_query = encoded.replace("%2D", "-").replace("%2E", ".").replace("%5F", "_").replace("%7E", "~");
+                let lower = [lowercase_escapes(&as_query), lowercase_escapes(&encoded)];
+                let spellings = [text.replace('/', "\\/"), as_query, encoded].into_iter().chain(lower);
+                all.extend(spellings.map(String::into_bytes));
+            }
         }
+        all.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        all.dedup();
+        Self(all.iter().map(|key| Finder::new(key).into_owned()).collect())
     }
-    all.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
-    all.dedup();
-    all.iter().map(|key| Finder::new(key).into_owned()).collect()
+}
+
+/// Returns how a key appears within base64, as in a quoted `Authorization: Basic`. It depends on how many
+/// bytes precede the key. The characters that also encode neighbouring bytes are left out.
+fn in_base64(key: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let engines = [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD];
+    let all = engines.into_iter().flat_map(|engine| (0..3).map(move |before| (engine, before)));
+    all.map(|(engine, before)| {
+        let text = engine.encode([&[0; 2][..before], key].concat()).into_bytes();
+        let whole = (before + key.len()) / 3 * 4;
+        text[(before * 8).div_ceil(6)..whole].to_vec()
+    })
+    .filter(|text| text.len() >= MIN_KEY_BYTES)
 }
 
 /// Returns a text with percent escapes in lower case: `%2f` instead of `%2F`.
@@ -255,6 +283,17 @@ mod tests {
             redactor().redact(&mut text);
             assert_eq!(text, format!("<{}>", "*".repeat(quoted.len())).into_bytes());
         }
+        for before in ["", "a", "ab", "Bearer ", "user:"] {
+            for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
+                let mut quoted = engine.encode(format!("{before}{KEY}, and more")).into_bytes();
+                redactor().redact(&mut quoted);
+                let visible =
+                    quoted.split(|byte| *byte == b'*').flat_map(|part| engine.decode(part).unwrap_or_default());
+                let visible = String::from_utf8_lossy(&visible.collect::<Vec<u8>>()).into_owned();
+                let is_hidden = !visible.contains(&KEY[1..KEY.len() - 1]) && quoted.contains(&b'*');
+                assert!(is_hidden, "{before}: {}", String::from_utf8_lossy(&quoted));
+            }
+        }
         let placeholder = Redactor::new([&b"none"[..]].into_iter());
         assert_eq!(placeholder.redacted(Bytes::from_static(b"none")), "none");
     }
@@ -269,5 +308,12 @@ mod tests {
         )]);
         redactor().with_client(&sent, &"http://h/?key=sk-in-query".parse().unwrap()).redact_headers(&mut headers);
         assert_eq!(headers["location"], "/?key=***********&k=***********");
+        let key = Redactor::new([&b"sk-Provider-1"[..]].into_iter());
+        let mut headers = HeaderMap::from_iter([
+            (HeaderName::from_static("x-sk-provider-1"), HeaderValue::from_static("1")),
+            (HeaderName::from_static("x-kept"), HeaderValue::from_static("2")),
+        ]);
+        key.redact_headers(&mut headers);
+        assert_eq!(headers.keys().collect::<Vec<_>>(), ["x-kept"]);
     }
 }

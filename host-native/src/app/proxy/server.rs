@@ -11,12 +11,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::config::{ConnectionsConfig, ProxyConfig};
-use super::error::ProxyError;
+use super::connection_limit::{ConnectionLimit, ConnectionSlot};
+use super::head_scanner::HeadScanner;
 use super::write_timeout::{WriteTimeout, keep_alive};
 use super::{ListenerKind, Shared, StartError};
 
@@ -24,8 +25,7 @@ use super::{ListenerKind, Shared, StartError};
 /// answered 431 before it has been read completely.
 const HEAD_BUFFER: usize = 128 << 10;
 
-/// How many connections beyond the limit are answered 503 at a time, and for how long each.
-const MAX_REJECTING: usize = 64;
+/// How long a connection beyond the limits may take to send its request.
 const REJECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The response to a client that does not complete its request head. hyper closes such a connection without a
@@ -117,21 +117,13 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
 /// Accepts connections until the proxy stops, and returns once all of them are closed.
 async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>, kind: ListenerKind) {
     let mut connections = JoinSet::new();
-    let slots = Arc::new(Semaphore::new(shared.connections.max_connections.get() as usize));
-    let rejecting = Arc::new(Semaphore::new(MAX_REJECTING));
+    let limit = ConnectionLimit::new(shared.connections);
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    let slot = Arc::clone(&slots).try_acquire_owned().map(|slot| (slot, Some(kind)));
-                    // Beyond the limit, a few connections at a time are answered 503, and others are closed.
-                    let slot = slot.or_else(|_| Arc::clone(&rejecting).try_acquire_owned().map(|slot| (slot, None)));
-                    if let Ok((slot, kind)) = slot {
-                        let served = serve_connection(stream, Arc::clone(&shared), stopped.clone(), kind);
-                        connections.spawn(async move {
-                            served.await;
-                            drop(slot);
-                        });
+                Ok((stream, client)) => {
+                    if let Some(slot) = limit.admit(client.ip()) {
+                        connections.spawn(serve_connection(stream, Arc::clone(&shared), stopped.clone(), kind, slot));
                     }
                 }
                 Err(_) => sleep(ACCEPT_RETRY_DELAY).await,
@@ -144,33 +136,35 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::
     while connections.join_next().await.is_some() {}
 }
 
-/// Serves one connection. Without a `kind`, answers that there are too many connections. When the client
-/// disconnects, the connection and all its requests end at once.
+/// Serves one connection. When the client disconnects, the connection and all its requests end at once.
 async fn serve_connection(
     stream: TcpStream,
     shared: Arc<Shared>,
     mut stopped: watch::Receiver<bool>,
-    kind: Option<ListenerKind>,
+    kind: ListenerKind,
+    slot: ConnectionSlot,
 ) {
     // Otherwise the last chunk of a response may wait for the acknowledgement of the previous one.
     let _ = stream.set_nodelay(true);
     let _ = keep_alive(&stream);
     let Ok(local) = stream.local_addr() else { return };
     let ConnectionsConfig { header_timeout, write_timeout, .. } = shared.connections;
+    let is_rejected = slot.rejection.is_some();
+    let heads = Arc::new(HeadScanner::default());
+    let mut stream = pin!(WriteTimeout::new(stream, write_timeout, Arc::clone(&heads)));
     let service = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
+        let (shared, rejection, heads) = (Arc::clone(&shared), slot.rejection.clone(), Arc::clone(&heads));
         async move {
-            Ok::<_, Infallible>(match kind {
-                Some(kind) => shared.handle(request, kind, local).await,
-                None => ProxyError::TooManyConnections.response(),
+            Ok::<_, Infallible>(match rejection {
+                Some(error) => error.response(),
+                None => shared.handle(request, kind, local, heads.take_bare_line_feed()).await,
             })
         }
     });
-    let mut stream = pin!(WriteTimeout::new(stream, write_timeout));
     let end = {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(if kind.is_some() { header_timeout } else { header_timeout.min(REJECT_TIMEOUT) })
+            .header_read_timeout(if is_rejected { header_timeout.min(REJECT_TIMEOUT) } else { header_timeout })
             .max_buf_size(HEAD_BUFFER)
             .serve_connection(TokioIo::new(stream.as_mut()), service);
         let mut connection = pin!(connection);

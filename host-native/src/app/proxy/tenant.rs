@@ -21,10 +21,10 @@ use super::error::ProxyError;
 use crate::gate::RequestGate;
 
 /// The tenant of all requests if tenants are not distinguished.
-const SINGLE_TENANT: &str = "(everybody)";
+const SINGLE_TENANT: &str = "(all)";
 
-/// The tenant of requests that do not name a tenant.
-const ANONYMOUS: &str = "(nobody)";
+/// The tenant of requests that name no tenant.
+const ANONYMOUS: &str = "(anonymous)";
 
 /// The shared tenant of unregistered tenants beyond [`MAX_UNREGISTERED_TENANTS`].
 pub(super) const OVERFLOW: &str = "(overflow)";
@@ -132,15 +132,25 @@ impl Tenants {
     }
 
     fn named(&self, name: &str) -> Result<Arc<Tenant>, ProxyError> {
-        if let Some(seen) = self.seen.read().get(name) {
-            return Ok(Arc::clone(seen));
-        }
-        if self.config.require_known {
-            return Err(ProxyError::UnknownTenant);
+        let is_overflow = |seen: &BTreeMap<_, _>| {
+            let unregistered = seen.len().saturating_sub(self.config.known.len());
+            name.len() > MAX_NAME_BYTES || unregistered >= MAX_UNREGISTERED_TENANTS
+        };
+        {
+            let seen = self.seen.read();
+            if let Some(seen) = seen.get(name) {
+                return Ok(Arc::clone(seen));
+            }
+            if self.config.require_known {
+                return Err(ProxyError::UnknownTenant);
+            }
+            if is_overflow(&seen) {
+                return Ok(Arc::clone(&self.overflow));
+            }
         }
         let mut seen = self.seen.write();
-        let unregistered = seen.len().saturating_sub(self.config.known.len());
-        if name.len() > MAX_NAME_BYTES || unregistered >= MAX_UNREGISTERED_TENANTS {
+        // Other requests may have added tenants meanwhile, also this one.
+        if !seen.contains_key(name) && is_overflow(&seen) {
             return Ok(Arc::clone(&self.overflow));
         }
         // The names in brackets are the few tenants of this module.
@@ -224,7 +234,7 @@ mod tests {
         let of = |key: &str| tenants.of(&headers("authorization", key)).unwrap().name.to_string();
         assert_eq!(of("Bearer sk-people"), "people");
         assert_eq!(of("bearer  sk-people "), "people");
-        let unregistered = of("Bearer sk-stranger");
+        let unregistered = of("Bearer sk-unregistered");
         assert!(unregistered.starts_with("key-") && unregistered.len() == 12, "{unregistered}");
         assert_eq!((of("Basic x"), of("Bearer ")), (ANONYMOUS.to_string(), ANONYMOUS.to_string()));
     }
@@ -233,23 +243,33 @@ mod tests {
     async fn unregistered_tenants_are_rejected_if_required_and_bounded_otherwise() {
         let by = TenantBy::Header(HeaderName::from_static("x-tenant"));
         let strict = tenants(TenantsConfig { by: by.clone(), require_known: true, ..TenantsConfig::default() });
-        assert!(matches!(strict.of(&headers("x-tenant", "anybody")), Err(ProxyError::UnknownTenant)));
+        assert!(matches!(strict.of(&headers("x-tenant", "unregistered")), Err(ProxyError::UnknownTenant)));
         let open = tenants(TenantsConfig { by, ..TenantsConfig::default() });
         for n in 0..MAX_UNREGISTERED_TENANTS {
             assert_eq!(*open.of(&headers("x-tenant", &format!("t{n}"))).unwrap().name, *format!("t{n}"));
         }
         assert_eq!(&*open.of(&headers("x-tenant", "one more")).unwrap().name, OVERFLOW);
         assert_eq!(&*open.of(&headers("x-tenant", "t7")).unwrap().name, "t7");
+        // A request that needed the tenants for itself would wait for this reader.
+        let reader = open.seen.read();
+        std::thread::scope(|scope| {
+            let (sender, receiver) = std::sync::mpsc::channel();
+            let open = &open;
+            scope.spawn(move || sender.send(open.of(&headers("x-tenant", "another")).unwrap().name.to_string()));
+            let name = receiver.recv_timeout(std::time::Duration::from_mins(1));
+            drop(reader);
+            assert_eq!(name.as_deref(), Ok(OVERFLOW));
+        });
     }
 
     #[tokio::test]
     async fn each_level_has_its_own_group_and_the_default_level_is_normal() {
         let tenants = tenants(TenantsConfig::default());
-        let everybody = tenants.of(&HeaderMap::new()).unwrap();
+        let tenant = tenants.of(&HeaderMap::new()).unwrap();
         let level = |value| tenants.level(&headers("x-tidegate-priority", value));
         assert_eq!([level("HIGH"), level("low"), level("urgent")], [Level::High, Level::Low, Level::Normal]);
-        let groups = Level::ALL.map(|level| tenants.group(&everybody, level).unwrap());
+        let groups = Level::ALL.map(|level| tenants.group(&tenant, level).unwrap());
         assert!(groups[0] != groups[1] && groups[1] != groups[2]);
-        assert_eq!(tenants.group(&everybody, Level::High), Some(groups[0]));
+        assert_eq!(tenants.group(&tenant, Level::High), Some(groups[0]));
     }
 }

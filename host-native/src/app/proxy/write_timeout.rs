@@ -3,6 +3,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
+
+use super::head_scanner::HeadScanner;
 
 /// TCP keepalive: the idle time before the first probe, the interval between probes, and the number of
 /// unanswered probes.
@@ -44,13 +47,14 @@ pin_project! {
         deadline: Sleep,
         is_stalled: bool,
         has_unanswered_bytes: bool,
+        heads: Arc<HeadScanner>,
     }
 }
 
 impl<T> WriteTimeout<T> {
-    /// Wraps `io`. A write fails if it makes no progress for `timeout`.
-    pub(super) fn new(io: T, timeout: Duration) -> Self {
-        Self { io, timeout, deadline: sleep(timeout), is_stalled: false, has_unanswered_bytes: false }
+    /// Wraps `io`. A write fails if it makes no progress for `timeout`. `heads` scans the bytes that are read.
+    pub(super) fn new(io: T, timeout: Duration, heads: Arc<HeadScanner>) -> Self {
+        Self { io, timeout, deadline: sleep(timeout), is_stalled: false, has_unanswered_bytes: false, heads }
     }
 
     /// Returns whether bytes were read after the last write. They may be part of a request.
@@ -83,7 +87,9 @@ impl<T: AsyncRead> AsyncRead for WriteTimeout<T> {
         let this = self.project();
         let before = buffer.filled().len();
         let read = this.io.poll_read(context, buffer);
-        *this.has_unanswered_bytes |= buffer.filled().len() > before;
+        let received = &buffer.filled()[before..];
+        *this.has_unanswered_bytes |= !received.is_empty();
+        this.heads.received(received);
         read
     }
 }
@@ -91,6 +97,7 @@ impl<T: AsyncRead> AsyncRead for WriteTimeout<T> {
 impl<T: AsyncWrite> AsyncWrite for WriteTimeout<T> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let wrote = self.as_mut().project().io.poll_write(context, bytes);
+        self.heads.sent();
         self.check_write(context, wrote)
     }
 
@@ -100,6 +107,7 @@ impl<T: AsyncWrite> AsyncWrite for WriteTimeout<T> {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let wrote = self.as_mut().project().io.poll_write_vectored(context, pieces);
+        self.heads.sent();
         self.check_write(context, wrote)
     }
 
@@ -131,7 +139,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_stops_reading_times_out_and_a_slow_client_does_not() {
         let (near, mut far) = tokio::io::duplex(8);
-        let mut near = Box::pin(WriteTimeout::new(near, TIMEOUT));
+        let mut near = Box::pin(WriteTimeout::new(near, TIMEOUT, Arc::default()));
         let reader = tokio::spawn(async move {
             let mut piece = [0; 8];
             for _ in 0..3 {

@@ -123,6 +123,10 @@ async fn the_largest_of_several_token_limits_is_charged_to_the_budget() {
         "{\"model\":\"held\",\"max_tokens\":300,\"n\":3}",
         // Characters outside ASCII count as at most one token for each byte.
         &format!("{{\"model\":\"held\",\"input\":\"{}\"}}", "海".repeat(300)),
+        // So do digits, base64 and minified code.
+        &format!("{{\"model\":\"held\",\"input\":\"{}\"}}", "7".repeat(900)),
+        &format!("{{\"model\":\"held\",\"input\":\"{}\"}}", "aGVsbG8g".repeat(120)),
+        &format!("{{\"model\":\"held\",\"input\":\"{}\"}}", "a=b;".repeat(250)),
     ] {
         let world = World::new("budgets = { tokens_per_day = 1000 }", "").await;
         let out = tokio::spawn(world.post(body.to_string()).send());

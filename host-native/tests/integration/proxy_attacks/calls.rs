@@ -89,6 +89,20 @@ async fn no_header_overrides_the_method_or_path() {
 }
 
 #[tokio::test]
+async fn a_client_cannot_select_the_account_that_the_operators_key_charges() {
+    let world = World::new("api_key_env = \"PROVIDER_KEY\"", "").await;
+    let account = "openai-organization: org-1\r\nOpenAI-Project: proj-1\r\nx-goog-user-project: p\r\n\
+                   x-tidegate-attempts: 1\r\nconnection: authorization, via, x-tidegate-timeout\r\n";
+    let answer = call(&world, "POST", CHAT, &format!("{JSON}{account}"), "{\"model\":\"echo\"}").await;
+    assert_eq!(status(&answer), "200", "{answer}");
+    let body = answer.split("\r\n\r\n").nth(1).unwrap();
+    for name in ["organization", "project", "x-tidegate"] {
+        assert!(!body.contains(name), "{name} reached the provider: {answer}");
+    }
+    assert!(body.contains("\"authorization\":\"Bearer ***********\"") && body.contains("\"via\""), "{answer}");
+}
+
+#[tokio::test]
 async fn only_passthrough_paths_are_forwarded_and_only_to_their_provider() {
     let (other, without) = provider();
     let rules = "passthrough = [{ methods = [\"GET\", \"POST\"], path = \"/batches/*\" }, \

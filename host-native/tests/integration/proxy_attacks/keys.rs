@@ -1,6 +1,6 @@
 //! Tests of keys: which provider receives them, and that no response reveals them.
 
-use super::{CHAT, call, status};
+use super::{CHAT, call, raw_provider, status};
 use crate::support::provider::provider;
 use crate::support::world::World;
 
@@ -105,4 +105,50 @@ async fn hop_by_hop_headers_are_forwarded_in_neither_direction() {
         assert!(!body.contains(name), "{name} reached the provider: {body}");
     }
     assert!(!head.contains("x-hop") && head.contains("x-kept: 2"), "{head}");
+}
+
+#[tokio::test]
+async fn a_key_in_a_header_name_or_in_base64_reaches_no_client() {
+    // `Bearer sk-provider!` in base64.
+    let encoded = "QmVhcmVyIHNrLXByb3ZpZGVyIQ==";
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\nx-sk-provider: 1\r\nx-encoded: {encoded}\r\ncontent-length: {}\r\n\r\n{encoded}",
+        encoded.len()
+    );
+    let (_, seen) = provider();
+    let world = World::of(&raw_provider(answer).await, seen, "api_key_env = \"PROVIDER_KEY\"", "").await;
+    let answer = ask(&world, "", "any").await;
+    assert_eq!(status(&answer), "200", "{answer}");
+    assert!(!answer.contains("sk-provider") && !answer.contains("LXByb3ZpZGVy"), "{answer}");
+    assert_eq!(answer.matches("QmVhcmVyIH**************IQ==").count(), 2, "{answer}");
+}
+
+#[tokio::test]
+async fn a_response_with_an_unrequested_transfer_coding_or_protocol_reaches_no_client() {
+    for (head, code) in [
+        ("200 OK\r\ntransfer-encoding: gzip, chunked", "tidegate_provider_encoding"),
+        ("101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket", "tidegate_provider_protocol"),
+    ] {
+        let (_, seen) = provider();
+        let base_url = raw_provider(format!("HTTP/1.1 {head}\r\n\r\n5\r\nEVIL!\r\n0\r\n\r\n")).await;
+        let world = World::of(&base_url, seen, "", "").await;
+        let answer = ask(&world, "connection: upgrade\r\nupgrade: websocket\r\n", "any").await;
+        assert_eq!(status(&answer), "502", "{head}: {answer}");
+        assert!(answer.contains(code) && !answer.contains("EVIL"), "{head}: {answer}");
+        world.until_standing((0, 0)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_html_page_of_a_provider_cannot_act_as_a_page_of_the_proxy() {
+    let page = "HTTP/1.1 404 Not Found\r\ncontent-type: text/html\r\nrefresh: 0;url=https://evil.example\r\n\
+                content-security-policy: script-src *\r\nservice-worker-allowed: /\r\ncontent-length: 17\r\n\r\n\
+                <script></script>";
+    let (_, seen) = provider();
+    let world = World::of(&raw_provider(page).await, seen, "", "").await;
+    let answer = ask(&world, "", "any").await;
+    assert!(answer.contains("content-security-policy: default-src 'none'; frame-ancestors 'none'; sandbox\r\n"));
+    for name in ["refresh", "script-src", "service-worker"] {
+        assert!(!answer.contains(name), "{name}: {answer}");
+    }
 }

@@ -59,3 +59,20 @@ fn status(answer: &str) -> &str {
 fn upstream(world: &World) -> Vec<String> {
     world.seen.requests.lock().unwrap().clone()
 }
+
+/// Starts a provider that answers each request with these bytes and closes the connection. Returns its base
+/// URL. It reads the request up to the first `}`.
+async fn raw_provider(answer: impl Into<Vec<u8>>) -> String {
+    let answer = answer.into();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = Vec::new();
+            while !request.contains(&b'}') && stream.read_buf(&mut request).await.is_ok_and(|len| len > 0) {}
+            let _ = stream.write_all(&answer).await;
+            let _ = stream.shutdown().await;
+        }
+    });
+    base_url
+}

@@ -114,7 +114,7 @@ async fn an_oversized_body_head_and_path_are_each_rejected_with_their_own_status
 
 #[tokio::test]
 async fn connections_beyond_the_limit_get_503_and_the_others_are_served() {
-    let world = World::new("", "[connections]\nmax_connections = 2").await;
+    let world = World::new("", "[connections]\nmax_connections = 2\nmax_connections_per_address = 9").await;
     let connect = async || TcpStream::connect(world.proxy.address()).await.unwrap();
     let ask = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     let (mut first, second) = (connect().await, connect().await);
@@ -123,6 +123,24 @@ async fn connections_beyond_the_limit_get_503_and_the_others_are_served() {
     let refused = read(third).await;
     assert_eq!(status(&refused), "503", "{refused}");
     assert!(refused.contains("\"tidegate_too_many_connections\"") && refused.contains("retry-after: 1"), "{refused}");
+    first.write_all(ask.as_bytes()).await.unwrap();
+    assert_eq!(status(&read(first).await), "200");
+    drop(second);
+    until(async || status(&send(&world, ask).await).to_string(), |status| status == "200").await;
+}
+
+#[tokio::test]
+async fn connections_of_one_address_beyond_its_limit_get_429() {
+    let world = World::new("", "[connections]\nmax_connections_per_address = 2").await;
+    let connect = async || TcpStream::connect(world.proxy.address()).await.unwrap();
+    let ask = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let (mut first, second) = (connect().await, connect().await);
+    let mut third = connect().await;
+    third.write_all(ask.as_bytes()).await.unwrap();
+    let refused = read(third).await;
+    assert_eq!(status(&refused), "429", "{refused}");
+    assert!(refused.contains("the limit of 2 open connections of one client address is reached"), "{refused}");
+    assert!(refused.contains("retry-after: 1") && refused.contains("connection: close"), "{refused}");
     first.write_all(ask.as_bytes()).await.unwrap();
     assert_eq!(status(&read(first).await), "200");
     drop(second);

@@ -15,6 +15,7 @@ async fn a_page_of_another_site_cannot_use_the_operators_key() {
         &format!("{JSON}origin: https://evil.example\r\n"),
         &format!("{JSON}origin: null\r\n"),
         &format!("{JSON}origin: http://localhost.evil.example\r\n"),
+        &format!("{JSON}origin: http://127.0.0.1:4180.evil.example\r\n"),
         &format!("{JSON}origin: http://localhost\r\norigin: https://evil.example\r\n"),
         &format!("{JSON}sec-fetch-site: cross-site\r\nsec-fetch-mode: no-cors\r\n"),
         &format!("{JSON}sec-fetch-site: same-site\r\n"),
@@ -40,7 +41,13 @@ async fn a_rebound_dns_name_is_not_served() {
             assert_eq!(status(&answer), "403", "{host} {page}: {answer}");
         }
     }
-    for hosts in ["", "host: localhost\r\nhost: evil.example\r\n", "host: a@localhost\r\n"] {
+    for hosts in [
+        "",
+        "host: localhost\r\nhost: evil.example\r\n",
+        "host: a@localhost\r\n",
+        "host: 127.0.0.1:4180.evil.example\r\n",
+        "host: localhost:99999\r\n",
+    ] {
         assert_eq!(status(&call(&world, "GET", "/why", hosts, "").await), "400", "{hosts}");
     }
     let answer = call(&world, "GET", "http://evil.example/why", "host: localhost\r\n", "").await;
@@ -60,6 +67,12 @@ async fn admin_pages_are_not_served_to_other_sites() {
         let answer = call(&world, "GET", page, own, "").await;
         assert_eq!(status(&answer), "200", "{answer}");
         assert!(answer.contains("x-content-type-options: nosniff"), "{answer}");
+        assert!(answer.contains("content-security-policy: default-src 'none';"), "{answer}");
+        for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"] {
+            let answer = call(&world, method, page, own, "").await;
+            assert_eq!(status(&answer), "405", "no page changes anything: {answer}");
+            assert!(answer.contains("\r\nallow: GET, HEAD\r\n"), "{answer}");
+        }
     }
 }
 

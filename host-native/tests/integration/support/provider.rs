@@ -131,6 +131,9 @@ async fn answer(State(seen): State<Arc<Seen>>, method: Method, uri: Uri, headers
         "pauses" => completion("after the pause"),
         "overloaded" if call <= number => rejection(&seen, 529, "10", "overloaded"),
         "fails" if call <= number => rejection(&seen, 500, "10", "server_error"),
+        // Fails the first call, and then rejects all others without a Retry-After.
+        "failsfirst" if call == 1 => rejection(&seen, 500, "10", "server_error"),
+        "failsfirst" => StatusCode::TOO_MANY_REQUESTS.into_response(),
         "refuses" | "overloaded" | "fails" => completion("at last"),
         "quota" => rejection(&seen, 429, "10", "insufficient_quota"),
         // No quota, with a Retry-After that exceeds every wait.

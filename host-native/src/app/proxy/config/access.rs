@@ -25,6 +25,9 @@ pub struct AccessConfig {
 pub struct ConnectionsConfig {
     /// The maximum number of open connections \[16384\].
     pub max_connections: NonZeroU32,
+    /// The maximum number of open connections of one client address, or of one IPv6 network of 64 bits \[three
+    /// quarters of `max_connections`\].
+    pub max_connections_per_address: NonZeroU32,
     /// The limit for idle time between two requests, and for receiving a request head \[30 s\].
     pub header_timeout: StdDuration,
     /// The limit between two chunks of a request body \[30 s\].
@@ -37,10 +40,20 @@ pub struct ConnectionsConfig {
     pub max_url_bytes: u32,
 }
 
+/// The default of `max_connections`.
+const MAX_CONNECTIONS: NonZeroU32 = NonZeroU32::new(16_384).expect("it is not 0");
+
+/// Returns the default of `max_connections_per_address`: one client leaves a quarter to the others.
+fn default_per_address(max_connections: NonZeroU32) -> NonZeroU32 {
+    let quarter = max_connections.get() / 4;
+    NonZeroU32::new(max_connections.get() - quarter).unwrap_or(max_connections)
+}
+
 impl Default for ConnectionsConfig {
     fn default() -> Self {
         Self {
-            max_connections: NonZeroU32::new(16_384).expect("it is not 0"),
+            max_connections: MAX_CONNECTIONS,
+            max_connections_per_address: default_per_address(MAX_CONNECTIONS),
             header_timeout: StdDuration::from_secs(30),
             body_timeout: StdDuration::from_secs(30),
             write_timeout: StdDuration::from_mins(2),
@@ -97,8 +110,11 @@ pub(super) fn check_connections(file: &Document<'_>, raw: &RawConnections) -> Re
     let timeout = |given: &Option<At<Span>>, default| -> Result<StdDuration, FileError> {
         Ok(file.positive(given.as_ref())?.map_or(default, StdDuration::from))
     };
+    let max_connections = raw.max_connections.unwrap_or(defaults.max_connections);
+    let per_address = raw.max_connections_per_address.unwrap_or_else(|| default_per_address(max_connections));
     Ok(ConnectionsConfig {
-        max_connections: raw.max_connections.unwrap_or(defaults.max_connections),
+        max_connections,
+        max_connections_per_address: per_address,
         header_timeout: timeout(&raw.header_timeout, defaults.header_timeout)?,
         body_timeout: timeout(&raw.body_timeout, defaults.body_timeout)?,
         write_timeout: timeout(&raw.write_timeout, defaults.write_timeout)?,

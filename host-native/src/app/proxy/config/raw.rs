@@ -1,7 +1,6 @@
-//! The proxy file as it is written: what serde reads, before anything is checked that needs more than one
-//! key.
+//! The proxy file as serde reads it, before the checks that need more than one key.
 //!
-//! The comments here are the descriptions of the JSON Schema.
+//! The comments on types and fields are the descriptions in the JSON Schema.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,91 +14,92 @@ use crate::app::config::budgets::RawBudgets;
 use crate::app::config::limit::{LimitKeys, LimitName, RawAimd};
 use crate::app::config::value::{At, FromValue, Is, Span, Table, Text};
 
-/// What `tidegate proxy` is told. What a schema cannot say, such as whether a variable is set, the program
-/// checks.
+/// The configuration of `tidegate proxy`. The program also checks rules that a schema cannot express, such as
+/// whether a variable is set.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["providers"]))]
 pub(super) struct RawProxy {
-    /// Where clients call. Default: 127.0.0.1:4180
+    /// The address of the client listener. Default: 127.0.0.1:4180
     pub(super) listen: Option<Is<Address>>,
-    /// Where /healthz, /metrics and /why are. Default: on `listen` too
+    /// The address of a separate listener for /healthz, /metrics and /why. Default: `listen`
     pub(super) admin_listen: Option<Is<Address>>,
-    /// Names in `Host`, without a port, that are served besides `localhost` and the address that was called
+    /// Values of `Host`, without a port, that are served besides `localhost` and the called address
     #[serde(default)]
     pub(super) allowed_hosts: Vec<At<Text>>,
-    /// Web pages that may call, with CORS headers, such as `https://app.example`. Default: those of this
-    /// machine, without CORS headers
+    /// Origins of web pages that may call, such as `https://app.example`. They get CORS headers. Default:
+    /// pages of this machine, without CORS headers
     #[serde(default)]
     pub(super) allowed_origins: Vec<At<Text>>,
-    /// How many connections there may be, and how slow
+    /// The limits of connections
     pub(super) connections: Option<Table<RawConnections>>,
-    /// How long calls that are out may take to end when the proxy is stopped. Default: 30s
+    /// How long calls in flight may take to end when the proxy stops. Default: 30s
     pub(super) drain: Option<Span>,
-    /// Keep to the rates that providers state in headers. Default: true
+    /// Whether calls keep to the rates that providers state in headers. Default: true
     pub(super) rate_limit_headers: Option<bool>,
-    /// Who is called, in the order in which they are asked whether they serve a model
+    /// The providers. A request goes to the first one that serves its model
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub(super) providers: Vec<At<Table<RawProvider>>>,
-    /// For whom requests are
+    /// How the tenants of requests are identified, and their weights
     pub(super) tenants: Option<Table<RawTenants>>,
-    /// How long and how many may wait
+    /// The limits of the queue
     #[serde(default)]
     pub(super) queue: Table<RawQueue>,
-    /// What the weight of a tenant is multiplied with
+    /// Factors of the weight of a tenant, by priority
     pub(super) priority: Option<At<Table<RawPriority>>>,
-    /// What is tried again
+    /// The limits of retries
     #[serde(default)]
     pub(super) retry: Table<RawRetry>,
 }
 
-/// Who is called
+/// A provider
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawProvider {
-    /// What it is called in labels
+    /// The name of the provider, also in labels and for `x-tidegate-provider`
     pub(super) name: At<Text>,
-    /// The base address of an OpenAI-compatible API: /v1/PATH goes to `BASE_URL/PATH`
+    /// The base URL of an OpenAI-compatible API: /v1/PATH is sent to `BASE_URL/PATH`
     pub(super) base_url: At<Text>,
-    /// The environment variable that holds the key. Default: no key is sent, unless `client_key` says so
+    /// The environment variable that contains the key. Default: no key of the proxy
     pub(super) api_key_env: Option<At<Text>>,
-    /// What becomes of the clients' keys: `forward` sends them to this provider. Default: drop
+    /// Whether the keys of clients are sent to this provider: `forward` or `drop`. Default: drop
     pub(super) client_key: Option<At<ClientKey>>,
-    /// Whether keys may go over plain http to another machine. Default: false
+    /// Whether keys may be sent over plain http to another machine. Default: false
     pub(super) allow_plain_http: Option<bool>,
-    /// A file in PEM with the authorities that may sign its certificate. Default: those of the system
+    /// A PEM file with the certificate authorities to trust. Default: those of the system
     pub(super) ca_file: Option<At<Text>>,
     /// Calls that are forwarded besides those of the usual API. Default: none
     #[serde(default)]
     pub(super) passthrough: Vec<At<Table<RawPassthrough>>>,
-    /// Patterns of the models it serves: `*` is any text, `?` any character. Default: all
+    /// Patterns of the models that it serves: `*` matches any text, `?` one character. Default: all
     pub(super) serves: Option<Vec<Text>>,
-    /// The model id to send for one that clients say
+    /// The model ids to send for ids that clients use
     #[serde(default)]
     pub(super) rename: BTreeMap<String, Text>,
-    /// The longest that the provider may be silent in a call. Default: 10m
+    /// The read timeout of a call. Default: 10m
     pub(super) timeout: Option<At<Span>>,
-    /// The longest that a connection may take. Default: 10s
+    /// The connect timeout. Default: 10s
     pub(super) connect_timeout: Option<At<Span>>,
-    /// Calls of one model in flight at most. Default: 64
+    /// The maximum number of calls in flight for each model. Default: 64
     pub(super) max_parallel: Option<NonZeroU32>,
-    /// What decides how many calls are in flight, up to `max_parallel`. Default: tide; aimd where there is an
-    /// `aimd`
+    /// The algorithm that limits the calls in flight, up to `max_parallel`. Default: tide, or aimd if `aimd`
+    /// is given
     pub(super) limit: Option<At<LimitName>>,
-    /// Settings of AIMD, which they select; not beside another `limit`
+    /// Settings of AIMD. They select it, and are rejected beside another `limit`
     pub(super) aimd: Option<At<Table<RawAimd>>>,
-    /// The longest pause after a 429 that does not say how long to wait. Default: 2s
+    /// The longest pause after a 429 without Retry-After. Default: 2s
     pub(super) cooldown: Option<At<Span>>,
-    /// The longest pause after one 429, whatever it asks for. Default: 10m
+    /// The longest pause after a 429, also if its Retry-After is longer. Default: 10m
     pub(super) max_cooldown: Option<At<Span>>,
-    /// How long a cold server is met with fewer calls. Default: no ramp
+    /// How long the limit rises after the first call, for servers that start slowly. Default: no ramp
     pub(super) ramp: Option<At<Span>>,
-    /// How much may go out, for each model
+    /// Rate budgets of each model
     pub(super) budgets: Option<Table<RawBudgets>>,
-    /// Models, and kinds of call of each, that are not named in `models`; more are refused. Default: 64
+    /// The maximum number of models and kinds of call that are not in `models`; more are answered 404.
+    /// Default: 64
     pub(super) at_most_models: Option<u32>,
-    /// What models have of their own; the rest is as the provider says
+    /// Settings of single models; the others are those of the provider
     #[serde(default)]
     pub(super) models: Vec<At<Table<RawProviderModel>>>,
 }
@@ -116,66 +116,70 @@ impl RawProvider {
     }
 }
 
-/// What becomes of the keys of clients
+/// Whether the keys of clients are forwarded
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ClientKey {
-    /// The provider gets them.
+    /// They are sent to the provider.
     Forward,
-    /// The provider gets none.
+    /// They are not sent.
     Drop,
 }
 
-/// Calls that are forwarded
+/// Calls that are forwarded in addition
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPassthrough {
     /// `GET`, `POST`, `PUT`, `PATCH`, `DELETE` or `HEAD`
     pub(super) methods: Vec<At<Text>>,
-    /// The path under /v1, such as `/files`, or `/files/*` for every path that begins like that
+    /// The path under /v1, such as `/files`, or `/files/*` for every path below it
     pub(super) path: At<Text>,
 }
 
-/// How many connections there may be, and how slow
+/// The limits of connections
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawConnections {
-    /// Connections that are open at most; more are answered 503. Default: 16384
+    /// The maximum number of open connections; more are answered 503. Default: 16384
     pub(super) max_connections: Option<NonZeroU32>,
-    /// How long a connection may be idle, and the head of a request may take. Default: 30s
+    /// The maximum number of open connections of one client address, or of one IPv6 network of 64 bits; more
+    /// are answered 429. Default: three quarters of `max_connections`
+    pub(super) max_connections_per_address: Option<NonZeroU32>,
+    /// The limit for idle time between two requests, and for receiving a request head. Default: 30s
     pub(super) header_timeout: Option<At<Span>>,
-    /// How long a client may send nothing of its body. Default: 30s
+    /// The limit between two chunks of a request body. Default: 30s
     pub(super) body_timeout: Option<At<Span>>,
-    /// How long a client may take nothing of its answer. Default: 2m
+    /// The limit for a write of a response without progress. Default: 2m
     pub(super) write_timeout: Option<At<Span>>,
-    /// Bytes of the headers of a request; more are answered 431. Default: 32768
+    /// The maximum size of the headers of a request, in bytes; more are answered 431. Default: 32768
     #[schemars(range(max = 1_048_576))]
     pub(super) max_header_bytes: Option<At<NonZeroU32>>,
-    /// Bytes of the path and query of a request; more are answered 414. Default: 8192
+    /// The maximum size of path and query, in bytes; more are answered 414. Default: 8192
     #[schemars(range(max = 61_440))]
     pub(super) max_url_bytes: Option<At<NonZeroU32>>,
 }
 
-/// What one model has of its own
+/// The settings of one model
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawProviderModel {
-    /// The model id, as it is sent
+    /// The model id as it is sent to the provider
     pub(super) name: Text,
-    /// Calls in flight at most. Default: as the provider says
+    /// The maximum number of calls in flight. Default: that of the provider
     pub(super) max_parallel: Option<NonZeroU32>,
-    /// What decides how many calls are in flight. Default: as the provider says; aimd where there is an
-    /// `aimd`
+    /// The algorithm that limits the calls in flight. Default: that of the provider, or aimd if `aimd` is
+    /// given
     pub(super) limit: Option<At<LimitName>>,
-    /// Settings of AIMD, which they select; not beside another `limit`
+    /// Settings of AIMD. They select it, and are rejected beside another `limit`
     pub(super) aimd: Option<At<Table<RawAimd>>>,
-    /// The longest pause after a 429 that does not say how long to wait. Default: as the provider says
+    /// The longest pause after a 429 without Retry-After. Default: that of the provider
     pub(super) cooldown: Option<At<Span>>,
-    /// The longest pause after one 429, whatever it asks for. Default: as the provider says
+    /// The longest pause after a 429, also if its Retry-After is longer. Default: that of the provider
     pub(super) max_cooldown: Option<At<Span>>,
-    /// How long a cold server is met with fewer calls. Default: as the provider says
+    /// How long the limit rises after the first call, for servers that start slowly. Default: that of the
+    /// provider
     pub(super) ramp: Option<At<Span>>,
-    /// How much may go out. Default: as the provider says
+    /// Rate budgets. Default: those of the provider
     pub(super) budgets: Option<Table<RawBudgets>>,
 }
 
@@ -191,73 +195,75 @@ impl RawProviderModel {
     }
 }
 
-/// How requests tell for whom they are
+/// How the tenants of requests are identified, and their weights
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawTenants {
-    /// How tenants are told apart: `api_key`, `header:` and the name of a header, or none. Default: none
+    /// How tenants are identified: `none`, `api_key`, or `header:` and the name of a header. Default: none
     #[schemars(extend("pattern" = "^(none|api_key|header:.+)$"))]
     pub(super) by: Option<At<Text>>,
-    /// The weight of tenants that are not known. Default: 1
+    /// The weight of tenants that are not configured. Default: 1
     pub(super) default_weight: Option<Is<Weight>>,
-    /// Whether tenants that are not known are refused. Default: false
+    /// Whether tenants that are not configured are answered 401. Default: false
     pub(super) require_known: Option<bool>,
-    /// Tenants with a name and a weight
+    /// The configured tenants
     #[serde(default)]
     pub(super) known: Vec<At<Table<RawTenant>>>,
 }
 
-/// A tenant with a weight of its own
+/// A configured tenant
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawTenant {
-    /// What it is called; by header, what the header says
+    /// The name of the tenant. With `header:NAME`, the value of that header
     pub(super) name: At<Text>,
-    /// Its share of whatever is contended. Default: 1
+    /// The weight of the tenant: its share relative to others. Default: 1
     pub(super) weight: Option<Is<Weight>>,
-    /// By key only: the environment variable that holds its key
+    /// With `api_key` only: the environment variable that contains its key
     pub(super) key_env: Option<At<Text>>,
-    /// By key only: the SHA-256 of its key, in hexadecimal
+    /// With `api_key` only: the SHA-256 of its key, in hexadecimal
     pub(super) key_sha256: Option<At<Is<Digest>>>,
 }
 
-/// How long and how many may wait
+/// The limits of the queue
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawQueue {
-    /// Requests that wait at most; more are answered 429. Default: 10000
+    /// The maximum number of waiting requests; more are answered 429. Default: 10000
     pub(super) max_waiting: Option<u32>,
-    /// How long a request may wait; a client may ask for less. Default: 5m
+    /// How long a request may wait, over all its attempts; a client may request less. Default: 5m
     pub(super) deadline: Option<At<Span>>,
-    /// Bytes of a request. Default: 32 MiB
+    /// The maximum size of a request body, in bytes; longer ones are answered 413. Default: 33554432
     pub(super) max_body: Option<NonZeroU32>,
-    /// Bytes of all requests whose answers have not begun; more are answered 429. Default: 1 GiB
+    /// The maximum size of all requests whose response has not begun, in bytes; more are answered 429.
+    /// Default: 1073741824
     pub(super) max_bytes: Option<u64>,
 }
 
-/// What the weight of a tenant is multiplied with
+/// Factors of the weight of a tenant, by priority
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPriority {
-    /// The header that says `high`, `normal` or `low`. Default: x-tidegate-priority
+    /// The header that contains `high`, `normal` or `low`. Default: x-tidegate-priority
     pub(super) header: Option<Is<HeaderName>>,
-    /// For `high`, at least that for `normal`. Default: 4
+    /// The factor of `high`, at least that of `normal`. Default: 4
     pub(super) high: Option<Is<Weight>>,
-    /// For `normal`, at least that for `low`. Default: 1
+    /// The factor of `normal`, at least that of `low`. Default: 1
     pub(super) normal: Option<Is<Weight>>,
-    /// For `low`. Default: 0.25
+    /// The factor of `low`. Default: 0.25
     pub(super) low: Option<Is<Weight>>,
 }
 
-/// What is tried again
+/// The limits of retries
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawRetry {
-    /// Attempts of one request, all reasons together. Default: until the deadline
+    /// The maximum number of attempts of one request, for all reasons. Default: until the deadline
     pub(super) max_attempts: Option<NonZeroU32>,
-    /// Repeats after a connection that could not be made. Default: 3
+    /// The maximum number of retries after a failed connection, outages aside; 0 disables them in outages,
+    /// too. Default: 3
     pub(super) connection_errors: Option<u32>,
-    /// Repeats after a 5xx answer; they may be paid for twice. Default: 0
+    /// The same after a 5xx response; the provider may charge each attempt. Default: 0
     pub(super) server_errors: Option<u32>,
 }
 
@@ -277,7 +283,7 @@ impl FromValue for Address {
     }
 }
 
-/// A weight, or a factor of one. Products of two stay within what the gate takes.
+/// A weight, or a factor of one. The product of two is within the range of the gate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weight(pub(super) f64);
 

@@ -103,7 +103,7 @@ fn an_error_names_the_position_and_the_expected_value() {
     for (from, to, hint) in [
         ("max_parallel = 12", "max_parallel_requests = 12", "did you mean `max_parallel`?"),
         ("budgets = { requests", "budget = { requests", "did you mean `budgets`?"),
-        ("base_url = \"http://localhost:1/v1\"", "", "base_url: The base address of an OpenAI-compatible API"),
+        ("base_url = \"http://localhost:1/v1\"", "", "base_url: The base URL of an OpenAI-compatible API"),
         ("rename = { small = \"gpt-mini\" }", "rename = { small = 3 }", "`small` in [providers.rename] is 3"),
         ("\"127.0.0.1:9000\"", "\"9000\"", "expected an address and a port"),
         ("\"api_key\"", "\"apikey\"", "did you mean `api_key`?"),
