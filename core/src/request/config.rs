@@ -19,8 +19,8 @@ pub struct RequestConfig {
     pub health: Option<HealthConfig>,
     /// How long a request without a timeout of its own may wait. `None`, the default, means without limit.
     pub default_timeout: Option<Duration>,
-    /// The number of this controller, by which leases and ids of other controllers are recognised. The
-    /// default is 0.
+    /// The number of the machine, which its leases and ids contain, so that it recognises those of other
+    /// machines. The default is 0.
     pub controller: u32,
     /// Whether calls are paced to the rates that a provider states in its response headers, in dimensions for
     /// which the resource has no budget. The default is `true`. It is always off in compatibility mode.

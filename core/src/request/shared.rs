@@ -1,4 +1,4 @@
-//! The state that all providers of one controller share: leases, waiters, timers, effects and events.
+//! The state that all providers of one request admission share: leases, waiters, timers, effects and events.
 
 use alloc::collections::VecDeque;
 

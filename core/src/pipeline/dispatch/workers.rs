@@ -25,7 +25,7 @@ pub(crate) struct Workers {
     suspended_by_demand: Vec<u32>,
     /// Suspended workers, by column.
     suspended_by_column: Vec<u32>,
-    /// The number of this run in its request controller. `None` without a controller; then no worker yields.
+    /// The number of this run in its `RequestAdmission`. `None` without one; then no worker yields.
     run: Option<SlotKey>,
     /// The task resources that represent request resources.
     calls: Vec<(String, ResourceId)>,
@@ -112,7 +112,7 @@ impl Workers {
 
 /// Yielding.
 impl Workers {
-    /// Lets the workers make calls through a request controller, in which the run has the number `run`.
+    /// Lets the workers make calls through a `RequestAdmission`, in which the run has the number `run`.
     pub(crate) fn set_request_resources(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
         self.run = Some(run);
         self.calls = calls.iter().map(|(name, resource)| (String::from(*name), *resource)).collect();
@@ -123,8 +123,8 @@ impl Workers {
         &self.calls
     }
 
-    /// Returns the token with which a worker requests leases for calls, or `None` without a request
-    /// controller.
+    /// Returns the token with which a worker requests leases for calls, or `None` without a
+    /// `RequestAdmission`.
     pub(crate) fn token(&self, worker: WorkerId, column: ColumnId, tasks: &TaskQueue) -> Option<TaskToken> {
         let vector = self.yields[column.index()].then(|| tasks.route(column).demand.0);
         Some(TaskToken { run: self.run?, worker: worker.key(), vector })

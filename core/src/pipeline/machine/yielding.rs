@@ -24,10 +24,10 @@ use crate::yielding::{TaskResources, TaskToken};
 
 /// Yielding.
 impl Pipeline {
-    /// Lets the tasks make their calls through a request controller. Call it before the run starts.
+    /// Lets the tasks make their calls through a `RequestAdmission`. Call it before the run starts.
     ///
-    /// `run` is the number of this run among the runs that share the controller. `calls` contains the name of
-    /// each task resource that represents a request resource, with that request resource.
+    /// `run` is the number of this run among those that share the `RequestAdmission`. `calls` contains the name
+    /// of each task resource that represents a request resource, with that request resource.
     ///
     /// After this call, tasks have a [`TaskToken`], [`Pipeline::update_pressure`] samples the given calls,
     /// and retryable failures are judged by request resource instead of by fairness group.
@@ -39,7 +39,8 @@ impl Pipeline {
         self.health.watch(self.targets.len());
     }
 
-    /// Returns the task resources that represent request resources, as passed to [`Pipeline::set_request_resources`].
+    /// Returns the task resources that represent request resources, as passed to
+    /// [`Pipeline::set_request_resources`].
     #[must_use]
     pub fn calls(&self) -> &[(String, ResourceId)] {
         self.workers.calls()
@@ -72,7 +73,7 @@ impl Pipeline {
     /// Lets suspended workers resume in their order, and then resumes the dispatching that waited for them.
     ///
     /// Call it after every command of either machine. It does nothing if neither machine has pending work. It
-    /// is for a controller with one run. If several runs share a controller, do these steps instead:
+    /// is for a `RequestAdmission` with one run. If several runs share it, do these steps instead:
     ///
     /// 1. For each run, if [`Pipeline::take_stop`] returns true, call
     ///    [`deny_stopping`](RequestAdmission::deny_stopping).

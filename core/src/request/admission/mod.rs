@@ -82,7 +82,7 @@ struct Located {
 }
 
 impl RequestAdmission {
-    /// Creates a controller without resources.
+    /// Creates a request admission without resources.
     ///
     /// # Errors
     ///
@@ -226,8 +226,8 @@ impl RequestAdmission {
 
     /// Cancels a waiter. Returns whether it was still waiting.
     ///
-    /// If it was not, its [`RequestEffect`] was polled already or is pending. The owner must release a lease that
-    /// was granted.
+    /// If it was not, its [`RequestEffect`] was polled already or is pending. The owner must release a lease
+    /// that was granted.
     pub fn cancel(&mut self, now: Instant, waiter: WaiterId) -> bool {
         let now = self.begin(now);
         if waiter.controller != self.shared.config.controller {
@@ -291,7 +291,7 @@ impl RequestAdmission {
 
     #[cold]
     fn record_irregular(&mut self, now: Instant, lease: LeaseId, answer: ReleaseResult) -> ReleaseResult {
-        // The index in a lease of another controller identifies no resource of this one.
+        // The index in a lease of another machine identifies no resource of this one.
         let is_own = answer != ReleaseResult::WrongController;
         if let Some(Address { provider, slot }) = self.addresses.get(lease.item as usize).filter(|_| is_own).copied() {
             self.providers[provider as usize].resources[slot as usize].irregular.count(answer);
@@ -336,7 +336,7 @@ impl RequestAdmission {
         self.addresses[resource.index()]
     }
 
-    /// Returns the address of a resource, or `None` if this controller did not create it.
+    /// Returns the address of a resource, or `None` if this machine did not create it.
     fn find(&self, resource: ResourceId) -> Option<Address> {
         let is_own = resource.controller() == self.shared.config.controller;
         self.addresses.get(resource.index()).filter(|_| is_own).copied()

@@ -28,8 +28,8 @@
 //! Fairness", 2011). Its *guaranteed share* is the part by weight among all groups that ever demand the
 //! resource. Holding more than that is *borrowing*. [`GroupService`] has the figures.
 //!
-//! [`PolicyView::demands`](crate::task::PolicyView::demands) includes the resource `submission`, of which each
-//! task needs one: a policy that bounds every resource bounds the number of workers, too.
+//! [`PolicyView::demands`](crate::task::PolicyView::demands) includes the resource `submission`, of which
+//! each task needs one: a policy that bounds every resource bounds the number of workers, too.
 //!
 //! ```
 //! use tidegate_core::sim::policy::{Criterion, PolicyReport, two_groups};
