@@ -248,7 +248,7 @@ impl CapacityPlan {
         }
     }
 
-    /// Adds a value that the core does not know, such as the size of a connection pool.
+    /// Adds a value from outside the core, such as the size of a connection pool.
     pub fn add(&mut self, name: &str, value: Option<u64>, source: Source) {
         self.values.push(CapacityValue { name: name.to_string(), value, source, fallback: None });
     }

@@ -74,7 +74,7 @@ pub struct HealthConfig {
     #[cfg_attr(feature = "serde", serde(rename = "patience_ms", with = "crate::millis::option"))]
     pub patience: Option<Duration>,
     /// How long a provider may respond only with rate limits before it becomes unavailable. It becomes
-    /// unavailable at once if it asks for a pause of at least this length. `None`, the default, means without
+    /// unavailable at once if its Retry-After is at least this long. `None`, the default, means without
     /// limit.
     #[cfg_attr(feature = "serde", serde(rename = "rate_limit_patience_ms", with = "crate::millis::option"))]
     pub rate_limit_patience: Option<Duration>,

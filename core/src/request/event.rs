@@ -39,7 +39,7 @@ pub struct RequestEvent {
 
 /// The scope of an event.
 ///
-/// The enum is exhaustive: a host must know the scope of every event.
+/// The enum is exhaustive: a host must handle the scope of every event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]

@@ -9,7 +9,7 @@ use crate::time::{Duration, Instant};
 
 pub(super) const CAP: u32 = 8;
 
-/// A controller with health tracking. It has two models of one provider, the first of them with two domains,
+/// A request admission with health tracking. It has two models of one provider, the first of them with two domains,
 /// and a model of another provider.
 pub(super) struct Bench {
     pub(super) machine: RequestAdmission,

@@ -26,8 +26,8 @@ use crate::yielding::{TaskResources, TaskToken};
 impl Pipeline {
     /// Lets the tasks make their calls through a `RequestAdmission`. Call it before the run starts.
     ///
-    /// `run` is the number of this run among those that share the `RequestAdmission`. `calls` contains the name
-    /// of each task resource that represents a request resource, with that request resource.
+    /// `run` is the number of this run among those that share the `RequestAdmission`. `calls` contains the
+    /// name of each task resource that represents a request resource, with that request resource.
     ///
     /// After this call, tasks have a [`TaskToken`], [`Pipeline::update_pressure`] samples the given calls,
     /// and retryable failures are judged by request resource instead of by fairness group.

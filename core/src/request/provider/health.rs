@@ -23,18 +23,17 @@
 //! answer.
 //!
 //! A provider whose only answers are rate limits stays healthy until `rate_limit_patience` ends. It becomes
-//! unavailable at once if it asks for a pause of at least that length. Failures between rate limits do not
+//! unavailable at once if its Retry-After is at least that long. Failures between rate limits do not
 //! restart the patience.
 //!
-//! Calls to an *unavailable* provider are denied until `recheck` has passed, or the pause that it asked
-//! for. Then one call is sent as a probe.
+//! Calls to an *unavailable* provider are denied until `recheck` has passed, or the Retry-After. Then one call is sent as a probe.
 //!
 //! Calls to a *suspected* provider are sent a tenth of `quiet` apart. After a streak of failures, a success
 //! is unlikely. Without this rule, a server that refuses connections at once would be called thousands of
 //! times until `quiet` is over.
 //!
 //! Each change to down, healthy or unavailable starts a new *epoch*, and every lease stores the epoch of its
-//! grant. The outcome of a call from an older epoch says little about the present. Its failure, rejected key
+//! grant. The outcome of a call from an older epoch does not show the present state. Its failure, rejected key
 //! or rate limit does not change the health. Its success while the provider is down makes the next probe due
 //! at once.
 //!

@@ -63,7 +63,7 @@ pub struct ErrorDetails<'a> {
     pub codes: &'a [&'a str],
     /// The human-readable message.
     pub message: &'a str,
-    /// The wait that the body asks for, as in Google's `retryDelay`.
+    /// The wait that the body states, as in Google's `retryDelay`.
     pub retry_delay: Option<Duration>,
 }
 

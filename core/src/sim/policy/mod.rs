@@ -53,7 +53,7 @@
 //! ```
 //!
 //! The thresholds fit scenarios whose tasks are short relative to the run. A scenario in which tasks wait
-//! for a model under pressure says little about a policy, because [advice](Scenario::advisory) holds back
+//! for a model under pressure shows little about a policy, because [advice](Scenario::advisory) holds back
 //! tasks that the policy would start.
 
 mod criteria;
