@@ -9,8 +9,8 @@ use crate::time::{Duration, Instant};
 
 pub(super) const CAP: u32 = 8;
 
-/// A request admission with health tracking. It has two models of one provider, the first of them with two domains,
-/// and a model of another provider.
+/// A request admission with health tracking. It has two models of one provider, the first of them with two
+/// domains, and a model of another provider.
 pub(super) struct Bench {
     pub(super) machine: RequestAdmission,
     pub(super) now: Instant,

@@ -5,7 +5,8 @@
 //! request resource to each task resource, and request pressure uses the same assignment. Columns of
 //! different fairness groups that call the same resource are judged together. Two domains of one model are
 //! judged separately. A column that calls several resources has one target for all of them, because an
-//! outcome does not contain which resource failed. The target of a column that calls none is its fairness group.
+//! outcome does not contain which resource failed. The target of a column that calls none is its fairness
+//! group.
 
 use alloc::string::String;
 use alloc::vec::Vec;

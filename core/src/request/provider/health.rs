@@ -26,7 +26,8 @@
 //! unavailable at once if its Retry-After is at least that long. Failures between rate limits do not
 //! restart the patience.
 //!
-//! Calls to an *unavailable* provider are denied until `recheck` has passed, or the Retry-After. Then one call is sent as a probe.
+//! Calls to an *unavailable* provider are denied until `recheck` or the Retry-After has passed. Then one call
+//! is sent as a probe.
 //!
 //! Calls to a *suspected* provider are sent a tenth of `quiet` apart. After a streak of failures, a success
 //! is unlikely. Without this rule, a server that refuses connections at once would be called thousands of
@@ -378,7 +379,7 @@ impl Health {
         self.phase = HealthPhase::Suspected { next_at: now + apart };
     }
 
-    /// Records the end of a call. `retry_after` is the pause that the provider asked for. Returns whether
+    /// Records the end of a call. `retry_after` is the Retry-After of the response. Returns whether
     /// [`Self::last_end`] describes this call; otherwise its end has no consequences.
     #[inline]
     pub(super) fn end(
