@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use super::keys::ResourceId;
-use super::shared::Waiter;
+use super::waiter::Waiter;
 use crate::time::Instant;
 
 /// The fallback lists of one request admission.

@@ -9,7 +9,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::keys::{ProviderModelId, ResourceId};
-use super::shared::Waiter;
+use super::waiter::Waiter;
 use crate::fair_queue::{BlockedSetId, ClassId};
 use crate::id::{SlotKey, Slots};
 use crate::map::Map;

@@ -4,10 +4,10 @@
 //! the column of the worker yields, request admission can release the task resources of the worker, and
 //! acquire them again together with the request lease.
 //!
-//! Suspended workers have priority over new ones. While the resources of a suspended worker are available,
+//! Yielded workers have priority over new ones. While the resources of a yielded worker are available,
 //! the pipeline dispatches nothing, and [`Pipeline::is_waiting_for_suspended`] returns true. A driver that
 //! owns both machines calls [`Pipeline::settle_with`] after each command of either one, before any other
-//! command. This call lets suspended workers resume, and then resumes dispatching.
+//! command. This call lets yielded workers resume, and then resumes dispatching.
 
 use alloc::string::String;
 
@@ -70,7 +70,7 @@ impl Pipeline {
         call.is_some_and(|(resource, _)| tasks.set_request_pressure(resource, pressure))
     }
 
-    /// Lets suspended workers resume in their order, and then resumes the dispatching that waited for them.
+    /// Lets yielded workers resume in their order, and then resumes the dispatching that waited for them.
     ///
     /// Call it after every command of either machine. It does nothing if neither machine has pending work. It
     /// is for a `RequestAdmission` with one run. If several runs share it, do these steps instead:
@@ -98,13 +98,13 @@ impl Pipeline {
         self.workers.take_stop()
     }
 
-    /// Returns whether dispatching is pending because the resources of a suspended worker may be available.
+    /// Returns whether dispatching is pending because the resources of a yielded worker may be available.
     #[must_use]
     pub fn is_waiting_for_suspended(&self) -> bool {
         self.workers.is_dispatch_pending()
     }
 
-    /// Resumes pending dispatching, with the resources that the suspended workers did not acquire.
+    /// Resumes pending dispatching, with the resources that the yielded workers did not acquire.
     pub fn resume_dispatch(&mut self, now: Instant) {
         if self.workers.take_pending_dispatch() {
             let now = self.clock.observe(now);

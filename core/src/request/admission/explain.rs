@@ -3,13 +3,14 @@
 use alloc::format;
 use core::fmt;
 
-use super::{RequestAdmission, Waiter};
+use super::RequestAdmission;
 use crate::budget::{StatedRate, Usage};
 use crate::id::SlotKey;
 use crate::request::answer::WaiterId;
 use crate::request::keys::ResourceId;
 use crate::request::provider::Block;
 use crate::request::snapshot::{HealthState, ResourceBaseline, UnavailableCause};
+use crate::request::waiter::Waiter;
 use crate::time::Instant;
 
 /// The reason why a call cannot start, or why a slot is unused.

@@ -10,8 +10,8 @@ use crate::request::HealthConfig;
 use crate::request::answer::{AcquireResult, AfterCall, Denial, DenialReason, RequestLease, Retry};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::provider::{Attempt, HealthChange, RetryStatus};
-use crate::request::shared::Waiter;
 use crate::request::snapshot::{HealthState, UnavailableCause};
+use crate::request::waiter::Waiter;
 use crate::time::Instant;
 use crate::yielding::{TaskResources, TaskToken};
 

@@ -35,7 +35,7 @@ use super::config::{HealthConfig, RequestConfig};
 use super::event::{EventScope, RequestEventPayload};
 use super::keys::{FallbackId, Request, ResourceId};
 use super::provider::{Attempt, EndedCall, HealthChange, NewWaiter, ProviderModel, Resource, TaskSide, reborrow};
-use super::shared::{Shared, Waiter};
+use super::shared::Shared;
 use super::timers::Timer;
 use super::yielding::YieldingWaiter;
 use crate::call::Completion;

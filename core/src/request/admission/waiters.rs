@@ -6,8 +6,9 @@ use crate::request::answer::{Denial, DenialReason, RequestEffect, RequestLease};
 use crate::request::fallbacks::Fallbacks;
 use crate::request::keys::Request;
 use crate::request::provider::{HealthChange, ProviderModel, TaskSide, reborrow};
-use crate::request::shared::{Shared, Waiter};
+use crate::request::shared::Shared;
 use crate::request::timers::Timer;
+use crate::request::waiter::Waiter;
 use crate::time::Instant;
 
 /// Waiters.

@@ -73,7 +73,6 @@ use crate::portable_hasher::PortableHasher;
 use crate::request::answer::{AfterCall, FailedProbes, Retry};
 use crate::request::config::HealthConfig;
 use crate::request::keys::ProviderModelId;
-use crate::request::provider::serve::Attempt;
 use crate::request::snapshot::{HealthState, UnavailableCause};
 use crate::time::{Duration, Instant};
 
@@ -147,6 +146,16 @@ enum HealthPhase {
         cause: UnavailableCause,
         probe_at: Option<Instant>,
     },
+}
+
+/// The history of a call. The default is that of a first attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::request) struct Attempt {
+    pub(in crate::request) failed_probes: FailedProbes,
+    /// Whether its last failure is undecided.
+    pub(in crate::request) is_undecided: bool,
+    /// Whether it is a health call of the host.
+    pub(in crate::request) is_health_call: bool,
 }
 
 /// The state of the health at the grant of a lease, which is stored with the lease. While a probe is in
