@@ -1,9 +1,9 @@
 //! The lease ledger: records which leases exist and that each is released exactly once.
 //!
-//! An admission creates a lease. A [`LeaseId`] identifies the controller, the slot, the generation of the
-//! slot and the item. The ledger compares all four, so it distinguishes a second release from a forged one
-//! without storing leases that are gone. Memory is bounded by the largest number of leases that were live
-//! at the same time.
+//! A machine of request or task admission creates a lease. A [`LeaseId`] contains the number of the machine,
+//! the slot, the generation of the slot and the item. The ledger compares all four, so it distinguishes a
+//! second release from a forged one without storing leases that are gone. Memory is bounded by the largest
+//! number of leases that were live at the same time.
 
 use crate::id::{KeyState, SlotKey, Slots};
 
@@ -15,9 +15,9 @@ use crate::id::{KeyState, SlotKey, Slots};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LeaseId {
-    /// The controller that created the lease.
+    /// The number of the machine that created the lease.
     pub controller: u32,
-    /// The slot and generation within the controller.
+    /// The slot and generation within the machine.
     pub key: SlotKey,
     /// The task or the request resource that the lease is for.
     pub item: u32,
@@ -39,7 +39,7 @@ pub enum ReleaseResult {
     Stale,
     /// The lease was never created.
     UnknownLease,
-    /// Another controller created the lease.
+    /// Another machine created the lease.
     WrongController,
 }
 
@@ -54,7 +54,7 @@ pub struct ReleaseDiagnostics {
     pub stale: u64,
     /// Releases of a lease that was never created.
     pub unknown_lease: u64,
-    /// Releases of a lease that another controller created.
+    /// Releases of a lease that another machine created.
     pub wrong_controller: u64,
 }
 
@@ -71,7 +71,7 @@ impl ReleaseDiagnostics {
     }
 }
 
-/// The leases of one controller, each with the value that it holds.
+/// The leases of one machine, each with the value that it holds.
 #[derive(Clone, Debug)]
 pub struct Ledger<T> {
     controller: u32,
@@ -86,7 +86,7 @@ struct LeaseEntry<T> {
 }
 
 impl<T> Ledger<T> {
-    /// Creates an empty ledger for controller number `controller`. Controllers of one process need
+    /// Creates an empty ledger for machine number `controller`. The machines of one process need
     /// different numbers.
     #[must_use]
     pub fn new(controller: u32) -> Self {

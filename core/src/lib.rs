@@ -7,9 +7,9 @@
 //!
 //! # Quick start
 //!
-//! A [`Gate`](gate::Gate) admits calls. Here it runs on the executor of the feature `sim`, in virtual time;
-//! [`runtime`] lists hosts for tokio, smol, embassy and plain threads, and the crate `tidegate-native` has one
-//! for tokio ready-made.
+//! A [`Gate`](gate::Gate) admits calls. Here it runs on the executor of the feature `sim`, in virtual time.
+//! [`runtime`] lists hosts for tokio, smol, embassy and plain threads. The crate `tidegate-native` has a host
+//! for tokio.
 //!
 //! ```
 //! # #[cfg(feature = "sim")] {
@@ -53,6 +53,22 @@
 //!
 //! Extra calls, early, late or repeated, are harmless. Each call does bounded work, and none calls back or
 //! blocks. The example `machine_by_hand` is a whole loop.
+//!
+//! # Examples
+//!
+//! `cargo run -p tidegate-core --features sim --example NAME` runs one of the examples in `core/examples`.
+//!
+//! | example | what it shows |
+//! | --- | --- |
+//! | `machine_by_hand` | request admission without a runtime: commands, effects and one timer |
+//! | `gate_in_virtual_time` | a gate with three callers and one slot; no time passes |
+//! | `pipeline_through_a_gate` | a pipeline whose workers release their slots while a provider pauses |
+//! | `policy_with_manual_clock` | a test of cap, budget and cooldown with a clock that the test sets |
+//! | `host_on_tokio` and four more | a host, with a gate and a pipeline on it; [`runtime`] lists them |
+//! | `own_limit` | a custom [`LimitAlgorithm`](limit::LimitAlgorithm) in request admission |
+//! | `own_limit_in_a_scenario` | such an algorithm in a simulated run, compared with AIMD |
+//! | `own_task_policy` | a custom [`TaskPolicy`](task::TaskPolicy) in a [`Dispatcher`](task::Dispatcher) |
+//! | `own_policy_in_a_scenario` | such a policy in a simulated run, judged by a `PolicyReport` |
 //!
 //! # Layers, top to bottom
 //!

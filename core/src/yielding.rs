@@ -8,11 +8,13 @@
 //! use. The worker gets its request lease and everything that it released in one transaction. It never
 //! holds one while it waits for the other.
 //!
-//! - At most [`YIELD_FACTOR`] x effective max workers yield for each resource. Further waiters keep their
-//!   task resources, but such a waiter releases them when a yielded worker of the same run could continue
-//!   with them. Waiters for the same resource are chosen first, and among those the latest arrival. While a
-//!   provider is not healthy, all workers that begin to wait for it yield. Their number is bounded by the
-//!   rows that a run processes at the same time.
+//! - At most [`YIELD_FACTOR`] x `effective_max` workers yield for each request resource. `effective_max` is
+//!   the most calls of the resource that its settings and the model's cap allow at once. Further waiters keep
+//!   their task resources, until a yielded worker of the same run could continue with them; then one of them
+//!   releases its own. Waiters for the same request resource are chosen first, and among those the latest
+//!   arrival.
+//! - While the [health](crate::request::HealthState) of a provider is not `Healthy`, all workers that begin
+//!   to wait for it yield. Their number is bounded by the rows that a run processes at the same time.
 //! - Yielded workers resume before anything new starts: see
 //!   [`RequestAdmission::resume_yielded`](crate::request::RequestAdmission::resume_yielded).
 //! - The yielding waiters of a run are queued in a separate group next to the request group, with the same
@@ -30,27 +32,31 @@ use crate::event::Correlation;
 use crate::id::SlotKey;
 use crate::time::Instant;
 
-/// The maximum number of suspended workers for each call that a resource can have in flight.
+/// The maximum number of yielded workers for each call that a request resource may have in flight. See the
+/// [module documentation](self).
 pub const YIELD_FACTOR: u32 = 2;
 
 /// Identifies the worker that makes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TaskToken {
-    /// The run, among those that share the controller. A reused slot number needs another generation.
+    /// The run, among those that share one `RequestAdmission`. A reused slot number needs another generation.
     pub run: SlotKey,
     /// The worker, among those of its run.
     pub worker: SlotKey,
-    /// The resource vector that the worker releases while it waits, as a number within its run. `None` for
-    /// a worker that keeps its resources.
+    /// The task resources and amounts that the worker releases while it waits, as a number within its run: a
+    /// [`DemandId`](crate::task::DemandId). `None` for a worker that keeps them.
     ///
-    /// Workers with equal vectors have equal numbers. Use small numbers: every pair of resource and vector
-    /// that ever waited is stored.
+    /// Workers with equal demands have equal numbers. Use small numbers: every pair of request resource and
+    /// demand that ever waited is stored.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub vector: Option<u32>,
 }
 
-/// The task side, as request admission uses it.
+/// The task resources of one or more runs, as request admission uses them.
+///
+/// [`Pipeline`](crate::pipeline::Pipeline) implements it. Implement it for a driver of several runs, which
+/// passes each token to its run.
 pub trait TaskResources {
     /// Releases all resources of a worker. Returns false if the worker keeps them because it may not yield
     /// or is unknown.

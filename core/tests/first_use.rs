@@ -1,4 +1,5 @@
-//! A host, a task policy and a limit algorithm as a caller of the crate writes them, each in at most 30 lines.
+//! A host, a task policy and a limit algorithm as a caller of the crate writes them, each in at most 30
+//! lines.
 
 use std::cell::Cell;
 use std::future::Future;

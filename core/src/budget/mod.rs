@@ -34,18 +34,18 @@
 //! use tidegate_core::time::{Duration, Instant};
 //!
 //! let mut now = Instant::ZERO;
-//! let mut gate = RequestAdmission::new(RequestConfig::default())?;
-//! let model = gate.register(now, "provider", "model", "default", 8)?;
-//! let chat = gate.resource(model, Domain::Chat)?;
-//! gate.set_budgets(now, chat, &[BudgetConfig::per_minute(Dimension::TotalTokens, 6_000)])?;
+//! let mut admission = RequestAdmission::new(RequestConfig::default())?;
+//! let model = admission.register(now, "provider", "model", "default", 8)?;
+//! let chat = admission.resource(model, Domain::Chat)?;
+//! admission.set_budgets(now, chat, &[BudgetConfig::per_minute(Dimension::TotalTokens, 6_000)])?;
 //!
 //! let large = Request::new(chat).estimated(Usage::tokens(3_000, 3_000));
-//! let AcquireResult::Granted(first) = gate.acquire(now, &large) else { panic!("the budget is whole") };
-//! let AcquireResult::Waiting(_) = gate.acquire(now, &large) else { panic!("and now it is spent") };
+//! let AcquireResult::Granted(first) = admission.acquire(now, &large) else { panic!("the budget is whole") };
+//! let AcquireResult::Waiting(_) = admission.acquire(now, &large) else { panic!("and now it is spent") };
 //! // It used 1 000 less than its estimate; the other 5 000 refill at 100 per second.
 //! let done = Completion::from(Outcome::Success).used(Usage::tokens(3_000, 2_000));
-//! let _ = gate.release(now, first, &done);
-//! assert_eq!(gate.poll_timeout(), Some(now + Duration::from_secs(50)));
+//! let _ = admission.release(now, first, &done);
+//! assert_eq!(admission.poll_timeout(), Some(now + Duration::from_secs(50)));
 //! # Ok::<(), tidegate_core::error::ConfigError>(())
 //! ```
 

@@ -48,8 +48,8 @@ pub trait JobKind: fmt::Debug {
 pub struct Failure(pub(super) String);
 
 pin_project! {
-    /// A job of a run, spawned on the host by [`PipelineRun`](super::PipelineRun). Its kinds are [`Worker`](super::Worker),
-    /// [`Checkpoint`](super::Checkpoint) and [`HookCall`](super::HookCall).
+    /// A job of a run, spawned on the host by [`PipelineRun`](super::PipelineRun). Its kinds are
+    /// [`Worker`](super::Worker), [`Checkpoint`](super::Checkpoint) and [`HookCall`](super::HookCall).
     ///
     /// The machine gets the result exactly once, after the future of the workload is dropped. This also holds
     /// for a job that is dropped before its end. With the feature `std`, a panic in the workload becomes an

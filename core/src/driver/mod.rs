@@ -223,8 +223,8 @@ impl<H: Host> Drop for Owner<H> {
     }
 }
 
-/// A handle that watches and controls a [`PipelineRun`]. Clones are handles to the same run. A handle does not keep
-/// the run going.
+/// A handle that watches and controls a [`PipelineRun`]. Clones are handles to the same run. A handle does
+/// not keep the run going.
 pub struct RunHandle<H: Host> {
     shared: Arc<Shared<H>>,
 }

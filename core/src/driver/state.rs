@@ -70,7 +70,8 @@ pub(super) struct RunState {
     pipeline: Recorded<Pipeline>,
     workers: SecondaryMap<WorkerEntry>,
     lifecycle: Lifecycle,
-    /// The waker of the [`PipelineRun`](super::PipelineRun). It is taken to wake the run, which stores a new one when polled.
+    /// The waker of the [`PipelineRun`](super::PipelineRun). It is taken to wake the run, which stores a new
+    /// one when polled.
     waker: Option<Waker>,
     /// The key of the run at its gate, until the run is over.
     registration: Option<SlotKey>,

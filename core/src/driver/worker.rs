@@ -11,8 +11,8 @@ use super::shared::Shared;
 use crate::pipeline::{FatalError, Task, TaskOutcome, WorkerId};
 use crate::runtime::Host;
 
-/// A job that runs one task, spawned on the host by [`PipelineRun`](super::PipelineRun). The lease of the task exists before
-/// the worker does.
+/// A job that runs one task, spawned on the host by [`PipelineRun`](super::PipelineRun). The lease of the
+/// task exists before the worker does.
 ///
 /// It ends with the task, or as soon as it must stop. A panic in the task makes the run fatal.
 pub type Worker<H, W> = Job<H, WorkerKind<W>>;

@@ -57,14 +57,15 @@
 //! one above. `V` never moves back. An idle group keeps its lag but gains no more, and a new group begins at
 //! `V`, after the refunded turns of others.
 //!
-//! An answered turn is one for which [`FairQueue::answered`] was called. `G` is the number of turns per unit
-//! of weight that may have been refunded so far. `lead_i` is how far group `i` is ahead of that. `most` is an
-//! argument of [`FairQueue::refund`]: the turns that the group has in flight.
+//! The refunds of a group are bounded. Otherwise a group whose calls are all rejected (because its own key is
+//! revoked or its own limit is reached) would always be first and take all slots. Refunds may change *which*
+//! turns a group has, but not how many.
 //!
-//! The number of refunded turns is bounded. Otherwise a group whose calls are all rejected (because its own
-//! key is revoked or its own limit is reached) would always be first and take all slots. Refunds may change
-//! *which* turns a group has, but not how many. Let `S` be the weight of all groups that wait when the turn
-//! is taken:
+//! - `G` is the allowance: the cost per unit of weight that each group may have been refunded so far.
+//! - `lead_i` is how far the refunds of group `i` are ahead of `G`.
+//! - `S` is the weight of all groups that wait when the turn is taken.
+//! - `most` is an argument of [`FairQueue::refund`]: the turns that the group has in flight.
+//! - A turn is answered when [`FairQueue::answered`] is called for it.
 //!
 //! ```text
 //! a turn of group i is refunded     lead_i = max(0, lead_i - change of G since the last refund)

@@ -1,4 +1,4 @@
-//! The commands that a host may use on the controller behind a gate, apart from calls.
+//! The commands that a host may give to the request admission behind a gate, apart from calls.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use crate::request::event::{RequestEvent, RequestInterest};
 use crate::request::{Domain, FallbackId, GroupId, ProviderModelId, RequestAdmission, RequestCommand, ResourceId};
 use crate::time::Instant;
 
-/// The controller of a [`Gate`](super::Gate), without the commands that drive it.
+/// The [`RequestAdmission`] of a [`Gate`](super::Gate), without the commands that drive it.
 /// [`Gate::with`](super::Gate::with) lends it.
 ///
 /// Registers resources and groups, changes settings, and takes events and recorded commands. Methods of
@@ -81,7 +81,7 @@ impl GateControl<'_> {
         self.0.choose_algorithm(now, resource, choice)
     }
 
-    /// Sets a custom limit algorithm. A recording of the controller can then not be replayed. See
+    /// Sets a custom limit algorithm. The log of a recorded gate then cannot be replayed. See
     /// [`RequestAdmission::set_algorithm`].
     pub fn set_algorithm(
         &mut self,

@@ -226,7 +226,7 @@ impl<H: Host> Gate<H> {
         }
     }
 
-    /// Lends the controller for everything but calls: registration, settings, events, and reading. The
+    /// Lends the request admission for everything but calls: registration, settings, events, and reading. The
     /// results of a command are delivered once `command` returns.
     ///
     /// `command` runs under the gate's lock: it must be short, and must not call back into the gate. If it

@@ -22,7 +22,7 @@ pub(crate) trait YieldingRun: TaskResources + Send + 'static {
     /// Returns whether the run began to stop since the last call.
     fn take_stop(&mut self) -> bool;
 
-    /// Returns whether the run postponed a dispatch until its suspended workers had a chance to resume.
+    /// Returns whether the run postponed a dispatch until its yielded workers had a chance to resume.
     fn has_postponed_dispatch(&self) -> bool;
 
     /// Makes the postponed dispatch, if there is one.

@@ -358,7 +358,7 @@ impl<L: RawMutex> GateState<L> {
         wakes.push(self.advance_timer());
     }
 
-    /// Resumes the suspended workers that are next, then lets the changed runs dispatch again.
+    /// Resumes the yielded workers that are next, then lets the changed runs dispatch again.
     #[cold]
     fn settle_runs(&mut self, now: Instant, wakes: &mut WakeList) {
         if self.machine.needs_resume() {

@@ -88,8 +88,13 @@ pub struct LimitState {
 /// Decides how many calls of one resource may be in flight.
 ///
 /// An implementation is a deterministic state machine: its results MUST depend on its inputs alone, and equal
-/// inputs MUST give equal results. The controller of the resource clamps the returned limit to `1..=max`.
+/// inputs MUST give equal results. Request admission clamps the returned limit to `1..=max`.
 /// Every method is O(1).
+///
+/// An algorithm of your own is installed with
+/// [`RequestAdmission::set_algorithm`](crate::request::RequestAdmission::set_algorithm), which a
+/// [`GateControl`](crate::gate::GateControl) has, too. To try it in virtual time first, use
+/// `sim::world::World::with_limit` (feature `sim`).
 pub trait LimitAlgorithm: Send {
     /// Returns the limit in force at `now`.
     fn limit(&self, now: Instant) -> u32;
@@ -116,7 +121,7 @@ pub trait LimitAlgorithm: Send {
     /// Zero means no pause. `None` means the configured [cooldown](AimdConfig::cooldown), which is also the
     /// upper bound if the call has no Retry-After. The default implementation returns the Retry-After.
     ///
-    /// The controller calls this before [`LimitAlgorithm::on_outcome`], so [`CallReport::is_cooling_down`]
+    /// Request admission calls this before [`LimitAlgorithm::on_outcome`], so [`CallReport::is_cooling_down`]
     /// covers only the cooldowns of earlier calls here.
     fn pause(&self, _now: Instant, call: &CallReport) -> Option<Duration> {
         call.retry_after
@@ -130,7 +135,7 @@ pub trait LimitAlgorithm: Send {
     /// at once.
     ///
     /// Algorithms that space calls in time implement this. [`LimitAlgorithm::next_change`] MUST return this
-    /// instant or an earlier one. The controller calls this only on algorithms that [use
+    /// instant or an earlier one. It is called only if the algorithm [uses
     /// time](LimitAlgorithm::uses_time).
     fn opens_at(&self, _now: Instant) -> Option<Instant> {
         None

@@ -1,7 +1,7 @@
 //! Every capacity value that applied to a run, its source, and how much of it was used.
 //!
-//! A [`CapacityPlan`] is created before a run from its settings and from the controller that its calls use.
-//! The code that read the settings records the source of each value with [`CapacityPlan::attribute`].
+//! A [`CapacityPlan`] is created before a run from its settings and from the [`RequestAdmission`] of its
+//! calls. The code that read the settings records the source of each value with [`CapacityPlan::attribute`].
 //! [`CapacityPlan::close`] adds the state at the end of the run. A plan serialises, and its `Display` is a
 //! table.
 //!
@@ -208,7 +208,7 @@ impl CapacityPlan {
         Self { schema: SCHEMA, run: config.run, row_group_mode, values, calls, health: None, end: None }
     }
 
-    /// Adds every request resource of a controller in its state at `now`, and the controller's health
+    /// Adds every request resource of `admission` in its state at `now`, and its health
     /// settings.
     pub fn add_calls(&mut self, now: Instant, admission: &RequestAdmission) {
         self.health = admission.health_config().copied();
@@ -248,7 +248,7 @@ impl CapacityPlan {
         }
     }
 
-    /// Adds a value that the core does not know, such as the size of a connection pool.
+    /// Adds a value from outside the core, such as the size of a connection pool.
     pub fn add(&mut self, name: &str, value: Option<u64>, source: Source) {
         self.values.push(CapacityValue { name: name.to_string(), value, source, fallback: None });
     }
@@ -275,7 +275,7 @@ impl CapacityPlan {
         self.values.iter().find(|value| value.name == name)
     }
 
-    /// Adds the state at the end of the run: the controller at `now`, the rates that providers stated, and
+    /// Adds the state at the end of the run: request admission at `now`, the rates that providers stated, and
     /// the figures of the run's account.
     pub fn close(&mut self, now: Instant, admission: &RequestAdmission, figures: &RunFigures) {
         self.add_stated_rates(now, admission);

@@ -5,7 +5,7 @@
 //! held. A sink that fails does not disturb the run: each failure is counted, and the first one of each sink
 //! and kind of event is reported. With the feature `std`, a panic of a sink is also such a failure.
 //!
-//! [`Run::with_sinks`](crate::driver::PipelineRun::with_sinks) gives sinks to a run.
+//! [`PipelineRun::with_sinks`](crate::driver::PipelineRun::with_sinks) gives sinks to a run.
 //! [`Gate::feed`](crate::gate::Gate::feed) delivers the events of a stand-alone gate.
 //!
 //! ```

@@ -48,8 +48,8 @@ pub enum TaskWait {
         /// The earliest instant of the retry.
         until: Instant,
     },
-    /// The task is queued, but may not start. The [`TaskDenial`] names the resource, share or debt that limits
-    /// it.
+    /// The task is queued, but may not start. The [`TaskDenial`] names the resource, share or debt that
+    /// limits it.
     Denied {
         /// Why it may not start.
         denial: TaskDenial,

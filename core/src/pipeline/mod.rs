@@ -20,7 +20,8 @@
 //! Terms:
 //!
 //! - A *seed* is a column that is computed for whole row groups and depends on no cell.
-//! - A *salvage round* retries the deferred tasks of a row group, once it has no running or queued task.
+//! - A *deferred* task waits for a *salvage round*, which retries the deferred tasks of a row group once it
+//!   has no running or queued task. A *delayed* task is queued again when its delay is over.
 //! - A *live* row is computed by this run and was not dropped.
 //! - An *unmade* row was neither saved nor dropped, because the run stopped. A resumed run computes it.
 //! - A *parked* task is left for a resumed run, because its provider is unavailable.

@@ -57,8 +57,8 @@ pub struct Task {
     pub row: Option<u32>,
     /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// The token to pass when the worker requests a lease for a call. `None` if the run has no request
-    /// controller. See [`yielding`](crate::yielding).
+    /// The token to pass when the worker requests a lease for a call. `None` if the run has no
+    /// `RequestAdmission`. See [`yielding`](crate::yielding).
     pub token: Option<TaskToken>,
 }
 

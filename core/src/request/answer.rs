@@ -25,9 +25,9 @@ pub enum DenialReason {
     QueueTimeout,
     /// The caller cancelled the request, or its run is stopping.
     Cancelled,
-    /// The controller is shut down.
+    /// Request admission is shut down.
     Shutdown,
-    /// The resource, the group or the list of fallbacks is not registered with this controller.
+    /// The resource, the group or the list of fallbacks is not registered with this machine.
     Unregistered,
     /// The provider is down or suspected to be. Calls are sent to it one at a time until it responds.
     Outage,
@@ -107,7 +107,7 @@ impl RequestLease {
     }
 }
 
-/// The id of a waiter: its controller, and its slot and generation in that controller.
+/// The id of a waiter: its machine, and its slot and generation in that machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct WaiterId {
@@ -125,7 +125,7 @@ impl WaiterId {
         SlotKey { slot: self.slot, generation: self.generation }
     }
 
-    /// Returns slot and generation as one number, which is unique among the waiters of one controller.
+    /// Returns slot and generation as one number, which is unique among the waiters of one machine.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.key().to_bits()

@@ -19,8 +19,8 @@ pub struct RequestConfig {
     pub health: Option<HealthConfig>,
     /// How long a request without a timeout of its own may wait. `None`, the default, means without limit.
     pub default_timeout: Option<Duration>,
-    /// The number of this controller, by which leases and ids of other controllers are recognised. The
-    /// default is 0.
+    /// The number of the machine, which its leases and ids contain, so that it recognises those of other
+    /// machines. The default is 0.
     pub controller: u32,
     /// Whether calls are paced to the rates that a provider states in its response headers, in dimensions for
     /// which the resource has no budget. The default is `true`. It is always off in compatibility mode.
@@ -74,7 +74,7 @@ pub struct HealthConfig {
     #[cfg_attr(feature = "serde", serde(rename = "patience_ms", with = "crate::millis::OptionalMillis"))]
     pub patience: Option<Duration>,
     /// How long a provider may respond only with rate limits before it becomes unavailable. It becomes
-    /// unavailable at once if it asks for a pause of at least this length. `None`, the default, means without
+    /// unavailable at once if its Retry-After is at least this long. `None`, the default, means without
     /// limit.
     #[cfg_attr(feature = "serde", serde(rename = "rate_limit_patience_ms", with = "crate::millis::OptionalMillis"))]
     pub rate_limit_patience: Option<Duration>,

@@ -8,8 +8,8 @@ use crate::event::Correlation;
 use crate::id::SecondaryMap;
 use crate::lease::LeaseId;
 
-/// The tasks behind the waiters and leases of one controller. Memory is bounded by the number of waiters and
-/// leases that are active at once.
+/// The tasks behind the waiters and leases of one request admission. Memory is bounded by the number of
+/// waiters and leases that are active at once.
 #[derive(Debug, Default)]
 pub(super) struct Correlations {
     /// The task behind the request of the current command.

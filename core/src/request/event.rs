@@ -1,6 +1,6 @@
-//! The events of a controller: a log of what it decided and observed.
+//! The events of request admission: a log of what it decided and observed.
 //!
-//! A controller emits only the kinds of events that were enabled with
+//! Request admission emits only the kinds of events that were enabled with
 //! [`RequestAdmission::set_interest`](super::RequestAdmission::set_interest). Every other kind costs one
 //! branch. The host reads events with [`RequestAdmission::poll_event`](super::RequestAdmission::poll_event).
 //! Reading events is optional, unlike polling effects: at most [`MAX_PENDING`] events are kept, and further
@@ -17,15 +17,15 @@ use crate::time::{Duration, Instant};
 
 pub use crate::event::MAX_PENDING;
 
-/// One event of a controller.
+/// One event of request admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RequestEvent {
-    /// The number of the event in this controller, counted from 0. A gap means that events were dropped.
+    /// The number of the event, counted from 0. A gap means that events were dropped.
     pub sequence: u64,
     /// When the event happened.
     pub at: Instant,
-    /// The scope of the event: a resource, a provider and model, or the controller.
+    /// The scope of the event: a resource, a provider and model, or all of request admission.
     pub place: EventScope,
     /// The task whose call the event concerns, as in the events of its run. It is `None`, and absent from
     /// JSON, for a call that was made without the [token](crate::pipeline::Task::token) of a task, and for
@@ -39,12 +39,12 @@ pub struct RequestEvent {
 
 /// The scope of an event.
 ///
-/// The enum is exhaustive: a host must know the scope of every event.
+/// The enum is exhaustive: a host must handle the scope of every event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum EventScope {
-    /// The whole controller.
+    /// All of request admission.
     Controller,
     /// A provider and model, in all its domains.
     Model(ProviderModelId),
@@ -122,7 +122,7 @@ pub enum RequestEventPayload {
         /// The calls of the resource in flight, including this one.
         in_flight: u32,
     },
-    /// A call started. It is emitted together with the grant of the lease, because the controller does not
+    /// A call started. It is emitted together with the grant of the lease, because request admission does not
     /// observe when the host sends the call.
     CallStarted {
         /// The lease.

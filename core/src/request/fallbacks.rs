@@ -4,10 +4,10 @@
 use alloc::vec::Vec;
 
 use super::keys::ResourceId;
-use super::shared::Waiter;
+use super::waiter::Waiter;
 use crate::time::Instant;
 
-/// The fallback lists of a controller.
+/// The fallback lists of one request admission.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fallbacks {
     lists: Vec<FallbackList>,

@@ -7,20 +7,20 @@ use core::num::NonZeroU16;
 use crate::budget::Usage;
 use crate::time::Duration;
 
-/// The largest number of resources, of provider models and of groups that one controller can have: 2^20 of
-/// each.
+/// The largest number of resources, of provider models and of groups that one
+/// [`RequestAdmission`](crate::request::RequestAdmission) can have: 2^20 of each.
 pub const MAX_IDS: u32 = 1 << INDEX_BITS;
 
-/// In the numeric form of an id, the index uses this many low bits; the controller's number is above them.
+/// In the numeric form of an id, the index uses this many low bits; the number of the machine is above them.
 const INDEX_BITS: u32 = 20;
 
 macro_rules! controller_id {
     ($(#[$doc:meta])* $Name:ident, $of:literal) => {
         $(#[$doc])*
         ///
-        /// The id contains the number of its controller; every other controller rejects it. It is serialised
-        /// as one number that JavaScript represents exactly: the controller's number times 2^20, plus the
-        /// index.
+        /// The id contains the number of the machine that issued it, and every other machine rejects it. It
+        /// is serialised as one number that JavaScript represents exactly: the number of the machine times
+        /// 2^20, plus the index.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         #[cfg_attr(feature = "serde", serde(from = "u64", into = "u64"))]
@@ -30,19 +30,19 @@ macro_rules! controller_id {
         }
 
         impl $Name {
-            #[doc = concat!("Creates the id of ", $of, " of a controller. The controller checks the id at each use.")]
+            #[doc = concat!("Creates the id of ", $of, " from the number of its machine and an index. The machine checks the id at each use.")]
             #[must_use]
             pub const fn new(controller: u32, index: u32) -> Self {
                 Self { controller, index }
             }
 
-            /// Returns the number of its controller.
+            /// Returns the number of the machine that issued the id: `RequestConfig::controller`.
             #[must_use]
             pub const fn controller(self) -> u32 {
                 self.controller
             }
 
-            /// Returns its index in the controller, counted from 0 in order of registration.
+            /// Returns its index in the machine, counted from 0 in order of registration.
             #[must_use]
             pub const fn index(self) -> usize {
                 self.index as usize

@@ -53,6 +53,7 @@ pub mod response;
 mod shared;
 mod snapshot;
 mod timers;
+mod waiter;
 mod yielding;
 
 #[cfg(test)]

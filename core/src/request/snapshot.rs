@@ -1,4 +1,4 @@
-//! Snapshots of the state of a controller. Reading them changes nothing.
+//! Snapshots of the state of request admission. Reading them changes nothing.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -116,7 +116,7 @@ impl fmt::Display for UnavailableCause {
 pub struct ResourceSnapshot {
     /// The instant of the snapshot.
     pub at: Instant,
-    /// The number of commands that the controller has carried out.
+    /// The number of commands that were carried out.
     pub sequence: u64,
     /// The provider.
     pub provider: String,

@@ -1,4 +1,4 @@
-//! A controller with one resource and a manual clock, for the unit tests.
+//! A request admission with one resource and a manual clock, for the unit tests.
 
 use std::vec::Vec;
 

@@ -259,7 +259,7 @@ fn rejected_releases_are_distinguished_and_counted_and_change_nothing_else() {
     let counted = bench.machine.release_diagnostics();
     assert_eq!((counted.duplicate, counted.stale, counted.wrong_controller), (1, 1, 1));
     // The stale lease has the index of a resource that does not exist. The third has that of another
-    // controller.
+    // machine.
     let of_resource = bench.state().irregular_releases;
     assert_eq!((of_resource.duplicate, of_resource.stale, of_resource.wrong_controller), (1, 0, 0));
     assert_eq!(bench.machine.active_leases(), 0);

@@ -141,7 +141,7 @@ fn aimd_uses_only_its_own_ramp() {
     assert_eq!((bench.limit(), bench.state().ramp), (2, None), "a quarter less than the 3 of the ramp");
 }
 
-/// An algorithm that asks for a pause of ten seconds after every rate limit.
+/// An algorithm with a pause of ten seconds after every rate limit.
 struct LongPause;
 
 impl LimitAlgorithm for LongPause {

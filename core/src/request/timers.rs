@@ -1,4 +1,4 @@
-//! The kinds of timers of a controller. The earliest one is what the controller returns to its host.
+//! The kinds of timers of request admission. The earliest one is returned to the host.
 
 use crate::id::SlotKey;
 

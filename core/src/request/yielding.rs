@@ -9,7 +9,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::keys::{ProviderModelId, ResourceId};
-use super::shared::Waiter;
+use super::waiter::Waiter;
 use crate::fair_queue::{BlockedSetId, ClassId};
 use crate::id::{SlotKey, Slots};
 use crate::map::Map;
@@ -52,7 +52,7 @@ struct BlockedYield {
 /// Waiters that hold task resources and may be suspended, by run, resource, vector and arrival.
 type Holding = BTreeMap<(u32, ResourceId, Option<u32>, u64), SlotKey>;
 
-/// All yielding waiters of a controller.
+/// All yielding waiters of one request admission.
 #[derive(Clone, Debug, Default)]
 pub(super) struct YieldingWaiters {
     classes: Map<(ResourceId, u32, Option<u32>, bool), YieldClass>,

@@ -7,8 +7,15 @@
 //! # Writing a host
 //!
 //! A host takes about 30 lines: [`Clock`], [`Timer`], [`Spawn`] and [`Host`], which names the lock. The lock
-//! implements [`RawMutex`](lock_api::RawMutex) of [`lock_api`] 0.5, as that of `parking_lot`
-//! 0.13 does. This host runs on tokio:
+//! implements `RawMutex` of [lock_api 0.5](https://docs.rs/lock_api/0.5), which this crate re-exports. The
+//! mutex of `parking_lot` 0.13 does; that of 0.12 does not, and the compiler then reports two versions of
+//! `lock_api`. On one thread, use `LocalLock` of the crate `tidegate-local-lock`.
+//!
+//! ```toml
+//! parking_lot = "0.13"
+//! ```
+//!
+//! This host runs on tokio:
 //!
 //! ```
 //! use tidegate_core::runtime::{Host, Spawn, Timer};
@@ -48,7 +55,10 @@
 //! }
 //! ```
 //!
-//! These examples in `core/examples` have one each, with a gate and a pipeline on it. None uses `unsafe`.
+//! [`Timer::Sleep`] resolves to `()`. A timer with another output, as that of smol, goes in a boxed `async`
+//! block.
+//!
+//! These examples in `core/examples` have a host each, with a gate and a pipeline on it. None uses `unsafe`.
 //!
 //! | example | runtime | futures | lock |
 //! | --- | --- | --- | --- |

@@ -158,7 +158,7 @@ impl RunAccount {
         self.calls.add(self.at, baseline);
     }
 
-    /// Adds every request resource of a controller in its state at `now`. Call it before the run starts, at
+    /// Adds every request resource of `admission` in its state at `now`. Call it before the run starts, at
     /// the point at which the stream of request events begins.
     pub fn add_all_calls(&mut self, now: Instant, admission: &RequestAdmission) {
         let baselines = admission.resources().filter_map(|resource| admission.baseline(now, resource));

@@ -143,7 +143,7 @@ impl TaskQueue {
         self.dispatcher.suspend(lease)
     }
 
-    /// Acquires the resources of a suspended worker again. Returns false if they are not available.
+    /// Acquires the resources of a yielded worker again. Returns false if they are not available.
     pub(crate) fn resume(&mut self, lease: &TaskLease) -> bool {
         self.dispatcher.resume(lease)
     }

@@ -1,6 +1,6 @@
-//! The workers of a run: the lease of each worker, and which workers are suspended.
+//! The workers of a run: the lease of each worker, and which workers have yielded.
 //!
-//! A suspended worker holds no task resources while it waits for a request lease.
+//! A yielded worker holds no task resources while it waits for a request lease.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -21,15 +21,15 @@ pub(crate) struct Workers {
     live: Slots<Worker>,
     /// By column: whether its workers yield.
     yields: Vec<bool>,
-    /// Suspended workers, by demand.
+    /// Yielded workers, by demand.
     suspended_by_demand: Vec<u32>,
-    /// Suspended workers, by column.
+    /// Yielded workers, by column.
     suspended_by_column: Vec<u32>,
-    /// The number of this run in its request controller. `None` without a controller; then no worker yields.
+    /// The number of this run in its `RequestAdmission`. `None` without one; then no worker yields.
     run: Option<SlotKey>,
     /// The task resources that represent request resources.
     calls: Vec<(String, ResourceId)>,
-    /// Whether tasks could be dispatched after the suspended workers have had the chance to resume.
+    /// Whether tasks could be dispatched after the yielded workers have had the chance to resume.
     is_dispatch_pending: bool,
     /// Whether the run has begun to stop, and its waiting requests are not denied yet.
     is_denial_pending: bool,
@@ -112,7 +112,7 @@ impl Workers {
 
 /// Yielding.
 impl Workers {
-    /// Lets the workers make calls through a request controller, in which the run has the number `run`.
+    /// Lets the workers make calls through a `RequestAdmission`, in which the run has the number `run`.
     pub(crate) fn set_request_resources(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
         self.run = Some(run);
         self.calls = calls.iter().map(|(name, resource)| (String::from(*name), *resource)).collect();
@@ -123,15 +123,15 @@ impl Workers {
         &self.calls
     }
 
-    /// Returns the token with which a worker requests leases for calls, or `None` without a request
-    /// controller.
+    /// Returns the token with which a worker requests leases for calls, or `None` without a
+    /// `RequestAdmission`.
     pub(crate) fn token(&self, worker: WorkerId, column: ColumnId, tasks: &TaskQueue) -> Option<TaskToken> {
         let vector = self.yields[column.index()].then(|| tasks.route(column).demand.0);
         Some(TaskToken { run: self.run?, worker: worker.key(), vector })
     }
 
     /// Releases the task resources of a worker, if its column yields. Returns the task of the worker. If
-    /// nothing was released, returns as an error whether the worker was suspended before.
+    /// nothing was released, returns as an error whether the worker had yielded before.
     pub(crate) fn suspend(&mut self, worker: SlotKey, tasks: &mut TaskQueue) -> Result<TaskKey, bool> {
         let Some(Worker { key, lease, .. }) = self.live.get(worker) else { return Err(false) };
         let column = key.column.index();
@@ -142,14 +142,14 @@ impl Workers {
         self.suspended_by_demand[tasks.route(key.column).demand.0 as usize] += 1;
         self.suspended_by_column[column] += 1;
         self.yield_count += 1;
-        // The released resources are for other tasks, but only after it is known whether a suspended worker
+        // The released resources are for other tasks, but only after it is known whether a yielded worker
         // resumes.
         self.is_dispatch_pending = true;
         Ok(*key)
     }
 
-    /// Acquires the task resources of a suspended worker again. Returns the task of the worker. If nothing
-    /// was acquired, returns an error: true if the worker is not suspended or has ended, false if the
+    /// Acquires the task resources of a yielded worker again. Returns the task of the worker. If nothing
+    /// was acquired, returns an error: true if the worker has not yielded or has ended, false if the
     /// resources are not available.
     pub(crate) fn resume(&mut self, worker: SlotKey, tasks: &mut TaskQueue) -> Result<TaskKey, bool> {
         let Some(Worker { key, lease, .. }) = self.live.get(worker) else { return Err(true) };
@@ -164,7 +164,7 @@ impl Workers {
         Ok(*key)
     }
 
-    /// Returns whether a worker is suspended.
+    /// Returns whether a worker has yielded.
     pub(crate) fn is_suspended(&self, worker: SlotKey, tasks: &TaskQueue) -> bool {
         self.live.get(worker).is_some_and(|worker| tasks.tasks().is_suspended(&worker.lease))
     }
@@ -179,14 +179,14 @@ impl Workers {
         self.live.get(worker).map(|worker| worker.key)
     }
 
-    /// Returns the worker that has a task, if the worker is suspended. O(workers).
+    /// Returns the worker that has a task, if the worker has yielded. O(workers).
     pub(crate) fn yielded_worker_of(&self, task: TaskKey, tasks: &TaskQueue) -> Option<WorkerId> {
         let mut workers = self.live.iter();
         let found = workers.find(|(_, worker)| worker.key == task && tasks.tasks().is_suspended(&worker.lease));
         found.map(|(key, _)| WorkerId(key))
     }
 
-    /// Returns the number of suspended workers of each column.
+    /// Returns the number of yielded workers of each column.
     pub(crate) fn suspended_by_column(&self) -> &[u32] {
         &self.suspended_by_column
     }
@@ -196,7 +196,7 @@ impl Workers {
         self.yield_count
     }
 
-    /// Returns whether suspended workers resume before anything is dispatched. Dispatching is then pending.
+    /// Returns whether yielded workers resume before anything is dispatched. Dispatching is then pending.
     pub(crate) fn defer_dispatch(&mut self, tasks: &TaskQueue) -> bool {
         if tasks.tasks().suspended_leases() == 0 {
             return false;

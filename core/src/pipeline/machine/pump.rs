@@ -11,7 +11,7 @@ use crate::task::Dispatched;
 use crate::time::Instant;
 
 impl Pipeline {
-    /// Pumps, unless suspended workers resume first.
+    /// Pumps, unless yielded workers resume first.
     pub(super) fn pump(&mut self, now: Instant) {
         if !self.workers.defer_dispatch(&self.tasks) {
             self.pump_now(now);

@@ -4,10 +4,10 @@
 //! the column of the worker yields, request admission can release the task resources of the worker, and
 //! acquire them again together with the request lease.
 //!
-//! Suspended workers have priority over new ones. While the resources of a suspended worker are available,
+//! Yielded workers have priority over new ones. While the resources of a yielded worker are available,
 //! the pipeline dispatches nothing, and [`Pipeline::is_waiting_for_suspended`] returns true. A driver that
 //! owns both machines calls [`Pipeline::settle_with`] after each command of either one, before any other
-//! command. This call lets suspended workers resume, and then resumes dispatching.
+//! command. This call lets yielded workers resume, and then resumes dispatching.
 
 use alloc::string::String;
 
@@ -24,10 +24,10 @@ use crate::yielding::{TaskResources, TaskToken};
 
 /// Yielding.
 impl Pipeline {
-    /// Lets the tasks make their calls through a request controller. Call it before the run starts.
+    /// Lets the tasks make their calls through a `RequestAdmission`. Call it before the run starts.
     ///
-    /// `run` is the number of this run among the runs that share the controller. `calls` contains the name of
-    /// each task resource that represents a request resource, with that request resource.
+    /// `run` is the number of this run among those that share the `RequestAdmission`. `calls` contains the
+    /// name of each task resource that represents a request resource, with that request resource.
     ///
     /// After this call, tasks have a [`TaskToken`], [`Pipeline::update_pressure`] samples the given calls,
     /// and retryable failures are judged by request resource instead of by fairness group.
@@ -39,7 +39,8 @@ impl Pipeline {
         self.health.watch(self.targets.len());
     }
 
-    /// Returns the task resources that represent request resources, as passed to [`Pipeline::set_request_resources`].
+    /// Returns the task resources that represent request resources, as passed to
+    /// [`Pipeline::set_request_resources`].
     #[must_use]
     pub fn calls(&self) -> &[(String, ResourceId)] {
         self.workers.calls()
@@ -69,10 +70,10 @@ impl Pipeline {
         call.is_some_and(|(resource, _)| tasks.set_request_pressure(resource, pressure))
     }
 
-    /// Lets suspended workers resume in their order, and then resumes the dispatching that waited for them.
+    /// Lets yielded workers resume in their order, and then resumes the dispatching that waited for them.
     ///
     /// Call it after every command of either machine. It does nothing if neither machine has pending work. It
-    /// is for a controller with one run. If several runs share a controller, do these steps instead:
+    /// is for a `RequestAdmission` with one run. If several runs share it, do these steps instead:
     ///
     /// 1. For each run, if [`Pipeline::take_stop`] returns true, call
     ///    [`deny_stopping`](RequestAdmission::deny_stopping).
@@ -97,13 +98,13 @@ impl Pipeline {
         self.workers.take_stop()
     }
 
-    /// Returns whether dispatching is pending because the resources of a suspended worker may be available.
+    /// Returns whether dispatching is pending because the resources of a yielded worker may be available.
     #[must_use]
     pub fn is_waiting_for_suspended(&self) -> bool {
         self.workers.is_dispatch_pending()
     }
 
-    /// Resumes pending dispatching, with the resources that the suspended workers did not acquire.
+    /// Resumes pending dispatching, with the resources that the yielded workers did not acquire.
     pub fn resume_dispatch(&mut self, now: Instant) {
         if self.workers.take_pending_dispatch() {
             let now = self.clock.observe(now);

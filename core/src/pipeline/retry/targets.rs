@@ -1,11 +1,12 @@
 //! The call target of each column: the unit for which retryable failures are judged.
 //!
 //! A call target is the set of request resources (provider, model and domain) that the tasks of a column
-//! call. [`Pipeline::set_request_resources`](crate::pipeline::Pipeline::set_request_resources) assigns a request resource to
-//! each task resource, and request pressure uses the same assignment. Columns of different fairness groups
-//! that call the same resource are judged together. Two domains of one model are judged separately. A column
-//! that calls several resources has one target for all of them, because an outcome does not contain which
-//! resource failed. The target of a column that calls none is its fairness group.
+//! call. [`Pipeline::set_request_resources`](crate::pipeline::Pipeline::set_request_resources) assigns a
+//! request resource to each task resource, and request pressure uses the same assignment. Columns of
+//! different fairness groups that call the same resource are judged together. Two domains of one model are
+//! judged separately. A column that calls several resources has one target for all of them, because an
+//! outcome does not contain which resource failed. The target of a column that calls none is its fairness
+//! group.
 
 use alloc::string::String;
 use alloc::vec::Vec;

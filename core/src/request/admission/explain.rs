@@ -3,13 +3,14 @@
 use alloc::format;
 use core::fmt;
 
-use super::{RequestAdmission, Waiter};
+use super::RequestAdmission;
 use crate::budget::{StatedRate, Usage};
 use crate::id::SlotKey;
 use crate::request::answer::WaiterId;
 use crate::request::keys::ResourceId;
 use crate::request::provider::Block;
 use crate::request::snapshot::{HealthState, ResourceBaseline, UnavailableCause};
+use crate::request::waiter::Waiter;
 use crate::time::Instant;
 
 /// The reason why a call cannot start, or why a slot is unused.
@@ -121,7 +122,7 @@ impl RequestAdmission {
     }
 
     /// Returns why a resource has unused slots at `now`, measured against its effective maximum. Returns
-    /// `None` if all slots are used, or if this controller did not create the resource. Changes nothing.
+    /// `None` if all slots are used, or if this machine did not create the resource. Changes nothing.
     /// O(waiters).
     #[must_use]
     pub fn why_idle_now(&self, now: Instant, resource: ResourceId) -> Option<CallWait> {
@@ -136,7 +137,7 @@ impl RequestAdmission {
 
     /// Returns why the next call of a resource cannot start at `now`. The next call is that of the waiter
     /// that arrived first, or else a new request that uses no tokens. Returns `None` if it can start, or if
-    /// this controller did not create the resource. Changes nothing. O(waiters).
+    /// this machine did not create the resource. Changes nothing. O(waiters).
     #[must_use]
     pub fn why_next(&self, now: Instant, resource: ResourceId) -> Option<CallWait> {
         let now = self.time.peek(now);
@@ -180,7 +181,7 @@ impl RequestAdmission {
     }
 
     /// Returns the state of a resource at `now` from which a [`RunAccount`](crate::observe::RunAccount)
-    /// starts, or `None` if this controller did not create the resource. Changes nothing. O(leases).
+    /// starts, or `None` if this machine did not create the resource. Changes nothing. O(leases).
     #[must_use]
     pub fn baseline(&self, now: Instant, resource: ResourceId) -> Option<ResourceBaseline> {
         let (state, model) = (self.snapshot(now, resource)?, self.owner(resource)?);

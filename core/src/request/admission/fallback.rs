@@ -62,13 +62,13 @@ impl RequestAdmission {
     ///
     /// # Errors
     ///
-    /// Fewer than two resources, a duplicate resource, a resource that this controller did not create, or
+    /// Fewer than two resources, a duplicate resource, a resource that this machine did not create, or
     /// more than 65,535 lists.
     pub fn fallbacks(&mut self, resources: &[ResourceId]) -> Result<FallbackId, ConfigError> {
         require(resources.len() >= 2, "resources", resources.len(), "at least two")?;
         for (place, resource) in resources.iter().enumerate() {
             let is_known = self.find(*resource).is_some();
-            require(is_known, "resources", resource.index(), "resources that this controller made")?;
+            require(is_known, "resources", resource.index(), "resources that this machine made")?;
             require(!resources[..place].contains(resource), "resources", resource.index(), "each resource once")?;
         }
         let lists = &mut self.shared.fallbacks;

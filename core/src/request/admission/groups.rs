@@ -1,4 +1,4 @@
-//! The fairness groups of one controller, with their names and weights.
+//! The fairness groups of one request admission, with their names and weights.
 
 use alloc::vec::Vec;
 
@@ -62,7 +62,7 @@ impl Groups {
         self.find(OVERFLOW)
     }
 
-    /// Returns the index and weight of a group, or `None` if this controller did not create it.
+    /// Returns the index and weight of a group, or `None` if this machine did not create it.
     #[inline]
     pub(super) fn get(&self, group: GroupId) -> Option<(u32, f64)> {
         let weight = self.weights.get(group.index()).filter(|_| group.controller() == self.controller)?;

@@ -10,8 +10,8 @@ use crate::request::HealthConfig;
 use crate::request::answer::{AcquireResult, AfterCall, Denial, DenialReason, RequestLease, Retry};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::provider::{Attempt, HealthChange, RetryStatus};
-use crate::request::shared::Waiter;
 use crate::request::snapshot::{HealthState, UnavailableCause};
+use crate::request::waiter::Waiter;
 use crate::time::Instant;
 use crate::yielding::{TaskResources, TaskToken};
 
@@ -128,11 +128,12 @@ impl RequestAdmission {
     /// calls are for `resource`, typically one of the domain
     /// [`Healthcheck`](crate::request::Domain::Healthcheck).
     ///
-    /// While enabled, the controller emits [`RequestEffect::HealthCall`](crate::request::RequestEffect::HealthCall) when a
+    /// While enabled, the machine emits
+    /// [`RequestEffect::HealthCall`](crate::request::RequestEffect::HealthCall) when a
     /// health call gives more information than a waiting call: after three failed probes of an outage, and
     /// when an undecided failure needs another outcome but no other call is in flight. Its lease is released
     /// like any other. A health call that ends as local cancelled is due again at once. Returns whether this
-    /// controller created the resource.
+    /// machine created the resource.
     pub fn set_health_calls(&mut self, now: Instant, resource: ResourceId, makes_them: bool) -> bool {
         let now = self.begin(now);
         let Some(Address { provider, slot }) = self.find(resource) else { return false };

@@ -1,4 +1,4 @@
-//! The outputs of a controller: effects, events, the next timeout and its state.
+//! The outputs of request admission: effects, events, the next timeout and its state.
 
 use super::{Address, RequestAdmission};
 use crate::call::Outcome;
@@ -49,8 +49,8 @@ impl RequestAdmission {
         self.shared.events.dropped()
     }
 
-    /// Returns the next instant at which [`RequestAdmission::handle_timeout`] must be called, or `None` if time
-    /// alone changes nothing. Calling it earlier is harmless.
+    /// Returns the next instant at which [`RequestAdmission::handle_timeout`] must be called, or `None` if
+    /// time alone changes nothing. Calling it earlier is harmless.
     #[inline]
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
@@ -113,7 +113,7 @@ impl RequestAdmission {
         self.time.latest()
     }
 
-    /// Returns the state of a resource at `now`, or `None` if this controller did not create it. Changes
+    /// Returns the state of a resource at `now`, or `None` if this machine did not create it. Changes
     /// nothing. O(leases).
     #[must_use]
     pub fn snapshot(&self, now: Instant, resource: ResourceId) -> Option<ResourceSnapshot> {
@@ -151,7 +151,7 @@ impl RequestAdmission {
         })
     }
 
-    /// Returns the figures of a resource that change with each call, at `now`, or `None` if this controller
+    /// Returns the figures of a resource that change with each call, at `now`, or `None` if this machine
     /// did not create it. O(1).
     #[must_use]
     pub fn stats(&self, now: Instant, resource: ResourceId) -> Option<ResourceStats> {
@@ -180,7 +180,7 @@ impl RequestAdmission {
     }
 
     /// Returns why a call of `resource` that is requested at `now` would have to wait. Returns `None` if it
-    /// would not wait, or if this controller did not create the resource. If a list of
+    /// would not wait, or if this machine did not create the resource. If a list of
     /// [fallbacks](Self::fallbacks) begins with `resource`, the result is that of the resource that is used
     /// instead.
     #[must_use]
@@ -199,7 +199,7 @@ impl RequestAdmission {
         }
     }
 
-    /// Returns the state of a provider and model at `now`, or `None` if this controller did not register it.
+    /// Returns the state of a provider and model at `now`, or `None` if this machine did not register it.
     #[must_use]
     pub fn provider_model(&self, now: Instant, id: ProviderModelId) -> Option<ProviderModelSnapshot> {
         let is_own = id.controller() == self.shared.config.controller;
@@ -219,7 +219,7 @@ impl RequestAdmission {
         })
     }
 
-    /// Returns the provider and model of a resource, or `None` if this controller did not create it.
+    /// Returns the provider and model of a resource, or `None` if this machine did not create it.
     #[must_use]
     pub fn owner(&self, resource: ResourceId) -> Option<ProviderModelId> {
         self.entry(resource).map(|(owner, _)| owner.id)
@@ -231,14 +231,14 @@ impl RequestAdmission {
         (0..self.addresses.len() as u32).map(move |index| ResourceId::new(controller, index))
     }
 
-    /// Returns the limit settings of a resource, or `None` if this controller did not create it.
+    /// Returns the limit settings of a resource, or `None` if this machine did not create it.
     #[must_use]
     pub fn settings(&self, resource: ResourceId) -> Option<&AimdConfig> {
         self.entry(resource).map(|(_, entry)| entry.controller.config())
     }
 
     /// Returns the choice of limit algorithm of a resource. Returns `None` for a custom algorithm, and for a
-    /// resource that this controller did not create.
+    /// resource that this machine did not create.
     #[must_use]
     pub fn limit_choice(&self, resource: ResourceId) -> Option<LimitChoice> {
         self.entry(resource)?.1.controller.choice().copied()

@@ -65,14 +65,14 @@ impl RequestAdmission {
         Ok(at)
     }
 
-    /// Returns the resource of a domain. The first call creates it, with the controller's limit settings.
+    /// Returns the resource of a domain. The first call creates it, with the machine's limit settings.
     ///
     /// # Errors
-    /// This controller did not register the provider and model, or there are more than [`MAX_IDS`] resources.
+    /// This machine did not register the provider and model, or there are more than [`MAX_IDS`] resources.
     pub fn resource(&mut self, owner: ProviderModelId, domain: Domain) -> Result<ResourceId, ConfigError> {
         let controller = self.shared.config.controller;
         let Some(entry) = self.providers.get_mut(owner.index()).filter(|_| owner.controller() == controller) else {
-            return Err(ConfigError::new("owner", owner.index(), "a provider and model of this controller"));
+            return Err(ConfigError::new("owner", owner.index(), "a provider and model of this machine"));
         };
         if let Some(known) = entry.find(&domain) {
             return Ok(known);
@@ -134,7 +134,7 @@ impl RequestAdmission {
     }
 
     fn known(&self, resource: ResourceId) -> Result<Address, ConfigError> {
-        let expected = "a resource that this controller made";
+        let expected = "a resource that this machine made";
         self.find(resource).ok_or_else(|| ConfigError::new("resource", resource.index(), expected))
     }
 
@@ -155,7 +155,7 @@ impl RequestAdmission {
     /// resource's settings. Otherwise it acts as [`Self::set_algorithm`].
     ///
     /// # Errors
-    /// A setting of the algorithm is out of range, or this controller did not create the resource.
+    /// A setting of the algorithm is out of range, or this machine did not create the resource.
     pub fn choose_algorithm(
         &mut self,
         now: Instant,
@@ -236,7 +236,7 @@ impl RequestAdmission {
     ///
     /// The default weight is 1. The first [`MAX_UNREGISTERED_TENANTS`](super::MAX_UNREGISTERED_TENANTS)
     /// unregistered tenants get a group each. Further ones share the overflow group, so that names from
-    /// outside cannot grow the controller without bound.
+    /// outside cannot grow memory without bound.
     pub fn group_of_tenant(&mut self, name: &str) -> Result<GroupId, ConfigError> {
         match self.tenant_group(name) {
             Ok(group) => Ok(group),

@@ -107,7 +107,7 @@ impl RequestAdmission {
 
     /// Returns whether [`RequestAdmission::resume_yielded`] must be called, because a yielded waiter is next
     /// in turn or because waiters must yield after an outage began. Check it after every command of a
-    /// controller with yielding requests, before its lock is released. Until `resume_yielded` is called, no
+    /// machine with yielding requests, before its lock is released. Until `resume_yielded` is called, no
     /// waiter behind that one is served.
     #[inline]
     #[must_use]

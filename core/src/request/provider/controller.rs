@@ -467,7 +467,7 @@ impl Controller {
         let latency = self.latency(now, grant).unwrap_or(Duration::ZERO);
         let pause = self.algorithm.pause(now, &self.report(now, grant, done.outcome, done.asked(), latency));
         let pause = pause.unwrap_or(self.config.cooldown);
-        // A pause that the provider did not ask for is never longer than the configured cooldown.
+        // A pause without a Retry-After is never longer than the configured cooldown.
         let pause = if done.asked().is_some() { pause } else { pause.min(self.config.cooldown) };
         self.cooldown.on_rate_limited(now, &self.config, pause);
         if let Some(until) = self.cooldown.until(now) {

@@ -8,7 +8,8 @@ use crate::id::SlotKey;
 use crate::lease::LeaseId;
 use crate::request::answer::{Denial, DenialReason, RequestLease, WaiterId};
 use crate::request::event::{EventScope, RequestEventPayload};
-use crate::request::shared::{Shared, Waiter};
+use crate::request::shared::Shared;
+use crate::request::waiter::Waiter;
 use crate::time::{Duration, Instant};
 
 /// The correlation of the task whose call an event concerns, if it is known.

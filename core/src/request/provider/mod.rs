@@ -11,11 +11,11 @@
 //! another, even if they share groups. State that all of them need, such as leases and timers, is in
 //! [`Shared`].
 
-mod controller;
+pub(super) mod controller;
 mod cooldown;
 mod emit;
-mod health;
-mod resource;
+pub(super) mod health;
+pub(super) mod resource;
 mod serve;
 mod wait_queue;
 
@@ -23,17 +23,17 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-pub(super) use controller::RecordedInstant;
 pub(super) use emit::EndedCall;
-pub(super) use health::{CallEnd, HealthChange, RetryStatus};
+pub(super) use health::{Attempt, CallEnd, HealthChange, RetryStatus};
 pub(super) use resource::{Block, CallRecord, Resource};
-pub(super) use serve::{Attempt, NewWaiter};
+pub(super) use serve::NewWaiter;
 
 use super::answer::{Denial, DenialReason, Retry};
 use super::config::HealthConfig;
 use super::keys::{Domain, ProviderModelId, Request, ResourceId};
-use super::shared::{Shared, Waiter};
+use super::shared::Shared;
 use super::snapshot::{HealthState, UnavailableCause};
+use super::waiter::Waiter;
 use crate::budget::Usage;
 use crate::call::{Completion, Outcome};
 use crate::fair_queue::GroupId as QueueGroup;

@@ -1,26 +1,18 @@
 //! Selection of the next waiter, grants, and the wait queue of one provider and model.
 
-use super::health::{GrantHealth, Health};
+use super::controller::RecordedInstant;
+use super::health::{Attempt, GrantHealth, Health};
 use super::wait_queue::{QueuePosition, WaitQueue};
-use super::{Block, ProviderModel, RecordedInstant, TaskSide, reborrow};
+use super::{Block, ProviderModel, TaskSide, reborrow};
 use crate::budget::Usage;
 use crate::fair_queue::{Eligibility, GroupId as QueueGroup, Selection, ServiceRecord};
 use crate::id::SlotKey;
-use crate::request::answer::{Denial, DenialReason, FailedProbes, RequestEffect, RequestLease};
+use crate::request::answer::{Denial, DenialReason, RequestEffect, RequestLease};
 use crate::request::keys::Request;
-use crate::request::shared::{Shared, Waiter};
+use crate::request::shared::Shared;
+use crate::request::waiter::Waiter;
 use crate::request::yielding::{YieldState, YieldingWaiter};
 use crate::time::Instant;
-
-/// The history of a call. The default is that of a first attempt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::request) struct Attempt {
-    pub(in crate::request) failed_probes: FailedProbes,
-    /// Whether its last failure is undecided.
-    pub(in crate::request) is_undecided: bool,
-    /// Whether it is a health call of the host.
-    pub(in crate::request) is_health_call: bool,
-}
 
 /// The next call to grant at a provider and model.
 #[derive(Clone, Copy, Debug, PartialEq)]

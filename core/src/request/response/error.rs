@@ -45,8 +45,8 @@ impl RejectionReason {
 /// - *Key rejected:* a code such as `invalid_api_key`, `authentication_error` or `API_KEY_INVALID`.
 /// - *Model not found:* below status 500, a code such as `model_not_found` or `DeploymentNotFound`; or status
 ///   400 or 404 with a message about a missing model.
-/// - *Request rejected, too long:* a code about the length of the request; or below status 500 a message about
-///   it, also with status 429.
+/// - *Request rejected, too long:* a code about the length of the request; or below status 500 a message
+///   about it, also with status 429.
 /// - *Request rejected, unsupported parameter:* a code such as `unsupported_parameter` or `extra_forbidden`;
 ///   or status 400 or 422 with a message about a parameter.
 /// - *Request rejected, forbidden:* below status 500, `content_filter` or `content_policy_violation`.
@@ -63,7 +63,7 @@ pub struct ErrorDetails<'a> {
     pub codes: &'a [&'a str],
     /// The human-readable message.
     pub message: &'a str,
-    /// The wait that the body asks for, as in Google's `retryDelay`.
+    /// The wait that the body states, as in Google's `retryDelay`.
     pub retry_delay: Option<Duration>,
 }
 

@@ -348,7 +348,7 @@ pub fn grpc(metadata: &dyn Headers) -> Option<Completion> {
     })
 }
 
-/// Returns the wait that `headers` ask for: `retry-after-ms` if it can be parsed, else `Retry-After` as
+/// Returns the wait that `headers` state: `retry-after-ms` if it can be parsed, else `Retry-After` as
 /// seconds or as a date. Fractions of seconds are accepted although the standard has none.
 ///
 /// A date in the past is a wait of zero. Returns `None` for a value that cannot be parsed; the caller's own

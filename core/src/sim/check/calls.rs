@@ -21,7 +21,7 @@ pub(super) struct Calls {
     waiters: BTreeSet<WaiterId>,
 }
 
-/// The controller, slot and generation of a lease.
+/// The number of the machine, the slot and generation of a lease.
 type LeaseKey = (u32, u32, u32);
 
 fn key(lease: LeaseId) -> LeaseKey {

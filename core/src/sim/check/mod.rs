@@ -281,7 +281,7 @@ impl RunChecker {
         self.outages.falls_back(column, resources);
     }
 
-    /// States that only the run makes calls through the controller. Without it, calls that start after a
+    /// States that only the run makes calls through request admission. Without it, calls that start after a
     /// stop or that name no task are not checked.
     pub fn call_alone(&mut self) {
         self.stops.call_alone();

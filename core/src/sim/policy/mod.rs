@@ -28,8 +28,8 @@
 //! Fairness", 2011). Its *guaranteed share* is the part by weight among all groups that ever demand the
 //! resource. Holding more than that is *borrowing*. [`GroupService`] has the figures.
 //!
-//! [`PolicyView::demands`](crate::task::PolicyView::demands) includes the resource `submission`, of which each
-//! task needs one: a policy that bounds every resource bounds the number of workers, too.
+//! [`PolicyView::demands`](crate::task::PolicyView::demands) includes the resource `submission`, of which
+//! each task needs one: a policy that bounds every resource bounds the number of workers, too.
 //!
 //! ```
 //! use tidegate_core::sim::policy::{Criterion, PolicyReport, two_groups};
@@ -53,7 +53,7 @@
 //! ```
 //!
 //! The thresholds fit scenarios whose tasks are short relative to the run. A scenario in which tasks wait
-//! for a model under pressure says little about a policy, because [advice](Scenario::advisory) holds back
+//! for a model under pressure shows little about a policy, because [advice](Scenario::advisory) holds back
 //! tasks that the policy would start.
 
 mod criteria;

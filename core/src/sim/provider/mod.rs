@@ -130,7 +130,7 @@ pub enum MockResponse {
         status: u16,
         /// The Retry-After of the response, if any.
         ///
-        /// For a rate it is as exact as [`Rate::retry_after`] says. With [`RetryAfter::Exact`], the rate lets
+        /// For a rate it is as exact as [`Rate::retry_after`]. With [`RetryAfter::Exact`], the rate lets
         /// a retry after this time through if no other call arrives before, and refuses one a nanosecond
         /// earlier. For all other causes it is the configured value.
         retry_after: Option<Duration>,

@@ -13,7 +13,7 @@ use crate::sim::scenario::{Scenario, ScenarioError};
 /// Observing a run.
 impl World {
     /// Creates the world of a scenario with all kinds of events on. [`World::take_events`] returns them.
-    /// `prepare` is called before anything starts, with the controller of the calls.
+    /// `prepare` is called before anything starts, with the request admission of the run.
     pub fn with_events(
         scenario: &Scenario,
         seed: u64,

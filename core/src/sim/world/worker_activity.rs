@@ -55,8 +55,8 @@ pub(super) struct ActivityChanges {
 /// Following a run.
 impl World {
     /// Starts to record the activity changes of the workers in the first `slots` slots, until
-    /// [`World::take_activity_changes`] takes them. The present activities are recorded as changes at this instant.
-    /// O(workers).
+    /// [`World::take_activity_changes`] takes them. The present activities are recorded as changes at this
+    /// instant. O(workers).
     pub fn track(&mut self, slots: u32) {
         #[expect(clippy::disallowed_methods, reason = "sorted below")]
         let workers = self.workers.iter();

@@ -21,6 +21,10 @@ use crate::error::ConfigError;
 
 /// Decides whether a group may start one more worker.
 ///
+/// A policy of your own is passed to [`Pipeline::with_policy`](crate::pipeline::Pipeline::with_policy) or to
+/// [`Dispatcher::with_policy`](super::Dispatcher::with_policy). To try it in virtual time first, use
+/// `sim::policy::PolicyReport::run` (feature `sim`).
+///
 /// A policy that panics while it decides for a pipeline stops the run. The report's reason is
 /// [`PolicyPanicked`](crate::pipeline::StopReason::PolicyPanicked), with the message of the panic. Without
 /// the feature `std`, and in a stand-alone [`Dispatcher`](super::Dispatcher), the panic unwinds to the

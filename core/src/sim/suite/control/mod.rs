@@ -10,8 +10,8 @@
 //! # Ok::<(), tidegate_core::error::ConfigError>(())
 //! ```
 //!
-//! - A [`ControlCase`] is a [mock provider](crate::sim::provider) under a closed loop: there are always more calls
-//!   than the limit lets through.
+//! - A [`ControlCase`] is a [mock provider](crate::sim::provider) under a closed loop: there are always more
+//!   calls than the limit lets through.
 //! - A [`Contender`] is a limit algorithm, inside a real
 //!   [`RequestAdmission`](crate::request::RequestAdmission).
 //! - The [`Oracle`] is the reference. It knows the provider's whole schedule, and sends a call exactly when a

@@ -1,7 +1,7 @@
 //! The idle suite: is capacity ever idle although it could be used?
 //!
-//! Each [`IdleCase`] is a scenario, the resource whose use is measured, and the [targets](Target) that its run
-//! must meet.
+//! Each [`IdleCase`] is a scenario, the resource whose use is measured, and the [targets](Target) that its
+//! run must meet.
 //!
 //! - [`cases`] returns all cases.
 //! - [`measure`] runs a case in virtual time, with a [checker](crate::sim::check) of all invariants and an
