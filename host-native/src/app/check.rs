@@ -191,6 +191,11 @@ fn advice(error: &CallError, key_variable: Option<&str>) -> String {
             "check the permissions of the key".to_string()
         }
         CallError::Rejected { rejection: RejectionReason::NotFound, .. } => "check `base_url`".to_string(),
+        CallError::ContentFiltered { .. }
+        | CallError::Refused { .. }
+        | CallError::Rejected { rejection: RejectionReason::ContentFiltered, .. } => {
+            "check the content filter of the model".to_string()
+        }
         CallError::Rejected { .. } => "check which parameters the model accepts".to_string(),
         CallError::Unreadable { .. } | CallError::Malformed { .. } => {
             "check that `base_url` is the address of an OpenAI-compatible API".to_string()

@@ -6,6 +6,7 @@
 pub mod answer;
 pub mod chat;
 pub mod command;
+pub mod completion;
 pub mod cost;
 pub mod embedding;
 pub mod http;

@@ -96,6 +96,8 @@ impl KindName {
                 "temperature",
                 "top_p",
                 "max_tokens",
+                "retry_max_tokens",
+                "keep_truncated",
                 "stop",
                 "seed",
                 "extra",

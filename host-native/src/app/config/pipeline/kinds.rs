@@ -14,7 +14,7 @@ use super::sampler::{self, SamplerSpec};
 use super::structure::{self, Structure};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
-use crate::app::config::value::{At, JsonTable, Setting, Table, Text};
+use crate::app::config::value::{At, JsonTable, NumberOrTemplate, Setting, Table, Text};
 use crate::app::provider::chat::Role;
 
 /// The source of a column's values.
@@ -84,6 +84,10 @@ pub struct LlmCall {
     pub top_p: Option<Setting<f64>>,
     /// The maximum number of output tokens.
     pub max_tokens: Option<Setting<u32>>,
+    /// The maximum number of output tokens of a second call after a truncated answer.
+    pub retry_max_tokens: Option<u32>,
+    /// Whether a truncated answer is used like a complete one \[no\].
+    pub keep_truncated: bool,
     /// The seed that is sent to the provider.
     pub seed: Option<Setting<u64>>,
     /// Templates of the stop sequences.
@@ -189,6 +193,8 @@ impl Column<'_, '_> {
             structure: structure::check(self.file, &mut raw, directory)?,
             temperature: raw.temperature.take().map(At::setting),
             top_p: raw.top_p.take().map(At::setting),
+            retry_max_tokens: self.retry_max_tokens(&raw)?,
+            keep_truncated: raw.keep_truncated.unwrap_or(false),
             max_tokens: raw.max_tokens.take().map(At::setting),
             seed: raw.seed.take().map(At::setting),
             stop: raw.stop.take().map_or_else(Vec::new, At::into_texts),
@@ -196,6 +202,20 @@ impl Column<'_, '_> {
             answer_tokens: raw.answer_tokens,
             messages: self.messages(raw)?,
         })
+    }
+
+    /// Returns the token limit of a second call, which must be higher than that of the first.
+    fn retry_max_tokens(&self, raw: &RawColumn) -> Result<Option<u32>, FileError> {
+        let Some(raised) = &raw.retry_max_tokens else { return Ok(None) };
+        let first = match raw.max_tokens.as_ref().map(|limit| &limit.get().0) {
+            Some(NumberOrTemplate::Number(limit)) => *limit,
+            Some(NumberOrTemplate::Template(_)) | None => 0,
+        };
+        if *raised.get() > first {
+            return Ok(Some(*raised.get()));
+        }
+        let expected = format!("a whole number from {} to {}: more than `max_tokens`", u64::from(first) + 1, u32::MAX);
+        Err(self.file.wrong(raised.span(), expected))
     }
 
     /// Returns the messages from `prompt` and `system`, or from `messages`.

@@ -164,6 +164,12 @@ pub(super) struct RawColumn {
     pub(super) top_p: Option<At<Is<NumberOrTemplate<f64>>>>,
     /// llm: the maximum number of output tokens; a number, or a template of one
     pub(super) max_tokens: Option<At<Is<NumberOrTemplate<u32>>>>,
+    /// llm: the maximum number of output tokens of a second call after a truncated answer. Default: no second
+    /// call
+    #[schemars(range(min = 1))]
+    pub(super) retry_max_tokens: Option<At<u32>>,
+    /// llm: whether a truncated answer is used like a complete one. Default: false
+    pub(super) keep_truncated: Option<bool>,
     /// llm: stop sequences, as templates
     pub(super) stop: Option<At<Texts>>,
     /// llm: the seed sent to the provider; a number, or a template of one

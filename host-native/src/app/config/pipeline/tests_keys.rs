@@ -125,6 +125,11 @@ fn structured_output_keys_are_validated() {
         &["p.toml:12:15: the schema dir/nowhere.json: cannot read: "],
     );
     assert_llm_rejected("schema = {}\noutput = \"text\"", &["`output` in [[columns]] is the string \"text\""]);
+    assert_llm_rejected(
+        "max_tokens = 200\nretry_max_tokens = 200",
+        &["`retry_max_tokens` in [[columns]] is 200", "from 201 to 4294967295: more than `max_tokens`"],
+    );
+    assert_llm_rejected("retry_max_tokens = 0", &["expected a whole number from 1 to"]);
     assert_llm_rejected("schema_retries = 1", &["`schema_retries` applies only to structured answers"]);
     assert_llm_rejected("schema = {}\nschema_retries = 11", &["`schema_retries` in [[columns]] is 11", "from 0 to 10"]);
     assert_llm_rejected("schema = {}\njson_mode = \"objct\"", &["did you mean `object`?"]);

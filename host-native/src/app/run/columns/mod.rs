@@ -188,7 +188,12 @@ fn fill_error(failure: CallFailure) -> FillError {
                 CallError::ModelNotFound { .. } | CallError::Rejected { rejection: RejectionReason::NotFound, .. } => {
                     TaskOutcome::Failed(FailureKind::NotFound)
                 }
+                CallError::ContentFiltered { .. }
+                | CallError::Rejected { rejection: RejectionReason::ContentFiltered, .. } => {
+                    TaskOutcome::Failed(FailureKind::ContentFiltered)
+                }
                 CallError::Rejected { .. } => TaskOutcome::Failed(FailureKind::Request),
+                CallError::Refused { .. } => TaskOutcome::Failed(FailureKind::Refused),
                 CallError::Malformed { .. } => TaskOutcome::Failed(FailureKind::MalformedAnswer),
                 CallError::Command { .. } => TaskOutcome::Failed(FailureKind::Other),
             };

@@ -178,6 +178,8 @@ impl Compiler<'_> {
             temperature: self.option("temperature", call.temperature.as_ref()),
             top_p: self.option("top_p", call.top_p.as_ref()),
             max_tokens: self.option("max_tokens", call.max_tokens.as_ref()),
+            retry_max_tokens: call.retry_max_tokens,
+            keep_truncated: call.keep_truncated,
             seed: self.option("seed", call.seed.as_ref()),
             stop,
             extra: call.extra.get_ref().clone(),

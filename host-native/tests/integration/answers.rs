@@ -1,0 +1,138 @@
+//! Tests of answers that are not what was asked for: whole runs of the program against local servers that
+//! answer in the recorded shapes of providers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::support::{Scratch, serve};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+/// Returns a completion with this choice, and a usage of 100 input and 10 output tokens.
+fn completion(choice: Value) -> Response {
+    let usage = json!({ "prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110 });
+    Json(json!({ "choices": [choice], "usage": usage })).into_response()
+}
+
+/// Returns a completion with this message, which ended by itself.
+fn message(message: Value) -> Response {
+    completion(json!({ "index": 0, "message": message, "finish_reason": "stop" }))
+}
+
+/// Starts a chat server that answers each request body with `answer`. Returns its base URL and the number of
+/// its calls.
+fn chat(answer: impl Fn(&Value) -> Response + Clone + Send + Sync + 'static) -> (String, Arc<AtomicUsize>) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
+    let route = post(move |Json(body): Json<Value>| async move {
+        seen.fetch_add(1, Ordering::SeqCst);
+        answer(&body)
+    });
+    (serve(Router::new().route("/v1/chat/completions", route)) + "/v1", calls)
+}
+
+/// Returns a pipeline over `data.csv` with a chat model `m` at `base_url` and a column `a` with these keys.
+fn pipeline(base_url: &str, keys: &str) -> String {
+    format!(
+        "[seed]\npath = \"data.csv\"\n[run]\nrow_group_size = 4\nretries = 1\nshutdown_rate = \"never\"\n\
+         [[models]]\nname = \"m\"\nprovider = \"remote\"\nbase_url = \"{base_url}\"\nmax_parallel = 4\n\
+         price = {{ input_per_million = 1000, output_per_million = 2000 }}\n\
+         [[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{{{ note }}}}\"\n{keys}"
+    )
+}
+
+/// Answers with as many of five words as the limit of the request allows, in `limit_key`.
+fn five_words(limit_key: &'static str) -> impl Fn(&Value) -> Response + Clone {
+    move |body| {
+        let limit = body[limit_key].as_u64().unwrap_or(3) as usize;
+        let words = ["The", "pier", "is", "closed", "today"];
+        let reason = if limit < words.len() { "length" } else { "stop" };
+        let text = words[..limit.min(words.len())].join(" ");
+        completion(json!({ "message": { "content": text }, "finish_reason": reason }))
+    }
+}
+
+#[test]
+fn a_truncated_answer_is_dropped_with_the_limit_and_costs_what_it_used() {
+    let scratch = Scratch::new(3);
+    let (server, calls) = chat(five_words("max_tokens"));
+    let ended = scratch.run_pipeline(&pipeline(&server, "max_tokens = 2"));
+    ended.assert(4, &["truncated_answer", "for example row 0: the answer was cut off at 2 tokens", "0.3600"]);
+    assert_eq!(calls.load(Ordering::SeqCst), 3, "it is not retried without a larger limit");
+    let unlimited = Scratch::new(1);
+    let ended = unlimited.run_pipeline(&pipeline(&server, ""));
+    ended.assert(4, &["the answer was cut off at the token limit of the provider"]);
+}
+
+#[test]
+fn a_truncated_answer_is_asked_for_once_more_with_the_larger_limit() {
+    for (key, keys) in [
+        ("max_tokens", "max_tokens = 2\nretry_max_tokens = 9"),
+        ("max_tokens", "retry_max_tokens = 9"),
+        ("max_tokens", "max_tokens = \"{{ 2 }}\"\nretry_max_tokens = 9"),
+        ("max_completion_tokens", "extra = { max_completion_tokens = 2 }\nretry_max_tokens = 9"),
+    ] {
+        let scratch = Scratch::new(2);
+        let (server, calls) = chat(five_words(key));
+        scratch.run_pipeline(&pipeline(&server, keys)).assert(0, &["rows out         2"]);
+        assert_eq!(scratch.rows("out")[1]["a"], "The pier is closed today", "{keys}");
+        assert_eq!(calls.load(Ordering::SeqCst), 4, "{keys}");
+    }
+    let scratch = Scratch::new(1);
+    let (server, calls) = chat(five_words("max_tokens"));
+    let ended = scratch.run_pipeline(&pipeline(&server, "max_tokens = 2\nretry_max_tokens = 4"));
+    ended.assert(4, &["the answer was cut off at 4 tokens"]);
+    assert_eq!(calls.load(Ordering::SeqCst), 2, "once");
+}
+
+#[test]
+fn a_truncated_answer_can_be_kept() {
+    let scratch = Scratch::new(1);
+    let (server, _) = chat(five_words("max_tokens"));
+    scratch.run_pipeline(&pipeline(&server, "max_tokens = 2\nkeep_truncated = true")).assert(0, &[]);
+    assert_eq!(scratch.rows("out")[0]["a"], "The pier");
+}
+
+#[test]
+fn a_filtered_answer_and_a_refused_one_are_dropped_for_their_own_reasons_without_a_retry() {
+    let azure = json!({ "error": { "message": "The response was filtered due to the prompt.", "type": null,
+        "param": "prompt", "code": "content_filter", "status": 400,
+        "innererror": { "code": "ResponsibleAIPolicyViolation" } } });
+    let scratch = Scratch::new(4);
+    let (server, calls) = chat(move |body| {
+        let prompt = body["messages"][0]["content"].as_str().unwrap_or_default();
+        match () {
+            () if prompt.contains("entry 0 ") => {
+                completion(json!({ "message": { "content": "The" }, "finish_reason": "content_filter" }))
+            }
+            () if prompt.contains("entry 1 ") => (StatusCode::BAD_REQUEST, Json(azure.clone())).into_response(),
+            () if prompt.contains("entry 2 ") => message(json!({ "content": null, "refusal": "I will not." })),
+            () => message(json!({ "content": "fine", "refusal": null })),
+        }
+    });
+    let ended = scratch.run_pipeline(&pipeline(&server, ""));
+    let filtered = "for example row 0: a content filter withheld the answer";
+    ended.assert(6, &["content_filtered", filtered, "for example row 2: the model refused to answer: I will not."]);
+    assert_eq!(calls.load(Ordering::SeqCst), 4);
+    assert_eq!(scratch.rows("out").len(), 1);
+    let reasons: Vec<Value> = scratch.dropped("out").iter().map(|line| line["reason"].clone()).collect();
+    assert_eq!(reasons, ["content_filtered", "content_filtered", "refused"]);
+    let detail = scratch.dropped("out")[1]["detail"].to_string();
+    assert!(detail.contains("a content filter rejected the request (HTTP 400): The response was filtered"), "{detail}");
+}
+
+#[test]
+fn an_answer_that_the_provider_broke_off_is_retried() {
+    let scratch = Scratch::new(2);
+    let calls = AtomicUsize::new(0);
+    let calls = Arc::new(calls);
+    let (server, _) = chat(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
+        0 => completion(json!({ "message": { "content": "The" }, "finish_reason": "insufficient_system_resource" })),
+        _ => message(json!({ "content": "fine" })),
+    });
+    scratch.run_pipeline(&pipeline(&server, "")).assert(0, &[]);
+    assert!(scratch.rows("out").iter().all(|row| row["a"] == "fine"));
+}
