@@ -250,7 +250,7 @@ impl Clients {
         let mut addresses: Vec<(&str, String)> = Vec::new();
         for (index, model) in file.models.iter().enumerate() {
             if let Endpoint::Mock(mock) = &model.endpoint {
-                let server = MockServer::start(&mock.provider, mock.seed).await?;
+                let server = MockServer::start_with_answers(&mock.provider, mock.seed, mock.answers.clone()).await?;
                 addresses.push((&model.model, server.base_url()));
                 started.mocks.push(server);
             }

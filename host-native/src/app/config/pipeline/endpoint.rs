@@ -1,5 +1,6 @@
 //! The endpoint of a model: the keys `base_url`, `url`, `command` and `mock`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use reqwest::Url;
@@ -7,6 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::models::{Endpoint, MOCK_PROVIDER, MockSpec, ModelSpec, ModelTable};
+use crate::app::answer_shape::{AnswerShape, AnswerShapes};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
 use crate::app::config::value::{At, Is, Text};
@@ -121,15 +123,19 @@ pub(super) fn mock_endpoint(table: &ModelTable<'_, '_>, same: Option<&ModelSpec>
     }
 }
 
-/// Parses the keys of a scenario's provider, and `seed`.
+/// Parses the keys of a scenario's provider, `seed` and `answers`.
 ///
-/// The two are deserialized separately. A flattened struct would lose the spans.
+/// They are deserialized separately. A flattened struct would lose the spans.
 fn mock<'t>(file: &Document<'t>, value: &Spanned<DeValue<'t>>) -> Result<MockSpec, FileError> {
     let mut rest = DeTable::new();
-    let mut seed = 0;
+    let (mut seed, mut answers) = (0, AnswerShapes::default());
     for (key, field) in value.get_ref().as_table().into_iter().flatten() {
         if key.get_ref() == "seed" {
             seed = file.read_value(field.clone())?;
+        } else if key.get_ref() == "answers" {
+            let shares: BTreeMap<AnswerShape, f64> = file.read_value(field.clone())?;
+            let invalid = |why| file.error(field.span(), format!("`answers` of this mock: {why}"));
+            answers = AnswerShapes::new(shares).map_err(invalid)?;
         } else {
             rest.insert(key.clone(), field.clone());
         }
@@ -137,5 +143,5 @@ fn mock<'t>(file: &Document<'t>, value: &Spanned<DeValue<'t>>) -> Result<MockSpe
     let provider: tidegate_core::sim::provider::ProviderSpec =
         file.read_value(Spanned::new(value.span(), DeValue::Table(rest)))?;
     provider.validate().map_err(|error| file.config_error(&value.span(), &error))?;
-    Ok(MockSpec { provider, seed })
+    Ok(MockSpec { provider, seed, answers })
 }

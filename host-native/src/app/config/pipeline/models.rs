@@ -15,6 +15,7 @@ use tidegate_core::time::Duration;
 
 use super::endpoint;
 use super::raw::{RawModel, RawPrice};
+use crate::app::answer_shape::AnswerShapes;
 use crate::app::config::document::Document;
 use crate::app::config::limit::{LimitKeys, LimitSettings, read_limit};
 use crate::app::config::source::FileError;
@@ -164,6 +165,8 @@ pub struct MockSpec {
     pub provider: ProviderSpec,
     /// The seed of its random numbers \[0\].
     pub seed: u64,
+    /// The shares of chat calls whose answer is more than a text.
+    pub answers: AnswerShapes,
 }
 
 /// The currency of prices if the file names none.
