@@ -136,3 +136,40 @@ fn an_answer_that_the_provider_broke_off_is_retried() {
     scratch.run_pipeline(&pipeline(&server, "")).assert(0, &[]);
     assert!(scratch.rows("out").iter().all(|row| row["a"] == "fine"));
 }
+
+#[test]
+fn reasoning_is_kept_in_its_column_and_is_no_part_of_the_answer() {
+    let scratch = Scratch::new(4);
+    let (server, _) = chat(|body| {
+        let prompt = body["messages"][0]["content"].as_str().unwrap_or_default();
+        match () {
+            () if prompt.contains("entry 0 ") => message(json!({ "content": "Yes.", "reasoning_content": "See 0." })),
+            () if prompt.contains("entry 1 ") => message(json!({ "content": "<think>\nSee 1.\n</think>\n\nYes." })),
+            () => message(json!({ "content": "Yes.", "reasoning": null })),
+        }
+    });
+    let columns = "when = \"row < 3\"\notherwise = \"-\"\n\
+                   [[columns]]\nname = \"why\"\nkind = \"reasoning\"\nof = \"a\"\n\
+                   [[columns]]\nname = \"skipped\"\nkind = \"reasoning\"\nof = \"a\"\nskip_with_upstream = true\n\
+                   otherwise = \"none\"\n\
+                   [[columns]]\nname = \"all\"\nkind = \"expression\"\ntemplate = \"{{ a }} {{ why or 0 }}\"\n";
+    scratch.run_pipeline(&pipeline(&server, columns)).assert(0, &["rows out         4"]);
+    let rows = scratch.rows("out");
+    let column = |name: &str| rows.iter().map(|row| row[name].clone()).collect::<Vec<_>>();
+    assert_eq!(column("a"), ["Yes.", "Yes.", "Yes.", "-"]);
+    assert_eq!(column("why"), [json!("See 0."), json!("See 1."), Value::Null, Value::Null]);
+    assert_eq!(column("skipped"), [json!("See 0."), json!("See 1."), Value::Null, json!("none")]);
+    assert_eq!(column("all"), ["Yes. See 0.", "Yes. See 1.", "Yes. 0", "- 0"]);
+    let wrong = pipeline(&server, "[[columns]]\nname = \"why\"\nkind = \"reasoning\"\nof = \"note\"\n");
+    scratch.run_pipeline(&wrong).assert(2, &["`of` in [[columns]] names `note`", "expected one of: a"]);
+}
+
+#[test]
+fn the_reasoning_of_a_row_group_is_kept_in_all_its_rows() {
+    let scratch = Scratch::new(3);
+    let (server, _) = chat(|_| message(json!({ "content": "Yes.", "reasoning": "See all." })));
+    let file = pipeline(&server, "strategy = \"full_column\"").replace("{{ note }}", "{{ rows | length }}");
+    let column = "[[columns]]\nname = \"why\"\nkind = \"reasoning\"\nof = \"a\"\nstrategy = \"full_column\"\n";
+    scratch.run_pipeline(&format!("{file}\n{column}")).assert(0, &[]);
+    assert!(scratch.rows("out").iter().all(|row| row["a"] == "Yes." && row["why"] == "See all."));
+}

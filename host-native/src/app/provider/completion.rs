@@ -15,13 +15,16 @@ use serde_json::Value;
 use tidegate_core::budget::Usage;
 
 use super::answer::{CallError, excerpt, unreadable};
+use super::reasoning::{Content, SplitText};
 use super::{CallOutput, TokenCounts};
 
 /// The answer of a chat model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatAnswer {
-    /// The text. It is empty if the model reached its limit before the first word.
+    /// The text without the reasoning. It is empty if the model reached its limit before the first word.
     pub text: String,
+    /// The reasoning of the model, if the provider returned it.
+    pub reasoning: Option<String>,
     /// Whether the answer was cut off at the maximum number of tokens.
     pub is_truncated: bool,
 }
@@ -46,9 +49,13 @@ struct Choice {
 
 #[derive(Deserialize)]
 struct ChoiceMessage {
-    content: Option<String>,
+    content: Option<Content>,
     #[serde(default)]
     refusal: Value,
+    #[serde(default)]
+    reasoning_content: Value,
+    #[serde(default)]
+    reasoning: Value,
 }
 
 /// How an answer ended, according to its `finish_reason`.
@@ -91,13 +98,23 @@ impl Choice {
             }
             _ => {
                 let is_truncated = end == AnswerEnd::Truncated;
-                let text = self.message.content.or(is_truncated.then(String::new)).ok_or_else(|| {
-                    let reason =
-                        self.finish_reason.as_str().map(|reason| format!(" (finish_reason {})", excerpt(reason)));
-                    let detail = format!("it has no text{}", reason.unwrap_or_default());
-                    CallError::Malformed { what: "a chat completion", detail, usage }
-                })?;
-                Ok(ChatAnswer { text, is_truncated })
+                let message = self.message;
+                let given = [&message.reasoning_content, &message.reasoning].into_iter().filter_map(Value::as_str);
+                // Some servers send both fields with the same text.
+                let given = given.map(str::trim).find(|given| !given.is_empty()).map(str::to_string);
+                let content = message.content.map(|content| content.split(given.is_some()));
+                let is_thought_only = |split: &SplitText| split.text.is_empty() && !split.reasoning.is_empty();
+                let content = content.filter(|split| is_truncated || !is_thought_only(split));
+                let SplitText { text, reasoning } =
+                    content.or(is_truncated.then(SplitText::default)).ok_or_else(|| {
+                        let reason =
+                            self.finish_reason.as_str().map(|reason| format!(" (finish_reason {})", excerpt(reason)));
+                        let detail = format!("it has no text{}", reason.unwrap_or_default());
+                        CallError::Malformed { what: "a chat completion", detail, usage }
+                    })?;
+                let reasoning: Vec<String> = given.into_iter().chain(reasoning).collect();
+                let reasoning = (!reasoning.is_empty()).then(|| reasoning.join("\n\n"));
+                Ok(ChatAnswer { text, reasoning, is_truncated })
             }
         }
     }
@@ -160,7 +177,8 @@ mod tests {
             (r#"[{"message":{"content":null},"finish_reason":"stop"}]"#, "it has no text (finish_reason stop)"),
             (r#"[{"message":{"tool_calls":[]}}]"#, "it has no text"),
             ("[]", "it has no choices"),
-            (r#"[{"message":{"content":7}}]"#, "invalid type: integer `7`, expected a string"),
+            (r#"[{"message":{"content":7}}]"#, "invalid `content`, expected a text or a list of parts"),
+            (r#"[{"message":{"content":"<think>So</think>"},"finish_reason":"stop"}]"#, "it has no text"),
         ] {
             let body = format!(r#"{{"choices":{choices},{USAGE}}}"#);
             let (CallError::Malformed { detail, usage, .. } | CallError::Unreadable { detail, usage, .. }) =
@@ -184,6 +202,56 @@ mod tests {
             }
         }
         assert!(!read(r#"{"message":{"content":"x"},"finish_reason":"stop"}"#).unwrap().is_truncated);
+    }
+
+    #[test]
+    fn reasoning_is_split_from_the_answer_in_each_shape_of_it() {
+        for (what, message) in [
+            ("DeepSeek, vLLM", r#"{"role":"assistant","reasoning_content":"See.","content":"Yes."}"#),
+            ("OpenRouter", r#"{"content":"Yes.","refusal":null,"reasoning":"See.","reasoning_details":[]}"#),
+            ("Ollama", r#"{"role":"assistant","content":"Yes.","reasoning":"See.\n"}"#),
+            ("vLLM, both fields", r#"{"content":"\n\nYes.","reasoning":"See.","reasoning_content":"See."}"#),
+            ("Qwen without a parser", r#"{"content":"<think>\nSee.\n</think>\n\nYes."}"#),
+            ("DeepSeek on vLLM without a parser", r#"{"content":"See.\n</think>\n\nYes."}"#),
+            (
+                "Mistral",
+                r#"{"content":[{"type":"thinking","thinking":[{"type":"text","text":"See."}]},{"type":"text","text":"Yes."}]}"#,
+            ),
+        ] {
+            let answer = read(&format!(r#"{{"message":{message},"finish_reason":"stop"}}"#)).unwrap();
+            assert_eq!((answer.text.as_str(), answer.reasoning.as_deref()), ("Yes.", Some("See.")), "{what}");
+        }
+        let plain = read(r#"{"message":{"content":"Yes.","reasoning":null,"reasoning_content":""}}"#).unwrap();
+        assert_eq!((plain.text.as_str(), plain.reasoning), ("Yes.", None));
+    }
+
+    #[test]
+    fn an_open_block_at_the_token_limit_is_a_truncated_answer_without_text() {
+        let answer = read(r#"{"message":{"content":"<think>See. And"},"finish_reason":"length"}"#).unwrap();
+        let reasoning = Some("See. And".to_string());
+        assert_eq!(answer, ChatAnswer { text: String::new(), reasoning, is_truncated: true });
+    }
+
+    #[test]
+    fn reasoning_tokens_are_output_whether_or_not_they_are_among_the_completion_tokens() {
+        for (what, usage, output) in [
+            (
+                "OpenAI, DeepSeek: among them",
+                r#"{"prompt_tokens":20,"completion_tokens":70,"total_tokens":90,"completion_tokens_details":{"reasoning_tokens":64}}"#,
+                70,
+            ),
+            (
+                "xAI: beside them",
+                r#"{"prompt_tokens":12,"completion_tokens":1,"total_tokens":399,"completion_tokens_details":{"reasoning_tokens":386}}"#,
+                387,
+            ),
+            ("Google: in the total only", r#"{"prompt_tokens":9,"completion_tokens":5,"total_tokens":44}"#, 35),
+            ("a total that is too small", r#"{"prompt_tokens":9,"completion_tokens":5,"total_tokens":3}"#, 5),
+        ] {
+            let body = format!(r#"{{"choices":[{{"message":{{"content":"x"}}}}],"usage":{usage}}}"#);
+            let used = read_completion(body.as_bytes()).unwrap().usage.unwrap();
+            assert_eq!(used.output_tokens, output, "{what}");
+        }
     }
 
     #[test]

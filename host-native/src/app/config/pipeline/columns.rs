@@ -82,6 +82,7 @@ impl KindName {
             Self::Expression => "expression",
             Self::Sampler => "sampler",
             Self::Judge => "judge",
+            Self::Reasoning => "reasoning",
         }
     }
 
@@ -112,6 +113,7 @@ impl KindName {
             Self::Expression => &["template", "output"],
             Self::Sampler => &["sampler"],
             Self::Judge => &["model", "input", "inputs", "output"],
+            Self::Reasoning => &["of"],
         }
     }
 }

@@ -30,6 +30,8 @@ pub enum ColumnKind {
     Sampler(SamplerSpec),
     /// The verdict of a command or a judge server.
     Judge(JudgeCall),
+    /// The reasoning for the answer of this column of kind llm.
+    Reasoning(Spanned<String>),
 }
 
 impl ColumnKind {
@@ -41,7 +43,7 @@ impl ColumnKind {
             Self::Llm(call) => Some(call.model),
             Self::Embedding(call) => Some(call.model),
             Self::Judge(call) => Some(call.model),
-            Self::Expression(_) | Self::Sampler(_) => None,
+            Self::Expression(_) | Self::Sampler(_) | Self::Reasoning(_) => None,
         }
     }
 
@@ -54,6 +56,7 @@ impl ColumnKind {
             Self::Expression(_) => "expression",
             Self::Sampler(_) => "sampler",
             Self::Judge(_) => "judge",
+            Self::Reasoning(_) => "reasoning",
         }
     }
 }
@@ -169,6 +172,9 @@ pub(super) fn check(
         }),
         KindName::Sampler => ColumnKind::Sampler(sampler::check(file, table, raw.sampler)?),
         KindName::Judge => ColumnKind::Judge(column.judge(raw)?),
+        KindName::Reasoning => {
+            ColumnKind::Reasoning(column.required("of", "the name of a column of kind `llm`", raw.of)?)
+        }
     })
 }
 

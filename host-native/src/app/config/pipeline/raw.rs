@@ -198,6 +198,8 @@ pub(super) struct RawColumn {
     pub(super) template: Option<At<Text>>,
     /// sampler: the distribution. Values depend only on the seed, the column and the row number
     pub(super) sampler: Option<At<Table<RawSampler>>>,
+    /// reasoning: the column of kind llm with the answer
+    pub(super) of: Option<At<Text>>,
     /// judge: the columns whose values are sent
     pub(super) inputs: Option<Vec<At<Text>>>,
 }
@@ -210,6 +212,7 @@ fn require_keys_of_kind(schema: &mut Schema) {
         ("embedding", json!({ "required": ["model", "input"] })),
         ("expression", json!({ "required": ["template"] })),
         ("sampler", json!({ "required": ["sampler"], "properties": { "strategy": { "const": "cell" } } })),
+        ("reasoning", json!({ "required": ["of"] })),
         ("judge", json!({ "required": ["model"], "anyOf": either("input", "inputs") })),
     ];
     let conditions = conditions.map(|(kind, then)| where_key_is("kind", kind, kind == "llm", &then));
@@ -245,6 +248,8 @@ pub(super) enum KindName {
     Sampler,
     /// The verdict of a command or a server
     Judge,
+    /// The reasoning of the model for the answer of a column of kind llm
+    Reasoning,
 }
 
 /// A message of the conversation

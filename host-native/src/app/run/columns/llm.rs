@@ -11,9 +11,10 @@ use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::FailureKind;
 
 use super::structure::{AnswerFormat, parse_number};
-use super::{FillContext, FillError, ModelCalls, estimate_tokens};
+use super::{FillContext, FillError, Filled, ModelCalls, estimate_tokens};
 use crate::app::provider::Client;
 use crate::app::provider::chat::{Conversation, Message, Role};
+use crate::app::provider::completion::ChatAnswer;
 use crate::app::template::TemplateId;
 
 /// The estimated tokens of an answer if the file sets neither `answer_tokens` nor `max_tokens`.
@@ -120,7 +121,7 @@ impl LlmFill {
         true
     }
 
-    pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Value, FillError> {
+    pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Filled, FillError> {
         let Some(Client::Chat(client)) = calls.client() else { return Err(FillError::no_client(context.column)) };
         let mut conversation = self.conversation(context)?;
         let prompt_messages = conversation.messages.len();
@@ -136,10 +137,10 @@ impl LlmFill {
                     return Err(FillError::failed(FailureKind::TruncatedAnswer, truncation(&conversation)));
                 }
             }
-            let text = answer.text;
-            let Some(structure) = &self.structure else { return Ok(Value::String(text)) };
+            let ChatAnswer { text, reasoning, .. } = answer;
+            let Some(structure) = &self.structure else { return Ok(Filled { value: Value::String(text), reasoning }) };
             let violation = match structure.parse(&text) {
-                Ok(value) => return Ok(value),
+                Ok(value) => return Ok(Filled { value, reasoning }),
                 Err(violation) => violation,
             };
             if retries == 0 {
