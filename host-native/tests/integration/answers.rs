@@ -173,3 +173,45 @@ fn the_reasoning_of_a_row_group_is_kept_in_all_its_rows() {
     scratch.run_pipeline(&format!("{file}\n{column}")).assert(0, &[]);
     assert!(scratch.rows("out").iter().all(|row| row["a"] == "Yes." && row["why"] == "See all."));
 }
+
+#[test]
+fn each_shape_of_the_mock_is_understood() {
+    for (shape, reason) in [
+        ("truncated", "truncated_answer"),
+        ("content_filter", "content_filtered"),
+        ("prompt_filter", "content_filtered"),
+        ("refusal", "refused"),
+        ("open_think_block", "truncated_answer"),
+    ] {
+        let scratch = Scratch::new(3);
+        let ended = scratch.run_pipeline(&mock(shape, ""));
+        ended.assert(4, &[reason, "no row could be finished"]);
+        assert!(scratch.dropped("out").iter().all(|line| line["reason"] == reason), "{shape}");
+    }
+    let thinking = "[[columns]]\nname = \"why\"\nkind = \"reasoning\"\nof = \"a\"\n";
+    for shape in ["reasoning_content", "reasoning", "think_block"] {
+        let scratch = Scratch::new(2);
+        scratch.run_pipeline(&mock(shape, thinking)).assert(0, &[]);
+        for row in scratch.rows("out") {
+            assert!(row["why"].as_str().unwrap().starts_with("The prompt asks"), "{row}");
+            assert!(!row["a"].as_str().unwrap().contains("The prompt asks"), "{row}");
+        }
+    }
+    let schema = "schema = { type = \"object\", required = [\"n\"], properties = { n = { type = \"integer\" } } }\n\
+                  schema_retries = 0\n";
+    for shape in ["fenced_json", "json_in_prose"] {
+        let scratch = Scratch::new(2);
+        scratch.run_pipeline(&mock(shape, schema)).assert(0, &[]);
+        assert!(scratch.rows("out").iter().all(|row| row["a"]["n"].is_i64()), "{shape}");
+    }
+}
+
+/// Returns a pipeline over `data.csv` with a mock that gives all its answers this shape.
+fn mock(shape: &str, keys: &str) -> String {
+    format!(
+        "[seed]\npath = \"data.csv\"\n[run]\nshutdown_rate = \"never\"\n\
+         [[models]]\nname = \"m\"\nprovider = \"mock\"\nmax_parallel = 4\n\
+         mock = {{ answers = {{ {shape} = 1.0 }}, latency = {{ law = \"constant\", latency_ms = 1 }} }}\n\
+         [[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{{{ note }}}}\"\n{keys}"
+    )
+}

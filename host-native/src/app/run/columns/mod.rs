@@ -3,6 +3,7 @@
 
 pub mod embedding;
 pub mod expression;
+mod json_in_text;
 pub mod judge;
 pub mod llm;
 pub mod sampler;
