@@ -1,11 +1,12 @@
 //! Tests of answers that are not what was asked for: whole runs of the program against local servers that
 //! answer in the recorded shapes of providers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{Scratch, serve};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
@@ -214,4 +215,57 @@ fn mock(shape: &str, keys: &str) -> String {
          mock = {{ answers = {{ {shape} = 1.0 }}, latency = {{ law = \"constant\", latency_ms = 1 }} }}\n\
          [[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{{{ note }}}}\"\n{keys}"
     )
+}
+
+#[test]
+fn the_verdicts_example_drops_only_what_is_refused_or_filtered() {
+    let scratch = Scratch::new(0);
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/example/harbour_verdicts.toml");
+    scratch.run(&["run", example, "--dry-run"]).assert(0, &["thoughts", "reasoning"]);
+    let ended = scratch.run(&["run", example, "--out", "out"]);
+    ended.assert(6, &["refused", "content_filtered"]);
+    let reasons = scratch.dropped("out").into_iter().map(|line| line["reason"].as_str().unwrap().to_string());
+    assert_eq!(reasons.collect::<BTreeSet<_>>(), ["content_filtered", "refused"].map(String::from).into());
+    let rows = scratch.rows("out");
+    assert!(
+        rows.iter().all(|row| row["verdict"]["urgent"].is_boolean() && row["sentence"].as_str().unwrap().len() > 16)
+    );
+    assert!(rows.iter().any(|row| row["thoughts"].is_string()) && rows.iter().any(|row| row["thoughts"].is_null()));
+}
+
+#[test]
+fn extra_headers_parameters_and_keys_are_sent_and_secrets_among_them_are_shown_nowhere() {
+    let mut scratch = Scratch::new(1);
+    scratch.env("TIDEGATE_TEST_AZURE_KEY", "tide-very-secret");
+    let answer = |headers: HeaderMap, uri: Uri, Json(body): Json<Value>| async move {
+        assert_eq!(headers["api-key"], "tide-very-secret");
+        assert!(!headers.contains_key("authorization"));
+        assert_eq!(uri.query(), Some("api-version=2024-10-21&sig=tide-very-secret"));
+        let content =
+            json!({ "team": headers["x-team"].to_str().unwrap(), "effort": body["effort"], "k": body["top_k"] });
+        if body["messages"][0]["content"] == "fail" {
+            let message = format!("bad key {}", headers["api-key"].to_str().unwrap());
+            return (StatusCode::BAD_REQUEST, Json(json!({ "error": { "message": message } }))).into_response();
+        }
+        message(json!({ "content": content.to_string() }))
+    };
+    let server = serve(Router::new().route("/openai/deployments/d/chat/completions", post(answer)));
+    let extras = "extra_headers = { X-Team = \"harbour\", api-key = { env = \"TIDEGATE_TEST_AZURE_KEY\" } }\n\
+                  query = { api-version = \"2024-10-21\", sig = { env = \"TIDEGATE_TEST_AZURE_KEY\" } }\n\
+                  extra_body = { effort = \"low\", top_k = 9 }\nprice =";
+    let file = pipeline(&format!("{server}/openai/deployments/d"), "output = \"json\"\nextra = { top_k = 3 }");
+    let file = file.replace("price =", extras);
+    scratch.run_pipeline(&file).assert(0, &[]);
+    assert_eq!(scratch.rows("out")[0]["a"], json!({ "team": "harbour", "effort": "low", "k": 3 }));
+    for arguments in [&["run", "pipeline.toml", "--out", "b", "--plan"][..], &["run", "pipeline.toml", "--dry-run"]] {
+        let planned = scratch.run(arguments);
+        let header = "header x-team: harbour, header api-key: (from TIDEGATE_TEST_AZURE_KEY)";
+        planned.assert(0, &["requests to `m` have also: ", header, "query api-version=2024-10-21, query sig=(from"]);
+        assert!(!planned.all().contains("tide-very-secret"), "{}", planned.all());
+    }
+    scratch.write("pipeline.toml", &file.replace("{{ note }}", "fail"));
+    let refused = scratch.run(&["run", "pipeline.toml", "--out", "c"]);
+    refused.assert(4, &["the request was refused (HTTP 400): bad key [key]"]);
+    let unset = Scratch::new(1);
+    unset.run_pipeline(&file).assert(2, &["the environment variable `TIDEGATE_TEST_AZURE_KEY`, which is not set"]);
 }

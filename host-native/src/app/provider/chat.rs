@@ -1,5 +1,7 @@
 //! Calls to the chat completions endpoint of OpenAI-compatible APIs.
 
+use std::collections::BTreeMap;
+
 use reqwest::Url;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,7 +10,7 @@ use tidegate_core::time::Duration;
 
 use super::answer::CallError;
 use super::completion::{ChatAnswer, read_completion};
-use super::http::{HttpClient, HttpEndpoint};
+use super::http::{HttpClient, HttpEndpoint, RequestExtras};
 use super::{ApiKey, CallOutput};
 
 /// The address of one model, and how to connect to it.
@@ -46,6 +48,8 @@ impl ChatEndpoint {
 pub struct ChatClient {
     http: HttpClient,
     model: String,
+    /// Keys of each request body. Those of a conversation replace them.
+    extra_body: Map<String, Value>,
 }
 
 /// A request with one prompt. Options that are `None` are not sent.
@@ -115,13 +119,21 @@ struct Body<'a> {
     model: &'a str,
     #[serde(flatten)]
     conversation: &'a Conversation,
+    #[serde(flatten)]
+    extra_body: BTreeMap<&'a str, &'a Value>,
 }
 
 impl ChatClient {
     /// Creates a client with its own connection pool. Fails if TLS cannot be set up.
     pub fn new(endpoint: ChatEndpoint) -> Result<Self, String> {
         let model = endpoint.model.clone();
-        Ok(Self { http: endpoint.client("chat/completions")?, model })
+        Ok(Self { http: endpoint.client("chat/completions")?, model, extra_body: Map::new() })
+    }
+
+    /// Adds `extras` to all requests.
+    #[must_use]
+    pub fn with_extras(self, extras: RequestExtras) -> Self {
+        Self { http: self.http.with_extras(&extras), model: self.model, extra_body: extras.body }
     }
 
     /// Makes one call with one prompt, and returns the text of the response.
@@ -139,19 +151,38 @@ impl ChatClient {
 
     /// Makes one call, and returns the answer with its token usage.
     pub async fn chat(&self, conversation: &Conversation) -> Result<CallOutput<ChatAnswer>, CallError> {
-        self.http.post(&Body { model: &self.model, conversation }, read_completion).await
+        self.http.post(&self.body(conversation), read_completion).await
+    }
+
+    fn body<'a>(&'a self, conversation: &'a Conversation) -> Body<'a> {
+        let is_unset = |(key, _): &(&String, &Value)| !conversation.extra.contains_key(*key);
+        let extra_body = self.extra_body.iter().filter(is_unset).map(|(key, value)| (key.as_str(), value)).collect();
+        Body { model: &self.model, conversation, extra_body }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn unset_options_are_not_sent_and_extra_parameters_are() {
-        let extra = Map::from_iter([("top_k".to_string(), Value::from(3))]);
+        let map = |value: Value| value.as_object().cloned().unwrap();
+        let extra = map(json!({ "top_k": 3 }));
         let conversation = Conversation { extra, stop: vec!["END".to_string()], ..Conversation::default() };
-        let body = serde_json::to_value(Body { model: "m", conversation: &conversation }).unwrap();
-        assert_eq!(body, serde_json::json!({"model": "m", "messages": [], "stop": ["END"], "top_k": 3}));
+        let endpoint = ChatEndpoint {
+            base_url: "http://127.0.0.1/v1".parse().unwrap(),
+            model: "m".to_string(),
+            api_key: None,
+            timeout: Duration::from_secs(1),
+            bypass_proxy: true,
+        };
+        let body = map(json!({ "top_k": 9, "effort": "low" }));
+        let client = ChatClient::new(endpoint).unwrap();
+        let client = client.with_extras(RequestExtras { body, ..RequestExtras::default() });
+        let body = serde_json::to_value(client.body(&conversation)).unwrap();
+        assert_eq!(body, json!({"model": "m", "messages": [], "stop": ["END"], "top_k": 3, "effort": "low"}));
     }
 }

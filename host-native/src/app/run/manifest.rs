@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 
+use serde_json::Value;
+
 use crate::app::config::pipeline::{ColumnKind, Endpoint, ModelSpec, PipelineFile};
 use crate::app::data::DatasetError;
 use crate::app::error::Error;
@@ -40,12 +42,17 @@ pub(super) fn manifest(
 /// Returns what identifies a model to the rows that it fills: `provider/model`, or a hash of its command or
 /// URL, which may hold a secret.
 fn model_identity(model: &ModelSpec) -> io::Result<String> {
-    let ModelSpec { provider, model: id, endpoint, .. } = model;
+    let ModelSpec { provider, model: id, endpoint, extras, .. } = model;
     let hashed = |text: String| sha256_hex(text.as_bytes()).map(|(hash, _)| hash);
     match endpoint {
         Endpoint::Command { argv, .. } => hashed(format!("{argv:?}")),
         Endpoint::Http { url, .. } => hashed(url.to_string()),
-        Endpoint::Remote { .. } | Endpoint::Mock(_) | Endpoint::SameMock => Ok(format!("{provider}/{id}")),
+        Endpoint::Remote { .. } | Endpoint::Mock(_) | Endpoint::SameMock if extras.body.is_empty() => {
+            Ok(format!("{provider}/{id}"))
+        }
+        Endpoint::Remote { .. } | Endpoint::Mock(_) | Endpoint::SameMock => {
+            Ok(format!("{provider}/{id} with {}", hashed(Value::from(extras.body.clone()).to_string())?))
+        }
     }
 }
 

@@ -148,7 +148,7 @@ pub struct JudgeCall {
 }
 
 /// Request keys that have their own key in `[[columns]]`, or must not be changed.
-const RESERVED: [&str; 10] =
+pub(super) const RESERVED: [&str; 10] =
     ["model", "messages", "temperature", "top_p", "max_tokens", "stop", "seed", "response_format", "stream", "n"];
 
 /// The maximum number of dimensions of a vector.

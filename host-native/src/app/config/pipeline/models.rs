@@ -14,6 +14,7 @@ use tidegate_core::sim::provider::ProviderSpec;
 use tidegate_core::time::Duration;
 
 use super::endpoint;
+use super::extras::{self, RequestExtras};
 use super::raw::{RawModel, RawPrice};
 use crate::app::answer_shape::AnswerShapes;
 use crate::app::config::document::Document;
@@ -38,6 +39,8 @@ pub struct ModelSpec {
     pub domain: Domain,
     /// The destination of calls.
     pub endpoint: Endpoint,
+    /// What requests have besides what the program sets.
+    pub extras: RequestExtras,
     /// The maximum number of calls in flight.
     pub max_parallel: NonZeroU32,
     /// The timeout of one call.
@@ -57,6 +60,11 @@ pub struct ModelSpec {
 }
 
 impl ModelSpec {
+    /// Returns the environment variables whose values are sent with requests.
+    pub fn secret_variables(&self) -> impl Iterator<Item = &str> {
+        self.endpoint.key_variable().into_iter().chain(self.extras.variables())
+    }
+
     /// Returns the label of the resource: `provider/model`, followed by `/domain` unless the domain is chat.
     #[must_use]
     pub fn label(&self) -> String {
@@ -231,6 +239,7 @@ impl ModelTable<'_, '_> {
         let same = same.filter(|same| same.domain == domain);
         let LimitSettings { choice, is_given, aimd } = self.limit(same)?;
         Ok(ModelSpec {
+            extras: extras::check(self, &endpoint, domain)?,
             endpoint,
             max_parallel: raw.max_parallel,
             timeout: file.positive(raw.timeout.as_ref())?.unwrap_or(Duration::from_secs(60)),

@@ -9,6 +9,7 @@ use serde_json::json;
 use tidegate_core::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
 
 use super::columns::StrategyName;
+use super::extras::RawExtras;
 use super::kinds::OutputForm;
 use super::models::Domain;
 use super::sampler::{DateUnit, Law};
@@ -83,6 +84,13 @@ pub(super) struct RawModel {
     pub(super) pass_env: Option<At<Vec<Text>>>,
     /// The environment variable that holds the API key
     pub(super) api_key_env: Option<At<Text>>,
+    /// Headers of each request besides those that the program sets. A value is a text, or `{ env = "NAME" }`
+    /// for the value of an environment variable, as for keys
+    pub(super) extra_headers: Option<At<RawExtras>>,
+    /// Query parameters of the address, with values as in `extra_headers`
+    pub(super) query: Option<At<RawExtras>>,
+    /// Keys of the body of each request besides those that the program and the columns set
+    pub(super) extra_body: Option<At<JsonTable>>,
     /// The kind of calls. Default: chat; judge with `url` or `command`
     pub(super) domain: Option<At<Domain>>,
     /// The maximum number of calls in flight

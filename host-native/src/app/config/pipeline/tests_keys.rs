@@ -57,6 +57,44 @@ fn prices_and_budgets_must_be_in_range_and_in_one_currency() {
 }
 
 #[test]
+fn extra_headers_and_parameters_are_what_the_program_does_not_set_and_hold_no_key_in_plain_text() {
+    let model = |keys: &str| format!("{HEAD}{CHAT}{keys}\n{COLUMN}");
+    let file = |keys: &str| PipelineFile::parse(SourceText::new("p.toml", model(keys)), Path::new("")).unwrap();
+    let keys = "extra_headers = { X-Team = \"harbour\", api-key = { env = \"ACME_KEY\" } }\n\
+                query = { \"api-version\" = \"2024-10-21\" }\nextra_body = { effort = \"low\" }";
+    let expected = "requests to `m` have also: header x-team: harbour, header api-key: (from ACME_KEY), \
+                    query api-version=2024-10-21, body effort = \"low\"\n";
+    assert_eq!(file(keys).describe_extras(), expected);
+    assert_eq!(file(keys).models[0].secret_variables().collect::<Vec<_>>(), ["ACME_KEY"]);
+    assert_eq!(file("").describe_extras(), "");
+    for header in ["Authorization", "content-type", "Host", "user-agent", "transfer-encoding"] {
+        let keys = format!("extra_headers = {{ {header} = \"x\" }}");
+        assert_model_rejected(&keys, &[&format!("has `{header}`, which the program sets"), "`api_key_env`"]);
+    }
+    assert_model_rejected("extra_headers = { \"a b\" = \"x\" }", &["which is no name of a header"]);
+    assert_model_rejected("extra_headers = { a = \"x\\ny\" }", &["whose value is not valid in a header"]);
+    assert_model_rejected("extra_headers = { a = 1 }", &["expected a text, or `{ env = \"NAME\" }`"]);
+    for key in [
+        "extra_headers = { x-api-key = \"tide-7\" }",
+        "extra_headers = { x-team = \"sk-tide-7\" }",
+        "query = { key = \"tide-7\" }",
+        "query = { access_token = \"tide-7\" }",
+        "extra_body = { proxy = { api_key = \"tide-7\" } }",
+    ] {
+        let text = model(key);
+        let error = PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).unwrap_err().to_string();
+        assert!(error.contains("holds a key in plain text") && !error.contains("tide-7"), "{error}");
+    }
+    let pasted = "extra_headers = { api-key = { env = \"sk-tide-7\" } }";
+    assert_model_rejected(pasted, &["`env` of `api-key` in `extra_headers` of [[models]] is not the name of an env"]);
+    assert_model_rejected("extra_body = { stream = true }", &["`extra_body` in [[models]] has `stream`"]);
+    let judge = format!(
+        "{HEAD}[[models]]\nname = \"m\"\nurl = \"http://h\"\nmax_parallel = 1\nquery = {{ a = \"b\" }}\n{COLUMN}"
+    );
+    assert_rejected(&judge, &["`query` is given for a judge"]);
+}
+
+#[test]
 fn a_judge_has_exactly_one_endpoint() {
     let judge = |text: &str| format!("{HEAD}[[models]]\nname = \"j\"\nmax_parallel = 1\n{text}\n{COLUMN}");
     assert_rejected(

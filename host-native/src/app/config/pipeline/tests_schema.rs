@@ -28,6 +28,7 @@ fn the_stored_schema_matches_the_types() {
 fn the_schema_accepts_valid_files_and_rejects_invalid_ones() {
     assert_eq!(schema_errors(include_str!("../../../../example/harbour_log.toml")), Vec::<String>::new());
     assert_eq!(schema_errors(include_str!("../../../../example/harbour_letters.toml")), Vec::<String>::new());
+    assert_eq!(schema_errors(include_str!("../../../../example/harbour_verdicts.toml")), Vec::<String>::new());
     assert_eq!(schema_errors(tests::VALID), Vec::<String>::new());
     for (from, to) in [
         ("max_parallel = 4", "max_paralel = 4"),
