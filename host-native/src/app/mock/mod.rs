@@ -23,7 +23,7 @@
 //! | `server` | routes, authentication, request ids |
 //! | `model` | a provider on the host's clock, the slots that calls hold, and statistics |
 //! | `chat`, `embeddings` | parsing of requests |
-//! | `answer`, `schema`, `shape` | generation of texts, and of JSON for a schema, in the shapes of providers |
+//! | `answer`, `schema`, `shape` | texts, and JSON for a schema, in the shapes of providers |
 //! | `format`, `reply`, `stream`, `headers`, `error` | responses: bodies, timing, events, headers, errors |
 //! | `control` | `/mock/stats` and `/mock/models` |
 //! | `command`, `args`, `flags` | the command `tidegate mock` |

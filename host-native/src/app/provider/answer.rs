@@ -10,7 +10,7 @@
 //! | 200 to 299 with an error in the body | as for the status in that error | as for that status |
 //! | 200 to 299 with another or an empty body | unreadable; costs the reported or estimated usage | yes |
 //! | valid form, but without the expected content | malformed; costs the same | no |
-//! | answer withheld by a content filter, or refused by the model | its own classification; costs the same | no |
+//! | answer withheld by a content filter, or refused by the model | of its own; costs the same | no |
 //! | incomplete body | broken; costs the estimated usage | yes |
 //! | no response within the timeout | timeout; costs the estimated usage | yes |
 //! | connection refused or reset, or name not resolved | no connection | yes |
@@ -227,8 +227,8 @@ impl CallError {
         }
     }
 
-    /// Returns whether the response was complete, so that the provider charges for it, and the token usage that
-    /// it reported.
+    /// Returns whether the response was complete, so that the provider charges for it, and the token usage
+    /// that it reported.
     #[must_use]
     pub fn charged_usage(&self) -> (bool, Option<Usage>) {
         match self {

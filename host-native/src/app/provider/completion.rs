@@ -7,7 +7,7 @@
 //! | `length`, `max_tokens` | the answer is truncated |
 //! | `content_filter`, `content_filtered`, `safety` | [`CallError::ContentFiltered`] |
 //! | `refusal`, or a text in `message.refusal` | [`CallError::Refused`] |
-//! | `error`, `abort`, `insufficient_system_resource` | [`CallError::Unreadable`]: the provider failed midway |
+//! | `error`, `abort`, `insufficient_system_resource` | [`CallError::Unreadable`]: the provider failed |
 //! | any other, or none | the answer is complete |
 
 use serde::Deserialize;

@@ -51,8 +51,8 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// Returns whether a variable, header or parameter has the name of a key, such as `ACME_API_KEY`, `x-api-key` or
-/// `HF_TOKEN`.
+/// Returns whether a variable, header or parameter has the name of a key, such as `ACME_API_KEY`, `x-api-key`
+/// or `HF_TOKEN`.
 #[must_use]
 pub fn is_name_of_key(name: &str) -> bool {
     const ENDS: [&str; 7] = ["KEY", "KEYS", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"];

@@ -313,8 +313,8 @@ fn remote_client(
     client.map_err(|error| https_error(file, model, &error))
 }
 
-/// Returns what the requests to `model` have besides what the client sets. Values from the environment are left
-/// out for a model that is not called.
+/// Returns what the requests to `model` have besides what the client sets. Values from the environment are
+/// left out for a model that is not called.
 fn request_extras(file: &PipelineFile, model: &ModelSpec, is_called: bool) -> Result<RequestExtras, Error> {
     let (mut headers, mut query, mut secrets) = (HeaderMap::new(), Vec::new(), Vec::new());
     let mut value = |value: &ExtraValue| match value {

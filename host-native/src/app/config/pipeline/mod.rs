@@ -90,8 +90,8 @@ pub fn schema() -> String {
 const TITLE: &str = "the pipeline file";
 
 impl PipelineFile {
-    /// Returns a line for each model whose requests have more than what the program sets. Values of environment
-    /// variables are left out.
+    /// Returns a line for each model whose requests have more than what the program sets. Values of
+    /// environment variables are left out.
     #[must_use]
     pub fn describe_extras(&self) -> String {
         let models = self.models.iter().filter(|model| model.extras != RequestExtras::default());

@@ -113,8 +113,8 @@ pub(super) struct RawModel {
     pub(super) budgets: Option<At<Table<RawBudgets>>>,
     /// The price of tokens
     pub(super) price: Option<At<Table<RawPrice>>>,
-    /// The behaviour of a model of the provider `mock`: `capacity`, `latency`, `overload` and so on, its `seed`,
-    /// and the shapes of its `answers`
+    /// The behaviour of a model of the provider `mock`: `capacity`, `latency`, `overload` and so on, its
+    /// `seed`, and the shapes of its `answers`
     #[schemars(with = "Option<JsonTable>")]
     pub(super) mock: Option<At<toml::Table>>,
 }

@@ -7,8 +7,8 @@ const MAX_CANDIDATES: usize = 64;
 
 /// Returns the objects and lists in `text` that are complete JSON, in order, without those inside others.
 ///
-/// What begins like JSON and is wrong, such as a list with a trailing comma, is skipped whole: a part of it is
-/// not what the model meant. So is everything after a value that does not end.
+/// What begins like JSON and is wrong, such as a list with a trailing comma, is skipped whole: a part of it
+/// is not what the model meant. So is everything after a value that does not end.
 pub(super) fn json_values(text: &str) -> impl Iterator<Item = Value> {
     let mut rest = text;
     let mut found = std::iter::from_fn(move || {
