@@ -149,6 +149,12 @@ pub enum FailureKind {
     NotFound,
     /// The response is complete, but its content is not what the request asked for.
     MalformedAnswer,
+    /// The response was cut off at the maximum number of tokens.
+    TruncatedAnswer,
+    /// A content filter of the provider withheld the response, or rejected the prompt.
+    ContentFiltered,
+    /// The model refuses to answer the prompt, and the response says so in a field of its own.
+    Refused,
     /// The prompt could not be created from the row.
     Template,
     /// Any other failure that affects only this row.
@@ -162,6 +168,9 @@ impl fmt::Display for FailureKind {
             Self::Authentication => "credentials refused",
             Self::NotFound => "not found",
             Self::MalformedAnswer => "malformed answer",
+            Self::TruncatedAnswer => "truncated answer",
+            Self::ContentFiltered => "content filtered",
+            Self::Refused => "refused by the model",
             Self::Template => "template failed",
             Self::Other => "failed",
         })
@@ -243,11 +252,14 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::Failed(FailureKind::Request),
         Self::Failed(FailureKind::Authentication),
         Self::Failed(FailureKind::NotFound),
         Self::Failed(FailureKind::MalformedAnswer),
+        Self::Failed(FailureKind::TruncatedAnswer),
+        Self::Failed(FailureKind::ContentFiltered),
+        Self::Failed(FailureKind::Refused),
         Self::Failed(FailureKind::Template),
         Self::Failed(FailureKind::Other),
         Self::RetriesExhausted(RetryKind::RateLimited),
@@ -268,6 +280,9 @@ impl DropReason {
             Self::Failed(FailureKind::Authentication) => "authentication",
             Self::Failed(FailureKind::NotFound) => "not_found",
             Self::Failed(FailureKind::MalformedAnswer) => "malformed_answer",
+            Self::Failed(FailureKind::TruncatedAnswer) => "truncated_answer",
+            Self::Failed(FailureKind::ContentFiltered) => "content_filtered",
+            Self::Failed(FailureKind::Refused) => "refused",
             Self::Failed(FailureKind::Template) => "template",
             Self::Failed(FailureKind::Other) => "other",
             Self::RetriesExhausted(RetryKind::RateLimited) => "rate_limited",

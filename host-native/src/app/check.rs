@@ -15,11 +15,12 @@ use tidegate_core::request::response::RejectionReason;
 
 use crate::app::config::pipeline::{Endpoint, ModelSpec};
 use crate::app::error::{Error, Exit};
+use crate::app::provider::key::is_variable_name;
 use crate::app::provider::probe::probe_model;
 use crate::app::provider::{CallError, Client};
 use crate::app::render::table::{row, write_table};
 use crate::app::run::estimate::SAMPLE_ROWS;
-use crate::app::run::models::{Clients, called_models, is_variable_name};
+use crate::app::run::models::{Clients, called_models};
 use crate::app::run::preflight::{Preflight, format_bytes};
 use crate::app::run::provider::remedy;
 use crate::app::run::request::RunRequest;
@@ -108,7 +109,7 @@ pub async fn check(request: &RunRequest) -> Result<CheckReport, Error> {
         model: model.name.clone(),
         provider: model.label(),
         endpoint: address(&model.endpoint),
-        key_variable: model.endpoint.key_variable().filter(|name| is_variable_name(name)).map(str::to_string),
+        key_variable: model.secret_variables().find(|name| is_variable_name(name)).map(str::to_string),
         state,
     });
     Ok(CheckReport {
@@ -165,7 +166,7 @@ async fn call(client: &Client, model: &ModelSpec) -> ModelState {
         (Ok(_), Client::Command(_)) => ModelState::Found,
         (Err(error @ CallError::RateLimited { .. }), _) => ModelState::RateLimited { error: error.to_string() },
         (Err(error), _) => {
-            let what_to_do = advice(&error, model.endpoint.key_variable());
+            let what_to_do = advice(&error, model.secret_variables().next());
             ModelState::Failed { error: error.to_string(), what_to_do }
         }
     }
@@ -191,6 +192,11 @@ fn advice(error: &CallError, key_variable: Option<&str>) -> String {
             "check the permissions of the key".to_string()
         }
         CallError::Rejected { rejection: RejectionReason::NotFound, .. } => "check `base_url`".to_string(),
+        CallError::ContentFiltered { .. }
+        | CallError::Refused { .. }
+        | CallError::Rejected { rejection: RejectionReason::ContentFiltered, .. } => {
+            "check the content filter of the model".to_string()
+        }
         CallError::Rejected { .. } => "check which parameters the model accepts".to_string(),
         CallError::Unreadable { .. } | CallError::Malformed { .. } => {
             "check that `base_url` is the address of an OpenAI-compatible API".to_string()

@@ -12,10 +12,12 @@
 //! | [`report`] | progress, summary and report of a run |
 //! | `render` | tables, charts and pages |
 //! | [`replay`], [`task_timeline`], [`check`] | `tidegate replay`, `tidegate timeline`, `tidegate check` |
+//! | [`answer_shape`] | the shapes of chat answers that a mock can send |
 //! | [`mock`] | a provider that needs no account: inside a run, and as `tidegate mock` |
 //! | [`proxy`] | the gate as an HTTP proxy, for programs in any language |
 //! | [`simulate`] | scenarios in virtual time, and the suites with their baselines |
 
+pub mod answer_shape;
 pub mod check;
 pub mod cli;
 pub mod config;

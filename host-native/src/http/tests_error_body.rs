@@ -406,7 +406,7 @@ fn recorded_rejections_of_a_request_give_their_reason() {
             "Azure, filter",
             400,
             r#"{"error":{"message":"The response was filtered.","type":null,"param":"prompt","code":"content_filter","status":400}}"#,
-            RejectionReason::Forbidden,
+            RejectionReason::ContentFiltered,
         ),
     ] {
         let info = info(status, body);

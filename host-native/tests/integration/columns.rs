@@ -407,13 +407,13 @@ fn an_answer_without_text_is_charged() {
     let scratch = Scratch::new(1);
     let server = chat(|_| {
         let usage = json!({ "prompt_tokens": 100, "completion_tokens": 10 });
-        let choice = json!({ "message": { "content": null }, "finish_reason": "length" });
+        let choice = json!({ "message": { "content": null }, "finish_reason": "stop" });
         Json(json!({ "choices": [choice], "usage": usage })).into_response()
     });
     let columns = "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\n";
     let ended = scratch.run_pipeline(&pipeline(&server, columns));
     ended.assert(
         4,
-        &["it has no text (finish_reason length)", "cost        0.1200", "for the tokens that the providers reported"],
+        &["it has no text (finish_reason stop)", "cost        0.1200", "for the tokens that the providers reported"],
     );
 }

@@ -4,6 +4,7 @@
 
 #[cfg(all(feature = "reqwest-middleware", feature = "tower"))]
 mod admitted_clients;
+mod answers;
 mod bad_input;
 mod blocking;
 mod check;

@@ -14,7 +14,16 @@ export type StopReason =
 export type RetryKind = "rate_limited" | "timeout" | "server_error" | "connection" | "admission_timeout" | "unreadable_answer";
 
 /** A failure that the same work would meet again. */
-export type FailureKind = "request" | "authentication" | "not_found" | "malformed_answer" | "template" | "other";
+export type FailureKind =
+  | "request"
+  | "authentication"
+  | "not_found"
+  | "malformed_answer"
+  | "template"
+  | "other"
+  | "truncated_answer"
+  | "content_filtered"
+  | "refused";
 
 /** Why a row was given up. */
 export type DropReason = { failed: FailureKind } | { retries_exhausted: RetryKind } | "worker_lost" | "pre_batch";

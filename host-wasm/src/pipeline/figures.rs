@@ -46,6 +46,9 @@ pub(super) fn failure_code(kind: FailureKind) -> u32 {
         FailureKind::MalformedAnswer => 3,
         FailureKind::Template => 4,
         FailureKind::Other => 5,
+        FailureKind::TruncatedAnswer => 6,
+        FailureKind::ContentFiltered => 7,
+        FailureKind::Refused => 8,
         _ => 15,
     }
 }

@@ -38,13 +38,16 @@ const RETRIES: [RetryKind; 6] = [
     RetryKind::AdmissionTimeout,
     RetryKind::UnreadableAnswer,
 ];
-const FAILURES: [FailureKind; 6] = [
+const FAILURES: [FailureKind; 9] = [
     FailureKind::Request,
     FailureKind::Authentication,
     FailureKind::NotFound,
     FailureKind::MalformedAnswer,
     FailureKind::Template,
     FailureKind::Other,
+    FailureKind::TruncatedAnswer,
+    FailureKind::ContentFiltered,
+    FailureKind::Refused,
 ];
 
 impl PipelineRun {

@@ -14,8 +14,10 @@ pub enum RejectionReason {
     TooLong,
     /// The model does not accept one of the parameters.
     UnsupportedParameter,
-    /// The request is not permitted: for this key, from this country or region, or with this content.
+    /// The request is not permitted: for this key, or from this country or region.
     Forbidden,
+    /// A content filter rejected the prompt or the answer.
+    ContentFiltered,
     /// The URL does not exist.
     NotFound,
     /// Any other reason.
@@ -49,7 +51,7 @@ impl RejectionReason {
 ///   about it, also with status 429.
 /// - *Request rejected, unsupported parameter:* a code such as `unsupported_parameter` or `extra_forbidden`;
 ///   or status 400 or 422 with a message about a parameter.
-/// - *Request rejected, forbidden:* below status 500, `content_filter` or `content_policy_violation`.
+/// - *Request rejected, content filtered:* below status 500, `content_filter` or `content_policy_violation`.
 /// - *Rate limited, with the wait of the body:* status 429 or 503 with a wait in the body and none in the
 ///   headers.
 /// - *Rate limited:* status 503 with a message such as `Slow down` or `server busy`.
@@ -100,7 +102,7 @@ const LENGTH_CODES: &[&str] =
 const PARAMETER_CODES: &[&str] =
     &["unsupported_parameter", "unsupported_value", "unknown_parameter", "extra_forbidden"];
 
-const FORBIDDEN_CODES: &[&str] = &["content_filter", "content_policy_violation"];
+const FILTER_CODES: &[&str] = &["content_filter", "content_policy_violation"];
 
 /// Codes of errors that have a status of their own, for an error that is sent with a success status.
 const RATE_CODES: &[&str] = &["rate_limit_error", "rate_limit_exceeded", "rate_limited", "RESOURCE_EXHAUSTED"];
@@ -176,8 +178,8 @@ impl ErrorDetails<'_> {
         if self.has_code(PARAMETER_CODES) || matches!(status, 400 | 422) && self.has_words(PARAMETER_WORDS) {
             return rejected(RejectionReason::UnsupportedParameter);
         }
-        if self.has_code(FORBIDDEN_CODES) && status < 500 {
-            return rejected(RejectionReason::Forbidden);
+        if self.has_code(FILTER_CODES) && status < 500 {
+            return rejected(RejectionReason::ContentFiltered);
         }
         None
     }

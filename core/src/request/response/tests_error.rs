@@ -105,7 +105,7 @@ fn unsupported_parameters_and_forbidden_content_are_rejected_requests() {
         (400, &["unknown_parameter"][..], "", RejectionReason::UnsupportedParameter),
         (422, &["extra_forbidden"], "", RejectionReason::UnsupportedParameter),
         (400, &[], "Unrecognized request argument supplied: n", RejectionReason::UnsupportedParameter),
-        (400, &["content_filter"], "", RejectionReason::Forbidden),
+        (400, &["content_filter"], "", RejectionReason::ContentFiltered),
     ] {
         assert_eq!(refined(status, codes, message).rejection, Some(why), "{codes:?} {message}");
     }

@@ -74,8 +74,11 @@ fn check_error(error: &FileError, text: &str) {
 
 #[test]
 fn a_pipeline_file_is_read_or_refused_with_a_line_of_it() {
-    let corpus =
-        [include_str!("../../../example/harbour_log.toml"), include_str!("../../../example/harbour_letters.toml")];
+    let corpus = [
+        include_str!("../../../example/harbour_log.toml"),
+        include_str!("../../../example/harbour_letters.toml"),
+        include_str!("../../../example/harbour_verdicts.toml"),
+    ];
     fuzz_text(&corpus, TOML, |text| {
         if let Err(error) = PipelineFile::parse(SourceText::new("fuzz.toml", text), Path::new(".")) {
             check_error(&error, text);

@@ -103,7 +103,7 @@ fn an_answer_is_read_or_refused() {
         br#"{"error":{"message":"no such model","code":"model_not_found"}}"#,
     ];
     fuzz(&corpus, JSON, |bytes| {
-        drop(provider::chat::read_completion(bytes));
+        drop(provider::completion::read_completion(bytes));
         drop(provider::embedding::read_embedding(bytes, None));
         drop(provider::embedding::read_embedding(bytes, Some(3)));
     });

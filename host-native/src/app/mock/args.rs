@@ -4,6 +4,7 @@ use clap::Args;
 
 use super::RateHeaders;
 use super::flags::{FaultFlag, ListenAddress, ModelFlag};
+use crate::app::answer_shape::AnswersFlag;
 
 /// The arguments of `tidegate mock`.
 #[derive(Clone, Debug, Default, Args)]
@@ -31,6 +32,9 @@ pub struct MockArgs {
     /// Make this share of all calls fail: error=0.02, hang=..., cut=..., malformed=... or refused=...
     #[arg(long = "fault", value_name = "KIND=SHARE")]
     pub faults: Vec<FaultFlag>,
+    /// Answer this share of chat calls in a shape that providers have: refusal=0.01, think_block=...
+    #[arg(long = "answers", value_name = "SHAPE=SHARE")]
+    pub answers: Vec<AnswersFlag>,
     /// Serve all other model names with the first model
     #[arg(long)]
     pub any_model: bool,

@@ -22,6 +22,8 @@ pub(super) struct CompletionCall {
     pub(super) tokens: (u32, u32),
     pub(super) protocol: Protocol,
     pub(super) choices: Vec<Choice>,
+    /// The hash of all prompts.
+    pub(super) prompt_hash: u64,
     pub(super) stream: bool,
     pub(super) include_usage: bool,
 }
@@ -34,6 +36,10 @@ pub(super) struct Choice {
     /// The name of the called tool; `None` for a text.
     pub(super) tool: Option<String>,
     pub(super) finish_reason: &'static str,
+    /// The name of the field for reasoning, and the reasoning.
+    pub(super) reasoning: Option<(&'static str, &'static str)>,
+    /// The text of `message.refusal`.
+    pub(super) refusal: Option<&'static str>,
 }
 
 /// The endpoint of a request: chat completions, or text completions.
@@ -198,17 +204,36 @@ impl CompletionCall {
                 choices.push(settings.generate_choice(prompt, number)?);
             }
         }
-        let sum = |of: &mut dyn Iterator<Item = u32>| of.fold(0, u32::saturating_add);
-        let prompt_tokens = sum(&mut prompts.iter().map(|prompt| answer::count_tokens(prompt)));
-        let answer_tokens = sum(&mut choices.iter().map(|choice| answer::count_tokens(&choice.text)));
-        Ok(Self {
+        let prompt_tokens = prompts.iter().map(|prompt| answer::count_tokens(prompt)).fold(0, u32::saturating_add);
+        let mut call = Self {
             model: settings.model,
-            tokens: (prompt_tokens, answer_tokens),
+            tokens: (prompt_tokens, 0),
             protocol,
             choices,
+            prompt_hash: answer::hash_text(&prompts.join("\0")),
             stream: settings.stream.unwrap_or(false),
             include_usage: settings.stream_options.and_then(|options| options.include_usage).unwrap_or(false),
-        })
+        };
+        call.count_tokens();
+        Ok(call)
+    }
+
+    /// Counts the tokens of the answers, reasoning included.
+    pub(super) fn count_tokens(&mut self) {
+        let texts = self.choices.iter().map(|choice| answer::count_tokens(&choice.text)).fold(0, u32::saturating_add);
+        self.tokens.1 = texts.saturating_add(self.reasoning_tokens());
+    }
+
+    /// Returns the tokens of reasoning in a field of its own.
+    pub(super) fn reasoning_tokens(&self) -> u32 {
+        let reasoning = self.choices.iter().filter_map(|choice| choice.reasoning);
+        reasoning.map(|(_, text)| answer::count_tokens(text)).fold(0, u32::saturating_add)
+    }
+}
+
+impl Choice {
+    fn new(text: String, tool: Option<String>, finish_reason: &'static str) -> Self {
+        Self { text, tool, finish_reason, reasoning: None, refusal: None }
     }
 }
 
@@ -217,19 +242,19 @@ impl Settings {
         let seed = if number == 0 { prompt.to_string() } else { format!("{prompt}\0{number}") };
         if let Some(tool) = self.required_tool()? {
             let text = schema_text(tool.parameters.as_ref().unwrap_or(&json!({ "type": "object" })), &seed, "tools")?;
-            return Ok(Choice { text, tool: Some(tool.name.clone()), finish_reason: "tool_calls" });
+            return Ok(Choice::new(text, Some(tool.name.clone()), "tool_calls"));
         }
         let any_object = json!({ "type": "object", "properties": { "answer": {} }, "required": ["answer"] });
         let schema = match &self.response_format {
             None | Some(ResponseFormat::Text) => {
                 let max_tokens = self.max_completion_tokens.or(self.max_tokens);
                 let GeneratedText { text, is_truncated } = answer::generate_text(prompt, number, max_tokens);
-                return Ok(Choice { text, tool: None, finish_reason: if is_truncated { "length" } else { "stop" } });
+                return Ok(Choice::new(text, None, if is_truncated { "length" } else { "stop" }));
             }
             Some(ResponseFormat::JsonObject) => &any_object,
             Some(ResponseFormat::JsonSchema { json_schema }) => json_schema.schema.as_ref().unwrap_or(&any_object),
         };
-        Ok(Choice { text: schema_text(schema, &seed, "response_format")?, tool: None, finish_reason: "stop" })
+        Ok(Choice::new(schema_text(schema, &seed, "response_format")?, None, "stop"))
     }
 
     /// Returns the tool that `tool_choice` requires to be called.

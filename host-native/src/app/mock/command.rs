@@ -15,6 +15,7 @@ use tidegate_core::time::Duration;
 
 use super::args::MockArgs;
 use super::{CallLog, MockConfig, MockKey, MockServer, MockStats};
+use crate::app::answer_shape::{AnswerShapes, AnswersFlag};
 use crate::app::error::{Error, Exit};
 use crate::app::interrupt::SignalListener;
 use crate::app::render::table::{format_seconds, row, write_table};
@@ -33,7 +34,10 @@ pub async fn serve_until_interrupted(args: &MockArgs) -> Result<(String, Exit), 
     let mut interrupts = SignalListener::listen().map_err(|error| Error::Internal(error.to_string()))?;
     let status = status_line(args.quiet);
     let described = describe_models(&models);
+    let shapes = args.answers.iter().map(|AnswersFlag(shape, share)| (*shape, *share));
+    let answers = AnswerShapes::new(shapes).map_err(|why| Error::Setting(format!("--answers: {why}")))?;
     let config = MockConfig {
+        answers,
         models,
         any_model: args.any_model,
         seed: args.seed,

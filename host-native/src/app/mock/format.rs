@@ -99,18 +99,29 @@ impl CompletionCall {
 
     fn usage(&self) -> Value {
         let (prompt, completion) = self.tokens;
-        json!({
+        let mut usage = json!({
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt.saturating_add(completion),
-        })
+        });
+        if self.choices.iter().any(|choice| choice.reasoning.is_some()) {
+            usage["completion_tokens_details"] = json!({ "reasoning_tokens": self.reasoning_tokens() });
+        }
+        usage
     }
 }
 
 /// Returns the message of a chat completion that is not streamed.
 fn message(choice: &Choice, number: u64, index: u32) -> Value {
     match &choice.tool {
-        None => json!({ "role": "assistant", "content": choice.text, "refusal": null }),
+        None => {
+            let content = if choice.refusal.is_some() { Value::Null } else { Value::from(choice.text.as_str()) };
+            let mut message = json!({ "role": "assistant", "content": content, "refusal": choice.refusal });
+            if let Some((field, reasoning)) = choice.reasoning {
+                message[field] = reasoning.into();
+            }
+            message
+        }
         Some(tool) => json!({
             "role": "assistant",
             "content": null,
@@ -127,7 +138,13 @@ fn message(choice: &Choice, number: u64, index: u32) -> Value {
 /// Returns the delta of a choice's first chunk.
 fn opening_delta(choice: &Choice, number: u64, index: u32) -> Value {
     match &choice.tool {
-        None => json!({ "role": "assistant", "content": "", "refusal": null }),
+        None => {
+            let mut delta = json!({ "role": "assistant", "content": "", "refusal": choice.refusal });
+            if let Some((field, reasoning)) = choice.reasoning {
+                delta[field] = reasoning.into();
+            }
+            delta
+        }
         Some(tool) => json!({
             "role": "assistant",
             "content": null,

@@ -23,7 +23,7 @@
 //! | `server` | routes, authentication, request ids |
 //! | `model` | a provider on the host's clock, the slots that calls hold, and statistics |
 //! | `chat`, `embeddings` | parsing of requests |
-//! | `answer`, `schema` | generation of texts, and of JSON for a schema |
+//! | `answer`, `schema`, `shape` | texts, and JSON for a schema, in the shapes of providers |
 //! | `format`, `reply`, `stream`, `headers`, `error` | responses: bodies, timing, events, headers, errors |
 //! | `control` | `/mock/stats` and `/mock/models` |
 //! | `command`, `args`, `flags` | the command `tidegate mock` |
@@ -42,6 +42,7 @@ mod model;
 mod reply;
 mod schema;
 mod server;
+mod shape;
 mod stream;
 
 #[cfg(test)]
@@ -62,6 +63,7 @@ use tokio::task::JoinHandle;
 use self::answer::hash_text;
 use self::model::ServedModel;
 use self::server::Service;
+use crate::app::answer_shape::AnswerShapes;
 use crate::app::error::{Error, Exit};
 use crate::host::TokioHost;
 
@@ -82,6 +84,8 @@ pub struct MockConfig {
     pub key: Option<MockKey>,
     /// Whether clients may change the providers with `POST /mock/models/{id}`.
     pub allow_control: bool,
+    /// The shares of chat calls whose answer is more than a text.
+    pub answers: AnswerShapes,
     /// The names of the rate-limit headers.
     pub rate_headers: RateHeaders,
     /// Called for every request that is not answered successfully.
@@ -157,9 +161,14 @@ impl From<MockError> for Error {
 impl MockServer {
     /// Starts a server for one provider, under every model name, on a free loopback port.
     pub async fn start(spec: &ProviderSpec, seed: u64) -> Result<Self, MockError> {
+        Self::start_with_answers(spec, seed, AnswerShapes::default()).await
+    }
+
+    /// Starts a server like [`start`](Self::start), whose chat answers have these shapes.
+    pub async fn start_with_answers(spec: &ProviderSpec, seed: u64, answers: AnswerShapes) -> Result<Self, MockError> {
         let host = TokioHost::current()?;
         let models = vec![Arc::new(ServedModel::new("mock", spec, seed, host.clone())?)];
-        let config = MockConfig { any_model: true, ..MockConfig::default() };
+        let config = MockConfig { any_model: true, answers, ..MockConfig::default() };
         Self::listen(Service::new(host, models, config), (Ipv4Addr::LOCALHOST, 0).into()).await
     }
 

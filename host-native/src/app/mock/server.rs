@@ -22,6 +22,7 @@ use super::headers::RateHeaders;
 use super::model::ServedModel;
 use super::reply::respond;
 use super::{CallLog, MockConfig, MockKey};
+use crate::app::answer_shape::AnswerShapes;
 use crate::host::TokioHost;
 
 /// The largest request body in bytes.
@@ -36,6 +37,7 @@ pub(super) struct Service {
     any_model: bool,
     key: Option<MockKey>,
     pub(super) allow_control: bool,
+    answers: AnswerShapes,
     pub(super) rate_headers: RateHeaders,
     log: Option<CallLog>,
     requests: AtomicU64,
@@ -66,9 +68,21 @@ pub(super) fn router(service: &Arc<Service>) -> Router {
 impl Service {
     /// Creates the state with `models`, which are those of `config` and not empty.
     pub(super) fn new(host: TokioHost, models: Vec<Arc<ServedModel>>, config: MockConfig) -> Self {
-        let MockConfig { any_model, key, allow_control, rate_headers, log, .. } = config;
+        let MockConfig { any_model, key, allow_control, answers, rate_headers, log, .. } = config;
         let (requests, rejected, completions) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        Self { host, models, any_model, key, allow_control, rate_headers, log, requests, rejected, completions }
+        Self {
+            host,
+            models,
+            any_model,
+            key,
+            allow_control,
+            answers,
+            rate_headers,
+            log,
+            requests,
+            rejected,
+            completions,
+        }
     }
 
     /// Returns the first model.
@@ -131,10 +145,15 @@ async fn completions(State(service): State<Arc<Service>>, body: ReadBody) -> Res
 async fn complete(service: &Service, protocol: Protocol, body: ReadBody) -> Response {
     let prepared = read(body).and_then(|body| chat::CompletionCall::parse(protocol, &body));
     let found = prepared.and_then(|prepared| Ok((service.model(&prepared.model)?, prepared)));
-    let (model, prepared) = match found {
+    let (model, mut prepared) = match found {
         Ok(found) => found,
         Err(refusal) => return service.reject(refusal),
     };
+    if !prepared.give_shape(&service.answers) {
+        let message = "the prompt was rejected by a content filter";
+        let (status, kind) = (StatusCode::BAD_REQUEST, "invalid_request_error");
+        return service.reject(ApiError::new(status, kind, "content_filter", message));
+    }
     let number = service.completions.fetch_add(1, Ordering::Relaxed);
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let decision = model.arrive(prepared.tokens.0.saturating_add(prepared.tokens.1));

@@ -10,6 +10,7 @@
 //! | 200 to 299 with an error in the body | as for the status in that error | as for that status |
 //! | 200 to 299 with another or an empty body | unreadable; costs the reported or estimated usage | yes |
 //! | valid form, but without the expected content | malformed; costs the same | no |
+//! | answer withheld by a content filter, or refused by the model | of its own; costs the same | no |
 //! | incomplete body | broken; costs the estimated usage | yes |
 //! | no response within the timeout | timeout; costs the estimated usage | yes |
 //! | connection refused or reset, or name not resolved | no connection | yes |
@@ -111,6 +112,20 @@ pub enum CallError {
         /// The token usage, if the response reported it. It is charged as for a success.
         usage: Option<Usage>,
     },
+    /// A content filter of the provider withheld the answer.
+    ContentFiltered {
+        /// The message of the provider, truncated.
+        detail: String,
+        /// The token usage, if the response reported it. It is charged as for a success.
+        usage: Option<Usage>,
+    },
+    /// The model refused to answer.
+    Refused {
+        /// The message of the model, truncated.
+        detail: String,
+        /// The token usage, if the response reported it. It is charged as for a success.
+        usage: Option<Usage>,
+    },
     /// A command failed.
     Command {
         /// The exit status, and an excerpt of standard error.
@@ -163,6 +178,7 @@ impl fmt::Display for CallError {
                     RejectionReason::TooLong => "the request is too long",
                     RejectionReason::UnsupportedParameter => "the model does not take a parameter",
                     RejectionReason::Forbidden => "the request is forbidden",
+                    RejectionReason::ContentFiltered => "a content filter rejected the request",
                     _ => "the request was refused",
                 };
                 write!(f, "{what} (HTTP {status})")?;
@@ -170,6 +186,14 @@ impl fmt::Display for CallError {
             }
             Self::Unreadable { what, detail, .. } | Self::Malformed { what, detail, .. } => {
                 write!(f, "the answer is not {what}: {detail}")
+            }
+            Self::ContentFiltered { detail, .. } => {
+                f.write_str("a content filter withheld the answer")?;
+                with(f, detail)
+            }
+            Self::Refused { detail, .. } => {
+                f.write_str("the model refused to answer")?;
+                with(f, detail)
             }
             Self::Command { detail } => write!(f, "the command failed ({detail})"),
             Self::CommandBusy { detail } => write!(f, "the command asks to be run again later ({detail})"),
@@ -196,8 +220,23 @@ impl CallError {
             | Self::Broken { .. }
             | Self::Unreadable { .. }
             | Self::Malformed { .. }
+            | Self::ContentFiltered { .. }
+            | Self::Refused { .. }
             | Self::Command { .. }
             | Self::CommandBusy { .. } => None,
+        }
+    }
+
+    /// Returns whether the response was complete, so that the provider charges for it, and the token usage
+    /// that it reported.
+    #[must_use]
+    pub fn charged_usage(&self) -> (bool, Option<Usage>) {
+        match self {
+            Self::Unreadable { usage, .. }
+            | Self::Malformed { usage, .. }
+            | Self::ContentFiltered { usage, .. }
+            | Self::Refused { usage, .. } => (true, *usage),
+            _ => (false, None),
         }
     }
 
@@ -213,6 +252,8 @@ impl CallError {
             | Self::Rejected { detail, .. }
             | Self::Unreadable { detail, .. }
             | Self::Malformed { detail, .. }
+            | Self::ContentFiltered { detail, .. }
+            | Self::Refused { detail, .. }
             | Self::Command { detail }
             | Self::CommandBusy { detail } => *detail = change(detail),
             Self::RateLimited { .. } | Self::Timeout | Self::ServerTimeout { .. } | Self::KeyRejected { .. } => {}

@@ -1,14 +1,17 @@
 //! Calls to the chat completions endpoint of OpenAI-compatible APIs.
 
+use std::collections::BTreeMap;
+
 use reqwest::{Certificate, Url};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tidegate_core::time::Duration;
 
-use super::answer::{CallError, excerpt, unreadable};
-use super::http::{HttpClient, HttpEndpoint};
-use super::{ApiKey, CallOutput, TokenCounts};
+use super::answer::CallError;
+use super::completion::{ChatAnswer, read_completion};
+use super::http::{HttpClient, HttpEndpoint, RequestExtras};
+use super::{ApiKey, CallOutput};
 
 /// The address of one model, and how to connect to it.
 #[derive(Clone, Debug)]
@@ -45,6 +48,8 @@ impl ChatEndpoint {
 pub struct ChatClient {
     http: HttpClient,
     model: String,
+    /// Keys of each request body. Those of a conversation replace them.
+    extra_body: Map<String, Value>,
 }
 
 /// A request with one prompt. Options that are `None` are not sent.
@@ -114,13 +119,21 @@ struct Body<'a> {
     model: &'a str,
     #[serde(flatten)]
     conversation: &'a Conversation,
+    #[serde(flatten)]
+    extra_body: BTreeMap<&'a str, &'a Value>,
 }
 
 impl ChatClient {
     /// Creates a client with its own connection pool. Fails if TLS cannot be set up.
     pub fn new(endpoint: ChatEndpoint) -> Result<Self, String> {
         let model = endpoint.model.clone();
-        Ok(Self { http: endpoint.client("chat/completions")?, model })
+        Ok(Self { http: endpoint.client("chat/completions")?, model, extra_body: Map::new() })
+    }
+
+    /// Adds `extras` to all requests.
+    #[must_use]
+    pub fn with_extras(self, extras: RequestExtras) -> Self {
+        Self { http: self.http.with_extras(&extras), model: self.model, extra_body: extras.body }
     }
 
     /// Makes one call with one prompt, and returns the text of the response.
@@ -133,116 +146,43 @@ impl ChatClient {
             max_tokens: request.max_tokens,
             ..Conversation::default()
         };
-        Ok(self.chat(&conversation).await?.value)
+        Ok(self.chat(&conversation).await?.value.text)
     }
 
-    /// Makes one call, and returns the text of the response with its token usage.
-    pub async fn chat(&self, conversation: &Conversation) -> Result<CallOutput<String>, CallError> {
-        self.http.post(&Body { model: &self.model, conversation }, read_completion).await
+    /// Makes one call, and returns the answer with its token usage.
+    pub async fn chat(&self, conversation: &Conversation) -> Result<CallOutput<ChatAnswer>, CallError> {
+        self.http.post(&self.body(conversation), read_completion).await
     }
-}
 
-/// The fields of a chat completion that are used.
-#[derive(Deserialize)]
-struct ChatCompletion {
-    choices: Vec<Choice>,
-    #[serde(default)]
-    usage: TokenCounts,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    message: ChoiceMessage,
-    #[serde(default)]
-    finish_reason: Value,
-}
-
-#[derive(Deserialize)]
-struct ChoiceMessage {
-    content: Option<String>,
-    #[serde(default)]
-    refusal: Value,
-}
-
-impl Choice {
-    /// Returns an error message for a choice without text, with the reason that it gives.
-    fn missing_text_reason(&self) -> String {
-        let reason = self.finish_reason.as_str().map(|reason| format!(" (finish_reason {})", excerpt(reason)));
-        let refusal = self.message.refusal.as_str().map(|refusal| format!(": {}", excerpt(refusal)));
-        format!("it has no text{}{}", reason.unwrap_or_default(), refusal.unwrap_or_default())
-    }
-}
-
-/// Reads the text of the first choice and the token usage.
-pub(crate) fn read_completion(body: &[u8]) -> Result<CallOutput<String>, CallError> {
-    let malformed = |detail, usage| CallError::Malformed { what: "a chat completion", detail, usage };
-    let completion: ChatCompletion =
-        serde_json::from_slice(body).map_err(|error| unreadable("a chat completion", &error, body))?;
-    let usage = completion.usage.known();
-    let Some(mut choice) = completion.choices.into_iter().next() else {
-        return Err(malformed("it has no choices".to_string(), usage));
-    };
-    match choice.message.content.take() {
-        Some(value) => Ok(CallOutput { value, usage }),
-        None => Err(malformed(choice.missing_text_reason(), usage)),
+    fn body<'a>(&'a self, conversation: &'a Conversation) -> Body<'a> {
+        let is_unset = |(key, _): &(&String, &Value)| !conversation.extra.contains_key(*key);
+        let extra_body = self.extra_body.iter().filter(is_unset).map(|(key, value)| (key.as_str(), value)).collect();
+        Body { model: &self.model, conversation, extra_body }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::budget::Usage;
+    use serde_json::json;
 
     use super::*;
 
     #[test]
-    fn the_result_is_the_text_of_the_first_choice_with_its_token_usage() {
-        let body = br#"{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"hello"}}],
-                        "usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9}}"#;
-        let usage = Some(Usage::tokens(7, 2));
-        assert_eq!(read_completion(body), Ok(CallOutput { value: "hello".to_string(), usage }));
-        let body = br#"{"choices":[{"message":{"content":"x"}}],"usage":null}"#;
-        assert_eq!(read_completion(body).unwrap().usage, None);
-    }
-
-    #[test]
-    fn a_body_that_is_not_a_completion_is_an_error_with_the_reason() {
-        for (body, expected) in [
-            ("", "it is empty"),
-            ("<html>busy</html>", "it is not JSON (expected value at line 1 column 1)"),
-            ("{}", "missing field `choices` at line 1 column 2"),
-            (r#"{"choices":[]}"#, "it has no choices"),
-        ] {
-            let error = read_completion(body.as_bytes()).unwrap_err().to_string();
-            assert_eq!(error, format!("the answer is not a chat completion: {expected}"));
-        }
-    }
-
-    #[test]
-    fn a_choice_without_text_is_an_error_with_the_reason_and_the_token_usage() {
-        let usage = r#""usage":{"prompt_tokens":7,"completion_tokens":2}"#;
-        for (choices, expected) in [
-            (r#"[{"message":{"content":null},"finish_reason":"length"}]"#, "it has no text (finish_reason length)"),
-            (r#"[{"message":{"content":null,"refusal":"I will not"}}]"#, "it has no text: I will not"),
-            (r#"[{"message":{"tool_calls":[]}}]"#, "it has no text"),
-            ("[]", "it has no choices"),
-            (r#"[{"message":{"content":[]}}]"#, "invalid type: sequence, expected a string"),
-        ] {
-            let body = format!(r#"{{"choices":{choices},{usage}}}"#);
-            let (CallError::Malformed { detail, usage, .. } | CallError::Unreadable { detail, usage, .. }) =
-                read_completion(body.as_bytes()).unwrap_err()
-            else {
-                panic!("{body}")
-            };
-            assert!(detail.starts_with(expected), "{detail}");
-            assert_eq!(usage, Some(Usage::tokens(7, 2)), "{body}");
-        }
-    }
-
-    #[test]
     fn unset_options_are_not_sent_and_extra_parameters_are() {
-        let extra = Map::from_iter([("top_k".to_string(), Value::from(3))]);
+        let map = |value: Value| value.as_object().cloned().unwrap();
+        let extra = map(json!({ "top_k": 3 }));
         let conversation = Conversation { extra, stop: vec!["END".to_string()], ..Conversation::default() };
-        let body = serde_json::to_value(Body { model: "m", conversation: &conversation }).unwrap();
-        assert_eq!(body, serde_json::json!({"model": "m", "messages": [], "stop": ["END"], "top_k": 3}));
+        let endpoint = ChatEndpoint {
+            base_url: "http://127.0.0.1/v1".parse().unwrap(),
+            model: "m".to_string(),
+            api_key: None,
+            timeout: Duration::from_secs(1),
+            authorities: None,
+        };
+        let body = map(json!({ "top_k": 9, "effort": "low" }));
+        let client = ChatClient::new(endpoint).unwrap();
+        let client = client.with_extras(RequestExtras { body, ..RequestExtras::default() });
+        let body = serde_json::to_value(client.body(&conversation)).unwrap();
+        assert_eq!(body, json!({"model": "m", "messages": [], "stop": ["END"], "top_k": 3, "effort": "low"}));
     }
 }

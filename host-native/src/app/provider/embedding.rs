@@ -1,11 +1,11 @@
 //! Calls to the embeddings endpoint of OpenAI-compatible APIs.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Number, Value};
+use serde_json::{Map, Number, Value};
 
 use super::answer::{CallError, unreadable};
 use super::chat::ChatEndpoint;
-use super::http::HttpClient;
+use super::http::{HttpClient, RequestExtras};
 use super::{CallOutput, TokenCounts};
 
 /// A client of one embedding model.
@@ -13,6 +13,7 @@ use super::{CallOutput, TokenCounts};
 pub struct EmbeddingClient {
     http: HttpClient,
     model: String,
+    extra_body: Map<String, Value>,
 }
 
 #[derive(Serialize)]
@@ -21,6 +22,8 @@ struct Body<'a> {
     input: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     dimensions: Option<u32>,
+    #[serde(flatten)]
+    extra_body: &'a Map<String, Value>,
 }
 
 impl EmbeddingClient {
@@ -28,13 +31,19 @@ impl EmbeddingClient {
     /// cannot be set up.
     pub fn new(endpoint: ChatEndpoint) -> Result<Self, String> {
         let model = endpoint.model.clone();
-        Ok(Self { http: endpoint.client("embeddings")?, model })
+        Ok(Self { http: endpoint.client("embeddings")?, model, extra_body: Map::new() })
+    }
+
+    /// Adds `extras` to all requests.
+    #[must_use]
+    pub fn with_extras(self, extras: RequestExtras) -> Self {
+        Self { http: self.http.with_extras(&extras), model: self.model, extra_body: extras.body }
     }
 
     /// Returns the embedding of `input` as an array of numbers. An embedding with other than `dimensions`
     /// numbers is an error, if that is given.
     pub async fn embed(&self, input: &str, dimensions: Option<u32>) -> Result<CallOutput<Value>, CallError> {
-        let body = Body { model: &self.model, input, dimensions };
+        let body = Body { model: &self.model, input, dimensions, extra_body: &self.extra_body };
         self.http.post(&body, |body| read_embedding(body, dimensions)).await
     }
 }

@@ -1,11 +1,13 @@
 //! The HTTP client of all models: one request per call, and the errors that do not depend on the content of
 //! the body.
 
+use std::fmt;
 use std::time::SystemTime;
 
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::{Certificate, Url};
 use serde::Serialize;
+use serde_json::{Map, Value};
 use tidegate_core::request::response::RejectionReason;
 use tidegate_core::time::Duration;
 
@@ -34,12 +36,41 @@ pub struct HttpEndpoint {
     pub authorities: Option<Vec<Certificate>>,
 }
 
+/// What each request has besides what the client sets.
+#[derive(Clone, Default)]
+pub struct RequestExtras {
+    /// Headers.
+    pub headers: HeaderMap,
+    /// Query parameters, which are added to the URL.
+    pub query: Vec<(String, String)>,
+    /// Keys of the body.
+    pub body: Map<String, Value>,
+    /// The secrets among the values. They are removed from the messages of the server.
+    pub secrets: Vec<ApiKey>,
+}
+
+impl fmt::Debug for RequestExtras {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestExtras").finish_non_exhaustive()
+    }
+}
+
 /// Posts JSON to one URL.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HttpClient {
     http: reqwest::Client,
     url: Url,
-    api_key: Option<ApiKey>,
+    /// All headers that are not the same for every client, with the key.
+    headers: HeaderMap,
+    /// The key, and other secrets that requests contain.
+    secrets: Vec<ApiKey>,
+}
+
+impl fmt::Debug for HttpClient {
+    /// Leaves the URL out, whose query may contain secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpClient").finish_non_exhaustive()
+    }
 }
 
 impl HttpClient {
@@ -66,7 +97,20 @@ impl HttpClient {
             builder = builder.tls_certs_only([]);
         }
         let http = builder.build().map_err(|error| root_cause(&error.without_url()))?;
-        Ok(Self { http, url: endpoint.url, api_key: endpoint.api_key })
+        let secrets: Vec<ApiKey> = endpoint.api_key.into_iter().collect();
+        let headers = secrets.iter().map(|key| (AUTHORIZATION, key.header())).collect();
+        Ok(Self { http, url: endpoint.url, headers, secrets })
+    }
+
+    /// Adds headers and query parameters to all requests. The caller adds the keys of the body.
+    #[must_use]
+    pub fn with_extras(mut self, extras: &RequestExtras) -> Self {
+        self.headers.extend(extras.headers.clone());
+        self.secrets.extend(extras.secrets.iter().cloned());
+        if !extras.query.is_empty() {
+            self.url.query_pairs_mut().extend_pairs(&extras.query);
+        }
+        self
     }
 
     /// Makes one call, and parses the body of a success with `read`. Dropping the future closes the
@@ -91,18 +135,11 @@ impl HttpClient {
     }
 
     fn redact(&self, error: CallError) -> CallError {
-        match &self.api_key {
-            Some(key) => error.map_detail(|detail| key.redact(detail)),
-            None => error,
-        }
+        self.secrets.iter().fold(error, |error, key| error.map_detail(|detail| key.redact(detail)))
     }
 
     async fn attempt(&self, request: reqwest::RequestBuilder) -> Result<Vec<u8>, CallError> {
-        let mut headers = HeaderMap::new();
-        if let Some(key) = &self.api_key {
-            headers.insert(AUTHORIZATION, key.header());
-        }
-        let response = request.headers(headers).send().await.map_err(transport_error)?;
+        let response = request.headers(self.headers.clone()).send().await.map_err(transport_error)?;
         let (status, headers) = (response.status(), response.headers().clone());
         rate_feedback::record(read_head(status, &headers, SystemTime::now()).corrections);
         let body = if status.is_success() { read_body(response).await? } else { read_error_body(response).await };

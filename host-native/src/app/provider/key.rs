@@ -51,6 +51,22 @@ impl fmt::Debug for ApiKey {
     }
 }
 
+/// Returns whether a variable, header or parameter has the name of a key, such as `ACME_API_KEY`, `x-api-key`
+/// or `HF_TOKEN`.
+#[must_use]
+pub fn is_name_of_key(name: &str) -> bool {
+    const ENDS: [&str; 7] = ["KEY", "KEYS", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"];
+    name.to_ascii_uppercase().split(['_', '-']).any(|word| ENDS.iter().any(|end| word.ends_with(end)))
+}
+
+/// Returns whether `name` is a valid name of an environment variable. Any other text may be a key in the
+/// wrong place.
+#[must_use]
+pub fn is_variable_name(name: &str) -> bool {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    name.chars().all(is_letter) && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

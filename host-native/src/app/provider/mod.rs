@@ -7,12 +7,14 @@ pub(crate) mod address;
 pub mod answer;
 pub mod chat;
 pub mod command;
+pub mod completion;
 pub mod cost;
 pub mod embedding;
 pub mod http;
 pub mod key;
 pub mod probe;
 mod rate_feedback;
+mod reasoning;
 
 use serde::Deserialize;
 use tidegate_core::budget::Usage;
@@ -70,6 +72,10 @@ impl<'de> Deserialize<'de> for TokenCounts {
         let usage = serde_json::Value::deserialize(deserializer)?;
         let count = |key: &str| usage[key].as_u64().map(|count| u32::try_from(count).unwrap_or(u32::MAX));
         let (input, output) = (count("prompt_tokens"), count("completion_tokens"));
+        // Some providers count reasoning beside the completion tokens, and some in the total only. It has the
+        // price of output.
+        let in_total = count("total_tokens").map(|total| total.saturating_sub(input.unwrap_or(0)));
+        let output = output.map(|output| output.max(in_total.unwrap_or(0)));
         let usage = Usage::tokens(input.unwrap_or(0), output.unwrap_or(0));
         Ok(Self(input.or(output).map(|_| usage)))
     }

@@ -36,7 +36,12 @@ pub async fn probe_model(client: &Client) -> Result<CallOutput<()>, CallError> {
         },
     };
     match result {
-        Ok(usage) | Err(CallError::Malformed { usage, .. }) => success(usage),
+        Ok(usage)
+        | Err(
+            CallError::Malformed { usage, .. }
+            | CallError::ContentFiltered { usage, .. }
+            | CallError::Refused { usage, .. },
+        ) => success(usage),
         Err(error) if is_token_limit_error(&error) => success(None),
         Err(error) => Err(error),
     }

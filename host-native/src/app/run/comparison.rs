@@ -51,7 +51,7 @@ fn scenario(file: &PipelineFile, resolved: &ResolvedPipeline) -> Option<Scenario
     let columns = resolved.columns.iter().zip(&file.columns).map(|(column, spec)| {
         let model = match &spec.kind {
             ColumnKind::Llm(call) if call.structure.is_none() => Some(&file.models[call.model]),
-            ColumnKind::Expression(_) | ColumnKind::Sampler(_) => None,
+            ColumnKind::Expression(_) | ColumnKind::Sampler(_) | ColumnKind::Reasoning(_) => None,
             _ => return None,
         };
         if column.when.is_some() { None } else { Some(scenario_column(resolved, column, model)) }

@@ -56,7 +56,7 @@ pub fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
         notes: notes(&resolved, &estimates),
         cost,
         max_cost: request.max_cost,
-        capacity,
+        capacity: capacity + &file.describe_extras(),
     })
 }
 

@@ -1,5 +1,7 @@
 //! The manifest of a run, with hashes of everything that its rows depend on.
 
+use serde_json::Value;
+
 use crate::app::config::pipeline::{ColumnKind, ColumnSpec, Endpoint, ModelSpec, PipelineFile};
 use crate::app::data::digest::FileDigest;
 use crate::app::error::Error;
@@ -30,11 +32,16 @@ pub(super) fn manifest(name: &str, file: &PipelineFile, resolved: &ResolvedPipel
 /// Returns what identifies a model to the rows that it fills: `provider/model`, or a hash of its command or
 /// URL, which may hold a secret.
 fn model_identity(model: &ModelSpec) -> String {
-    let ModelSpec { provider, model: id, endpoint, .. } = model;
+    let ModelSpec { provider, model: id, endpoint, extras, .. } = model;
     match endpoint {
         Endpoint::Command { argv, .. } => sha256(&format!("{argv:?}")),
         Endpoint::Http { url, .. } => sha256(url.as_str()),
-        Endpoint::Remote { .. } | Endpoint::Mock(_) | Endpoint::SameMock => format!("{provider}/{id}"),
+        Endpoint::Remote { .. } | Endpoint::Mock(_) | Endpoint::SameMock if extras.body.is_empty() => {
+            format!("{provider}/{id}")
+        }
+        Endpoint::Remote { .. } | Endpoint::Mock(_) | Endpoint::SameMock => {
+            format!("{provider}/{id} with {}", sha256(&Value::from(extras.body.clone()).to_string()))
+        }
     }
 }
 

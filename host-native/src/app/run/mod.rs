@@ -100,7 +100,7 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     let sinks = sinks(request, &resolved, &file, &models, &mut observer)?;
     if request.plan {
         // Output that nobody reads does not stop the run.
-        let _ = writeln!(io::stdout(), "{}", observer.capacity());
+        let _ = writeln!(io::stdout(), "{}{}", observer.capacity(), file.describe_extras());
     }
     let columns = task_totals(&resolved, &output, &spec.manifest);
     let count = columns.len();

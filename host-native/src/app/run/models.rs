@@ -5,21 +5,24 @@ use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Arc;
 
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tidegate_core::error::ConfigError;
 use tidegate_core::gate::Gate;
 use tidegate_core::replay::{Recorded, Sequence};
 use tidegate_core::request::{GroupId, RequestAdmission, RequestConfig, ResourceId};
 use tokio::task::JoinSet;
 
-use crate::app::config::pipeline::{Domain, Endpoint, FileError, ModelSpec, PipelineFile};
+use crate::app::config::pipeline::{Domain, Endpoint, ExtraValue, FileError, ModelSpec, PipelineFile};
 use crate::app::error::Error;
 use crate::app::mock::MockServer;
 use crate::app::provider::command::Command;
 use crate::app::provider::cost::{Ledger, Price, SharedLedger};
 use crate::app::provider::embedding::EmbeddingClient;
-use crate::app::provider::http::{HttpClient, HttpEndpoint};
+use crate::app::provider::http::{HttpClient, HttpEndpoint, RequestExtras};
+use crate::app::provider::key::{is_name_of_key, is_variable_name};
 use crate::app::provider::{ApiKey, ChatClient, ChatEndpoint, Client};
 use crate::app::run::provider::Provider;
 use crate::app::run::resolve::request_resource;
@@ -168,7 +171,7 @@ pub fn called_models(file: &PipelineFile) -> BTreeSet<usize> {
 /// and its command exists.
 pub fn check_model(file: &PipelineFile, index: usize) -> Result<(), FileError> {
     let model = &file.models[index];
-    if let Some(name) = model.endpoint.key_variable() {
+    for name in model.secret_variables() {
         read_key(file, model, name)?;
     }
     let Endpoint::Command { argv, directory, pass_env } = &model.endpoint else { return Ok(()) };
@@ -250,7 +253,7 @@ impl Clients {
         let mut addresses: Vec<(&str, String)> = Vec::new();
         for (index, model) in file.models.iter().enumerate() {
             if let Endpoint::Mock(mock) = &model.endpoint {
-                let server = MockServer::start(&mock.provider, mock.seed).await?;
+                let server = MockServer::start_with_answers(&mock.provider, mock.seed, mock.answers.clone()).await?;
                 addresses.push((&model.model, server.base_url()));
                 started.mocks.push(server);
             }
@@ -269,8 +272,12 @@ fn client(file: &PipelineFile, model: &ModelSpec, is_called: bool, mock: &str) -
         None => Ok(None),
     };
     match &model.endpoint {
-        Endpoint::Remote { base_url, api_key_env } => remote_client(file, model, base_url.as_str(), key(api_key_env)?),
-        Endpoint::Mock(_) | Endpoint::SameMock => remote_client(file, model, mock, None),
+        Endpoint::Remote { base_url, api_key_env } => {
+            remote_client(file, model, base_url.as_str(), key(api_key_env)?, request_extras(file, model, is_called)?)
+        }
+        Endpoint::Mock(_) | Endpoint::SameMock => {
+            remote_client(file, model, mock, None, request_extras(file, model, is_called)?)
+        }
         Endpoint::Http { url, api_key_env } => {
             let (api_key, authorities) = (key(api_key_env)?, model.authorities.clone());
             let endpoint = HttpEndpoint { url: url.clone(), api_key, authorities, timeout: model.timeout };
@@ -289,6 +296,7 @@ fn remote_client(
     model: &ModelSpec,
     address: &str,
     api_key: Option<ApiKey>,
+    extras: RequestExtras,
 ) -> Result<Client, Error> {
     let endpoint = ChatEndpoint {
         base_url: address.parse().map_err(|error| Error::Internal(format!("{address:?}: {error}")))?,
@@ -298,10 +306,40 @@ fn remote_client(
         timeout: model.timeout,
     };
     let client = match model.domain {
-        Domain::Embedding => EmbeddingClient::new(endpoint).map(Client::Embedding),
-        Domain::Chat | Domain::Judge => ChatClient::new(endpoint).map(Client::Chat),
+        Domain::Embedding => EmbeddingClient::new(endpoint).map(|client| Client::Embedding(client.with_extras(extras))),
+        Domain::Chat | Domain::Judge => {
+            ChatClient::new(endpoint).map(|client| Client::Chat(client.with_extras(extras)))
+        }
     };
     client.map_err(|error| https_error(file, model, &error))
+}
+
+/// Returns what the requests to `model` have besides what the client sets. Values from the environment are
+/// left out for a model that is not called.
+fn request_extras(file: &PipelineFile, model: &ModelSpec, is_called: bool) -> Result<RequestExtras, Error> {
+    let (mut headers, mut query, mut secrets) = (HeaderMap::new(), Vec::new(), Vec::new());
+    let mut value = |value: &ExtraValue| match value {
+        ExtraValue::Text(text) => Ok(Some((text.clone(), false))),
+        ExtraValue::Variable(name) if is_called => {
+            let key = read_key(file, model, name)?;
+            let text = key.secret().to_string();
+            secrets.push(key);
+            Ok(Some((text, true)))
+        }
+        ExtraValue::Variable(_) => Ok::<_, FileError>(None),
+    };
+    for (name, given) in &model.extras.headers {
+        let Some((text, is_secret)) = value(given)? else { continue };
+        let invalid = |what: &str| Error::Internal(format!("the header `{name}` of `{}` has {what}", model.name));
+        let header = HeaderName::from_str(name).map_err(|_| invalid("an invalid name"))?;
+        let mut text = HeaderValue::from_str(&text).map_err(|_| invalid("an invalid value"))?;
+        text.set_sensitive(is_secret);
+        headers.insert(header, text);
+    }
+    for (name, given) in &model.extras.query {
+        query.extend(value(given)?.map(|(text, _)| (name.clone(), text)));
+    }
+    Ok(RequestExtras { headers, query, body: model.extras.body.clone(), secrets })
 }
 
 fn https_error(file: &PipelineFile, model: &ModelSpec, error: &str) -> Error {
@@ -331,18 +369,12 @@ fn command(argv: &[String], directory: &Path, hidden: Vec<OsString>, model: &Mod
 /// Returns the environment variables that a command does not get: those with the keys of the file's models, and
 /// all whose names are those of keys, unless `pass_env` lists them.
 fn hidden_variables(file: &PipelineFile, pass_env: &[String]) -> Vec<OsString> {
-    let of_models = |name: &str| file.models.iter().any(|model| model.endpoint.key_variable() == Some(name));
+    let of_models = |name: &str| file.models.iter().flat_map(ModelSpec::secret_variables).any(|secret| secret == name);
     let is_hidden = |name: &OsString| {
         let name = name.to_string_lossy();
         (of_models(&name) || is_name_of_key(&name)) && !pass_env.iter().any(|passed| *passed == name)
     };
     env::vars_os().map(|(name, _)| name).filter(is_hidden).collect()
-}
-
-/// Returns whether a variable has the name of a key, such as `ACME_API_KEY` or `HF_TOKEN`.
-fn is_name_of_key(name: &str) -> bool {
-    const ENDS: [&str; 7] = ["KEY", "KEYS", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"];
-    name.to_ascii_uppercase().split('_').any(|word| ENDS.iter().any(|end| word.ends_with(end)))
 }
 
 /// Reads the key from the environment variable `name`. An error never contains the value.
@@ -367,11 +399,4 @@ fn read_key(file: &PipelineFile, model: &ModelSpec, name: &str) -> Result<ApiKey
             Err(error.suggest(name, set.iter().map(String::as_str)))
         }
     }
-}
-
-/// Returns whether `name` is a valid name of an environment variable. Any other text may be a key in the
-/// wrong place.
-pub(crate) fn is_variable_name(name: &str) -> bool {
-    let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    name.chars().all(is_letter) && !name.starts_with(|c: char| c.is_ascii_digit())
 }

@@ -104,12 +104,11 @@ impl Preflight {
             let Err(error) = models::check_model(file, index) else { continue };
             self.is_callable[index] = false;
             // An unset variable is one error, however many models use it.
-            if let Some(name) = file.models[index].endpoint.key_variable() {
-                if variables.contains(&name) {
-                    continue;
-                }
-                variables.push(name);
+            let names: Vec<&str> = file.models[index].secret_variables().collect();
+            if !names.is_empty() && names.iter().all(|name| variables.contains(name)) {
+                continue;
             }
+            variables.extend(names);
             self.problems.push(error.into());
         }
         if request.max_cost.is_some() {

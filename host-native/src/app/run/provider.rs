@@ -279,21 +279,22 @@ impl<'a, G: GateRef> OutstandingCall<'a, G> {
             Err(_) => &provider.calls.failed,
         };
         count.fetch_add(1, Ordering::Relaxed);
-        match answer {
-            Ok(CallOutput { usage, .. })
-            | Err(CallError::Malformed { usage, .. } | CallError::Unreadable { usage, .. }) => match usage {
-                Some(used) => {
-                    provider.tokens.input.fetch_add(u64::from(used.input_tokens), Ordering::Relaxed);
-                    provider.tokens.output.fetch_add(u64::from(used.output_tokens), Ordering::Relaxed);
-                    self.cost = provider.cost(*used);
-                }
-                None => {
-                    provider.tokens.unbilled.fetch_add(1, Ordering::Relaxed);
-                }
-            },
+        let (is_charged, usage) = match answer {
+            Ok(CallOutput { usage, .. }) => (true, *usage),
+            Err(error) => error.charged_usage(),
+        };
+        match (usage, answer) {
+            (Some(used), _) => {
+                provider.tokens.input.fetch_add(u64::from(used.input_tokens), Ordering::Relaxed);
+                provider.tokens.output.fetch_add(u64::from(used.output_tokens), Ordering::Relaxed);
+                self.cost = provider.cost(used);
+            }
+            (None, _) if is_charged => {
+                provider.tokens.unbilled.fetch_add(1, Ordering::Relaxed);
+            }
             // The provider may have processed the call, so its estimated cost stands.
-            Err(CallError::Timeout | CallError::Broken { .. }) => {}
-            Err(_) => self.cost = Money::default(),
+            (None, Err(CallError::Timeout | CallError::Broken { .. })) => {}
+            (None, _) => self.cost = Money::default(),
         }
         self.permit.take().map_or(AfterCall::Final, |permit| permit.finish_call(completion(answer)))
     }
@@ -333,7 +334,9 @@ impl Classify for CallError {
             Self::QuotaExhausted { .. } => Outcome::QuotaExhausted.into(),
             Self::Unreadable { usage, .. } => Completion { usage: *usage, ..Outcome::ProviderFailure.into() },
             // The provider did its work; the error is in the content of the answer.
-            Self::Malformed { usage, .. } => Completion { usage: *usage, ..Outcome::Success.into() },
+            Self::Malformed { usage, .. } | Self::ContentFiltered { usage, .. } | Self::Refused { usage, .. } => {
+                Completion { usage: *usage, ..Outcome::Success.into() }
+            }
             Self::Connection { .. } => Outcome::ConnectionFailed.into(),
             Self::KeyRejected { .. } => Outcome::KeyRejected.into(),
             Self::ModelNotFound { .. } => Outcome::ModelNotFound.into(),

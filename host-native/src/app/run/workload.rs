@@ -16,7 +16,7 @@ use tidegate_core::pipeline::{
 
 use crate::app::output::{DroppedLine, OutputDirectory, WriteOutcome};
 use crate::app::run::buffer::{OutputRow, RowGroupBuffer, RowGroupBuffers};
-use crate::app::run::columns::{Caller, FillContext, FillError, ModelCalls};
+use crate::app::run::columns::{Caller, Fill, FillContext, FillError, Filled, ModelCalls};
 use crate::app::run::resolve::{GeneratedColumn, Input, REQUEST_RESOURCE, ResolvedPipeline};
 use crate::app::template::{Serde, TemplateError, TemplateValue};
 
@@ -30,6 +30,8 @@ struct Shared {
     /// For each generated column, how it calls its model; `None` for a column that calls none.
     callers: Vec<Option<Caller>>,
     by_id: HashMap<ColumnId, usize>,
+    /// For each generated column, the columns that keep the reasoning for its answers.
+    reasoning_columns: Vec<Vec<usize>>,
     buffers: RowGroupBuffers,
     output: Arc<OutputDirectory>,
     written: Mutex<WrittenCounts>,
@@ -93,11 +95,18 @@ impl PipelineWorkload {
     pub fn new(resolved: ResolvedPipeline, callers: Vec<Option<Caller>>, output: Arc<OutputDirectory>) -> Self {
         let id = |(index, column): (usize, &GeneratedColumn)| Some((resolved.plan.column_id(&column.name)?, index));
         let by_id = resolved.columns.iter().enumerate().filter_map(id).collect();
+        let mut reasoning_columns = vec![Vec::new(); resolved.columns.len()];
+        for (index, column) in resolved.columns.iter().enumerate() {
+            if let Fill::Reasoning { of } = column.fill {
+                reasoning_columns[of].push(index);
+            }
+        }
         let buffers = RowGroupBuffers::new(resolved.columns.len());
         Self(Arc::new(Shared {
             resolved,
             callers,
             by_id,
+            reasoning_columns,
             buffers,
             output,
             written: Mutex::default(),
@@ -147,7 +156,7 @@ impl Shared {
     async fn run_task(self: Arc<Self>, task: Task) -> Result<TaskOutcome, FatalError> {
         self.buffers.open(task.row_group, task.rows);
         let Some(&index) = self.by_id.get(&task.column) else { return self.read_rows(task).await };
-        let (value, outcome) = match self.fill_cell(&task, index).await {
+        let (filled, outcome) = match self.fill_cell(&task, index).await {
             Ok(filled) => filled,
             Err(FillError::Fatal(error)) => return Err(error),
             Err(FillError::Outcome(outcome, why)) => {
@@ -157,6 +166,18 @@ impl Shared {
         };
         if outcome == TaskOutcome::Skipped {
             self.buffers.mark_skipped(task.row_group, index, task.row);
+        }
+        let is_reasoning = matches!(self.resolved.columns[index].fill, Fill::Reasoning { .. });
+        if is_reasoning && outcome == TaskOutcome::Success {
+            // The task that made the answer has set it.
+            return Ok(outcome);
+        }
+        let CellValue { value, reasoning } = filled;
+        for &column in &self.reasoning_columns[index] {
+            // A column that is skipped with its upstream has no task, and another value.
+            if outcome == TaskOutcome::Success || !self.resolved.columns[column].skips_with_upstream {
+                self.buffers.set_value(task.row_group, column, task.row, &reasoning);
+            }
         }
         self.buffers.set_value(task.row_group, index, task.row, &value);
         Ok(outcome)
@@ -181,7 +202,7 @@ impl Shared {
     }
 
     /// Returns the value for `task`, and whether the column was made or skipped.
-    async fn fill_cell(&self, task: &Task, index: usize) -> Result<(Arc<Value>, TaskOutcome), FillError> {
+    async fn fill_cell(&self, task: &Task, index: usize) -> Result<(CellValue, TaskOutcome), FillError> {
         let column = &self.resolved.columns[index];
         let values = self.context(task, index, column);
         let context = FillContext {
@@ -195,11 +216,14 @@ impl Shared {
             let holds = self.resolved.templates.holds(when, values.clone());
             let failed = |error: TemplateError| FillError::failed(FailureKind::Template, error.to_string());
             if !holds.map_err(failed)? {
-                return Ok((Arc::clone(&column.otherwise), TaskOutcome::Skipped));
+                let value = CellValue { value: Arc::clone(&column.otherwise), reasoning: Arc::default() };
+                return Ok((value, TaskOutcome::Skipped));
             }
         }
         let calls = ModelCalls::new(self.callers[index].as_ref(), task.token);
-        column.fill.fill(context, calls).await.map(|value| (Arc::new(value), TaskOutcome::Success))
+        let Filled { value, reasoning } = column.fill.fill(context, calls).await?;
+        let value = CellValue { value: Arc::new(value), reasoning: Arc::new(reasoning.into()) };
+        Ok((value, TaskOutcome::Success))
     }
 
     /// Returns the row number in the dataset of a row of a row group.
@@ -304,6 +328,13 @@ impl Shared {
             detail: buffer.failure(index.unwrap_or(DATASET_COLUMN), row).map(str::to_string),
         }
     }
+}
+
+/// The value of a task, ready for the buffer.
+struct CellValue {
+    value: Arc<Value>,
+    /// The reasoning for an answer, or null.
+    reasoning: Arc<Value>,
 }
 
 /// The state of a complete cell.

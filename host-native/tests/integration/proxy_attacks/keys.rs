@@ -135,7 +135,7 @@ async fn a_response_with_an_unrequested_transfer_coding_or_protocol_reaches_no_c
         let answer = ask(&world, "connection: upgrade\r\nupgrade: websocket\r\n", "any").await;
         assert_eq!(status(&answer), "502", "{head}: {answer}");
         assert!(answer.contains(code) && !answer.contains("EVIL"), "{head}: {answer}");
-        world.until_standing((0, 0)).await;
+        world.until_counts((0, 0)).await;
     }
 }
 

@@ -8,7 +8,16 @@ import type { Task } from "./task.js";
 export type RetryKind = "rate_limited" | "timeout" | "server_error" | "connection" | "admission_timeout" | "unreadable_answer";
 
 /** A failure that the same work would meet again. */
-export type FailureKind = "request" | "authentication" | "not_found" | "malformed_answer" | "template" | "other";
+export type FailureKind =
+  | "request"
+  | "authentication"
+  | "not_found"
+  | "malformed_answer"
+  | "template"
+  | "other"
+  | "truncated_answer"
+  | "content_filtered"
+  | "refused";
 
 /** The kinds in the order of their numbers. */
 export const RETRY_KINDS: readonly RetryKind[] = [
@@ -26,6 +35,9 @@ export const FAILURE_KINDS: readonly FailureKind[] = [
   "malformed_answer",
   "template",
   "other",
+  "truncated_answer",
+  "content_filtered",
+  "refused",
 ];
 
 /**

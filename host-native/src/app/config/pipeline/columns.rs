@@ -82,6 +82,7 @@ impl KindName {
             Self::Expression => "expression",
             Self::Sampler => "sampler",
             Self::Judge => "judge",
+            Self::Reasoning => "reasoning",
         }
     }
 
@@ -96,6 +97,8 @@ impl KindName {
                 "temperature",
                 "top_p",
                 "max_tokens",
+                "retry_max_tokens",
+                "keep_truncated",
                 "stop",
                 "seed",
                 "extra",
@@ -110,6 +113,7 @@ impl KindName {
             Self::Expression => &["template", "output"],
             Self::Sampler => &["sampler"],
             Self::Judge => &["model", "input", "inputs", "output"],
+            Self::Reasoning => &["of"],
         }
     }
 }

@@ -1,14 +1,17 @@
 //! The endpoint of a model: the keys `base_url`, `url`, `command` and `mock`, and how calls get there:
 //! `allow_plain_http` and `ca_file`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use reqwest::{Certificate, Url};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::extras::RequestExtras;
 use super::models::{Endpoint, MOCK_PROVIDER, MockSpec, ModelSpec, ModelTable};
 use super::raw::RawModel;
+use crate::app::answer_shape::{AnswerShape, AnswerShapes};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
 use crate::app::config::transport::{check_plain_http, read_authorities};
@@ -71,11 +74,13 @@ pub(super) fn remote_endpoint(table: &ModelTable<'_, '_>, same: Option<&ModelSpe
 pub(super) fn check_transport(
     table: &ModelTable<'_, '_>,
     endpoint: &Endpoint,
+    extras: &RequestExtras,
     directory: &Path,
 ) -> Result<Option<Vec<Certificate>>, FileError> {
     let ModelTable { file, raw, span, .. } = table;
     let (Endpoint::Remote { base_url: url, .. } | Endpoint::Http { url, .. }) = endpoint else { return Ok(None) };
-    if raw.api_key_env.is_some() {
+    // A header or parameter whose value is in a variable may be a key, too.
+    if raw.api_key_env.is_some() || extras.variables().next().is_some() {
         let address = raw.base_url.as_ref().or(raw.url.as_ref()).map_or(span.clone(), At::span);
         check_plain_http(file, url, address, raw.allow_plain_http.as_ref().map(|allowed| *allowed.get()))?;
     }
@@ -151,15 +156,19 @@ pub(super) fn mock_endpoint(table: &ModelTable<'_, '_>, same: Option<&ModelSpec>
     }
 }
 
-/// Parses the keys of a scenario's provider, and `seed`.
+/// Parses the keys of a scenario's provider, `seed` and `answers`.
 ///
-/// The two are deserialized separately. A flattened struct would lose the spans.
+/// They are deserialized separately. A flattened struct would lose the spans.
 fn mock<'t>(file: &Document<'t>, value: &Spanned<DeValue<'t>>) -> Result<MockSpec, FileError> {
     let mut rest = DeTable::new();
-    let mut seed = 0;
+    let (mut seed, mut answers) = (0, AnswerShapes::default());
     for (key, field) in value.get_ref().as_table().into_iter().flatten() {
         if key.get_ref() == "seed" {
             seed = file.read_value(field.clone())?;
+        } else if key.get_ref() == "answers" {
+            let shares: BTreeMap<AnswerShape, f64> = file.read_value(field.clone())?;
+            let invalid = |why| file.error(field.span(), format!("`answers` of this mock: {why}"));
+            answers = AnswerShapes::new(shares).map_err(invalid)?;
         } else {
             rest.insert(key.clone(), field.clone());
         }
@@ -167,5 +176,5 @@ fn mock<'t>(file: &Document<'t>, value: &Spanned<DeValue<'t>>) -> Result<MockSpe
     let provider: tidegate_core::sim::provider::ProviderSpec =
         file.read_tables(&Spanned::new(value.span(), DeValue::Table(rest)))?;
     provider.validate().map_err(|error| file.config_error(&value.span(), &error))?;
-    Ok(MockSpec { provider, seed })
+    Ok(MockSpec { provider, seed, answers })
 }

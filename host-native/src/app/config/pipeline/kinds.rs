@@ -14,7 +14,7 @@ use super::sampler::{self, SamplerSpec};
 use super::structure::{self, Structure};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
-use crate::app::config::value::{At, JsonTable, Setting, Table, Text};
+use crate::app::config::value::{At, JsonTable, NumberOrTemplate, Setting, Table, Text};
 use crate::app::provider::chat::Role;
 
 /// The source of a column's values.
@@ -30,6 +30,8 @@ pub enum ColumnKind {
     Sampler(SamplerSpec),
     /// The verdict of a command or a judge server.
     Judge(JudgeCall),
+    /// The reasoning for the answer of this column of kind llm.
+    Reasoning(Spanned<String>),
 }
 
 impl ColumnKind {
@@ -41,7 +43,7 @@ impl ColumnKind {
             Self::Llm(call) => Some(call.model),
             Self::Embedding(call) => Some(call.model),
             Self::Judge(call) => Some(call.model),
-            Self::Expression(_) | Self::Sampler(_) => None,
+            Self::Expression(_) | Self::Sampler(_) | Self::Reasoning(_) => None,
         }
     }
 
@@ -54,6 +56,7 @@ impl ColumnKind {
             Self::Expression(_) => "expression",
             Self::Sampler(_) => "sampler",
             Self::Judge(_) => "judge",
+            Self::Reasoning(_) => "reasoning",
         }
     }
 }
@@ -84,6 +87,10 @@ pub struct LlmCall {
     pub top_p: Option<Setting<f64>>,
     /// The maximum number of output tokens.
     pub max_tokens: Option<Setting<u32>>,
+    /// The maximum number of output tokens of a second call after a truncated answer.
+    pub retry_max_tokens: Option<u32>,
+    /// Whether a truncated answer is used like a complete one \[no\].
+    pub keep_truncated: bool,
     /// The seed that is sent to the provider.
     pub seed: Option<Setting<u64>>,
     /// Templates of the stop sequences.
@@ -141,7 +148,7 @@ pub struct JudgeCall {
 }
 
 /// Request keys that have their own key in `[[columns]]`, or must not be changed.
-const RESERVED: [&str; 10] =
+pub(super) const RESERVED: [&str; 10] =
     ["model", "messages", "temperature", "top_p", "max_tokens", "stop", "seed", "response_format", "stream", "n"];
 
 /// The maximum number of dimensions of a vector.
@@ -165,6 +172,9 @@ pub(super) fn check(
         }),
         KindName::Sampler => ColumnKind::Sampler(sampler::check(file, table, raw.sampler)?),
         KindName::Judge => ColumnKind::Judge(column.judge(raw)?),
+        KindName::Reasoning => {
+            ColumnKind::Reasoning(column.required("of", "the name of a column of kind `llm`", raw.of)?)
+        }
     })
 }
 
@@ -189,6 +199,8 @@ impl Column<'_, '_> {
             structure: structure::check(self.file, &mut raw, directory)?,
             temperature: raw.temperature.take().map(At::setting),
             top_p: raw.top_p.take().map(At::setting),
+            retry_max_tokens: self.retry_max_tokens(&raw)?,
+            keep_truncated: raw.keep_truncated.unwrap_or(false),
             max_tokens: raw.max_tokens.take().map(At::setting),
             seed: raw.seed.take().map(At::setting),
             stop: raw.stop.take().map_or_else(Vec::new, At::into_texts),
@@ -196,6 +208,20 @@ impl Column<'_, '_> {
             answer_tokens: raw.answer_tokens,
             messages: self.messages(raw)?,
         })
+    }
+
+    /// Returns the token limit of a second call, which must be higher than that of the first.
+    fn retry_max_tokens(&self, raw: &RawColumn) -> Result<Option<u32>, FileError> {
+        let Some(raised) = &raw.retry_max_tokens else { return Ok(None) };
+        let first = match raw.max_tokens.as_ref().map(|limit| &limit.get().0) {
+            Some(NumberOrTemplate::Number(limit)) => *limit,
+            Some(NumberOrTemplate::Template(_)) | None => 0,
+        };
+        if *raised.get() > first {
+            return Ok(Some(*raised.get()));
+        }
+        let expected = format!("a whole number from {} to {}: more than `max_tokens`", u64::from(first) + 1, u32::MAX);
+        Err(self.file.wrong(raised.span(), expected))
     }
 
     /// Returns the messages from `prompt` and `system`, or from `messages`.

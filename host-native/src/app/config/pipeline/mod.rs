@@ -14,6 +14,7 @@
 //! limit = "tide"                  # the limit algorithm: tide, aimd, vegas or fixed; default: tide
 //! budgets = { tokens_per_minute = 100000 }
 //! price = { input_per_million = 0.15, output_per_million = 0.6 }
+//! query = { "api-version" = "v1" }  # also `extra_headers` and `extra_body`
 //!
 //! [[columns]]
 //! name = "title"                  # the output column
@@ -33,6 +34,7 @@
 
 mod columns;
 pub(crate) mod endpoint;
+mod extras;
 mod kinds;
 pub(crate) mod models;
 mod raw;
@@ -49,6 +51,7 @@ pub use crate::app::config::source::{FileError, Place, SourceText};
 pub use crate::app::config::value::Setting;
 use crate::app::config::value::{Json, Table};
 pub use columns::ColumnSpec;
+pub use extras::{ExtraValue, RequestExtras};
 pub use kinds::{ColumnKind, EmbeddingCall, Expression, JudgeCall, LlmCall, MessageSpec, OutputForm};
 pub use models::{Domain, Endpoint, MockSpec, ModelSpec};
 use raw::RawPipeline;
@@ -87,6 +90,14 @@ pub fn schema() -> String {
 const TITLE: &str = "the pipeline file";
 
 impl PipelineFile {
+    /// Returns a line for each model whose requests have more than what the program sets. Values of
+    /// environment variables are left out.
+    #[must_use]
+    pub fn describe_extras(&self) -> String {
+        let models = self.models.iter().filter(|model| model.extras != RequestExtras::default());
+        models.map(|model| format!("requests to `{}` have also: {}\n", model.name, model.extras)).collect()
+    }
+
     /// Reads the file at `path`.
     pub fn load(path: &Path) -> Result<Self, FileError> {
         Self::parse(SourceText::read(path)?, path.parent().unwrap_or(Path::new("")))

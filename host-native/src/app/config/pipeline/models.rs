@@ -14,7 +14,9 @@ use tidegate_core::sim::provider::ProviderSpec;
 use tidegate_core::time::Duration;
 
 use super::endpoint;
+use super::extras::{self, RequestExtras};
 use super::raw::{RawModel, RawPrice};
+use crate::app::answer_shape::AnswerShapes;
 use crate::app::config::document::Document;
 use crate::app::config::limit::{LimitKeys, LimitSettings, read_limit};
 use crate::app::config::source::FileError;
@@ -39,6 +41,8 @@ pub struct ModelSpec {
     pub endpoint: Endpoint,
     /// The certificate authorities to trust instead of those of the system.
     pub authorities: Option<Vec<Certificate>>,
+    /// What requests have besides what the program sets.
+    pub extras: RequestExtras,
     /// The maximum number of calls in flight.
     pub max_parallel: NonZeroU32,
     /// The timeout of one call.
@@ -58,6 +62,11 @@ pub struct ModelSpec {
 }
 
 impl ModelSpec {
+    /// Returns the environment variables whose values are sent with requests.
+    pub fn secret_variables(&self) -> impl Iterator<Item = &str> {
+        self.endpoint.key_variable().into_iter().chain(self.extras.variables())
+    }
+
     /// Returns the label of the resource: `provider/model`, followed by `/domain` unless the domain is chat.
     #[must_use]
     pub fn label(&self) -> String {
@@ -166,6 +175,8 @@ pub struct MockSpec {
     pub provider: ProviderSpec,
     /// The seed of its random numbers \[0\].
     pub seed: u64,
+    /// The shares of chat calls whose answer is more than a text.
+    pub answers: AnswerShapes,
 }
 
 /// The currency of prices if the file names none.
@@ -229,8 +240,10 @@ impl ModelTable<'_, '_> {
         // A resource of the gate is configured only once, by the first model that uses it.
         let same = same.filter(|same| same.domain == domain);
         let LimitSettings { choice, is_given, aimd } = self.limit(same)?;
+        let extras = extras::check(self, &endpoint, domain)?;
         Ok(ModelSpec {
-            authorities: endpoint::check_transport(self, &endpoint, directory)?,
+            authorities: endpoint::check_transport(self, &endpoint, &extras, directory)?,
+            extras,
             endpoint,
             max_parallel: raw.max_parallel,
             timeout: file.positive(raw.timeout.as_ref())?.unwrap_or(Duration::from_secs(60)),

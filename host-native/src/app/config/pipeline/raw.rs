@@ -1,6 +1,7 @@
 //! The raw pipeline file as serde deserializes it, before checks that involve more than one key.
 //! The doc comments are the descriptions in the JSON Schema.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use schemars::{JsonSchema, Schema};
@@ -10,11 +11,13 @@ use tidegate_core::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
 use tidegate_core::sim::provider::ProviderSpec;
 
 use super::columns::StrategyName;
+use super::extras::RawExtras;
 use super::kinds::OutputForm;
 use super::models::Domain;
 use super::sampler::{DateUnit, Law};
 use super::settings::PolicyName;
 use super::structure::JsonMode;
+use crate::app::answer_shape::AnswerShape;
 use crate::app::config::budgets::RawBudgets;
 use crate::app::config::limit::{LimitName, RawAimd};
 use crate::app::config::schema::where_key_is;
@@ -89,6 +92,13 @@ pub(super) struct RawModel {
     /// A PEM file with the certificate authorities to trust, relative to the pipeline file. Default: those of
     /// the system
     pub(super) ca_file: Option<At<Text>>,
+    /// Headers of each request besides those that the program sets. A value is a text, or `{ env = "NAME" }`
+    /// for the value of an environment variable, as for keys
+    pub(super) extra_headers: Option<At<RawExtras>>,
+    /// Query parameters of the address, with values as in `extra_headers`
+    pub(super) query: Option<At<RawExtras>>,
+    /// Keys of the body of each request besides those that the program and the columns set
+    pub(super) extra_body: Option<At<JsonTable>>,
     /// The kind of calls. Default: chat; judge with `url` or `command`
     pub(super) domain: Option<At<Domain>>,
     /// The maximum number of calls in flight
@@ -111,8 +121,8 @@ pub(super) struct RawModel {
     pub(super) budgets: Option<At<Table<RawBudgets>>>,
     /// The price of tokens
     pub(super) price: Option<At<Table<RawPrice>>>,
-    /// The behaviour of a model of the provider `mock`: the settings of a provider in a scenario file, and
-    /// `seed`
+    /// The behaviour of a model of the provider `mock`: the settings of a provider in a scenario file, `seed`,
+    /// and the shapes of its `answers`
     #[schemars(with = "Option<RawMock>")]
     pub(super) mock: Option<At<toml::Table>>,
 }
@@ -124,6 +134,8 @@ pub(super) struct RawModel {
 pub(super) struct RawMock {
     /// The seed of its random numbers. Default: 0
     seed: Option<u64>,
+    /// The shares of calls that are answered in these shapes. Default: none
+    answers: Option<BTreeMap<AnswerShape, f64>>,
     #[schemars(flatten)]
     provider: ProviderSpec,
 }
@@ -181,6 +193,12 @@ pub(super) struct RawColumn {
     pub(super) top_p: Option<At<Is<NumberOrTemplate<f64>>>>,
     /// llm: the maximum number of output tokens; a number, or a template of one
     pub(super) max_tokens: Option<At<Is<NumberOrTemplate<u32>>>>,
+    /// llm: the maximum number of output tokens of a second call after a truncated answer. Default: no second
+    /// call
+    #[schemars(range(min = 1))]
+    pub(super) retry_max_tokens: Option<At<u32>>,
+    /// llm: whether a truncated answer is used like a complete one. Default: false
+    pub(super) keep_truncated: Option<bool>,
     /// llm: stop sequences, as templates
     pub(super) stop: Option<At<Texts>>,
     /// llm: the seed sent to the provider; a number, or a template of one
@@ -209,6 +227,8 @@ pub(super) struct RawColumn {
     pub(super) template: Option<At<Text>>,
     /// sampler: the distribution. Values depend only on the seed, the column and the row number
     pub(super) sampler: Option<At<Table<RawSampler>>>,
+    /// reasoning: the column of kind llm with the answer
+    pub(super) of: Option<At<Text>>,
     /// judge: the columns whose values are sent
     pub(super) inputs: Option<Vec<At<Text>>>,
 }
@@ -221,6 +241,7 @@ fn require_keys_of_kind(schema: &mut Schema) {
         ("embedding", json!({ "required": ["model", "input"] })),
         ("expression", json!({ "required": ["template"] })),
         ("sampler", json!({ "required": ["sampler"], "properties": { "strategy": { "const": "cell" } } })),
+        ("reasoning", json!({ "required": ["of"] })),
         ("judge", json!({ "required": ["model"], "anyOf": either("input", "inputs") })),
     ];
     let conditions = conditions.map(|(kind, then)| where_key_is("kind", kind, kind == "llm", &then));
@@ -256,6 +277,8 @@ pub(super) enum KindName {
     Sampler,
     /// The verdict of a command or a server
     Judge,
+    /// The reasoning of the model for the answer of a column of kind llm
+    Reasoning,
 }
 
 /// A message of the conversation

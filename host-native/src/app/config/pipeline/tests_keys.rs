@@ -70,7 +70,10 @@ fn a_key_is_sent_unencrypted_only_to_this_machine_unless_allowed() {
         assert_rejected(&key(far, ""), &[&message, hint]);
         assert_rejected(&key(far, "allow_plain_http = false"), &[&message]);
         accepted(&key(far, "allow_plain_http = true"));
-        accepted(&format!("{HEAD}{}{COLUMN}", CHAT.replace("http://h", far)));
+        let chat = CHAT.replace("http://h", far);
+        accepted(&format!("{HEAD}{chat}{COLUMN}"));
+        let header = "extra_headers = { api-key = { env = \"K\" } }";
+        assert_rejected(&format!("{HEAD}{chat}{header}\n{COLUMN}"), &[&message, hint]);
     }
     for near in ["http://127.0.0.1:1/v1", "http://[::1]:1/v1", "http://localhost:1/v1", "https://10.0.0.7/v1"] {
         accepted(&key(near, ""));
@@ -97,6 +100,44 @@ fn a_ca_file_is_read_and_belongs_to_an_https_address() {
         let error = PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).unwrap_err().to_string();
         assert!(error.starts_with("p.toml:8:") && error.contains("has no meaning for a mock"), "{error}");
     }
+}
+
+#[test]
+fn extra_headers_and_parameters_are_what_the_program_does_not_set_and_hold_no_key_in_plain_text() {
+    let model = |keys: &str| format!("{HEAD}{CHAT}{keys}\n{COLUMN}");
+    let file = |keys: &str| PipelineFile::parse(SourceText::new("p.toml", model(keys)), Path::new("")).unwrap();
+    let keys = "extra_headers = { X-Team = \"harbour\", api-key = { env = \"ACME_KEY\" } }\n\
+                query = { \"api-version\" = \"2024-10-21\" }\nextra_body = { effort = \"low\" }";
+    let expected = "requests to `m` have also: header x-team: harbour, header api-key: (from ACME_KEY), \
+                    query api-version=2024-10-21, body effort = \"low\"\n";
+    assert_eq!(file(keys).describe_extras(), expected);
+    assert_eq!(file(keys).models[0].secret_variables().collect::<Vec<_>>(), ["ACME_KEY"]);
+    assert_eq!(file("").describe_extras(), "");
+    for header in ["Authorization", "content-type", "Host", "user-agent", "transfer-encoding"] {
+        let keys = format!("extra_headers = {{ {header} = \"x\" }}");
+        assert_model_rejected(&keys, &[&format!("has `{header}`, which the program sets"), "`api_key_env`"]);
+    }
+    assert_model_rejected("extra_headers = { \"a b\" = \"x\" }", &["which is no name of a header"]);
+    assert_model_rejected("extra_headers = { a = \"x\\ny\" }", &["whose value is not valid in a header"]);
+    assert_model_rejected("extra_headers = { a = 1 }", &["expected a text, or `{ env = \"NAME\" }`"]);
+    for key in [
+        "extra_headers = { x-api-key = \"tide-7\" }",
+        "extra_headers = { x-team = \"sk-tide-7\" }",
+        "query = { key = \"tide-7\" }",
+        "query = { access_token = \"tide-7\" }",
+        "extra_body = { proxy = { api_key = \"tide-7\" } }",
+    ] {
+        let text = model(key);
+        let error = PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).unwrap_err().to_string();
+        assert!(error.contains("holds a key in plain text") && !error.contains("tide-7"), "{error}");
+    }
+    let pasted = "extra_headers = { api-key = { env = \"sk-tide-7\" } }";
+    assert_model_rejected(pasted, &["`env` of `api-key` in `extra_headers` of [[models]] is not the name of an env"]);
+    assert_model_rejected("extra_body = { stream = true }", &["`extra_body` in [[models]] has `stream`"]);
+    let judge = format!(
+        "{HEAD}[[models]]\nname = \"m\"\nurl = \"http://h\"\nmax_parallel = 1\nquery = {{ a = \"b\" }}\n{COLUMN}"
+    );
+    assert_rejected(&judge, &["`query` is given for a judge"]);
 }
 
 #[test]
@@ -168,6 +209,11 @@ fn structured_output_keys_are_validated() {
         &["p.toml:12:15: the schema dir/nowhere.json: cannot read: "],
     );
     assert_llm_rejected("schema = {}\noutput = \"text\"", &["`output` in [[columns]] is the string \"text\""]);
+    assert_llm_rejected(
+        "max_tokens = 200\nretry_max_tokens = 200",
+        &["`retry_max_tokens` in [[columns]] is 200", "from 201 to 4294967295: more than `max_tokens`"],
+    );
+    assert_llm_rejected("retry_max_tokens = 0", &["expected a whole number from 1 to"]);
     assert_llm_rejected("schema_retries = 1", &["`schema_retries` applies only to structured answers"]);
     assert_llm_rejected("schema = {}\nschema_retries = 11", &["`schema_retries` in [[columns]] is 11", "from 0 to 10"]);
     assert_llm_rejected("schema = {}\njson_mode = \"objct\"", &["did you mean `object`?"]);

@@ -28,6 +28,7 @@ fn the_stored_schema_matches_the_types() {
 fn the_schema_accepts_valid_files_and_rejects_invalid_ones() {
     assert_eq!(schema_errors(include_str!("../../../../example/harbour_log.toml")), Vec::<String>::new());
     assert_eq!(schema_errors(include_str!("../../../../example/harbour_letters.toml")), Vec::<String>::new());
+    assert_eq!(schema_errors(include_str!("../../../../example/harbour_verdicts.toml")), Vec::<String>::new());
     assert_eq!(schema_errors(tests::VALID), Vec::<String>::new());
     for (from, to) in [
         ("max_parallel = 4", "max_paralel = 4"),
@@ -96,7 +97,7 @@ fn every_example_of_the_reference_is_valid() {
         crate::app::run::resolve::ResolvedPipeline::resolve(&file, data.unwrap())
             .unwrap_or_else(|errors| panic!("{errors:#?}\n{text}"));
     }
-    assert_eq!(kinds.len(), 5, "an example for every kind: {kinds:?}");
+    assert_eq!(kinds.len(), 6, "an example for every kind: {kinds:?}");
 }
 
 /// Text fragments that are significant somewhere in a pipeline file.

@@ -1,5 +1,7 @@
 //! Columns of kind `llm`: the answer of a chat model to a conversation that is rendered from templates.
 //!
+//! A truncated answer is asked for once more with `retry_max_tokens`, if the column sets it.
+//!
 //! If an answer does not have the required structure, the model is asked again, a limited number of times:
 //! the next call shows it the answer and the error. Every such call waits for a slot of its own.
 
@@ -9,9 +11,10 @@ use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::FailureKind;
 
 use super::structure::{AnswerFormat, parse_number};
-use super::{FillContext, FillError, ModelCalls, estimate_tokens};
+use super::{FillContext, FillError, Filled, ModelCalls, estimate_tokens};
 use crate::app::provider::Client;
 use crate::app::provider::chat::{Conversation, Message, Role};
+use crate::app::provider::completion::ChatAnswer;
 use crate::app::template::TemplateId;
 
 /// The estimated tokens of an answer if the file sets neither `answer_tokens` nor `max_tokens`.
@@ -33,6 +36,10 @@ pub struct LlmFill {
     pub top_p: Option<CallOption<f64>>,
     /// The maximum number of tokens of an answer.
     pub max_tokens: Option<CallOption<u32>>,
+    /// The maximum number of tokens of a second call after a truncated answer.
+    pub retry_max_tokens: Option<u32>,
+    /// Whether a truncated answer is used like a complete one.
+    pub keep_truncated: bool,
     /// The provider's sampling seed.
     pub seed: Option<CallOption<u64>>,
     /// Stop sequences.
@@ -100,17 +107,40 @@ impl LlmFill {
         Usage::tokens(input, self.answer_tokens.or(conversation.max_tokens).unwrap_or(DEFAULT_ANSWER_TOKENS))
     }
 
-    pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Value, FillError> {
+    /// Sets the token limit of a second call after a truncated answer. Returns whether there is a higher one.
+    fn raise_token_limit(&self, conversation: &mut Conversation) -> bool {
+        let Some(raised) = self.retry_max_tokens else { return false };
+        let limit = token_limit(conversation);
+        if limit.is_some_and(|limit| limit >= u64::from(raised)) {
+            return false;
+        }
+        match conversation.extra.get_mut(MAX_COMPLETION_TOKENS) {
+            Some(limit) => *limit = raised.into(),
+            None => conversation.max_tokens = Some(raised),
+        }
+        true
+    }
+
+    pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Filled, FillError> {
         let Some(Client::Chat(client)) = calls.client() else { return Err(FillError::no_client(context.column)) };
         let mut conversation = self.conversation(context)?;
         let prompt_messages = conversation.messages.len();
         let mut retries = self.structure.as_ref().map_or(0, |structure| structure.retries);
         loop {
             let attempt = || client.chat(&conversation);
-            let text = calls.call(context.column, self.estimate(&conversation), attempt).await?;
-            let Some(structure) = &self.structure else { return Ok(Value::String(text)) };
+            let answer = calls.call(context.column, self.estimate(&conversation), attempt).await?;
+            if answer.is_truncated {
+                if self.raise_token_limit(&mut conversation) {
+                    continue;
+                }
+                if !self.keep_truncated {
+                    return Err(FillError::failed(FailureKind::TruncatedAnswer, truncation(&conversation)));
+                }
+            }
+            let ChatAnswer { text, reasoning, .. } = answer;
+            let Some(structure) = &self.structure else { return Ok(Filled { value: Value::String(text), reasoning }) };
             let violation = match structure.parse(&text) {
-                Ok(value) => return Ok(value),
+                Ok(value) => return Ok(Filled { value, reasoning }),
                 Err(violation) => violation,
             };
             if retries == 0 {
@@ -124,6 +154,23 @@ impl LlmFill {
             let correction = format!("That does not fit: {violation}. Answer again, with the corrected JSON alone.");
             conversation.messages.push(Message { role: Role::User, content: correction });
         }
+    }
+}
+
+/// The name that some providers have for the token limit.
+const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
+
+/// Returns the token limit of a call, if the file sets one.
+fn token_limit(conversation: &Conversation) -> Option<u64> {
+    let extra = conversation.extra.get(MAX_COMPLETION_TOKENS);
+    extra.map_or(conversation.max_tokens.map(u64::from), Value::as_u64)
+}
+
+/// Returns why a truncated answer is an error.
+fn truncation(conversation: &Conversation) -> String {
+    match token_limit(conversation) {
+        Some(limit) => format!("the answer was cut off at {limit} tokens"),
+        None => "the answer was cut off at the token limit of the provider".to_string(),
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub mod embedding;
 pub mod expression;
+mod json_in_text;
 pub mod judge;
 pub mod llm;
 pub mod sampler;
@@ -42,6 +43,26 @@ pub enum Fill {
     Sampler(SamplerFill),
     /// The answer of a command or server.
     Judge(JudgeFill),
+    /// The reasoning for an answer. The task that makes the answer sets it.
+    Reasoning {
+        /// The index of the generated column with the answer.
+        of: usize,
+    },
+}
+
+/// The value of a task.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filled {
+    /// The value of the cell.
+    pub value: Value,
+    /// The reasoning of the model for it.
+    pub reasoning: Option<String>,
+}
+
+impl From<Value> for Filled {
+    fn from(value: Value) -> Self {
+        Self { value, reasoning: None }
+    }
 }
 
 /// How a column calls its model.
@@ -146,15 +167,17 @@ impl<'a> ModelCalls<'a> {
 }
 
 impl Fill {
-    /// Returns the value for `context`.
-    pub async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Value, FillError> {
-        match self {
-            Self::Llm(fill) => fill.fill(context, calls).await,
+    /// Returns the value for `context`, with the reasoning for it.
+    pub async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Filled, FillError> {
+        let value = match self {
+            Self::Llm(fill) => return fill.fill(context, calls).await,
             Self::Embedding(fill) => fill.fill(context, calls).await,
             Self::Expression(fill) => fill.fill(context),
             Self::Sampler(fill) => fill.fill(context),
             Self::Judge(fill) => fill.fill(context, calls).await,
-        }
+            Self::Reasoning { .. } => Ok(Value::Null),
+        };
+        value.map(Filled::from)
     }
 }
 
@@ -188,7 +211,12 @@ fn fill_error(failure: CallFailure) -> FillError {
                 CallError::ModelNotFound { .. } | CallError::Rejected { rejection: RejectionReason::NotFound, .. } => {
                     TaskOutcome::Failed(FailureKind::NotFound)
                 }
+                CallError::ContentFiltered { .. }
+                | CallError::Rejected { rejection: RejectionReason::ContentFiltered, .. } => {
+                    TaskOutcome::Failed(FailureKind::ContentFiltered)
+                }
                 CallError::Rejected { .. } => TaskOutcome::Failed(FailureKind::Request),
+                CallError::Refused { .. } => TaskOutcome::Failed(FailureKind::Refused),
                 CallError::Malformed { .. } => TaskOutcome::Failed(FailureKind::MalformedAnswer),
                 CallError::Command { .. } => TaskOutcome::Failed(FailureKind::Other),
             };

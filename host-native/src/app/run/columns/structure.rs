@@ -6,6 +6,7 @@ use jsonschema::Validator;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use super::json_in_text::json_values;
 use crate::app::config::pipeline::structure::{compile_schema, cut};
 use crate::app::config::pipeline::{JsonMode, OutputForm};
 use crate::app::template::shape::resolve_reference;
@@ -63,12 +64,31 @@ impl AnswerFormat {
         }
     }
 
-    /// Parses `answer`.
+    /// Parses `answer`. If it is more than JSON, the value is the first object or list in it that is complete
+    /// and fits the schema.
     ///
     /// # Errors
-    /// A message for the model with the syntax error or the first schema violations.
+    /// A message for the model with the syntax error, or the schema violations of the first value.
     pub fn parse(&self, answer: &str) -> Result<Value, String> {
-        let value = parse_answer(self.output, strip_fences(answer).to_string())?;
+        let error = match parse_answer(self.output, strip_fences(answer).to_string()) {
+            Ok(value) => return self.check(value),
+            Err(error) => error,
+        };
+        if self.output != OutputForm::Json {
+            return Err(error);
+        }
+        let mut first_violation = None;
+        for value in json_values(answer) {
+            match self.check(value) {
+                Ok(value) => return Ok(value),
+                Err(violation) => drop(first_violation.get_or_insert(violation)),
+            }
+        }
+        Err(first_violation.unwrap_or(error))
+    }
+
+    /// Returns `value` if it fits the schema, else the first violations.
+    fn check(&self, value: Value) -> Result<Value, String> {
         let Some((_, validator)) = &self.schema else { return Ok(value) };
         let mut violations = Vec::new();
         for error in validator.iter_errors(&value).take(MAX_VIOLATIONS) {
@@ -206,6 +226,25 @@ mod tests {
             assert_eq!(grade().parse(&answer).as_ref(), Ok(&value), "{answer}");
         }
         assert_eq!(grade().parse("```{\"score\": 1, \"why\": \"\"}```"), Ok(json!({"score": 1, "why": ""})));
+    }
+
+    #[test]
+    fn the_first_json_in_an_answer_that_fits_is_its_value() {
+        let value = json!({"score": 3, "why": "plain {so}"});
+        for answer in [
+            format!("Here is the grade:\n\n```json\n{value}\n```\n\nShall I grade another?"),
+            format!("{value}\nIt is plain."),
+            format!("For example {{\"score\": 9}} would be too much. Mine: {value}"),
+            format!("See [1]. {value} {{\"score\": 4, \"why\": \"\"}}"),
+        ] {
+            assert_eq!(grade().parse(&answer).as_ref(), Ok(&value), "{answer}");
+        }
+        let error = grade().parse("It is {\"score\": 9, \"why\": \"\"} or [5].").unwrap_err();
+        assert!(error.contains("(at /score)"), "{error}");
+        let error = grade().parse("```json\n{\"score\": 3, \"why\": \"\",}\n```").unwrap_err();
+        assert!(error.contains("is not JSON: trailing comma"), "{error}");
+        let number = AnswerFormat::new(OutputForm::Number, None, JsonMode::Prompt, 0).unwrap();
+        assert!(number.parse("It is [3].").is_err());
     }
 
     #[test]

@@ -76,6 +76,7 @@ fn column_type(kind: &ColumnKind) -> ColumnType {
             },
         },
         ColumnKind::Embedding(_) => ColumnType::Numbers,
+        ColumnKind::Reasoning(_) => ColumnType::Text,
         ColumnKind::Expression(expression) => of_form(expression.output),
         ColumnKind::Judge(call) => of_form(call.output),
         ColumnKind::Sampler(law) => match law {
@@ -139,6 +140,7 @@ impl Compiler<'_> {
                 let seed = self.names.file.run.seed;
                 Fill::Sampler(SamplerFill::new(law.clone(), seed, self.spec.name.get_ref()))
             }
+            ColumnKind::Reasoning(of) => Fill::Reasoning { of: self.answer_column(of) },
             ColumnKind::Judge(call) => {
                 call.inputs.iter().for_each(|input| self.add_named_input(input, "`inputs` in [[columns]]"));
                 Fill::Judge(JudgeFill {
@@ -178,6 +180,8 @@ impl Compiler<'_> {
             temperature: self.option("temperature", call.temperature.as_ref()),
             top_p: self.option("top_p", call.top_p.as_ref()),
             max_tokens: self.option("max_tokens", call.max_tokens.as_ref()),
+            retry_max_tokens: call.retry_max_tokens,
+            keep_truncated: call.keep_truncated,
             seed: self.option("seed", call.seed.as_ref()),
             stop,
             extra: call.extra.get_ref().clone(),
@@ -235,6 +239,28 @@ impl Compiler<'_> {
             }
         }
         self.sources.push(TemplateSource { kind, column: self.index, text: text.clone() });
+    }
+
+    /// Returns the index of the column of kind llm that `of` names, and adds it to the inputs.
+    fn answer_column(&mut self, of: &Spanned<String>) -> usize {
+        let is_answer =
+            |spec: &&ColumnSpec| matches!(spec.kind, ColumnKind::Llm(_)) && spec.strategy == self.spec.strategy;
+        let columns = &self.names.file.columns;
+        if let Some(at) = columns.iter().position(|spec| is_answer(&spec) && spec.name.get_ref() == of.get_ref()) {
+            self.inputs.insert(Input::Generated(at));
+            return at;
+        }
+        let known: Vec<&str> = columns.iter().filter(is_answer).map(|spec| spec.name.get_ref().as_str()).collect();
+        let error = self.names.source().error(
+            of.span(),
+            format!(
+                "`of` in [[columns]] names `{}`, which is no column of kind `llm` with this strategy",
+                of.get_ref()
+            ),
+        );
+        let expected = if known.is_empty() { "a column of kind `llm`".to_string() } else { known.join(", ") };
+        self.errors.push(error.expected(format!("one of: {expected}")).suggest(of.get_ref(), known));
+        0
     }
 
     /// Adds an input that is named outside of a template.

@@ -1,0 +1,296 @@
+//! Reads chat completions of OpenAI-compatible APIs.
+//!
+//! The field `finish_reason` decides what became of the answer. Values are compared without regard to case:
+//!
+//! | `finish_reason` | result |
+//! | --- | --- |
+//! | `length`, `max_tokens` | the answer is truncated |
+//! | `content_filter`, `content_filtered`, `safety` | [`CallError::ContentFiltered`] |
+//! | `refusal`, or a text in `message.refusal` | [`CallError::Refused`] |
+//! | `error`, `abort`, `insufficient_system_resource` | [`CallError::Unreadable`]: the provider failed |
+//! | any other, or none | the answer is complete |
+
+use serde::Deserialize;
+use serde_json::Value;
+use tidegate_core::budget::Usage;
+
+use super::answer::{CallError, excerpt, unreadable};
+use super::reasoning::{Content, SplitText};
+use super::{CallOutput, TokenCounts};
+
+/// The answer of a chat model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChatAnswer {
+    /// The text without the reasoning. It is empty if the model reached its limit before the first word.
+    pub text: String,
+    /// The reasoning of the model, if the provider returned it.
+    pub reasoning: Option<String>,
+    /// Whether the answer was cut off at the maximum number of tokens.
+    pub is_truncated: bool,
+}
+
+/// The fields of a chat completion that are used.
+#[derive(Deserialize)]
+struct ChatCompletion {
+    choices: Vec<Choice>,
+    #[serde(default)]
+    usage: TokenCounts,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    message: ChoiceMessage,
+    #[serde(default)]
+    finish_reason: Value,
+    /// The error of a provider behind a gateway.
+    #[serde(default)]
+    error: Value,
+}
+
+#[derive(Deserialize)]
+struct ChoiceMessage {
+    content: Option<Content>,
+    #[serde(default)]
+    refusal: Value,
+    #[serde(default)]
+    reasoning_content: Value,
+    #[serde(default)]
+    reasoning: Value,
+}
+
+/// How an answer ended, according to its `finish_reason`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AnswerEnd {
+    Complete,
+    Truncated,
+    Filtered,
+    Refused,
+    Failed,
+}
+
+impl AnswerEnd {
+    fn of(finish_reason: &Value) -> Self {
+        match finish_reason.as_str().unwrap_or_default().to_ascii_lowercase().as_str() {
+            "length" | "max_tokens" => Self::Truncated,
+            "content_filter" | "content_filtered" | "safety" => Self::Filtered,
+            "refusal" => Self::Refused,
+            "error" | "abort" | "insufficient_system_resource" => Self::Failed,
+            _ => Self::Complete,
+        }
+    }
+}
+
+impl Choice {
+    /// Returns the answer, or the error that the choice states.
+    fn into_answer(self, usage: Option<Usage>) -> Result<ChatAnswer, CallError> {
+        let refusal = self.message.refusal.as_str().map(excerpt).filter(|refusal| !refusal.is_empty());
+        let end = AnswerEnd::of(&self.finish_reason);
+        match end {
+            AnswerEnd::Filtered => Err(CallError::ContentFiltered { detail: refusal.unwrap_or_default(), usage }),
+            AnswerEnd::Failed => {
+                let reason = excerpt(self.finish_reason.as_str().unwrap_or_default());
+                let error = self.error["message"].as_str().map(|message| format!(": {}", excerpt(message)));
+                let detail = format!("finish_reason {reason}{}", error.unwrap_or_default());
+                Err(CallError::Unreadable { what: "complete", detail, usage })
+            }
+            _ if end == AnswerEnd::Refused || refusal.is_some() => {
+                Err(CallError::Refused { detail: refusal.unwrap_or_default(), usage })
+            }
+            _ => {
+                let is_truncated = end == AnswerEnd::Truncated;
+                let message = self.message;
+                let given = [&message.reasoning_content, &message.reasoning].into_iter().filter_map(Value::as_str);
+                // Some servers send both fields with the same text.
+                let given = given.map(str::trim).find(|given| !given.is_empty()).map(str::to_string);
+                let content = message.content.map(|content| content.split(given.is_some()));
+                let is_thought_only = |split: &SplitText| split.text.is_empty() && !split.reasoning.is_empty();
+                let content = content.filter(|split| is_truncated || !is_thought_only(split));
+                let SplitText { text, reasoning } =
+                    content.or(is_truncated.then(SplitText::default)).ok_or_else(|| {
+                        let reason =
+                            self.finish_reason.as_str().map(|reason| format!(" (finish_reason {})", excerpt(reason)));
+                        let detail = format!("it has no text{}", reason.unwrap_or_default());
+                        CallError::Malformed { what: "a chat completion", detail, usage }
+                    })?;
+                let reasoning: Vec<String> = given.into_iter().chain(reasoning).collect();
+                let reasoning = (!reasoning.is_empty()).then(|| reasoning.join("\n\n"));
+                Ok(ChatAnswer { text, reasoning, is_truncated })
+            }
+        }
+    }
+}
+
+/// Reads the first choice and the token usage.
+pub(crate) fn read_completion(body: &[u8]) -> Result<CallOutput<ChatAnswer>, CallError> {
+    let what = "a chat completion";
+    let completion: ChatCompletion = serde_json::from_slice(body).map_err(|error| unreadable(what, &error, body))?;
+    let usage = completion.usage.known();
+    let Some(choice) = completion.choices.into_iter().next() else {
+        return Err(CallError::Malformed { what, detail: "it has no choices".to_string(), usage });
+    };
+    Ok(CallOutput { value: choice.into_answer(usage)?, usage })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USAGE: &str = r#""usage":{"prompt_tokens":7,"completion_tokens":2}"#;
+
+    /// Reads a completion with this choice and a usage of 7 and 2 tokens.
+    fn read(choice: &str) -> Result<ChatAnswer, CallError> {
+        let read = read_completion(format!(r#"{{"choices":[{choice}],{USAGE}}}"#).as_bytes())?;
+        assert_eq!(read.usage, known_usage());
+        Ok(read.value)
+    }
+
+    fn known_usage() -> Option<Usage> {
+        Some(Usage::tokens(7, 2))
+    }
+
+    #[test]
+    fn the_result_is_the_text_of_the_first_choice_with_its_token_usage() {
+        let body = br#"{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"hello"}}],
+                        "usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9}}"#;
+        let value = ChatAnswer { text: "hello".to_string(), ..ChatAnswer::default() };
+        assert_eq!(read_completion(body), Ok(CallOutput { value, usage: known_usage() }));
+        let body = br#"{"choices":[{"message":{"content":"x"}}],"usage":null}"#;
+        assert_eq!(read_completion(body).unwrap().usage, None);
+    }
+
+    #[test]
+    fn a_body_that_is_not_a_completion_is_an_error_with_the_reason() {
+        for (body, expected) in [
+            ("", "it is empty"),
+            ("<html>busy</html>", "it is not JSON (expected value at line 1 column 1)"),
+            ("{}", "missing field `choices` at line 1 column 2"),
+            (r#"{"choices":[]}"#, "it has no choices"),
+        ] {
+            let error = read_completion(body.as_bytes()).unwrap_err().to_string();
+            assert_eq!(error, format!("the answer is not a chat completion: {expected}"));
+        }
+    }
+
+    #[test]
+    fn a_choice_without_text_is_an_error_with_the_reason_and_the_token_usage() {
+        for (choices, expected) in [
+            (r#"[{"message":{"content":null},"finish_reason":"stop"}]"#, "it has no text (finish_reason stop)"),
+            (r#"[{"message":{"tool_calls":[]}}]"#, "it has no text"),
+            ("[]", "it has no choices"),
+            (r#"[{"message":{"content":7}}]"#, "invalid `content`, expected a text or a list of parts"),
+            (r#"[{"message":{"content":"<think>So</think>"},"finish_reason":"stop"}]"#, "it has no text"),
+        ] {
+            let body = format!(r#"{{"choices":{choices},{USAGE}}}"#);
+            let (CallError::Malformed { detail, usage, .. } | CallError::Unreadable { detail, usage, .. }) =
+                read_completion(body.as_bytes()).unwrap_err()
+            else {
+                panic!("{body}")
+            };
+            assert!(detail.starts_with(expected), "{detail}");
+            assert_eq!(usage, known_usage(), "{body}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_ends_at_the_token_limit_is_truncated_even_without_text() {
+        for (content, text) in [(r#""The pier"#, "The pier"), ("null", ""), (r#"""#, "")] {
+            let content = if content.starts_with('"') { format!("{content}\"") } else { content.to_string() };
+            for reason in ["length", "max_tokens", "MAX_TOKENS"] {
+                let choice = format!(r#"{{"message":{{"content":{content}}},"finish_reason":"{reason}"}}"#);
+                let answer = read(&choice).unwrap();
+                assert_eq!((answer.text.as_str(), answer.is_truncated), (text, true), "{choice}");
+            }
+        }
+        assert!(!read(r#"{"message":{"content":"x"},"finish_reason":"stop"}"#).unwrap().is_truncated);
+    }
+
+    #[test]
+    fn reasoning_is_split_from_the_answer_in_each_shape_of_it() {
+        for (what, message) in [
+            ("DeepSeek, vLLM", r#"{"role":"assistant","reasoning_content":"See.","content":"Yes."}"#),
+            ("OpenRouter", r#"{"content":"Yes.","refusal":null,"reasoning":"See.","reasoning_details":[]}"#),
+            ("Ollama", r#"{"role":"assistant","content":"Yes.","reasoning":"See.\n"}"#),
+            ("vLLM, both fields", r#"{"content":"\n\nYes.","reasoning":"See.","reasoning_content":"See."}"#),
+            ("Qwen without a parser", r#"{"content":"<think>\nSee.\n</think>\n\nYes."}"#),
+            ("DeepSeek on vLLM without a parser", r#"{"content":"See.\n</think>\n\nYes."}"#),
+            (
+                "Mistral",
+                r#"{"content":[{"type":"thinking","thinking":[{"type":"text","text":"See."}]},{"type":"text","text":"Yes."}]}"#,
+            ),
+        ] {
+            let answer = read(&format!(r#"{{"message":{message},"finish_reason":"stop"}}"#)).unwrap();
+            assert_eq!((answer.text.as_str(), answer.reasoning.as_deref()), ("Yes.", Some("See.")), "{what}");
+        }
+        let plain = read(r#"{"message":{"content":"Yes.","reasoning":null,"reasoning_content":""}}"#).unwrap();
+        assert_eq!((plain.text.as_str(), plain.reasoning), ("Yes.", None));
+    }
+
+    #[test]
+    fn an_open_block_at_the_token_limit_is_a_truncated_answer_without_text() {
+        let answer = read(r#"{"message":{"content":"<think>See. And"},"finish_reason":"length"}"#).unwrap();
+        let reasoning = Some("See. And".to_string());
+        assert_eq!(answer, ChatAnswer { text: String::new(), reasoning, is_truncated: true });
+    }
+
+    #[test]
+    fn reasoning_tokens_are_output_whether_or_not_they_are_among_the_completion_tokens() {
+        for (what, usage, output) in [
+            (
+                "OpenAI, DeepSeek: among them",
+                r#"{"prompt_tokens":20,"completion_tokens":70,"total_tokens":90,"completion_tokens_details":{"reasoning_tokens":64}}"#,
+                70,
+            ),
+            (
+                "xAI: beside them",
+                r#"{"prompt_tokens":12,"completion_tokens":1,"total_tokens":399,"completion_tokens_details":{"reasoning_tokens":386}}"#,
+                387,
+            ),
+            ("Google: in the total only", r#"{"prompt_tokens":9,"completion_tokens":5,"total_tokens":44}"#, 35),
+            ("a total that is too small", r#"{"prompt_tokens":9,"completion_tokens":5,"total_tokens":3}"#, 5),
+        ] {
+            let body = format!(r#"{{"choices":[{{"message":{{"content":"x"}}}}],"usage":{usage}}}"#);
+            let used = read_completion(body.as_bytes()).unwrap().usage.unwrap();
+            assert_eq!(used.output_tokens, output, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_filtered_or_refused_answer_and_one_that_the_provider_broke_off_are_told_apart() {
+        let filtered = CallError::ContentFiltered { detail: String::new(), usage: known_usage() };
+        let refused = |detail: &str| CallError::Refused { detail: detail.to_string(), usage: known_usage() };
+        let failed =
+            |detail: &str| CallError::Unreadable { what: "complete", detail: detail.to_string(), usage: known_usage() };
+        for (what, choice, expected) in [
+            (
+                "OpenAI, filter",
+                r#"{"index":0,"message":{"role":"assistant","content":"The","refusal":null},"finish_reason":"content_filter"}"#,
+                filtered.clone(),
+            ),
+            (
+                "Azure, filter",
+                r#"{"content_filter_results":{"violence":{"filtered":true,"severity":"medium"}},"finish_reason":"content_filter","index":0,"message":{"role":"assistant"}}"#,
+                filtered,
+            ),
+            (
+                "OpenAI, refusal",
+                r#"{"message":{"role":"assistant","content":null,"refusal":"I will not."},"finish_reason":"stop"}"#,
+                refused("I will not."),
+            ),
+            ("gateway to Anthropic, refusal", r#"{"message":{"content":""},"finish_reason":"refusal"}"#, refused("")),
+            (
+                "DeepSeek, no resources",
+                r#"{"message":{"content":"The"},"finish_reason":"insufficient_system_resource"}"#,
+                failed("finish_reason insufficient_system_resource"),
+            ),
+            (
+                "OpenRouter, error",
+                r#"{"message":{"content":""},"finish_reason":"error","error":{"code":502,"message":"Upstream idle"}}"#,
+                failed("finish_reason error: Upstream idle"),
+            ),
+            ("vLLM, abort", r#"{"message":{"content":""},"finish_reason":"abort"}"#, failed("finish_reason abort")),
+        ] {
+            assert_eq!(read(choice), Err(expected), "{what}");
+        }
+        assert_eq!(read(r#"{"message":{"content":"x","refusal":""}}"#).unwrap().text, "x");
+    }
+}
