@@ -1,11 +1,11 @@
 //! Measures what the proxy adds to a call.
 //!
-//! `cargo bench -p tidegate-tests --bench proxy_overhead` sends chat requests over persistent connections on the loopback
-//! interface to a server that answers at once, and through the proxy to the same server. Direct and proxied turns alternate
-//! in short succession, so other load on the machine affects both. Each pair of turns yields a ratio; the bench prints the
-//! median of the ratios with the quartiles, which show how far the machine disturbed the run. With more than one connection,
-//! each calls again as soon as it has its response, so server, proxy and load compete for the cores: there, compare calls
-//! per second.
+//! `cargo bench -p tidegate-tests --bench proxy_overhead` sends chat requests over persistent connections on
+//! the loopback interface to a server that answers at once, and through the proxy to the same server. Direct
+//! and proxied turns alternate in short succession, so other load on the machine affects both. Each pair of
+//! turns yields a ratio; the bench prints the median of the ratios with the quartiles, which show how far the
+//! machine disturbed the run. With more than one connection, each calls again as soon as it has its response,
+//! so server, proxy and load compete for the cores: there, compare calls per second.
 //!
 //! Without `--bench`, as in `cargo test --benches`, one short turn only shows that it works.
 

@@ -495,8 +495,8 @@ impl RoutedRequest<'_> {
         Ok(Response::from_parts(self.response_head(parts), Either::Right(body)))
     }
 
-    /// Rejects a compressed response, whose body cannot be searched for keys or usage, and a switch to another
-    /// protocol.
+    /// Rejects a compressed response, whose body cannot be searched for keys or usage, and a switch to
+    /// another protocol.
     fn check_response(&self, response: &UpstreamResponse) -> Result<(), ProxyError> {
         let provider = || self.upstream.config.name.clone();
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {

@@ -41,18 +41,15 @@ impl HeadScanner {
             if position.is_body {
                 return;
             }
-            match byte {
-                b'\n' => {
-                    if !position.is_return {
-                        self.has_bare_line_feed.store(true, Ordering::Relaxed);
-                    }
-                    let text_len = position.line_len - usize::from(position.is_return);
-                    *position = Position { is_body: text_len == 0, ..Position::default() };
+            if *byte == b'\n' {
+                if !position.is_return {
+                    self.has_bare_line_feed.store(true, Ordering::Relaxed);
                 }
-                _ => {
-                    position.is_return = *byte == b'\r';
-                    position.line_len += 1;
-                }
+                let text_len = position.line_len - usize::from(position.is_return);
+                *position = Position { is_body: text_len == 0, ..Position::default() };
+            } else {
+                position.is_return = *byte == b'\r';
+                position.line_len += 1;
             }
         }
     }
@@ -70,7 +67,9 @@ mod tests {
     /// Returns whether a bare line feed was found in a head that arrives in these pieces.
     fn scan(pieces: &[&str]) -> bool {
         let scanner = HeadScanner::default();
-        pieces.iter().for_each(|piece| scanner.received(piece.as_bytes()));
+        for piece in pieces {
+            scanner.received(piece.as_bytes());
+        }
         scanner.take_bare_line_feed()
     }
 

@@ -77,7 +77,7 @@ struct ValueWalker<'a> {
 
 impl ValueWalker<'_> {
     /// Counts a number. In a prompt it is a token; elsewhere each of its digits may be one.
-    fn number(self, number: impl ToString) {
+    fn number(self, number: &impl ToString) {
         self.counts.tokens += if self.context == Context::Prompt { 1 } else { 1 + number.to_string().len() };
     }
 }
@@ -106,17 +106,17 @@ impl<'de> Visitor<'de> for ValueWalker<'_> {
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<(), E> {
-        self.number(number);
+        self.number(&number);
         Ok(())
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<(), E> {
-        self.number(number);
+        self.number(&number);
         Ok(())
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<(), E> {
-        self.number(number);
+        self.number(&number);
         Ok(())
     }
 

@@ -10,9 +10,9 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`config`] | the configuration file |
-//! | `server`, `connection_limit`, `write_timeout`, `head_scanner` | accepting, serving and closing connections |
+//! | `server`, `connection_limit`, `write_timeout`, `head_scanner` | accepting and closing connections |
 //! | `access`, `endpoint` | which hosts, origins and calls are allowed |
-//! | `forward`, `parsed_request`, `json`, `form`, `tokens`, `headers` | one request: parsing, attempts, response |
+//! | `forward`, `parsed_request`, `json`, `form`, `tokens`, `headers` | parsing, attempts, response |
 //! | `redact` | removes keys from provider responses |
 //! | `upstream`, `tenant` | providers with their limits; tenants with their groups |
 //! | `recorder`, `usage`, `rate`, `counters` | outcome, token usage, rate and number of calls |

@@ -5,7 +5,7 @@
 //!
 //! | text | tokens |
 //! | --- | --- |
-//! | a word: at most 20 ASCII letters in lower case, of which the first may be a capital | 1 for each 3 letters begun |
+//! | a word: at most 20 ASCII letters in lower case, the first may be a capital | 1 for each 3 letters begun |
 //! | one space before a word | 0 |
 //! | all else: digits, symbols, other spaces, longer words, mixed case, other scripts | 1 for each byte |
 //!

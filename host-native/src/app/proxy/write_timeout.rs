@@ -52,7 +52,7 @@ pin_project! {
 }
 
 impl<T> WriteTimeout<T> {
-    /// Wraps `io`. A write fails if it makes no progress for `timeout`. `heads` scans the bytes that are read.
+    /// Wraps `io`. A write fails if it makes no progress for `timeout`. `heads` scans all bytes read.
     pub(super) fn new(io: T, timeout: Duration, heads: Arc<HeadScanner>) -> Self {
         Self { io, timeout, deadline: sleep(timeout), is_stalled: false, has_unanswered_bytes: false, heads }
     }

@@ -25,8 +25,8 @@ pub struct AccessConfig {
 pub struct ConnectionsConfig {
     /// The maximum number of open connections \[16384\].
     pub max_connections: NonZeroU32,
-    /// The maximum number of open connections of one client address, or of one IPv6 network of 64 bits \[three
-    /// quarters of `max_connections`\].
+    /// The maximum number of open connections of one client address, or of one IPv6 network of 64 bits
+    /// \[three quarters of `max_connections`\].
     pub max_connections_per_address: NonZeroU32,
     /// The limit for idle time between two requests, and for receiving a request head \[30 s\].
     pub header_timeout: StdDuration,
