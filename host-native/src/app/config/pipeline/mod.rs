@@ -55,7 +55,7 @@ pub use extras::{ExtraValue, RequestExtras};
 pub use kinds::{ColumnKind, EmbeddingCall, Expression, JudgeCall, LlmCall, MessageSpec, OutputForm};
 pub use models::{Domain, Endpoint, MockSpec, ModelSpec};
 use raw::RawPipeline;
-pub use sampler::SamplerSpec;
+pub use sampler::{LawSpec, Locale, SamplerSpec};
 pub use settings::{OutputSettings, RunSettings, SeedSpec};
 pub use structure::{JsonMode, Structure};
 

@@ -14,7 +14,7 @@ use super::columns::StrategyName;
 use super::extras::RawExtras;
 use super::kinds::OutputForm;
 use super::models::Domain;
-use super::sampler::{DateUnit, Law};
+use super::sampler::{DateUnit, Law, Locale};
 use super::settings::PolicyName;
 use super::structure::JsonMode;
 use crate::app::answer_shape::AnswerShape;
@@ -256,7 +256,10 @@ fn require_keys_of_law(schema: &mut Schema) {
         ("uniform", json!(["low", "high"])),
         ("normal", json!(["mean", "sd"])),
         ("bernoulli", json!(["p"])),
+        ("poisson", json!(["mean"])),
+        ("binomial", json!(["trials", "p"])),
         ("datetime", json!(["from", "to"])),
+        ("timedelta", json!(["of", "low", "high"])),
     ];
     let conditions = conditions.map(|(law, keys)| where_key_is("law", law, false, &json!({ "required": keys })));
     schema.insert("allOf".to_string(), conditions.to_vec().into());
@@ -303,12 +306,12 @@ pub(super) struct RawSampler {
     pub(super) values: Option<At<Json>>,
     /// category: the relative weight of each value. Default: all equal
     pub(super) weights: Option<At<Vec<Finite>>>,
-    /// subcategory: the other column
+    /// subcategory, timedelta: the other column
     pub(super) of: Option<At<Text>>,
-    /// uniform: the minimum
+    /// uniform, timedelta: the minimum
     #[schemars(with = "Option<f64>")]
     pub(super) low: Option<At<Json>>,
-    /// uniform: the maximum
+    /// uniform, timedelta: the maximum
     #[schemars(with = "Option<f64>")]
     pub(super) high: Option<At<Json>>,
     /// uniform: whole numbers only. Default: false
@@ -316,22 +319,34 @@ pub(super) struct RawSampler {
     /// uniform, normal: the number of decimals kept, up to 9. Default: all
     #[schemars(range(max = 9))]
     pub(super) decimals: Option<At<u32>>,
-    /// normal: the mean
+    /// normal, poisson: the mean
     pub(super) mean: Option<At<Finite>>,
     /// normal: the standard deviation
     #[schemars(range(min = 0))]
     pub(super) sd: Option<At<Finite>>,
-    /// bernoulli: the probability of true
+    /// bernoulli: the probability of true. binomial: the probability of success in each trial
     #[schemars(range(min = 0, max = 1))]
     pub(super) p: Option<At<Finite>>,
+    /// binomial: the number of trials
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub(super) trials: Option<At<u32>>,
     /// datetime: the earliest time, such as 2024-05-01 or 2024-05-01T12:00:00Z
     #[schemars(with = "Option<Text>")]
     pub(super) from: Option<At<Json>>,
     /// datetime: the end of the range, exclusive
     #[schemars(with = "Option<Text>")]
     pub(super) to: Option<At<Json>>,
-    /// datetime: the distance between possible times. Default: second
+    /// datetime: the distance between possible times. timedelta: the unit of `low` and `high`. Default: second
     pub(super) unit: Option<DateUnit>,
+    /// person: the language and country of the names. Default: `en_US`
+    pub(super) locale: Option<Locale>,
+    /// person: the minimum and maximum age in years, up to 130. Default: [18, 90]
+    #[schemars(length(min = 2, max = 2), inner(range(max = 130)))]
+    pub(super) age: Option<At<Vec<u32>>>,
+    /// Distributions for some of the rows: the first whose condition holds is used instead of this one
+    pub(super) cases: Option<Vec<At<Table<RawSampler>>>>,
+    /// In `cases`: the condition, such as `age < 18`
+    pub(super) when: Option<At<Text>>,
 }
 
 /// Settings of the run

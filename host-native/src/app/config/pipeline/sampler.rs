@@ -16,9 +16,25 @@ use crate::app::config::source::FileError;
 use crate::app::config::value::{At, Finite, Is, Json, Table};
 use crate::app::data::utc;
 
-/// The distribution that a sampler draws from.
+/// The distribution of a column of kind `sampler`, and those that replace it for some rows.
 #[derive(Clone, Debug)]
-pub enum SamplerSpec {
+pub struct SamplerSpec {
+    /// The distribution for rows to which no case applies.
+    pub law: LawSpec,
+    /// Conditions in file order, each with the distribution for the rows for which it is the first that holds.
+    pub cases: Vec<(Spanned<String>, LawSpec)>,
+}
+
+impl SamplerSpec {
+    /// Returns every distribution that a row may be drawn from.
+    pub fn laws(&self) -> impl Iterator<Item = &LawSpec> {
+        std::iter::once(&self.law).chain(self.cases.iter().map(|(_, law)| law))
+    }
+}
+
+/// A distribution.
+#[derive(Clone, Debug)]
+pub enum LawSpec {
     /// One of several values.
     Category {
         /// The values. There is at least one.
@@ -63,6 +79,18 @@ pub enum SamplerSpec {
         /// The probability of true.
         p: f64,
     },
+    /// The number of events in an interval in which `mean` are expected, each independent of the others.
+    Poisson {
+        /// The mean, from 0 to 10^9.
+        mean: f64,
+    },
+    /// The number of successes in a number of independent trials.
+    Binomial {
+        /// The number of trials, at most 10^9.
+        trials: u32,
+        /// The probability of success in each trial.
+        p: f64,
+    },
     /// A uniformly distributed point in time, as ISO 8601 text.
     Datetime {
         /// The earliest time.
@@ -72,8 +100,76 @@ pub enum SamplerSpec {
         /// The distance between possible times, in seconds.
         step_s: u64,
     },
+    /// A time at a random distance from the time in another column, as ISO 8601 text.
+    Timedelta {
+        /// The other column.
+        of: Spanned<String>,
+        /// The minimum distance, in units. Below 0 is before the other time.
+        low: i64,
+        /// The maximum distance, in units.
+        high: i64,
+        /// The unit of the distance, in seconds.
+        unit_s: u64,
+    },
+    /// An invented person: an object with `name`, `first_name`, `last_name`, `age` and `email`.
+    Person {
+        /// The language and country that the names come from.
+        locale: Locale,
+        /// The minimum age, in years.
+        youngest: u32,
+        /// The maximum age, in years.
+        oldest: u32,
+    },
     /// A random UUID (version 4).
     Uuid,
+}
+
+/// The language and country that the names of people come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum Locale {
+    /// Arabic, Saudi Arabia
+    #[serde(rename = "ar_SA")]
+    ArSa,
+    /// Welsh, Great Britain
+    #[serde(rename = "cy_GB")]
+    CyGb,
+    /// German, Germany
+    #[serde(rename = "de_DE")]
+    DeDe,
+    /// English, United States
+    #[default]
+    #[serde(rename = "en_US")]
+    EnUs,
+    /// Persian, Iran
+    #[serde(rename = "fa_IR")]
+    FaIr,
+    /// French, France
+    #[serde(rename = "fr_FR")]
+    FrFr,
+    /// Italian, Italy
+    #[serde(rename = "it_IT")]
+    ItIt,
+    /// Japanese, Japan
+    #[serde(rename = "ja_JP")]
+    JaJp,
+    /// Dutch, Netherlands
+    #[serde(rename = "nl_NL")]
+    NlNl,
+    /// Portuguese, Brazil
+    #[serde(rename = "pt_BR")]
+    PtBr,
+    /// Portuguese, Portugal
+    #[serde(rename = "pt_PT")]
+    PtPt,
+    /// Turkish, Turkey
+    #[serde(rename = "tr_TR")]
+    TrTr,
+    /// Chinese, mainland China
+    #[serde(rename = "zh_CN")]
+    ZhCn,
+    /// Chinese, Taiwan
+    #[serde(rename = "zh_TW")]
+    ZhTw,
 }
 
 /// The name of a distribution.
@@ -90,13 +186,21 @@ pub(super) enum Law {
     Normal,
     /// True with probability `p`
     Bernoulli,
+    /// The number of events where `mean` are expected
+    Poisson,
+    /// The number of successes in `trials` with probability `p`
+    Binomial,
     /// A time from `from` (inclusive) to `to` (exclusive)
     Datetime,
+    /// The time in the column `of`, moved by `low` to `high` units
+    Timedelta,
+    /// An invented person: `name`, `first_name`, `last_name`, `age` and `email`
+    Person,
     /// A random UUID
     Uuid,
 }
 
-/// The distance between possible times.
+/// A unit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum DateUnit {
@@ -130,7 +234,11 @@ impl Law {
             Self::Uniform => "uniform",
             Self::Normal => "normal",
             Self::Bernoulli => "bernoulli",
+            Self::Poisson => "poisson",
+            Self::Binomial => "binomial",
             Self::Datetime => "datetime",
+            Self::Timedelta => "timedelta",
+            Self::Person => "person",
             Self::Uuid => "uuid",
         }
     }
@@ -143,7 +251,11 @@ impl Law {
             Self::Uniform => &["low", "high", "integer", "decimals"],
             Self::Normal => &["mean", "sd", "decimals"],
             Self::Bernoulli => &["p"],
+            Self::Poisson => &["mean"],
+            Self::Binomial => &["trials", "p"],
             Self::Datetime => &["from", "to", "unit"],
+            Self::Timedelta => &["of", "low", "high", "unit"],
+            Self::Person => &["locale", "age"],
             Self::Uuid => &[],
         }
     }
@@ -159,10 +271,30 @@ pub(super) fn check(
         let expected = "a table such as `sampler = { law = \"category\", values = [\"a\", \"b\"] }`";
         return Err(file.missing(column.clone(), "sampler", expected));
     };
-    let table = raw.span();
-    let Table(raw) = raw.into_inner();
+    let (span, Table(mut raw)) = (raw.span(), raw.into_inner());
+    if let Some(when) = &raw.when {
+        let message = "`when` in [columns.sampler] belongs into one of its `cases`";
+        return Err(file.error(when.span(), message).expected("`cases = [{ when = \"...\", law = ... }]`"));
+    }
+    let mut cases = Vec::new();
+    for case in raw.cases.take().into_iter().flatten() {
+        let (span, Table(mut case)) = (case.span(), case.into_inner());
+        let Some(when) = case.when.take() else {
+            let expected = "a condition such as `when = \"age < 18\"`";
+            return Err(file.missing(span, "when", expected));
+        };
+        if case.cases.is_some() {
+            return Err(file.error(span, "a case cannot have `cases` of its own").expected("one list of cases"));
+        }
+        cases.push((when.spanned(), check_law(file, span, case)?));
+    }
+    Ok(SamplerSpec { law: check_law(file, span, raw)?, cases })
+}
+
+/// Validates the distribution in the table at the span `table`.
+fn check_law(file: &Document<'_>, table: Range<usize>, raw: RawSampler) -> Result<LawSpec, FileError> {
     let law = raw.law;
-    let is_foreign = |key: &&str| *key != "law" && !law.keys().contains(key);
+    let is_foreign = |key: &&str| !["law", "when", "cases"].contains(key) && !law.keys().contains(key);
     if let Some(key) = file.keys(&table).into_iter().find(|key| is_foreign(key.get_ref())) {
         let message = format!("`{}` in [columns.sampler] is not a key of the law `{}`", key.get_ref(), law.name());
         return Err(file.error(key.span(), message).expected(match law.keys() {
@@ -177,9 +309,13 @@ pub(super) fn check(
         Law::Uniform if raw.integer == Some(true) => sampler.integer(&raw),
         Law::Uniform => sampler.uniform(raw),
         Law::Normal => sampler.normal(raw),
-        Law::Bernoulli => sampler.bernoulli(raw),
+        Law::Bernoulli => Ok(LawSpec::Bernoulli { p: sampler.probability(raw.p)? }),
+        Law::Poisson => sampler.poisson(raw),
+        Law::Binomial => sampler.binomial(raw),
         Law::Datetime => sampler.datetime(raw),
-        Law::Uuid => Ok(SamplerSpec::Uuid),
+        Law::Timedelta => sampler.timedelta(raw),
+        Law::Person => sampler.person(raw),
+        Law::Uuid => Ok(LawSpec::Uuid),
     }
 }
 
@@ -195,7 +331,7 @@ impl Sampler<'_, '_> {
         value.ok_or_else(|| self.file.missing(self.table.clone(), key, format!("`{key} = ` {what}")))
     }
 
-    fn category(&self, raw: RawSampler) -> Result<SamplerSpec, FileError> {
+    fn category(&self, raw: RawSampler) -> Result<LawSpec, FileError> {
         const EXPECTED: &str = "an array of at least one value";
         let given = self.required("values", EXPECTED, raw.values)?;
         let span = given.span();
@@ -204,7 +340,7 @@ impl Sampler<'_, '_> {
             _ => return Err(self.file.wrong(span, EXPECTED)),
         };
         let Some(given) = raw.weights else {
-            return Ok(SamplerSpec::Category { weights: vec![1.0; values.len()], values });
+            return Ok(LawSpec::Category { weights: vec![1.0; values.len()], values });
         };
         let weights: Vec<f64> = given.get().iter().map(|Is(weight)| *weight).collect();
         let total: f64 = weights.iter().sum();
@@ -213,10 +349,10 @@ impl Sampler<'_, '_> {
             let expected = format!("{} numbers, one for each value, none below 0 and not all 0", values.len());
             return Err(self.file.wrong(given.span(), expected));
         }
-        Ok(SamplerSpec::Category { values, weights })
+        Ok(LawSpec::Category { values, weights })
     }
 
-    fn subcategory(&self, raw: RawSampler) -> Result<SamplerSpec, FileError> {
+    fn subcategory(&self, raw: RawSampler) -> Result<LawSpec, FileError> {
         const EXPECTED: &str = "a list of values for each value of the other column";
         let given = self.required("values", EXPECTED, raw.values)?;
         let span = given.span();
@@ -229,26 +365,32 @@ impl Sampler<'_, '_> {
             let message = format!("`values.{name}` in [columns.sampler] is not a list of values");
             return Err(self.file.error(span, message).expected("an array of at least one value"));
         }
-        Ok(SamplerSpec::Subcategory { of: self.required("of", "the other column", raw.of)?.map(|Is(of)| of), values })
+        Ok(LawSpec::Subcategory { of: self.required("of", "the other column", raw.of)?.map(|Is(of)| of), values })
     }
 
-    fn integer(&self, raw: &RawSampler) -> Result<SamplerSpec, FileError> {
+    /// Returns `low` and `high` as whole numbers.
+    fn whole_range(&self, raw: &RawSampler) -> Result<(i64, i64), FileError> {
         let bound = |key: &str, value: &Option<At<Json>>| {
             const EXPECTED: &str = "a whole number of 64 bits";
             let value = self.required(key, EXPECTED, value.clone())?;
             value.get().0.as_i64().ok_or_else(|| self.file.wrong(value.span(), EXPECTED))
         };
         let (low, high) = (bound("low", &raw.low)?, bound("high", &raw.high)?);
-        if let Some(given) = raw.high.as_ref().filter(|_| low > high) {
-            return Err(self.file.wrong(given.span(), "a number that is not below `low`"));
-        }
-        match &raw.decimals {
-            Some(decimals) => Err(self.file.wrong(decimals.span(), "no `decimals` beside `integer = true`")),
-            None => Ok(SamplerSpec::Integer { low, high }),
+        match raw.high.as_ref().filter(|_| low > high) {
+            Some(given) => Err(self.file.wrong(given.span(), "a number that is not below `low`")),
+            None => Ok((low, high)),
         }
     }
 
-    fn uniform(&self, raw: RawSampler) -> Result<SamplerSpec, FileError> {
+    fn integer(&self, raw: &RawSampler) -> Result<LawSpec, FileError> {
+        let (low, high) = self.whole_range(raw)?;
+        match &raw.decimals {
+            Some(decimals) => Err(self.file.wrong(decimals.span(), "no `decimals` beside `integer = true`")),
+            None => Ok(LawSpec::Integer { low, high }),
+        }
+    }
+
+    fn uniform(&self, raw: RawSampler) -> Result<LawSpec, FileError> {
         let bound = |key: &str, value: Option<At<Json>>| {
             let value = self.required(key, "a finite number", value)?;
             let number = value.get().0.as_f64().ok_or_else(|| self.file.wrong(value.span(), "a finite number"))?;
@@ -267,24 +409,42 @@ impl Sampler<'_, '_> {
             let expected = format!("more decimals: no number of {} is from {low} to {high}", given.get());
             return Err(self.file.wrong(given.span(), expected));
         }
-        Ok(SamplerSpec::Uniform { low, high, decimals })
+        Ok(LawSpec::Uniform { low, high, decimals })
     }
 
-    fn normal(&self, raw: RawSampler) -> Result<SamplerSpec, FileError> {
+    fn normal(&self, raw: RawSampler) -> Result<LawSpec, FileError> {
         let sd = self.required("sd", "a finite number, 0 or more", raw.sd)?;
         if sd.get().0 < 0.0 {
             return Err(self.file.wrong(sd.span(), "a finite number, 0 or more"));
         }
         let Is(mean) = self.required("mean", "a finite number", raw.mean)?.into_inner();
-        Ok(SamplerSpec::Normal { mean, sd: sd.get().0, decimals: self.decimals(raw.decimals.as_ref())? })
+        Ok(LawSpec::Normal { mean, sd: sd.get().0, decimals: self.decimals(raw.decimals.as_ref())? })
     }
 
-    fn bernoulli(&self, raw: RawSampler) -> Result<SamplerSpec, FileError> {
-        let p: At<Finite> = self.required("p", "a number from 0 to 1", raw.p)?;
+    fn probability(&self, p: Option<At<Finite>>) -> Result<f64, FileError> {
+        let p = self.required("p", "a number from 0 to 1", p)?;
         if !(0.0..=1.0).contains(&p.get().0) {
             return Err(self.file.wrong(p.span(), "a number from 0 to 1"));
         }
-        Ok(SamplerSpec::Bernoulli { p: p.get().0 })
+        Ok(p.get().0)
+    }
+
+    fn poisson(&self, raw: RawSampler) -> Result<LawSpec, FileError> {
+        let expected = format!("a number from 0 to {MAX_COUNT}");
+        let mean = self.required("mean", &expected, raw.mean)?;
+        if !(0.0..=f64::from(MAX_COUNT)).contains(&mean.get().0) {
+            return Err(self.file.wrong(mean.span(), expected));
+        }
+        Ok(LawSpec::Poisson { mean: mean.get().0 })
+    }
+
+    fn binomial(&self, raw: RawSampler) -> Result<LawSpec, FileError> {
+        let expected = format!("a whole number from 1 to {MAX_COUNT}");
+        let trials = self.required("trials", &expected, raw.trials)?;
+        if !(1..=MAX_COUNT).contains(trials.get()) {
+            return Err(self.file.wrong(trials.span(), expected));
+        }
+        Ok(LawSpec::Binomial { trials: *trials.get(), p: self.probability(raw.p)? })
     }
 
     fn decimals(&self, given: Option<&At<u32>>) -> Result<Option<u32>, FileError> {
@@ -294,7 +454,7 @@ impl Sampler<'_, '_> {
         }
     }
 
-    fn datetime(&self, raw: RawSampler) -> Result<SamplerSpec, FileError> {
+    fn datetime(&self, raw: RawSampler) -> Result<LawSpec, FileError> {
         const EXPECTED: &str =
             "a date or a date and time in UTC, such as 2024-05-01 or 2024-05-01T12:00:00Z, from year 1 to 9999";
         let moment = |key: &str, value: Option<At<Json>>| {
@@ -306,9 +466,41 @@ impl Sampler<'_, '_> {
         if to <= from {
             return Err(self.file.wrong(span, "a time after `from`"));
         }
-        Ok(SamplerSpec::Datetime { from, to, step_s: raw.unit.unwrap_or(DateUnit::Second).seconds() })
+        Ok(LawSpec::Datetime { from, to, step_s: raw.unit.unwrap_or(DateUnit::Second).seconds() })
+    }
+    fn timedelta(&self, raw: RawSampler) -> Result<LawSpec, FileError> {
+        let (low, high) = self.whole_range(&raw)?;
+        let unit_s = raw.unit.unwrap_or(DateUnit::Second).seconds();
+        for bound in [raw.low, raw.high].into_iter().flatten() {
+            let seconds = bound.get().0.as_i64().and_then(|units| units.checked_mul(unit_s.cast_signed()));
+            if seconds.is_none_or(|seconds| seconds.unsigned_abs() > MAX_SPAN_S) {
+                return Err(self.file.wrong(bound.span(), "a distance of at most 9999 years"));
+            }
+        }
+        let of = self.required("of", "the column with the other time", raw.of)?.spanned();
+        Ok(LawSpec::Timedelta { of, low, high, unit_s })
+    }
+
+    fn person(&self, raw: RawSampler) -> Result<LawSpec, FileError> {
+        let (youngest, oldest) = match &raw.age {
+            None => (18, 90),
+            Some(age) => match *age.get().as_slice() {
+                [youngest, oldest] if youngest <= oldest && oldest <= MAX_AGE => (youngest, oldest),
+                _ => return Err(self.file.wrong(age.span(), "two whole numbers from 0 to 130, such as [18, 90]")),
+            },
+        };
+        Ok(LawSpec::Person { locale: raw.locale.unwrap_or_default(), youngest, oldest })
     }
 }
+
+/// The maximum of `mean` of a Poisson distribution, and of `trials` of a binomial one.
+const MAX_COUNT: u32 = 1_000_000_000;
+
+/// The maximum age of a person, in years.
+const MAX_AGE: u32 = 130;
+
+/// The maximum distance between two times, in seconds: 9999 years of 366 days.
+const MAX_SPAN_S: u64 = 9_999 * 366 * 86_400;
 
 /// Returns the first and the last number from `low` to `high` with this many decimals, in units of the last
 /// decimal.

@@ -273,6 +273,27 @@ fn a_sampler_has_a_law_with_its_own_keys_in_range() {
     assert_sampler_rejected("law = \"normal\", mean = 1, sd = 1, decimals = 10", &["a whole number from 0 to 9"]);
     assert_sampler_rejected("law = \"bernoulli\", p = 1.5", &["`p` in [columns.sampler] is 1.5", "from 0 to 1"]);
     assert_sampler_rejected(
+        "law = \"poisson\", mean = -1",
+        &["`mean` in [columns.sampler] is -1", "from 0 to 1000000000"],
+    );
+    assert_sampler_rejected("law = \"binomial\", trials = 0, p = 1", &["`trials` in [columns.sampler] is 0"]);
+    assert_sampler_rejected(
+        "law = \"timedelta\", of = \"x\", low = 0, high = 4000000, unit = \"day\"",
+        &["`high` in [columns.sampler] is 4000000", "at most 9999 years"],
+    );
+    assert_sampler_rejected("law = \"person\", age = [30, 20]", &["two whole numbers from 0 to 130"]);
+    assert_sampler_rejected("law = \"person\", locale = \"de_AT\"", &["did you mean `de_DE`?"]);
+    assert_sampler_rejected("law = \"uuid\", when = \"x\"", &["belongs into one of its `cases`"]);
+    assert_sampler_rejected("law = \"uuid\", cases = [{ law = \"uuid\" }]", &["has no `when`", "a condition such as"]);
+    assert_sampler_rejected(
+        "law = \"uuid\", cases = [{ when = \"x\", law = \"uuid\", p = 1 }]",
+        &["`p` in [columns.sampler] is not a key of the law `uuid`"],
+    );
+    assert_sampler_rejected(
+        "law = \"uuid\", cases = [{ when = \"x\", law = \"uuid\", cases = [] }]",
+        &["a case cannot have `cases` of its own"],
+    );
+    assert_sampler_rejected(
         "law = \"datetime\", from = \"x\", to = 2024-01-01",
         &["`from` in [columns.sampler] is the string \"x\"", "2024-05-01"],
     );

@@ -10,7 +10,7 @@ use toml::Spanned;
 use super::location::{find_word, template_error};
 use super::names::Names;
 use super::{GeneratedColumn, Input, TemplateKind, TemplateSource};
-use crate::app::config::pipeline::{ColumnKind, ColumnSpec, FileError, LlmCall, OutputForm, SamplerSpec, Setting};
+use crate::app::config::pipeline::{ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, OutputForm, Setting};
 use crate::app::data::column_type::ColumnType;
 use crate::app::run::columns::Fill;
 use crate::app::run::columns::embedding::EmbeddingFill;
@@ -79,16 +79,22 @@ fn column_type(kind: &ColumnKind) -> ColumnType {
         ColumnKind::Reasoning(_) => ColumnType::Text,
         ColumnKind::Expression(expression) => of_form(expression.output),
         ColumnKind::Judge(call) => of_form(call.output),
-        ColumnKind::Sampler(law) => match law {
-            SamplerSpec::Category { values, .. } => ColumnType::of_all(values),
-            SamplerSpec::Subcategory { values, .. } => {
-                ColumnType::of_all(values.values().filter_map(|list| list.as_array()).flatten())
-            }
-            SamplerSpec::Integer { .. } => ColumnType::Integer,
-            SamplerSpec::Uniform { .. } | SamplerSpec::Normal { .. } => ColumnType::Number,
-            SamplerSpec::Bernoulli { .. } => ColumnType::Bool,
-            SamplerSpec::Datetime { .. } | SamplerSpec::Uuid => ColumnType::Text,
-        },
+        ColumnKind::Sampler(spec) => spec.laws().map(law_type).fold(ColumnType::Null, ColumnType::unify),
+    }
+}
+
+/// Returns the type of the values of a distribution.
+fn law_type(law: &LawSpec) -> ColumnType {
+    match law {
+        LawSpec::Category { values, .. } => ColumnType::of_all(values),
+        LawSpec::Subcategory { values, .. } => {
+            ColumnType::of_all(values.values().filter_map(|list| list.as_array()).flatten())
+        }
+        LawSpec::Integer { .. } | LawSpec::Poisson { .. } | LawSpec::Binomial { .. } => ColumnType::Integer,
+        LawSpec::Uniform { .. } | LawSpec::Normal { .. } => ColumnType::Number,
+        LawSpec::Bernoulli { .. } => ColumnType::Bool,
+        LawSpec::Datetime { .. } | LawSpec::Timedelta { .. } | LawSpec::Uuid => ColumnType::Text,
+        LawSpec::Person { .. } => ColumnType::Json,
     }
 }
 
@@ -133,12 +139,16 @@ impl Compiler<'_> {
                 input: self.template("input", &call.input),
                 dimensions: call.dimensions,
             }),
-            ColumnKind::Sampler(law) => {
-                if let SamplerSpec::Subcategory { of, .. } = law {
-                    self.add_named_input(of, "`of` in [columns.sampler]");
+            ColumnKind::Sampler(spec) => {
+                for law in spec.laws() {
+                    if let LawSpec::Subcategory { of, .. } | LawSpec::Timedelta { of, .. } = law {
+                        self.add_named_input(of, "`of` in [columns.sampler]");
+                    }
                 }
+                let case = |(when, law): &(_, LawSpec)| Some((self.condition(when)?, law.clone()));
+                let cases = spec.cases.iter().filter_map(case).collect();
                 let seed = self.names.file.run.seed;
-                Fill::Sampler(SamplerFill::new(law.clone(), seed, self.spec.name.get_ref()))
+                Fill::Sampler(SamplerFill::new(spec.law.clone(), cases, seed, self.spec.name.get_ref()))
             }
             ColumnKind::Reasoning(of) => Fill::Reasoning { of: self.answer_column(of) },
             ColumnKind::Judge(call) => {
