@@ -71,7 +71,8 @@ enum ModelState {
 
 #[derive(Debug, Serialize)]
 struct DatasetCheck {
-    path: PathBuf,
+    /// The file; `None` if all columns are generated.
+    path: Option<PathBuf>,
     rows: u64,
     columns: usize,
     /// The number of templates in the pipeline file that were rendered.
@@ -99,7 +100,7 @@ pub async fn check(request: &RunRequest) -> Result<CheckReport, Error> {
     let problem_exits = preflight.problems.iter().map(Error::exit);
     let exit = problem_exits.chain(call_exit).min_by_key(|exit| exit.code()).unwrap_or(Exit::Done);
     let dataset = preflight.resolved.as_ref().map(|resolved| DatasetCheck {
-        path: preflight.file.seed.path.clone(),
+        path: preflight.file.rows.dataset().map(|seed| seed.path.clone()),
         rows: resolved.dataset.rows(),
         columns: resolved.dataset.columns().len(),
         templates: resolved.template_sources.len(),
@@ -255,7 +256,10 @@ impl fmt::Display for CheckReport {
         }
         if let Some(dataset) = &self.dataset {
             let DatasetCheck { path, rows, columns, templates, rendered_rows } = dataset;
-            writeln!(f, "  dataset    {}: {rows} rows of {columns} columns", path.display())?;
+            match path {
+                Some(path) => writeln!(f, "  dataset    {}: {rows} rows of {columns} columns", path.display())?,
+                None => writeln!(f, "  dataset    none: {rows} rows are generated")?,
+            }
             writeln!(f, "  templates  {templates}, rendered for the first {rendered_rows} rows")?;
         }
         write!(f, "  output     {}", self.output.path.display())?;

@@ -75,7 +75,7 @@ impl DatasetFormat {
 /// One row: a value for each column.
 pub type Row = Box<[Value]>;
 
-/// A dataset with at least one row and one column.
+/// A dataset with at least one row. One that is read from a file has at least one column.
 #[derive(Debug)]
 pub struct Dataset {
     columns: Vec<String>,
@@ -92,9 +92,18 @@ enum Source {
     Jsonl(IndexedText),
     #[cfg(feature = "parquet")]
     Parquet(parquet::ParquetSource),
+    /// No file: rows without columns.
+    Nothing,
 }
 
 impl Dataset {
+    /// Creates a dataset of `rows` rows without columns, for a run that generates all of them.
+    #[must_use]
+    pub fn without_columns(rows: u64) -> Self {
+        let digest = FileDigest::of(&b""[..]).expect("bytes in memory can be read");
+        Self { columns: Vec::new(), column_types: Vec::new(), rows, digest, source: Source::Nothing }
+    }
+
     /// Opens and checks the file at `path`. Reads all of it once; a Parquet file, whose columns are not read in
     /// the order of its bytes, once more for the digest.
     pub fn load(path: &Path, format: DatasetFormat) -> Result<Self, DatasetError> {
@@ -167,7 +176,7 @@ impl Dataset {
     pub fn skip_rows(&mut self, rows: Range<u64>) {
         debug_assert!(rows.end <= self.rows);
         match &mut self.source {
-            Source::Csv(_) | Source::Jsonl(_) => {}
+            Source::Csv(_) | Source::Jsonl(_) | Source::Nothing => {}
             #[cfg(feature = "parquet")]
             Source::Parquet(table) => table.skip_rows(rows),
         }
@@ -202,6 +211,7 @@ impl Dataset {
             Source::Jsonl(text) => jsonl::read(text, &self.columns, rows),
             #[cfg(feature = "parquet")]
             Source::Parquet(table) => table.read(rows),
+            Source::Nothing => Ok(rows.map(|_| Row::default()).collect()),
         }
     }
 
@@ -210,6 +220,7 @@ impl Dataset {
             Source::Csv(text) | Source::Jsonl(text) => &text.path,
             #[cfg(feature = "parquet")]
             Source::Parquet(table) => table.path(),
+            Source::Nothing => Path::new(""),
         }
     }
 }

@@ -176,12 +176,14 @@ fn output_spec(
     file: &PipelineFile,
     resolved: &ResolvedPipeline,
 ) -> OutputSpec {
+    let dataset = file.rows.dataset().filter(|_| request.pipeline.is_some());
+    let appendable = dataset.filter(|seed| seed.format.is_text());
     OutputSpec {
         manifest,
         layout: resolved.layout(file.output.format),
         keeps_parts: resolved.plan.keeps_parts(),
         retry_dropped: request.retry_dropped.clone(),
-        dataset: (file.seed.format.is_text() && request.pipeline.is_some()).then(|| file.seed.path.clone()),
+        dataset: appendable.map(|seed| seed.path.clone()),
     }
 }
 

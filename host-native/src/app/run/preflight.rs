@@ -12,7 +12,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::app::config::pipeline::{ColumnSpec, Endpoint, FileError, PipelineFile};
+use crate::app::config::pipeline::{ColumnSpec, Endpoint, FileError, PipelineFile, RowSource};
 use crate::app::data::Dataset;
 use crate::app::data::row_file::RowFormat;
 use crate::app::error::Error;
@@ -121,7 +121,10 @@ impl Preflight {
         let file = &self.file;
         let dataset = match request.pipeline {
             None => example::dataset()?,
-            Some(_) => Dataset::load(&file.seed.path, file.seed.format)?,
+            Some(_) => match &file.rows {
+                RowSource::Dataset(seed) => Dataset::load(&seed.path, seed.format)?,
+                RowSource::Generated(rows) => Dataset::without_columns(*rows),
+            },
         };
         let mut resolved = match ResolvedPipeline::resolve(file, dataset) {
             Ok(resolved) => resolved,
@@ -162,7 +165,7 @@ impl Preflight {
     fn bytes_needed(&self) -> Option<u64> {
         let resolved =
             self.resolved.as_ref().filter(|_| matches!(self.file.output.format, RowFormat::Jsonl | RowFormat::Csv))?;
-        let seed = &self.file.seed;
+        let seed = self.file.rows.dataset()?;
         let size = std::fs::metadata(&seed.path).ok().filter(|_| seed.format.is_text())?.len();
         let rows = u128::from(resolved.rows.end - resolved.rows.start);
         u64::try_from(u128::from(size) * rows / u128::from(resolved.dataset.rows().max(1))).ok()

@@ -1,7 +1,7 @@
 //! The pipeline file, the input of `tidegate run`, parsed into validated types.
 //!
 //! ```toml
-//! [seed]                          # the dataset
+//! [seed]                          # the dataset; without one, `rows` in [run] is the number of rows
 //! path = "notes.csv"              # relative to this file; CSV, JSONL or Parquet
 //!
 //! [[models]]
@@ -56,7 +56,7 @@ pub use kinds::{ColumnKind, EmbeddingCall, Expression, JudgeCall, LlmCall, Messa
 pub use models::{Domain, Endpoint, MockSpec, ModelSpec};
 use raw::RawPipeline;
 pub use sampler::{LawSpec, Locale, SamplerSpec};
-pub use settings::{OutputSettings, RunSettings, SeedSpec};
+pub use settings::{OutputSettings, RowSource, RunSettings, SeedSpec};
 pub use structure::{JsonMode, Structure};
 
 /// A parsed pipeline file. References between its parts are resolved; references to the dataset are not.
@@ -64,8 +64,8 @@ pub use structure::{JsonMode, Structure};
 pub struct PipelineFile {
     /// The text of the file, for errors that are found later.
     pub source: SourceText,
-    /// The dataset that rows are read from.
-    pub seed: SeedSpec,
+    /// Where rows come from.
+    pub rows: RowSource,
     /// The models, in file order.
     pub models: Vec<ModelSpec>,
     /// The columns, in file order; at least one.
@@ -107,10 +107,11 @@ impl PipelineFile {
     pub fn parse(source: SourceText, directory: &Path) -> Result<Self, FileError> {
         let text = source.clone();
         let file = Document::parse(&text, TITLE)?;
-        let RawPipeline { seed, models, columns, run: Table(run), output: Table(output) } = file.read_described()?;
+        let RawPipeline { seed, models, columns, run: Table(mut run), output: Table(output) } =
+            file.read_described()?;
         let (models, currency) = models::check(&file, models, directory)?;
         Ok(Self {
-            seed: settings::check_seed(&file, seed, directory)?,
+            rows: settings::check_rows(&file, seed, run.rows.take(), directory)?,
             columns: columns::check(&file, columns, &models, directory)?,
             models,
             currency,

@@ -15,7 +15,7 @@ use super::extras::RawExtras;
 use super::kinds::OutputForm;
 use super::models::Domain;
 use super::sampler::{DateUnit, Law, Locale};
-use super::settings::PolicyName;
+use super::settings::{MAX_ROWS, PolicyName};
 use super::structure::JsonMode;
 use crate::app::answer_shape::AnswerShape;
 use crate::app::config::budgets::RawBudgets;
@@ -32,9 +32,15 @@ use crate::app::provider::chat::Role;
 /// variables, are checked by the program.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("required" = ["seed", "columns"]))]
+#[schemars(extend(
+    "required" = ["columns"],
+    "oneOf" = [
+        { "required": ["seed"], "not": { "properties": { "run": { "required": ["rows"] } }, "required": ["run"] } },
+        { "required": ["run"], "properties": { "run": { "required": ["rows"] } }, "not": { "required": ["seed"] } },
+    ],
+))]
 pub(super) struct RawPipeline {
-    /// The dataset that rows are read from
+    /// The dataset that rows are read from. Without it, `rows` in `run` is the number of rows
     pub(super) seed: Option<Table<RawSeed>>,
     /// The models that columns call
     #[serde(default)]
@@ -383,6 +389,9 @@ pub(super) struct RawRun {
     pub(super) rate_limit_patience: Option<Is<Patience>>,
     /// How long a provider may be down before the run stops, or never. Default: 10m
     pub(super) outage_patience: Option<Is<Patience>>,
+    /// The number of rows to make without a dataset
+    #[schemars(range(min = 1, max = MAX_ROWS))]
+    pub(super) rows: Option<At<u64>>,
     /// The seed of all samplers. Default: 0
     pub(super) seed: Option<u64>,
 }

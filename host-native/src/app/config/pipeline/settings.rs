@@ -12,9 +12,29 @@ use tidegate_core::time::Duration;
 use super::raw::{RawOutput, RawRun, RawSeed};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
-use crate::app::config::value::{Is, Patience, Share, Table};
+use crate::app::config::value::{At, Is, Patience, Share, Table};
 use crate::app::data::DatasetFormat;
 use crate::app::data::row_file::RowFormat;
+
+/// Where the rows of a run come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RowSource {
+    /// A dataset. A run has a row for each of its rows.
+    Dataset(SeedSpec),
+    /// Nothing but their number: every column is generated.
+    Generated(u64),
+}
+
+impl RowSource {
+    /// Returns the dataset, if there is one.
+    #[must_use]
+    pub fn dataset(&self) -> Option<&SeedSpec> {
+        match self {
+            Self::Dataset(seed) => Some(seed),
+            Self::Generated(_) => None,
+        }
+    }
+}
 
 /// The dataset that rows are read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,16 +97,34 @@ pub struct OutputSettings {
     pub format: RowFormat,
 }
 
-pub(super) fn check_seed(
+/// The maximum number of rows without a dataset.
+pub(super) const MAX_ROWS: u64 = 1_000_000_000;
+
+pub(super) fn check_rows(
     file: &Document<'_>,
-    raw: Option<Table<RawSeed>>,
+    seed: Option<Table<RawSeed>>,
+    rows: Option<At<u64>>,
+    directory: &Path,
+) -> Result<RowSource, FileError> {
+    match (seed, rows) {
+        (Some(seed), None) => check_seed(file, seed, directory).map(RowSource::Dataset),
+        (None, Some(rows)) if (1..=MAX_ROWS).contains(rows.get()) => Ok(RowSource::Generated(*rows.get())),
+        (None, Some(rows)) => Err(file.wrong(rows.span(), format!("a whole number from 1 to {MAX_ROWS}"))),
+        (Some(_), Some(rows)) => Err(file
+            .error(rows.span(), "`rows` in [run] is given beside [seed], whose dataset has the rows")
+            .expected("`rows` or [seed]; `--limit N` runs the first N rows of a dataset")),
+        (None, None) => Err(file.error(0..0, "the pipeline file has no [seed]").expected(
+            "[seed] with `path = ` the dataset, a .csv, .jsonl or .parquet file; or `rows = ` in [run], the number of rows \
+             to make without one",
+        )),
+    }
+}
+
+fn check_seed(
+    file: &Document<'_>,
+    Table(RawSeed { path, format }): Table<RawSeed>,
     directory: &Path,
 ) -> Result<SeedSpec, FileError> {
-    let Some(Table(RawSeed { path, format })) = raw else {
-        return Err(file
-            .error(0..0, "the pipeline file has no [seed]")
-            .expected("[seed] with `path = ` the dataset, a .csv, .jsonl or .parquet file"));
-    };
     let Is(name) = path.get();
     let unknown = || {
         let names = DatasetFormat::NAMES.join(", ");

@@ -70,7 +70,8 @@ const MOCK_REFERENCE: &str = include_str!("../../../../docs/mock.md");
 /// Returns the examples of the reference, each completed to a whole file.
 fn examples() -> Vec<String> {
     let whole = |example: &str| {
-        let prelude = if example.contains("[seed]") { "" } else { PRELUDE };
+        let has_rows = example.contains("[seed]") || example.contains("\nrows = ");
+        let prelude = if has_rows { "" } else { PRELUDE };
         let models = if example.contains("[[models]]") { "" } else { MODELS };
         format!("{prelude}{models}{example}")
     };

@@ -137,7 +137,7 @@ impl ResolvedPipeline {
         let mut errors: Vec<FileError> = names.check_row_key().err().into_iter().collect();
         let (mut templates, mut sources) = (Templates::new(), Vec::new());
         let mut columns = Vec::with_capacity(file.columns.len());
-        let mut builder = PlanBuilder::new().column(names::dataset_column(dataset.columns()));
+        let mut builder = PlanBuilder::new().column(names.root_column());
         for (index, spec) in file.columns.iter().enumerate() {
             let column = compile::compile_column(&names, index, spec, (&mut templates, &mut sources), &mut errors);
             builder = builder.column(names.plan_column(spec, &column));

@@ -107,7 +107,7 @@ impl Names<'_> {
         }
         if upstreams.is_empty() && spec.strategy != Strategy::FromScratch {
             // Every column but a root needs an upstream: its rows exist once they have been read.
-            upstreams.extend(self.seeds.first().cloned());
+            upstreams.push(self.root_name().to_string());
         }
         let (kind, mut identity, demand, admitted_limit) = match spec.kind.model() {
             Some(model) => {
@@ -126,6 +126,26 @@ impl Names<'_> {
             demand,
             ..Column::new(&column.name, spec.strategy).skip_with_upstream(column.skips_with_upstream)
         }
+    }
+
+    /// Returns the root column of the plan, which has one task per row group: to read its rows from the dataset.
+    pub(super) fn root_column(&self) -> Column {
+        Column {
+            also_fills: self.seeds.iter().skip(1).cloned().collect(),
+            group: TaskGroup {
+                kind: GroupKind::Local,
+                identity: vec!["seed".to_string()],
+                weight: 1.0,
+                admitted_limit: None,
+            },
+            ..Column::new(self.root_name(), Strategy::FromScratch)
+        }
+    }
+
+    /// Returns the name of the root column: that of the dataset's first column or, without a dataset, of the row
+    /// number.
+    fn root_name(&self) -> &str {
+        self.seeds.first().unwrap_or(&self.file.output.row_key)
     }
 
     /// Returns the columns called `name`. More than one only in a file with errors.
@@ -165,21 +185,5 @@ impl Names<'_> {
             }
             other => source.error(0..0, other.to_string()),
         }
-    }
-}
-
-/// Returns the root column of the plan, which has one task per row group: to read its rows from the dataset.
-pub(super) fn dataset_column(seeds: &[String]) -> Column {
-    let (first, others) =
-        seeds.split_first().map_or((String::new(), Vec::new()), |(first, others)| (first.clone(), others.to_vec()));
-    Column {
-        also_fills: others,
-        group: TaskGroup {
-            kind: GroupKind::Local,
-            identity: vec!["seed".to_string()],
-            weight: 1.0,
-            admitted_limit: None,
-        },
-        ..Column::new(&first, Strategy::FromScratch)
     }
 }
