@@ -2,7 +2,8 @@ use std::time::SystemTime;
 
 use http::{HeaderMap, StatusCode};
 use tidegate_core::request::Outcome;
-use tidegate_core::request::response::{RejectionReason, ResponseInfo};
+use tidegate_core::request::response::RejectionReason::{Forbidden, TooLong, UnsupportedParameter};
+use tidegate_core::request::response::ResponseInfo;
 use tidegate_core::time::Duration;
 
 use super::{ErrorBody, error_in_success, read_error_body, read_head};
@@ -310,104 +311,98 @@ fn recorded_error_bodies_give_the_documented_outcome() {
 }
 
 #[test]
-#[allow(clippy::too_many_lines, reason = "it is one table")]
 fn recorded_rejections_of_a_request_give_their_reason() {
     for (what, status, body, expected) in [
         (
             "OpenAI, context",
             400,
             r#"{"error":{"message":"This model's maximum context length is 8192 tokens.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#,
-            RejectionReason::TooLong,
+            TooLong,
         ),
         (
             "OpenAI, more than a minute's tokens",
             429,
             r#"{"error":{"message":"Request too large for m on tokens per min (TPM): Limit 10000, Requested 12000.","type":"tokens","param":null,"code":"rate_limit_exceeded"}}"#,
-            RejectionReason::TooLong,
+            TooLong,
         ),
         (
             "Anthropic, context",
             400,
             r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 210000 tokens > 200000 maximum"}}"#,
-            RejectionReason::TooLong,
+            TooLong,
         ),
         (
             "vLLM, context",
             400,
             r#"{"object":"error","message":"This model's maximum context length is 4096 tokens.","type":"BadRequestError","param":null,"code":400}"#,
-            RejectionReason::TooLong,
+            TooLong,
         ),
         (
             "llama.cpp, context",
             400,
             r#"{"error":{"code":400,"message":"the request exceeds the available context size","type":"exceed_context_size_error","n_ctx":4096}}"#,
-            RejectionReason::TooLong,
+            TooLong,
         ),
         (
             "OpenAI, parameter",
             400,
             r#"{"error":{"message":"Unsupported parameter: 'max_tokens'.","type":"invalid_request_error","param":"max_tokens","code":"unsupported_parameter"}}"#,
-            RejectionReason::UnsupportedParameter,
+            UnsupportedParameter,
         ),
         (
             "OpenAI, unknown parameter",
             400,
             r#"{"error":{"message":"Unknown parameter: 'n_best'.","type":"invalid_request_error","param":"n_best","code":"unknown_parameter"}}"#,
-            RejectionReason::UnsupportedParameter,
+            UnsupportedParameter,
         ),
         (
             "Anthropic, parameter",
             400,
             r#"{"type":"error","error":{"type":"invalid_request_error","message":"n_best: Extra inputs are not permitted"}}"#,
-            RejectionReason::UnsupportedParameter,
+            UnsupportedParameter,
         ),
         (
             "Google, parameter",
             400,
             r#"[{"error":{"code":400,"message":"Invalid JSON payload received. Unknown name \"n_best\": Cannot find field.","status":"INVALID_ARGUMENT"}}]"#,
-            RejectionReason::UnsupportedParameter,
+            UnsupportedParameter,
         ),
         (
             "Mistral, parameter",
             422,
             r#"{"object":"error","message":{"detail":[{"type":"extra_forbidden","loc":["body","n_best"],"msg":"Extra inputs are not permitted","input":1}]},"type":"invalid_request_error","param":null,"code":null}"#,
-            RejectionReason::UnsupportedParameter,
+            UnsupportedParameter,
         ),
         (
             "Mistral, parameter, bare",
             422,
             r#"{"detail":[{"type":"extra_forbidden","loc":["body","n_best"],"msg":"Extra inputs are not permitted"}]}"#,
-            RejectionReason::UnsupportedParameter,
+            UnsupportedParameter,
         ),
         (
             "Mistral, context",
             400,
             r#"{"object":"error","message":"Prompt contains 40000 tokens, too large for model with 32768 maximum context length","type":"invalid_request_error","param":null,"code":"3051"}"#,
-            RejectionReason::TooLong,
+            TooLong,
         ),
         (
             "Google, context",
             400,
             r#"{"error":{"code":400,"message":"The input token count (2845475) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}"#,
-            RejectionReason::TooLong,
+            TooLong,
         ),
-        (
-            "Ollama, context",
-            400,
-            r#"{"error":"the input length exceeds the context length"}"#,
-            RejectionReason::TooLong,
-        ),
+        ("Ollama, context", 400, r#"{"error":"the input length exceeds the context length"}"#, TooLong),
         (
             "vLLM, context, today",
             400,
             r#"{"error":{"message":"This model's maximum context length is 2048 tokens. However, your request has 8 input tokens plus 2045 'max_tokens'.","type":"BadRequestError","param":"input_tokens, max_tokens","code":400}}"#,
-            RejectionReason::TooLong,
+            TooLong,
         ),
         (
             "Azure, filter",
             400,
             r#"{"error":{"message":"The response was filtered.","type":null,"param":"prompt","code":"content_filter","status":400}}"#,
-            RejectionReason::ContentFiltered,
+            Forbidden,
         ),
     ] {
         let info = info(status, body);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Read};
 
-use ring::digest::{Context, SHA256};
+use ring::digest::{Context, Digest, SHA256, digest};
 
 /// The hash and the length of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,12 @@ pub struct FileDigest {
 }
 
 impl FileDigest {
+    /// Returns the digest of bytes in memory.
+    #[must_use]
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self { sha256: hexadecimal(digest(&SHA256, bytes)), bytes: bytes.len() as u64 }
+    }
+
     /// Reads all bytes and returns their digest.
     pub fn of(bytes: impl Read) -> io::Result<Self> {
         DigestReader::new(bytes).finish()
@@ -36,12 +42,16 @@ impl<R: Read> DigestReader<R> {
     /// Reads the rest, and returns the digest of everything that was read.
     pub(super) fn finish(mut self) -> io::Result<FileDigest> {
         io::copy(&mut self, &mut io::sink())?;
-        let mut sha256 = String::with_capacity(64);
-        for byte in self.hasher.finish().as_ref() {
-            let _ = write!(sha256, "{byte:02x}");
-        }
-        Ok(FileDigest { sha256, bytes: self.bytes })
+        Ok(FileDigest { sha256: hexadecimal(self.hasher.finish()), bytes: self.bytes })
     }
+}
+
+fn hexadecimal(digest: Digest) -> String {
+    let mut text = String::with_capacity(64);
+    for byte in digest.as_ref() {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 impl<R: Read> Read for DigestReader<R> {

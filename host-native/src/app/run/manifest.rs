@@ -69,5 +69,5 @@ fn identity(file: &PipelineFile, resolved: &ResolvedPipeline) -> Result<Identity
 }
 
 fn sha256(text: &str) -> String {
-    FileDigest::of(text.as_bytes()).expect("bytes in memory can be read").sha256
+    FileDigest::of_bytes(text.as_bytes()).sha256
 }

@@ -314,7 +314,7 @@ fn check_law(file: &Document<'_>, table: Range<usize>, raw: RawSampler) -> Resul
         Law::Binomial => sampler.binomial(raw),
         Law::Datetime => sampler.datetime(raw),
         Law::Timedelta => sampler.timedelta(raw),
-        Law::Person => sampler.person(raw),
+        Law::Person => sampler.person(&raw),
         Law::Uuid => Ok(LawSpec::Uuid),
     }
 }
@@ -481,7 +481,7 @@ impl Sampler<'_, '_> {
         Ok(LawSpec::Timedelta { of, low, high, unit_s })
     }
 
-    fn person(&self, raw: RawSampler) -> Result<LawSpec, FileError> {
+    fn person(&self, raw: &RawSampler) -> Result<LawSpec, FileError> {
         let (youngest, oldest) = match &raw.age {
             None => (18, 90),
             Some(age) => match *age.get().as_slice() {

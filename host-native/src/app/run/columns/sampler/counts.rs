@@ -30,17 +30,17 @@ pub(super) fn poisson(mean: f64, rng: &mut Rng) -> i64 {
     let log_mean = libm::log(mean);
     let squeeze = 0.927_7 - 3.622_4 / (b - 2.0);
     loop {
-        let (u, v) = (rng.unit_f64() - 0.5, rng.unit_f64());
-        let edge = 0.5 - libm::fabs(u);
-        let count = libm::floor((2.0 * a / edge + b) * u + mean + 0.43);
-        if edge >= 0.07 && v <= squeeze {
+        let (offset, level) = (rng.unit_f64() - 0.5, rng.unit_f64());
+        let edge = 0.5 - libm::fabs(offset);
+        let count = libm::floor((2.0 * a / edge + b) * offset + mean + 0.43);
+        if edge >= 0.07 && level <= squeeze {
             return count as i64;
         }
-        if count < 0.0 || (edge < 0.013 && v > edge) {
+        if count < 0.0 || (edge < 0.013 && level > edge) {
             continue;
         }
         let bound = count * log_mean - mean - libm::lgamma(count + 1.0);
-        if libm::log(v * inverse_alpha / (a / (edge * edge) + b)) <= bound {
+        if libm::log(level * inverse_alpha / (a / (edge * edge) + b)) <= bound {
             return count as i64;
         }
     }
@@ -55,12 +55,13 @@ pub(super) fn binomial(trials: u32, p: f64, rng: &mut Rng) -> i64 {
     if p > 0.5 {
         return i64::from(trials) - binomial(trials, 1.0 - p, rng);
     }
-    let n = f64::from(trials);
+    let total = f64::from(trials);
+    let expected = total * p;
     let odds = p / (1.0 - p);
-    if n * p < FEW {
+    if expected < FEW {
         let mut left = rng.unit_f64();
-        // (1 - p)^n
-        let mut chance = libm::exp(n * libm::log1p(-p));
+        // (1 - p)^trials
+        let mut chance = libm::exp(total * libm::log1p(-p));
         let mut count = 0;
         while left >= chance && count < trials.min(200) {
             left -= chance;
@@ -69,26 +70,26 @@ pub(super) fn binomial(trials: u32, p: f64, rng: &mut Rng) -> i64 {
         }
         return i64::from(count);
     }
-    let spread = libm::sqrt(n * p * (1.0 - p));
+    let spread = libm::sqrt(expected * (1.0 - p));
     let b = 1.15 + 2.53 * spread;
     let a = -0.087_3 + 0.024_8 * b + 0.01 * p;
     let alpha = (2.83 + 5.1 / b) * spread;
     let squeeze = 0.92 - 4.2 / b;
     let log_odds = libm::log(odds);
-    let mode = libm::floor((n + 1.0) * p);
-    let height = libm::lgamma(mode + 1.0) + libm::lgamma(n - mode + 1.0);
+    let mode = libm::floor((total + 1.0) * p);
+    let height = libm::lgamma(mode + 1.0) + libm::lgamma(total - mode + 1.0);
     loop {
-        let (u, v) = (rng.unit_f64() - 0.5, rng.unit_f64());
-        let edge = 0.5 - libm::fabs(u);
-        let count = libm::floor((2.0 * a / edge + b) * u + n * p + 0.5);
-        if count < 0.0 || count > n {
+        let (offset, level) = (rng.unit_f64() - 0.5, rng.unit_f64());
+        let edge = 0.5 - libm::fabs(offset);
+        let count = libm::floor((2.0 * a / edge + b) * offset + expected + 0.5);
+        if count < 0.0 || count > total {
             continue;
         }
-        if edge >= 0.07 && v <= squeeze {
+        if edge >= 0.07 && level <= squeeze {
             return count as i64;
         }
-        let bound = height - libm::lgamma(count + 1.0) - libm::lgamma(n - count + 1.0) + (count - mode) * log_odds;
-        if libm::log(v * alpha / (a / (edge * edge) + b)) <= bound {
+        let bound = height - libm::lgamma(count + 1.0) - libm::lgamma(total - count + 1.0) + (count - mode) * log_odds;
+        if libm::log(level * alpha / (a / (edge * edge) + b)) <= bound {
             return count as i64;
         }
     }
