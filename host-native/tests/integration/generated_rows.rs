@@ -60,7 +60,9 @@ fn a_pipeline_without_a_dataset_makes_rows_and_can_be_extended() {
     shortened.assert(5, &["the job had 6 rows and now has 5"]);
 
     scratch.write("p.toml", &pipeline(9));
-    scratch.run(&["run", "p.toml", "--out", "out", "--resume"]).assert(0, &["rows out         9"]);
+    scratch
+        .run(&["run", "p.toml", "--out", "out", "--resume"])
+        .assert(0, &["rows in          9", "resumed          6"]);
     assert_eq!(scratch.rows("out")[..6], first, "rows that exist stay as they are");
     assert_eq!(scratch.rows("out").len(), 9);
 }
