@@ -120,10 +120,24 @@ fn check_pipeline(args: CheckArgs) -> Exit {
 /// Converts the arguments of `run`.
 fn request(args: RunArgs) -> RunRequest {
     let (out, existing) = args.output();
-    let RunArgs { pipeline, record, events, trace, plan, limit, rows, max_cost, report, .. } = args;
+    let RunArgs { pipeline, record, events, trace, plan, limit, rows, all_columns, max_cost, report, .. } = args;
     let retry_dropped = args.retry_dropped.map(|reasons| reasons.map_or_else(Vec::new, |Reasons(reasons)| reasons));
     let rows = rows.map(|rows| rows.start..rows.end);
-    RunRequest { pipeline, out, existing, retry_dropped, record, events, trace, plan, rows, limit, max_cost, report }
+    RunRequest {
+        pipeline,
+        out,
+        existing,
+        retry_dropped,
+        record,
+        events,
+        trace,
+        plan,
+        rows,
+        limit,
+        all_columns,
+        max_cost,
+        report,
+    }
 }
 
 fn run_pipeline(args: RunArgs) -> Exit {

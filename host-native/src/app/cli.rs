@@ -167,6 +167,9 @@ pub struct RunArgs {
     /// Process rows A up to but not including B, counted from 0; either may be omitted
     #[arg(long, value_name = "A..B", value_parser = parse_rows)]
     pub rows: Option<RowRange>,
+    /// Write every column, also those with `drop = true`, under its own name
+    #[arg(long)]
+    pub all_columns: bool,
     /// Show the plan, capacity, calls, tokens and cost of the run, without calling a model and without
     /// writing a file
     #[arg(long, conflicts_with_all = ["record", "events", "trace"])]

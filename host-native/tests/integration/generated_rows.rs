@@ -82,3 +82,40 @@ fn rows_are_given_by_a_dataset_or_by_their_number() {
     scratch.write("p.toml", &pipeline(3));
     scratch.run(&["run", "p.toml", "--out", "out", "--rows", "3..5"]).assert(2, &["there are no such rows", "3"]);
 }
+
+#[test]
+fn the_output_has_the_listed_columns_and_fields_and_hides_dropped_ones() {
+    let scratch = Scratch::new(0);
+    let people = pipeline(3);
+    let dropped = people.replace("name = \"title\"\n", "name = \"title\"\ndrop = true\n");
+    scratch.write("p.toml", &dropped);
+    scratch.run(&["run", "p.toml", "--out", "out"]).assert(0, &[]);
+    let keys = |directory: &str| {
+        let rows = scratch.rows(directory);
+        rows[0].as_object().unwrap().keys().cloned().collect::<std::collections::BTreeSet<_>>()
+    };
+    let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+    assert_eq!(keys("out"), names(&["row", "who", "letter"]));
+    scratch.run(&["run", "p.toml", "--out", "all", "--all-columns"]).assert(0, &[]);
+    assert_eq!(keys("all"), names(&["row", "who", "title", "letter"]));
+
+    // One text a row, as for fine-tuning, and a field of an object under another name.
+    let chat = r#"
+[[columns]]
+name = "messages"
+kind = "expression"
+output = "json"
+template = '[{"role": "user", "content": {{ title | tojson }}}, {"role": "assistant", "content": {{ letter | tojson }}}]'
+
+[output]
+format = "csv"
+columns = [{ name = "messages" }, { name = "age", from = "who.age" }, { name = "shoe_size", from = "who.shoe.size" }]
+"#;
+    scratch.write("p.toml", &format!("{people}{chat}"));
+    scratch.run(&["run", "p.toml", "--out", "chat"]).assert(0, &[]);
+    let text = std::fs::read_to_string(scratch.path("chat/rows/000000.csv")).unwrap();
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("row,messages,age,shoe_size"));
+    let first = lines.next().unwrap();
+    assert!(first.contains(r#"""role"":""assistant"""#) && first.ends_with(','), "{first}");
+}

@@ -137,27 +137,22 @@ impl RowGroupBuffers {
     }
 }
 
-/// A row of the output: the row number, the seed values and the generated values, in this order.
+/// A row of the output: the row number, and the values of the output columns in order.
 #[derive(Debug)]
 pub struct OutputRow<'a> {
     /// The key of the row number.
     pub row_key: &'a str,
     /// The row number in the dataset, from 0.
     pub row: u64,
-    /// The names and values of the seed columns.
-    pub seeds: (&'a [String], &'a [Value]),
-    /// The names and values of the generated columns.
-    pub generated: Vec<(&'a str, &'a Value)>,
+    /// The names and values of the columns after the row number.
+    pub fields: Vec<(&'a str, &'a Value)>,
 }
 
 impl Serialize for OutputRow<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(1 + self.seeds.0.len() + self.generated.len()))?;
+        let mut map = serializer.serialize_map(Some(1 + self.fields.len()))?;
         map.serialize_entry(self.row_key, &self.row)?;
-        for (name, value) in self.seeds.0.iter().zip(self.seeds.1) {
-            map.serialize_entry(name, value)?;
-        }
-        for (name, value) in &self.generated {
+        for (name, value) in &self.fields {
             map.serialize_entry(name, value)?;
         }
         map.end()
@@ -221,13 +216,8 @@ mod tests {
 
     #[test]
     fn an_output_row_keeps_the_order_of_its_columns() {
-        let text = json!("text");
-        let row = OutputRow {
-            row_key: "row",
-            row: 4,
-            seeds: (&["z".to_string(), "a".to_string()], &[Value::from(1), Value::Null]),
-            generated: vec![("m", &text)],
-        };
+        let (one, text) = (json!(1), json!("text"));
+        let row = OutputRow { row_key: "row", row: 4, fields: vec![("z", &one), ("a", &Value::Null), ("m", &text)] };
         assert_eq!(serde_json::to_string(&row).unwrap(), r#"{"row":4,"z":1,"a":null,"m":"text"}"#);
     }
 }

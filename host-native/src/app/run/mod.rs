@@ -189,7 +189,7 @@ fn output_spec(
 
 /// Returns the shell command that retries the dropped rows of this run.
 fn retry_command(request: &RunRequest) -> String {
-    let RunRequest { pipeline, out, rows, limit, max_cost, .. } = request;
+    let RunRequest { pipeline, out, rows, limit, all_columns, max_cost, .. } = request;
     let mut words = vec!["tidegate".to_string(), "run".to_string()];
     words.extend(pipeline.as_ref().map(|path| path.display().to_string()));
     words.extend(["--out".to_string(), out.display().to_string()]);
@@ -198,6 +198,7 @@ fn retry_command(request: &RunRequest) -> String {
         words.extend(["--rows".to_string(), format!("{start}..{end}")]);
     }
     words.extend(limit.iter().flat_map(|limit| ["--limit".to_string(), limit.to_string()]));
+    words.extend(all_columns.then(|| "--all-columns".to_string()));
     words.extend(max_cost.iter().flat_map(|most| ["--max-cost".to_string(), most.exact()]));
     words.extend(["--resume".to_string(), "--retry-dropped".to_string()]);
     // Joining fails only for a NUL, which cannot occur in a command line.

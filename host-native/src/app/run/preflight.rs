@@ -62,10 +62,14 @@ impl Preflight {
     /// # Errors
     /// If the pipeline file cannot be parsed. All other errors are in [`problems`](Self::problems).
     pub fn run(request: &RunRequest) -> Result<Self, Error> {
-        let (name, file) = match &request.pipeline {
+        let (name, mut file) = match &request.pipeline {
             None => (example::NAME.to_string(), example::pipeline()?),
             Some(path) => (path.display().to_string(), PipelineFile::load(path)?),
         };
+        if request.all_columns {
+            file.output.columns = None;
+            file.columns.iter_mut().for_each(|column| column.is_written = true);
+        }
         let is_callable = vec![true; file.models.len()];
         let mut found = Self {
             name,

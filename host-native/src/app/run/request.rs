@@ -33,6 +33,8 @@ pub struct RunRequest {
     pub rows: Option<Range<u64>>,
     /// The maximum number of rows.
     pub limit: Option<u64>,
+    /// Whether all columns are written, whatever the file says.
+    pub all_columns: bool,
     /// The cost limit.
     pub max_cost: Option<Money>,
 }

@@ -17,6 +17,7 @@ use tidegate_core::pipeline::{
 use crate::app::output::{DroppedLine, OutputDirectory, WriteOutcome};
 use crate::app::run::buffer::{OutputRow, RowGroupBuffer, RowGroupBuffers};
 use crate::app::run::columns::{Caller, Fill, FillContext, FillError, Filled, ModelCalls};
+use crate::app::run::resolve::output::{OutputColumn, OutputSource};
 use crate::app::run::resolve::{GeneratedColumn, Input, REQUEST_RESOURCE, ResolvedPipeline};
 use crate::app::template::{Serde, TemplateError, TemplateValue};
 
@@ -307,14 +308,17 @@ impl Shared {
     }
 
     fn output_row<'a>(&'a self, first_row: u64, buffer: &'a RowGroupBuffer, row: u32) -> OutputRow<'a> {
-        let generated = self.resolved.columns.iter().enumerate();
+        let field = |output: &'a OutputColumn| {
+            let value = match output.source {
+                OutputSource::Seed(at) => buffer.seeds(row).get(at)?,
+                OutputSource::Generated(at) => output_value(&self.resolved.columns[at], buffer, at, row)?,
+            };
+            Some((output.name.as_str(), output.field(value)))
+        };
         OutputRow {
             row_key: &self.resolved.row_key,
             row: self.row_number(first_row, row),
-            seeds: (self.resolved.dataset.columns(), buffer.seeds(row)),
-            generated: generated
-                .filter_map(|(at, column)| Some((column.name.as_str(), &**output_value(column, buffer, at, row)?)))
-                .collect(),
+            fields: self.resolved.output.iter().filter_map(field).collect(),
         }
     }
 

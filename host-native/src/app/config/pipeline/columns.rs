@@ -37,6 +37,8 @@ pub struct ColumnSpec {
     pub otherwise: Value,
     /// Whether rows are skipped if a column that this one reads was skipped \[no\].
     pub skip_with_upstream: bool,
+    /// Whether it is part of the output \[yes\].
+    pub is_written: bool,
 }
 
 impl ColumnSpec {
@@ -71,7 +73,7 @@ impl From<StrategyName> for Strategy {
 
 /// The keys that every kind has.
 pub(super) const COMMON_KEYS: &[&str] =
-    &["name", "kind", "strategy", "upstreams", "weight", "when", "otherwise", "skip_with_upstream"];
+    &["name", "kind", "strategy", "upstreams", "weight", "when", "otherwise", "skip_with_upstream", "drop"];
 
 impl KindName {
     /// Returns the name in files.
@@ -155,6 +157,7 @@ fn check_column(
         when,
         otherwise,
         skip_with_upstream: raw.skip_with_upstream.unwrap_or(false),
+        is_written: !raw.drop.unwrap_or(false),
         kind: kinds::check(file, &table, raw, models, directory)?,
     })
 }

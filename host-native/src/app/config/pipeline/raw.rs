@@ -184,6 +184,8 @@ pub(super) struct RawColumn {
     pub(super) otherwise: Option<At<Json>>,
     /// Whether rows are skipped if a column that this one reads was skipped. Default: false
     pub(super) skip_with_upstream: Option<bool>,
+    /// Whether the column is left out of the output. Default: false
+    pub(super) drop: Option<bool>,
     /// llm, embedding, judge: the name of the model
     pub(super) model: Option<At<Text>>,
     /// llm: the template of the user message
@@ -405,4 +407,19 @@ pub(super) struct RawOutput {
     /// The format of row files. Default: jsonl
     #[serde(default)]
     pub(super) format: RowFormat,
+    /// The columns to write after the row number, in order. Default: those of the dataset, then those of the
+    /// file without `drop`
+    #[schemars(length(min = 1))]
+    pub(super) columns: Option<At<Vec<Table<RawOutputColumn>>>>,
+}
+
+/// A column of the output
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawOutputColumn {
+    /// Its name in the output
+    pub(super) name: At<Text>,
+    /// The column that it is written from, or a field in the values of one, such as `grade.score`. Default: its
+    /// name
+    pub(super) from: Option<At<Text>>,
 }

@@ -8,8 +8,9 @@ use serde::Deserialize;
 use tidegate_core::pipeline::PolicyChoice;
 use tidegate_core::task::BoundedBorrowConfig;
 use tidegate_core::time::Duration;
+use toml::Spanned;
 
-use super::raw::{RawOutput, RawRun, RawSeed};
+use super::raw::{RawOutput, RawOutputColumn, RawRun, RawSeed};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
 use crate::app::config::value::{At, Is, Patience, Share, Table};
@@ -89,12 +90,24 @@ pub struct RunSettings {
 }
 
 /// The table `[output]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct OutputSettings {
     /// The key of the row number in every output row, and its name in templates \[`row`\].
     pub row_key: String,
     /// The format of row files \[JSONL\].
     pub format: RowFormat,
+    /// The columns after the row number; `None` for those of the dataset and all that are
+    /// [written](super::ColumnSpec::is_written).
+    pub columns: Option<Vec<OutputColumnSpec>>,
+}
+
+/// A column of the output.
+#[derive(Clone, Debug)]
+pub struct OutputColumnSpec {
+    /// Its name in the output.
+    pub name: Spanned<String>,
+    /// The name of the column that it is written from; or that, a dot, and the path of a field in its values.
+    pub from: Spanned<String>,
 }
 
 /// The maximum number of rows without a dataset.
@@ -208,8 +221,27 @@ impl From<RawRun> for RunSettings {
     }
 }
 
-impl From<RawOutput> for OutputSettings {
-    fn from(RawOutput { row_key, format }: RawOutput) -> Self {
-        Self { row_key: row_key.map_or_else(|| "row".to_string(), |Is(key)| key), format }
+pub(super) fn check_output(file: &Document<'_>, raw: RawOutput) -> Result<OutputSettings, FileError> {
+    let RawOutput { row_key, format, columns } = raw;
+    let row_key = row_key.map_or_else(|| "row".to_string(), |Is(key)| key);
+    let Some(given) = columns else { return Ok(OutputSettings { row_key, format, columns: None }) };
+    if given.get().is_empty() {
+        return Err(file.wrong(given.span(), "at least one column"));
     }
+    let mut columns: Vec<OutputColumnSpec> = Vec::new();
+    for Table(RawOutputColumn { name, from }) in given.into_inner() {
+        let name = name.spanned();
+        let is_used = |other: &OutputColumnSpec| other.name.get_ref() == name.get_ref();
+        if *name.get_ref() == row_key || columns.iter().any(is_used) {
+            let message = format!("the output has the column `{}` already", name.get_ref());
+            let error = file.error(name.span(), message).expected("a name that no other column of the output has");
+            return Err(if *name.get_ref() == row_key {
+                error.help("the row number is always written")
+            } else {
+                error
+            });
+        }
+        columns.push(OutputColumnSpec { from: from.map_or_else(|| name.clone(), At::spanned), name });
+    }
+    Ok(OutputSettings { row_key, format, columns: Some(columns) })
 }

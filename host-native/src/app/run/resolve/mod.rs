@@ -4,6 +4,7 @@
 mod compile;
 pub(crate) mod location;
 mod names;
+pub(crate) mod output;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -24,6 +25,7 @@ use crate::app::template::shape::Shape;
 use crate::app::template::{Condition, TemplateId, Templates};
 
 use names::Names;
+use output::OutputColumn;
 
 /// A pipeline file resolved against its dataset.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub struct ResolvedPipeline {
     pub rows: Range<u64>,
     /// The generated columns, in file order.
     pub columns: Vec<GeneratedColumn>,
+    /// The columns of the output after the row number, in order.
+    pub output: Vec<OutputColumn>,
     /// The compiled templates of all columns.
     pub templates: Templates,
     /// The templates and conditions with their spans in the file.
@@ -143,6 +147,7 @@ impl ResolvedPipeline {
             builder = builder.column(names.plan_column(spec, &column));
             columns.push(column);
         }
+        let output = output::output_columns(&names, &dataset, &columns, &mut errors);
         if !errors.is_empty() {
             // Without resolved names the shapes of variables are unknown.
             let any = |_: &str| Some(Shape::Any);
@@ -157,6 +162,7 @@ impl ResolvedPipeline {
             dataset,
             rows,
             columns,
+            output,
             templates,
             template_sources: sources,
             row_key: file.output.row_key.clone(),
@@ -233,9 +239,8 @@ impl ResolvedPipeline {
     /// Returns the columns of the output in order, with their types.
     #[must_use]
     pub fn layout(&self, format: RowFormat) -> Layout {
-        let seeds = self.dataset.columns().iter().cloned().zip(self.dataset.column_types().iter().copied());
-        let generated = self.columns.iter().map(|column| (column.name.clone(), column.column_type));
-        let columns = [(self.row_key.clone(), ColumnType::Integer)].into_iter().chain(seeds).chain(generated);
+        let others = self.output.iter().map(|column| (column.name.clone(), column.column_type));
+        let columns = [(self.row_key.clone(), ColumnType::Integer)].into_iter().chain(others);
         Layout { format, columns: columns.collect() }
     }
 
@@ -296,15 +301,13 @@ impl ResolvedPipeline {
     /// Returns the types of the output columns after the row number, in order.
     #[must_use]
     pub fn output_types(&self) -> Vec<ColumnType> {
-        let generated = self.columns.iter().map(|column| column.column_type);
-        self.dataset.column_types().iter().copied().chain(generated).collect()
+        self.output.iter().map(|column| column.column_type).collect()
     }
 
     /// Returns the names of the output columns after the row number, in order.
     #[must_use]
     pub fn output_columns(&self) -> Vec<String> {
-        let generated = self.columns.iter().map(|column| column.name.clone());
-        self.dataset.columns().iter().cloned().chain(generated).collect()
+        self.output.iter().map(|column| column.name.clone()).collect()
     }
 }
 
