@@ -1,10 +1,10 @@
 /** What happened at a gate, as plain objects. */
 
 import { type DenialReason, denialReason, known } from "./errors.js";
-import type { Book } from "./gate-keys.js";
-import { type BudgetDimension, DIMENSIONS } from "./gate-limits.js";
+import type { Book } from "./gate/keys.js";
+import { type BudgetDimension, DIMENSIONS } from "./gate/limits.js";
 import { OUTCOMES, type Outcome } from "./outcome.js";
-import { UNAVAILABLE_CAUSES, type UnavailableCause } from "./gate-state.js";
+import { UNAVAILABLE_CAUSES, type UnavailableCause } from "./gate/state.js";
 
 /** What every event has. */
 export interface EventHead {

@@ -1,8 +1,8 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** Rows with columns, filled through a gate. */
 
-import type { RequestGate } from "./gate.js";
-import type { Key } from "./gate-keys.js";
+import type { RequestGate } from "./gate/gate.js";
+import type { Key } from "./gate/keys.js";
 import { RequestGate as CoreGate, PipelineDraft } from "./wasm/tidegate_pipeline.js";
 import { declareCalls } from "./pipeline/calls.js";
 import type { ClassifyError } from "./pipeline/outcomes.js";

@@ -2,7 +2,7 @@
 
 import { newest } from "./core.js";
 import { known } from "./errors.js";
-import { type BudgetDimension, DIMENSIONS } from "./gate-limits.js";
+import { type BudgetDimension, DIMENSIONS } from "./gate/limits.js";
 import { type Completion, OUTCOMES } from "./outcome.js";
 
 /** The head of an HTTP answer, such as a fetch `Response`. */

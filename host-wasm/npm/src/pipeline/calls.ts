@@ -1,7 +1,7 @@
-import { type AcquireOptions, onBehalf, type RequestGate, type RunOptions } from "../gate.js";
-import type { Behalf, Call, Ending } from "../gate-call.js";
-import type { Key } from "../gate-keys.js";
-import type { Permit } from "../gate-permit.js";
+import { type AcquireOptions, onBehalf, type RequestGate, type RunOptions } from "../gate/gate.js";
+import type { Behalf, Call, Ending } from "../gate/call.js";
+import type { Key } from "../gate/keys.js";
+import type { Permit } from "../gate/permit.js";
 import type { PipelineDraft } from "../wasm/tidegate_pipeline.js";
 import { SUCCESS } from "../outcome.js";
 import { isResponse, letGo, signalOf } from "../response.js";

@@ -1,5 +1,5 @@
-import type { Call } from "../gate-call.js";
-import type { Permit } from "../gate-permit.js";
+import type { Call } from "../gate/call.js";
+import type { Permit } from "../gate/permit.js";
 import type { TaskCallOptions, TaskRunOptions } from "./calls.js";
 
 /** One task, as its column's `fill` sees it. */

@@ -1,17 +1,17 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** Request admission for real calls. */
 
-import { newest } from "./core.js";
-import { DeniedError, FreedError, anyNumber, onlyKnown, shown, spanMs, text } from "./errors.js";
-import { bitsOf, GATE_EVENT_KINDS, type GateEvent, type GateEventKind, Listeners, readEvent } from "./events.js";
-import { type Behalf, type Call, type Classify, fetchUnder, Running } from "./gate-call.js";
-import { Book, type Key, readKey, type Resource } from "./gate-keys.js";
-import { ADAPTIVE_NAMES, type AdaptiveSettings, LimitNumbers, type Limits } from "./gate-limits.js";
-import { dispose, Permit } from "./gate-permit.js";
-import { readSnapshot, readWhy, type ResourceSnapshot, type Why } from "./gate-state.js";
-import { type GateModule, NONE, type Tickets, Waiter } from "./gate-tickets.js";
-import { readUsage, type Usage } from "./outcome.js";
-import { Sending, signalOf } from "./response.js";
+import { newest } from "../core.js";
+import { DeniedError, FreedError, anyNumber, onlyKnown, shown, spanMs, text } from "../errors.js";
+import { bitsOf, GATE_EVENT_KINDS, type GateEvent, type GateEventKind, Listeners, readEvent } from "../events.js";
+import { type Behalf, type Call, type Classify, fetchUnder, Running } from "./call.js";
+import { Book, type Key, readKey, type Resource } from "./keys.js";
+import { ADAPTIVE_NAMES, type AdaptiveSettings, LimitNumbers, type Limits } from "./limits.js";
+import { dispose, Permit } from "./permit.js";
+import { readSnapshot, readWhy, type ResourceSnapshot, type Why } from "./state.js";
+import { type GateModule, NONE, type Tickets, Waiter } from "./tickets.js";
+import { readUsage, type Usage } from "../outcome.js";
+import { Sending, signalOf } from "../response.js";
 
 /** A gate of the wasm module. */
 type Gate = InstanceType<GateModule["RequestGate"]>;

@@ -1,9 +1,9 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** The right to make one call. */
 
-import type { Guard } from "./gate-guards.js";
-import type { Resource } from "./gate-keys.js";
-import { type Completion, type Outcome, outcomeNumber, readEnd } from "./outcome.js";
+import type { Guard } from "./guards.js";
+import type { Resource } from "./keys.js";
+import { type Completion, type Outcome, outcomeNumber, readEnd } from "../outcome.js";
 
 /**
  * `Symbol.dispose`, or what stands for it where it is missing: `using` then needs a polyfill, everything else does not.

@@ -1,8 +1,8 @@
 /** One call under a permit, from its beginning to its end. */
 
-import { DeniedError, spanMs } from "./errors.js";
-import type { Resource } from "./gate-keys.js";
-import { AGAIN, type AfterCall, FINAL, NONE, UNAVAILABLE, Waiter } from "./gate-tickets.js";
+import { DeniedError, spanMs } from "../errors.js";
+import type { Resource } from "./keys.js";
+import { AGAIN, type AfterCall, FINAL, NONE, UNAVAILABLE, Waiter } from "./tickets.js";
 import {
   type Completion,
   type End,
@@ -19,8 +19,8 @@ import {
   SUCCESS,
   UNEXPECTED,
   type Usage,
-} from "./outcome.js";
-import { type AnswerHead, errorText, headNumbers, holdBody, isResponse, letGo, maySayMore, notesOf, type Sending, wholeOf } from "./response.js";
+} from "../outcome.js";
+import { type AnswerHead, errorText, headNumbers, holdBody, isResponse, letGo, maySayMore, notesOf, type Sending, wholeOf } from "../response.js";
 
 /** How the function of a call ended: with a value, or with what it threw. */
 export type CallResult<T> = { readonly value: T } | { readonly error: unknown };

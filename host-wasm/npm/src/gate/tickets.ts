@@ -6,13 +6,13 @@
  * own, later, so whoever is called may do anything.
  */
 
-import { DeniedError, denialReason, known } from "./errors.js";
-import { Guards } from "./gate-guards.js";
-import type { Resource } from "./gate-keys.js";
+import { DeniedError, denialReason, known } from "../errors.js";
+import { Guards } from "./guards.js";
+import type { Resource } from "./keys.js";
 
 /** What a wasm module has for gates. Each that is loaded has calls, and tickets, of its own. */
 export type GateModule = Pick<
-  typeof import("./wasm/tidegate_gate.js"),
+  typeof import("../wasm/tidegate_gate.js"),
   | "RequestGate"
   | "cancel"
   | "denialChangesInMs"

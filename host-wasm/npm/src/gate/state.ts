@@ -1,9 +1,9 @@
 /** What a gate shows of itself. */
 
-import { inWords, known } from "./errors.js";
-import type { Resource } from "./gate-keys.js";
-import { type BudgetDimension, DIMENSIONS } from "./gate-limits.js";
-import { OUTCOMES, type Outcome } from "./outcome.js";
+import { inWords, known } from "../errors.js";
+import type { Resource } from "./keys.js";
+import { type BudgetDimension, DIMENSIONS } from "./limits.js";
+import { OUTCOMES, type Outcome } from "../outcome.js";
 
 /** The state of one rate budget. */
 export interface BudgetSnapshot {

@@ -1,7 +1,7 @@
 /** What a call is for: keys, and the resources that a gate has made of them. */
 
-import { DeniedError, onlyKnown, text } from "./errors.js";
-import type { Tickets } from "./gate-tickets.js";
+import { DeniedError, onlyKnown, text } from "../errors.js";
+import type { Tickets } from "./tickets.js";
 
 /**
  * A provider's model, called for one kind of work. Calls of one key share one adaptive limit; all domains of one model share
