@@ -106,7 +106,7 @@ export function readHead(answer: AnswerHead): HeadReading {
 }
 
 /** The most characters of the body of a refusal that are read, and how long that may take, in milliseconds. */
-const LONGEST_ERROR = 65_536;
+export const LONGEST_ERROR = 65_536;
 const ERROR_PATIENCE_MS = 250;
 
 /** @internal Whether an answer is a refusal whose body may say more: that the account is empty, the key refused, the model unknown. */

@@ -2,6 +2,7 @@
 
 import { DeniedError, spanMs } from "../errors.js";
 import type { Resource } from "./keys.js";
+import { answerOfThrown } from "./thrown.js";
 import { AGAIN, type AfterCall, FINAL, NONE, UNAVAILABLE, Waiter } from "./tickets.js";
 import {
   type Completion,
@@ -28,9 +29,10 @@ export type CallResult<T> = { readonly value: T } | { readonly error: unknown };
 /**
  * Says how a call ended. Undefined leaves it to the gate.
  *
- * An error whose `name` is `AbortError` is `local_cancelled`, one that is called `TimeoutError` is `local_timeout`, one of a connection
- * that failed or broke is `connection_failed` or `provider_failure`, any other is `unexpected`; a fetch `Response` is read by its head; any
- * other value is a `success`. Once the call's signal is aborted, an error of whatever name is `provider_timeout` if `callTimeoutMs` is
+ * A fetch `Response` is read by its head; so is an error that has `status` and `headers`, or a `response` that has them, as those of
+ * API clients do. Of the other errors, one whose `name` is `AbortError` is `local_cancelled`, one that is called `TimeoutError` is
+ * `local_timeout`, a client's own timeout is `provider_timeout`, a connection that failed or broke is `connection_failed` or
+ * `provider_failure`, and any other is `unexpected`. Any other value is a `success`. Once the call's signal is aborted, an error of whatever name is `provider_timeout` if `callTimeoutMs` is
  * over, `local_timeout` if the signal's reason is a `TimeoutError`, and `local_cancelled` otherwise.
  */
 export type Classify<T> = (result: CallResult<T>) => Outcome | Completion | undefined;
@@ -139,12 +141,22 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   }
 
   observe(answer: AnswerHead): void {
-    const numbers = headNumbers(answer);
+    this.#hear(answer, headNumbers(answer));
+  }
+
+  #hear(answer: AnswerHead, numbers: Float64Array): void {
     const { noted } = this;
     noted.said = numbers;
     noted.observed = answer;
     const notes = notesOf(numbers);
     if (notes !== undefined && this.ticket !== NONE) this.resource.book.hear(this.ticket, notes);
+  }
+
+  /** Reads the answer that an error of an API client is about, unless the call has read one itself. */
+  #observeThrown(error: unknown): void {
+    if (this.notes?.observed !== undefined) return;
+    const answer = answerOfThrown(error);
+    if (answer !== undefined) this.#hear(answer, headNumbers(answer, answer.body));
   }
 
   /** Reads what the body of a refusal says beside its head. */
@@ -186,6 +198,7 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   failed(error: unknown, otherwise: number, isOwed = true): AfterCall {
     const own = this.classify && ask<T>(this.classify, { error });
     if (own !== undefined) return this.#end(own.outcome, own.retryAfterMs, own);
+    this.#observeThrown(error);
     const [outcome = SUCCESS, retryAfterMs = NaN] = this.notes?.said ?? [];
     return this.#end(outcome === SUCCESS ? this.#meaningOf(error, otherwise, isOwed) : outcome, retryAfterMs);
   }
@@ -312,10 +325,17 @@ export class Running<T> extends CallUnderWay<T> {
     this.#kept = undefined;
     this.begin();
     const { fn } = this;
-    const failed = (error: unknown): void => this.#tell({ error }, this.failed(error, outcomeOfConnection(error) ?? UNEXPECTED));
+    const over = (error: unknown): void => this.#tell({ error }, this.failed(error, outcomeOfConnection(error) ?? UNEXPECTED));
+    const failed = (error: unknown): void => {
+      const response = this.notes?.observed === undefined ? answerOfThrown(error)?.response : undefined;
+      if (maySayMore(response)) void this.#observeFor(response, () => over(error));
+      else over(error);
+    };
     try {
       Promise.resolve(fn(this)).then((value) => {
-        if (maySayMore(value) && this.notes?.observed !== value) return this.#broughtRefusal(value);
+        if (maySayMore(value) && this.notes?.observed !== value) {
+          return this.#observeFor(value, () => this.#tell({ value }, this.succeeded(value)));
+        }
         this.#tell({ value }, this.succeeded(value));
         return undefined;
       }, failed);
@@ -324,13 +344,14 @@ export class Running<T> extends CallUnderWay<T> {
     }
   }
 
-  async #broughtRefusal(value: T & Response): Promise<void> {
+  /** Reads a refusal with its body, and then goes on. */
+  async #observeFor(answer: Response, goOn: () => void): Promise<void> {
     try {
-      await this.observeBody(value);
+      await this.observeBody(answer);
     } catch {
       // Its head cannot be read: so it counts as unexpected.
     }
-    this.#tell({ value }, this.succeeded(value));
+    goOn();
   }
 
   refused(error: unknown): void {
