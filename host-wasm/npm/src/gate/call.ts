@@ -1,6 +1,7 @@
 /** One call under a permit, from its beginning to its end. */
 
-import { DeniedError, spanMs } from "../errors.js";
+import { DeniedError, shown, spanMs } from "../errors.js";
+import { holdBody } from "./body.js";
 import type { Resource } from "./keys.js";
 import { answerOfThrown } from "./thrown.js";
 import { AGAIN, type AfterCall, FINAL, NONE, UNAVAILABLE, Waiter } from "./tickets.js";
@@ -21,7 +22,7 @@ import {
   UNEXPECTED,
   type Usage,
 } from "../outcome.js";
-import { type AnswerHead, errorText, headNumbers, holdBody, isResponse, letGo, maySayMore, notesOf, type Sending, wholeOf } from "../response.js";
+import { type AnswerHead, errorText, headNumbers, isResponse, letGo, maySayMore, notesOf, type Sending, wholeOf } from "../response.js";
 
 /** How the function of a call ended: with a value, or with what it threw. */
 export type CallResult<T> = { readonly value: T } | { readonly error: unknown };
@@ -73,6 +74,15 @@ export interface HowToCall<T> {
   readonly classify?: Classify<T> | undefined;
   readonly callTimeoutMs?: number | undefined;
 }
+
+/** @internal */
+export interface HowToFetch extends HowToCall<Response> {
+  readonly hold?: "body" | "head" | undefined;
+  readonly bodyIdleMs?: number | undefined;
+}
+
+/** How long a body holds its slot that waits for its reader, where nobody says. */
+const BODY_IDLE_MS = 2_000;
 
 /** @internal How a call ended, in numbers: its outcome, and the wait that the provider asked for, or NaN. */
 export interface Ending {
@@ -437,10 +447,14 @@ export type Ask = (call: Waiter, isAgain: boolean) => void;
 export async function fetchUnder(
   resource: Resource,
   request: Sending,
-  how: HowToCall<Response>,
+  how: HowToFetch,
   behalf: Behalf | undefined,
   ask: Ask,
 ): Promise<Response> {
+  const { hold = "body", bodyIdleMs: idle } = how;
+  if (hold !== "body" && hold !== "head") throw new TypeError(`hold is ${shown(hold)}; expected "body" or "head"`);
+  const holdsBody = hold === "body";
+  const bodyIdleMs = idle === undefined ? BODY_IDLE_MS : spanMs("bodyIdleMs", idle);
   const ended = behalf?.ended;
   const isOfTask = ended !== undefined;
   const isRepeated = isOfTask && request.isRepeatable;
@@ -460,7 +474,7 @@ export async function fetchUnder(
     }
     if (kept !== undefined) abandon(kept);
     const result = await call.send(request);
-    if ("value" in result && !isOver(call, result.value)) return held(call, result.value);
+    if ("value" in result && holdsBody && !isOver(call, result.value)) return held(call, result.value, bodyIdleMs);
     const after = call.over(result);
     const end = { result, ending: call.ending };
     if (call.isNobodys(after)) {
@@ -479,12 +493,17 @@ function settle({ result, ending }: Ended<Response>, ended: Behalf["ended"]): Re
 }
 
 /** The answer, which ends its call when its body has ended. */
-function held(call: Fetching, answer: Response): Response {
+function held(call: Fetching, answer: Response, idleMs: number): Response {
+  const { resource } = call;
   try {
-    return holdBody(answer, (how, error, isOwed) => {
-      const given = how === "given up" ? new DOMException("the body was given up", "AbortError") : error;
-      if (how === "whole") call.succeeded(answer);
-      else call.failed(given, PROVIDER_FAILURE, isOwed);
+    return holdBody(answer, idleMs, {
+      waits: (isWaiting) => void (resource.unread += isWaiting ? 1 : -1),
+      ended: (how, error, isOwed) => {
+        const given = how === "given up" ? new DOMException("the body was given up", "AbortError") : error;
+        if (how === "whole" || how === "unread") call.succeeded(answer);
+        else call.failed(given, PROVIDER_FAILURE, isOwed);
+        if (how === "unread") resource.book.leftUnread(resource, idleMs);
+      },
     });
   } catch (error) {
     call.failed(error, PROVIDER_FAILURE);

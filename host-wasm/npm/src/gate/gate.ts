@@ -8,7 +8,7 @@ import { type Behalf, type Call, type Classify, fetchUnder, Running } from "./ca
 import { Book, type Key, readKey, type Resource } from "./keys.js";
 import { ADAPTIVE_NAMES, type AdaptiveSettings, LimitNumbers, type Limits } from "./limits.js";
 import { dispose, Permit } from "./permit.js";
-import { readSnapshot, readWhy, type ResourceSnapshot, type Why } from "./state.js";
+import { readSnapshot, readWhy, withUnread, type ResourceSnapshot, type Why } from "./state.js";
 import { type GateModule, NONE, type Tickets, Waiter } from "./tickets.js";
 import { readUsage, type Usage } from "../outcome.js";
 import { Sending, signalOf } from "../response.js";
@@ -56,6 +56,20 @@ export interface RunOptions<T = unknown> extends AcquireOptions {
   readonly classify?: Classify<T> | undefined;
 }
 
+/** How {@link RequestGate.fetch} makes a call. Its signal is that of the request. */
+export interface FetchOptions extends Omit<RunOptions<Response>, "signal"> {
+  /**
+   * What holds the slot: the whole answer, or only its head. A provider that counts calls at once counts a stream until it ends: `"head"` is
+   * for one that counts requests or tokens per time alone, and for long downloads. Default: `"body"`.
+   */
+  readonly hold?: "body" | "head" | undefined;
+  /**
+   * How long a body holds its slot that waits for its reader, in milliseconds from 0 up. A body waits once 256 KiB of it are there that nobody
+   * has taken. Its slot then goes back as if it had ended, an event `body_left_unread` says so, and it can still be read. Default: 2000.
+   */
+  readonly bodyIdleMs?: number | undefined;
+}
+
 /** What {@link RequestGate.subscribe} wants to hear. */
 export interface SubscribeOptions {
   /** The kinds of events. Default: all. */
@@ -95,6 +109,8 @@ export class RequestGate {
     // A call may outlive its gate.
     this.#gate?.rateLimitFeedback(ticket, notes);
     this.#tickets.changed();
+  }, (resource, idleMs) => {
+    this.#listeners.tellOwn("body_left_unread", resource.name, { idleMs });
   });
   readonly #defaults: AdaptiveSettings;
   /** Groups of tenants that have one to themselves, by name: the core bounds these too. */
@@ -270,9 +286,11 @@ export class RequestGate {
   }
 
   /**
-   * Fetches under a permit, which is held until the body of the answer has ended: read to its end, cancelled or broken. A refusal, a
-   * 4xx, gives it back as soon as the beginning of its body was read, which may say that the account is empty; it is returned like any
-   * other answer.
+   * Fetches under a permit, which is held until the body of the answer has come, was cancelled or broke. A refusal, a 4xx, gives it back as
+   * soon as the beginning of its body was read, which may say that the account is empty; it is returned like any other answer.
+   *
+   * Answers may be read in any order, or not at all: up to 256 KiB of each are read ahead, and a longer body that nobody reads gives its slot
+   * back after {@link FetchOptions.bodyIdleMs}.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -283,8 +301,7 @@ export class RequestGate {
    * console.log(await answer.json()); // {}
    * ```
    *
-   * An answer whose body nobody reads holds its slot: read it, or cancel it. The body is no byte stream: it has no reader in mode
-   * `byob`.
+   * The body is no byte stream: it has no reader in mode `byob`.
    *
    * @param init as for `fetch`; its signal takes the call out of the queue too
    * @throws what `fetch` throws, and what {@link acquire} rejects with (as rejections)
@@ -293,15 +310,15 @@ export class RequestGate {
     key: Key,
     input: RequestInfo | URL,
     init: RequestInit = {},
-    options: Omit<RunOptions<Response>, "signal"> = NO_OPTIONS,
+    options: FetchOptions = NO_OPTIONS,
   ): Promise<Response> {
     const resource = this.#book.find(key);
     if (options !== NO_OPTIONS) onlyKnown("a call", options, FETCH_NAMES);
     const signal = signalOf(input, init);
-    const how: RunOptions<Response> = signal ? { ...options, signal } : options;
+    const how: FetchOptions & { readonly signal?: AbortSignal } = signal ? { ...options, signal } : options;
     const { [onBehalf]: behalf }: OnBehalf = options;
     return fetchUnder(resource, new Sending(input, init), how, behalf, (call, isAgain) => {
-      this.#tickets.enter(call, this.#ask(resource, how, RUN_NAMES, isAgain));
+      this.#tickets.enter(call, this.#ask(resource, how, HELD_NAMES, isAgain));
     });
   }
 
@@ -327,7 +344,7 @@ export class RequestGate {
     const resource = this.#book.find(key);
     if (this.#isShut) return { kind: "shutdown", text: `${resource.name}: the gate is shut` };
     const numbers = gate.why(resource.number);
-    return numbers && readWhy(resource, numbers);
+    return numbers && withUnread(readWhy(resource, numbers), resource.unread);
   }
 
   /**
@@ -489,7 +506,8 @@ const NOTHING = [0, 0] as const;
 const TRY_NAMES = ["tenant", "estimate"];
 const ACQUIRE_NAMES = ["timeoutMs", "signal", ...TRY_NAMES];
 const RUN_NAMES = [...ACQUIRE_NAMES, "callTimeoutMs", "classify"];
-const FETCH_NAMES = RUN_NAMES.filter((name) => name !== "signal");
+const HELD_NAMES = [...RUN_NAMES, "hold", "bodyIdleMs"];
+const FETCH_NAMES = HELD_NAMES.filter((name) => name !== "signal");
 
 /** Whether a signal is aborted; throws for what is none. */
 function isAborted(signal: AbortSignal): boolean {

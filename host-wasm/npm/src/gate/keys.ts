@@ -30,6 +30,8 @@ export class Resource implements ResourceKey {
   readonly number: number;
   /** @internal The book it stands in. */
   readonly book: Book;
+  /** @internal Bodies that hold a slot and wait for their reader. */
+  unread = 0;
   /** @internal The calls of its gate's module. */
   readonly tickets: Tickets;
 
@@ -80,14 +82,17 @@ export class Book {
   readonly tickets: Tickets;
   /** Takes over what the answer to the call of a ticket states of the rates. */
   readonly hear: (ticket: number, notes: Float64Array) => void;
+  /** A body gave its slot back because nobody read it for this long. */
+  readonly leftUnread: (resource: Resource, idleMs: number) => void;
   readonly #byName = new Map<string, Resource>();
   readonly #byNumber: Resource[] = [];
   /** `provider/model` in order of registration, as the core numbers them. */
   readonly #models: string[] = [];
 
-  constructor(tickets: Tickets, hear: Book["hear"]) {
+  constructor(tickets: Tickets, hear: Book["hear"], leftUnread: Book["leftUnread"]) {
     this.tickets = tickets;
     this.hear = hear;
+    this.leftUnread = leftUnread;
   }
 
   /** Writes down what the gate has registered. */

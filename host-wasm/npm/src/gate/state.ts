@@ -189,6 +189,8 @@ export type Why =
       readonly text: string;
       /** How many. */
       readonly cap: number;
+      /** Those of them whose answers wait for somebody to read their bodies. */
+      readonly unreadBodies?: number;
     }
   | {
       /** The adaptive limit is reached. */
@@ -198,6 +200,8 @@ export type Why =
       readonly limit: number;
       /** When time alone changes it, as a ramp does; undefined if nothing but the end of a call does. */
       readonly changesInMs: number | undefined;
+      /** How many calls are out whose answers wait for somebody to read their bodies. */
+      readonly unreadBodies?: number;
     }
   | {
       /** The limit spaces calls in time. Fewer are out than it allows. */
@@ -298,4 +302,11 @@ export function readWhy(
     default:
       return { kind: "turn", text: say("it is another's turn") };
   }
+}
+
+/** @internal The same, with the calls that are out only because nobody reads their answers. */
+export function withUnread(why: Why, unreadBodies: number): Why {
+  if (unreadBodies === 0 || (why.kind !== "limit" && why.kind !== "provider_cap")) return why;
+  const them = unreadBodies === 1 ? "1 of them is an answer that nobody reads" : `${unreadBodies} of them are answers that nobody reads`;
+  return { ...why, text: `${why.text}; ${them}`, unreadBodies };
 }
