@@ -1,6 +1,7 @@
 /** One call under a permit, from its beginning to its end. */
 
 import { DeniedError, shown, spanMs } from "../errors.js";
+import { offAbort, onAbort } from "./aborts.js";
 import { holdBody } from "./body.js";
 import type { Resource } from "./keys.js";
 import { answerOfThrown } from "./thrown.js";
@@ -271,7 +272,7 @@ const LONGEST_DELAY_MS = 2 ** 31 - 1;
 function limited(outer: AbortSignal | undefined, timeoutMs: number): Limit {
   const controller = new AbortController();
   const limit: Limit = { isOver: false, controller, onAbort: () => controller.abort(outer?.reason), timer: undefined };
-  outer?.addEventListener("abort", limit.onAbort);
+  if (outer !== undefined) onAbort(outer, limit.onAbort);
   const until = performance.now() + timeoutMs;
   const arm = (): void => {
     const left = Math.ceil(until - performance.now());
@@ -286,9 +287,9 @@ function limited(outer: AbortSignal | undefined, timeoutMs: number): Limit {
   return limit;
 }
 
-function lift({ timer, onAbort }: Limit, outer: AbortSignal | undefined): void {
+function lift({ timer, onAbort: listener }: Limit, outer: AbortSignal | undefined): void {
   if (timer !== undefined) clearTimeout(timer);
-  outer?.removeEventListener("abort", onAbort);
+  if (outer !== undefined) offAbort(outer, listener);
 }
 
 /** @internal Whether a call that was to be made again is not: its failure was its own. */

@@ -7,6 +7,7 @@
  */
 
 import { DeniedError, denialReason, known } from "../errors.js";
+import { offAbort, onAbort } from "./aborts.js";
 import { Guards } from "./guards.js";
 import type { Resource } from "./keys.js";
 
@@ -95,7 +96,7 @@ export class Tickets {
     const { outer } = waiter;
     if (outer !== undefined) {
       waiter.onAbort = () => this.#leave(ticket, outer.reason);
-      outer.addEventListener("abort", waiter.onAbort, { once: true });
+      onAbort(outer, waiter.onAbort);
     }
   }
 
@@ -195,6 +196,7 @@ export class Tickets {
   }
 }
 
-function stopListening({ outer, onAbort }: Waiter): void {
-  if (outer && onAbort) outer.removeEventListener("abort", onAbort);
+function stopListening(waiter: Waiter): void {
+  const { outer } = waiter;
+  if (outer && waiter.onAbort) offAbort(outer, waiter.onAbort);
 }
