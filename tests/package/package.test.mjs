@@ -220,15 +220,21 @@ for (const [module, moduleResolution] of [
   ["nodenext", "nodenext"],
   ["esnext", "bundler"],
 ]) {
-  test(`TypeScript compiles against its types, strictly and with no library of Node (${moduleResolution})`, async () => {
-    const folder = await folderWith("typed.ts", "typed-sim.ts");
+  test(`TypeScript compiles against its types, strictly, with and without the DOM and Node (${moduleResolution})`, async () => {
+    const folder = await folderWith("typed.ts", "typed-sim.ts", "typed-bare.ts");
     const options = ["--noEmit", "--strict", "--exactOptionalPropertyTypes", "--skipLibCheck", "false", "--target", "es2022"];
-    options.push("--lib", "es2022,dom", "--module", module, "--moduleResolution", moduleResolution);
+    options.push("--module", module, "--moduleResolution", moduleResolution);
     const tsc = join(HERE, "node_modules/typescript/lib/tsc.js");
+    const compiles = async (program, ...libraries) => {
+      const compiled = execute(process.execPath, [tsc, ...options, ...libraries, program], { cwd: folder });
+      await compiled.catch((error) => assert.fail(`${program} ${libraries.join(" ")}: ${error.stdout}`));
+    };
+    const node = ["--lib", "es2022", "--types", "node", "--typeRoots", join(HERE, "node_modules/@types")];
     // Each on its own: one must not lean on what another brings along.
-    for (const program of ["typed.ts", "typed-sim.ts"]) {
-      const compiled = execute(process.execPath, [tsc, ...options, program], { cwd: folder });
-      await compiled.catch((error) => assert.fail(error.stdout));
-    }
+    await compiles("typed-bare.ts", "--lib", "es2022");
+    await compiles("typed-bare.ts", ...node);
+    await compiles("typed.ts", "--lib", "es2022,dom");
+    await compiles("typed.ts", ...node);
+    await compiles("typed-sim.ts", "--lib", "es2022,dom");
   });
 }

@@ -31,4 +31,5 @@ export type {
 export { Permit } from "./gate/permit.js";
 export type { BudgetSnapshot, Health, ResourceSnapshot, UnavailableCause, Why } from "./gate/state.js";
 export type { Completion, Outcome, Usage } from "./outcome.js";
+export type { FetchInit, FetchInput, FetchResponse, Signal } from "./platform.js";
 export { type AnswerHead, type HeadReading, type RateLimitNote, readHead } from "./response.js";

@@ -24,6 +24,7 @@ import {
   type Usage,
 } from "../outcome.js";
 import { type AnswerHead, errorText, headNumbers, isResponse, letGo, maySayMore, notesOf, type Sending, wholeOf } from "../response.js";
+import type { Signal } from "../platform.js";
 
 /** How the function of a call ended: with a value, or with what it threw. */
 export type CallResult<T> = { readonly value: T } | { readonly error: unknown };
@@ -44,7 +45,7 @@ export interface Call {
   /** What is called. */
   readonly resource: Resource;
   /** Aborted when the caller's signal is, and when `callTimeoutMs` is over. Hand it to whatever makes the call. */
-  readonly signal: AbortSignal;
+  readonly signal: Signal;
   /**
    * Reads the head of an answer that the function does not return: by its status, Retry-After and `x-ratelimit-*`. The call then
    * ends as the head says, also if the function throws after a refusal.

@@ -12,6 +12,7 @@ import { readSnapshot, readWhy, withUnread, type ResourceSnapshot, type Why } fr
 import { type GateModule, NONE, type Tickets, Waiter } from "./tickets.js";
 import { readUsage, type Usage } from "../outcome.js";
 import { Sending, signalOf } from "../response.js";
+import type { FetchInit, FetchInput, FetchResponse, Signal } from "../platform.js";
 
 /** A gate of the wasm module. */
 type Gate = InstanceType<GateModule["RequestGate"]>;
@@ -38,7 +39,7 @@ export interface AcquireOptions {
   /** The longest wait, in milliseconds from 0 up: 0 is "now or not at all". Default: the gate's `defaultTimeoutMs`. */
   readonly timeoutMs?: number | undefined;
   /** Takes the call out of the queue when it is aborted; the promise is then rejected with its reason. `null` is none. */
-  readonly signal?: AbortSignal | null | undefined;
+  readonly signal?: Signal | null | undefined;
   /** For whom: calls of one tenant share its weight. Default: nobody in particular. */
   readonly tenant?: string | undefined;
   /** What the call is expected to use of the token budgets. Default: nothing. */
@@ -57,7 +58,7 @@ export interface RunOptions<T = unknown> extends AcquireOptions {
 }
 
 /** How {@link RequestGate.fetch} makes a call. Its signal is that of the request. */
-export interface FetchOptions extends Omit<RunOptions<Response>, "signal"> {
+export interface FetchOptions extends Omit<RunOptions<FetchResponse>, "signal"> {
   /**
    * What holds the slot: the whole answer, or only its head. A provider that counts calls at once counts a stream until it ends: `"head"` is
    * for one that counts requests or tokens per time alone, and for long downloads. Default: `"body"`.
@@ -308,10 +309,10 @@ export class RequestGate {
    */
   async fetch(
     key: Key,
-    input: RequestInfo | URL,
-    init: RequestInit = {},
+    input: FetchInput,
+    init: FetchInit = {},
     options: FetchOptions = NO_OPTIONS,
-  ): Promise<Response> {
+  ): Promise<FetchResponse> {
     const resource = this.#book.find(key);
     if (options !== NO_OPTIONS) onlyKnown("a call", options, FETCH_NAMES);
     const signal = signalOf(input, init);
