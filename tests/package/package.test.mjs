@@ -11,7 +11,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 
 import { Miniflare } from "miniflare";
-import { build } from "vite";
+import { build, createServer as createDevServer } from "vite";
 import { startBrowser } from "../browser/demo.mjs";
 
 const HERE = fileURLToPath(new URL(".", import.meta.url));
@@ -80,19 +80,22 @@ async function serving(folder, use) {
 
 /** Opens a page of the folder, and answers what `read` finds there. No complaint of the browser is let pass. */
 async function inChromium(folder, read) {
-  return serving(folder, async (url) => {
-    const page = await browser.newPage({ locale: "en-US" });
-    const complaints = [];
-    page.on("pageerror", (error) => complaints.push(`${error.stack}`));
-    page.on("console", (message) => {
-      if (["error", "warning"].includes(message.type())) complaints.push(message.text());
-    });
-    await page.goto(url);
-    const result = await page.evaluate(read).catch((error) => complaints.push(`${error}`));
-    await page.close();
-    assert.deepEqual(complaints, []);
-    return result;
+  return serving(folder, (url) => onPage(url, read));
+}
+
+/** Opens a page, and answers what `read` finds there. */
+async function onPage(url, read) {
+  const page = await browser.newPage({ locale: "en-US" });
+  const complaints = [];
+  page.on("pageerror", (error) => complaints.push(`${error.stack}`));
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) complaints.push(message.text());
   });
+  await page.goto(url);
+  const result = await page.evaluate(read).catch((error) => complaints.push(`${error}`));
+  await page.close();
+  assert.deepEqual(complaints, []);
+  return result;
 }
 
 /** Waits in the page for what its module leaves there. */
@@ -163,6 +166,19 @@ test("Vite bundles it, and the app runs in Chromium", async () => {
   const wasm = assets.filter((name) => name.endsWith(".wasm"));
   assert.equal(wasm.length, 2, `one file for each module that is imported, not ${wasm.join(", ")}`);
   await assertRight(await inChromium(join(folder, "built"), outcomeOfPage));
+});
+
+test("Vite's dev server serves it with no settings of its own", async () => {
+  const folder = await folderWith("app.js", "check.mjs");
+  await pageFor(folder, "app.js");
+  const vite = await createDevServer({ root: folder, configFile: false, logLevel: "error", server: { host: "127.0.0.1", port: 0 } });
+  try {
+    await vite.listen();
+    const { port } = vite.httpServer.address();
+    await assertRight(await onPage(`http://127.0.0.1:${port}/`, outcomeOfPage));
+  } finally {
+    await vite.close();
+  }
 });
 
 test("a page without a bundler imports it", async () => {

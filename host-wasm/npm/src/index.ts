@@ -14,7 +14,7 @@ export {
   type GateEventKind,
   type ReleaseResult,
 } from "./events.js";
-export { type AcquireOptions, type FetchOptions, type GateOptions, RequestGate, type RunOptions, type SubscribeOptions } from "./gate/gate.js";
+export { type AcquireOptions, type FetchOptions, type GateOptions, type LimitFunction, RequestGate, type RunOptions, type SubscribeOptions } from "./gate/gate.js";
 export type { Call, CallResult, Classify } from "./gate/call.js";
 export { type Key, Resource, type ResourceKey } from "./gate/keys.js";
 export type {

@@ -1,11 +1,11 @@
 /** One call under a permit, from its beginning to its end. */
 
-import { DeniedError, shown, spanMs } from "../errors.js";
+import { DeniedError, shown, spanMs, whole } from "../errors.js";
 import { offAbort, onAbort } from "./aborts.js";
 import { holdBody } from "./body.js";
 import type { Resource } from "./keys.js";
 import { answerOfThrown } from "./thrown.js";
-import { AGAIN, type AfterCall, FINAL, NONE, UNAVAILABLE, Waiter } from "./tickets.js";
+import { AGAIN, type AfterCall, FINAL, type GateModule, NONE, UNAVAILABLE, Waiter } from "./tickets.js";
 import {
   type Completion,
   type End,
@@ -75,6 +75,7 @@ export interface HowToCall<T> {
   readonly signal?: AbortSignal | null | undefined;
   readonly classify?: Classify<T> | undefined;
   readonly callTimeoutMs?: number | undefined;
+  readonly retries?: number | undefined;
 }
 
 /** @internal */
@@ -128,6 +129,7 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   readonly isRepeated: boolean;
   /** How the latest try ended. */
   ending: Ending = UNENDED;
+  #retries: Retries | undefined;
 
   constructor(
     resource: Resource,
@@ -136,12 +138,19 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     timeoutMs: number | undefined,
     isOfTask: boolean,
     isRepeated: boolean,
+    retries: Retries | undefined,
   ) {
     super(resource, outer);
+    this.#retries = retries;
     this.classify = classify;
     this.timeoutMs = timeoutMs === undefined ? undefined : spanMs("callTimeoutMs", timeoutMs);
     this.isOfTask = isOfTask;
     this.isRepeated = isRepeated;
+  }
+
+  /** In how many milliseconds the call is made again that has ended, as the core decides; NaN if it is over. */
+  retryInMs(after: AfterCall): number {
+    return after === FINAL && this.#retries !== undefined ? this.#retries.after(this.ending) : NaN;
   }
 
   get signal(): AbortSignal {
@@ -234,7 +243,7 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     const { notes, ticket } = this;
     if (ticket === NONE) return FINAL;
     this.ticket = NONE;
-    if (this.isOfTask) this.ending = { outcome, retryAfterMs };
+    if (this.isOfTask || this.isRepeated) this.ending = { outcome, retryAfterMs };
     if (this.isRepeated) {
       const [input, output] = own !== undefined && own.input >= 0 ? [own.input, own.output] : (notes?.usage ?? UNKNOWN);
       if (notes?.limit !== undefined) lift(notes.limit, this.outer);
@@ -251,6 +260,31 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     this.resource.tickets.finish(ticket, outcome, retryAfterMs, input, output);
     return FINAL;
   }
+}
+
+/** @internal The core's backoff of one call, made when it first fails. */
+export class Retries {
+  readonly #resource: Resource;
+  readonly #retries: number;
+  #backoff: InstanceType<GateModule["CallRetries"]> | undefined;
+
+  constructor(resource: Resource, retries: number) {
+    this.#resource = resource;
+    this.#retries = retries;
+  }
+
+  /** In how many milliseconds a call that ended so is made again; NaN if its end is final. */
+  after({ outcome, retryAfterMs }: Ending): number {
+    if (outcome === SUCCESS) return NaN;
+    this.#backoff ??= new this.#resource.tickets.module.CallRetries(this.#retries);
+    return this.#backoff.afterCall(outcome, retryAfterMs);
+  }
+}
+
+/** @internal The backoff of a call with this setting; undefined for one that is made once. */
+export function retriesOf(resource: Resource, retries: number | undefined): Retries | undefined {
+  const number = whole("retries", retries ?? 0);
+  return number === 0 ? undefined : new Retries(resource, number);
 }
 
 const UNKNOWN = [-1, 0] as const;
@@ -310,21 +344,22 @@ export class Running<T> extends CallUnderWay<T> {
   readonly reject: (error: unknown) => void;
   readonly behalf: Behalf | undefined;
   /** Asks for the call again. */
-  readonly again: (call: Running<T>) => void;
+  readonly again: (call: Running<T>, isAfterOutage: boolean) => void;
   /** How it failed, while it is to be made again. */
   #kept: Ended<T> | undefined = undefined;
 
   constructor(
     resource: Resource,
     fn: (call: Call) => T | PromiseLike<T>,
-    { signal, classify, callTimeoutMs }: HowToCall<T>,
+    { signal, classify, callTimeoutMs, retries }: HowToCall<T>,
     resolve: (value: T) => void,
     reject: (error: unknown) => void,
     behalf: Behalf | undefined,
-    again: (call: Running<T>) => void,
+    again: (call: Running<T>, isAfterOutage: boolean) => void,
   ) {
     const isOfTask = behalf?.ended !== undefined;
-    super(resource, signal, classify, callTimeoutMs, isOfTask, isOfTask);
+    const backoff = retriesOf(resource, retries);
+    super(resource, signal, classify, callTimeoutMs, isOfTask, isOfTask || backoff !== undefined, backoff);
     this.fn = fn;
     this.resolve = resolve;
     this.reject = reject;
@@ -380,9 +415,12 @@ export class Running<T> extends CallUnderWay<T> {
       this.reject(new DeniedError(this.resource.name, "unavailable", undefined));
     } else if (after === AGAIN) {
       this.#kept = ended;
-      this.again(this);
+      this.again(this, true);
     } else {
-      this.#settle(ended);
+      const retryInMs = this.retryInMs(after);
+      if (Number.isNaN(retryInMs)) return this.#settle(ended);
+      abandon(ended);
+      this.resource.book.pauses.begin(this.resource, retryInMs, this.outer, () => this.again(this, false), this.reject);
     }
   }
 
@@ -405,8 +443,9 @@ class Fetching extends CallUnderWay<Response> {
     reject: (error: unknown) => void,
     isOfTask: boolean,
     isRepeated: boolean,
+    retries: Retries | undefined,
   ) {
-    super(resource, signal, classify, callTimeoutMs, isOfTask, isRepeated);
+    super(resource, signal, classify, callTimeoutMs, isOfTask, isRepeated, retries);
     this.resolve = resolve;
     this.refused = reject;
   }
@@ -459,15 +498,17 @@ export async function fetchUnder(
   const bodyIdleMs = idle === undefined ? BODY_IDLE_MS : spanMs("bodyIdleMs", idle);
   const ended = behalf?.ended;
   const isOfTask = ended !== undefined;
-  const isRepeated = isOfTask && request.isRepeatable;
-  // A refusal is over with its head.
-  const isOver = (call: Fetching, { status }: Response): boolean => isOfTask || call.isRefused || (status >= 400 && status < 500);
+  const retries = request.isRepeatable ? retriesOf(resource, how.retries) : undefined;
+  const isRepeated = (isOfTask || retries !== undefined) && request.isRepeatable;
+  // A refusal is over with its head, and so is a failure that may be made good.
+  const isOver = (call: Fetching, { status }: Response): boolean =>
+    isOfTask || call.isRefused || (status >= 400 && (status < 500 || retries !== undefined));
   let kept: Ended<Response> | undefined;
   for (;;) {
     let call: Fetching;
     try {
       call = await new Promise<Fetching>((resolve, reject) => {
-        ask(new Fetching(resource, how, resolve, reject, isOfTask, isRepeated), kept !== undefined);
+        ask(new Fetching(resource, how, resolve, reject, isOfTask, isRepeated, retries), kept !== undefined);
       });
     } catch (error) {
       if (kept !== undefined && failureStands(error)) return settle(kept, ended);
@@ -483,8 +524,15 @@ export async function fetchUnder(
       abandon(end);
       throw new DeniedError(resource.name, "unavailable", undefined);
     }
-    if (after !== AGAIN) return settle(end, ended);
-    kept = end;
+    if (after === AGAIN) {
+      kept = end;
+      continue;
+    }
+    kept = undefined;
+    const retryInMs = call.retryInMs(after);
+    if (Number.isNaN(retryInMs)) return settle(end, ended);
+    abandon(end);
+    await new Promise<void>((resolve, reject) => resource.book.pauses.begin(resource, retryInMs, call.outer, resolve, reject));
   }
 }
 

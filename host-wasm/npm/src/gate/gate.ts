@@ -2,10 +2,10 @@
 /** Request admission for real calls. */
 
 import { newest } from "../core.js";
-import { DeniedError, FreedError, anyNumber, onlyKnown, shown, spanMs, text } from "../errors.js";
+import { DeniedError, FreedError, anyNumber, onlyKnown, shown, spanMs, text, whole } from "../errors.js";
 import { bitsOf, GATE_EVENT_KINDS, type GateEvent, type GateEventKind, Listeners, readEvent } from "../events.js";
 import { type Behalf, type Call, type Classify, fetchUnder, Running } from "./call.js";
-import { Book, type Key, readKey, type Resource } from "./keys.js";
+import { Book, inspect, type Key, readKey, type Resource } from "./keys.js";
 import { ADAPTIVE_NAMES, type AdaptiveSettings, LimitNumbers, type Limits } from "./limits.js";
 import { dispose, Permit } from "./permit.js";
 import { readSnapshot, readWhy, withUnread, type ResourceSnapshot, type Why } from "./state.js";
@@ -55,6 +55,13 @@ export interface RunOptions<T = unknown> extends AcquireOptions {
   readonly callTimeoutMs?: number | undefined;
   /** Says how the call ended, where the gate cannot know. */
   readonly classify?: Classify<T> | undefined;
+  /**
+   * How often the call is made again that failed: 5xx, a timeout of the provider or of `callTimeoutMs`, no connection. The first pause is 1 s,
+   * each next one twice as long, up to a minute. A call that was rate limited was only too early: it is made again after the pause that the
+   * provider asked for, as often as it takes, and does not count. What fails while the provider is down is made again once that is back. A
+   * whole number; bound the time by `signal`. A request whose body is a stream is sent once. Default: 0, nothing is made again.
+   */
+  readonly retries?: number | undefined;
 }
 
 /** How {@link RequestGate.fetch} makes a call. Its signal is that of the request. */
@@ -70,6 +77,12 @@ export interface FetchOptions extends Omit<RunOptions<FetchResponse>, "signal"> 
    */
   readonly bodyIdleMs?: number | undefined;
 }
+
+/** Runs `fn` with the arguments behind it: see {@link RequestGate.limit}. */
+export type LimitFunction = <Args extends readonly unknown[], T>(
+  fn: (...args: Args) => T | PromiseLike<T>,
+  ...args: Args
+) => Promise<T>;
 
 /** What {@link RequestGate.subscribe} wants to hear. */
 export interface SubscribeOptions {
@@ -273,9 +286,9 @@ export class RequestGate {
   run<T>(key: Key, fn: (call: Call) => T | PromiseLike<T>, options: RunOptions<T> = NO_OPTIONS): Promise<T> {
     return new Promise((resolve, reject) => {
       const resource = this.#book.find(key);
-      const again = (call: Running<T>): void => {
+      const again = (call: Running<T>, isAfterOutage: boolean): void => {
         try {
-          this.#tickets.enter(call, this.#ask(resource, options, RUN_NAMES, true));
+          this.#tickets.enter(call, this.#ask(resource, options, RUN_NAMES, isAfterOutage));
         } catch (error) {
           reject(error);
         }
@@ -284,6 +297,141 @@ export class RequestGate {
       const running = new Running(resource, fn, options, resolve, reject, behalf, again);
       this.#tickets.enter(running, this.#ask(resource, options, RUN_NAMES));
     });
+  }
+
+  /**
+   * A function that runs others as {@link run} does, each with the arguments behind it: what `pLimit(n)` returns.
+   *
+   * ```ts
+   * import { RequestGate } from "tidegate";
+   *
+   * const gate = new RequestGate();
+   * gate.register("api", { maxParallel: 4 });
+   * const limit = gate.limit("api", { retries: 3 });
+   * const squares = await Promise.all([1, 2, 3].map((n) => limit(async (of) => of * of, n)));
+   * console.log(squares.join()); // 1,4,9
+   * ```
+   *
+   * @throws DeniedError for a key that was never registered
+   */
+  limit(key: Key, options: Omit<RunOptions, "classify"> = NO_OPTIONS): LimitFunction {
+    const resource = this.#book.find(key);
+    return (fn, ...args) => this.run(resource, () => fn(...args), options);
+  }
+
+  /**
+   * Holds calls back from now on: those of a key, with all domains of its model, or all. They wait, and their timeouts run on. Calls that are
+   * out go on.
+   *
+   * ```ts
+   * import { RequestGate } from "tidegate";
+   *
+   * const gate = new RequestGate();
+   * gate.register("api", { maxParallel: 4 });
+   * gate.pause();
+   * const answer = gate.run("api", () => "an answer");
+   * console.log(gate.size(), gate.why("api")?.text); // 1 api: it is paused
+   * gate.resume();
+   * console.log(await answer); // an answer
+   * ```
+   *
+   * @throws DeniedError for a key that was never registered
+   */
+  pause(key?: Key): void {
+    this.#setPaused(key, true);
+  }
+
+  /** Lets calls go out again, of a key or all. Without a {@link pause} it does nothing. */
+  resume(key?: Key): void {
+    this.#setPaused(key, false);
+  }
+
+  #setPaused(key: Key | undefined, isPaused: boolean): void {
+    const gate = this.#live();
+    for (const { number } of key === undefined ? this.#book.all() : [this.#book.find(key)]) gate.setPaused(number, isPaused);
+    this.#tickets.changed();
+  }
+
+  /**
+   * Changes how many calls of a key's model may be out at once, all domains together, and keeps what was learned about it:
+   * {@link register} would start afresh.
+   *
+   * @throws RangeError for what is no whole number from 1 up, DeniedError for a key that was never registered
+   */
+  setMaxParallel(key: Key, maxParallel: number): void {
+    const gate = this.#live();
+    const { provider, model } = this.#book.find(key);
+    const most = whole("maxParallel", maxParallel);
+    if (most === 0) throw new RangeError("maxParallel is 0; expected at least 1: `pause` lets nothing out");
+    gate.setMaxParallel(provider, model, most);
+    this.#tickets.changed();
+  }
+
+  /** How many calls wait, of a key or of all: for their turn, or to be made again. */
+  size(key?: Key): number {
+    this.#live();
+    const resource = key === undefined ? undefined : this.#book.find(key);
+    const waiters = this.#sum(resource, ({ waiters }) => waiters);
+    return waiters + this.#book.pauses.count(resource);
+  }
+
+  /** How many calls are out, of a key or of all. */
+  pending(key?: Key): number {
+    this.#live();
+    return this.#sum(key === undefined ? undefined : this.#book.find(key), ({ inFlight }) => inFlight);
+  }
+
+  #sum(resource: Resource | undefined, of: (state: ResourceSnapshot) => number): number {
+    let sum = 0;
+    for (const each of resource === undefined ? this.#book.all() : [resource]) sum += of(this.snapshot(each));
+    return sum;
+  }
+
+  /**
+   * Resolves once no call waits and none is out, of a key or of all; at once, if it is so already.
+   *
+   * ```ts
+   * import { RequestGate } from "tidegate";
+   *
+   * const gate = new RequestGate();
+   * gate.register("api", { maxParallel: 4 });
+   * let made = 0;
+   * for (let n = 0; n < 100; n += 1) void gate.run("api", () => (made += 1));
+   * await gate.onIdle();
+   * console.log(made); // 100
+   * ```
+   *
+   * @throws FreedError (as a rejection) if the gate is freed
+   */
+  onIdle(key?: Key): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const isIdle = (): boolean => this.size(key) === 0 && this.pending(key) === 0;
+      if (isIdle()) return resolve();
+      const unwatch = this.#tickets.watch(() => {
+        try {
+          if (!isIdle()) return;
+          unwatch();
+          resolve();
+        } catch (error) {
+          unwatch();
+          reject(error);
+        }
+      });
+    });
+  }
+
+  /**
+   * Turns away every call that waits, of a key or all, with a `DeniedError` of reason `cancelled`. Calls that are out go on, and the gate stays
+   * open. Tasks of a pipeline whose calls are turned away are left to a later run.
+   *
+   * @returns how many calls were turned away
+   */
+  clear(key?: Key): number {
+    this.#live();
+    const resource = key === undefined ? undefined : this.#book.find(key);
+    const count = this.#book.pauses.deny("cancelled", resource);
+    const isMeant = (each: Resource): boolean => (resource === undefined ? each.book === this.#book : each === resource);
+    return count + this.#tickets.clear(isMeant, ({ name }) => new DeniedError(name, "cancelled"));
   }
 
   /**
@@ -409,6 +557,7 @@ export class RequestGate {
    */
   shutdown(): void {
     this.#isShut = true;
+    this.#book.pauses.deny("shutdown");
     if (this.#live().shutdown() > 0) this.#tickets.deliver();
     this.#tickets.changed();
   }
@@ -427,6 +576,11 @@ export class RequestGate {
     this.#listen();
     this.#gate.free();
     this.#gate = undefined;
+  }
+
+  /** @internal */
+  [inspect](): string {
+    return this.#gate === undefined ? "RequestGate (freed)" : `RequestGate for ${this.resources().join(", ") || "nothing yet"}`;
   }
 
   /** The same as {@link free}. */
@@ -506,7 +660,7 @@ const NOTHING = [0, 0] as const;
 
 const TRY_NAMES = ["tenant", "estimate"];
 const ACQUIRE_NAMES = ["timeoutMs", "signal", ...TRY_NAMES];
-const RUN_NAMES = [...ACQUIRE_NAMES, "callTimeoutMs", "classify"];
+const RUN_NAMES = [...ACQUIRE_NAMES, "callTimeoutMs", "classify", "retries"];
 const HELD_NAMES = [...RUN_NAMES, "hold", "bodyIdleMs"];
 const FETCH_NAMES = HELD_NAMES.filter((name) => name !== "signal");
 

@@ -2,7 +2,7 @@
 /** The right to make one call. */
 
 import type { Guard } from "./guards.js";
-import type { Resource } from "./keys.js";
+import { inspect, type Resource } from "./keys.js";
 import { type Completion, type Outcome, outcomeNumber, readEnd } from "../outcome.js";
 
 /**
@@ -67,6 +67,11 @@ export class Permit {
   [dispose](): void {
     const ticket = this.#take();
     if (ticket >= 0) this.resource.tickets.giveUp(ticket);
+  }
+
+  /** @internal */
+  [inspect](): string {
+    return `Permit for ${JSON.stringify(this.resource.name)}${this.isFinished ? " (finished)" : ""}`;
   }
 
   #take(): number {

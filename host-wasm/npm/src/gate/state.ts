@@ -246,9 +246,9 @@ export type Why =
   | {
       /**
        * `task_slots`: its pipeline worker has given back what it held, and cannot have it again yet. `turn`: nothing but that
-       * it is another's turn. `shutdown`: the gate is shut.
+       * it is another's turn. `shutdown`: the gate is shut. `paused`: it was told to pause.
        */
-      readonly kind: "task_slots" | "turn" | "shutdown";
+      readonly kind: "task_slots" | "turn" | "shutdown" | "paused";
       readonly text: string;
     };
 
@@ -299,6 +299,8 @@ export function readWhy(
       const text = say(`the provider's own limit of ${rate} is reached: next in ${inWords(untilMs)}`);
       return { kind: "stated_rate", text, dimension, limit: calls, windowMs, fitsInMs: untilMs };
     }
+    case 10:
+      return { kind: "paused", text: say("it is paused") };
     default:
       return { kind: "turn", text: say("it is another's turn") };
   }

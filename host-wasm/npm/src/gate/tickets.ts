@@ -14,6 +14,7 @@ import type { Resource } from "./keys.js";
 /** What a wasm module has for gates. Each that is loaded has calls, and tickets, of its own. */
 export type GateModule = Pick<
   typeof import("../wasm/tidegate_gate.js"),
+  | "CallRetries"
   | "RequestGate"
   | "cancel"
   | "denialChangesInMs"
@@ -141,6 +142,18 @@ export class Tickets {
     waiter.ticket = NONE;
     this.giveUp(ticket);
     waiter.refused(outer.reason);
+  }
+
+  /** Turns away those who wait and are meant, with what `denied` makes of their resource. Answers how many. */
+  clear(isMeant: (resource: Resource) => boolean, denied: (resource: Resource) => unknown): number {
+    let count = 0;
+    this.#waiters.forEach((waiter, ticket) => {
+      if (waiter === undefined || !isMeant(waiter.resource)) return;
+      stopListening(waiter);
+      this.#leave(ticket, denied(waiter.resource));
+      count += 1;
+    });
+    return count;
   }
 
   /** A call leaves the queue, and is told why. */
