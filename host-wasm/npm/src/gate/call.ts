@@ -337,29 +337,35 @@ function abandon({ result }: Ended<unknown>): void {
   if ("value" in result && isResponse(result.value)) void letGo(result.value);
 }
 
+/** @internal Asks for a permit for a call that was made before; `isAfterOutage` says that the core has kept it. */
+export type AskAgain = (call: Waiter, how: object, isAfterOutage: boolean) => void;
+
 /** @internal A function that is called once its call has a permit. */
 export class Running<T> extends CallUnderWay<T> {
   readonly fn: (call: Call) => T | PromiseLike<T>;
   readonly resolve: (value: T) => void;
   readonly reject: (error: unknown) => void;
   readonly behalf: Behalf | undefined;
-  /** Asks for the call again. */
-  readonly again: (call: Running<T>, isAfterOutage: boolean) => void;
+  readonly how: HowToCall<T>;
+  /** Asks for the call again: one function for all calls of a gate. */
+  readonly again: AskAgain;
   /** How it failed, while it is to be made again. */
   #kept: Ended<T> | undefined = undefined;
 
   constructor(
     resource: Resource,
     fn: (call: Call) => T | PromiseLike<T>,
-    { signal, classify, callTimeoutMs, retries }: HowToCall<T>,
+    how: HowToCall<T>,
     resolve: (value: T) => void,
     reject: (error: unknown) => void,
     behalf: Behalf | undefined,
-    again: (call: Running<T>, isAfterOutage: boolean) => void,
+    again: AskAgain,
   ) {
+    const { signal, classify, callTimeoutMs, retries } = how;
     const isOfTask = behalf?.ended !== undefined;
     const backoff = retriesOf(resource, retries);
     super(resource, signal, classify, callTimeoutMs, isOfTask, isOfTask || backoff !== undefined, backoff);
+    this.how = how;
     this.fn = fn;
     this.resolve = resolve;
     this.reject = reject;
@@ -372,23 +378,28 @@ export class Running<T> extends CallUnderWay<T> {
     this.#kept = undefined;
     this.begin();
     const { fn } = this;
-    const over = (error: unknown): void => this.#tell({ error }, this.failed(error, outcomeOfConnection(error) ?? UNEXPECTED));
-    const failed = (error: unknown): void => {
-      const response = this.notes?.observed === undefined ? answerOfThrown(error)?.response : undefined;
-      if (maySayMore(response)) void this.#observeFor(response, () => over(error));
-      else over(error);
-    };
+    const failed = (error: unknown): void => this.#threw(error);
     try {
       Promise.resolve(fn(this)).then((value) => {
         if (maySayMore(value) && this.notes?.observed !== value) {
           return this.#observeFor(value, () => this.#tell({ value }, this.succeeded(value)));
         }
-        this.#tell({ value }, this.succeeded(value));
+        const after = this.succeeded(value);
+        // Most calls are made once, and no task hears of them.
+        if (this.isRepeated) this.#tell({ value }, after);
+        else this.resolve(value);
         return undefined;
       }, failed);
     } catch (error) {
       failed(error);
     }
+  }
+
+  #threw(error: unknown): void {
+    const over = (): void => this.#tell({ error }, this.failed(error, outcomeOfConnection(error) ?? UNEXPECTED));
+    const response = this.notes?.observed === undefined ? answerOfThrown(error)?.response : undefined;
+    if (maySayMore(response)) void this.#observeFor(response, over);
+    else over();
   }
 
   /** Reads a refusal with its body, and then goes on. */
@@ -415,12 +426,12 @@ export class Running<T> extends CallUnderWay<T> {
       this.reject(new DeniedError(this.resource.name, "unavailable", undefined));
     } else if (after === AGAIN) {
       this.#kept = ended;
-      this.again(this, true);
+      this.again(this, this.how, true);
     } else {
       const retryInMs = this.retryInMs(after);
       if (Number.isNaN(retryInMs)) return this.#settle(ended);
       abandon(ended);
-      this.resource.book.pauses.begin(this.resource, retryInMs, this.outer, () => this.again(this, false), this.reject);
+      this.resource.book.pauses.begin(this.resource, retryInMs, this.outer, () => this.again(this, this.how, false), this.reject);
     }
   }
 

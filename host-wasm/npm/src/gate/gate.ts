@@ -4,7 +4,7 @@
 import { newest } from "../core.js";
 import { DeniedError, FreedError, anyNumber, onlyKnown, shown, spanMs, text, whole } from "../errors.js";
 import { bitsOf, GATE_EVENT_KINDS, type GateEvent, type GateEventKind, Listeners, readEvent } from "../events.js";
-import { type Behalf, type Call, type Classify, fetchUnder, Running } from "./call.js";
+import { type AskAgain, type Behalf, type Call, type Classify, fetchUnder, Running } from "./call.js";
 import { Book, inspect, type Key, readKey, type Resource } from "./keys.js";
 import { ADAPTIVE_NAMES, type AdaptiveSettings, LimitNumbers, type Limits } from "./limits.js";
 import { dispose, Permit } from "./permit.js";
@@ -286,18 +286,19 @@ export class RequestGate {
   run<T>(key: Key, fn: (call: Call) => T | PromiseLike<T>, options: RunOptions<T> = NO_OPTIONS): Promise<T> {
     return new Promise((resolve, reject) => {
       const resource = this.#book.find(key);
-      const again = (call: Running<T>, isAfterOutage: boolean): void => {
-        try {
-          this.#tickets.enter(call, this.#ask(resource, options, RUN_NAMES, isAfterOutage));
-        } catch (error) {
-          reject(error);
-        }
-      };
       const { [onBehalf]: behalf }: OnBehalf = options;
-      const running = new Running(resource, fn, options, resolve, reject, behalf, again);
+      const running = new Running(resource, fn, options, resolve, reject, behalf, this.#again);
       this.#tickets.enter(running, this.#ask(resource, options, RUN_NAMES));
     });
   }
+
+  readonly #again: AskAgain = (call, options, isAfterOutage) => {
+    try {
+      this.#tickets.enter(call, this.#ask(call.resource, options, RUN_NAMES, isAfterOutage));
+    } catch (error) {
+      call.refused(error);
+    }
+  };
 
   /**
    * A function that runs others as {@link run} does, each with the arguments behind it: what `pLimit(n)` returns.
