@@ -6,12 +6,18 @@
 
 use core::hash::Hasher;
 
+use crate::call::{Completion, Outcome};
 use crate::portable_hasher::PortableHasher;
 use crate::time::{Duration, Instant};
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// The longest retry delay before jitter is applied.
 pub(crate) const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// The shortest pause before a rate-limited call is made again, so that a provider that asks for no pause is
+/// not called in a loop.
+const RATE_LIMIT_FLOOR: Duration = Duration::from_millis(50);
+/// The longest pause that a provider can request for one call.
+const LONGEST_REQUESTED: Duration = Duration::from_secs(600);
 
 /// Computes the retry delays of one piece of work: 1, 2, 4, ... seconds, at most one minute, with jitter.
 ///
@@ -55,6 +61,39 @@ impl Backoff {
         self.failures += 1;
         Some(now + pause)
     }
+
+    /// Returns when a call that ended with `done` is made again, or `None` if its end is final.
+    ///
+    /// A provider failure, a provider timeout and a failed connection count as failures: see
+    /// [`Self::after_failure`]. A rate-limited call was only too early. It is made again after the pause that
+    /// the provider requested, at least 50 ms and at most 10 min, and does not count. Every other outcome is
+    /// final. With no retries at all, every outcome is final.
+    ///
+    /// ```
+    /// use tidegate_core::backoff::Backoff;
+    /// use tidegate_core::request::{Completion, Outcome};
+    /// use tidegate_core::time::{Duration, Instant};
+    ///
+    /// let mut backoff = Backoff::new(1, 7);
+    /// let limited = Completion::rate_limited(Some(Duration::from_secs(3)));
+    /// assert_eq!(backoff.after_call(Instant::ZERO, &limited), Some(Instant::ZERO + Duration::from_secs(3)));
+    /// assert!(backoff.after_call(Instant::ZERO, &Outcome::ProviderFailure.into()).is_some());
+    /// assert_eq!(backoff.after_call(Instant::ZERO, &Outcome::ProviderFailure.into()), None);
+    /// ```
+    #[must_use = "a failure is counted"]
+    pub fn after_call(&mut self, now: Instant, done: &Completion) -> Option<Instant> {
+        if self.retries == 0 {
+            return None;
+        }
+        let requested = done.retry_after.unwrap_or(Duration::ZERO).min(LONGEST_REQUESTED);
+        match done.outcome {
+            Outcome::RateLimited => Some(now + requested.max(RATE_LIMIT_FLOOR)),
+            Outcome::ProviderFailure | Outcome::ProviderTimeout | Outcome::ConnectionFailed => {
+                Some(self.after_failure(now)?.max(now + requested))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Returns the delay before a retry: 1, 2, 4, ... seconds, at most one minute, with jitter. `failures` is
@@ -96,6 +135,29 @@ mod tests {
             assert!(pause.as_nanos().abs_diff(usual.as_nanos()) <= fifth, "{failures}: {pause}");
         }
         assert_eq!(backoff.after_failure(Instant::ZERO), None);
+    }
+
+    #[test]
+    fn a_rate_limited_call_is_made_again_after_its_pause_and_uses_up_no_retry() {
+        let mut backoff = Backoff::new(1, 3);
+        let after = |backoff: &mut Backoff, pause| backoff.after_call(Instant::ZERO, &Completion::rate_limited(pause));
+        for _ in 0..3 {
+            assert_eq!(after(&mut backoff, None), Some(Instant::ZERO + RATE_LIMIT_FLOOR));
+        }
+        assert_eq!(after(&mut backoff, Some(Duration::MAX)), Some(Instant::ZERO + LONGEST_REQUESTED));
+        assert!(backoff.after_call(Instant::ZERO, &Outcome::ProviderTimeout.into()).is_some());
+        assert_eq!(backoff.after_call(Instant::ZERO, &Outcome::ConnectionFailed.into()), None);
+        assert_eq!(after(&mut Backoff::new(0, 3), None), None, "nothing is made again without retries");
+    }
+
+    #[test]
+    fn an_end_that_is_no_failure_of_the_provider_is_final() {
+        for outcome in Outcome::ALL {
+            let is_final = Backoff::new(9, 3).after_call(Instant::ZERO, &outcome.into()).is_none();
+            let may_pass =
+                [Outcome::RateLimited, Outcome::ProviderFailure, Outcome::ProviderTimeout, Outcome::ConnectionFailed];
+            assert_eq!(is_final, !may_pass.contains(&outcome), "{outcome:?}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 
 import { Miniflare } from "miniflare";
-import { build } from "vite";
+import { build, createServer as createDevServer } from "vite";
 import { startBrowser } from "../browser/demo.mjs";
 
 const HERE = fileURLToPath(new URL(".", import.meta.url));
@@ -80,19 +80,22 @@ async function serving(folder, use) {
 
 /** Opens a page of the folder, and answers what `read` finds there. No complaint of the browser is let pass. */
 async function inChromium(folder, read) {
-  return serving(folder, async (url) => {
-    const page = await browser.newPage({ locale: "en-US" });
-    const complaints = [];
-    page.on("pageerror", (error) => complaints.push(`${error.stack}`));
-    page.on("console", (message) => {
-      if (["error", "warning"].includes(message.type())) complaints.push(message.text());
-    });
-    await page.goto(url);
-    const result = await page.evaluate(read).catch((error) => complaints.push(`${error}`));
-    await page.close();
-    assert.deepEqual(complaints, []);
-    return result;
+  return serving(folder, (url) => onPage(url, read));
+}
+
+/** Opens a page, and answers what `read` finds there. */
+async function onPage(url, read) {
+  const page = await browser.newPage({ locale: "en-US" });
+  const complaints = [];
+  page.on("pageerror", (error) => complaints.push(`${error.stack}`));
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) complaints.push(message.text());
   });
+  await page.goto(url);
+  const result = await page.evaluate(read).catch((error) => complaints.push(`${error}`));
+  await page.close();
+  assert.deepEqual(complaints, []);
+  return result;
 }
 
 /** Waits in the page for what its module leaves there. */
@@ -165,6 +168,19 @@ test("Vite bundles it, and the app runs in Chromium", async () => {
   await assertRight(await inChromium(join(folder, "built"), outcomeOfPage));
 });
 
+test("Vite's dev server serves it with no settings of its own", async () => {
+  const folder = await folderWith("app.js", "check.mjs");
+  await pageFor(folder, "app.js");
+  const vite = await createDevServer({ root: folder, configFile: false, logLevel: "error", server: { host: "127.0.0.1", port: 0 } });
+  try {
+    await vite.listen();
+    const { port } = vite.httpServer.address();
+    await assertRight(await onPage(`http://127.0.0.1:${port}/`, outcomeOfPage));
+  } finally {
+    await vite.close();
+  }
+});
+
 test("a page without a bundler imports it", async () => {
   const folder = await folderWith("plain.js", "check.mjs");
   await pageFor(folder, "plain.js");
@@ -220,15 +236,21 @@ for (const [module, moduleResolution] of [
   ["nodenext", "nodenext"],
   ["esnext", "bundler"],
 ]) {
-  test(`TypeScript compiles against its types, strictly and with no library of Node (${moduleResolution})`, async () => {
-    const folder = await folderWith("typed.ts", "typed-sim.ts");
+  test(`TypeScript compiles against its types, strictly, with and without the DOM and Node (${moduleResolution})`, async () => {
+    const folder = await folderWith("typed.ts", "typed-sim.ts", "typed-bare.ts");
     const options = ["--noEmit", "--strict", "--exactOptionalPropertyTypes", "--skipLibCheck", "false", "--target", "es2022"];
-    options.push("--lib", "es2022,dom", "--module", module, "--moduleResolution", moduleResolution);
+    options.push("--module", module, "--moduleResolution", moduleResolution);
     const tsc = join(HERE, "node_modules/typescript/lib/tsc.js");
+    const compiles = async (program, ...libraries) => {
+      const compiled = execute(process.execPath, [tsc, ...options, ...libraries, program], { cwd: folder });
+      await compiled.catch((error) => assert.fail(`${program} ${libraries.join(" ")}: ${error.stdout}`));
+    };
+    const node = ["--lib", "es2022", "--types", "node", "--typeRoots", join(HERE, "node_modules/@types")];
     // Each on its own: one must not lean on what another brings along.
-    for (const program of ["typed.ts", "typed-sim.ts"]) {
-      const compiled = execute(process.execPath, [tsc, ...options, program], { cwd: folder });
-      await compiled.catch((error) => assert.fail(error.stdout));
-    }
+    await compiles("typed-bare.ts", "--lib", "es2022");
+    await compiles("typed-bare.ts", ...node);
+    await compiles("typed.ts", "--lib", "es2022,dom");
+    await compiles("typed.ts", ...node);
+    await compiles("typed-sim.ts", "--lib", "es2022,dom");
   });
 }

@@ -125,6 +125,12 @@ impl GateControl<'_> {
         self.0.reopen(now, model)
     }
 
+    /// Pauses or resumes a provider and model. Returns whether anything changed. See
+    /// [`RequestAdmission::set_paused`].
+    pub fn set_paused(&mut self, now: Instant, model: ProviderModelId, is_paused: bool) -> bool {
+        self.0.set_paused(now, model, is_paused)
+    }
+
     /// Stops admission: every waiter and every later request is denied. See [`RequestAdmission::shutdown`].
     pub fn shutdown(&mut self, now: Instant) {
         self.0.shutdown(now);

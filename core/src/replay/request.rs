@@ -248,6 +248,12 @@ impl Recorded<RequestAdmission> {
         self.machine.reopen(now, model)
     }
 
+    /// Records and calls [`RequestAdmission::set_paused`].
+    pub fn set_paused(&mut self, now: Instant, model: ProviderModelId, is_paused: bool) -> bool {
+        self.record(|| RequestCommand::SetPaused { now, model, is_paused });
+        self.machine.set_paused(now, model, is_paused)
+    }
+
     /// Records and calls [`RequestAdmission::set_health_calls`].
     pub fn set_health_calls(&mut self, now: Instant, resource: ResourceId, makes_them: bool) -> bool {
         self.record(|| RequestCommand::SetHealthCalls { now, resource, makes_them });
@@ -308,6 +314,9 @@ impl Recorded<RequestAdmission> {
             }
             RequestCommand::Finish { now, lease, done } => {
                 let _ = self.finish(*now, RequestLease::from_id(*lease), done);
+            }
+            RequestCommand::SetPaused { now, model, is_paused } => {
+                self.set_paused(*now, *model, *is_paused);
             }
             RequestCommand::Reopen { now, model } => {
                 self.reopen(*now, *model);

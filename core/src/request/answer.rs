@@ -43,6 +43,8 @@ pub enum DenialReason {
     /// The request should now use another of its [fallbacks](super::RequestAdmission::fallbacks). Make the
     /// same request again.
     UseFallback,
+    /// The provider and model is [paused](super::RequestAdmission::set_paused).
+    Paused,
 }
 
 /// The denial of a request, with the instant from which a new attempt makes sense, if it is known.
@@ -64,6 +66,7 @@ impl fmt::Display for Denial {
             DenialReason::Unavailable => "the provider or model cannot be used",
             DenialReason::RequestAtFault => "the provider answers other calls",
             DenialReason::Paced => "calls are spaced in time",
+            DenialReason::Paused => "it is paused",
             DenialReason::UseFallback => "another model is to be called instead",
             DenialReason::BudgetExhausted => "a rate budget is spent",
             DenialReason::QueuedWaitersAhead => "an earlier waiter goes first",

@@ -120,6 +120,11 @@ pub enum RequestCommand {
         now: Instant,
         model: ProviderModelId,
     },
+    SetPaused {
+        now: Instant,
+        model: ProviderModelId,
+        is_paused: bool,
+    },
     SetHealthCalls {
         now: Instant,
         resource: ResourceId,

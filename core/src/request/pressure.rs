@@ -20,4 +20,6 @@ pub enum RequestPressure {
     Paced,
     /// The health of the provider blocks all calls: it is down, unavailable, or suspected to be down.
     Outage,
+    /// The provider and model is [paused](super::RequestAdmission::set_paused).
+    Paused,
 }

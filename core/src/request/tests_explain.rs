@@ -36,6 +36,39 @@ fn why_waiting_returns_the_cap_the_limit_or_the_cooldown() {
 }
 
 #[test]
+fn a_paused_model_grants_nothing_and_serves_its_waiters_in_order_once_it_is_resumed() {
+    let mut bench = Bench::new(2, AimdConfig::default());
+    let model = bench.machine.owner(CHAT).expect("it was registered");
+    let held = bench.take(1).remove(0);
+    assert!(bench.machine.set_paused(bench.now, model, true));
+    assert!(!bench.machine.set_paused(bench.now, model, true), "it was paused before");
+    let denial = bench.machine.try_acquire(bench.now, &Request::new(CHAT)).expect_err("it is paused");
+    assert_eq!(denial, Denial { reason: DenialReason::Paused, changes_at: None });
+    let waiters = [bench.wait(Request::new(CHAT)), bench.wait(Request::new(CHAT))];
+    bench.end(held, Outcome::Success);
+    assert_eq!(bench.granted().len(), 0, "a slot that comes back stays free");
+    assert_eq!(bench.machine.why_next(bench.now, CHAT), Some(CallWait::Paused));
+    assert_eq!(bench.machine.pressure(bench.now, CHAT), Some(RequestPressure::Paused));
+    bench.machine.register(bench.now, "provider", "model", "default", 1).expect("a valid cap");
+    assert_eq!(bench.granted().len(), 0, "a new cap does not resume it");
+    let late = bench.wait(Request { timeout: Some(Duration::from_secs(1)), ..Request::new(CHAT) });
+    bench.after(Duration::from_secs(2));
+    bench.machine.handle_timeout(bench.now);
+    let denied =
+        RequestEffect::Denied { waiter: late, denial: Denial { reason: DenialReason::QueueTimeout, changes_at: None } };
+    assert_eq!(bench.machine.poll_effect(), Some(denied), "deadlines run on");
+    assert!(bench.machine.set_paused(bench.now, model, false));
+    let granted = bench.granted();
+    assert_eq!(granted.iter().map(|(waiter, _)| *waiter).collect::<Vec<_>>(), waiters[..1]);
+    for (_, lease) in granted {
+        bench.end(lease, Outcome::Success);
+    }
+    assert_eq!(bench.granted().len(), 1);
+    let elsewhere = ProviderModelId::new(9, 0);
+    assert!(!bench.machine.set_paused(bench.now, elsewhere, true), "it is not of this controller");
+}
+
+#[test]
 fn why_next_returns_the_reason_of_the_first_waiter_or_none() {
     let mut bench = Bench::new(2, AimdConfig { initial_limit: Some(1), ..AimdConfig::default() });
     assert_eq!(bench.machine.why_next(bench.now, CHAT), None, "it could start");

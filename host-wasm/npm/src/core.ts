@@ -5,7 +5,7 @@
  * all its gates with the second, so that any pipeline may call through any of them, in whichever order they are imported.
  */
 
-import { type GateModule, Tickets } from "./gate-tickets.js";
+import { type GateModule, Tickets } from "./gate/tickets.js";
 
 let tickets: Tickets | undefined;
 /** Settled once the module with pipelines is there; undefined while nobody has asked for it. */

@@ -17,6 +17,7 @@
  * | `unavailable` | nothing goes out any more: the key is refused, the account is empty, the model does not exist, or an outage lasts too long |
  * | `request_at_fault` | the call is not made again: the provider answers other calls |
  * | `paced` | the limit spaces calls in time, and fewer are out than it allows |
+ * | `paused` | the gate was told to {@link RequestGate.pause} |
  */
 export type DenialReason =
   | "no_capacity"
@@ -30,10 +31,11 @@ export type DenialReason =
   | "outage"
   | "unavailable"
   | "request_at_fault"
-  | "paced";
+  | "paced"
+  | "paused";
 
-/** In the order of the core. */
-const REASONS: readonly DenialReason[] = [
+/** In the order of the core; the one that is missing is for calls that may go elsewhere, and never comes here. */
+const REASONS: readonly (DenialReason | undefined)[] = [
   "no_capacity",
   "cooldown",
   "budget_exhausted",
@@ -46,6 +48,8 @@ const REASONS: readonly DenialReason[] = [
   "unavailable",
   "request_at_fault",
   "paced",
+  undefined,
+  "paused",
 ];
 
 const REASON_TEXTS: Readonly<Record<DenialReason, string>> = {
@@ -61,6 +65,7 @@ const REASON_TEXTS: Readonly<Record<DenialReason, string>> = {
   unavailable: "the provider or model cannot be used",
   request_at_fault: "the provider answers other calls",
   paced: "calls are spaced in time",
+  paused: "it is paused",
 };
 
 /** @internal The reason of this number. */

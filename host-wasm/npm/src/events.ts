@@ -1,10 +1,10 @@
 /** What happened at a gate, as plain objects. */
 
 import { type DenialReason, denialReason, known } from "./errors.js";
-import type { Book } from "./gate-keys.js";
-import { type BudgetDimension, DIMENSIONS } from "./gate-limits.js";
+import type { Book } from "./gate/keys.js";
+import { type BudgetDimension, DIMENSIONS } from "./gate/limits.js";
 import { OUTCOMES, type Outcome } from "./outcome.js";
-import { UNAVAILABLE_CAUSES, type UnavailableCause } from "./gate-state.js";
+import { UNAVAILABLE_CAUSES, type UnavailableCause } from "./gate/state.js";
 
 /** What every event has. */
 export interface EventHead {
@@ -101,6 +101,11 @@ export interface EventFacts {
   provider_recovered: { readonly sinceMs: number; readonly fullAtMs: number };
   /** Calls to the provider are denied, until one call finds out whether it can be used again: when, on the clock of `atMs`. */
   provider_unavailable: { readonly cause: UnavailableCause; readonly probeAtMs: number | undefined };
+  /**
+   * A warning: the body of an answer was not read for `idleMs`, and gave its slot back. It has the number of the event before it, for
+   * it is no decision of the gate's.
+   */
+  body_left_unread: { readonly idleMs: number };
 }
 
 /** The kinds of events. */
@@ -155,6 +160,8 @@ const KINDS: readonly (readonly [kind: GateEventKind, fields: Fields])[] = [
   ["provider_probed", [["lease", plain]]],
   ["provider_recovered", [["sinceMs", plain], ["fullAtMs", plain]]],
   ["provider_unavailable", [["cause", cause], ["probeAtMs", maybe]]],
+  // Not of the core: told by this package.
+  ["body_left_unread", []],
 ];
 
 /** The kinds of events that there are. */
@@ -202,6 +209,15 @@ interface Listener {
 /** @internal Those who want to hear of a gate's events. */
 export class Listeners {
   readonly #all = new Set<Listener>();
+  #latest = 0;
+
+  /** Tells of what is no event of the core. */
+  tellOwn<Kind extends GateEventKind>(kind: Kind, key: string, facts: EventFacts[Kind]): void {
+    if (this.#all.size === 0) return;
+    // The facts are those of the kind.
+    const event = { kind, sequence: this.#latest, atMs: performance.now(), key, ...facts } as unknown as GateEvent;
+    this.tell(event);
+  }
 
   /** Adds one; the returned function takes it away again. */
   add(tell: (event: GateEvent) => void, bits: number): () => void {
@@ -220,6 +236,7 @@ export class Listeners {
   /** Tells whoever wants it. One that throws is reported once, and disturbs nobody. */
   tell(event: GateEvent): void {
     const bit = bitsOf([event.kind]);
+    this.#latest = event.sequence;
     for (const listener of [...this.#all]) {
       if ((listener.bits & bit) === 0 || !this.#all.has(listener)) continue;
       try {

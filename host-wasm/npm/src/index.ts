@@ -14,9 +14,9 @@ export {
   type GateEventKind,
   type ReleaseResult,
 } from "./events.js";
-export { type AcquireOptions, type GateOptions, RequestGate, type RunOptions, type SubscribeOptions } from "./gate.js";
-export type { Call, CallResult, Classify } from "./gate-call.js";
-export { type Key, Resource, type ResourceKey } from "./gate-keys.js";
+export { type AcquireOptions, type FetchOptions, type GateOptions, type LimitFunction, RequestGate, type RunOptions, type SubscribeOptions } from "./gate/gate.js";
+export type { Call, CallResult, Classify } from "./gate/call.js";
+export { type Key, Resource, type ResourceKey } from "./gate/keys.js";
 export type {
   AdaptiveSettings,
   Aimd,
@@ -27,8 +27,9 @@ export type {
   Limits,
   Tide,
   Vegas,
-} from "./gate-limits.js";
-export { Permit } from "./gate-permit.js";
-export type { BudgetSnapshot, Health, ResourceSnapshot, UnavailableCause, Why } from "./gate-state.js";
+} from "./gate/limits.js";
+export { Permit } from "./gate/permit.js";
+export type { BudgetSnapshot, Health, ResourceSnapshot, UnavailableCause, Why } from "./gate/state.js";
 export type { Completion, Outcome, Usage } from "./outcome.js";
+export type { FetchInit, FetchInput, FetchResponse, Signal } from "./platform.js";
 export { type AnswerHead, type HeadReading, type RateLimitNote, readHead } from "./response.js";

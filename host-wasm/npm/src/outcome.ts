@@ -131,6 +131,8 @@ export const CONNECTION_FAILED = 7;
 /** @internal What the name of an error says: who aborts or times out says so, in every platform alike. */
 export function outcomeOfError(error: unknown, otherwise: number): number {
   const name = nameOf(error);
+  // A client that gave its own request up says which it was. It was the provider who did not answer in time.
+  if (name === "TimeoutError" && typeof error === "object" && error !== null && "request" in error) return PROVIDER_TIMEOUT;
   return name === "AbortError" ? LOCAL_CANCELLED : name === "TimeoutError" ? LOCAL_TIMEOUT : otherwise;
 }
 
@@ -147,26 +149,42 @@ const FAILED_CONNECTIONS = [
 const SILENT = /^(UND_ERR_HEADERS_TIMEOUT|UND_ERR_BODY_TIMEOUT)$/;
 const UNREACHED = /^(ECONN\w+|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_\w+|EHOST\w+|ENET\w+|UND_ERR_CONNECT_TIMEOUT|UND_ERR_SOCKET|Connection\w+)$/;
 
+/** What the errors of API clients say by their class, as those of OpenAI and Anthropic do, or by their code, as those of axios. */
+const CLIENT_ERRORS: readonly (readonly [pattern: RegExp, outcome: number])[] = [
+  [/^(APIUserAbortError|ERR_CANCELED)$/, LOCAL_CANCELLED],
+  [/^APIConnectionTimeoutError$/, PROVIDER_TIMEOUT],
+  [/^(APIConnectionError|ERR_NETWORK)$/, CONNECTION_FAILED],
+];
+
+/** What axios says of a request that took too long: its code is that of a broken connection. */
+const TIMED_OUT = /^timeout of \d+ ?ms exceeded/;
+
 /** How far an error is followed to what caused it. */
 const CAUSES = 4;
 
 /** @internal What an error of a client says about its connection, by its own words and code or those of its causes; undefined for any other. */
 export function outcomeOfConnection(thrown: unknown): number | undefined {
   let error = thrown;
+  let ofClient: number | undefined;
   try {
     for (let depth = 0; depth < CAUSES && typeof error === "object" && error !== null; depth += 1) {
       const { name, message, code, cause } = error as { name?: unknown; message?: unknown; code?: unknown; cause?: unknown };
       const says = (words: string): boolean => name === "TypeError" && typeof message === "string" && message.startsWith(words);
       if (BROKEN_BODIES.some(says)) return PROVIDER_FAILURE;
-      if (typeof code === "string" && SILENT.test(code)) return PROVIDER_TIMEOUT;
+      if (typeof code === "string" && (SILENT.test(code) || (/^ECONNABORTED$/.test(code) && TIMED_OUT.test(String(message))))) {
+        return PROVIDER_TIMEOUT;
+      }
       if (typeof code === "string" && UNREACHED.test(code)) return CONNECTION_FAILED;
       if (FAILED_CONNECTIONS.some(says)) return CONNECTION_FAILED;
+      const kinds = [error.constructor?.name, code];
+      ofClient ??= CLIENT_ERRORS.find(([pattern]) => kinds.some((kind) => typeof kind === "string" && pattern.test(kind)))?.[1];
       error = cause;
     }
   } catch {
     // An error that cannot be read says nothing.
   }
-  return undefined;
+  // What caused it says more.
+  return ofClient;
 }
 
 /** @internal The name of an error; undefined if it has none, or none that can be read. */

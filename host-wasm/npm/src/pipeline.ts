@@ -1,8 +1,8 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** Rows with columns, filled through a gate. */
 
-import type { RequestGate } from "./gate.js";
-import type { Key } from "./gate-keys.js";
+import type { RequestGate } from "./gate/gate.js";
+import type { Key } from "./gate/keys.js";
 import { RequestGate as CoreGate, PipelineDraft } from "./wasm/tidegate_pipeline.js";
 import { declareCalls } from "./pipeline/calls.js";
 import type { ClassifyError } from "./pipeline/outcomes.js";
@@ -11,6 +11,7 @@ import { type Batch, type ColumnPlan, type Degraded, type FinishedRowGroup, Pipe
 import { type Cells, type Seeds, seedsOf } from "./pipeline/rows.js";
 import { applySettings, inOurWords, type PipelineSettings, POST_BATCH, PRE_BATCH, SETTINGS, wholeNumber } from "./pipeline/settings.js";
 import type { Task } from "./pipeline/task.js";
+import type { Signal } from "./platform.js";
 
 export type { TaskCallOptions, TaskRunOptions } from "./pipeline/calls.js";
 export type {
@@ -261,7 +262,7 @@ export class Pipeline<Seed extends object = object, Made extends object = object
    *
    * @throws RangeError and Error, which name the setting or the column that cannot work
    */
-  start(options: { readonly signal?: AbortSignal } = {}): PipelineRun {
+  start(options: { readonly signal?: Signal } = {}): PipelineRun {
     const { gate, classify, onDegraded } = this.#options;
     const draft = new PipelineDraft(this.#seeds.count);
     try {
@@ -297,7 +298,7 @@ export class Pipeline<Seed extends object = object, Made extends object = object
    *
    * @throws what {@link start} throws
    */
-  run(options: { readonly signal?: AbortSignal } = {}): Promise<Report> {
+  run(options: { readonly signal?: Signal } = {}): Promise<Report> {
     return this.start(options).report;
   }
 

@@ -2,7 +2,7 @@
 
 import { newest } from "./core.js";
 import { known } from "./errors.js";
-import { type BudgetDimension, DIMENSIONS } from "./gate-limits.js";
+import { type BudgetDimension, DIMENSIONS } from "./gate/limits.js";
 import { type Completion, OUTCOMES } from "./outcome.js";
 
 /** The head of an HTTP answer, such as a fetch `Response`. */
@@ -106,7 +106,7 @@ export function readHead(answer: AnswerHead): HeadReading {
 }
 
 /** The most characters of the body of a refusal that are read, and how long that may take, in milliseconds. */
-const LONGEST_ERROR = 65_536;
+export const LONGEST_ERROR = 65_536;
 const ERROR_PATIENCE_MS = 250;
 
 /** @internal Whether an answer is a refusal whose body may say more: that the account is empty, the key refused, the model unknown. */
@@ -202,89 +202,13 @@ export async function letGo(answer: Response): Promise<void> {
   }
 }
 
-/** How a held body ended. */
-export type BodyEnd = "whole" | "given up" | "broken";
-
-/** Bodies that nobody can read any more: they are given up, and so are their connections. */
-const unread =
-  typeof FinalizationRegistry === "undefined"
-    ? undefined
-    : new FinalizationRegistry<() => Promise<void>>((giveUp) => void giveUp().catch(() => {}));
-
-/**
- * @internal The same answer, whose body says once how it ended: read to its end, cancelled or broken.
- *
- * The body is read as it is asked for, one piece ahead, so whoever reads slowly is served slowly. `isOwed` says of a broken one that the
- * provider had to send the next piece, and not the reader to take the last.
- */
-export function holdBody(answer: Response, ended: (how: BodyEnd, error: unknown, isOwed: boolean) => void): Response {
-  const { body } = answer;
-  if (body === null) {
-    ended("whole", undefined, false);
-    return answer;
-  }
-  const reader = body.getReader();
-  let hasEnded = false;
-  let isOwed = true;
-  const read = (): ReturnType<typeof reader.read> => {
-    isOwed = true;
-    const piece = reader.read();
-    piece.then(() => void (isOwed = false), () => {});
-    return piece;
-  };
-  const end = (how: BodyEnd, error?: unknown): void => {
-    if (hasEnded) return;
-    hasEnded = true;
-    unread?.unregister(end);
-    ended(how, error, isOwed);
-  };
-  const giveUp = (reason?: unknown): Promise<void> => {
-    end("given up");
-    return reader.cancel(reason);
-  };
-  // It may end while nobody reads; that it is empty shows when it is read. Neither holds anything of what is handed out, for both
-  // live as long as the connection.
-  reader.closed.then(() => end("whole"), (error: unknown) => end("broken", error));
-  let ahead: ReturnType<typeof reader.read> | undefined = read();
-  const held = new ReadableStream<Uint8Array<ArrayBuffer>>(
-    {
-      async pull(controller) {
-        const piece = ahead ?? read();
-        ahead = undefined;
-        try {
-          const { done, value } = await piece;
-          if (!done) return controller.enqueue(value);
-          end("whole");
-          controller.close();
-        } catch (error) {
-          end("broken", error);
-          controller.error(error);
-        }
-      },
-      cancel: giveUp,
-    },
-    // Nothing more is read before it is asked for.
-    { highWaterMark: 0 },
-  );
-  try {
-    const copy = likened(copyOf(answer, held), answer);
-    // The stream and not the answer: whoever reads it may have let go of that.
-    if (!hasEnded) unread?.register(held, giveUp, end);
-    return copy;
-  } catch (error) {
-    // The caller hears of it as what is thrown.
-    hasEnded = true;
-    void reader.cancel(error).catch(() => {});
-    throw error;
-  }
-}
-
 /** @internal The same answer, once its body has come. Throws if it breaks off. */
 export async function wholeOf(answer: Response): Promise<Response> {
   return answer.body === null ? answer : likened(copyOf(answer, await answer.arrayBuffer()), answer);
 }
 
-function copyOf({ status, statusText, headers }: Response, body: ReadableStream | ArrayBuffer): Response {
+/** @internal */
+export function copyOf({ status, statusText, headers }: Response, body: ReadableStream | ArrayBuffer): Response {
   try {
     return new Response(body, { status, statusText, headers });
   } catch {
@@ -295,8 +219,8 @@ function copyOf({ status, statusText, headers }: Response, body: ReadableStream 
 
 const HEAD = ["status", "statusText", "ok", "url", "redirected", "type"] as const;
 
-/** Gives a copy what the constructor cannot be told, also for copies of it. */
-function likened(copy: Response, answer: Response): Response {
+/** @internal Gives a copy what the constructor cannot be told, also for copies of it. */
+export function likened(copy: Response, answer: Response): Response {
   for (const name of HEAD) Object.defineProperty(copy, name, { value: answer[name], configurable: true });
   const clone = (): Response => likened(Response.prototype.clone.call(copy), answer);
   Object.defineProperty(copy, "clone", { value: clone, configurable: true });

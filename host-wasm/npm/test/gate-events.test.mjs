@@ -145,9 +145,9 @@ test("a listener may call the gate, end subscriptions and free it", async () => 
   assert.throws(() => gate.snapshot(KEY), { name: "FreedError" });
 });
 
-test("there are as many kinds as the core has", () => {
-  assert.equal(GATE_EVENT_KINDS.length, 28);
-  assert.equal(new Set(GATE_EVENT_KINDS).size, 28);
+test("there are as many kinds as the core has, and one of the package", () => {
+  assert.equal(GATE_EVENT_KINDS.length, 29);
+  assert.equal(new Set(GATE_EVENT_KINDS).size, 29);
 });
 
 test("a listener may free the gate while free tells it of the end", async () => {

@@ -56,14 +56,62 @@ const stateOf = (gate) => {
   return [inFlight, lastOutcome];
 };
 
-test("the slot is held until the body was read to its end", async () => {
+test("the slot is held until the body has come, and the answer is read as usual", async () => {
   const gate = gateOf();
   const answer = await gate.fetch(KEY, `${address}/json?a=1`);
-  assert.deepEqual(stateOf(gate), [1, undefined]);
   assert.deepEqual([answer.status, answer.ok, answer.url, answer.type], [200, true, `${address}/json?a=1`, "basic"]);
   assert.equal(answer.headers.get("content-type"), "application/json");
   assert.deepEqual(await answer.json(), { text: "tide" });
   assert.deepEqual(stateOf(gate), [0, "success"]);
+});
+
+/** As many bytes as the query says, all at once. */
+pages["/long"] = (request, response) => response.end(Buffer.alloc(Number(request.url.split("=")[1]), "x"));
+
+test("forty answers that are read once all have come need no more than sixteen slots", async () => {
+  const gate = gateOf(16);
+  const answers = await Promise.all(Array.from({ length: 40 }, () => gate.fetch(KEY, `${address}/long?bytes=100000`)));
+  const texts = await Promise.all(answers.map((answer) => answer.text()));
+  assert.deepEqual(texts.map((text) => text.length), Array(40).fill(100_000));
+  assert.deepEqual(stateOf(gate), [0, "success"]);
+});
+
+test("answers longer than what is read ahead give their slots back when nobody reads them, and a warning says so", async () => {
+  const gate = gateOf(2);
+  const warnings = [];
+  gate.subscribe(({ kind, key, idleMs }) => warnings.push([kind, key, idleMs]), { kinds: ["body_left_unread"] });
+  const length = 2_000_000;
+  const options = { bodyIdleMs: 20 };
+  const fetched = Array.from({ length: 6 }, () => gate.fetch(KEY, `${address}/long?bytes=${length}`, {}, options));
+  const answers = await Promise.all(fetched);
+  await until(() => gate.snapshot(KEY).inFlight, (calls) => calls === 0);
+  assert.deepEqual(warnings, Array(6).fill(["body_left_unread", KEY, 20]));
+  for (const answer of answers) assert.equal((await answer.arrayBuffer()).byteLength, length, "it can still be read");
+  assert.deepEqual(stateOf(gate), [0, "success"]);
+});
+
+test("why says that calls are out only because nobody reads their answers", async () => {
+  const gate = gateOf(1);
+  const answer = await gate.fetch(KEY, `${address}/long?bytes=2000000`, {}, { bodyIdleMs: 1e9 });
+  const why = await until(() => gate.why(KEY), ({ unreadBodies }) => unreadBodies === 1);
+  assert.equal(why.text, `${KEY}: all 1 calls that it may have out are out; 1 of them is an answer that nobody reads`);
+  const reader = answer.body.getReader();
+  await reader.read();
+  await until(() => gate.why(KEY)?.unreadBodies, (unread) => unread === undefined || unread === 1);
+  await reader.cancel();
+  assert.deepEqual([gate.why(KEY), ...stateOf(gate)], [undefined, 0, "local_cancelled"]);
+});
+
+test("with hold: head the slot is free as soon as the head is there", async () => {
+  const gate = gateOf(1);
+  const answer = await gate.fetch(KEY, `${address}/stream`, {}, { hold: "head" });
+  assert.deepEqual(stateOf(gate), [0, "success"]);
+  pages.next("second", true);
+  assert.equal(await answer.text(), "first second");
+  const failed = await gate.fetch(KEY, `${address}/failed`, {}, { hold: "head" });
+  assert.deepEqual([failed.status, ...stateOf(gate)], [500, 0, "provider_failure"]);
+  await assert.rejects(gate.fetch(KEY, address, {}, { hold: "tail" }), /hold is "tail"; expected "body" or "head"/);
+  await assert.rejects(gate.fetch(KEY, address, {}, { bodyIdleMs: -1 }), /bodyIdleMs/);
 });
 
 test("a streamed body is handed on as it comes, and ends the call with its end", async () => {
@@ -199,7 +247,7 @@ test("a body that ends while nobody reads it gives the slot back: aborted, out o
   await assert.rejects(aborted.text(), { name: "AbortError" });
   const late = await gate.fetch(KEY, `${address}/stream`, {}, { callTimeoutMs: 2_000 });
   await until(() => stateOf(gate), ([calls]) => calls === 0);
-  assert.deepEqual(stateOf(gate), [0, "local_timeout"]);
+  assert.deepEqual(stateOf(gate), [0, "provider_timeout"], "it was the provider's turn");
   await assert.rejects(late.text(), { name: "TimeoutError" });
   const empty = await gate.fetch(KEY, `${address}/nothing`);
   await until(() => stateOf(gate), ([calls]) => calls === 0);

@@ -116,7 +116,7 @@ test("no listener is left on a signal, however its call ended", async (t) => {
   const held = await gate.acquire(KEY, { signal });
   const granted = gate.run(KEY, () => {}, { signal, callTimeoutMs: 1_000 });
   const late = assert.rejects(gate.acquire(KEY, { signal, timeoutMs: 5 }), denied("queue_timeout"));
-  assert.equal(listeners, 2);
+  assert.equal(listeners, 1, "they share one");
   await time.advance(6);
   await late;
   held.finish("success");
@@ -272,7 +272,7 @@ test("a key that nobody registered is refused by name, also if another gate know
   const stranger = new RequestGate();
   await assert.rejects(gate.acquire("provider/other"), { reason: "unregistered", key: "provider/other" });
   assert.throws(() => stranger.snapshot(gate.resources()[0]), denied("unregistered"));
-  assert.throws(() => gate.why("nothing"), /"provider\/model"/);
+  assert.throws(() => gate.why("nothing"), denied("unregistered"));
   assert.throws(() => gate.register({ provider: "a/b", model: "m" }, { maxParallel: 1 }), /holds no "\/"/);
   assert.throws(() => gate.register({ provider: "a", model: "" }, { maxParallel: 1 }), TypeError);
 });
@@ -398,7 +398,7 @@ test("an option that no call has is refused by its name", async () => {
   const gate = gateOf(1);
   await assert.rejects(gate.acquire(KEY, { timeout: 100 }), /no setting `timeout`.*timeoutMs/);
   await assert.rejects(gate.acquire(KEY, { callTimeoutMs: 100 }), TypeError);
-  await assert.rejects(gate.run(KEY, () => 1, { retries: 3 }), /no setting `retries`.*callTimeoutMs/);
+  await assert.rejects(gate.run(KEY, () => 1, { tries: 3 }), /no setting `tries`.*callTimeoutMs/);
   assert.throws(() => gate.tryAcquire(KEY, { timeoutMs: 1 }), /no setting `timeoutMs`/);
   assert.equal(gate.snapshot(KEY).inFlight, 0);
 });

@@ -82,6 +82,7 @@ pub(super) fn of_wait(wait: &CallWait) -> Vec<f64> {
         CallWait::Unavailable { cause, probe_at, .. } => {
             (7.0, f64::from(cause as u32), probe_at.map_or(f64::NAN, until))
         }
+        CallWait::Paused => (10.0, f64::NAN, f64::NAN),
         CallWait::Paced { until: end } => (8.0, f64::NAN, until(end)),
         _ => (5.0, f64::NAN, f64::NAN),
     };

@@ -18,6 +18,7 @@ pub mod tie;
 
 use std::cell::RefCell;
 
+use tidegate_core::backoff::Backoff;
 use tidegate_core::budget::Usage;
 use tidegate_core::gate::Gate;
 use tidegate_core::request::event::RequestInterest;
@@ -80,6 +81,26 @@ impl RequestGate {
         });
         news::announce();
         registered.map(|id| id.index() as u32).map_err(|error| settings::refused(&error))
+    }
+
+    /// Changes how many calls of a provider's model may be in flight at once, all domains together, and keeps what was learned of
+    /// its limits. Throws as `register` does.
+    #[wasm_bindgen(js_name = setMaxParallel)]
+    pub fn set_max_parallel(&self, provider: &str, model: &str, max_parallel: u32) -> Result<(), JsValue> {
+        let changed = self.gate.with(|machine, now| machine.register(now, provider, model, "default", max_parallel));
+        news::announce();
+        changed.map(drop).map_err(|error| settings::refused(&error))
+    }
+
+    /// Pauses the provider's model of a resource, or resumes it. Returns whether anything changed.
+    #[wasm_bindgen(js_name = setPaused)]
+    pub fn set_paused(&self, resource: u32, is_paused: bool) -> bool {
+        let has_changed = self.gate.with(|machine, now| {
+            let model = machine.owner(ResourceId::new(0, resource));
+            model.is_some_and(|model| machine.set_paused(now, model, is_paused))
+        });
+        news::announce();
+        has_changed
     }
 
     /// The fairness group of this name, with this weight from now on. Answers its number. Throws as `register` does.
@@ -214,6 +235,29 @@ pub fn finish_call(ticket: u32, outcome: u32, retry_after_ms: f64, input: f64, o
     };
     tie::keep_retry(retry);
     number
+}
+
+/// When a call is made again that was rate limited or failed: the core's backoff. One for each call that is retried.
+#[wasm_bindgen]
+pub struct CallRetries(Backoff);
+
+#[wasm_bindgen]
+impl CallRetries {
+    /// The backoff of a call that may be made again after `retries` failures.
+    #[wasm_bindgen(constructor)]
+    #[must_use]
+    pub fn new(retries: u32) -> Self {
+        // Calls that failed together are not to come back together.
+        Self(Backoff::new(retries, random_number().into()))
+    }
+
+    /// In how many milliseconds a call that ended so is made again; NaN if its end is final.
+    #[wasm_bindgen(js_name = afterCall)]
+    pub fn after_call(&mut self, outcome: u32, retry_after_ms: f64) -> f64 {
+        let now = JsHost.now();
+        let again = self.0.after_call(now, &completion(outcome, retry_after_ms, -1.0, 0.0));
+        again.map_or(f64::NAN, |at| millis(at - now))
+    }
 }
 
 fn completion(outcome: u32, retry_after_ms: f64, input: f64, output: f64) -> Completion {

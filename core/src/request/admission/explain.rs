@@ -38,6 +38,8 @@ pub enum CallWait {
     /// The call failed, and it is undecided whether the call or the provider is the cause. The outcomes of
     /// other calls decide it.
     Undecided,
+    /// The provider and model is [paused](RequestAdmission::set_paused).
+    Paused,
     /// A cooldown is in force.
     Cooldown {
         /// The end of the cooldown.
@@ -94,6 +96,7 @@ impl fmt::Display for CallWait {
                 probe_at.map_or(Ok(()), |at| write!(f, "; it is tried again at {at}"))
             }
             Self::Undecided => f.write_str("it failed, and other calls will show whether the provider is down"),
+            Self::Paused => f.write_str("it is paused"),
             Self::Cooldown { until } => write!(f, "a cooldown is in force until {until}"),
             Self::ProviderCap { cap } => write!(f, "the provider and model's cap of {cap} concurrent calls is reached"),
             Self::Limit { limit, in_flight, changes_at } => {
@@ -165,6 +168,7 @@ impl RequestAdmission {
         let controller = &entry.controller;
         Some(match entry.block(now, owner.common_block(now), estimate)? {
             Block::Outage => outage(owner.health_state(), owner.opens_at()),
+            Block::Paused => CallWait::Paused,
             Block::Cooldown => CallWait::Cooldown { until: controller.blocked_until(now).unwrap_or(now) },
             Block::Cap => CallWait::ProviderCap { cap: owner.cap },
             Block::Limit => CallWait::Limit {

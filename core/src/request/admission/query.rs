@@ -190,6 +190,7 @@ impl RequestAdmission {
         let (owner, entry) = self.entry(resource)?;
         match owner.common_block(now) {
             Some(Block::Outage) => Some(RequestPressure::Outage),
+            Some(Block::Paused) => Some(RequestPressure::Paused),
             Some(_) => Some(RequestPressure::CapReached),
             None if entry.controller.blocked_until(now).is_some() => Some(RequestPressure::CoolingDown),
             None if entry.waiters > 0 => Some(RequestPressure::Waiters),

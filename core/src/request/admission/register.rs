@@ -55,6 +55,23 @@ impl RequestAdmission {
         Ok(id)
     }
 
+    /// Pauses a provider and model, or resumes it. While it is paused, requests wait and are not granted;
+    /// calls in flight are not affected, and deadlines keep running. Returns whether anything changed.
+    pub fn set_paused(&mut self, now: Instant, model: ProviderModelId, is_paused: bool) -> bool {
+        let now = self.begin(now);
+        let is_own = model.controller() == self.shared.config.controller;
+        let at = model.index();
+        let Some(owner) = self.providers.get_mut(at).filter(|owner| is_own && owner.is_paused() != is_paused) else {
+            return false;
+        };
+        owner.set_paused(is_paused);
+        owner.unblock_all();
+        self.expire(now);
+        self.serve(now, at, None, None);
+        self.serve_unserved(now, None);
+        true
+    }
+
     fn add_provider(&mut self, provider: &str, model: &str, cap: u32) -> Result<usize, ConfigError> {
         let at = self.providers.len();
         require(at < MAX_IDS as usize, "provider", at, "at most 2^20 providers and models")?;

@@ -67,6 +67,9 @@ pub(super) struct ProviderModel {
     pub(super) aliases: Vec<(String, u32)>,
     /// The lowest cap of all aliases.
     pub(super) cap: u32,
+    /// The cap in force: 0 while it is paused.
+    open_cap: u32,
+    is_paused: bool,
     /// The calls in flight over all domains.
     pub(super) in_flight: u32,
     /// `None` if health is not tracked: the provider is always healthy.
@@ -96,6 +99,8 @@ impl ProviderModel {
             model: model.to_string(),
             aliases: Vec::new(),
             cap,
+            open_cap: cap,
+            is_paused: false,
             in_flight: 0,
             health: health.map(|config| Box::new(Health::new(config, id, [provider, model]))),
             resources: Vec::new(),
@@ -113,6 +118,17 @@ impl ProviderModel {
             None => self.aliases.push((alias.to_string(), cap)),
         }
         self.cap = self.aliases.iter().map(|(_, cap)| *cap).min().unwrap_or(cap);
+        self.set_paused(self.is_paused);
+    }
+
+    /// Pauses or resumes grants. The waiters of a resumed one have to be unblocked and served.
+    pub(super) fn set_paused(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+        self.open_cap = if is_paused { 0 } else { self.cap };
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.is_paused
     }
 
     /// Applies the cap to every resource. With `lifts`, a limit that was at its old maximum and was never cut
@@ -168,7 +184,7 @@ impl ProviderModel {
         if self.is_closed(now) {
             return Some(Block::Outage);
         }
-        (self.in_flight >= self.cap).then_some(Block::Cap)
+        (self.in_flight >= self.open_cap).then_some(if self.is_paused { Block::Paused } else { Block::Cap })
     }
 
     pub(super) fn has_waiters(&self) -> bool {
@@ -190,6 +206,7 @@ impl ProviderModel {
         let changes_at = match block {
             Block::Outage => self.opens_at(),
             Block::Paced(at) | Block::Budget(at) => Some(at),
+            Block::Paused => None,
             Block::Cooldown | Block::Cap | Block::Limit => self.next_change(now, slot),
         };
         let reason = if self.is_unavailable(now) { DenialReason::Unavailable } else { block.reason() };

@@ -57,6 +57,8 @@ pub(in crate::request) struct CallRecord {
 pub(in crate::request) enum Block {
     /// The health of the provider blocks all calls.
     Outage,
+    /// The provider and model is paused by its user.
+    Paused,
     Cooldown,
     /// The provider's cap is reached, over all domains.
     Cap,
@@ -72,6 +74,7 @@ impl Block {
     pub(super) fn reason(self) -> DenialReason {
         match self {
             Self::Outage => DenialReason::Outage,
+            Self::Paused => DenialReason::Paused,
             Self::Cooldown => DenialReason::Cooldown,
             Self::Cap | Self::Limit => DenialReason::NoCapacity,
             Self::Paced(_) => DenialReason::Paced,
@@ -82,7 +85,7 @@ impl Block {
     pub(super) fn budget_fits_at(self) -> Option<Instant> {
         match self {
             Self::Budget(at) => Some(at),
-            Self::Outage | Self::Cooldown | Self::Cap | Self::Limit | Self::Paced(_) => None,
+            Self::Outage | Self::Paused | Self::Cooldown | Self::Cap | Self::Limit | Self::Paced(_) => None,
         }
     }
 }
@@ -168,7 +171,7 @@ impl Resource {
     /// domains.
     #[inline]
     pub(in crate::request) fn block(&self, now: Instant, common: Option<Block>, estimate: Usage) -> Option<Block> {
-        if common == Some(Block::Outage) {
+        if matches!(common, Some(Block::Outage | Block::Paused)) {
             return common;
         }
         if self.controller.blocked_until(now).is_some() {

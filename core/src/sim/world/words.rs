@@ -61,6 +61,7 @@ pub(super) fn of_call(wait: &CallWait) -> String {
             format!("the provider is unavailable since {}: {cause}", At(*since))
         }
         CallWait::Undecided => "it failed, and other calls will show whether the provider is down".to_string(),
+        CallWait::Paused => "it is paused".to_string(),
         CallWait::Cooldown { until } => format!("a cooldown is in force until {}", At(*until)),
         CallWait::ProviderCap { cap } => format!("the cap of {} is reached", many(*cap, "concurrent call")),
         CallWait::Limit { limit, in_flight, changes_at } => {

@@ -1,11 +1,12 @@
-import { type AcquireOptions, onBehalf, type RequestGate, type RunOptions } from "../gate.js";
-import type { Behalf, Call, Ending } from "../gate-call.js";
-import type { Key } from "../gate-keys.js";
-import type { Permit } from "../gate-permit.js";
+import { type AcquireOptions, onBehalf, type RequestGate, type RunOptions } from "../gate/gate.js";
+import type { Behalf, Call, Ending } from "../gate/call.js";
+import type { Key } from "../gate/keys.js";
+import type { Permit } from "../gate/permit.js";
 import type { PipelineDraft } from "../wasm/tidegate_pipeline.js";
 import { SUCCESS } from "../outcome.js";
 import { isResponse, letGo, signalOf } from "../response.js";
 import { answerOf, meaningOf, noteEnding } from "./outcomes.js";
+import type { FetchInit, FetchInput, FetchResponse, Signal } from "../platform.js";
 
 /** How a task asks for a permit. */
 export interface TaskCallOptions extends Omit<AcquireOptions, "signal"> {
@@ -27,7 +28,7 @@ export function declareCalls(draft: PipelineDraft, gate: RequestGate, key: Key):
 export interface Asking {
   readonly gate: RequestGate;
   readonly key: Key;
-  readonly signal: AbortSignal;
+  readonly signal: Signal;
   readonly lend: () => void;
 }
 
@@ -35,7 +36,7 @@ function asTask<Options extends object>(
   { signal, lend }: Asking,
   options: Options,
   ended?: Behalf["ended"],
-): Options & { readonly signal: AbortSignal } {
+): Options & { readonly signal: Signal } {
   if ("signal" in options) throw new TypeError("a task's call has no setting `signal`: it has that of its task");
   const behalf: Behalf = { lend, ended };
   return { ...options, signal, [onBehalf]: behalf };
@@ -73,10 +74,10 @@ export function runFor<T>(asking: Asking, call: (call: Call) => T | PromiseLike<
 
 export function fetchFor(
   asking: Asking,
-  input: RequestInfo | URL,
-  init: RequestInit,
-  options: TaskRunOptions<Response>,
-): Promise<Response> {
+  input: FetchInput,
+  init: FetchInit,
+  options: TaskRunOptions<FetchResponse>,
+): Promise<FetchResponse> {
   const { key: _, ...rest } = options;
   return accepted((ended) => {
     const { signal, ...asked } = asTask(asking, rest, ended);

@@ -1,4 +1,4 @@
-import type { Ending } from "../gate-call.js";
+import type { Ending } from "../gate/call.js";
 import { LOCAL_CANCELLED, OUTCOMES, nameOf, outcomeNumber, outcomeOfConnection, outcomeOfError, SUCCESS, UNEXPECTED } from "../outcome.js";
 import { type HeadReading, readHead } from "../response.js";
 import { outcomeOfCall } from "../wasm/tidegate_pipeline.js";

@@ -1,10 +1,10 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 
 import { FreedError } from "../errors.js";
-import type { RequestGate } from "../gate.js";
-import type { Call } from "../gate-call.js";
-import type { Key } from "../gate-keys.js";
-import { dispose, type Permit } from "../gate-permit.js";
+import type { RequestGate } from "../gate/gate.js";
+import type { Call } from "../gate/call.js";
+import type { Key } from "../gate/keys.js";
+import { dispose, type Permit } from "../gate/permit.js";
 import type { PipelineDraft, PipelineRun as Core } from "../wasm/tidegate_pipeline.js";
 import { acquireFor, type Asking, fetchFor, runFor, type TaskCallOptions, type TaskRunOptions } from "./calls.js";
 import { bitsOf, PIPELINE_EVENT_KINDS, type PipelineEventKind, type PipelineEventOf, type PipelineEvent, readEvent } from "./events.js";

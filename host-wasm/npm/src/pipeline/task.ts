@@ -1,6 +1,7 @@
-import type { Call } from "../gate-call.js";
-import type { Permit } from "../gate-permit.js";
+import type { Call } from "../gate/call.js";
+import type { Permit } from "../gate/permit.js";
 import type { TaskCallOptions, TaskRunOptions } from "./calls.js";
+import type { FetchInit, FetchInput, FetchResponse, Signal } from "../platform.js";
 
 /** One task, as its column's `fill` sees it. */
 export interface Task {
@@ -15,7 +16,7 @@ export interface Task {
   /** 1 for the first try. */
   readonly attempt: number;
   /** Aborted when the task is to stop: nobody waits for its end then. Pass it on to `fetch`. */
-  readonly signal: AbortSignal;
+  readonly signal: Signal;
   /**
    * A permit for one call to what the column `calls`, as soon as it is this task's turn; finish it with what became of the
    * call. While the task waits it gives its worker slot to others. Rejects with a `DeniedError`; thrown on, that means that
@@ -35,14 +36,14 @@ export interface Task {
    * again once the provider is back, unless the body of the request is a stream in `init`. So the body of an answer has come as a whole
    * before it is handed out, and a `Request` keeps its own until then; to read a long answer piece by piece, `fetch` in {@link run}.
    */
-  fetch(input: RequestInfo | URL, init?: RequestInit, options?: TaskRunOptions<Response>): Promise<Response>;
+  fetch(input: FetchInput, init?: FetchInit, options?: TaskRunOptions<FetchResponse>): Promise<FetchResponse>;
 }
 
 /** What a task needs of its run. */
 export interface TaskHome {
   acquire(task: RunningTask, options: TaskCallOptions): Promise<Permit>;
   run<Answer>(task: RunningTask, call: (call: Call) => Answer | PromiseLike<Answer>, options: TaskRunOptions<Answer>): Promise<Answer>;
-  fetch(task: RunningTask, input: RequestInfo | URL, init: RequestInit, options: TaskRunOptions<Response>): Promise<Response>;
+  fetch(task: RunningTask, input: FetchInput, init: FetchInit, options: TaskRunOptions<FetchResponse>): Promise<FetchResponse>;
 }
 
 /** A task under way. */
@@ -80,7 +81,7 @@ export class RunningTask implements Task {
   }
 
   // Most tasks never look at it, and a controller costs more than the rest of the task.
-  get signal(): AbortSignal {
+  get signal(): Signal {
     if (this.#controller === undefined) {
       this.#controller = new AbortController();
       if (this.#isStopped) this.#controller.abort();
@@ -101,7 +102,7 @@ export class RunningTask implements Task {
     return await this.#home.run(this, call, options);
   }
 
-  async fetch(input: RequestInfo | URL, init: RequestInit = {}, options: TaskRunOptions<Response> = {}): Promise<Response> {
+  async fetch(input: FetchInput, init: FetchInit = {}, options: TaskRunOptions<FetchResponse> = {}): Promise<FetchResponse> {
     return await this.#home.fetch(this, input, init, options);
   }
 }

@@ -1,6 +1,6 @@
 /** What a resource may be asked for. */
 
-import { anyNumber, onlyKnown, shown, spanMs, whole, wholeBig } from "./errors.js";
+import { anyNumber, onlyKnown, shown, spanMs, whole, wholeBig } from "../errors.js";
 
 /**
  * Settings of the adaptive limit and of pauses. Each has a default. `maxLimit`, the cooldowns and the ramp hold for every algorithm; the

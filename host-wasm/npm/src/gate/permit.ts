@@ -1,9 +1,9 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** The right to make one call. */
 
-import type { Guard } from "./gate-guards.js";
-import type { Resource } from "./gate-keys.js";
-import { type Completion, type Outcome, outcomeNumber, readEnd } from "./outcome.js";
+import type { Guard } from "./guards.js";
+import { inspect, type Resource } from "./keys.js";
+import { type Completion, type Outcome, outcomeNumber, readEnd } from "../outcome.js";
 
 /**
  * `Symbol.dispose`, or what stands for it where it is missing: `using` then needs a polyfill, everything else does not.
@@ -67,6 +67,11 @@ export class Permit {
   [dispose](): void {
     const ticket = this.#take();
     if (ticket >= 0) this.resource.tickets.giveUp(ticket);
+  }
+
+  /** @internal */
+  [inspect](): string {
+    return `Permit for ${JSON.stringify(this.resource.name)}${this.isFinished ? " (finished)" : ""}`;
   }
 
   #take(): number {

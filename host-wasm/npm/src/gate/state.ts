@@ -1,9 +1,9 @@
 /** What a gate shows of itself. */
 
-import { inWords, known } from "./errors.js";
-import type { Resource } from "./gate-keys.js";
-import { type BudgetDimension, DIMENSIONS } from "./gate-limits.js";
-import { OUTCOMES, type Outcome } from "./outcome.js";
+import { inWords, known } from "../errors.js";
+import type { Resource } from "./keys.js";
+import { type BudgetDimension, DIMENSIONS } from "./limits.js";
+import { OUTCOMES, type Outcome } from "../outcome.js";
 
 /** The state of one rate budget. */
 export interface BudgetSnapshot {
@@ -189,6 +189,8 @@ export type Why =
       readonly text: string;
       /** How many. */
       readonly cap: number;
+      /** Those of them whose answers wait for somebody to read their bodies. */
+      readonly unreadBodies?: number;
     }
   | {
       /** The adaptive limit is reached. */
@@ -198,6 +200,8 @@ export type Why =
       readonly limit: number;
       /** When time alone changes it, as a ramp does; undefined if nothing but the end of a call does. */
       readonly changesInMs: number | undefined;
+      /** How many calls are out whose answers wait for somebody to read their bodies. */
+      readonly unreadBodies?: number;
     }
   | {
       /** The limit spaces calls in time. Fewer are out than it allows. */
@@ -242,9 +246,9 @@ export type Why =
   | {
       /**
        * `task_slots`: its pipeline worker has given back what it held, and cannot have it again yet. `turn`: nothing but that
-       * it is another's turn. `shutdown`: the gate is shut.
+       * it is another's turn. `shutdown`: the gate is shut. `paused`: it was told to pause.
        */
-      readonly kind: "task_slots" | "turn" | "shutdown";
+      readonly kind: "task_slots" | "turn" | "shutdown" | "paused";
       readonly text: string;
     };
 
@@ -295,7 +299,16 @@ export function readWhy(
       const text = say(`the provider's own limit of ${rate} is reached: next in ${inWords(untilMs)}`);
       return { kind: "stated_rate", text, dimension, limit: calls, windowMs, fitsInMs: untilMs };
     }
+    case 10:
+      return { kind: "paused", text: say("it is paused") };
     default:
       return { kind: "turn", text: say("it is another's turn") };
   }
+}
+
+/** @internal The same, with the calls that are out only because nobody reads their answers. */
+export function withUnread(why: Why, unreadBodies: number): Why {
+  if (unreadBodies === 0 || (why.kind !== "limit" && why.kind !== "provider_cap")) return why;
+  const them = unreadBodies === 1 ? "1 of them is an answer that nobody reads" : `${unreadBodies} of them are answers that nobody reads`;
+  return { ...why, text: `${why.text}; ${them}`, unreadBodies };
 }

@@ -6,13 +6,15 @@
  * own, later, so whoever is called may do anything.
  */
 
-import { DeniedError, denialReason, known } from "./errors.js";
-import { Guards } from "./gate-guards.js";
-import type { Resource } from "./gate-keys.js";
+import { DeniedError, denialReason, known } from "../errors.js";
+import { offAbort, onAbort } from "./aborts.js";
+import { Guards } from "./guards.js";
+import type { Resource } from "./keys.js";
 
 /** What a wasm module has for gates. Each that is loaded has calls, and tickets, of its own. */
 export type GateModule = Pick<
-  typeof import("./wasm/tidegate_gate.js"),
+  typeof import("../wasm/tidegate_gate.js"),
+  | "CallRetries"
   | "RequestGate"
   | "cancel"
   | "denialChangesInMs"
@@ -95,7 +97,7 @@ export class Tickets {
     const { outer } = waiter;
     if (outer !== undefined) {
       waiter.onAbort = () => this.#leave(ticket, outer.reason);
-      outer.addEventListener("abort", waiter.onAbort, { once: true });
+      onAbort(outer, waiter.onAbort);
     }
   }
 
@@ -140,6 +142,18 @@ export class Tickets {
     waiter.ticket = NONE;
     this.giveUp(ticket);
     waiter.refused(outer.reason);
+  }
+
+  /** Turns away those who wait and are meant, with what `denied` makes of their resource. Answers how many. */
+  clear(isMeant: (resource: Resource) => boolean, denied: (resource: Resource) => unknown): number {
+    let count = 0;
+    this.#waiters.forEach((waiter, ticket) => {
+      if (waiter === undefined || !isMeant(waiter.resource)) return;
+      stopListening(waiter);
+      this.#leave(ticket, denied(waiter.resource));
+      count += 1;
+    });
+    return count;
   }
 
   /** A call leaves the queue, and is told why. */
@@ -195,6 +209,7 @@ export class Tickets {
   }
 }
 
-function stopListening({ outer, onAbort }: Waiter): void {
-  if (outer && onAbort) outer.removeEventListener("abort", onAbort);
+function stopListening(waiter: Waiter): void {
+  const { outer } = waiter;
+  if (outer && waiter.onAbort) offAbort(outer, waiter.onAbort);
 }

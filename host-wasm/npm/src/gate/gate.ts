@@ -1,17 +1,18 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** Request admission for real calls. */
 
-import { newest } from "./core.js";
-import { DeniedError, FreedError, anyNumber, onlyKnown, shown, spanMs, text } from "./errors.js";
-import { bitsOf, GATE_EVENT_KINDS, type GateEvent, type GateEventKind, Listeners, readEvent } from "./events.js";
-import { type Behalf, type Call, type Classify, fetchUnder, Running } from "./gate-call.js";
-import { Book, type Key, readKey, type Resource } from "./gate-keys.js";
-import { ADAPTIVE_NAMES, type AdaptiveSettings, LimitNumbers, type Limits } from "./gate-limits.js";
-import { dispose, Permit } from "./gate-permit.js";
-import { readSnapshot, readWhy, type ResourceSnapshot, type Why } from "./gate-state.js";
-import { type GateModule, NONE, type Tickets, Waiter } from "./gate-tickets.js";
-import { readUsage, type Usage } from "./outcome.js";
-import { Sending, signalOf } from "./response.js";
+import { newest } from "../core.js";
+import { DeniedError, FreedError, anyNumber, onlyKnown, shown, spanMs, text, whole } from "../errors.js";
+import { bitsOf, GATE_EVENT_KINDS, type GateEvent, type GateEventKind, Listeners, readEvent } from "../events.js";
+import { type AskAgain, type Behalf, type Call, type Classify, fetchUnder, Running } from "./call.js";
+import { Book, inspect, type Key, readKey, type Resource } from "./keys.js";
+import { ADAPTIVE_NAMES, type AdaptiveSettings, LimitNumbers, type Limits } from "./limits.js";
+import { dispose, Permit } from "./permit.js";
+import { readSnapshot, readWhy, withUnread, type ResourceSnapshot, type Why } from "./state.js";
+import { type GateModule, NONE, type Tickets, Waiter } from "./tickets.js";
+import { readUsage, type Usage } from "../outcome.js";
+import { Sending, signalOf } from "../response.js";
+import type { FetchInit, FetchInput, FetchResponse, Signal } from "../platform.js";
 
 /** A gate of the wasm module. */
 type Gate = InstanceType<GateModule["RequestGate"]>;
@@ -38,7 +39,7 @@ export interface AcquireOptions {
   /** The longest wait, in milliseconds from 0 up: 0 is "now or not at all". Default: the gate's `defaultTimeoutMs`. */
   readonly timeoutMs?: number | undefined;
   /** Takes the call out of the queue when it is aborted; the promise is then rejected with its reason. `null` is none. */
-  readonly signal?: AbortSignal | null | undefined;
+  readonly signal?: Signal | null | undefined;
   /** For whom: calls of one tenant share its weight. Default: nobody in particular. */
   readonly tenant?: string | undefined;
   /** What the call is expected to use of the token budgets. Default: nothing. */
@@ -54,7 +55,34 @@ export interface RunOptions<T = unknown> extends AcquireOptions {
   readonly callTimeoutMs?: number | undefined;
   /** Says how the call ended, where the gate cannot know. */
   readonly classify?: Classify<T> | undefined;
+  /**
+   * How often the call is made again that failed: 5xx, a timeout of the provider or of `callTimeoutMs`, no connection. The first pause is 1 s,
+   * each next one twice as long, up to a minute. A call that was rate limited was only too early: it is made again after the pause that the
+   * provider asked for, as often as it takes, and does not count. What fails while the provider is down is made again once that is back. A
+   * whole number; bound the time by `signal`. A request whose body is a stream is sent once. Default: 0, nothing is made again.
+   */
+  readonly retries?: number | undefined;
 }
+
+/** How {@link RequestGate.fetch} makes a call. Its signal is that of the request. */
+export interface FetchOptions extends Omit<RunOptions<FetchResponse>, "signal"> {
+  /**
+   * What holds the slot: the whole answer, or only its head. A provider that counts calls at once counts a stream until it ends: `"head"` is
+   * for one that counts requests or tokens per time alone, and for long downloads. Default: `"body"`.
+   */
+  readonly hold?: "body" | "head" | undefined;
+  /**
+   * How long a body holds its slot that waits for its reader, in milliseconds from 0 up. A body waits once 256 KiB of it are there that nobody
+   * has taken. Its slot then goes back as if it had ended, an event `body_left_unread` says so, and it can still be read. Default: 2000.
+   */
+  readonly bodyIdleMs?: number | undefined;
+}
+
+/** Runs `fn` with the arguments behind it: see {@link RequestGate.limit}. */
+export type LimitFunction = <Args extends readonly unknown[], T>(
+  fn: (...args: Args) => T | PromiseLike<T>,
+  ...args: Args
+) => Promise<T>;
 
 /** What {@link RequestGate.subscribe} wants to hear. */
 export interface SubscribeOptions {
@@ -95,6 +123,8 @@ export class RequestGate {
     // A call may outlive its gate.
     this.#gate?.rateLimitFeedback(ticket, notes);
     this.#tickets.changed();
+  }, (resource, idleMs) => {
+    this.#listeners.tellOwn("body_left_unread", resource.name, { idleMs });
   });
   readonly #defaults: AdaptiveSettings;
   /** Groups of tenants that have one to themselves, by name: the core bounds these too. */
@@ -256,23 +286,161 @@ export class RequestGate {
   run<T>(key: Key, fn: (call: Call) => T | PromiseLike<T>, options: RunOptions<T> = NO_OPTIONS): Promise<T> {
     return new Promise((resolve, reject) => {
       const resource = this.#book.find(key);
-      const again = (call: Running<T>): void => {
-        try {
-          this.#tickets.enter(call, this.#ask(resource, options, RUN_NAMES, true));
-        } catch (error) {
-          reject(error);
-        }
-      };
       const { [onBehalf]: behalf }: OnBehalf = options;
-      const running = new Running(resource, fn, options, resolve, reject, behalf, again);
+      const running = new Running(resource, fn, options, resolve, reject, behalf, this.#again);
       this.#tickets.enter(running, this.#ask(resource, options, RUN_NAMES));
     });
   }
 
+  readonly #again: AskAgain = (call, options, isAfterOutage) => {
+    try {
+      this.#tickets.enter(call, this.#ask(call.resource, options, RUN_NAMES, isAfterOutage));
+    } catch (error) {
+      call.refused(error);
+    }
+  };
+
   /**
-   * Fetches under a permit, which is held until the body of the answer has ended: read to its end, cancelled or broken. A refusal, a
-   * 4xx, gives it back as soon as the beginning of its body was read, which may say that the account is empty; it is returned like any
-   * other answer.
+   * A function that runs others as {@link run} does, each with the arguments behind it: what `pLimit(n)` returns.
+   *
+   * ```ts
+   * import { RequestGate } from "tidegate";
+   *
+   * const gate = new RequestGate();
+   * gate.register("api", { maxParallel: 4 });
+   * const limit = gate.limit("api", { retries: 3 });
+   * const squares = await Promise.all([1, 2, 3].map((n) => limit(async (of) => of * of, n)));
+   * console.log(squares.join()); // 1,4,9
+   * ```
+   *
+   * @throws DeniedError for a key that was never registered
+   */
+  limit(key: Key, options: Omit<RunOptions, "classify"> = NO_OPTIONS): LimitFunction {
+    const resource = this.#book.find(key);
+    return (fn, ...args) => this.run(resource, () => fn(...args), options);
+  }
+
+  /**
+   * Holds calls back from now on: those of a key, with all domains of its model, or all. They wait, and their timeouts run on. Calls that are
+   * out go on.
+   *
+   * ```ts
+   * import { RequestGate } from "tidegate";
+   *
+   * const gate = new RequestGate();
+   * gate.register("api", { maxParallel: 4 });
+   * gate.pause();
+   * const answer = gate.run("api", () => "an answer");
+   * console.log(gate.size(), gate.why("api")?.text); // 1 api: it is paused
+   * gate.resume();
+   * console.log(await answer); // an answer
+   * ```
+   *
+   * @throws DeniedError for a key that was never registered
+   */
+  pause(key?: Key): void {
+    this.#setPaused(key, true);
+  }
+
+  /** Lets calls go out again, of a key or all. Without a {@link pause} it does nothing. */
+  resume(key?: Key): void {
+    this.#setPaused(key, false);
+  }
+
+  #setPaused(key: Key | undefined, isPaused: boolean): void {
+    const gate = this.#live();
+    for (const { number } of key === undefined ? this.#book.all() : [this.#book.find(key)]) gate.setPaused(number, isPaused);
+    this.#tickets.changed();
+  }
+
+  /**
+   * Changes how many calls of a key's model may be out at once, all domains together, and keeps what was learned about it:
+   * {@link register} would start afresh.
+   *
+   * @throws RangeError for what is no whole number from 1 up, DeniedError for a key that was never registered
+   */
+  setMaxParallel(key: Key, maxParallel: number): void {
+    const gate = this.#live();
+    const { provider, model } = this.#book.find(key);
+    const most = whole("maxParallel", maxParallel);
+    if (most === 0) throw new RangeError("maxParallel is 0; expected at least 1: `pause` lets nothing out");
+    gate.setMaxParallel(provider, model, most);
+    this.#tickets.changed();
+  }
+
+  /** How many calls wait, of a key or of all: for their turn, or to be made again. */
+  size(key?: Key): number {
+    this.#live();
+    const resource = key === undefined ? undefined : this.#book.find(key);
+    const waiters = this.#sum(resource, ({ waiters }) => waiters);
+    return waiters + this.#book.pauses.count(resource);
+  }
+
+  /** How many calls are out, of a key or of all. */
+  pending(key?: Key): number {
+    this.#live();
+    return this.#sum(key === undefined ? undefined : this.#book.find(key), ({ inFlight }) => inFlight);
+  }
+
+  #sum(resource: Resource | undefined, of: (state: ResourceSnapshot) => number): number {
+    let sum = 0;
+    for (const each of resource === undefined ? this.#book.all() : [resource]) sum += of(this.snapshot(each));
+    return sum;
+  }
+
+  /**
+   * Resolves once no call waits and none is out, of a key or of all; at once, if it is so already.
+   *
+   * ```ts
+   * import { RequestGate } from "tidegate";
+   *
+   * const gate = new RequestGate();
+   * gate.register("api", { maxParallel: 4 });
+   * let made = 0;
+   * for (let n = 0; n < 100; n += 1) void gate.run("api", () => (made += 1));
+   * await gate.onIdle();
+   * console.log(made); // 100
+   * ```
+   *
+   * @throws FreedError (as a rejection) if the gate is freed
+   */
+  onIdle(key?: Key): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const isIdle = (): boolean => this.size(key) === 0 && this.pending(key) === 0;
+      if (isIdle()) return resolve();
+      const unwatch = this.#tickets.watch(() => {
+        try {
+          if (!isIdle()) return;
+          unwatch();
+          resolve();
+        } catch (error) {
+          unwatch();
+          reject(error);
+        }
+      });
+    });
+  }
+
+  /**
+   * Turns away every call that waits, of a key or all, with a `DeniedError` of reason `cancelled`. Calls that are out go on, and the gate stays
+   * open. Tasks of a pipeline whose calls are turned away are left to a later run.
+   *
+   * @returns how many calls were turned away
+   */
+  clear(key?: Key): number {
+    this.#live();
+    const resource = key === undefined ? undefined : this.#book.find(key);
+    const count = this.#book.pauses.deny("cancelled", resource);
+    const isMeant = (each: Resource): boolean => (resource === undefined ? each.book === this.#book : each === resource);
+    return count + this.#tickets.clear(isMeant, ({ name }) => new DeniedError(name, "cancelled"));
+  }
+
+  /**
+   * Fetches under a permit, which is held until the body of the answer has come, was cancelled or broke. A refusal, a 4xx, gives it back as
+   * soon as the beginning of its body was read, which may say that the account is empty; it is returned like any other answer.
+   *
+   * Answers may be read in any order, or not at all: up to 256 KiB of each are read ahead, and a longer body that nobody reads gives its slot
+   * back after {@link FetchOptions.bodyIdleMs}.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -283,25 +451,24 @@ export class RequestGate {
    * console.log(await answer.json()); // {}
    * ```
    *
-   * An answer whose body nobody reads holds its slot: read it, or cancel it. The body is no byte stream: it has no reader in mode
-   * `byob`.
+   * The body is no byte stream: it has no reader in mode `byob`.
    *
    * @param init as for `fetch`; its signal takes the call out of the queue too
    * @throws what `fetch` throws, and what {@link acquire} rejects with (as rejections)
    */
   async fetch(
     key: Key,
-    input: RequestInfo | URL,
-    init: RequestInit = {},
-    options: Omit<RunOptions<Response>, "signal"> = NO_OPTIONS,
-  ): Promise<Response> {
+    input: FetchInput,
+    init: FetchInit = {},
+    options: FetchOptions = NO_OPTIONS,
+  ): Promise<FetchResponse> {
     const resource = this.#book.find(key);
     if (options !== NO_OPTIONS) onlyKnown("a call", options, FETCH_NAMES);
     const signal = signalOf(input, init);
-    const how: RunOptions<Response> = signal ? { ...options, signal } : options;
+    const how: FetchOptions & { readonly signal?: AbortSignal } = signal ? { ...options, signal } : options;
     const { [onBehalf]: behalf }: OnBehalf = options;
     return fetchUnder(resource, new Sending(input, init), how, behalf, (call, isAgain) => {
-      this.#tickets.enter(call, this.#ask(resource, how, RUN_NAMES, isAgain));
+      this.#tickets.enter(call, this.#ask(resource, how, HELD_NAMES, isAgain));
     });
   }
 
@@ -327,7 +494,7 @@ export class RequestGate {
     const resource = this.#book.find(key);
     if (this.#isShut) return { kind: "shutdown", text: `${resource.name}: the gate is shut` };
     const numbers = gate.why(resource.number);
-    return numbers && readWhy(resource, numbers);
+    return numbers && withUnread(readWhy(resource, numbers), resource.unread);
   }
 
   /**
@@ -391,6 +558,7 @@ export class RequestGate {
    */
   shutdown(): void {
     this.#isShut = true;
+    this.#book.pauses.deny("shutdown");
     if (this.#live().shutdown() > 0) this.#tickets.deliver();
     this.#tickets.changed();
   }
@@ -409,6 +577,11 @@ export class RequestGate {
     this.#listen();
     this.#gate.free();
     this.#gate = undefined;
+  }
+
+  /** @internal */
+  [inspect](): string {
+    return this.#gate === undefined ? "RequestGate (freed)" : `RequestGate for ${this.resources().join(", ") || "nothing yet"}`;
   }
 
   /** The same as {@link free}. */
@@ -488,8 +661,9 @@ const NOTHING = [0, 0] as const;
 
 const TRY_NAMES = ["tenant", "estimate"];
 const ACQUIRE_NAMES = ["timeoutMs", "signal", ...TRY_NAMES];
-const RUN_NAMES = [...ACQUIRE_NAMES, "callTimeoutMs", "classify"];
-const FETCH_NAMES = RUN_NAMES.filter((name) => name !== "signal");
+const RUN_NAMES = [...ACQUIRE_NAMES, "callTimeoutMs", "classify", "retries"];
+const HELD_NAMES = [...RUN_NAMES, "hold", "bodyIdleMs"];
+const FETCH_NAMES = HELD_NAMES.filter((name) => name !== "signal");
 
 /** Whether a signal is aborted; throws for what is none. */
 function isAborted(signal: AbortSignal): boolean {

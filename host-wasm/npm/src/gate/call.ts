@@ -1,8 +1,11 @@
 /** One call under a permit, from its beginning to its end. */
 
-import { DeniedError, spanMs } from "./errors.js";
-import type { Resource } from "./gate-keys.js";
-import { AGAIN, type AfterCall, FINAL, NONE, UNAVAILABLE, Waiter } from "./gate-tickets.js";
+import { DeniedError, shown, spanMs, whole } from "../errors.js";
+import { offAbort, onAbort } from "./aborts.js";
+import { holdBody } from "./body.js";
+import type { Resource } from "./keys.js";
+import { answerOfThrown } from "./thrown.js";
+import { AGAIN, type AfterCall, FINAL, type GateModule, NONE, UNAVAILABLE, Waiter } from "./tickets.js";
 import {
   type Completion,
   type End,
@@ -19,8 +22,9 @@ import {
   SUCCESS,
   UNEXPECTED,
   type Usage,
-} from "./outcome.js";
-import { type AnswerHead, errorText, headNumbers, holdBody, isResponse, letGo, maySayMore, notesOf, type Sending, wholeOf } from "./response.js";
+} from "../outcome.js";
+import { type AnswerHead, errorText, headNumbers, isResponse, letGo, maySayMore, notesOf, type Sending, wholeOf } from "../response.js";
+import type { Signal } from "../platform.js";
 
 /** How the function of a call ended: with a value, or with what it threw. */
 export type CallResult<T> = { readonly value: T } | { readonly error: unknown };
@@ -28,9 +32,10 @@ export type CallResult<T> = { readonly value: T } | { readonly error: unknown };
 /**
  * Says how a call ended. Undefined leaves it to the gate.
  *
- * An error whose `name` is `AbortError` is `local_cancelled`, one that is called `TimeoutError` is `local_timeout`, one of a connection
- * that failed or broke is `connection_failed` or `provider_failure`, any other is `unexpected`; a fetch `Response` is read by its head; any
- * other value is a `success`. Once the call's signal is aborted, an error of whatever name is `provider_timeout` if `callTimeoutMs` is
+ * A fetch `Response` is read by its head; so is an error that has `status` and `headers`, or a `response` that has them, as those of
+ * API clients do. Of the other errors, one whose `name` is `AbortError` is `local_cancelled`, one that is called `TimeoutError` is
+ * `local_timeout`, a client's own timeout is `provider_timeout`, a connection that failed or broke is `connection_failed` or
+ * `provider_failure`, and any other is `unexpected`. Any other value is a `success`. Once the call's signal is aborted, an error of whatever name is `provider_timeout` if `callTimeoutMs` is
  * over, `local_timeout` if the signal's reason is a `TimeoutError`, and `local_cancelled` otherwise.
  */
 export type Classify<T> = (result: CallResult<T>) => Outcome | Completion | undefined;
@@ -40,7 +45,7 @@ export interface Call {
   /** What is called. */
   readonly resource: Resource;
   /** Aborted when the caller's signal is, and when `callTimeoutMs` is over. Hand it to whatever makes the call. */
-  readonly signal: AbortSignal;
+  readonly signal: Signal;
   /**
    * Reads the head of an answer that the function does not return: by its status, Retry-After and `x-ratelimit-*`. The call then
    * ends as the head says, also if the function throws after a refusal.
@@ -70,7 +75,17 @@ export interface HowToCall<T> {
   readonly signal?: AbortSignal | null | undefined;
   readonly classify?: Classify<T> | undefined;
   readonly callTimeoutMs?: number | undefined;
+  readonly retries?: number | undefined;
 }
+
+/** @internal */
+export interface HowToFetch extends HowToCall<Response> {
+  readonly hold?: "body" | "head" | undefined;
+  readonly bodyIdleMs?: number | undefined;
+}
+
+/** How long a body holds its slot that waits for its reader, where nobody says. */
+const BODY_IDLE_MS = 2_000;
 
 /** @internal How a call ended, in numbers: its outcome, and the wait that the provider asked for, or NaN. */
 export interface Ending {
@@ -114,6 +129,7 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   readonly isRepeated: boolean;
   /** How the latest try ended. */
   ending: Ending = UNENDED;
+  #retries: Retries | undefined;
 
   constructor(
     resource: Resource,
@@ -122,12 +138,19 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     timeoutMs: number | undefined,
     isOfTask: boolean,
     isRepeated: boolean,
+    retries: Retries | undefined,
   ) {
     super(resource, outer);
+    this.#retries = retries;
     this.classify = classify;
     this.timeoutMs = timeoutMs === undefined ? undefined : spanMs("callTimeoutMs", timeoutMs);
     this.isOfTask = isOfTask;
     this.isRepeated = isRepeated;
+  }
+
+  /** In how many milliseconds the call is made again that has ended, as the core decides; NaN if it is over. */
+  retryInMs(after: AfterCall): number {
+    return after === FINAL && this.#retries !== undefined ? this.#retries.after(this.ending) : NaN;
   }
 
   get signal(): AbortSignal {
@@ -139,12 +162,22 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   }
 
   observe(answer: AnswerHead): void {
-    const numbers = headNumbers(answer);
+    this.#hear(answer, headNumbers(answer));
+  }
+
+  #hear(answer: AnswerHead, numbers: Float64Array): void {
     const { noted } = this;
     noted.said = numbers;
     noted.observed = answer;
     const notes = notesOf(numbers);
     if (notes !== undefined && this.ticket !== NONE) this.resource.book.hear(this.ticket, notes);
+  }
+
+  /** Reads the answer that an error of an API client is about, unless the call has read one itself. */
+  #observeThrown(error: unknown): void {
+    if (this.notes?.observed !== undefined) return;
+    const answer = answerOfThrown(error);
+    if (answer !== undefined) this.#hear(answer, headNumbers(answer, answer.body));
   }
 
   /** Reads what the body of a refusal says beside its head. */
@@ -186,6 +219,7 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   failed(error: unknown, otherwise: number, isOwed = true): AfterCall {
     const own = this.classify && ask<T>(this.classify, { error });
     if (own !== undefined) return this.#end(own.outcome, own.retryAfterMs, own);
+    this.#observeThrown(error);
     const [outcome = SUCCESS, retryAfterMs = NaN] = this.notes?.said ?? [];
     return this.#end(outcome === SUCCESS ? this.#meaningOf(error, otherwise, isOwed) : outcome, retryAfterMs);
   }
@@ -209,7 +243,7 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     const { notes, ticket } = this;
     if (ticket === NONE) return FINAL;
     this.ticket = NONE;
-    if (this.isOfTask) this.ending = { outcome, retryAfterMs };
+    if (this.isOfTask || this.isRepeated) this.ending = { outcome, retryAfterMs };
     if (this.isRepeated) {
       const [input, output] = own !== undefined && own.input >= 0 ? [own.input, own.output] : (notes?.usage ?? UNKNOWN);
       if (notes?.limit !== undefined) lift(notes.limit, this.outer);
@@ -226,6 +260,31 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     this.resource.tickets.finish(ticket, outcome, retryAfterMs, input, output);
     return FINAL;
   }
+}
+
+/** @internal The core's backoff of one call, made when it first fails. */
+export class Retries {
+  readonly #resource: Resource;
+  readonly #retries: number;
+  #backoff: InstanceType<GateModule["CallRetries"]> | undefined;
+
+  constructor(resource: Resource, retries: number) {
+    this.#resource = resource;
+    this.#retries = retries;
+  }
+
+  /** In how many milliseconds a call that ended so is made again; NaN if its end is final. */
+  after({ outcome, retryAfterMs }: Ending): number {
+    if (outcome === SUCCESS) return NaN;
+    this.#backoff ??= new this.#resource.tickets.module.CallRetries(this.#retries);
+    return this.#backoff.afterCall(outcome, retryAfterMs);
+  }
+}
+
+/** @internal The backoff of a call with this setting; undefined for one that is made once. */
+export function retriesOf(resource: Resource, retries: number | undefined): Retries | undefined {
+  const number = whole("retries", retries ?? 0);
+  return number === 0 ? undefined : new Retries(resource, number);
 }
 
 const UNKNOWN = [-1, 0] as const;
@@ -248,7 +307,7 @@ const LONGEST_DELAY_MS = 2 ** 31 - 1;
 function limited(outer: AbortSignal | undefined, timeoutMs: number): Limit {
   const controller = new AbortController();
   const limit: Limit = { isOver: false, controller, onAbort: () => controller.abort(outer?.reason), timer: undefined };
-  outer?.addEventListener("abort", limit.onAbort);
+  if (outer !== undefined) onAbort(outer, limit.onAbort);
   const until = performance.now() + timeoutMs;
   const arm = (): void => {
     const left = Math.ceil(until - performance.now());
@@ -263,9 +322,9 @@ function limited(outer: AbortSignal | undefined, timeoutMs: number): Limit {
   return limit;
 }
 
-function lift({ timer, onAbort }: Limit, outer: AbortSignal | undefined): void {
+function lift({ timer, onAbort: listener }: Limit, outer: AbortSignal | undefined): void {
   if (timer !== undefined) clearTimeout(timer);
-  outer?.removeEventListener("abort", onAbort);
+  if (outer !== undefined) offAbort(outer, listener);
 }
 
 /** @internal Whether a call that was to be made again is not: its failure was its own. */
@@ -278,28 +337,35 @@ function abandon({ result }: Ended<unknown>): void {
   if ("value" in result && isResponse(result.value)) void letGo(result.value);
 }
 
+/** @internal Asks for a permit for a call that was made before; `isAfterOutage` says that the core has kept it. */
+export type AskAgain = (call: Waiter, how: object, isAfterOutage: boolean) => void;
+
 /** @internal A function that is called once its call has a permit. */
 export class Running<T> extends CallUnderWay<T> {
   readonly fn: (call: Call) => T | PromiseLike<T>;
   readonly resolve: (value: T) => void;
   readonly reject: (error: unknown) => void;
   readonly behalf: Behalf | undefined;
-  /** Asks for the call again. */
-  readonly again: (call: Running<T>) => void;
+  readonly how: HowToCall<T>;
+  /** Asks for the call again: one function for all calls of a gate. */
+  readonly again: AskAgain;
   /** How it failed, while it is to be made again. */
   #kept: Ended<T> | undefined = undefined;
 
   constructor(
     resource: Resource,
     fn: (call: Call) => T | PromiseLike<T>,
-    { signal, classify, callTimeoutMs }: HowToCall<T>,
+    how: HowToCall<T>,
     resolve: (value: T) => void,
     reject: (error: unknown) => void,
     behalf: Behalf | undefined,
-    again: (call: Running<T>) => void,
+    again: AskAgain,
   ) {
+    const { signal, classify, callTimeoutMs, retries } = how;
     const isOfTask = behalf?.ended !== undefined;
-    super(resource, signal, classify, callTimeoutMs, isOfTask, isOfTask);
+    const backoff = retriesOf(resource, retries);
+    super(resource, signal, classify, callTimeoutMs, isOfTask, isOfTask || backoff !== undefined, backoff);
+    this.how = how;
     this.fn = fn;
     this.resolve = resolve;
     this.reject = reject;
@@ -312,11 +378,16 @@ export class Running<T> extends CallUnderWay<T> {
     this.#kept = undefined;
     this.begin();
     const { fn } = this;
-    const failed = (error: unknown): void => this.#tell({ error }, this.failed(error, outcomeOfConnection(error) ?? UNEXPECTED));
+    const failed = (error: unknown): void => this.#threw(error);
     try {
       Promise.resolve(fn(this)).then((value) => {
-        if (maySayMore(value) && this.notes?.observed !== value) return this.#broughtRefusal(value);
-        this.#tell({ value }, this.succeeded(value));
+        if (maySayMore(value) && this.notes?.observed !== value) {
+          return this.#observeFor(value, () => this.#tell({ value }, this.succeeded(value)));
+        }
+        const after = this.succeeded(value);
+        // Most calls are made once, and no task hears of them.
+        if (this.isRepeated) this.#tell({ value }, after);
+        else this.resolve(value);
         return undefined;
       }, failed);
     } catch (error) {
@@ -324,13 +395,21 @@ export class Running<T> extends CallUnderWay<T> {
     }
   }
 
-  async #broughtRefusal(value: T & Response): Promise<void> {
+  #threw(error: unknown): void {
+    const over = (): void => this.#tell({ error }, this.failed(error, outcomeOfConnection(error) ?? UNEXPECTED));
+    const response = this.notes?.observed === undefined ? answerOfThrown(error)?.response : undefined;
+    if (maySayMore(response)) void this.#observeFor(response, over);
+    else over();
+  }
+
+  /** Reads a refusal with its body, and then goes on. */
+  async #observeFor(answer: Response, goOn: () => void): Promise<void> {
     try {
-      await this.observeBody(value);
+      await this.observeBody(answer);
     } catch {
       // Its head cannot be read: so it counts as unexpected.
     }
-    this.#tell({ value }, this.succeeded(value));
+    goOn();
   }
 
   refused(error: unknown): void {
@@ -347,9 +426,12 @@ export class Running<T> extends CallUnderWay<T> {
       this.reject(new DeniedError(this.resource.name, "unavailable", undefined));
     } else if (after === AGAIN) {
       this.#kept = ended;
-      this.again(this);
+      this.again(this, this.how, true);
     } else {
-      this.#settle(ended);
+      const retryInMs = this.retryInMs(after);
+      if (Number.isNaN(retryInMs)) return this.#settle(ended);
+      abandon(ended);
+      this.resource.book.pauses.begin(this.resource, retryInMs, this.outer, () => this.again(this, this.how, false), this.reject);
     }
   }
 
@@ -372,8 +454,9 @@ class Fetching extends CallUnderWay<Response> {
     reject: (error: unknown) => void,
     isOfTask: boolean,
     isRepeated: boolean,
+    retries: Retries | undefined,
   ) {
-    super(resource, signal, classify, callTimeoutMs, isOfTask, isRepeated);
+    super(resource, signal, classify, callTimeoutMs, isOfTask, isRepeated, retries);
     this.resolve = resolve;
     this.refused = reject;
   }
@@ -416,21 +499,27 @@ export type Ask = (call: Waiter, isAgain: boolean) => void;
 export async function fetchUnder(
   resource: Resource,
   request: Sending,
-  how: HowToCall<Response>,
+  how: HowToFetch,
   behalf: Behalf | undefined,
   ask: Ask,
 ): Promise<Response> {
+  const { hold = "body", bodyIdleMs: idle } = how;
+  if (hold !== "body" && hold !== "head") throw new TypeError(`hold is ${shown(hold)}; expected "body" or "head"`);
+  const holdsBody = hold === "body";
+  const bodyIdleMs = idle === undefined ? BODY_IDLE_MS : spanMs("bodyIdleMs", idle);
   const ended = behalf?.ended;
   const isOfTask = ended !== undefined;
-  const isRepeated = isOfTask && request.isRepeatable;
-  // A refusal is over with its head.
-  const isOver = (call: Fetching, { status }: Response): boolean => isOfTask || call.isRefused || (status >= 400 && status < 500);
+  const retries = request.isRepeatable ? retriesOf(resource, how.retries) : undefined;
+  const isRepeated = (isOfTask || retries !== undefined) && request.isRepeatable;
+  // A refusal is over with its head, and so is a failure that may be made good.
+  const isOver = (call: Fetching, { status }: Response): boolean =>
+    isOfTask || call.isRefused || (status >= 400 && (status < 500 || retries !== undefined));
   let kept: Ended<Response> | undefined;
   for (;;) {
     let call: Fetching;
     try {
       call = await new Promise<Fetching>((resolve, reject) => {
-        ask(new Fetching(resource, how, resolve, reject, isOfTask, isRepeated), kept !== undefined);
+        ask(new Fetching(resource, how, resolve, reject, isOfTask, isRepeated, retries), kept !== undefined);
       });
     } catch (error) {
       if (kept !== undefined && failureStands(error)) return settle(kept, ended);
@@ -439,15 +528,22 @@ export async function fetchUnder(
     }
     if (kept !== undefined) abandon(kept);
     const result = await call.send(request);
-    if ("value" in result && !isOver(call, result.value)) return held(call, result.value);
+    if ("value" in result && holdsBody && !isOver(call, result.value)) return held(call, result.value, bodyIdleMs);
     const after = call.over(result);
     const end = { result, ending: call.ending };
     if (call.isNobodys(after)) {
       abandon(end);
       throw new DeniedError(resource.name, "unavailable", undefined);
     }
-    if (after !== AGAIN) return settle(end, ended);
-    kept = end;
+    if (after === AGAIN) {
+      kept = end;
+      continue;
+    }
+    kept = undefined;
+    const retryInMs = call.retryInMs(after);
+    if (Number.isNaN(retryInMs)) return settle(end, ended);
+    abandon(end);
+    await new Promise<void>((resolve, reject) => resource.book.pauses.begin(resource, retryInMs, call.outer, resolve, reject));
   }
 }
 
@@ -458,12 +554,17 @@ function settle({ result, ending }: Ended<Response>, ended: Behalf["ended"]): Re
 }
 
 /** The answer, which ends its call when its body has ended. */
-function held(call: Fetching, answer: Response): Response {
+function held(call: Fetching, answer: Response, idleMs: number): Response {
+  const { resource } = call;
   try {
-    return holdBody(answer, (how, error, isOwed) => {
-      const given = how === "given up" ? new DOMException("the body was given up", "AbortError") : error;
-      if (how === "whole") call.succeeded(answer);
-      else call.failed(given, PROVIDER_FAILURE, isOwed);
+    return holdBody(answer, idleMs, {
+      waits: (isWaiting) => void (resource.unread += isWaiting ? 1 : -1),
+      ended: (how, error, isOwed) => {
+        const given = how === "given up" ? new DOMException("the body was given up", "AbortError") : error;
+        if (how === "whole" || how === "unread") call.succeeded(answer);
+        else call.failed(given, PROVIDER_FAILURE, isOwed);
+        if (how === "unread") resource.book.leftUnread(resource, idleMs);
+      },
     });
   } catch (error) {
     call.failed(error, PROVIDER_FAILURE);

@@ -1,7 +1,8 @@
 /** What a call is for: keys, and the resources that a gate has made of them. */
 
-import { DeniedError, onlyKnown, text } from "./errors.js";
-import type { Tickets } from "./gate-tickets.js";
+import { DeniedError, onlyKnown, text } from "../errors.js";
+import { Pauses } from "./pauses.js";
+import type { Tickets } from "./tickets.js";
 
 /**
  * A provider's model, called for one kind of work. Calls of one key share one adaptive limit; all domains of one model share
@@ -16,8 +17,14 @@ export interface ResourceKey {
   readonly domain?: string | undefined;
 }
 
-/** `"provider/model"`, what is before the first `/` being the provider; or an object; or what `register` returned. */
+/**
+ * `"provider/model"`, what is before the first `/` being the provider; or one name, such as `"api"`, for a service that has no models: its
+ * model is then called the same; or an object; or what `register` returned.
+ */
 export type Key = string | ResourceKey;
+
+/** @internal How Node, Deno and Bun ask an object what `console.log` is to show of it. */
+export const inspect: unique symbol = Symbol.for("nodejs.util.inspect.custom") as never;
 
 /** A key that was registered with a gate. Wherever a key is wanted, this is the fastest form of it. */
 export class Resource implements ResourceKey {
@@ -30,6 +37,8 @@ export class Resource implements ResourceKey {
   readonly number: number;
   /** @internal The book it stands in. */
   readonly book: Book;
+  /** @internal Bodies that hold a slot and wait for their reader. */
+  unread = 0;
   /** @internal The calls of its gate's module. */
   readonly tickets: Tickets;
 
@@ -41,12 +50,22 @@ export class Resource implements ResourceKey {
     this.provider = key.provider;
     this.model = key.model;
     this.domain = key.domain;
-    this.name = key.domain === "chat" ? `${key.provider}/${key.model}` : `${key.provider}/${key.model} (${key.domain})`;
+    this.name = key.domain === "chat" ? modelName(key) : `${modelName(key)} (${key.domain})`;
   }
 
   toString(): string {
     return this.name;
   }
+
+  /** @internal */
+  [inspect](): string {
+    return `Resource ${JSON.stringify(this.name)}`;
+  }
+}
+
+/** What a model is called: a service of one name is called that. */
+function modelName({ provider, model }: { readonly provider: string; readonly model: string }): string {
+  return provider === model ? provider : `${provider}/${model}`;
 }
 
 /** @internal A key with all its parts. */
@@ -63,7 +82,8 @@ export function readKey(key: Key): FullKey {
     if (slash > 0 && slash < key.length - 1) {
       return { provider: key.slice(0, slash), model: key.slice(slash + 1), domain: "chat" };
     }
-    throw new TypeError(`a key must be "provider/model", not ${JSON.stringify(key)}`);
+    if (slash < 0 && key !== "") return { provider: key, model: key, domain: "chat" };
+    throw new TypeError(`a key must be "provider/model" or one name without "/", not ${JSON.stringify(key)}`);
   }
   if (typeof key !== "object" || key === null) {
     throw new TypeError(`a key must be "provider/model" or an object with provider and model`);
@@ -78,21 +98,26 @@ export function readKey(key: Key): FullKey {
 export class Book {
   /** The calls of the gate's module. */
   readonly tickets: Tickets;
+  /** Calls that wait until they are made again. */
+  readonly pauses = new Pauses(() => this.tickets.changed());
   /** Takes over what the answer to the call of a ticket states of the rates. */
   readonly hear: (ticket: number, notes: Float64Array) => void;
+  /** A body gave its slot back because nobody read it for this long. */
+  readonly leftUnread: (resource: Resource, idleMs: number) => void;
   readonly #byName = new Map<string, Resource>();
   readonly #byNumber: Resource[] = [];
   /** `provider/model` in order of registration, as the core numbers them. */
   readonly #models: string[] = [];
 
-  constructor(tickets: Tickets, hear: Book["hear"]) {
+  constructor(tickets: Tickets, hear: Book["hear"], leftUnread: Book["leftUnread"]) {
     this.tickets = tickets;
     this.hear = hear;
+    this.leftUnread = leftUnread;
   }
 
   /** Writes down what the gate has registered. */
   add(key: FullKey, number: number): Resource {
-    const name = `${key.provider}/${key.model}`;
+    const name = modelName(key);
     if (!this.#models.includes(name)) this.#models.push(name);
     let resource = this.#byNumber[number];
     if (resource === undefined) {
@@ -111,8 +136,9 @@ export class Book {
   }
 
   #search(key: Key): Resource {
-    const { provider, model, domain } = readKey(key);
-    const name = `${provider}/${model}`;
+    const full = readKey(key);
+    const { domain } = full;
+    const name = modelName(full);
     const found = this.#byName.get(domain === "chat" ? name : `${domain}\n${name}`);
     if (found !== undefined) return found;
     throw new DeniedError(domain === "chat" ? name : `${name} (${domain})`, "unregistered");

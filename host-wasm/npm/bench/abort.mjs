@@ -1,0 +1,42 @@
+// What one shared AbortSignal costs: calls that take it, beside as many without, and how long it takes to abort those that wait.
+//
+//     npm run bench:abort      (after npm run build)
+//
+// The machine is shared and noisy: what counts is that the cost of a call is the same for any number of calls.
+
+import { RequestGate } from "tidegate";
+
+const PARALLEL = 16;
+const us = (ms, calls) => ((ms * 1e3) / calls).toFixed(2).padStart(10);
+
+function timed(work) {
+  const begin = performance.now();
+  return Promise.resolve(work()).then(() => performance.now() - begin);
+}
+
+async function measure(calls) {
+  const gate = new RequestGate();
+  const key = gate.register("provider/model", { maxParallel: PARALLEL, algorithm: { name: "fixed", limit: PARALLEL } });
+  const all = (options) => Promise.all(Array.from({ length: calls }, () => gate.run(key, async () => {}, options)));
+  const alone = await timed(() => all({}));
+  const { signal } = new AbortController();
+  const shared = await timed(() => all({ signal }));
+  const held = await Promise.all(Array.from({ length: PARALLEL }, () => gate.acquire(key)));
+  const controller = new AbortController();
+  const waiting = Promise.allSettled(Array.from({ length: calls }, () => gate.acquire(key, { signal: controller.signal })));
+  const aborted = await timed(() => {
+    controller.abort();
+    return waiting;
+  });
+  for (const permit of held) permit.finish("success");
+  gate.free();
+  return [alone, shared, aborted];
+}
+
+console.log("microseconds a call".padEnd(20), "no signal".padStart(10), "shared".padStart(10), "aborted".padStart(10));
+await measure(1_000);
+for (const calls of [1_000, 5_000, 20_000, 80_000]) {
+  globalThis.gc?.();
+  const times = await measure(calls);
+  console.log(String(calls).padEnd(20), ...times.map((ms) => us(ms, calls)));
+}

@@ -1,0 +1,39 @@
+/** One listener for each signal, however many calls share it: a signal's own list of listeners is searched for each that goes. */
+
+/** Who hears of the abort of one signal. */
+class Listeners {
+  readonly #all = new Set<() => void>();
+  readonly #signal: AbortSignal;
+  readonly #onAbort = (): void => {
+    const those = [...this.#all];
+    this.#all.clear();
+    for (const listener of those) listener();
+  };
+
+  constructor(signal: AbortSignal) {
+    this.#signal = signal;
+  }
+
+  add(listener: () => void): void {
+    if (this.#all.size === 0) this.#signal.addEventListener("abort", this.#onAbort, { once: true });
+    this.#all.add(listener);
+  }
+
+  remove(listener: () => void): void {
+    if (this.#all.delete(listener) && this.#all.size === 0) this.#signal.removeEventListener("abort", this.#onAbort);
+  }
+}
+
+const bySignal = new WeakMap<AbortSignal, Listeners>();
+
+/** Calls `listener` once when `signal` is aborted, unless it is taken away before. It throws nothing. */
+export function onAbort(signal: AbortSignal, listener: () => void): void {
+  let listeners = bySignal.get(signal);
+  if (listeners === undefined) bySignal.set(signal, (listeners = new Listeners(signal)));
+  listeners.add(listener);
+}
+
+/** Takes a listener away. */
+export function offAbort(signal: AbortSignal, listener: () => void): void {
+  bySignal.get(signal)?.remove(listener);
+}

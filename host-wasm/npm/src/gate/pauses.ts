@@ -1,0 +1,65 @@
+/** Calls that wait until they are made again, outside the queue: no slot is held, and none is asked for. */
+
+import { DeniedError, type DenialReason } from "../errors.js";
+import { offAbort, onAbort } from "./aborts.js";
+import type { Resource } from "./keys.js";
+
+/** The longest delay that a timer holds. */
+const LONGEST_DELAY_MS = 2 ** 31 - 1;
+
+interface Pause {
+  readonly resource: Resource;
+  readonly end: (error: unknown) => void;
+}
+
+/** The pauses of one gate. */
+export class Pauses {
+  readonly #all = new Set<Pause>();
+  readonly #changed: () => void;
+
+  /** `changed` is called after a pause has ended. */
+  constructor(changed: () => void) {
+    this.#changed = changed;
+  }
+
+  /** How many calls of a resource wait, or of all of them. */
+  count(resource?: Resource): number {
+    if (resource === undefined) return this.#all.size;
+    let count = 0;
+    for (const pause of this.#all) count += Number(pause.resource === resource);
+    return count;
+  }
+
+  /** Calls `goOn` in `ms`, or `stop` with what ends the wait before that: the abort of `signal`, or a denial. */
+  begin(resource: Resource, ms: number, signal: AbortSignal | undefined, goOn: () => void, stop: (error: unknown) => void): void {
+    if (signal?.aborted) return stop(signal.reason);
+    const abort = (): void => pause.end(signal?.reason);
+    const clear = (): void => {
+      clearTimeout(timer);
+      if (signal !== undefined) offAbort(signal, abort);
+      this.#all.delete(pause);
+    };
+    const pause: Pause = {
+      resource,
+      end: (error) => {
+        clear();
+        stop(error);
+        this.#changed();
+      },
+    };
+    const timer = setTimeout(() => {
+      clear();
+      goOn();
+      this.#changed();
+    }, Math.min(Math.ceil(ms), LONGEST_DELAY_MS));
+    this.#all.add(pause);
+    if (signal !== undefined) onAbort(signal, abort);
+  }
+
+  /** Ends those of a resource, or all of them, with a denial. Answers how many. */
+  deny(reason: DenialReason, resource?: Resource): number {
+    const those = [...this.#all].filter((pause) => resource === undefined || pause.resource === resource);
+    for (const pause of those) pause.end(new DeniedError(pause.resource.name, reason));
+    return those.length;
+  }
+}

@@ -1,0 +1,7 @@
+/** What `require("tidegate")` leads to: the package is ES modules alone, for its WebAssembly loads while they are imported. */
+
+throw new Error(
+  'tidegate is an ES module and cannot be loaded by require(). Use `import { RequestGate } from "tidegate"` in a file that is an ES ' +
+    'module (a name that ends in .mjs, or "type": "module" in package.json), or `const { RequestGate } = await import("tidegate")` ' +
+    "in a CommonJS file.",
+);

@@ -1,0 +1,61 @@
+// One signal for many calls.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { RequestGate } from "tidegate";
+
+import { quiet } from "./lib/clock.mjs";
+
+const KEY = "provider/model";
+
+/** A signal that counts its listeners. */
+function counted() {
+  const controller = new AbortController();
+  const { signal } = controller;
+  const counts = { now: 0, most: 0 };
+  const change = (by) => {
+    counts.now += by;
+    counts.most = Math.max(counts.most, counts.now);
+  };
+  const { addEventListener, removeEventListener } = signal;
+  signal.addEventListener = (...args) => (change(1), addEventListener.apply(signal, args));
+  signal.removeEventListener = (...args) => (change(-1), removeEventListener.apply(signal, args));
+  return { controller, signal, counts };
+}
+
+function gateOf(maxParallel) {
+  const gate = new RequestGate();
+  gate.register(KEY, { maxParallel, algorithm: { name: "fixed", limit: maxParallel } });
+  return gate;
+}
+
+test("a signal that thousands of calls share has one listener, and none once they are over", async () => {
+  const { signal, counts } = counted();
+  const gate = gateOf(8);
+  const options = { signal, callTimeoutMs: 60_000 };
+  const all = await Promise.all(Array.from({ length: 2_000 }, (_, n) => gate.run(KEY, async () => n, options)));
+  assert.equal(all.length, 2_000);
+  assert.deepEqual(counts, { now: 0, most: 1 });
+});
+
+test("aborting it ends those that wait and those that are out, each once, and leaves nothing behind", async () => {
+  const { controller, signal, counts } = counted();
+  const gate = gateOf(1);
+  let aborted = 0;
+  const out = gate.run(
+    KEY,
+    (call) => new Promise((_, reject) => call.signal.addEventListener("abort", () => reject(call.signal.reason))),
+    { signal, callTimeoutMs: 60_000 },
+  );
+  const waiting = Array.from({ length: 1_000 }, () => gate.acquire(KEY, { signal }).catch(() => void (aborted += 1)));
+  const other = gate.acquire(KEY);
+  await quiet();
+  assert.equal(gate.snapshot(KEY).waiters, 1_001);
+  controller.abort();
+  await assert.rejects(out, { name: "AbortError" });
+  await Promise.all(waiting);
+  assert.equal(aborted, 1_000);
+  (await other).finish("success");
+  assert.deepEqual([gate.snapshot(KEY).waiters, gate.snapshot(KEY).inFlight, counts.most], [0, 0, 1]);
+});

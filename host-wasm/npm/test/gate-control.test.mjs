@@ -1,0 +1,149 @@
+// What a gate can be told beside calls: pause, resume, clear, another cap; and what it shows of its queue.
+
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import { test } from "node:test";
+import { inspect } from "node:util";
+
+import { RequestGate } from "tidegate";
+
+import { clock, quiet } from "./lib/clock.mjs";
+
+const KEY = "provider/model";
+
+function gateOf(maxParallel = 2) {
+  const gate = new RequestGate({ health: false });
+  gate.register(KEY, { maxParallel, algorithm: { name: "fixed", limit: 1_000 } });
+  return gate;
+}
+
+test("a paused gate lets nothing out, says so, and goes on in order", async () => {
+  const gate = gateOf();
+  const held = await gate.acquire(KEY);
+  gate.pause();
+  const order = [];
+  const waiting = [1, 2, 3].map((n) => gate.run(KEY, () => order.push(n)));
+  assert.equal(gate.tryAcquire(KEY), undefined);
+  held.finish("success");
+  await quiet();
+  assert.deepEqual([order, gate.size(), gate.pending()], [[], 3, 0]);
+  assert.deepEqual(gate.why(KEY), { kind: "paused", text: `${KEY}: it is paused` });
+  gate.resume();
+  await Promise.all(waiting);
+  assert.deepEqual([order, gate.why(KEY)], [[1, 2, 3], undefined]);
+});
+
+test("a pause is of one key, and timeouts run on", async (t) => {
+  const time = clock(t);
+  const gate = gateOf();
+  gate.register("other", { maxParallel: 1 });
+  gate.pause(KEY);
+  assert.equal(await gate.run("other", () => "out"), "out");
+  const late = assert.rejects(gate.acquire(KEY, { timeoutMs: 50 }), { reason: "queue_timeout" });
+  await time.advance(60);
+  await late;
+  assert.throws(() => gate.pause("nothing"), { reason: "unregistered" });
+});
+
+test("clear turns away those who wait and nobody else", async () => {
+  const gate = gateOf(1);
+  gate.register("other", { maxParallel: 1 });
+  const [held, other] = [await gate.acquire(KEY), await gate.acquire("other")];
+  const { signal } = new AbortController();
+  const waiting = [gate.acquire(KEY), gate.run(KEY, () => 1), gate.acquire(KEY, { signal })];
+  const elsewhere = gate.acquire("other");
+  await quiet();
+  assert.equal(gate.clear(KEY), 3);
+  for (const call of waiting) await assert.rejects(call, { name: "DeniedError", reason: "cancelled" });
+  assert.deepEqual([gate.size(KEY), gate.pending(KEY), gate.size("other")], [0, 1, 1]);
+  held.finish("success");
+  other.finish("success");
+  (await elsewhere).finish("success");
+  assert.equal(await gate.run(KEY, () => "open"), "open");
+  assert.equal(gate.clear(), 0);
+});
+
+test("clear ends those that wait to be made again", async () => {
+  const gate = gateOf(1);
+  const failed = gate.run(KEY, () => Promise.reject(Object.assign(new Error("oops"), { status: 500 })), { retries: 3 });
+  await quiet();
+  assert.deepEqual([gate.size(), gate.pending()], [1, 0]);
+  assert.equal(gate.clear(), 1);
+  await assert.rejects(failed, { reason: "cancelled" });
+  assert.equal(gate.size(), 0);
+});
+
+test("idle is when nothing waits and nothing is out, be it so already", async () => {
+  const gate = gateOf(2);
+  await gate.onIdle();
+  let made = 0;
+  const calls = Array.from({ length: 50 }, () => gate.run(KEY, async () => void (made += 1)));
+  await gate.onIdle(KEY);
+  assert.deepEqual([made, gate.size(), gate.pending()], [50, 0, 0]);
+  await Promise.all(calls);
+  const held = await gate.acquire(KEY);
+  const idle = gate.onIdle();
+  gate.free();
+  await assert.rejects(idle, { name: "FreedError" });
+  held.finish("success");
+});
+
+test("the cap is changed while calls wait, and what was learned is kept", async () => {
+  const gate = gateOf(1);
+  const permits = [await gate.acquire(KEY)];
+  const waiting = [gate.acquire(KEY), gate.acquire(KEY)];
+  await quiet();
+  assert.equal(gate.size(), 2);
+  gate.setMaxParallel(KEY, 3);
+  permits.push(...(await Promise.all(waiting)));
+  assert.equal(gate.pending(), 3);
+  gate.setMaxParallel(KEY, 1);
+  assert.deepEqual(gate.why(KEY)?.kind, "provider_cap");
+  for (const permit of permits) permit.finish("success");
+  assert.equal(gate.snapshot(KEY).providerCap, 1);
+  for (const odd of [0, -1, 1.5, "2"]) assert.throws(() => gate.setMaxParallel(KEY, odd), /maxParallel/);
+});
+
+test("a limit runs functions with their arguments, as p-limit does", async () => {
+  const gate = gateOf(2);
+  const limit = gate.limit(KEY, { callTimeoutMs: 60_000 });
+  let most = 0;
+  let out = 0;
+  const work = async (a, b) => {
+    most = Math.max(most, (out += 1));
+    await quiet();
+    out -= 1;
+    return a + b;
+  };
+  assert.deepEqual(await Promise.all([1, 2, 3, 4, 5].map((n) => limit(work, n, 10))), [11, 12, 13, 14, 15]);
+  assert.equal(most, 2);
+  await assert.rejects(limit(() => Promise.reject(new Error("mine"))), /mine/);
+  assert.throws(() => gate.limit("nothing"), { reason: "unregistered" });
+});
+
+test("one name is a key, and is called so everywhere", async () => {
+  const gate = new RequestGate();
+  const api = gate.register("api", { maxParallel: 1 });
+  assert.equal(`${api}`, "api");
+  const seen = new Set();
+  gate.subscribe(({ key }) => seen.add(key));
+  assert.equal(await gate.run("api", () => 1), 1);
+  await quiet();
+  assert.deepEqual([...seen], ["api"]);
+  for (const odd of ["", "/", "a/", "/b"]) assert.throws(() => gate.register(odd, { maxParallel: 1 }), /a key must be/);
+});
+
+test("console.log shows what an object is, and nothing of its inside", async () => {
+  const gate = gateOf();
+  const [resource] = gate.resources();
+  const permit = await gate.acquire(KEY);
+  assert.equal(inspect(resource), `Resource "${KEY}"`);
+  assert.equal(inspect({ permit }), `{ permit: Permit for "${KEY}" }`);
+  permit.finish("success");
+  assert.equal(inspect(permit), `Permit for "${KEY}" (finished)`);
+  assert.equal(inspect(gate), `RequestGate for ${KEY}`);
+});
+
+test("require says what to do instead", () => {
+  assert.throws(() => createRequire(import.meta.url)("tidegate"), /is an ES module.*await import\("tidegate"\)/);
+});

@@ -1,0 +1,98 @@
+// What the gate learns from an error that an API client throws. The clients themselves are in `tests/package`.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { RequestGate } from "tidegate";
+
+const KEY = "provider/model";
+
+/** What the gate made of a call that threw `error`. */
+async function learned(error, options) {
+  const gate = new RequestGate({ health: false });
+  gate.register(KEY, { maxParallel: 4, algorithm: "aimd" });
+  await assert.rejects(gate.run(KEY, () => Promise.reject(error), options), (thrown) => thrown === error);
+  const { lastOutcome, cooldownRemainingMs, inFlight, currentLimit } = gate.snapshot(KEY);
+  assert.equal(inFlight, 0);
+  return { lastOutcome, pause: Math.ceil(cooldownRemainingMs / 1_000), currentLimit };
+}
+
+const errorWith = (fields) => Object.assign(new Error("it did not work"), fields);
+const LIMITED = { lastOutcome: "rate_limited", pause: 7, currentLimit: 3 };
+
+test("an error with status 429 is a rate limit, and its Retry-After is kept", async () => {
+  const headers = new Headers({ "retry-after": "7" });
+  for (const error of [
+    errorWith({ status: 429, headers }),
+    errorWith({ statusCode: 429, headers: { "Retry-After": "7" } }),
+    errorWith({ status: 429, headers: { "retry-after": ["7"] } }),
+    errorWith({ response: { status: 429, headers } }),
+    errorWith({ response: { statusCode: 429, headers: { "retry-after": "7" } } }),
+    errorWith({ code: "ERR_BAD_REQUEST", status: 429, response: { status: 429, headers: { "retry-after": "7" }, data: {} } }),
+    new Error("it did not work", { cause: errorWith({ status: 429, headers }) }),
+    errorWith({ response: new Response("slow down", { status: 429, headers }) }),
+  ]) {
+    assert.deepEqual(await learned(error), LIMITED);
+  }
+});
+
+test("other statuses mean what they mean in a response", async () => {
+  const outcomeOf = async (status) => (await learned(errorWith({ status, headers: {} }))).lastOutcome;
+  assert.equal(await outcomeOf(500), "provider_failure");
+  assert.equal(await outcomeOf(504), "provider_timeout");
+  assert.equal(await outcomeOf(529), "rate_limited");
+  assert.equal(await outcomeOf(401), "key_rejected");
+  assert.equal(await outcomeOf(400), "request_rejected");
+  for (const odd of [200, 600, "429", NaN, null]) assert.equal(await outcomeOf(odd), "unexpected");
+  assert.equal((await learned(errorWith({ status: 500 }))).lastOutcome, "provider_failure", "also without headers");
+});
+
+test("the body that the client has read says more than the status", async () => {
+  const empty = { type: "insufficient_quota", code: "insufficient_quota", message: "You exceeded your current quota" };
+  for (const error of [
+    errorWith({ status: 429, headers: new Headers(), error: empty }),
+    errorWith({ response: { status: 429, headers: {}, data: { error: empty } } }),
+    errorWith({ response: new Response(JSON.stringify({ error: empty }), { status: 429 }) }),
+  ]) {
+    assert.equal((await learned(error)).lastOutcome, "quota_exhausted");
+  }
+});
+
+test("an answer that the caller keeps is still there to read", async () => {
+  const response = new Response("slow down", { status: 429 });
+  await learned(errorWith({ response }));
+  assert.equal(await response.text(), "slow down");
+});
+
+test("what the call observed itself counts, and classify has the last word", async () => {
+  const error = errorWith({ status: 429, headers: {} });
+  assert.equal((await learned(error, { classify: () => "provider_failure" })).lastOutcome, "provider_failure");
+  const gate = new RequestGate();
+  gate.register(KEY, { maxParallel: 1 });
+  const call = gate.run(KEY, (call) => {
+    call.observe({ status: 503, headers: new Headers() });
+    throw error;
+  });
+  await assert.rejects(call);
+  assert.equal(gate.snapshot(KEY).lastOutcome, "provider_failure");
+});
+
+test("a client that gave up waiting says that the provider was late", async () => {
+  const late = Object.assign(new Error("late"), { name: "TimeoutError", request: {} });
+  assert.equal((await learned(late)).lastOutcome, "provider_timeout");
+  const axios = errorWith({ code: "ECONNABORTED", message: "timeout of 50ms exceeded" });
+  assert.equal((await learned(axios)).lastOutcome, "provider_timeout");
+  class APIConnectionTimeoutError extends Error {}
+  assert.equal((await learned(new APIConnectionTimeoutError("late"))).lastOutcome, "provider_timeout");
+  class APIUserAbortError extends Error {}
+  assert.equal((await learned(new APIUserAbortError("aborted"))).lastOutcome, "local_cancelled");
+});
+
+test("an error that cannot be read is a failure of its own, and the slot comes back", async () => {
+  const broken = { get status() { throw new Error("mine"); } };
+  assert.equal((await learned(broken)).lastOutcome, "unexpected");
+  const cyclic = errorWith({ status: 500, headers: {} });
+  cyclic.error = { cyclic };
+  cyclic.error.itself = cyclic.error;
+  assert.equal((await learned(cyclic)).lastOutcome, "unexpected");
+});
