@@ -15,7 +15,7 @@
 //! People use them through the TypeScript package beside this crate. The scenarios that have names are in no module: they come
 //! as data, which `tidegate-wasm-build` writes.
 
-#[cfg(any(feature = "engine", feature = "replay"))]
+#[cfg(feature = "engine")]
 #[cfg_attr(not(feature = "playground"), allow(dead_code, reason = "each module uses a part of it"))]
 mod convert;
 #[cfg(feature = "engine")]
@@ -26,6 +26,9 @@ pub mod files;
 pub mod gate;
 #[cfg(feature = "gate")]
 pub mod host;
+#[cfg(feature = "plain")]
+#[cfg_attr(not(feature = "playground"), allow(dead_code, reason = "each module uses a part of it"))]
+mod json;
 #[cfg(feature = "pipeline")]
 pub mod pipeline;
 #[cfg(feature = "playground")]
@@ -34,30 +37,15 @@ pub mod playground;
 pub mod replay;
 #[cfg(feature = "sim")]
 pub mod sim;
-#[cfg(any(feature = "engine", feature = "replay"))]
-#[cfg_attr(not(feature = "playground"), allow(unused, reason = "each module uses a part of it"))]
-mod text;
-
 /// In place of the standard library's allocator: as fast for what is done here, as sparing with memory, and 2 KiB less to load.
 #[cfg(target_arch = "wasm32")]
 #[global_allocator]
 static ALLOCATOR: talc::wasm::WasmDynamicTalc = talc::wasm::new_wasm_dynamic_allocator();
 
-#[cfg(debug_assertions)]
-use wasm_bindgen::prelude::*;
-
-#[cfg(debug_assertions)]
-#[wasm_bindgen]
-unsafe extern "C" {
-    #[wasm_bindgen(js_namespace = console, js_name = error)]
-    fn console_error(message: &str);
-}
-
-/// Runs by itself when the module is loaded. A panic is a defect of this module: its message and place go to the console,
-/// where JavaScript alone would see a bare `unreachable`. Released modules have no messages: they would be a tenth of what
-/// a page loads.
-#[cfg(debug_assertions)]
-#[wasm_bindgen(start)]
+/// Runs by itself when the module is loaded: a panic is a defect of this module, and its message and place go to the
+/// console, where JavaScript alone would see a bare `unreachable`.
+#[cfg(target_arch = "wasm32")]
+#[wasm_bindgen::prelude::wasm_bindgen(start)]
 pub fn start() {
-    std::panic::set_hook(Box::new(|panic| console_error(&panic.to_string())));
+    console_error_panic_hook::set_once();
 }
