@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
-import { Drop, Fatal, Pipeline, Retry } from "tidegate/pipeline";
+import { Drop, Fatal, Pipeline, Retry } from "tidegate";
 
 import { gate, PATIENCE_MS, until } from "../../../tests/patience.mjs";
 import { quiet } from "./lib/clock.mjs";

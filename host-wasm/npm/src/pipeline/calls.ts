@@ -2,7 +2,7 @@ import { type AcquireOptions, onBehalf, type RequestGate, type RunOptions } from
 import type { Behalf, Call, Ending } from "../gate-call.js";
 import type { Key } from "../gate-keys.js";
 import type { Permit } from "../gate-permit.js";
-import type { PipelineDraft } from "../wasm/tidegate_pipeline.js";
+import type { PipelineDraft } from "../wasm/tidegate.js";
 import { SUCCESS } from "../outcome.js";
 import { isResponse, letGo, signalOf } from "../response.js";
 import { answerOf, meaningOf, noteEnding } from "./outcomes.js";

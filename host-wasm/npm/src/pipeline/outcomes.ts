@@ -1,7 +1,7 @@
 import type { Ending } from "../gate-call.js";
 import { LOCAL_CANCELLED, OUTCOMES, nameOf, outcomeNumber, outcomeOfConnection, outcomeOfError, SUCCESS, UNEXPECTED } from "../outcome.js";
 import { type HeadReading, readHead } from "../response.js";
-import { outcomeOfCall } from "../wasm/tidegate_pipeline.js";
+import { outcomeOfCall } from "../wasm/tidegate.js";
 import type { Task } from "./task.js";
 
 /** A failure that may pass. */
@@ -32,7 +32,7 @@ export const FAILURE_KINDS: readonly FailureKind[] = [
  * Throw it in a column's `fill`: the task may work later, and is tried again.
  *
  * ```ts
- * import { Pipeline, Retry } from "tidegate/pipeline";
+ * import { Pipeline, Retry } from "tidegate";
  *
  * const report = await new Pipeline({ rows: 1 })
  *   .column("value", {

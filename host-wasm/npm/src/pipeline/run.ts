@@ -5,7 +5,7 @@ import type { RequestGate } from "../gate.js";
 import type { Call } from "../gate-call.js";
 import type { Key } from "../gate-keys.js";
 import { dispose, type Permit } from "../gate-permit.js";
-import type { PipelineDraft, PipelineRun as Core } from "../wasm/tidegate_pipeline.js";
+import type { PipelineDraft, PipelineRun as Core } from "../wasm/tidegate.js";
 import { acquireFor, type Asking, fetchFor, runFor, type TaskCallOptions, type TaskRunOptions } from "./calls.js";
 import { bitsOf, PIPELINE_EVENT_KINDS, type PipelineEventKind, type PipelineEventOf, type PipelineEvent, readEvent } from "./events.js";
 import {

@@ -1,4 +1,4 @@
-import type { PipelineDraft } from "../wasm/tidegate_pipeline.js";
+import type { PipelineDraft } from "../wasm/tidegate.js";
 
 /** Settings of a run. Each has a default; spans are milliseconds. */
 export interface PipelineSettings {

@@ -1,18 +1,18 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** Rows with columns, filled through a gate. */
 
-import type { RequestGate } from "./gate.js";
-import type { Key } from "./gate-keys.js";
-import { RequestGate as CoreGate, PipelineDraft } from "./wasm/tidegate_pipeline.js";
-import { declareCalls } from "./pipeline/calls.js";
-import type { ClassifyError } from "./pipeline/outcomes.js";
-import type { Report } from "./pipeline/report.js";
-import { type Batch, type ColumnPlan, type Degraded, type FinishedRowGroup, PipelineRun } from "./pipeline/run.js";
-import { type Cells, type Seeds, seedsOf } from "./pipeline/rows.js";
-import { applySettings, inOurWords, type PipelineSettings, POST_BATCH, PRE_BATCH, SETTINGS, wholeNumber } from "./pipeline/settings.js";
-import type { Task } from "./pipeline/task.js";
+import type { RequestGate } from "../gate.js";
+import type { Key } from "../gate-keys.js";
+import { PipelineDraft } from "../wasm/tidegate.js";
+import { declareCalls } from "./calls.js";
+import type { ClassifyError } from "./outcomes.js";
+import type { Report } from "./report.js";
+import { type Batch, type ColumnPlan, type Degraded, type FinishedRowGroup, PipelineRun } from "./run.js";
+import { type Cells, type Seeds, seedsOf } from "./rows.js";
+import { applySettings, inOurWords, type PipelineSettings, POST_BATCH, PRE_BATCH, SETTINGS, wholeNumber } from "./settings.js";
+import type { Task } from "./task.js";
 
-export type { TaskCallOptions, TaskRunOptions } from "./pipeline/calls.js";
+export type { TaskCallOptions, TaskRunOptions } from "./calls.js";
 export type {
   PipelineEvent,
   PipelineEventFacts,
@@ -22,10 +22,10 @@ export type {
   Pressure,
   TaskDenial,
   TaskEnd,
-} from "./pipeline/events.js";
-export { PIPELINE_EVENT_KINDS } from "./pipeline/events.js";
-export { Drop, Fatal, Retry, Unavailable } from "./pipeline/outcomes.js";
-export type { ClassifyError, FailureKind, RetryKind } from "./pipeline/outcomes.js";
+} from "./events.js";
+export { PIPELINE_EVENT_KINDS } from "./events.js";
+export { Drop, Fatal, Retry, Unavailable } from "./outcomes.js";
+export type { ClassifyError, FailureKind, RetryKind } from "./outcomes.js";
 export type {
   DroppedRows,
   DiscardReason,
@@ -36,11 +36,11 @@ export type {
   RowGroupBlock,
   Stop,
   TaskCounts,
-} from "./pipeline/report.js";
-export { PipelineRun } from "./pipeline/run.js";
-export type { Batch, Degraded, FinishedRowGroup, SlotsWhy } from "./pipeline/run.js";
-export type { AdaptiveRowGroups, PipelineSettings, Policy } from "./pipeline/settings.js";
-export type { Task } from "./pipeline/task.js";
+} from "./report.js";
+export { PipelineRun } from "./run.js";
+export type { Batch, Degraded, FinishedRowGroup, SlotsWhy } from "./run.js";
+export type { AdaptiveRowGroups, PipelineSettings, Policy } from "./settings.js";
+export type { Task } from "./task.js";
 
 /** What a pipeline works on, and its settings. */
 export interface PipelineOptions<Seed extends object> extends PipelineSettings {
@@ -124,7 +124,7 @@ const OWN_SETTINGS = ["rows", "seed", "gate", "classify", "onDegraded"];
  * Fills rows column by column, as fast as what it calls lets it be.
  *
  * ```ts
- * import { Pipeline, RequestGate } from "tidegate/pipeline";
+ * import { Pipeline, RequestGate } from "tidegate";
  *
  * const gate = new RequestGate();
  * gate.register("provider/writer", { maxParallel: 16 });
@@ -247,7 +247,7 @@ export class Pipeline<Seed extends object = object, Made extends object = object
    * Checks everything and begins, in the next turn of the event loop.
    *
    * ```ts
-   * import { Pipeline } from "tidegate/pipeline";
+   * import { Pipeline } from "tidegate";
    *
    * const run = new Pipeline({ rows: 1_000, seed: (n) => ({ n }) })
    *   .column("square", { fill: ({ n }) => n * n })
@@ -268,7 +268,7 @@ export class Pipeline<Seed extends object = object, Made extends object = object
       applySettings(draft, this.#options, [...SETTINGS, ...OWN_SETTINGS]);
       if (this.#preBatch !== undefined) draft.set(PRE_BATCH, 1);
       if (this.#postBatch !== undefined) draft.set(POST_BATCH, 1);
-      if (gate !== undefined) draft.through(ours(gate));
+      if (gate !== undefined) draft.through(gate.core);
       for (const definition of this.#columns) describe(draft, definition, gate);
     } catch (error) {
       draft.free();
@@ -306,12 +306,6 @@ export class Pipeline<Seed extends object = object, Made extends object = object
     this.#columns.push({ fills, column: column as AnyColumn });
     return this;
   }
-}
-
-/** The wasm module's own gate: another module's is out of its reach. */
-function ours({ core }: RequestGate): CoreGate {
-  if (core instanceof CoreGate) return core;
-  throw new Error("the gate was made before `tidegate/pipeline` was loaded: import that before the first gate is made");
 }
 
 function describe(draft: PipelineDraft, { fills, column }: Definition, gate: RequestGate | undefined): void {
