@@ -27,7 +27,12 @@ pub(crate) fn to_js<T: Serialize>(value: &T) -> Result<JsValue, JsError> {
 /// Reads a plain object. `what` names it in the error for a value that is none, such as a function. Other errors begin
 /// with the path of the field: ``models[0].max_parallel: invalid type: string "many", expected u32``.
 pub(crate) fn from_js<T: DeserializeOwned>(what: &str, value: &JsValue) -> Result<T, JsError> {
-    let text = JSON::stringify(value).ok().and_then(|text| text.as_string());
+    let checked = Closure::<dyn Fn(JsValue, JsValue) -> JsValue>::new(|_, value: JsValue| match value.as_f64() {
+        // JSON would make `null` of it, which is a setting of its own.
+        Some(number) if !number.is_finite() => number.to_string().into(),
+        _ => value,
+    });
+    let text = JSON::stringify_with_replacer(value, checked.as_ref()).ok().and_then(|text| text.as_string());
     let text = text.ok_or_else(|| JsError::new(&format!("{what} must be a plain object")))?;
     from_text(&text)
 }

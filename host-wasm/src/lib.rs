@@ -24,7 +24,6 @@ pub mod files;
 pub mod gate;
 #[cfg(feature = "live")]
 pub mod host;
-#[cfg(feature = "engine")]
 #[cfg_attr(not(feature = "playground"), allow(dead_code, reason = "each module uses a part of it"))]
 mod json;
 #[cfg(feature = "live")]

@@ -2,12 +2,10 @@
 
 use serde::Serialize;
 use tidegate_core::replay::{LogLine, LogReader, UnreadableLine};
+use tsify::Tsify;
 use wasm_bindgen::prelude::*;
 
 use crate::json::{message, to_js};
-
-#[wasm_bindgen(typescript_custom_section)]
-const TYPES: &'static str = include_str!("replay.d.ts");
 
 /// Tells new machines what the decision log `text` has, which `tidegate run --record` wrote, and compares.
 ///
@@ -28,12 +26,16 @@ pub fn replay_decisions(text: &str) -> Result<JsValue, JsError> {
     })
 }
 
-/// See `ReplayedDecisions` in `replay.d.ts`.
-#[derive(Serialize)]
+/// The results of a replayed decision log.
+#[derive(Serialize, Tsify)]
 struct ReplayedDecisions {
+    /// The number of commands.
     entries: u64,
+    /// The digest of the scheduler's decisions: 16 hexadecimal digits.
     run: String,
+    /// The digest of request admission's.
     requests: String,
+    /// Whether both are those of the recorded run; `null` if the log was cut short.
     equal: Option<bool>,
 }
 

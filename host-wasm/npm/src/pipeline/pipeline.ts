@@ -3,13 +3,12 @@
 
 import type { RequestGate } from "../gate.js";
 import type { Key } from "../gate-keys.js";
-import { PipelineDraft } from "../wasm/tidegate.js";
-import { declareCalls } from "./calls.js";
+import type { ColumnSpec, FinishedRowGroup, PipelineSettings } from "../wasm/tidegate.js";
+import { callTarget } from "./calls.js";
 import type { ClassifyError } from "./outcomes.js";
 import type { Report } from "./report.js";
-import { type Batch, type ColumnPlan, type Degraded, type FinishedRowGroup, PipelineRun } from "./run.js";
+import { type Batch, type ColumnPlan, type Degraded, PipelineRun } from "./run.js";
 import { type Cells, type Seeds, seedsOf } from "./rows.js";
-import { applySettings, inOurWords, type PipelineSettings, POST_BATCH, PRE_BATCH, SETTINGS, wholeNumber } from "./settings.js";
 import type { Task } from "./task.js";
 
 export type { TaskCallOptions, TaskRunOptions } from "./calls.js";
@@ -25,25 +24,29 @@ export type {
 } from "./events.js";
 export { PIPELINE_EVENT_KINDS } from "./events.js";
 export { Drop, Fatal, Retry, Unavailable } from "./outcomes.js";
-export type { ClassifyError, FailureKind, RetryKind } from "./outcomes.js";
+export type { ClassifyError } from "./outcomes.js";
+export type { DiscardReason, DroppedRows, Report } from "./report.js";
+export { PipelineRun } from "./run.js";
+export type { Batch, Degraded } from "./run.js";
 export type {
-  DroppedRows,
-  DiscardReason,
+  AdaptiveRowGroups,
   DropReason,
+  FailureKind,
+  FinishedRowGroup,
   Hook,
+  PipelineSettings,
+  Policy,
   Progress,
-  Report,
+  RetryKind,
   RowGroupBlock,
+  SlotsWhy,
   Stop,
   TaskCounts,
-} from "./report.js";
-export { PipelineRun } from "./run.js";
-export type { Batch, Degraded, FinishedRowGroup, SlotsWhy } from "./run.js";
-export type { AdaptiveRowGroups, PipelineSettings, Policy } from "./settings.js";
+} from "../wasm/tidegate.js";
 export type { Task } from "./task.js";
 
 /** What a pipeline works on, and its settings. */
-export interface PipelineOptions<Seed extends object> extends PipelineSettings {
+export interface PipelineOptions<Seed extends object> extends Readonly<PipelineSettings> {
   /**
    * The rows: how many, or the seed of each, an object whose values are there from the start. An iterable that is no array is
    * read to its end when the pipeline is made.
@@ -116,9 +119,6 @@ interface Definition {
   readonly fills: readonly string[];
   readonly column: AnyColumn;
 }
-
-const STRATEGIES = ["cell", "row_group", "from_scratch"] as const;
-const OWN_SETTINGS = ["rows", "seed", "gate", "classify", "onDegraded"];
 
 /**
  * Fills rows column by column, as fast as what it calls lets it be.
@@ -259,22 +259,18 @@ export class Pipeline<Seed extends object = object, Made extends object = object
    * console.log(stop.reason); // wound_down
    * ```
    *
-   * @throws RangeError and Error, which name the setting or the column that cannot work
+   * @throws Error, which names the setting or the column that cannot work
    */
   start(options: { readonly signal?: AbortSignal } = {}): PipelineRun {
-    const { gate, classify, onDegraded } = this.#options;
-    const draft = new PipelineDraft(this.#seeds.count);
-    try {
-      applySettings(draft, this.#options, [...SETTINGS, ...OWN_SETTINGS]);
-      if (this.#preBatch !== undefined) draft.set(PRE_BATCH, 1);
-      if (this.#postBatch !== undefined) draft.set(POST_BATCH, 1);
-      if (gate !== undefined) draft.through(gate.core);
-      for (const definition of this.#columns) describe(draft, definition, gate);
-    } catch (error) {
-      draft.free();
-      throw error;
-    }
+    const { rows: _rows, seed: _seed, gate, classify, onDegraded, doneRowGroups = [], missingRows = [], ...settings } = this.#options;
     const plan = {
+      rows: this.#seeds.count,
+      columns: this.#columns.map((definition) => specOf(definition, gate)),
+      preBatch: this.#preBatch !== undefined,
+      postBatch: this.#postBatch !== undefined,
+    };
+    const run = {
+      core: [plan, { ...settings, doneRowGroups: [...doneRowGroups], missingRows: [...missingRows] }],
       columns: this.#columns.map(planOf),
       gate,
       seeds: this.#seeds,
@@ -284,12 +280,8 @@ export class Pipeline<Seed extends object = object, Made extends object = object
       postBatch: this.#postBatch,
       classify,
       degraded: onDegraded,
-    };
-    try {
-      return new PipelineRun(plan, draft, options.signal);
-    } catch (error) {
-      throw inOurWords(error);
-    }
+    } as const;
+    return new PipelineRun(run, options.signal);
   }
 
   /**
@@ -308,29 +300,16 @@ export class Pipeline<Seed extends object = object, Made extends object = object
   }
 }
 
-function describe(draft: PipelineDraft, { fills, column }: Definition, gate: RequestGate | undefined): void {
-  const [name = "", ...others] = fills;
-  const { strategy = "cell", after = [], calls, group } = column;
-  if (typeof column.fill !== "function") throw new TypeError(`the column \`${name}\` needs a function \`fill\``);
-  if (!STRATEGIES.includes(strategy)) {
-    throw new RangeError(`the strategy of the column \`${name}\` must be one of ${STRATEGIES.join(", ")}, not ${String(strategy)}`);
+/** A column as the core reads it. */
+function specOf({ fills, column }: Definition, gate: RequestGate | undefined): ColumnSpec {
+  const { fill, when: _when, after, calls, ...settings } = column;
+  const [name = ""] = fills;
+  if (typeof fill !== "function") throw new TypeError(`the column \`${name}\` needs a function \`fill\``);
+  if (calls !== undefined && gate === undefined) {
+    throw new Error(`the column \`${name}\` calls through a gate, and the pipeline has none: give it one as \`gate\``);
   }
-  const yields = column.yields === undefined ? -1 : Number(column.yields);
-  const number = { cell: 0, row_group: 1, from_scratch: 2 }[strategy];
-  draft.column(name, number, column.ordered ?? false, column.skipWithUpstream ?? false, yields);
-  for (const other of others) draft.alsoFills(other);
-  for (const upstream of after) draft.after(upstream);
-  for (const [resource, amount] of Object.entries(column.holds ?? {})) {
-    draft.holds(resource, wholeNumber(`holds.${resource}`, amount, 1));
-  }
-  if (group !== undefined) {
-    const limit = group.limit === undefined ? 0 : wholeNumber("group.limit", group.limit, 1);
-    draft.group(group.name, group.weight ?? 1, limit);
-  }
-  if (calls !== undefined) {
-    if (gate === undefined) throw new Error(`the column \`${name}\` calls through a gate, and the pipeline has none: give it one as \`gate\``);
-    declareCalls(draft, gate, calls);
-  }
+  const target = calls !== undefined && gate !== undefined ? { calls: callTarget(gate, calls) } : {};
+  return { ...settings, fills: [...fills], after: [...(after ?? [])], ...target };
 }
 
 function planOf({ fills, column }: Definition): ColumnPlan {
