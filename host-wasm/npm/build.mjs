@@ -45,7 +45,7 @@ const missing = [...new Set(named)].map((path) => path.slice(2)).filter((path) =
 if (missing.length > 0) {
   throw new Error(`the exports name what is not in the tarball: ${missing.join(", ")}`);
 }
-for (const wasm of ["gate", "pipeline", "sim", "replay"].map((name) => `dist/wasm/tidegate_${name}_bg.wasm`)) {
+for (const wasm of ["tidegate", "tidegate_sim"].map((name) => `dist/wasm/${name}_bg.wasm`)) {
   if (!packed.has(wasm) || !existsSync(join(home, wasm))) throw new Error(`${wasm} is not in the tarball`);
 }
 const stray = [...packed].filter((path) => !/^(dist\/|package\.json$|README\.md$|LICENSE-)/.test(path));

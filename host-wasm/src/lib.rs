@@ -1,63 +1,49 @@
 //! # tidegate-wasm
 //!
 //! The JavaScript host of `tidegate-core`: everything a browser page, a worker or Node needs, and no decision of its
-//! own. It is compiled to several modules, so that nobody loads what he does not use:
+//! own. It is compiled to several modules:
 //!
-//! | feature | what is in it |
-//! | --- | --- |
-//! | `gate` | real calls on the event loop: [`gate`], over a clock, a timer and a spawner ([`host`]) and the mutex of `tidegate-local-lock` |
-//! | `pipeline` | the same, and rows that are filled through it: [`pipeline`] |
-//! | `sim` | runs in virtual time: [`sim`] |
-//! | `replay` | what was decided elsewhere, told again: [`replay`] |
-//! | `playground` | runs, and all that a page shows of them: [`playground`] |
-//! | `files` | scenario files, traces and decision logs, for a page that asks for one: [`files`] |
+//! | feature | module | contents |
+//! | --- | --- | --- |
+//! | `live` | `tidegate` | real calls on the event loop: [`gate`], over a clock, a timer and a spawner ([`host`]); rows that are filled through it: [`pipeline`] |
+//! | `sim` | `tidegate_sim` | runs in virtual time: [`sim`]; decision logs that run again: [`replay`] |
+//! | `playground` | `tidegate_playground` | runs, and all that a page shows of them: [`playground`] |
+//! | `files` | `tidegate_files` | scenario files, traces and decision logs, for a page that asks for one: [`files`] |
 //!
-//! People use them through the TypeScript package beside this crate. The scenarios that have names are in no module: they come
-//! as data, which `tidegate-wasm-build` writes.
+//! The first two are those of the TypeScript package beside this crate. The scenarios that have names are in no module: they
+//! come as data, which `tidegate-wasm-build` writes.
 
-#[cfg(any(feature = "engine", feature = "replay"))]
+#[cfg(feature = "engine")]
 #[cfg_attr(not(feature = "playground"), allow(dead_code, reason = "each module uses a part of it"))]
 mod convert;
 #[cfg(feature = "engine")]
 pub mod engine;
 #[cfg(feature = "files")]
 pub mod files;
-#[cfg(feature = "gate")]
+#[cfg(feature = "live")]
 pub mod gate;
-#[cfg(feature = "gate")]
+#[cfg(feature = "live")]
 pub mod host;
-#[cfg(feature = "pipeline")]
+#[cfg_attr(not(feature = "playground"), allow(dead_code, reason = "each module uses a part of it"))]
+mod json;
+#[cfg(feature = "live")]
 pub mod pipeline;
 #[cfg(feature = "playground")]
 pub mod playground;
-#[cfg(feature = "replay")]
+#[cfg(any(feature = "files", feature = "sim"))]
 pub mod replay;
 #[cfg(feature = "sim")]
 pub mod sim;
-#[cfg(any(feature = "engine", feature = "replay"))]
-#[cfg_attr(not(feature = "playground"), allow(unused, reason = "each module uses a part of it"))]
-mod text;
 
 /// In place of the standard library's allocator: as fast for what is done here, as sparing with memory, and 2 KiB less to load.
 #[cfg(target_arch = "wasm32")]
 #[global_allocator]
 static ALLOCATOR: talc::wasm::WasmDynamicTalc = talc::wasm::new_wasm_dynamic_allocator();
 
-#[cfg(debug_assertions)]
-use wasm_bindgen::prelude::*;
-
-#[cfg(debug_assertions)]
-#[wasm_bindgen]
-unsafe extern "C" {
-    #[wasm_bindgen(js_namespace = console, js_name = error)]
-    fn console_error(message: &str);
-}
-
-/// Runs by itself when the module is loaded. A panic is a defect of this module: its message and place go to the console,
-/// where JavaScript alone would see a bare `unreachable`. Released modules have no messages: they would be a tenth of what
-/// a page loads.
-#[cfg(debug_assertions)]
-#[wasm_bindgen(start)]
+/// Runs by itself when the module is loaded: a panic is a defect of this module, and its message and place go to the
+/// console, where JavaScript alone would see a bare `unreachable`.
+#[cfg(target_arch = "wasm32")]
+#[wasm_bindgen::prelude::wasm_bindgen(start)]
 pub fn start() {
-    std::panic::set_hook(Box::new(|panic| console_error(&panic.to_string())));
+    console_error_panic_hook::set_once();
 }

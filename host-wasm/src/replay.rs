@@ -1,13 +1,11 @@
 //! Decision logs, told again in this realm: the same file gives the same digest here as where it was recorded.
 
-use js_sys::{Object, Reflect};
+use serde::Serialize;
 use tidegate_core::replay::{LogLine, LogReader, UnreadableLine};
+use tsify::Tsify;
 use wasm_bindgen::prelude::*;
 
-use crate::text::{parse_json, read};
-
-#[wasm_bindgen(typescript_custom_section)]
-const TYPES: &'static str = include_str!("replay.d.ts");
+use crate::json::{message, to_js};
 
 /// Tells new machines what the decision log `text` has, which `tidegate run --record` wrote, and compares.
 ///
@@ -19,21 +17,34 @@ pub fn replay_decisions(text: &str) -> Result<JsValue, JsError> {
         reader.feed(parse(line))?;
     }
     let replayed = reader.finish()?.replay()?;
-    let object = Object::new();
-    let digest = |digest: u64| JsValue::from(format!("{digest:016x}"));
-    for (name, value) in [
-        ("entries", JsValue::from(replayed.entries as f64)),
-        ("run", digest(replayed.digests.0)),
-        ("requests", digest(replayed.digests.1)),
-        ("equal", replayed.is_equal().map_or(JsValue::NULL, JsValue::from)),
-    ] {
-        // A fresh object takes any property.
-        let _ = Reflect::set(&object, &name.into(), &value);
-    }
-    Ok(object.into())
+    let (run, requests) = replayed.digests;
+    to_js(&ReplayedDecisions {
+        entries: replayed.entries,
+        run: format!("{run:016x}"),
+        requests: format!("{requests:016x}"),
+        equal: replayed.is_equal(),
+    })
+}
+
+/// The results of a replayed decision log.
+#[derive(Serialize, Tsify)]
+struct ReplayedDecisions {
+    /// The number of commands.
+    entries: u64,
+    /// The digest of the scheduler's decisions: 16 hexadecimal digits.
+    run: String,
+    /// The digest of request admission's.
+    requests: String,
+    /// Whether both are those of the recorded run; `null` if the log was cut short.
+    equal: Option<bool>,
 }
 
 fn parse(line: &str) -> Result<LogLine, UnreadableLine> {
-    let node = parse_json(line).map_err(|_| UnreadableLine::NotJson("it is not JSON".to_owned()))?;
-    read(&node).map_err(|mistake| UnreadableLine::OtherShape(mistake.to_string()))
+    serde_json::from_str(line).map_err(|error| {
+        if error.is_data() {
+            UnreadableLine::OtherShape(message(&error))
+        } else {
+            UnreadableLine::NotJson(format!("it is not JSON: {}", message(&error)))
+        }
+    })
 }

@@ -4,8 +4,8 @@ use tidegate_core::sim::world::WhySubject;
 use wasm_bindgen::prelude::*;
 
 use crate::convert::millis;
-use crate::engine::{self, Run, object, refused, to_js};
-use crate::text::read;
+use crate::engine::{self, Run};
+use crate::json::{from_js, to_js};
 
 /// What `why()` takes, as TypeScript sees it.
 #[wasm_bindgen(typescript_custom_section)]
@@ -22,7 +22,7 @@ pub fn simulate(
 ) -> Result<JsValue, JsError> {
     let mut run = Run::new(engine::scenario(scenario)?, seed.unwrap_or(1.0))?;
     while run.world.step() {}
-    parsed(&run.report()?)
+    to_js(&run.report()?)
 }
 
 /// One run of a scenario, in as many parts as you like.
@@ -104,7 +104,7 @@ impl Simulation {
     /// Why something waits, one entry for each thing that binds; empty where nothing waits.
     #[wasm_bindgen(unchecked_return_type = "Why[]")]
     pub fn why(&self, #[wasm_bindgen(unchecked_param_type = "About")] about: &JsValue) -> Result<JsValue, JsError> {
-        let about: WhySubject = read(&object("what is asked about", about)?).map_err(|mistake| refused(&mistake))?;
+        let about: WhySubject = from_js("what is asked about", about)?;
         to_js(&self.0.world.why(&about))
     }
 
@@ -117,10 +117,6 @@ impl Simulation {
     /// What the run has come to, at its end or so far.
     #[wasm_bindgen(unchecked_return_type = "Report")]
     pub fn report(&self) -> Result<JsValue, JsError> {
-        parsed(&self.0.report()?)
+        to_js(&self.0.report()?)
     }
-}
-
-fn parsed(text: &str) -> Result<JsValue, JsError> {
-    js_sys::JSON::parse(text).map_err(|_| JsError::new("a report has no JSON"))
 }

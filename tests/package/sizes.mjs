@@ -24,10 +24,8 @@ const TOLERANCE = 0.05;
 const record = join(home, "sizes.json");
 
 const PARTS = [
-  { name: "gate", files: ["wasm/tidegate_gate_bg.wasm"] },
-  { name: "pipeline", files: ["wasm/tidegate_pipeline_bg.wasm"] },
+  { name: "tidegate", files: ["wasm/tidegate_bg.wasm"] },
   { name: "sim", files: ["wasm/tidegate_sim_bg.wasm"] },
-  { name: "replay", files: ["wasm/tidegate_replay_bg.wasm"] },
   { name: "scenarios", files: SCENARIOS },
   { name: "JavaScript", files: scripts(dist).filter((file) => !SCENARIOS.includes(file)) },
 ];

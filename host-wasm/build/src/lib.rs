@@ -19,50 +19,40 @@ use wasm_bindgen_cli_support::Bindgen;
 const TARGET: &str = "wasm32-unknown-unknown";
 const PACKAGE: &str = "tidegate-wasm";
 const PROFILE: &str = "wasm-release";
-/// One of the modules that the crate is compiled to.
+
+/// A wasm module that the crate is compiled to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Module {
-    /// The gate, for real calls.
-    Gate,
-    /// Gate and pipelines.
-    Pipeline,
-    /// Runs in virtual time.
+    /// Gates and pipelines, for real calls.
+    Live,
+    /// Runs in virtual time, and decision logs that run again.
     Sim,
-    /// Decision logs, told again.
-    Replay,
-    /// What the playground's page loads.
+    /// What the page of the playground loads.
     Playground,
-    /// What it loads when somebody takes something along or away.
+    /// What it loads when a file is asked for.
     Files,
 }
 
 impl Module {
-    /// All.
-    pub const ALL: [Self; 6] = [Self::Gate, Self::Pipeline, Self::Sim, Self::Replay, Self::Playground, Self::Files];
-    /// Those of the package.
-    pub const PACKAGE: [Self; 4] = [Self::Gate, Self::Pipeline, Self::Sim, Self::Replay];
+    /// The modules of the package.
+    pub const PACKAGE: [Self; 2] = [Self::Live, Self::Sim];
 
     /// The name of its files: `NAME.js`, `NAME.d.ts`, `NAME_bg.wasm` and `NAME_bg.wasm.d.ts`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Gate => "tidegate_gate",
-            Self::Pipeline => "tidegate_pipeline",
+            Self::Live => "tidegate",
             Self::Sim => "tidegate_sim",
-            Self::Replay => "tidegate_replay",
             Self::Playground => "tidegate_playground",
             Self::Files => "tidegate_files",
         }
     }
 
-    /// What it is called for short: the crate's feature that it is made of.
-    #[must_use]
-    pub fn short_name(self) -> &'static str {
+    /// The feature of the crate that it is made of.
+    fn feature(self) -> &'static str {
         match self {
-            Self::Gate => "gate",
-            Self::Pipeline => "pipeline",
+            Self::Live => "live",
             Self::Sim => "sim",
-            Self::Replay => "replay",
             Self::Playground => "playground",
             Self::Files => "files",
         }
@@ -122,7 +112,7 @@ fn compile(home: &Path, module: Module) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut child = Command::new(&cargo)
         .args(["build", "--package", PACKAGE, "--target", TARGET, "--profile", PROFILE, "--lib"])
-        .args(["--no-default-features", "--features", module.short_name()])
+        .args(["--no-default-features", "--features", module.feature()])
         // Without any flags of the surroundings: the modules are the same wherever they are built.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTFLAGS")

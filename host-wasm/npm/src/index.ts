@@ -1,5 +1,5 @@
 /**
- * Request admission for real calls.
+ * Request admission and pipelines for real calls: gates, and rows that are filled through a gate.
  *
  * @packageDocumentation
  */
@@ -30,6 +30,7 @@ export type {
 } from "./gate/limits.js";
 export { Permit } from "./gate/permit.js";
 export type { BudgetSnapshot, Health, ResourceSnapshot, UnavailableCause, Why } from "./gate/state.js";
+export * from "./pipeline/pipeline.js";
 export type { Completion, Outcome, Usage } from "./outcome.js";
 export type { FetchInit, FetchInput, FetchResponse, Signal } from "./platform.js";
 export { type AnswerHead, type HeadReading, type RateLimitNote, readHead } from "./response.js";

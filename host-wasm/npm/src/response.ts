@@ -1,6 +1,6 @@
 /** What an HTTP answer tells the gate. */
 
-import { newest } from "./core.js";
+import { currentModule } from "./core.js";
 import { known } from "./errors.js";
 import { type BudgetDimension, DIMENSIONS } from "./gate/limits.js";
 import { type Completion, OUTCOMES } from "./outcome.js";
@@ -35,7 +35,7 @@ export interface HeadReading extends Completion {
 
 /** @internal The same in numbers, as the wasm module answers them; `body` is the text of an error. */
 export function headNumbers(answer: AnswerHead, body?: string): Float64Array {
-  const { module } = newest();
+  const { module } = currentModule();
   names ??= module.headNames().split("\n");
   let lines = "";
   for (const name of names) {

@@ -10,6 +10,20 @@
  * console.log(run.rows_out, providers[0]?.refused);
  * ```
  *
+ * `replayDecisions` runs the log of a real run again, which `tidegate run --record` wrote: new machines get every command, and
+ * must decide the same.
+ *
+ * ```ts
+ * import { replayDecisions } from "tidegate/sim";
+ *
+ * try {
+ *   const { equal } = replayDecisions("what `tidegate run --record` wrote");
+ *   console.log(equal);
+ * } catch (error) {
+ *   console.log(error instanceof Error); // true
+ * }
+ * ```
+ *
  * @packageDocumentation
  */
 
@@ -42,6 +56,7 @@ export class Simulation extends Run {
   }
 }
 
+export { replayDecisions } from "./wasm/tidegate_sim.js";
 export { scenario, scenarios } from "./scenarios.js";
 export type { ScenarioInfo } from "./wasm/tidegate_scenarios.js";
 export type {
@@ -75,6 +90,7 @@ export type {
   ProviderSample,
   ProviderSpec,
   Rate,
+  ReplayedDecisions,
   Report,
   ResourceFigures,
   RetryKind,

@@ -5,8 +5,7 @@ import { createServer } from "node:http";
 import { once } from "node:events";
 import { test } from "node:test";
 
-import { DeniedError, RequestGate } from "tidegate";
-import { Pipeline } from "tidegate/pipeline";
+import { DeniedError, Pipeline, RequestGate } from "tidegate";
 
 const KEY = "provider/model";
 

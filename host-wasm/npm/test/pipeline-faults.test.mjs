@@ -5,7 +5,7 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import { test } from "node:test";
 
-import { Pipeline, RequestGate, Retry } from "tidegate/pipeline";
+import { Pipeline, RequestGate, Retry } from "tidegate";
 
 const KEY = "provider/model";
 const ROWS = 40;

@@ -1,20 +1,14 @@
 // Pipelines that call through a gate.
 
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
-import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
-import { promisify } from "node:util";
 
-import { Pipeline, RequestGate } from "tidegate/pipeline";
+import { Pipeline, RequestGate } from "tidegate";
 
 import { until } from "../../../tests/patience.mjs";
 
-const execute = promisify(execFile);
 
 const WRITER = "provider/writer";
 
@@ -314,62 +308,6 @@ test("the signal of a task's call is that of the task, and no other is taken", a
     .run();
   assert.match(report.dropped[0].messages[0], /no setting `signal`/);
   assertAtRest(gate);
-});
-
-test("a gate of `tidegate` serves a pipeline of `tidegate/pipeline`, since both are loaded before it is made", async () => {
-  const entry = await import("tidegate");
-  assert.equal(entry.RequestGate, RequestGate);
-  const gate = new entry.RequestGate();
-  gate.register("p/m", { maxParallel: 2 });
-  const report = await new Pipeline({ gate, rows: 6 })
-    .column("a", { calls: "p/m", fill: (_row, task) => task.run(async () => 1) })
-    .run();
-  assert.equal(report.rowsOut, 6);
-  gate.free();
-});
-
-test("it does in whichever order they are imported, also if the gate is made while its module is loaded", async (t) => {
-  const folder = await mkdtemp(join(fileURLToPath(new URL("..", import.meta.url)), "test/.order-"));
-  t.after(() => rm(folder, { recursive: true }));
-  await writeFile(join(folder, "gate.mjs"), `
-    import { RequestGate } from "tidegate";
-    export const gate = new RequestGate();
-    gate.register("p/m", { maxParallel: 1 });`);
-  const imports = [`import { Pipeline } from "tidegate/pipeline";`, `import { gate } from "./gate.mjs";`];
-  for (const [n, order] of [imports, imports.toReversed()].entries()) {
-    const main = join(folder, `main${n}.mjs`);
-    await writeFile(main, `${order.join("\n")}
-      const column = { calls: "p/m", fill: (_row, task) => task.run(async () => 1) };
-      console.log((await new Pipeline({ gate, rows: 3 }).column("a", column).run()).rowsOut);`);
-    for (let round = 0; round < 4; round += 1) assert.equal((await execute(process.execPath, [main])).stdout, "3\n");
-  }
-});
-
-test("a gate that was made before pipelines were loaded is refused in words, and goes on serving its own callers", async () => {
-  const program = `
-    import { RequestGate } from "tidegate";
-    const old = new RequestGate();
-    old.register("p/m", { maxParallel: 1 });
-    const held = await old.acquire("p/m");
-    const waits = old.acquire("p/m");
-    const { Pipeline } = await import("tidegate/pipeline");
-    const young = new RequestGate();
-    young.register("p/m", { maxParallel: 1 });
-    const run = (gate) => new Pipeline({ gate, rows: 2 })
-      .column("a", { calls: "p/m", fill: (_row, task) => task.run(async () => 1) }).run();
-    let words;
-    try { await run(old); } catch (error) { words = error.message; }
-    const { rowsOut } = await run(young);
-    held.finish("success");
-    const ended = (await waits).finish("success");
-    console.log(JSON.stringify({ words, rowsOut, ended }));`;
-  const cwd = fileURLToPath(new URL("..", import.meta.url));
-  const { stdout } = await execute(process.execPath, ["--input-type=module", "--eval", program], { cwd });
-  assert.deepEqual(JSON.parse(stdout), {
-    words: "the gate was made before `tidegate/pipeline` was loaded: import that before the first gate is made",
-    rowsOut: 2,
-    ended: true,
-  });
 });
 
 test("the events of a call name the task that makes it, and those of other calls name none", async () => {

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
-import { Drop, Fatal, Pipeline, Retry } from "tidegate/pipeline";
+import { Drop, Fatal, Pipeline, Retry } from "tidegate";
 
 import { gate, PATIENCE_MS, until } from "../../../tests/patience.mjs";
 import { quiet } from "./lib/clock.mjs";
@@ -409,16 +409,49 @@ test("resources and groups bound what runs at once", async () => {
   assert.equal(most, 2);
 });
 
+test("events have columns by name, milliseconds, and one shape for each reason", async () => {
+  const events = [];
+  const run = new Pipeline({ rows: 3, seed: (n) => ({ n }), rowGroupSize: 3, shutdownRate: null })
+    .column("seeded", { strategy: "from_scratch", fill: (rows) => rows.map(() => 0) })
+    .column("value", {
+      fill: ({ n }, task) => {
+        if (n === 0 && task.attempt === 1) throw new Retry("rate_limited", { afterMs: 1, status: 429 });
+        if (n === 1) throw new Drop("request");
+      },
+    })
+    .preBatch(() => [2])
+    .start();
+  run.subscribe((event) => events.push(event));
+  await run.report;
+  const facts = (wanted, ...names) =>
+    events.filter(({ kind }) => kind === wanted).map((event) => Object.fromEntries(names.map((name) => [name, event[name]])));
+  assert.deepEqual(facts("non_retryable_dropped", "column", "row", "reason", "rows"), [
+    { column: null, row: 2, reason: { reason: "pre_batch" }, rows: 1 },
+    { column: "value", row: 1, reason: { reason: "failed", kind: "request" }, rows: 1 },
+  ]);
+  const ends = facts("task_completed", "column", "row", "end");
+  assert.deepEqual(ends.find(({ row }) => row === 1).end, { outcome: "failed", kind: "request" });
+  assert.deepEqual(ends.filter(({ row }) => row === 0).map(({ end }) => end), [{ outcome: "retryable", kind: "rate_limited" }, { outcome: "success" }]);
+  const [deferred] = events.filter(({ kind }) => kind === "retry_deferred");
+  assert.ok(deferred.untilMs > deferred.atMs && deferred.untilMs < deferred.atMs + 60_000, JSON.stringify(deferred));
+  assert.deepEqual([deferred.failure, deferred.row, deferred.attempt], ["rate_limited", 0, 1]);
+  assert.ok(events.filter(({ kind }) => kind === "worker_spawned").every(({ worker }) => Number.isSafeInteger(worker)));
+  for (const event of events) assert.deepEqual(Object.keys(event).filter((name) => name.includes("_")), [], event.kind);
+  assert.deepEqual(facts("retryable_failures", "failure", "status", "total")[0], { failure: "rate_limited", status: 429, total: 1 });
+});
+
 test("settings and columns that cannot work are refused by their names", () => {
   const refused = (options, message) => assert.throws(() => doubling(1, options).start(), message);
-  refused({ rowGroupSize: 0 }, /`rowGroupSize` must be a whole number from 1 to 16777215, not 0/);
-  refused({ shutdownRate: 0 }, /`shutdownRate` must be a number above 0 and at most 1, or null, not 0/);
+  refused({ rowGroupSize: 0 }, /`rowGroupSize` is 0; expected 1 to 16777215/);
+  refused({ shutdownRate: 0 }, /`shutdownRate` is 0; expected above 0 and at most 1/);
   refused({ retryFloorMs: 10, retryCeilingMs: 5 }, /retryCeilingMs/);
-  refused({ workers: 1.5 }, /`workers`/);
-  refused({ workers: "3" }, /`workers`/);
-  refused({ rowgroupsize: 3 }, /no setting `rowgroupsize`; there are rowGroupSize, /);
+  refused({ workers: 1.5 }, /workers: invalid type: floating point `1.5`, expected u32/);
+  refused({ workers: "3" }, /workers: invalid type: string "3", expected u32/);
+  refused({ retryFloorMs: NaN }, /retryFloorMs: invalid type: string "NaN", expected f64/);
+  refused({ degradedPauseMs: -1 }, /degradedPauseMs: .*expected a number of milliseconds from 0 to 9e12/);
+  refused({ rowgroupsize: 3 }, /unknown field `rowgroupsize`, expected one of `rowGroupSize`, /);
   refused({ adaptive: { initial: 9 } }, /adaptive.initial/);
-  refused({ policy: { kind: "fair" } }, /policy.kind/);
+  refused({ policy: { kind: "fair" } }, /policy.kind: unknown variant `fair`, expected `strict_fair` or `bounded_borrow`/);
   refused({ policy: { kind: "bounded_borrow", reserveFraction: 2 } }, /policy.reserveFraction/);
   refused({ resources: { disk: 0 } }, /resources.disk/);
   refused({ doneRowGroups: [1] }, /doneRowGroups/);
@@ -430,6 +463,8 @@ test("settings and columns that cannot work are refused by their names", () => {
   assert.throws(second("twice", { fill }), /`twice` is defined twice/);
   assert.throws(second("b", { after: ["twise"], fill }), /did you mean `twice`/);
   assert.throws(second("b", { after: ["b"], fill }), /cycle/);
+  assert.throws(second("b", { aftr: ["twice"], fill }), /columns\[1\].*unknown field `aftr`/);
+  assert.throws(second("b", { strategy: "row", fill }), /columns\[1\].strategy: unknown variant `row`/);
   assert.throws(second("b", { fill: 3 }), /function `fill`/);
   assert.throws(second("b", { calls: "a/b", fill }), /has none/);
   assert.throws(second("b", { holds: { nothing: 1 }, fill }), /nothing/);

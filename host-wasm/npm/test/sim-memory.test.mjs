@@ -2,8 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { replayDecisions } from "tidegate/replay";
-import { Simulation, scenario } from "tidegate/sim";
+import { replayDecisions, Simulation, scenario } from "tidegate/sim";
 
 const MIB = 1 << 20;
 /** The memory of a wasm module counts as external, with all that it ever grew to. */

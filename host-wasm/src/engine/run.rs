@@ -6,9 +6,8 @@ use tidegate_core::sim::world::World;
 use tidegate_core::time::Instant;
 use wasm_bindgen::prelude::*;
 
-use super::{object, refused, to_text};
 use crate::convert::{MAX_SAFE_INTEGER, instant, whole};
-use crate::text::read;
+use crate::json::from_js;
 
 /// A world, and what it was made of.
 pub(crate) struct Run {
@@ -78,18 +77,16 @@ impl Run {
     /// Changes something from the nanosecond after now on. Where the run was taken back, what was to come up to where it had
     /// been is dropped.
     pub(crate) fn change(&mut self, what: &JsValue) -> Result<(), JsError> {
-        let node = object("a change", what)?;
-        let what: Intervention = read(&node).map_err(|mistake| refused(&mistake))?;
-        self.world.branch(what, self.reached.max(self.world.now())).map_err(|error| refused(&error))?;
+        let what: Intervention = from_js("a change", what)?;
+        self.world.branch(what, self.reached.max(self.world.now()))?;
         self.reached = self.world.now();
         self.scenario.changes = self.world.changes().to_vec();
         Ok(())
     }
 
-    /// What the run has come to, as compact JSON.
-    pub(crate) fn report(&self) -> Result<String, JsError> {
-        let report = Report::of(&self.scenario, self.seed, &self.world).map_err(|error| refused(&error))?;
-        to_text(&report)
+    /// Returns the results of the run, at its end or so far.
+    pub(crate) fn report(&self) -> Result<Report, JsError> {
+        Ok(Report::of(&self.scenario, self.seed, &self.world)?)
     }
 
     /// A hash over every decision so far, as 16 hexadecimal digits.
@@ -99,5 +96,5 @@ impl Run {
 }
 
 fn begin(scenario: &Scenario, seed: u64) -> Result<World, JsError> {
-    World::measured(scenario, seed).map_err(|error| refused(&error))
+    Ok(World::measured(scenario, seed)?)
 }

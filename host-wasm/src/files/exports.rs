@@ -9,7 +9,8 @@ use tidegate_core::time::Instant;
 use wasm_bindgen::prelude::*;
 
 use crate::convert::{MAX_SAFE_INTEGER, instant, whole};
-use crate::engine::{self, refused, to_text};
+use crate::engine;
+use crate::json::to_text;
 
 /// What the first part of a trace begins with, as every host writes it.
 const TRACE_BEGINS: &str = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
@@ -64,7 +65,7 @@ impl Exporter {
             "decisions" => recorded(&scenario, seed),
             _ => return Err(JsError::new("what is exported must be `trace` or `decisions`")),
         };
-        let (world, writes) = begun.map_err(|error| refused(&error))?;
+        let (world, writes) = begun?;
         Ok(Self { world, until, writes, stage: Stage::Begins })
     }
 

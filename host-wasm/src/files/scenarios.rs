@@ -1,28 +1,50 @@
 //! Scenario files.
 
+use js_sys::JSON;
 use tidegate_core::sim::scenario::Scenario;
 use tidegate_core::sim::world::World;
 use wasm_bindgen::prelude::*;
 
-use crate::engine::{object, refused, to_js};
-use crate::text::{Mistake, parse_toml, read, write_toml};
+use crate::engine;
+use crate::json::{at_path, to_js};
 
 /// Reads a scenario file, as `tidegate simulate` does. Throws an `Error` such as
 /// ``line 3, column 9: models[0].max_parallel: invalid type: string "many", expected u32``.
 #[wasm_bindgen(js_name = readScenario, unchecked_return_type = "Scenario")]
 pub fn read_scenario(toml: &str) -> Result<JsValue, JsError> {
-    let told = |mistake: Mistake| refused(&mistake.in_text(toml));
-    let scenario: Scenario = read(&parse_toml(toml).map_err(told)?).map_err(told)?;
-    World::new(&scenario, 0).map_err(|error| refused(&error))?;
+    let invalid = |path: &str, error: &toml::de::Error| {
+        let (line, column) = place(toml, error.span().map_or(0, |span| span.start));
+        JsError::new(&format!("line {line}, column {column}: {}", at_path(path, error.message())))
+    };
+    let document = toml::Deserializer::parse(toml).map_err(|error| invalid("this is not TOML", &error))?;
+    let scenario: Scenario = serde_path_to_error::deserialize(document)
+        .map_err(|error| invalid(&error.path().to_string(), error.inner()))?;
+    World::new(&scenario, 0)?;
     to_js(&scenario)
 }
 
-/// The file of a scenario, which `tidegate simulate` reads. Throws for an object that is no scenario.
+/// Writes the file of a scenario, which `tidegate simulate` reads. Throws for an object that is no scenario.
 #[wasm_bindgen(js_name = writeScenario)]
 pub fn write_scenario(
     #[wasm_bindgen(unchecked_param_type = "Scenario")] scenario: &JsValue,
 ) -> Result<String, JsError> {
-    let node = object("a scenario", scenario)?;
-    read::<Scenario>(&node).map_err(|mistake| refused(&mistake))?;
-    Ok(write_toml(&node))
+    engine::scenario(scenario)?;
+    // Only what the object has, without the defaults of the rest. TOML has no null: such a field is absent.
+    let without_nulls =
+        Closure::<dyn Fn(JsValue, JsValue) -> JsValue>::new(
+            |_, value: JsValue| {
+                if value.is_null() { JsValue::UNDEFINED } else { value }
+            },
+        );
+    let text = JSON::stringify_with_replacer(scenario, without_nulls.as_ref())
+        .map_err(|_| JsError::new("a scenario must be a plain object"))?;
+    let table: toml::Table = serde_json::from_str(&String::from(text))?;
+    Ok(toml::to_string(&table)?)
+}
+
+/// Returns line and column of a byte in a text, both from 1.
+fn place(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+    (before.matches('\n').count() + 1, column)
 }

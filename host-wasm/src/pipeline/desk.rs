@@ -7,13 +7,28 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use tidegate_core::driver::{FatalError, SaveError, Workload};
-use tidegate_core::pipeline::{Batch, FinishedRowGroup, HookError, ProviderDegraded, Task, TaskOutcome};
+use tidegate_core::pipeline as core;
+use tidegate_core::pipeline::{Batch, HookError, ProviderDegraded, Task, TaskOutcome};
 use tidegate_core::yielding::TaskToken;
 use wasm_bindgen::prelude::*;
 
+use super::report::FinishedRowGroup;
+use crate::json::to_js;
+
 /// What a run calls, for TypeScript.
 #[wasm_bindgen(typescript_custom_section)]
-const TYPES: &str = include_str!("types.d.ts");
+const TYPES: &str = r#"
+/** What a run calls. None of them may throw. */
+export interface PipelineCallbacks {
+  begin(slot: number, generation: number, column: number, rowGroup: number, firstRow: number, rows: number, row: number, attempt: number): void;
+  stop(slot: number, generation: number): void;
+  step(step: number, group: FinishedRowGroup): void;
+  warn(group: string, retryable: number, window: number): void;
+  /** An event in the JSON of the core: `readEvent` has its shape. */
+  event(event: unknown): void;
+  over(): void;
+}
+"#;
 
 #[wasm_bindgen]
 extern "C" {
@@ -39,28 +54,17 @@ extern "C" {
     #[wasm_bindgen(method)]
     fn stop(this: &Callbacks, slot: u32, generation: u32);
 
-    /// Begins a step of a row group: 0 its pre-batch hook, 1 its post-batch hook, 2 its checkpoint. `dropped` has three
-    /// numbers for each row: the row, its column and the reason.
+    /// Begins a step of a row group: 0 its pre-batch hook, 1 its post-batch hook, 2 its checkpoint.
     #[wasm_bindgen(method)]
-    #[allow(clippy::too_many_arguments, reason = "numbers cross the boundary without an object")]
-    fn step(
-        this: &Callbacks,
-        step: u32,
-        row_group: u32,
-        first_row: f64,
-        rows: u32,
-        live: &[u32],
-        dropped: &[u32],
-        unmade: &[u32],
-    );
+    fn step(this: &Callbacks, step: u32, group: &JsValue);
 
     /// A provider mostly fails.
     #[wasm_bindgen(method)]
     fn warn(this: &Callbacks, group: &str, retryable: u32, window: u32);
 
-    /// The next event: its kind, and its numbers in the order that `events` documents.
+    /// The next event, as the core writes it.
     #[wasm_bindgen(method)]
-    pub(super) fn event(this: &Callbacks, kind: u32, numbers: &[f64]);
+    pub(super) fn event(this: &Callbacks, event: &JsValue);
 
     /// The run is over.
     #[wasm_bindgen(method)]
@@ -90,6 +94,8 @@ struct Step {
 pub(super) struct Office {
     /// `None` once the run is over: they lead to whatever holds the run, which could otherwise never be collected.
     callbacks: RefCell<Option<Callbacks>>,
+    /// Of the columns.
+    pub(super) names: Vec<String>,
     books: RefCell<Books>,
 }
 
@@ -102,8 +108,8 @@ struct Books {
 }
 
 impl Office {
-    pub(super) fn new(callbacks: Callbacks) -> Self {
-        Self { callbacks: RefCell::new(Some(callbacks)), books: RefCell::default() }
+    pub(super) fn new(callbacks: Callbacks, names: Vec<String>) -> Self {
+        Self { callbacks: RefCell::new(Some(callbacks)), names, books: RefCell::default() }
     }
 
     /// Calls one of the callbacks, unless the run is over.
@@ -146,7 +152,7 @@ impl Office {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    fn poll_step(&self, step: u32, group: &FinishedRowGroup, context: &Context<'_>) -> Poll<StepAnswer> {
+    fn poll_step(&self, step: u32, group: &core::FinishedRowGroup, context: &Context<'_>) -> Poll<StepAnswer> {
         let place = (step, group.row_group);
         if self.books.borrow().steps.iter().all(|known| known.place != place) {
             self.books.borrow_mut().steps.push(Step { place, answer: None, waker: None });
@@ -164,13 +170,10 @@ impl Office {
         Poll::Pending
     }
 
-    fn begin_step(&self, step: u32, group: &FinishedRowGroup) {
-        let mut dropped = Vec::with_capacity(3 * group.dropped.len());
-        for row in &group.dropped {
-            dropped.extend([row.row, row.column.index() as u32, super::figures::drop_code(row.reason)]);
-        }
-        let first_row = group.first_row as f64;
-        self.call(|to| to.step(step, group.row_group, first_row, group.rows, &group.live, &dropped, &group.unmade));
+    fn begin_step(&self, step: u32, group: &core::FinishedRowGroup) {
+        // Made of numbers and texts, it always has JSON.
+        let finished = to_js(&FinishedRowGroup::of(group, &self.names)).unwrap_or_default();
+        self.call(|to| to.step(step, &finished));
     }
 }
 
@@ -220,7 +223,7 @@ impl Drop for Work {
 /// One row group being saved.
 pub(super) struct Save {
     office: Rc<Office>,
-    group: FinishedRowGroup,
+    group: core::FinishedRowGroup,
 }
 
 impl Future for Save {
@@ -255,18 +258,22 @@ impl Workload for JsWorkload {
         work
     }
 
-    fn checkpoint(&self, group: FinishedRowGroup) -> Save {
+    fn checkpoint(&self, group: core::FinishedRowGroup) -> Save {
         Save { office: Rc::clone(&self.0), group }
     }
 
     fn poll_pre_batch(&self, batch: Batch, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
         let Batch { row_group, first_row, rows, .. } = batch;
         let (live, dropped, unmade) = (Vec::new(), Vec::new(), Vec::new());
-        let group = FinishedRowGroup { row_group, first_row, rows, live, dropped, unmade };
+        let group = core::FinishedRowGroup { row_group, first_row, rows, live, dropped, unmade };
         self.0.poll_step(0, &group, context).map_err(HookError)
     }
 
-    fn poll_post_batch(&self, group: &FinishedRowGroup, context: &mut Context<'_>) -> Poll<Result<(), HookError>> {
+    fn poll_post_batch(
+        &self,
+        group: &core::FinishedRowGroup,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), HookError>> {
         self.0.poll_step(1, group, context).map(|answer| answer.map(drop).map_err(HookError))
     }
 

@@ -1,149 +1,102 @@
 //! Pipelines for real work, on the JavaScript event loop.
 //!
-//! A [`PipelineDraft`] collects columns and settings, each by a plain number or text; [`PipelineDraft::start`] checks them
-//! and gives a [`PipelineRun`]. All decisions are the core's: the run calls its [`Callbacks`] when a task, a hook or a
-//! checkpoint is to begin, and is told how each ended. Values of cells live in JavaScript only. Callbacks run in a turn of
-//! their own, outside any lock, and may give the run commands at once.
+//! [`start_pipeline`] checks a plan and its settings, and starts a [`PipelineRun`]. All decisions are the core's: the run
+//! calls its [`Callbacks`] when a task, a hook or a checkpoint is to begin, and JavaScript reports how each ended. Values of
+//! cells live in JavaScript only. Callbacks run in a turn of their own, outside any lock, and may give the run commands at
+//! once.
 //!
-//! People use it through the TypeScript package beside this crate, which makes objects of the numbers.
+//! Settings, reports and events cross the boundary as plain objects, tasks as plain numbers. People use it through the
+//! TypeScript package beside this crate.
 
 mod desk;
-mod event;
-mod figures;
+mod options;
+mod outcome;
+mod report;
 mod run;
-mod settings;
 
 pub use desk::Callbacks;
-pub use run::{PipelineRun, outcome_of_call};
+pub use outcome::outcome_of_call;
+pub use run::PipelineRun;
 
 use tidegate_core::gate::Gate;
-use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, Strategy};
+use tidegate_core::pipeline::{Column, Pipeline, PipelineError, PlanBuilder};
 use tidegate_core::request::ResourceId;
 use tidegate_core::task::{GroupKind, TaskGroup};
 use wasm_bindgen::prelude::*;
 
+use self::options::{CallTarget, PipelinePlan, PipelineSettings, renamed};
 use crate::gate::{RequestGate, random_number};
 use crate::host::JsHost;
+use crate::json::from_js;
 
-/// A pipeline that is being put together. Names are checked when it starts.
-#[wasm_bindgen]
-pub struct PipelineDraft {
-    config: PipelineConfig,
-    columns: Vec<Column>,
-    /// What it calls through, and the task resources that stand for one of the gate's.
-    gate: Option<Gate<JsHost>>,
-    calls: Vec<(String, ResourceId)>,
+/// Checks everything and begins, in the next turn of the event loop. Throws for what cannot work.
+#[wasm_bindgen(js_name = startPipeline)]
+pub fn start_pipeline(
+    #[wasm_bindgen(unchecked_param_type = "PipelinePlan")] plan: &JsValue,
+    #[wasm_bindgen(unchecked_param_type = "PipelineSettings")] settings: &JsValue,
+    callbacks: Callbacks,
+) -> Result<PipelineRun, JsError> {
+    start(plan, settings, None, callbacks)
 }
 
 #[wasm_bindgen]
-impl PipelineDraft {
-    /// No columns yet, and every setting as it is by default.
-    #[must_use]
-    #[wasm_bindgen(constructor)]
-    pub fn new(rows: f64) -> PipelineDraft {
-        let config = PipelineConfig { rows: rows as u64, run: random_number(), ..PipelineConfig::default() };
-        Self { config, columns: Vec::new(), gate: None, calls: Vec::new() }
+impl RequestGate {
+    /// Starts a pipeline whose tasks call through this gate.
+    #[wasm_bindgen(js_name = startPipeline)]
+    pub fn start_pipeline(
+        &self,
+        #[wasm_bindgen(unchecked_param_type = "PipelinePlan")] plan: &JsValue,
+        #[wasm_bindgen(unchecked_param_type = "PipelineSettings")] settings: &JsValue,
+        callbacks: Callbacks,
+    ) -> Result<PipelineRun, JsError> {
+        start(plan, settings, Some(self.core()), callbacks)
     }
+}
 
-    /// Lets tasks call through a gate.
-    pub fn through(&mut self, gate: &RequestGate) {
-        self.gate = Some(gate.core().clone());
-    }
-
-    /// Sets one setting; NaN switches it off. False if it has no such number.
-    pub fn set(&mut self, setting: u32, value: f64) -> bool {
-        settings::set(&mut self.config, setting, value)
-    }
-
-    /// A resource of the task stage.
-    pub fn resource(&mut self, name: &str, limit: u32) {
-        self.config.resources.push((name.into(), limit));
-    }
-
-    /// A row group that an earlier run has saved.
-    pub fn done(&mut self, row_group: u32) {
-        self.config.done_row_groups.push(row_group);
-    }
-
-    /// A row to make of a row group that an earlier run has saved in part. Rows come in order.
-    pub fn missing(&mut self, row: f64) {
-        let row = row as u64;
-        match self.config.missing_rows.last_mut() {
-            Some(last) if last.end == row => last.end += 1,
-            _ => self.config.missing_rows.push(row..row + 1),
-        }
-    }
-
-    /// Adds a column; what follows is about the latest one. `strategy`: 0 cell, 1 row group, 2 from scratch. `yields`: below
-    /// 0 if it is not said.
-    pub fn column(&mut self, name: &str, strategy: u32, ordered: bool, skips: bool, yields: i32) {
-        let strategy = match strategy {
-            0 => Strategy::Cell,
-            1 => Strategy::FullColumn,
-            _ => Strategy::FromScratch,
-        };
-        let yields = (yields >= 0).then_some(yields > 0);
-        let column = Column { ordered, skips_with_upstream: skips, yields, ..Column::new(name, strategy) };
-        self.columns.push(column);
-    }
-
-    /// The latest column needs another.
-    pub fn after(&mut self, upstream: &str) {
-        self.latest(|column| column.upstreams.push(upstream.into()));
-    }
-
-    /// The latest column's tasks fill another one too.
-    #[wasm_bindgen(js_name = alsoFills)]
-    pub fn also_fills(&mut self, name: &str) {
-        self.latest(|column| column.also_fills.push(name.into()));
-    }
-
-    /// What a task of the latest column holds while it runs.
-    pub fn holds(&mut self, resource: &str, amount: u32) {
-        self.latest(|column| column.demand.push((resource.into(), amount)));
-    }
-
-    /// The fairness group of the latest column: all columns of this name share it, and its weight. `limit` 0: no bound.
-    pub fn group(&mut self, name: &str, weight: f64, limit: u32) {
-        let admitted_limit = (limit > 0).then_some(limit);
-        self.latest(|column| column.group = TaskGroup { weight, admitted_limit, ..TaskGroup::local(name) });
-    }
-
-    /// The tasks of the latest column call a resource of the pipeline's gate, one call at a time. They hold no more worker
-    /// slots than twice the calls that the resource bears. Unless the column has a group, they queue as the resource's. False
-    /// if the gate does not know it.
-    pub fn calls(&mut self, resource: u32, key: &str) -> bool {
-        let id = ResourceId::new(0, resource);
-        let Some(state) = self.gate.as_ref().and_then(|gate| gate.snapshot(id)) else { return false };
-        let most = state.effective_max.saturating_mul(2);
-        let name = ["request:", key].concat();
-        if self.calls.iter().all(|(known, _)| *known != name) {
-            self.config.resources.push((name.clone(), most));
-            self.calls.push((name.clone(), id));
-        }
-        self.latest(|column| {
-            if column.group == TaskGroup::local(&column.name) {
-                let identity = vec![key.into(), column.name.clone()];
-                column.group = TaskGroup { kind: GroupKind::Model, identity, weight: 1.0, admitted_limit: Some(most) };
+fn start(
+    plan: &JsValue,
+    settings: &JsValue,
+    gate: Option<&Gate<JsHost>>,
+    callbacks: Callbacks,
+) -> Result<PipelineRun, JsError> {
+    let plan: PipelinePlan = from_js("a plan", plan)?;
+    let settings: PipelineSettings = from_js("settings", settings)?;
+    let mut config = settings.config(random_number(), &plan);
+    let mut calls = Vec::new();
+    let mut builder = PlanBuilder::new();
+    for spec in &plan.columns {
+        let mut column = spec.column();
+        if let (Some(target), Some(gate)) = (&spec.calls, gate) {
+            let (name, most) = declare_calls(&mut column, target, gate)?;
+            let resource = ResourceId::new(0, target.resource);
+            if calls.iter().all(|(known, _)| *known != name) {
+                config.resources.push((name.clone(), most));
+                calls.push((name, resource));
             }
-            column.demand.push((name, 1));
-        });
-        true
+        }
+        builder = builder.column(column);
     }
-
-    /// Checks everything and begins, in the next turn of the event loop. Throws for what cannot work.
-    pub fn start(self, callbacks: Callbacks) -> Result<PipelineRun, JsError> {
-        let plan = self.columns.into_iter().fold(PlanBuilder::new(), PlanBuilder::column).build();
-        let plan = plan.map_err(|error| JsError::new(&error.to_string()))?;
-        let pipeline = Pipeline::new(plan, self.config).map_err(|error| JsError::new(&error.to_string()))?;
-        Ok(PipelineRun::start(pipeline, self.gate.as_ref(), &self.calls, callbacks))
-    }
+    let pipeline = Pipeline::new(builder.build()?, config).map_err(|error| match error {
+        PipelineError::Config(error) => JsError::from(renamed(error)),
+        PipelineError::Group { column, source } => PipelineError::Group { column, source: renamed(source) }.into(),
+        error => error.into(),
+    })?;
+    Ok(PipelineRun::start(pipeline, gate, &calls, callbacks))
 }
 
-impl PipelineDraft {
-    fn latest(&mut self, change: impl FnOnce(&mut Column)) {
-        if let Some(column) = self.columns.last_mut() {
-            change(column);
-        }
+/// The tasks of a column call a resource of the gate, one call at a time. They hold no more worker slots than twice the calls
+/// that the resource allows. Unless the column has a group, they queue as the resource's. Returns the task resource that
+/// stands for the calls, and its limit.
+fn declare_calls(column: &mut Column, target: &CallTarget, gate: &Gate<JsHost>) -> Result<(String, u32), JsError> {
+    let CallTarget { resource, name } = target;
+    let state = gate.snapshot(ResourceId::new(0, *resource));
+    let state = state.ok_or_else(|| JsError::new(&format!("`{name}` is not registered at the gate")))?;
+    let most = state.effective_max.saturating_mul(2);
+    if column.group == TaskGroup::local(&column.name) {
+        let identity = vec![name.clone(), column.name.clone()];
+        column.group = TaskGroup { kind: GroupKind::Model, identity, weight: 1.0, admitted_limit: Some(most) };
     }
+    let held = format!("request:{name}");
+    column.demand.push((held.clone(), 1));
+    Ok((held, most))
 }

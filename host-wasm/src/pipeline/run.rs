@@ -7,19 +7,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_core::driver::{self, FatalError, RunHandle};
-use tidegate_core::event::EventKind;
 use tidegate_core::gate::Gate;
 use tidegate_core::pipeline::event::{SchedulerEventKind, SchedulerInterest};
-use tidegate_core::pipeline::{FailureKind, Pipeline, RetryKind, RunReport, TaskOutcome};
-use tidegate_core::request::{Completion, ResourceId};
+use tidegate_core::pipeline::{Pipeline, RunReport};
+use tidegate_core::request::ResourceId;
 use tidegate_core::runtime::Spawn;
-use tidegate_core::time::Duration;
 use wasm_bindgen::prelude::*;
 
 use super::desk::{Callbacks, JsWorkload, Office};
-use super::{event, figures};
-use crate::gate::{news, outcome_of, tie};
+use super::outcome::task_outcome;
+use super::report::{self, SlotsWhy};
+use crate::gate::{news, tie};
 use crate::host::JsHost;
+use crate::json::{from_js, to_js};
 
 /// A run of a pipeline. It goes on without this handle.
 #[wasm_bindgen]
@@ -29,27 +29,6 @@ pub struct PipelineRun {
     report: Rc<RefCell<Option<RunReport>>>,
 }
 
-/// The failures that may pass, and those for good, by the number of an answer.
-const RETRIES: [RetryKind; 6] = [
-    RetryKind::RateLimited,
-    RetryKind::Timeout,
-    RetryKind::ServerError,
-    RetryKind::Connection,
-    RetryKind::AdmissionTimeout,
-    RetryKind::UnreadableAnswer,
-];
-const FAILURES: [FailureKind; 9] = [
-    FailureKind::Request,
-    FailureKind::Authentication,
-    FailureKind::NotFound,
-    FailureKind::MalformedAnswer,
-    FailureKind::Template,
-    FailureKind::Other,
-    FailureKind::TruncatedAnswer,
-    FailureKind::ContentFiltered,
-    FailureKind::Refused,
-];
-
 impl PipelineRun {
     pub(super) fn start(
         pipeline: Pipeline,
@@ -57,7 +36,8 @@ impl PipelineRun {
         calls: &[(String, ResourceId)],
         callbacks: Callbacks,
     ) -> Self {
-        let office = Rc::new(Office::new(callbacks));
+        let names = pipeline.plan().columns().iter().map(|column| column.name.clone()).collect();
+        let office = Rc::new(Office::new(callbacks, names));
         #[allow(clippy::arc_with_non_send_sync, reason = "the driver shares workloads on hosts with threads, too")]
         let workload = Arc::new(JsWorkload(Rc::clone(&office)));
         let run = match gate {
@@ -86,7 +66,9 @@ async fn drive(
         let polled = run.as_mut().poll(context);
         handle.take_events(&mut events);
         for event in events.drain(..) {
-            office.call(|to| event::tell(to, &event));
+            // Made of numbers and texts, it always has JSON.
+            let event = to_js(&event).unwrap_or_default();
+            office.call(|to| to.event(&event));
         }
         polled
     })
@@ -95,32 +77,13 @@ async fn drive(
     office.close();
 }
 
-/// What the end of a call means for the task that it was made for, as the number that [`PipelineRun::finish`] takes. `outcome` is that
-/// of the call.
-#[wasm_bindgen(js_name = outcomeOfCall)]
-#[must_use]
-pub fn outcome_of_call(outcome: u32) -> u32 {
-    event::outcome_code(Some(TaskOutcome::from(Completion::new(outcome_of(outcome)))))
-}
-
 #[wasm_bindgen]
 impl PipelineRun {
     /// How a task ended: 0 made, 1 skipped, 2 cancelled, from 16 a failure that may pass, from 32 one for good.
     /// `retry_after_ms` is NaN if the provider asked for no pause, `status` is 0 if there is no HTTP status. Nothing happens if nobody
     /// waits for it any more.
     pub fn finish(&self, slot: u32, generation: u32, outcome: u32, retry_after_ms: f64, status: u16) {
-        let outcome = match outcome {
-            0 => TaskOutcome::Success,
-            1 => TaskOutcome::Skipped,
-            2 => TaskOutcome::Cancelled,
-            3 => TaskOutcome::Unavailable,
-            16..=21 => {
-                let pause = (!retry_after_ms.is_nan()).then(|| Duration::from_nanos((retry_after_ms * 1e6) as u64));
-                let status = (status != 0).then_some(status);
-                TaskOutcome::Retryable { kind: RETRIES[outcome as usize - 16], status, retry_after: pause }
-            }
-            _ => TaskOutcome::Failed(FAILURES.get(outcome as usize - 32).copied().unwrap_or(FailureKind::Other)),
-        };
+        let outcome = task_outcome(outcome, retry_after_ms, status);
         self.office.finish(slot, generation, Ok(outcome));
     }
 
@@ -160,31 +123,23 @@ impl PipelineRun {
         news::announce();
     }
 
-    /// Asks for the events of these kinds from now on, one bit for each: the lower 32 kinds, and the others.
-    pub fn listen(&self, low: u32, high: u32) {
-        let bits = u64::from(high) << 32 | u64::from(low);
-        let wanted = SchedulerEventKind::ALL.iter().filter(|kind| bits & 1 << kind.index() != 0);
-        let kinds: Vec<_> = wanted.copied().collect();
+    /// Asks for the events of these kinds from now on. Throws for a kind that does not exist.
+    pub fn listen(&self, #[wasm_bindgen(unchecked_param_type = "string[]")] kinds: &JsValue) -> Result<(), JsError> {
+        let kinds: Vec<SchedulerEventKind> = from_js("kinds", kinds)?;
         self.handle.listen(SchedulerInterest::of(&kinds));
+        Ok(())
     }
 
-    /// Where the run stands: see `figures`.
-    #[must_use]
-    pub fn progress(&self) -> Vec<f64> {
-        figures::progress(&self.handle.progress())
+    /// Returns where the run stands.
+    #[wasm_bindgen(unchecked_return_type = "Progress")]
+    pub fn progress(&self) -> Result<JsValue, JsError> {
+        to_js(&report::Progress::of(&self.handle.progress(), &self.office.names))
     }
 
-    /// What the run did: see `figures`. Empty before its end.
-    #[must_use]
-    pub fn report(&self) -> Vec<f64> {
-        self.report.borrow().as_ref().map(figures::report).unwrap_or_default()
-    }
-
-    /// The words that belong to the reason why the run ended, if any.
-    #[must_use]
-    #[wasm_bindgen(js_name = stopWords)]
-    pub fn stop_words(&self) -> Option<String> {
-        self.report.borrow().as_ref().and_then(|report| figures::stop_words(&report.stop))
+    /// Returns the results of the run; undefined before its end.
+    #[wasm_bindgen(unchecked_return_type = "RunReport | undefined")]
+    pub fn report(&self) -> Result<JsValue, JsError> {
+        self.report.borrow().as_ref().map_or(Ok(JsValue::UNDEFINED), |ended| to_js(&report::RunReport::of(ended)))
     }
 
     /// The rows of a row group that are not dropped.
@@ -205,23 +160,14 @@ impl PipelineRun {
         })
     }
 
-    /// The figures of each resource of the task stage: used and limit, one after the other.
-    #[must_use]
-    pub fn slots(&self) -> Vec<u32> {
-        self.handle.inspect(|pipeline| pipeline.usage().flat_map(|(_, used, limit)| [used, limit]).collect())
-    }
-
-    /// The name of a resource of the task stage.
-    #[must_use]
-    #[wasm_bindgen(js_name = slotsName)]
-    pub fn slots_name(&self, resource: u32) -> Option<String> {
-        self.handle.inspect(|pipeline| pipeline.usage().nth(resource as usize).map(|(name, _, _)| name.into()))
-    }
-
-    /// Why slots of a resource are empty. Nothing if none is.
-    #[must_use]
-    #[wasm_bindgen(js_name = whyIdle)]
-    pub fn why_idle(&self, resource: u32) -> Option<String> {
-        self.handle.inspect(|pipeline| pipeline.why_idle_now(resource as usize).map(|why| why.to_string()))
+    /// Returns what keeps slots of each resource of the tasks empty.
+    #[wasm_bindgen(js_name = whySlots, unchecked_return_type = "SlotsWhy[]")]
+    pub fn why_slots(&self) -> Result<JsValue, JsError> {
+        let slots: Vec<_> = self.handle.inspect(|pipeline| {
+            let why = |resource| pipeline.why_idle_now(resource).map(|why| why.to_string());
+            let usage = pipeline.usage().enumerate();
+            usage.map(|(at, (name, used, limit))| SlotsWhy { name: name.into(), used, limit, why: why(at) }).collect()
+        });
+        to_js(&slots)
     }
 }

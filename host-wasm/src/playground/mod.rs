@@ -29,8 +29,8 @@ use self::lanes::{Lanes, MOST_LANES, spans};
 use self::layout::Layout;
 use self::telemetry::{Field, MAX_BUCKETS, ProviderLevel, Telemetry};
 use crate::convert::{instant, millis};
-use crate::engine::{self, Run, object, refused, to_js};
-use crate::text::{pretty, read};
+use crate::engine::{self, Run};
+use crate::json::{from_js, to_js};
 
 /// Types that describe the plain objects which cross the boundary.
 #[wasm_bindgen(typescript_custom_section)]
@@ -153,7 +153,7 @@ impl Playground {
     /// What the run is made of. It does not change.
     #[wasm_bindgen(unchecked_return_type = "Layout")]
     pub fn layout(&self) -> Result<JsValue, JsError> {
-        to_js(&Layout::of(&self.run.scenario).map_err(|error| refused(&error))?)
+        to_js(&Layout::of(&self.run.scenario)?)
     }
 
     /// The figures of this instant.
@@ -166,8 +166,7 @@ impl Playground {
     /// Why something waits, one entry for each thing that binds; empty where nothing waits.
     #[wasm_bindgen(unchecked_return_type = "Why[]")]
     pub fn why(&self, #[wasm_bindgen(unchecked_param_type = "About")] about: &JsValue) -> Result<JsValue, JsError> {
-        let node = object("what is asked about", about)?;
-        let about: WhySubject = read(&node).map_err(|mistake| refused(&mistake))?;
+        let about: WhySubject = from_js("what is asked about", about)?;
         to_js(&self.explain(&about))
     }
 
@@ -179,7 +178,7 @@ impl Playground {
 
     /// What the run has come to, as JSON text: what `tidegate simulate --json` prints of the same scenario and seed.
     pub fn results(&self) -> Result<String, JsError> {
-        Ok(pretty(&self.run.report()?) + "\n")
+        Ok(serde_json::to_string_pretty(&self.run.report()?)? + "\n")
     }
 
     /// A hash over every decision so far, as 16 hexadecimal digits. Equal runs have equal digests on every target.

@@ -4,11 +4,11 @@
 mod built_in;
 #[cfg(feature = "playground")]
 mod files;
-#[cfg(feature = "gate")]
+#[cfg(feature = "live")]
 mod gate;
-#[cfg(feature = "gate")]
+#[cfg(feature = "live")]
 mod host;
-#[cfg(feature = "replay")]
+#[cfg(feature = "sim")]
 mod replay;
 #[cfg(feature = "playground")]
 mod simulation;

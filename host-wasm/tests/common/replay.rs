@@ -33,7 +33,7 @@ fn a_text_that_is_no_log_is_refused_at_its_line() {
     for (text, message) in [
         ("", "line 1: this is no line of a decision log: the log is empty"),
         ("{}", "line 1: this is no line of a decision log: the first line is not a header"),
-        ("{", "line 1: this is no line of a decision log: it is not JSON"),
+        ("{", "line 1: this is no line of a decision log: it is not JSON: EOF while parsing an object"),
         (&second, "line 2: this is no line of a decision log: it is no header, no command and no end"),
     ] {
         let error = JsValue::from(replay_decisions(text).expect_err(message));

@@ -1,6 +1,6 @@
 // An app for a bundler.
 
-import * as live from "tidegate/pipeline";
+import * as live from "tidegate";
 import * as sim from "tidegate/sim";
 
 import { check } from "./check.mjs";

@@ -1,6 +1,6 @@
 // A worker at the edge. The package's conditions lead here: its runtime is told them by whoever bundles for it.
 
-import * as live from "./node_modules/tidegate/dist/load/edge/pipeline.js";
+import * as live from "./node_modules/tidegate/dist/load/edge/index.js";
 import * as sim from "./node_modules/tidegate/dist/load/edge/sim.js";
 
 import { check } from "./check.mjs";

@@ -1,9 +1,8 @@
 // A program for Node and Deno.
 
-import * as gates from "tidegate";
-import { Drop, Pipeline, Retry } from "tidegate/pipeline";
+import * as live from "tidegate";
 import * as sim from "tidegate/sim";
 
 import { check } from "./check.mjs";
 
-console.log(JSON.stringify(await check({ ...gates, Drop, Pipeline, Retry }, sim)));
+console.log(JSON.stringify(await check(live, sim)));

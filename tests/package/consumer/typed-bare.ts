@@ -1,7 +1,6 @@
 // Compiled and not run, with no library but that of the language: no DOM, no Node.
 
-import { type FetchOptions, RequestGate, readHead } from "tidegate";
-import { Pipeline } from "tidegate/pipeline";
+import { type FetchOptions, Pipeline, RequestGate, readHead } from "tidegate";
 import { simulate } from "tidegate/sim";
 
 const gate = new RequestGate();

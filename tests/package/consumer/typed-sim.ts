@@ -1,7 +1,6 @@
 // Compiled and not run: the types of the simulation and of replays.
 
-import { replayDecisions } from "tidegate/replay";
-import { scenario, scenarios, simulate, Simulation, type Report, type Scenario } from "tidegate/sim";
+import { replayDecisions, scenario, scenarios, simulate, Simulation, type Report, type Scenario } from "tidegate/sim";
 
 const plan: Scenario = scenario("falling-tide");
 const report: Report = simulate(plan, 7);

@@ -1,7 +1,6 @@
 // Compiled and not run: what the types promise, and what they refuse.
 
-import { DeniedError, RequestGate } from "tidegate";
-import { Pipeline, type PipelineEvent, type Report } from "tidegate/pipeline";
+import { DeniedError, Pipeline, type PipelineEvent, type Report, RequestGate } from "tidegate";
 
 type Same<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
 const same = <A, B>(_: Same<A, B>): void => {};

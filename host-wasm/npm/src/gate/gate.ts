@@ -1,7 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** Request admission for real calls. */
 
-import { newest } from "../core.js";
+import { currentModule } from "../core.js";
 import { DeniedError, FreedError, anyNumber, onlyKnown, shown, spanMs, text, whole } from "../errors.js";
 import { bitsOf, GATE_EVENT_KINDS, type GateEvent, type GateEventKind, Listeners, readEvent } from "../events.js";
 import { type AskAgain, type Behalf, type Call, type Classify, fetchUnder, Running } from "./call.js";
@@ -118,7 +118,7 @@ interface OnBehalf extends AcquireOptions {
  */
 export class RequestGate {
   #gate: Gate | undefined;
-  readonly #tickets = newest();
+  readonly #tickets = currentModule();
   readonly #book = new Book(this.#tickets, (ticket, notes) => {
     // A call may outlive its gate.
     this.#gate?.rateLimitFeedback(ticket, notes);

@@ -13,7 +13,7 @@ import type { Resource } from "./keys.js";
 
 /** What a wasm module has for gates. Each that is loaded has calls, and tickets, of its own. */
 export type GateModule = Pick<
-  typeof import("../wasm/tidegate_gate.js"),
+  typeof import("../wasm/tidegate.js"),
   | "CallRetries"
   | "RequestGate"
   | "cancel"

@@ -2,8 +2,8 @@ import { type AcquireOptions, onBehalf, type RequestGate, type RunOptions } from
 import type { Behalf, Call, Ending } from "../gate/call.js";
 import type { Key } from "../gate/keys.js";
 import type { Permit } from "../gate/permit.js";
-import type { PipelineDraft } from "../wasm/tidegate_pipeline.js";
 import { SUCCESS } from "../outcome.js";
+import type { CallTarget } from "../wasm/tidegate.js";
 import { isResponse, letGo, signalOf } from "../response.js";
 import { answerOf, meaningOf, noteEnding } from "./outcomes.js";
 import type { FetchInit, FetchInput, FetchResponse, Signal } from "../platform.js";
@@ -17,11 +17,11 @@ export interface TaskCallOptions extends Omit<AcquireOptions, "signal"> {
 /** How a task makes a call. */
 export interface TaskRunOptions<T> extends TaskCallOptions, Pick<RunOptions<T>, "callTimeoutMs" | "classify"> {}
 
-/** The latest column of the draft calls `key`. Throws for one that the gate does not know. */
-export function declareCalls(draft: PipelineDraft, gate: RequestGate, key: Key): void {
+/** What a column calls. Throws for a key that the gate does not know. */
+export function callTarget(gate: RequestGate, key: Key): CallTarget {
   const number = gate.numberOf(key);
   const resource = gate.resources().find((known) => known.number === number);
-  draft.calls(number, resource?.name ?? "");
+  return { resource: number, name: resource?.name ?? "" };
 }
 
 /** Who asks, and for whom: the task's tie is lent to the gate right before it asks. */

@@ -1,5 +1,5 @@
-import { FAILURE_KINDS, type FailureKind, RETRY_KINDS, type RetryKind } from "./outcomes.js";
-import { BLOCKS, DISCARDS, type DiscardReason, type DropReason, dropReason, type Hook, type RowGroupBlock, type Stop } from "./report.js";
+import type { DropReason, FailureKind, Hook, RetryKind, RowGroupBlock, Stop } from "../wasm/tidegate.js";
+import type { DiscardReason } from "./report.js";
 
 /** How a task ended. */
 export type TaskEnd =
@@ -132,125 +132,101 @@ export type PipelineEventOf<Kind extends PipelineEventKind> = Kind extends Pipel
 /** An event of a run. */
 export type PipelineEvent = PipelineEventOf<PipelineEventKind>;
 
-/** Reads the numbers of one kind's facts. */
-type Reading<Facts> = (numbers: readonly number[]) => Facts;
-
-const STOPS = [
-  "completed",
-  "wound_down",
-  "cancelled",
-  "early_shutdown",
-  "checkpoint_failed",
+/** The kinds of events. */
+export const PIPELINE_EVENT_KINDS: readonly PipelineEventKind[] = [
+  "job_started",
+  "job_stopping",
+  "job_completed",
+  "health_snapshot",
+  "dependency_ready",
+  "ready_enqueued",
+  "row_group_admitted",
+  "row_group_admission_blocked",
+  "row_group_target_changed",
+  "row_group_checkpointed",
+  "row_group_discarded",
   "hook_failed",
-  "fatal",
-  "stuck",
-  "provider_unavailable",
-  "drained",
-] as const satisfies readonly Stop["reason"][];
-const DENIALS = ["no_capacity", "group_cap", "borrow_debt", "shutdown", "policy"] as const satisfies readonly TaskDenial[];
-const PRESSURES = ["cap_reached", "cooling_down", "waiters", "limit_reached", "paced", "outage"] as const satisfies readonly Pressure[];
+  "early_shutdown",
+  "provider_degraded",
+  "liveness_override",
+  "selected",
+  "queue_empty",
+  "admission_blocked",
+  "group_capped",
+  "pressure_advisory_skipped",
+  "task_lease_acquired",
+  "admission_denied",
+  "worker_spawned",
+  "worker_spawn_failed",
+  "stale_selection",
+  "task_yielded",
+  "task_resumed",
+  "retry_deferred",
+  "non_retryable_dropped",
+  "cancelled",
+  "salvage_redispatched",
+  "queue_drained",
+  "task_completed",
+  "task_lease_released",
+  "release_diagnostic",
+  "retryable_failures",
+];
 
-const at = (numbers: readonly number[], place: number): number => numbers[place] ?? NaN;
-const some = (number: number | undefined): number | null => (number === undefined || Number.isNaN(number) ? null : number);
-const named = <Name>(names: readonly Name[], index: number | undefined, otherwise: Name): Name => names[index ?? -1] ?? otherwise;
+/** An event in the JSON of the core: a head, what it is about, and what goes with its kind. */
+interface CoreEvent {
+  readonly kind: PipelineEventKind;
+  readonly sequence: number;
+  readonly at: number;
+  readonly correlation: { readonly row_group?: number; readonly column?: number; readonly row?: number; readonly attempt?: number };
+  readonly [fact: string]: unknown;
+}
 
-const nothing = (): object => ({});
-const queued: Reading<{ queued: number }> = (of) => ({ queued: at(of, 0) });
-const active: Reading<{ active: number }> = (of) => ({ active: at(of, 0) });
-const worker: Reading<{ worker: number }> = (of) => ({ worker: at(of, 0) });
-const dropped: Reading<{ reason: DropReason; rows: number }> = (of) => ({ reason: dropReason(at(of, 0)), rows: at(of, 1) });
+const millis = (nanos: number): number => nanos / 1e6;
+const camelCase = (name: string): string => name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
 
-/** The kinds in the order of their numbers. */
-const READINGS: { readonly [Kind in PipelineEventKind]: Reading<PipelineEventFacts[Kind]> } = {
-  job_started: (of) => ({ rows: at(of, 0), rowGroups: at(of, 1), resumed: at(of, 2) }),
-  job_stopping: (of) => ({ stop: named(STOPS, of[0], "stuck"), aborts: of[1] === 1 }),
-  job_completed: (of) => ({ stop: named(STOPS, of[0], "stuck"), rowsOut: at(of, 1), rowsDropped: at(of, 2), rowsUnmade: at(of, 3) }),
-  health_snapshot: (of) => ({
-    running: at(of, 0),
-    queued: at(of, 1),
-    delayed: at(of, 2),
-    rowGroupsActive: at(of, 3),
-    rowGroupsDone: at(of, 4),
-    rowsOut: at(of, 5),
-    rowsDropped: at(of, 6),
-    rowsUnmade: at(of, 7),
-  }),
-  dependency_ready: nothing,
-  ready_enqueued: queued,
-  row_group_admitted: (of) => ({ rows: at(of, 0), active: at(of, 1) }),
-  row_group_admission_blocked: (of) => ({ reason: named<RowGroupBlock>(BLOCKS, of[0], "at_cap") }),
-  row_group_target_changed: (of) => ({ from: at(of, 0), to: at(of, 1) }),
-  row_group_checkpointed: (of) => ({ rows: at(of, 0), unmade: at(of, 1) }),
-  row_group_discarded: (of) => ({ reason: named<DiscardReason>(DISCARDS, of[0], "stopped"), rows: at(of, 1) }),
-  hook_failed: (of) => ({ hook: of[0] === 0 ? "pre_batch" : "post_batch" }),
-  early_shutdown: (of) => ({ failures: at(of, 0), window: at(of, 1) }),
-  provider_degraded: (of) => ({ retryable: at(of, 0), window: at(of, 1), resource: some(of[2]) }),
-  liveness_override: nothing,
-  selected: queued,
-  queue_empty: nothing,
-  admission_blocked: (of) => ({ reason: named<TaskDenial>(DENIALS, of[0], "policy"), resource: some(of[1]), queued: at(of, 2) }),
-  group_capped: (of) => ({ resource: some(of[0]) }),
-  pressure_advisory_skipped: (of) => ({ pressure: named<Pressure>(PRESSURES, of[0], "waiters") }),
-  task_lease_acquired: active,
-  admission_denied: (of) => ({ reason: named<TaskDenial>(DENIALS, of[0], "policy"), resource: some(of[1]) }),
-  worker_spawned: worker,
-  worker_spawn_failed: worker,
-  stale_selection: nothing,
-  task_yielded: worker,
-  task_resumed: worker,
-  retry_deferred: (of) => ({ failure: RETRY_KINDS[at(of, 0)] ?? null, untilMs: at(of, 1), round: some(of[2]) }),
-  non_retryable_dropped: dropped,
-  cancelled: (of) => ({ queued: of[0] === 1 }),
-  salvage_redispatched: nothing,
-  queue_drained: (of) => ({ discarded: at(of, 0) }),
-  task_completed: (of) => ({ worker: at(of, 0), end: taskEnd(at(of, 1)) }),
-  task_lease_released: active,
-  release_diagnostic: worker,
-  retryable_failures: (of) => ({
-    resource: some(of[0]),
-    failure: RETRY_KINDS[at(of, 1)] ?? "server_error",
-    status: some(of[2]),
-    recent: at(of, 3),
-    total: at(of, 4),
-  }),
+/** The facts that have another name or shape here, by the name that the core has for them. */
+const FACTS: { readonly [name: string]: (value: never) => object } = {
+  worker: ({ slot, generation }: { slot: number; generation: number }) => ({ worker: generation * 2 ** 32 + slot }),
+  until: (nanos: number) => ({ untilMs: millis(nanos) }),
+  reason: (reason: string | Record<string, string>) => ({ reason: typeof reason === "string" ? reason : variant(reason, "reason") }),
+  outcome: (outcome: string | null | Record<string, string | { kind: string }>) => ({ end: taskEnd(outcome) }),
+  // A policy of this package cannot panic on its own account: it is a defect, as being stuck is.
+  stop: (stop: string) => ({ stop: stop === "policy_panicked" ? "stuck" : stop }),
+  // Names of the core's own.
+  lease: () => ({}),
+  preferred: () => ({}),
+  answer: () => ({}),
 };
 
-/** The kinds of events, in the order of their numbers. */
-export const PIPELINE_EVENT_KINDS = Object.keys(READINGS) as readonly PipelineEventKind[];
-
-function taskEnd(code: number): TaskEnd {
-  if (code >= 64) return { outcome: "fatal" };
-  if (code >= 32) return { outcome: "failed", kind: FAILURE_KINDS[code - 32] ?? "other" };
-  if (code >= 16) return { outcome: "retryable", kind: RETRY_KINDS[code - 16] ?? "server_error" };
-  return { outcome: (["success", "skipped", "cancelled", "unavailable"] as const)[code] ?? "cancelled" };
+/** The one entry of an object: `{ failed: "other" }` is `{ reason: "failed", kind: "other" }`. */
+function variant(of: Record<string, string | { kind: string }>, tag: string): object {
+  const [[name, value] = []] = Object.entries(of);
+  return { [tag]: name, kind: typeof value === "object" ? value.kind : value };
 }
 
-/** The two halves of the bits for these kinds. */
-export function bitsOf(kinds: Iterable<PipelineEventKind>): readonly [low: number, high: number] {
-  let [low, high] = [0, 0];
-  for (const kind of kinds) {
-    const index = PIPELINE_EVENT_KINDS.indexOf(kind);
-    if (index < 0) throw new RangeError(`there are no events of kind \`${kind}\`; there are ${PIPELINE_EVENT_KINDS.join(", ")}`);
-    if (index < 32) low |= 1 << index;
-    else high |= 1 << (index - 32);
-  }
-  return [low >>> 0, high >>> 0];
+function taskEnd(outcome: string | null | Record<string, string | { kind: string }>): object {
+  if (outcome === null) return { outcome: "fatal" };
+  return typeof outcome === "string" ? { outcome } : variant(outcome, "outcome");
 }
 
-/** The event of that kind and those numbers, if this package knows the kind. */
-export function readEvent(kind: number, numbers: Float64Array, columns: readonly string[]): PipelineEvent | undefined {
-  const name = PIPELINE_EVENT_KINDS[kind];
-  if (name === undefined) return undefined;
-  const all = Array.from(numbers);
-  const head = {
-    kind: name,
-    sequence: at(all, 0),
-    atMs: at(all, 1),
-    rowGroup: some(all[2]),
-    column: columns[at(all, 3)] ?? null,
-    row: some(all[4]),
-    attempt: some(all[5]),
+/** Reads an event of the core. */
+export function readEvent(event: unknown, columns: readonly string[]): PipelineEvent {
+  const { kind, sequence, at, correlation, ...facts } = event as CoreEvent;
+  const read: Record<string, unknown> = {
+    kind,
+    sequence,
+    atMs: millis(at),
+    rowGroup: correlation.row_group ?? null,
+    column: columns[correlation.column ?? -1] ?? null,
+    row: correlation.row ?? null,
+    attempt: correlation.attempt ?? null,
   };
-  // The table has a reading for each kind; that head and facts are of the same one, TypeScript cannot follow.
-  return { ...head, ...READINGS[name](all.slice(6)) } as PipelineEvent;
+  for (const [name, value] of Object.entries(facts)) {
+    Object.assign(read, FACTS[name]?.(value as never) ?? { [camelCase(name)]: value });
+  }
+  // The core leaves out a status that there is none of, and writes a reason without a kind as a word.
+  if (kind === "retryable_failures") read["status"] ??= null;
+  if (kind === "non_retryable_dropped" && typeof read["reason"] === "string") read["reason"] = { reason: read["reason"] };
+  // That head and facts are of the same kind is the core's promise.
+  return read as unknown as PipelineEvent;
 }

@@ -1,23 +1,8 @@
 import type { Ending } from "../gate/call.js";
 import { LOCAL_CANCELLED, OUTCOMES, nameOf, outcomeNumber, outcomeOfConnection, outcomeOfError, SUCCESS, UNEXPECTED } from "../outcome.js";
 import { type HeadReading, readHead } from "../response.js";
-import { outcomeOfCall } from "../wasm/tidegate_pipeline.js";
+import { type FailureKind, outcomeOfCall, type RetryKind } from "../wasm/tidegate.js";
 import type { Task } from "./task.js";
-
-/** A failure that may pass. */
-export type RetryKind = "rate_limited" | "timeout" | "server_error" | "connection" | "admission_timeout" | "unreadable_answer";
-
-/** A failure that the same work would meet again. */
-export type FailureKind =
-  | "request"
-  | "authentication"
-  | "not_found"
-  | "malformed_answer"
-  | "template"
-  | "other"
-  | "truncated_answer"
-  | "content_filtered"
-  | "refused";
 
 /** The kinds in the order of their numbers. */
 export const RETRY_KINDS: readonly RetryKind[] = [
@@ -44,7 +29,7 @@ export const FAILURE_KINDS: readonly FailureKind[] = [
  * Throw it in a column's `fill`: the task may work later, and is tried again.
  *
  * ```ts
- * import { Pipeline, Retry } from "tidegate/pipeline";
+ * import { Pipeline, Retry } from "tidegate";
  *
  * const report = await new Pipeline({ rows: 1 })
  *   .column("value", {
@@ -130,9 +115,11 @@ export function isFailure(code: number): boolean {
   return code >= FIRST_RETRY && code < BROKEN;
 }
 
-/** The number by which a report names this failure, once it has cost a row. */
-export function dropCode(code: number): number {
-  return code >= FIRST_FAILURE ? (code - FIRST_FAILURE) << 4 : 1 | ((code - FIRST_RETRY) << 4);
+/** Why a row is dropped for this failure, and its kind. */
+export function dropOf(code: number): { readonly reason: string; readonly kind: string | undefined } {
+  return code >= FIRST_FAILURE
+    ? { reason: "failed", kind: FAILURE_KINDS[code - FIRST_FAILURE] }
+    : { reason: "retries_exhausted", kind: RETRY_KINDS[code - FIRST_RETRY] };
 }
 
 /** How the calls ended that threw these. */

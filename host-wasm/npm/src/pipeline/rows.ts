@@ -1,5 +1,3 @@
-import { wholeNumber } from "./settings.js";
-
 /** A row at runtime: its seed's values, and those of the columns made so far. */
 export type Cells = Record<string, unknown>;
 
@@ -12,9 +10,8 @@ export interface Seeds {
 
 export function seedsOf(rows: number | Iterable<object>, seed: ((row: number) => object) | undefined): Seeds {
   if (typeof rows === "number") {
-    // The core counts rows of up to 2^28 row groups; it refuses what is more than that.
-    const count = wholeNumber("rows", rows, 0, Number.MAX_SAFE_INTEGER);
-    return { count, at: seed ?? (() => undefined) };
+    if (!Number.isSafeInteger(rows) || rows < 0) throw new RangeError(`\`rows\` must be a whole number from 0 to 2^53 - 1, not ${rows}`);
+    return { count: rows, at: seed ?? (() => undefined) };
   }
   if (seed !== undefined) throw new RangeError("`seed` goes with a number of `rows`: these rows have seeds already");
   if (typeof rows !== "object" || rows === null || typeof rows[Symbol.iterator] !== "function") {

@@ -5,13 +5,21 @@ import type { RequestGate } from "../gate/gate.js";
 import type { Call } from "../gate/call.js";
 import type { Key } from "../gate/keys.js";
 import { dispose, type Permit } from "../gate/permit.js";
-import type { PipelineDraft, PipelineRun as Core } from "../wasm/tidegate_pipeline.js";
+import {
+  type FinishedRowGroup,
+  type PipelinePlan,
+  type PipelineRun as Core,
+  type PipelineSettings,
+  type Progress,
+  type SlotsWhy,
+  startPipeline,
+} from "../wasm/tidegate.js";
 import { acquireFor, type Asking, fetchFor, runFor, type TaskCallOptions, type TaskRunOptions } from "./calls.js";
-import { bitsOf, PIPELINE_EVENT_KINDS, type PipelineEventKind, type PipelineEventOf, type PipelineEvent, readEvent } from "./events.js";
+import { PIPELINE_EVENT_KINDS, type PipelineEventKind, type PipelineEventOf, type PipelineEvent, readEvent } from "./events.js";
 import {
   BROKEN,
   type ClassifyError,
-  dropCode,
+  dropOf,
   isFailure,
   MADE,
   messageOf,
@@ -19,7 +27,7 @@ import {
   outcomeOf,
   SKIPPED,
 } from "./outcomes.js";
-import { dropReason, type DropReason, type Progress, readProgress, readReport, type Report } from "./report.js";
+import type { Report } from "./report.js";
 import { type Cells, RowStore, type Seeds } from "./rows.js";
 import { RunningTask, type Task, type TaskHome } from "./task.js";
 
@@ -44,16 +52,6 @@ export interface Batch {
   readonly rows: number;
 }
 
-/** A row group to save: what it began with, and what became of it. */
-export interface FinishedRowGroup extends Batch {
-  /** The complete rows, counted from 0 within the row group: one for each row that is handed over. */
-  readonly live: readonly number[];
-  /** The rows that were given up. */
-  readonly dropped: readonly (DropReason & { readonly row: number; readonly column: string })[];
-  /** The rows that the run stopped before; mostly none. A row group that has some is not done. */
-  readonly unmade: readonly number[];
-}
-
 /** What a run needs of its pipeline. */
 export interface RunPlan {
   readonly columns: readonly ColumnPlan[];
@@ -65,6 +63,8 @@ export interface RunPlan {
   readonly postBatch: ((rows: Cells[], group: FinishedRowGroup) => unknown) | undefined;
   readonly classify: ClassifyError | undefined;
   readonly degraded: ((warning: Degraded) => void) | undefined;
+  /** The plan and the settings for the core. */
+  readonly core: readonly [plan: PipelinePlan, settings: PipelineSettings];
 }
 
 /** A provider that mostly fails, though not for good. */
@@ -75,16 +75,6 @@ export interface Degraded {
   readonly retryable: number;
   /** Of how many. */
   readonly window: number;
-}
-
-/** What keeps worker slots, or others, empty. */
-export interface SlotsWhy {
-  /** The resource: `submission` are the workers, then come the pipeline's `resources` and those behind `calls`. */
-  readonly name: string;
-  readonly used: number;
-  readonly limit: number;
-  /** In words; `null` if every slot is used. */
-  readonly why: string | null;
 }
 
 /** How many different messages are kept for a column and a reason. */
@@ -111,7 +101,7 @@ export class PipelineRun {
   #isFreed = false;
 
   /** @internal */
-  constructor(plan: RunPlan, draft: PipelineDraft, signal: AbortSignal | undefined) {
+  constructor(plan: RunPlan, signal: AbortSignal | undefined) {
     this.#plan = plan;
     this.#names = plan.columns.map((column) => column.name);
     this.#store = new RowStore(plan.seeds);
@@ -125,7 +115,7 @@ export class PipelineRun {
       run: async (task, call, options) => this.#call(task, call, options),
       fetch: async (task, input, init, options) => this.#fetch(task, input, init, options),
     };
-    this.#core = draft.start({
+    const callbacks = {
       begin: (slot: number, generation: number, column: number, rowGroup: number, firstRow: number, rows: number, row: number, attempt: number) => {
         const plan = this.#plan.columns[column];
         if (plan === undefined) return;
@@ -139,29 +129,22 @@ export class PipelineRun {
         this.#tasks.delete(slot);
         task.stop();
       },
-      step: (
-        step: number,
-        rowGroup: number,
-        firstRow: number,
-        rows: number,
-        live: Uint32Array,
-        dropped: Uint32Array,
-        unmade: Uint32Array,
-      ) => {
-        // They are views of the module's memory, which moves.
-        void this.#step(step, this.#finished(rowGroup, firstRow, rows, Array.from(live), Array.from(dropped), Array.from(unmade)));
+      step: (step: number, group: FinishedRowGroup) => {
+        void this.#step(step, group);
       },
       warn: (group: string, retryable: number, window: number) => {
         guarded(() => this.#plan.degraded?.({ group, retryable, window }));
       },
-      event: (kind: number, numbers: Float64Array) => this.#tell(kind, numbers),
+      event: (event: unknown) => this.#tell(event),
       over: () => {
         signal?.removeEventListener("abort", cancel);
         this.#over = this.#readReport();
         this.#store.clear();
         over(this.#over);
       },
-    });
+    };
+    const { gate } = plan;
+    this.#core = gate === undefined ? startPipeline(...plan.core, callbacks) : gate.core.startPipeline(...plan.core, callbacks);
     if (signal?.aborted === true) this.cancel();
     else signal?.addEventListener("abort", cancel, { once: true });
   }
@@ -184,7 +167,7 @@ export class PipelineRun {
   /** Where the run stands. Cost: the row groups in work and the columns. */
   progress(): Progress {
     this.#refuseFreed();
-    return readProgress(this.#core.progress(), this.#names);
+    return this.#core.progress();
   }
 
   /** What keeps slots of each resource of the task stage empty. */
@@ -199,13 +182,7 @@ export class PipelineRun {
       const size = this.#plan.rowGroupSize;
       return this.#core.whyWaiting(task.column, Math.floor(task.row / size), column.isCell ? task.row % size : -1) ?? null;
     }
-    const slots = this.#core.slots();
-    return Array.from({ length: slots.length / 2 }, (_, resource) => ({
-      name: this.#core.slotsName(resource) ?? "",
-      used: slots[2 * resource] ?? 0,
-      limit: slots[2 * resource + 1] ?? 0,
-      why: this.#core.whyIdle(resource) ?? null,
-    }));
+    return this.#core.whySlots();
   }
 
   /** Hears events of one kind from now on; returns what ends that. */
@@ -243,19 +220,17 @@ export class PipelineRun {
   #subscribe(kinds: Iterable<PipelineEventKind>, listener: (event: PipelineEvent) => void): () => void {
     this.#refuseFreed();
     const subscription: Subscription = { kinds: new Set(kinds), listener, hasThrown: false };
-    bitsOf(subscription.kinds);
     this.#listen([...this.#subscriptions, subscription]);
     return () => this.#listen(this.#subscriptions.filter((other) => other !== subscription));
   }
 
   #listen(subscriptions: readonly Subscription[]): void {
+    if (!this.#isFreed) this.#core.listen([...new Set(subscriptions.flatMap(({ kinds }) => [...kinds]))]);
     this.#subscriptions = subscriptions;
-    if (!this.#isFreed) this.#core.listen(...bitsOf(new Set(subscriptions.flatMap(({ kinds }) => [...kinds]))));
   }
 
-  #tell(kind: number, numbers: Float64Array): void {
-    const event = readEvent(kind, numbers, this.#names);
-    if (event === undefined) return;
+  #tell(told: unknown): void {
+    const event = readEvent(told, this.#names);
     for (const subscription of this.#subscriptions) {
       if (!subscription.kinds.has(event.kind)) continue;
       try {
@@ -305,7 +280,7 @@ export class PipelineRun {
   #failed(task: RunningTask, error: unknown): void {
     if (task.isStopped) return;
     const { code, afterMs, status, message } = this.#outcomeOf(error, task);
-    if (isFailure(code)) this.#note(task.columnIndex, dropCode(code), message);
+    if (isFailure(code)) this.#note(keyOf({ column: task.column, ...dropOf(code) }), message);
     if (code === BROKEN) {
       this.#leave(task);
       this.#core.broke(task.slot, task.generation, message);
@@ -332,8 +307,7 @@ export class PipelineRun {
     if (this.#tasks.get(task.slot) === task) this.#tasks.delete(task.slot);
   }
 
-  #note(column: number, code: number, message: string): void {
-    const key = `${column} ${code}`;
+  #note(key: string, message: string): void {
     const kept = this.#messages.get(key) ?? [];
     if (kept.length < KEPT_MESSAGES && !kept.includes(message)) this.#messages.set(key, [...kept, message]);
   }
@@ -360,14 +334,6 @@ export class PipelineRun {
     return { gate, key, signal: task.signal, lend: () => this.#core.lend(task.slot, task.generation) };
   }
 
-  #finished(rowGroup: number, firstRow: number, rows: number, live: readonly number[], dropped: readonly number[], unmade: readonly number[]): FinishedRowGroup {
-    const lost = Array.from({ length: dropped.length / 3 }, (_, index) => {
-      const [row, column, code] = dropped.slice(3 * index, 3 * index + 3);
-      return { row: row ?? 0, column: this.#names[column ?? 0] ?? "", ...dropReason(code ?? 15) };
-    });
-    return { rowGroup, firstRow, rows, live, dropped: lost, unmade };
-  }
-
   /** A hook or a checkpoint from its beginning to its answer. Never rejects. */
   async #step(step: number, group: FinishedRowGroup): Promise<void> {
     await null;
@@ -390,9 +356,15 @@ export class PipelineRun {
   }
 
   #readReport(): Report {
-    const messages = (column: number, code: number): readonly string[] => this.#messages.get(`${column} ${code}`) ?? [];
-    return readReport(this.#core.report(), this.#core.stopWords(), this.#names, messages);
+    const report = this.#core.report();
+    if (report === undefined) throw new Error("the run is over, and has no report");
+    return { ...report, dropped: report.dropped.map((dropped) => ({ ...dropped, messages: this.#messages.get(keyOf(dropped)) ?? [] })) };
   }
+}
+
+/** What the messages of dropped rows are kept by. */
+function keyOf({ column, reason, kind }: { readonly column: string; readonly reason: string; readonly kind?: string | undefined }): string {
+  return JSON.stringify([column, reason, kind]);
 }
 
 function pick(rows: readonly Cells[], chosen: Iterable<number>): Cells[] {

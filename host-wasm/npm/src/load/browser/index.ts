@@ -1,10 +1,6 @@
-import { provideGates } from "../../core.js";
-import * as module from "../../wasm/tidegate_gate.js";
+import init from "../../wasm/tidegate.js";
 
-await provideGates(async () => {
-  // Spelled out in place: bundlers find the file by this very expression.
-  await module.default({ module_or_path: new URL("../../wasm/tidegate_gate_bg.wasm", import.meta.url) });
-  return module;
-});
+// Spelled out in place: bundlers find the file by this very expression.
+await init({ module_or_path: new URL("../../wasm/tidegate_bg.wasm", import.meta.url) });
 
 export * from "../../index.js";

@@ -1,10 +1,6 @@
-import { provideGates } from "../../core.js";
-import wasm from "../../wasm/tidegate_gate_bg.wasm";
-import * as module from "../../wasm/tidegate_gate.js";
+import module from "../../wasm/tidegate_bg.wasm";
+import { initSync } from "../../wasm/tidegate.js";
 
-await provideGates(async () => {
-  module.initSync({ module: wasm });
-  return module;
-});
+initSync({ module });
 
 export * from "../../index.js";

@@ -1,11 +1,7 @@
 import { readFile } from "node:fs/promises";
 
-import { provideGates } from "../../core.js";
-import * as module from "../../wasm/tidegate_gate.js";
+import { initSync } from "../../wasm/tidegate.js";
 
-await provideGates(async () => {
-  module.initSync({ module: await readFile(new URL("../../wasm/tidegate_gate_bg.wasm", import.meta.url)) });
-  return module;
-});
+initSync({ module: await readFile(new URL("../../wasm/tidegate_bg.wasm", import.meta.url)) });
 
 export * from "../../index.js";

@@ -1,19 +1,18 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** Rows with columns, filled through a gate. */
 
-import type { RequestGate } from "./gate/gate.js";
-import type { Key } from "./gate/keys.js";
-import { RequestGate as CoreGate, PipelineDraft } from "./wasm/tidegate_pipeline.js";
-import { declareCalls } from "./pipeline/calls.js";
-import type { ClassifyError } from "./pipeline/outcomes.js";
-import type { Report } from "./pipeline/report.js";
-import { type Batch, type ColumnPlan, type Degraded, type FinishedRowGroup, PipelineRun } from "./pipeline/run.js";
-import { type Cells, type Seeds, seedsOf } from "./pipeline/rows.js";
-import { applySettings, inOurWords, type PipelineSettings, POST_BATCH, PRE_BATCH, SETTINGS, wholeNumber } from "./pipeline/settings.js";
-import type { Task } from "./pipeline/task.js";
-import type { Signal } from "./platform.js";
+import type { RequestGate } from "../gate/gate.js";
+import type { Key } from "../gate/keys.js";
+import type { ColumnSpec, FinishedRowGroup, PipelineSettings } from "../wasm/tidegate.js";
+import { callTarget } from "./calls.js";
+import type { ClassifyError } from "./outcomes.js";
+import type { Report } from "./report.js";
+import { type Batch, type ColumnPlan, type Degraded, PipelineRun } from "./run.js";
+import { type Cells, type Seeds, seedsOf } from "./rows.js";
+import type { Task } from "./task.js";
+import type { Signal } from "../platform.js";
 
-export type { TaskCallOptions, TaskRunOptions } from "./pipeline/calls.js";
+export type { TaskCallOptions, TaskRunOptions } from "./calls.js";
 export type {
   PipelineEvent,
   PipelineEventFacts,
@@ -23,28 +22,32 @@ export type {
   Pressure,
   TaskDenial,
   TaskEnd,
-} from "./pipeline/events.js";
-export { PIPELINE_EVENT_KINDS } from "./pipeline/events.js";
-export { Drop, Fatal, Retry, Unavailable } from "./pipeline/outcomes.js";
-export type { ClassifyError, FailureKind, RetryKind } from "./pipeline/outcomes.js";
+} from "./events.js";
+export { PIPELINE_EVENT_KINDS } from "./events.js";
+export { Drop, Fatal, Retry, Unavailable } from "./outcomes.js";
+export type { ClassifyError } from "./outcomes.js";
+export type { DiscardReason, DroppedRows, Report } from "./report.js";
+export { PipelineRun } from "./run.js";
+export type { Batch, Degraded } from "./run.js";
 export type {
-  DroppedRows,
-  DiscardReason,
+  AdaptiveRowGroups,
   DropReason,
+  FailureKind,
+  FinishedRowGroup,
   Hook,
+  PipelineSettings,
+  Policy,
   Progress,
-  Report,
+  RetryKind,
   RowGroupBlock,
+  SlotsWhy,
   Stop,
   TaskCounts,
-} from "./pipeline/report.js";
-export { PipelineRun } from "./pipeline/run.js";
-export type { Batch, Degraded, FinishedRowGroup, SlotsWhy } from "./pipeline/run.js";
-export type { AdaptiveRowGroups, PipelineSettings, Policy } from "./pipeline/settings.js";
-export type { Task } from "./pipeline/task.js";
+} from "../wasm/tidegate.js";
+export type { Task } from "./task.js";
 
 /** What a pipeline works on, and its settings. */
-export interface PipelineOptions<Seed extends object> extends PipelineSettings {
+export interface PipelineOptions<Seed extends object> extends Readonly<PipelineSettings> {
   /**
    * The rows: how many, or the seed of each, an object whose values are there from the start. An iterable that is no array is
    * read to its end when the pipeline is made.
@@ -118,14 +121,11 @@ interface Definition {
   readonly column: AnyColumn;
 }
 
-const STRATEGIES = ["cell", "row_group", "from_scratch"] as const;
-const OWN_SETTINGS = ["rows", "seed", "gate", "classify", "onDegraded"];
-
 /**
  * Fills rows column by column, as fast as what it calls lets it be.
  *
  * ```ts
- * import { Pipeline, RequestGate } from "tidegate/pipeline";
+ * import { Pipeline, RequestGate } from "tidegate";
  *
  * const gate = new RequestGate();
  * gate.register("provider/writer", { maxParallel: 16 });
@@ -248,7 +248,7 @@ export class Pipeline<Seed extends object = object, Made extends object = object
    * Checks everything and begins, in the next turn of the event loop.
    *
    * ```ts
-   * import { Pipeline } from "tidegate/pipeline";
+   * import { Pipeline } from "tidegate";
    *
    * const run = new Pipeline({ rows: 1_000, seed: (n) => ({ n }) })
    *   .column("square", { fill: ({ n }) => n * n })
@@ -260,22 +260,18 @@ export class Pipeline<Seed extends object = object, Made extends object = object
    * console.log(stop.reason); // wound_down
    * ```
    *
-   * @throws RangeError and Error, which name the setting or the column that cannot work
+   * @throws Error, which names the setting or the column that cannot work
    */
   start(options: { readonly signal?: Signal } = {}): PipelineRun {
-    const { gate, classify, onDegraded } = this.#options;
-    const draft = new PipelineDraft(this.#seeds.count);
-    try {
-      applySettings(draft, this.#options, [...SETTINGS, ...OWN_SETTINGS]);
-      if (this.#preBatch !== undefined) draft.set(PRE_BATCH, 1);
-      if (this.#postBatch !== undefined) draft.set(POST_BATCH, 1);
-      if (gate !== undefined) draft.through(ours(gate));
-      for (const definition of this.#columns) describe(draft, definition, gate);
-    } catch (error) {
-      draft.free();
-      throw error;
-    }
+    const { rows: _rows, seed: _seed, gate, classify, onDegraded, doneRowGroups = [], missingRows = [], ...settings } = this.#options;
     const plan = {
+      rows: this.#seeds.count,
+      columns: this.#columns.map((definition) => specOf(definition, gate)),
+      preBatch: this.#preBatch !== undefined,
+      postBatch: this.#postBatch !== undefined,
+    };
+    const run = {
+      core: [plan, { ...settings, doneRowGroups: [...doneRowGroups], missingRows: [...missingRows] }],
       columns: this.#columns.map(planOf),
       gate,
       seeds: this.#seeds,
@@ -285,12 +281,8 @@ export class Pipeline<Seed extends object = object, Made extends object = object
       postBatch: this.#postBatch,
       classify,
       degraded: onDegraded,
-    };
-    try {
-      return new PipelineRun(plan, draft, options.signal);
-    } catch (error) {
-      throw inOurWords(error);
-    }
+    } as const;
+    return new PipelineRun(run, options.signal);
   }
 
   /**
@@ -309,35 +301,16 @@ export class Pipeline<Seed extends object = object, Made extends object = object
   }
 }
 
-/** The wasm module's own gate: another module's is out of its reach. */
-function ours({ core }: RequestGate): CoreGate {
-  if (core instanceof CoreGate) return core;
-  throw new Error("the gate was made before `tidegate/pipeline` was loaded: import that before the first gate is made");
-}
-
-function describe(draft: PipelineDraft, { fills, column }: Definition, gate: RequestGate | undefined): void {
-  const [name = "", ...others] = fills;
-  const { strategy = "cell", after = [], calls, group } = column;
-  if (typeof column.fill !== "function") throw new TypeError(`the column \`${name}\` needs a function \`fill\``);
-  if (!STRATEGIES.includes(strategy)) {
-    throw new RangeError(`the strategy of the column \`${name}\` must be one of ${STRATEGIES.join(", ")}, not ${String(strategy)}`);
+/** A column as the core reads it. */
+function specOf({ fills, column }: Definition, gate: RequestGate | undefined): ColumnSpec {
+  const { fill, when: _when, after, calls, ...settings } = column;
+  const [name = ""] = fills;
+  if (typeof fill !== "function") throw new TypeError(`the column \`${name}\` needs a function \`fill\``);
+  if (calls !== undefined && gate === undefined) {
+    throw new Error(`the column \`${name}\` calls through a gate, and the pipeline has none: give it one as \`gate\``);
   }
-  const yields = column.yields === undefined ? -1 : Number(column.yields);
-  const number = { cell: 0, row_group: 1, from_scratch: 2 }[strategy];
-  draft.column(name, number, column.ordered ?? false, column.skipWithUpstream ?? false, yields);
-  for (const other of others) draft.alsoFills(other);
-  for (const upstream of after) draft.after(upstream);
-  for (const [resource, amount] of Object.entries(column.holds ?? {})) {
-    draft.holds(resource, wholeNumber(`holds.${resource}`, amount, 1));
-  }
-  if (group !== undefined) {
-    const limit = group.limit === undefined ? 0 : wholeNumber("group.limit", group.limit, 1);
-    draft.group(group.name, group.weight ?? 1, limit);
-  }
-  if (calls !== undefined) {
-    if (gate === undefined) throw new Error(`the column \`${name}\` calls through a gate, and the pipeline has none: give it one as \`gate\``);
-    declareCalls(draft, gate, calls);
-  }
+  const target = calls !== undefined && gate !== undefined ? { calls: callTarget(gate, calls) } : {};
+  return { ...settings, fills: [...fills], after: [...(after ?? [])], ...target };
 }
 
 function planOf({ fills, column }: Definition): ColumnPlan {

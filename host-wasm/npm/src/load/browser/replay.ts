@@ -1,6 +1,0 @@
-import init from "../../wasm/tidegate_replay.js";
-
-// Spelled out in place: bundlers find the file by this very expression.
-await init({ module_or_path: new URL("../../wasm/tidegate_replay_bg.wasm", import.meta.url) });
-
-export * from "../../replay.js";
