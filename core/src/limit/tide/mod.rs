@@ -99,8 +99,8 @@
 mod alone;
 mod ceiling;
 mod config;
-mod doubt;
 mod pace;
+mod pace_check;
 mod queueing;
 mod reached;
 mod restart;
@@ -289,7 +289,7 @@ impl Tide {
             self.on_accepted(&watched);
         }
         if self.ceiling.is_after_cut(call.grant) {
-            self.reopen();
+            self.end_refusal_streak();
             self.unrefused = self.unrefused.saturating_add(1);
         }
         if self.is_queueing {
@@ -328,7 +328,7 @@ impl Tide {
     fn on_accepted(&mut self, call: &Watched) {
         self.pace.on_accepted(call.grant, call.in_flight, call.since);
         if self.ceiling.is_after_cut(call.grant) {
-            self.reopen();
+            self.end_refusal_streak();
         }
         if self.ceiling.is_climbing()
             && self.ceiling.is_of_phase(call.grant)
@@ -356,7 +356,7 @@ impl Tide {
 
     /// Ends a streak of refusals, because a call granted after the last cut was accepted. If the provider was
     /// closed, the limit climbs.
-    fn reopen(&mut self) {
+    fn end_refusal_streak(&mut self) {
         if core::mem::take(&mut self.refusal_streak) >= CLOSED {
             self.ceiling.enter(SearchPhase::Climb { from: self.limit });
         }
@@ -438,7 +438,7 @@ impl Tide {
         }
         if is_by_pace {
             // The limit did not cause the refusals, so the cuts are undone.
-            self.limit = self.limit.max(self.pace.level()).min(self.max);
+            self.limit = self.limit.max(self.pace.most_accepted()).min(self.max);
             self.ceiling.close_cascade();
             self.same_load.forget();
         } else if self.is_within_share() {
@@ -489,7 +489,7 @@ impl Tide {
 
     /// Undoes a cut, because a call was accepted at the load that was refused: the cause was a rate.
     fn on_same_load(&mut self, now: Instant, in_flight: u32, refused: Instant) {
-        self.reopen();
+        self.end_refusal_streak();
         self.ceiling.close_cascade();
         self.limit = self.limit.max(in_flight.saturating_add(1)).min(self.max);
         if self.same_load.passes() >= PASSES {
