@@ -47,7 +47,9 @@
 //! # Quickening
 //!
 //! A pace that is too slow is never refused. So it is quickened after a number of successes, by a sixteenth,
-//! then an eighth, then a quarter each time, until the next refusal. The wait is longer where calls rarely
+//! then an eighth, then a quarter each time, until the next refusal. A refused quickening halves the greatest
+//! one, down to a sixteenth, until another pace begins: a provider that lets traffic grow by a third in a
+//! period refuses a step of a quarter each time, and accepts two of an eighth. The wait is longer where calls rarely
 //! overlap. The pace is not quickened again before a refusal of its first call would have arrived, and only
 //! while a refusal is affordable (`storm`). Calls that were in flight when a refusal corrected the pace are
 //! no sample of it.
@@ -177,8 +179,10 @@ pub(super) struct Pace {
     undelayed: u32,
     successes: u32,
     failures: u32,
-    /// The next quickening, as one part of the interval in this many.
+    /// The next, the last and the greatest quickening, each as one part of the interval in this many.
     quickening: u64,
+    last_quickening: u64,
+    greatest_quickening: u64,
     /// Refusals that are still ignored, and how often a pace was given up.
     ignored: u32,
     given_up: u32,
@@ -277,7 +281,8 @@ impl Pace {
                 self.slower = Some(interval);
                 self.feedback_at = accepted_at;
                 self.interval = Some((interval - interval / self.quickening.max(1)).max(1));
-                self.quickening = (self.quickening / 2).max(QUICKENINGS.1);
+                self.last_quickening = self.quickening;
+                self.quickening = (self.quickening / 2).max(self.greatest_quickening);
             }
         }
     }
@@ -309,6 +314,7 @@ impl Pace {
         self.check.reset();
         self.next = next;
         self.failures = 0;
+        self.greatest_quickening = QUICKENINGS.1;
         self.unrelated = 0;
         self.restart_schedule();
     }
@@ -451,6 +457,9 @@ impl Pace {
     /// Corrects the pace after a refusal. See the cases in the [module documentation](self).
     fn correct(&mut self, inflow: Inflow, ready: Instant) {
         let slower = self.slower.take();
+        if slower.is_some() {
+            self.greatest_quickening = (self.last_quickening * 2).min(QUICKENINGS.0);
+        }
         self.restart_schedule();
         if self.known.calls >= FEWEST && self.check.on_refused(inflow.calls, slower.is_some()) {
             self.next = ready;
