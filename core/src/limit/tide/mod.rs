@@ -8,6 +8,7 @@
 //!
 //! The algorithm has four parts: *concurrency* bounds the calls in flight, *pace* spaces them in time,
 //! *queueing* bounds latency where nothing is refused, and *memory* holds what each of them has learned.
+//! `success` and `refusal` decide which part an answer or a refusal concerns.
 //!
 //! # Concurrency
 //!
@@ -99,54 +100,37 @@
 mod alone;
 mod ceiling;
 mod config;
-mod doubt;
+mod intervals;
 mod pace;
+mod pace_check;
 mod queueing;
 mod reached;
+mod refusal;
 mod restart;
 mod same_load;
 mod scope;
 mod share;
 mod storm;
+mod success;
 #[cfg(test)]
 mod tests;
 mod watch;
 
-use self::ceiling::{Ceiling, SearchPhase};
-use self::pace::{Pace, Refusal};
-use self::queueing::{BatchResult, Queueing};
+use self::ceiling::Ceiling;
+use self::pace::Pace;
+use self::queueing::Queueing;
 use self::restart::Restart;
 use self::same_load::SameLoad;
 use self::scope::{Scope, Stops};
 use self::share::Share;
 use self::storm::Storm;
-use self::watch::{Watch, Watched};
+use self::watch::Watch;
 use super::{CallReport, LimitAlgorithm, LimitState, scaled_down};
 use crate::call::Outcome;
 use crate::error::ConfigError;
 use crate::time::{Duration, Instant};
 
 pub use config::{RetryAfterStops, TideConfig};
-
-/// Successes since the last refusal, in longest waits for a probe, after which latency is used again.
-const WAITS_OF_TRUST: u32 = 8;
-
-/// The part of the limit that is given up to measure the baseline of latency.
-const DRAIN: u32 = 5;
-/// The shortest and the longest time between two calls at the start, in nanoseconds. Refusals take no longer.
-const TICKS: (f64, f64) = (1e6, 1e8);
-/// Nanoseconds below which calls are not spaced.
-const SPACE: f64 = 1e6;
-/// Refusals in a row, with nothing accepted between them, after which the provider counts as closed.
-const CLOSED: u32 = 4;
-/// The part of the time since the first of these refusals that the next call waits. With a quarter, ten
-/// seconds take 25 calls.
-const CLOSED_PART: u64 = 4;
-/// The first wait for a trial, in latencies of a refusal; and the longest, in nanoseconds.
-const FIRST_TRIAL: f64 = 4.0;
-const LAST_TRIAL: f64 = 4e9;
-/// Trials at the same load that have to pass in a row before a rate is learned.
-const PASSES: u32 = 2;
 
 /// A limit that learns from refusals. See the [module documentation](self).
 #[derive(Clone, Debug)]
@@ -210,292 +194,6 @@ impl Tide {
             limit_before_cuts: 1,
             storm: Storm::default(),
         })
-    }
-
-    /// Returns whether refusals are within the share that is refused at any load.
-    fn is_within_share(&self) -> bool {
-        !self.pace.is_known() && self.share.is_within_share()
-    }
-
-    /// Returns what a refusal stops.
-    fn stops(&self, now: Instant, call: &CallReport) -> Stops {
-        let Some(retry_after) = call.retry_after.filter(|_| !self.pace.is_testing()) else { return Stops::Call };
-        match self.config.retry_after {
-            RetryAfterStops::Learned => self.scope.classify(now, call, retry_after, self.pace.is_long(retry_after)),
-            RetryAfterStops::Resource => Stops::Resource(retry_after),
-            RetryAfterStops::Call => Stops::Call,
-        }
-    }
-
-    /// Returns the pause after a refusal whose Retry-After does not stop the resource. It is zero while the
-    /// limit can be cut.
-    fn own_pause(&self, now: Instant, call: &CallReport) -> Duration {
-        if self.storm.stops_all(self.limit) {
-            return self.watch.acceptance_delay();
-        }
-        if !self.ceiling.is_after_cut(call.grant) || self.is_within_share() {
-            return Duration::ZERO;
-        }
-        let nanos = if self.refusal_streak >= CLOSED {
-            ((now - self.refused_since).as_nanos() / CLOSED_PART).max(self.first_trial().as_nanos())
-        } else if self.limit > 1 {
-            0
-        } else {
-            let base = if self.latency > 0.0 { self.latency / 4.0 } else { 5e7 };
-            (base * f64::from(1_u32 << self.refusal_streak.saturating_sub(1).min(16))) as u64
-        };
-        Duration::from_nanos(nanos).min(self.config.longest_pause)
-    }
-
-    /// Returns the first wait for a trial at the same load.
-    fn first_trial(&self) -> Duration {
-        Duration::from_nanos((FIRST_TRIAL * self.watch.refusal()).max(1e6) as u64)
-    }
-
-    /// Returns the longest wait for a trial: until a call ends, the limit has nothing else to do.
-    fn last_trial(&self) -> Duration {
-        let longest = if self.latency > 0.0 { self.latency.min(LAST_TRIAL) } else { LAST_TRIAL };
-        Duration::from_nanos(longest as u64)
-    }
-
-    fn tick(&self) -> Duration {
-        // Twice the latency of a refusal, but short compared with that of a call.
-        let longest = self.latency / 8.0;
-        let refusal = self.watch.refusal();
-        let tick = if refusal > 0.0 { (2.0 * refusal).min(longest) } else { longest };
-        Duration::from_nanos(tick.clamp(TICKS.0, TICKS.1) as u64)
-    }
-
-    /// Returns the interval between calls in a climb: half of that at which calls end, as Linux paces TCP in
-    /// slow start.
-    fn space(&self) -> Duration {
-        // The first calls to end are the short ones, so the mean latency is too low yet.
-        if self.ceiling.next_grant() < 2 * u64::from(self.config.initial_limit) {
-            return self.tick();
-        }
-        // Calls that replace ended ones are sent twice as fast as calls end; added ones, within the time in
-        // which a refusal arrives.
-        let back = 2.0 * f64::from(self.limit) / self.latency.max(1.0);
-        let added = f64::from(self.ceiling.growth(self.limit)) / self.watch.acceptance_delay().as_nanos() as f64;
-        let space = 1.0 / (back + added);
-        if space < SPACE { Duration::ZERO } else { Duration::from_nanos(space as u64) }
-    }
-
-    fn on_success(&mut self, now: Instant, call: &CallReport) {
-        follow(&mut self.latency, call.latency);
-        self.storm.on_success();
-        self.scope.on_success(call.grant, sent_at(now, call));
-        if let Some(watched) = self.watch.on_success(call.grant) {
-            self.on_accepted(&watched);
-        }
-        if self.ceiling.is_after_cut(call.grant) {
-            self.reopen();
-            self.unrefused = self.unrefused.saturating_add(1);
-        }
-        if self.is_queueing {
-            return;
-        }
-        let is_of_phase = self.ceiling.is_of_phase(call.grant);
-        if is_of_phase {
-            self.ceiling.on_success_of_phase(call.admitted_in_flight);
-        }
-        match self.ceiling.phase() {
-            SearchPhase::Climb { .. } => {
-                if self.share.is_known() && !self.share.is_far(self.limit) {
-                    self.ceiling.enter(SearchPhase::Hold);
-                } else if is_of_phase && self.limit < self.ceiling.most() {
-                    self.limit = self.limit.saturating_add(1).min(self.max);
-                }
-            }
-            SearchPhase::Hold => {
-                let is_due = self.ceiling.on_held_success(&self.config, self.limit);
-                if is_due && self.storm.may_risk(now) && call.admitted_in_flight >= self.limit && self.limit < self.max
-                {
-                    let floor = self.limit;
-                    self.limit += 1;
-                    self.ceiling.enter(SearchPhase::Probe { floor });
-                }
-            }
-            SearchPhase::Probe { floor } => {
-                if is_of_phase && call.admitted_in_flight > floor {
-                    self.ceiling.enter(SearchPhase::Climb { from: floor });
-                }
-            }
-        }
-    }
-
-    /// Records that a call was accepted.
-    fn on_accepted(&mut self, call: &Watched) {
-        self.pace.on_accepted(call.grant, call.in_flight, call.since);
-        if self.ceiling.is_after_cut(call.grant) {
-            self.reopen();
-        }
-        if self.ceiling.is_climbing()
-            && self.ceiling.is_of_phase(call.grant)
-            && (!self.share.is_known() || self.share.is_far(self.limit))
-            && call.in_flight >= self.limit - self.limit / 4
-            && !self.is_queueing
-        {
-            self.limit = self
-                .limit
-                .saturating_add(self.ceiling.growth(self.limit))
-                .min(self.ceiling.most())
-                .max(self.limit)
-                .min(self.max);
-        }
-        if let SearchPhase::Probe { floor } = self.ceiling.phase()
-            && self.ceiling.is_of_phase(call.grant)
-            && call.in_flight > floor
-        {
-            self.ceiling.enter(SearchPhase::Climb { from: floor });
-        }
-        if self.pace.is_known() && call.in_flight >= self.limit {
-            self.limit = self.limit.saturating_add(1).min(self.max);
-        }
-    }
-
-    /// Ends a streak of refusals, because a call granted after the last cut was accepted. If the provider was
-    /// closed, the limit climbs.
-    fn reopen(&mut self) {
-        if core::mem::take(&mut self.refusal_streak) >= CLOSED {
-            self.ceiling.enter(SearchPhase::Climb { from: self.limit });
-        }
-    }
-
-    /// Changes the limit after a batch of latencies.
-    fn on_batch(&mut self, result: BatchResult, in_flight: u32) {
-        let trusted = self.config.probe_after_most.saturating_mul(WAITS_OF_TRUST);
-        if self.unrefused < trusted {
-            return;
-        }
-        match result {
-            BatchResult::NoQueue(share) if self.is_queueing && in_flight >= self.limit => {
-                self.limit = self.limit.saturating_add((self.limit / share).max(1)).min(self.max);
-            }
-            BatchResult::BaselineDue if self.is_queueing => {
-                self.limit_after_measuring = self.limit;
-                self.limit = (self.limit - self.limit / DRAIN).max(1);
-            }
-            BatchResult::BaselineMeasured if self.is_queueing => self.limit = self.limit_after_measuring.min(self.max),
-            BatchResult::NoQueue(_) | BatchResult::BaselineDue | BatchResult::BaselineMeasured => {}
-            BatchResult::NearKnee => {
-                if self.ceiling.phase() != SearchPhase::Hold {
-                    self.ceiling.enter(SearchPhase::Hold);
-                }
-            }
-            BatchResult::Slower => self.limit = self.limit_before_cuts.min(self.max),
-            BatchResult::Queueing { ratio, is_first } => {
-                if is_first {
-                    self.limit_before_cuts = self.limit;
-                }
-                let midway = 1.0 + (self.config.latency_tolerance - 1.0) / 2.0;
-                self.limit_after_measuring = scaled_down(self.limit, (midway / ratio).min(1.0));
-                self.limit = scaled_down(self.limit, 1.0 / ratio);
-                self.ceiling.close_cascade();
-                self.is_queueing = true;
-                self.ceiling.enter(SearchPhase::Hold);
-            }
-        }
-    }
-
-    fn on_refused(&mut self, now: Instant, call: &CallReport) {
-        if !self.is_within_share() {
-            self.storm.on_refused(now);
-        }
-        self.share.on_refused(call.grant, call.admitted_in_flight);
-        self.watch.on_refused(call.grant, call.latency);
-        self.unrefused = 0;
-        self.is_queueing = false;
-        self.queueing.forget_batch();
-        let stops = self.stops(now, call);
-        if let Some(end) = self.paused_until.take() {
-            self.restart = Some(Restart { end, out: call.in_flight, tick: self.tick() });
-        }
-        // A Retry-After that stops the refused call only does not tell when the next call is accepted.
-        let may_stop_resource = |retry_after: &Duration| match stops {
-            Stops::Call => false,
-            Stops::Unknown => !self.pace.is_known() || !self.pace.is_long(*retry_after),
-            Stops::Resource(_) => true,
-        };
-        let retry_after = call.retry_after.filter(may_stop_resource).unwrap_or_default();
-        let stated_retry_after = call.retry_after.unwrap_or_default();
-        let refusal = Refusal {
-            grant: call.grant,
-            sent: sent_at(now, call),
-            retry_after,
-            stated_retry_after,
-            in_flight: call.admitted_in_flight,
-            is_share: self.share.is_known(),
-            may_risk: self.storm.may_risk(now),
-        };
-        let is_by_pace = self.pace.on_refused(now, &refusal);
-        if let Some(share) = self.pace.take_refused_share() {
-            self.share.learn(share);
-        }
-        if let Some(retry_after) = call.retry_after {
-            let first = now + self.own_pause(now, call);
-            self.scope.on_refused(now, call, retry_after, stops, first);
-        }
-        if is_by_pace {
-            // The limit did not cause the refusals, so the cuts are undone.
-            self.limit = self.limit.max(self.pace.level()).min(self.max);
-            self.ceiling.close_cascade();
-            self.same_load.forget();
-        } else if self.is_within_share() {
-            self.refusal_streak = 0;
-            self.same_load.forget();
-            if self.ceiling.phase() == SearchPhase::Hold && self.share.is_far(self.limit) {
-                self.ceiling.enter(SearchPhase::Climb { from: self.limit });
-            }
-        } else if self.same_load.on_refused(now, &refusal, self.last_trial()) {
-            self.ceiling.close_cascade();
-        } else if self.ceiling.is_after_cut(call.grant) {
-            self.on_too_many(now, call);
-            if !self.pace.is_known() {
-                let is_lower = self.limit + 1 < call.admitted_in_flight;
-                self.same_load.on_cut(now, &refusal, is_lower, self.first_trial());
-            }
-        }
-    }
-
-    /// Cuts the limit after a refusal that is not explained otherwise.
-    fn on_too_many(&mut self, now: Instant, call: &CallReport) {
-        self.watch.drop_watched();
-        self.ceiling.close_cascade();
-        if self.refusal_streak < CLOSED {
-            self.cut(call);
-        }
-        if self.refusal_streak == 0 {
-            self.refused_since = now;
-        }
-        self.refusal_streak = self.refusal_streak.saturating_add(1);
-    }
-
-    fn cut(&mut self, call: &CallReport) {
-        let limit = self.limit;
-        let ceiling = if self.share.is_known() {
-            // Any of the calls that are refused at any load may have been the one reported.
-            self.share.on_cut(limit);
-            limit.saturating_sub((limit / 4).max(1))
-        } else {
-            call.admitted_in_flight.saturating_sub(1).clamp(1, limit)
-        };
-        // One less, then two, four, eight while nothing is accepted.
-        let less = limit.saturating_sub(1 << self.refusal_streak.min(31));
-        let least = scaled_down(limit, self.config.decrease_factor);
-        self.limit = ceiling.min(less.max(least)).max(1);
-        self.ceiling.on_cut(self.limit, call.admitted_limit, self.refusal_streak > 0);
-    }
-
-    /// Undoes a cut, because a call was accepted at the load that was refused: the cause was a rate.
-    fn on_same_load(&mut self, now: Instant, in_flight: u32, refused: Instant) {
-        self.reopen();
-        self.ceiling.close_cascade();
-        self.limit = self.limit.max(in_flight.saturating_add(1)).min(self.max);
-        if self.same_load.passes() >= PASSES {
-            self.pace.adopt(now, now - refused);
-        }
-        self.ceiling.enter(SearchPhase::Climb { from: self.limit });
     }
 
     /// Applies the changes that are due at `now`.

@@ -47,7 +47,9 @@
 //! # Quickening
 //!
 //! A pace that is too slow is never refused. So it is quickened after a number of successes, by a sixteenth,
-//! then an eighth, then a quarter each time, until the next refusal. The wait is longer where calls rarely
+//! then an eighth, then a quarter each time, until the next refusal. A refused quickening halves the greatest
+//! one, down to a sixteenth, until another pace begins: a provider that lets traffic grow by a third in a
+//! period refuses a step of a quarter each time, and accepts two of an eighth. The wait is longer where calls rarely
 //! overlap. The pace is not quickened again before a refusal of its first call would have arrived, and only
 //! while a refusal is affordable (`storm`). Calls that were in flight when a refusal corrected the pace are
 //! no sample of it.
@@ -57,13 +59,13 @@
 //! - A pace that delays no call is forgotten.
 //! - Two refusals in a row with more calls in flight than were accepted before belong to the concurrency
 //!   limit: the pace is forgotten.
-//! - A pace that is not a rate is given up (`doubt`, `reached`). The next 32 refusals are then no samples,
+//! - A pace that is not a rate is given up (`pace_check`, `reached`). The next 32 refusals are then no samples,
 //!   then 64, and so on.
 //!
 //! Where no call is accepted between two refusals, each call waits half as long again as the one before.
 
 use super::alone::Alone;
-use super::doubt::{Doubt, FASTER};
+use super::pace_check::{FASTER, PaceCheck};
 use super::reached::Reached;
 use crate::time::{Duration, Instant};
 
@@ -157,8 +159,8 @@ pub(super) struct Pace {
     /// The last refusal.
     mark: Option<Refusal>,
     /// The most concurrent calls accepted since the last refusal, and between it and the one before.
-    level: u32,
-    level_before: u32,
+    most_accepted: u32,
+    most_accepted_before: u32,
     /// The interval of the last sample.
     last: u64,
     /// Samples in a row that equal the one before.
@@ -177,8 +179,10 @@ pub(super) struct Pace {
     undelayed: u32,
     successes: u32,
     failures: u32,
-    /// The next quickening, as one part of the interval in this many.
+    /// The next, the last and the greatest quickening, each as one part of the interval in this many.
     quickening: u64,
+    last_quickening: u64,
+    greatest_quickening: u64,
     /// Refusals that are still ignored, and how often a pace was given up.
     ignored: u32,
     given_up: u32,
@@ -197,7 +201,7 @@ pub(super) struct Pace {
     is_as_before: bool,
     refusal_row: RefusalRow,
     alone: Alone,
-    doubt: Doubt,
+    check: PaceCheck,
     /// The rate that was reached before the pace.
     reached: Reached,
     /// The share of calls that was refused at a pace that was just given up.
@@ -226,8 +230,8 @@ impl Pace {
     }
 
     /// Returns the most concurrent calls that were accepted lately.
-    pub(super) fn level(&self) -> u32 {
-        self.level.max(self.level_before)
+    pub(super) fn most_accepted(&self) -> u32 {
+        self.most_accepted.max(self.most_accepted_before)
     }
 
     /// Records a grant. The call counts as accepted at `accepted_at`. `latency` is the mean latency in
@@ -241,7 +245,7 @@ impl Pace {
         latency: f64,
         may_risk: bool,
     ) {
-        self.doubt.on_grant(in_flight);
+        self.check.on_grant(in_flight);
         self.reached.on_grant(now);
         self.recent.nanos += (now - self.last_granted).as_nanos();
         self.recent.calls += 1;
@@ -250,13 +254,13 @@ impl Pace {
             self.recent = Inflow { nanos: self.recent.nanos / 2, calls: self.recent.calls / 2 };
         }
         let Some(interval) = self.interval else { return };
-        if self.doubt.is_testing() {
-            if let Some(is_last) = self.doubt.on_test_grant(grant) {
+        if self.check.is_testing() {
+            if let Some(is_last) = self.check.on_test_grant(grant) {
                 let soon = now + Duration::from_nanos(interval / FASTER);
                 self.next = if is_last { soon.max(accepted_at) } else { soon };
                 return;
             }
-            if let Some(share) = self.doubt.conclude() {
+            if let Some(share) = self.check.conclude() {
                 self.give_up(Some(share));
                 return;
             }
@@ -277,7 +281,8 @@ impl Pace {
                 self.slower = Some(interval);
                 self.feedback_at = accepted_at;
                 self.interval = Some((interval - interval / self.quickening.max(1)).max(1));
-                self.quickening = (self.quickening / 2).max(QUICKENINGS.1);
+                self.last_quickening = self.quickening;
+                self.quickening = (self.quickening / 2).max(self.greatest_quickening);
             }
         }
     }
@@ -306,9 +311,10 @@ impl Pace {
         self.known = known;
         self.is_guess = false;
         self.reserve = 0;
-        self.doubt.reset();
+        self.check.reset();
         self.next = next;
         self.failures = 0;
+        self.greatest_quickening = QUICKENINGS.1;
         self.unrelated = 0;
         self.restart_schedule();
     }
@@ -322,7 +328,7 @@ impl Pace {
             self.guess(sent, interval);
         }
         if self.mark.is_none_or(|mark| grant > mark.grant) {
-            self.level = self.level.max(in_flight);
+            self.most_accepted = self.most_accepted.max(in_flight);
         }
     }
 
@@ -347,7 +353,7 @@ impl Pace {
             self.set_mark(refusal);
             return false;
         };
-        if self.doubt.on_test_refused(refusal.grant) {
+        if self.check.on_test_refused(refusal.grant) {
             self.set_mark(refusal);
             return true;
         }
@@ -376,8 +382,8 @@ impl Pace {
         let is_settled = self.known.calls >= FEWEST;
         // At a new pace, nearly each call is sent with one more in flight than ever before.
         let is_new = self.is_known() && !is_settled;
-        let is_contradiction = refusal.in_flight <= self.level().max(1) + u32::from(is_new);
-        if self.is_known() && is_settled && self.doubt.is_concurrency_limit(refusal.in_flight) {
+        let is_contradiction = refusal.in_flight <= self.most_accepted().max(1) + u32::from(is_new);
+        if self.is_known() && is_settled && self.check.is_concurrency_limit(refusal.in_flight) {
             self.forget();
             self.set_mark(refusal);
             return false;
@@ -451,8 +457,11 @@ impl Pace {
     /// Corrects the pace after a refusal. See the cases in the [module documentation](self).
     fn correct(&mut self, inflow: Inflow, ready: Instant) {
         let slower = self.slower.take();
+        if slower.is_some() {
+            self.greatest_quickening = (self.last_quickening * 2).min(QUICKENINGS.0);
+        }
         self.restart_schedule();
-        if self.known.calls >= FEWEST && self.doubt.on_refused(inflow.calls, slower.is_some()) {
+        if self.known.calls >= FEWEST && self.check.on_refused(inflow.calls, slower.is_some()) {
             self.next = ready;
             return;
         }
@@ -498,19 +507,19 @@ impl Pace {
 
     /// Returns whether a test of the pace is running.
     pub(super) fn is_testing(&self) -> bool {
-        self.interval.is_some() && self.doubt.is_testing()
+        self.interval.is_some() && self.check.is_testing()
     }
 
     /// Returns the most calls that may be in flight: in a test, as many as were accepted before.
     pub(super) fn most(&self) -> u32 {
-        if self.is_testing() { self.level().max(1) } else { u32::MAX }
+        if self.is_testing() { self.most_accepted().max(1) } else { u32::MAX }
     }
 
     /// Forgets the pace and its test. A test that outlived its pace would count all later refusals as its
     /// own.
     fn forget(&mut self) {
         self.interval = None;
-        self.doubt.reset();
+        self.check.reset();
     }
 
     /// Gives the pace up as not being a rate. `share` is the share of calls that is refused at any pace, if
@@ -533,7 +542,7 @@ impl Pace {
     fn set_mark(&mut self, refusal: &Refusal) {
         self.mark = Some(*refusal);
         // The other calls that were in flight with it have been accepted, answered or not.
-        self.level_before = core::mem::take(&mut self.level).max(refusal.in_flight.saturating_sub(1));
+        self.most_accepted_before = core::mem::take(&mut self.most_accepted).max(refusal.in_flight.saturating_sub(1));
     }
 }
 

@@ -3,10 +3,10 @@
 //! The Retry-After of a rate applies to all calls: none is accepted before it ends. The Retry-After of a
 //! provider without a free slot, or of a pool that others use, applies to the refused call: others are
 //! accepted as soon as slots are free. Providers do not state which one they mean. It is learned from calls
-//! sent *in the shadow* of a refusal, that is, before its Retry-After ends:
+//! sent while the Retry-After of a refusal runs:
 //!
 //! ```text
-//! a call in the shadow is accepted                                  it stops the refused call only
+//! a call sent while it runs is accepted                             it stops the refused call only
 //! one is refused although fewer were in flight than at the first    it stops the resource
 //! ```
 //!
@@ -20,8 +20,8 @@ use crate::time::{Duration, Instant};
 
 /// How far an accepted call moves the belief. Where a Retry-After stops the resource, no call is accepted.
 const PASSED: f64 = 0.3;
-/// How far a refused call moves the belief: the last trial in a shadow, an earlier trial, and any other call
-/// in a shadow. Such a call may have been refused for another reason.
+/// How far a refused call moves the belief: the last trial of a Retry-After, an earlier trial, and any other
+/// call sent while it runs. Such a call may have been refused for another reason.
 const TRIAL: f64 = 0.15;
 const ONE_TRIAL: f64 = 0.07;
 const CHANCE: f64 = 0.06;
@@ -38,7 +38,7 @@ const MOST_OBEYED: u32 = 64;
 
 /// A refusal and the time until its Retry-After ends.
 #[derive(Clone, Copy, Debug)]
-struct Shadow {
+struct RunningRetryAfter {
     grant: u64,
     /// The fewest calls in flight with a refused call.
     in_flight: u32,
@@ -61,9 +61,9 @@ struct Trial {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scope {
-    /// The estimated probability that calls in a shadow are refused.
+    /// The estimated probability that calls sent while a Retry-After runs are refused.
     belief: f64,
-    shadow: Option<Shadow>,
+    running: Option<RunningRetryAfter>,
     trial: Option<Trial>,
     /// Refusals to obey before the next trial, and before the one after it.
     obeyed: u32,
@@ -74,7 +74,7 @@ pub(super) struct Scope {
 
 impl Default for Scope {
     fn default() -> Self {
-        Self { belief: 0.5, shadow: None, trial: None, obeyed: 0, most_obeyed: 1, is_half: false }
+        Self { belief: 0.5, running: None, trial: None, obeyed: 0, most_obeyed: 1, is_half: false }
     }
 }
 
@@ -95,7 +95,7 @@ impl Scope {
         if let Some(trial) = self.trial {
             return match trial.sent {
                 Some((grant, _)) if call.grant >= grant && self.belief >= CALL_ONLY && trial.tries + 1 >= TRIES => {
-                    let promised = self.shadow.map_or(Duration::ZERO, |shadow| shadow.until - now);
+                    let promised = self.running.map_or(Duration::ZERO, |running| running.until - now);
                     Stops::Resource(retry_after.max(promised))
                 }
                 _ => Stops::Unknown,
@@ -123,12 +123,13 @@ impl Scope {
     /// Returns when the current trial ends by time alone.
     pub(super) fn ends_at(&self, now: Instant) -> Option<Instant> {
         let trial = self.trial_at(now)?;
-        trial.sent.map(|(_, accepted_at)| accepted_at).or(self.shadow.map(|shadow| shadow.until))
+        trial.sent.map(|(_, accepted_at)| accepted_at).or(self.running.map(|running| running.until))
     }
 
     fn trial_at(&self, now: Instant) -> Option<Trial> {
-        let end =
-            |trial: &Trial| trial.sent.map(|(_, accepted_at)| accepted_at).or(self.shadow.map(|shadow| shadow.until));
+        let end = |trial: &Trial| {
+            trial.sent.map(|(_, accepted_at)| accepted_at).or(self.running.map(|running| running.until))
+        };
         self.trial.filter(|trial| end(trial).is_some_and(|end| now < end))
     }
 
@@ -148,19 +149,19 @@ impl Scope {
                 self.most_obeyed = 1;
             }
             // The Retry-After ended before a call could be sent.
-            None if self.shadow.is_none_or(|shadow| now >= shadow.until) => self.trial = None,
+            None if self.running.is_none_or(|running| now >= running.until) => self.trial = None,
             _ => {}
         }
     }
 
-    /// Lowers the belief, because a call in the shadow was accepted.
+    /// Lowers the belief, because a call was accepted while a Retry-After ran.
     fn lower_belief(&mut self) {
         self.belief = (self.belief - self.belief * PASSED).max(CERTAIN);
     }
 
     /// Records that a call sent at `sent` was answered.
     pub(super) fn on_success(&mut self, grant: u64, sent: Instant) {
-        if self.shadow.is_some_and(|shadow| grant > shadow.grant && sent < shadow.until) {
+        if self.running.is_some_and(|running| grant > running.grant && sent < running.until) {
             self.lower_belief();
         }
     }
@@ -177,12 +178,12 @@ impl Scope {
     ) {
         let sent = super::sent_at(now, call);
         let (in_flight, until) = (call.admitted_in_flight, sent + retry_after);
-        let shadow = self.shadow.filter(|shadow| sent < shadow.until);
+        let running = self.running.filter(|running| sent < running.until);
         let mut again = None;
         match self.trial.and_then(|trial| trial.sent.map(|(grant, _)| (trial, grant))) {
             Some((trial, grant)) if call.grant == grant && trial.tries + 1 < TRIES => {
                 self.belief += (1.0 - self.belief) * ONE_TRIAL;
-                let lasted = now - shadow.map_or(sent, |shadow| shadow.since);
+                let lasted = now - running.map_or(sent, |running| running.since);
                 again =
                     Some(Trial { tries: trial.tries + 1, sent: None, not_before: first.max(now + lasted), ..trial });
             }
@@ -193,16 +194,18 @@ impl Scope {
                 self.obeyed = self.most_obeyed;
                 self.most_obeyed = (self.most_obeyed * 2).min(MOST_OBEYED);
             }
-            _ if shadow.is_some_and(|shadow| call.grant > shadow.grant && in_flight + 1 < shadow.in_flight) => {
+            _ if running.is_some_and(|running| call.grant > running.grant && in_flight + 1 < running.in_flight) => {
                 self.belief += (1.0 - self.belief) * CHANCE;
             }
             _ => {}
         }
-        self.shadow = Some(match shadow {
-            Some(shadow) => {
-                Shadow { in_flight: shadow.in_flight.min(in_flight), until: shadow.until.max(until), ..shadow }
-            }
-            None => Shadow { grant: call.grant, in_flight, until, since: sent },
+        self.running = Some(match running {
+            Some(running) => RunningRetryAfter {
+                in_flight: running.in_flight.min(in_flight),
+                until: running.until.max(until),
+                ..running
+            },
+            None => RunningRetryAfter { grant: call.grant, in_flight, until, since: sent },
         });
         if again.is_some() {
             self.trial = again;
@@ -216,7 +219,7 @@ impl Scope {
                 let trial = self.trial.get_or_insert(Trial { in_flight, not_before, tries: 0, sent: None });
                 trial.in_flight = trial.in_flight.min(in_flight);
             }
-            Stops::Resource(_) if shadow.is_none() => self.obeyed = self.obeyed.saturating_sub(1),
+            Stops::Resource(_) if running.is_none() => self.obeyed = self.obeyed.saturating_sub(1),
             _ => {}
         }
     }

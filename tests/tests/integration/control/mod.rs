@@ -180,6 +180,15 @@ fn a_pace_that_ends_in_the_midst_of_its_test_leaves_refusals_to_the_limit() {
     assert!(tide.refused_permille <= 300, "{tide:?}");
 }
 
+#[test]
+fn a_pace_grows_where_the_greatest_quickening_is_refused_each_time() {
+    // Here the traffic may grow by a third in a period. Tide had 266 permille while each step after two was a quarter.
+    let (case, seed) = (ControlCase::drawn(698), 698);
+    let oracle = Oracle::of(&case, seed).expect("a valid case");
+    let tide = score(&case, &Contender::tide(), &oracle).expect("valid settings");
+    assert!(tide.goodput_permille >= 600, "{tide:?}");
+}
+
 /// Kinds of drawn providers that tide does not always find: see the page.
 const NOT_FOUND: [&str; 5] = ["bursts", "windows", "pool", "surge", "tokens"];
 

@@ -19,12 +19,12 @@ const MEMORY: f64 = 32.0;
 const HIGH: f64 = 1.5;
 const LEAST_DEVIATION: f64 = 0.5;
 /// Refusals in a row with more than usual in flight that indicate a concurrency limit.
-const HIGHS: u32 = 2;
+const HIGH_REFUSALS: u32 = 2;
 /// With at least this many calls between two refusals, the pace is right: a quickened pace is refused about
 /// this often.
 const FEW: u64 = 48;
 /// Early refusals before a test. Each passed test doubles the number, this many times at most.
-const STRIKES: u32 = 6;
+const EARLY_REFUSALS: u32 = 6;
 const DOUBLINGS: u32 = 12;
 /// Calls in a test, and how many times as fast as the pace they are sent.
 const CALLS: u32 = 16;
@@ -43,7 +43,7 @@ struct Test {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Doubt {
+pub(super) struct PaceCheck {
     /// The mean number of calls in flight, and its mean deviation.
     mean: f64,
     deviation: f64,
@@ -57,7 +57,7 @@ pub(super) struct Doubt {
     passed: u32,
 }
 
-impl Doubt {
+impl PaceCheck {
     /// Resets the state for a new pace.
     pub(super) fn reset(&mut self) {
         *self = Self { mean: self.mean, deviation: self.deviation, passed: self.passed, ..Self::default() };
@@ -74,7 +74,7 @@ impl Doubt {
     pub(super) fn is_concurrency_limit(&mut self, in_flight: u32) -> bool {
         let usual = self.mean + HIGH * self.deviation.max(LEAST_DEVIATION);
         self.high_refusals = if f64::from(in_flight) > usual { self.high_refusals + 1 } else { 0 };
-        self.high_refusals >= HIGHS
+        self.high_refusals >= HIGH_REFUSALS
     }
 
     /// Records a refusal at the pace, `calls` after the one before. Returns whether a test begins. A refusal
@@ -88,7 +88,7 @@ impl Doubt {
         }
         self.early_refusals += 1;
         self.calls += calls;
-        let begins = self.early_refusals >= STRIKES << self.passed.min(DOUBLINGS);
+        let begins = self.early_refusals >= EARLY_REFUSALS << self.passed.min(DOUBLINGS);
         if begins {
             self.test = Some(Test { first: None, left: CALLS, refused: 0 });
         }
