@@ -11,7 +11,7 @@ const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 
 async function fileOf(path) {
   const name = path === "/" ? "index.html" : path.slice(1);
-  const places = [new URL(name, FIXTURE), new URL(`page/${name}`, DEMO), new URL(name, DEMO)];
+  const places = [new URL(name, FIXTURE), new URL(`app/src/${name}`, DEMO), new URL(`app/public/${name}`, DEMO), new URL(name, DEMO)];
   for (const place of places) {
     if (!place.href.startsWith(FIXTURE.href) && !place.href.startsWith(DEMO.href)) continue;
     const content = await readFile(place).catch(() => undefined);

@@ -57,7 +57,11 @@ impl Site {
     /// Reads the page from this package's folder `home` and the bindings from the folders `modules`.
     pub(crate) fn assemble(home: &Path, modules: &[PathBuf]) -> Result<Self> {
         let mut contents = BTreeMap::new();
-        read_folder(&home.join("page"), "", &mut contents)?;
+        let app = home.join("app");
+        read_folder(&app.join("src"), "", &mut contents)?;
+        read_folder(&app.join("public"), "", &mut contents)?;
+        let page = fs::read(app.join("index.html")).context("could not read the page")?;
+        contents.insert("index.html".to_owned(), page);
         let mut texts = contents
             .into_iter()
             .map(|(path, content)| Ok((path, String::from_utf8(content).context("a file of the page is no text")?)))
@@ -75,7 +79,7 @@ impl Site {
             site.files.insert(path, File::new(content)?);
         }
         if !site.files.contains_key("index.html") {
-            bail!("the page is incomplete: {} is missing", home.join("page/index.html").display());
+            bail!("the page is incomplete: {} is missing", home.join("app/index.html").display());
         }
         site.fill_service_worker()?;
         Ok(site)
