@@ -46,27 +46,10 @@ test("two runs go on in lockstep, and the table says what the core counts", () =
     assert.match(await page.locator(".half-title").first().textContent(), /a fixed limit of 32/);
   }));
 
-test("the share of the capacity counts each stretch of the history once, the open one at its length", () =>
+test("the share of the capacity that is used is what the core has counted", () =>
   kit.withPage(async (playground, page) => {
     await playground.tab("Compare");
     await page.locator("#verdict").waitFor();
-    const used = (times, inFlight, capacity) =>
-      page.evaluate(
-        async ([times, inFlight, capacity]) => {
-          const { figuresOf } = await import("/compare/figures.js");
-          const provider = { refused: 0, idle: { starved_slot_ns: 0 } };
-          const columns = { inFlight: new Float64Array(inFlight), capacity: new Float64Array(capacity) };
-          const sample = { at: times.at(-1) * 1e6, rows_done: 0, rows_dropped: 0, providers: [provider] };
-          return figuresOf({ sample }, (field) => columns[field], new Float64Array(times)).used;
-        },
-        [times, inFlight, capacity],
-      );
-    // Three buckets of 10 ms, and 4 ms of the fourth; a call beyond the capacity uses none of it.
-    assert.equal(await used([0, 10, 20, 34], [4, 2, 9, 1], [8, 8, 8, 4]), (10 * (4 + 2 + 8) + 4 * 1) / (10 * 24 + 4 * 4));
-    assert.equal(await used([0, 1.5], [4, 2], [8, 8]), (1 * 4 + 0.5 * 2) / (1.5 * 8), "a run that has just begun");
-    assert.equal(await used([0.25], [3], [4]), 0.75, "all of it in the first bucket");
-    assert.equal(await used([0, 10, 20, 34], [4, 2, 9, 1], [8, 2 ** 31, 8, 2 ** 31]), (10 * (4 + 8)) / (10 * 16), "where there is no bound, nothing is counted");
-    assert.ok(Number.isNaN(await used([0], [0], [8])), "before the start");
     // A limit below the capacity, which stays what it is: what is used is what the core has counted.
     await page.locator('fieldset[data-side="0"]').getByLabel("Limit", { exact: true }).selectOption("fixed");
     await playground.stands();
@@ -193,7 +176,7 @@ test("the single run is found as it was left", () =>
     await playground.setSpeed(1);
     await playground.play.click();
     await playground.waits(() => Number(document.querySelector('tr[data-figure="time"] td')?.dataset.value) > 1_000);
-    await playground.tab("Stage");
+    await playground.tab("Explore");
     await page.waitForFunction((at) => Number(document.getElementById("virtual-time").dataset.value) === at, left.at);
     await playground.stands();
     assert.deepEqual(await playground.sample(), left);

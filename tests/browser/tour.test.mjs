@@ -78,7 +78,7 @@ test("a step can be passed, taken back, and the tour ended at any time", () =>
       await coach.getByRole("img", { name: "Step 1 of 4" }).waitFor();
       await coach.getByRole("button", { name: "End tour" }).click();
       await coach.waitFor({ state: "hidden" });
-      assert.equal(await page.getByRole("tab", { selected: true }).textContent(), "Tour");
+      assert.equal(await page.getByRole("tab", { selected: true }).textContent(), "Lessons");
     },
     { hash: "#/tour" },
   ));
