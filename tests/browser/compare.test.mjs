@@ -42,7 +42,7 @@ test("two runs go on in lockstep, and the table says what the core counts", () =
     const fixed = { ...base, models: base.models.map((model) => ({ ...model, algorithm: { name: "fixed", limit: 32 } })) };
     const aimd = { ...base, models: base.models.map((model) => ({ ...model, algorithm: { name: "aimd" } })) };
     await agrees(page, kit.replay(fixed, 1, left), kit.replay(aimd, 1, left));
-    assert.match(await page.locator("#verdict").textContent(), /So far right is ahead by .* left meets .* more answers of 429/);
+    assert.match(await page.locator("#verdict").textContent(), /So far right is ahead by .* left meets .* more 429s/);
     assert.match(await page.locator(".half-title").first().textContent(), /a fixed limit of 32/);
   }));
 
@@ -180,4 +180,20 @@ test("the single run is found as it was left", () =>
     await page.waitForFunction((at) => Number(document.getElementById("virtual-time").dataset.value) === at, left.at);
     await playground.stands();
     assert.deepEqual(await playground.sample(), left);
+  }));
+
+test("every pair worth a look brings a scenario in which its sides differ, with the charts above the table", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.tab("Compare");
+    const pairs = page.getByRole("group", { name: "Pairs worth a look" }).getByRole("button");
+    for (const pair of await pairs.all()) {
+      await pair.click();
+      await playground.stands();
+      await playground.setSpeed(3);
+      await playground.play.click();
+      await playground.reaches("Finished");
+      await page.locator("#verdict").filter({ hasText: /^(Left|Right) is better: / }).waitFor();
+    }
+    const [charts, table] = await Promise.all([".halves", ".outcome"].map((part) => page.locator(`#compare ${part}`).boundingBox()));
+    assert.ok(charts.y + charts.height <= table.y);
   }));

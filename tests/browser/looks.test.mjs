@@ -78,6 +78,21 @@ for (const [look, options] of Object.entries(LOOKS)) {
   }
 }
 
+test("controls stay in their cards, however long the names of groups are", () =>
+  kit.withPage(
+    async (playground, page) => {
+      for (const scenario of ["two-harbours", "noisy-neighbour", "storm", "cooldown/both"]) {
+        await playground.choose(scenario);
+        const outside = await page.locator("#hands").evaluate((card) => {
+          const { right } = card.getBoundingClientRect();
+          return [...card.querySelectorAll("input, select, span")].filter((one) => one.checkVisibility() && one.getBoundingClientRect().right > right).map((one) => one.outerHTML);
+        });
+        assert.deepEqual(outside, [], scenario);
+      }
+    },
+    { viewport: { width: 1440, height: 900 } },
+  ));
+
 /** Controls in sight that a screen reader could not name. */
 function nameless(page) {
   return page.evaluate(() =>

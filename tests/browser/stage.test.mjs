@@ -237,7 +237,7 @@ test("the slider follows the capacity, and stays where a person has put it", () 
     const sample = await show(page, 20_000);
     const tide = page.getByRole("slider", { name: "True capacity of river" });
     assert.equal(Number(await tide.inputValue()), sample.providers[0].capacity);
-    assert.equal(await tide.getAttribute("aria-valuetext"), `river bears ${sample.providers[0].capacity} calls at once`);
+    assert.equal(await tide.getAttribute("aria-valuetext"), `river can take ${sample.providers[0].capacity} calls at once`);
     await tide.fill("3");
     await show(page, 20_010);
     assert.equal(await tide.inputValue(), "3", "the run has not taken the change over yet");

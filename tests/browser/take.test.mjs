@@ -151,8 +151,8 @@ test("a tab has an address of its own", () =>
       await page.keyboard.press("ArrowRight");
       assert.match(page.url(), /#\/tour$/);
       await page.keyboard.press("Home");
-      assert.equal(await page.getByRole("tab", { selected: true }).textContent(), "Explore");
-      assert.equal(await page.locator("#stage").isVisible(), true);
+      assert.equal(await page.getByRole("tab", { selected: true }).textContent(), "Watch");
+      assert.equal(await page.locator("#watch").isVisible(), true);
     },
     { hash: "#/scenario" },
   ));

@@ -297,3 +297,11 @@ test("a slider that is let go where it was taken follows the run again", () =>
     await playground.playTo(2_000);
     assert.ok(Number(await playground.seek.inputValue()) >= 2_000);
   }));
+
+test("what cannot be a seed does not stay in its field", () =>
+  kit.withPage(async (playground, page) => {
+    await page.locator("#seed").fill("-3");
+    await page.locator("#seed").blur();
+    assert.equal(await page.locator("#seed").inputValue(), "1");
+    assert.equal((await playground.linked()).setUp.seed, 1);
+  }));

@@ -45,3 +45,40 @@ fn router(folder: &Path) -> Router {
         router.layer(SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value)))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::{Request, Response, StatusCode};
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    /// What the server answers to a request for `path`, from a folder with a page and a module.
+    async fn answer(path: &str) -> Response<Body> {
+        let folder = std::env::temp_dir().join(format!("tidegate-serve-{}-{}", std::process::id(), path.len()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("index.html"), "<!doctype html>".repeat(100)).unwrap();
+        std::fs::write(folder.join("module.wasm"), [0; 1000]).unwrap();
+        let request = Request::get(path).header("accept-encoding", "gzip").body(Body::empty()).unwrap();
+        let answer = router(&folder).oneshot(request).await.unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn the_page_is_compressed_and_a_module_has_the_type_that_browsers_insist_on() {
+        let page = answer("/").await;
+        assert_eq!(page.headers()["content-encoding"], "gzip");
+        assert_eq!(page.headers()["content-type"], "text/html");
+        assert_eq!(answer("/module.wasm").await.headers()["content-type"], "application/wasm");
+    }
+
+    #[tokio::test]
+    async fn an_unknown_path_is_not_found_and_still_isolated() {
+        let missing = answer("/nothing").await;
+        assert_eq!(missing.status(), StatusCode::NOT_FOUND);
+        assert_eq!(missing.headers()["cross-origin-embedder-policy"], "require-corp");
+        assert_eq!(answer("/../Cargo.toml").await.status(), StatusCode::NOT_FOUND);
+    }
+}

@@ -3,7 +3,7 @@ import { byId } from "./dom.ts";
 import { count, span } from "./format.ts";
 import type { Session } from "./session.ts";
 
-/** Between two announcements of 429 answers, in real ms. */
+/** Between two announcements of 429s, in real ms. */
 const PAUSE_MS = 8_000;
 
 /** Says something politely. */
@@ -20,7 +20,7 @@ export function announceEvents(session: Session) {
     const latest = frame.sides.reduce((sum, { sample }) => sum + sample.providers.reduce((some, one) => some + one.refused, 0), 0);
     if (latest > refused && frame.playing && now - saidAt > PAUSE_MS) {
       saidAt = now;
-      announce(`Providers push back: ${count(latest)} answers of 429 so far, at ${span(session.at)}.`);
+      announce(`Providers push back: ${count(latest)} 429s so far, at ${span(session.at)}.`);
     }
     refused = latest;
   });

@@ -107,7 +107,10 @@ async function followAddress() {
     refusal = error;
   }
   const isFirst = !session.base;
-  if (isFirst) await showUsual();
+  if (isFirst) {
+    tabs.show(view);
+    await showUsual();
+  }
   if (!refusal) return;
   const reason = wordsOf(refusal).replace(/\.$/, "");
   session.refuse(new Error(`${reason}. ${isFirst ? "The usual scenario is shown instead." : "The page stays as it was."}`));
@@ -129,7 +132,7 @@ function showResult(frame: Frame) {
   say(
     byId("finish-text"),
     `${count(sample.rows_done)} of ${count(sample.rows_total)} rows in ${span(sample.at / 1e6)} of virtual time; ` +
-      `${count(sample.rows_dropped)} dropped. Providers pushed back (429) ${count(refused)} times.`,
+      `${count(sample.rows_dropped)} dropped, ${count(refused)} 429s.`,
   );
   say(byId("digest"), result.digest);
   panel.dataset.stop = reason;

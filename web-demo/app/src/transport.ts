@@ -39,7 +39,11 @@ export class Transport {
     step.addEventListener("click", () => session.step());
     reset.addEventListener("click", () => void session.reset());
     speed.addEventListener("input", () => session.setSpeed(speed.valueAsNumber));
-    seed.addEventListener("change", () => seed.reportValidity() && void session.setSeed(seed.valueAsNumber));
+    seed.addEventListener("change", () => {
+      if (seed.reportValidity()) void session.setSeed(seed.valueAsNumber);
+      // What cannot be a seed does not stay in its field.
+      else seed.value = String(session.seed);
+    });
     seek.addEventListener("input", () => this.#drag());
     // A slider that is let go where it was taken tells no change.
     for (const end of ["change", "pointerup", "pointercancel", "blur"]) seek.addEventListener(end, () => this.#release());

@@ -10,13 +10,13 @@ import type { Choice } from "./sides.ts";
 /** The table is filled this often, in real ms: figures that change faster cannot be read. */
 const PAUSE_MS = 200;
 
-/** Pairs worth a look. */
-const PAIRS: { label: string, choices: [Partial<Choice>, Partial<Choice>] }[] = [
-  { label: "Fixed limit, AIMD", choices: [{ algorithm: "fixed", fixed: 32 }, { algorithm: "aimd" }] },
-  { label: "AIMD, Tide", choices: [{ algorithm: "aimd" }, { algorithm: "tide" }] },
-  { label: "No ramp, 10 s ramp", choices: [{ ramp: 0 }, { ramp: 10_000 }] },
-  { label: "Held slots, yielded slots", choices: [{ yields: "no", advisory: "no" }, { yields: "yes", advisory: "yes" }] },
-  { label: "Strictly fair, borrowing", choices: [{ policy: "strict_fair" }, { policy: "bounded_borrow" }] },
+/** Pairs worth a look, each on a scenario that shows what they differ in. */
+const PAIRS: { label: string, scenario: string, choices: [Partial<Choice>, Partial<Choice>] }[] = [
+  { label: "Fixed limit, AIMD", scenario: "tide", choices: [{ algorithm: "fixed", fixed: 32 }, { algorithm: "aimd" }] },
+  { label: "AIMD, Tide", scenario: "tide", choices: [{ algorithm: "aimd" }, { algorithm: "tide" }] },
+  { label: "No ramp, 10 s ramp", scenario: "cold-storm", choices: [{ ramp: 0 }, { ramp: 10_000 }] },
+  { label: "Held slots, yielded slots", scenario: "cooldown/both", choices: [{ yields: "no", advisory: "no" }, { yields: "yes", advisory: "yes" }] },
+  { label: "Strictly fair, borrowing", scenario: "storm", choices: [{ policy: "strict_fair" }, { policy: "bounded_borrow" }] },
 ];
 
 const RAMPS = [0, 1_000, 2_500, 5_000, 10_000, 30_000];
@@ -38,9 +38,9 @@ export class Compare {
 
   constructor(session: Session) {
     this.#session = session;
-    const pairs = PAIRS.map(({ label, choices }) => {
+    const pairs = PAIRS.map(({ label, scenario, choices }) => {
       const button = make("button", { type: "button" }, label);
-      button.addEventListener("click", () => void session.setChoices(() => [complete(choices[0]), complete(choices[1])]));
+      button.addEventListener("click", () => void session.setChoices(() => [complete({ scenario, ...choices[0] }), complete({ scenario, ...choices[1] })]));
       return button;
     });
     const choose = make(
@@ -58,7 +58,9 @@ export class Compare {
       make("tbody", {}, ...this.#rows.map(({ element }) => element)),
     );
     const outcome = make("section", { class: "panel outcome", "aria-label": "The difference in numbers" }, this.#verdict, make("div", { class: "scroll" }, table));
-    byId("compare").prepend(choose, outcome);
+    // What came of it is seen first in the charts.
+    byId("compare").prepend(choose);
+    byId("compare").append(outcome);
     session.on("loaded", () => this.#fillChoices());
     // What was refused does not stay in its control.
     session.on("refused", () => this.#fillChoices());

@@ -1,11 +1,8 @@
 // The figures that two runs are compared by, and what they come to in words.
 import { count, mean, span } from "../format.ts";
+import { usedShare } from "../utilisation.ts";
 import type { Picture } from "../messages.ts";
 
-/** Capacities from here up mean "no bound". */
-const UNBOUNDED = 2 ** 31;
-/** How wide the history's first buckets are, in virtual ms; later ones are wider, all alike. */
-const FIRST_WIDTH_MS = 1;
 /** Times closer than this share count as equal. */
 const SAME = 0.01;
 
@@ -15,7 +12,7 @@ export interface Figures {
   finished: boolean;
   /** Rows done. */
   rows: number;
-  /** Answers of 429. */
+  /** Answers 429. */
   refused: number;
   /** Rows done in a virtual second. */
   goodput: number;
@@ -39,43 +36,22 @@ export function figuresOf({ sample, result }: Picture, column: (field: "inFlight
     rows: sample.rows_done,
     refused: sum((one) => one.refused),
     goodput: time > 0 ? sample.rows_done / (time / 1000) : 0,
-    used: capacityUsed(sample.providers.length, column, times),
+    used: usedShare(sample.providers.map((_, provider) => ({ inFlight: column("inFlight", provider), capacity: column("capacity", provider) })), times),
     starved: sum((one) => one.idle.starved_slot_ns) / 1e6,
     dropped: sample.rows_dropped,
   };
 }
 
-/** What calls used of what the providers would have borne, from the charts' history. */
-function capacityUsed(providers: number, column: (field: "inFlight" | "capacity", provider: number) => Float64Array, times: Float64Array) {
-  const last = times.length - 1;
-  const width = last > 1 ? (times[1] ?? 0) : FIRST_WIDTH_MS;
-  const open = (times[last] ?? 0) - last * width;
-  let used = 0;
-  let borne = 0;
-  for (let provider = 0; provider < providers; provider += 1) {
-    const inFlight = column("inFlight", provider);
-    const capacity = column("capacity", provider);
-    for (let at = 0; at < times.length; at += 1) {
-      const length = at === last ? open : width;
-      const bears = capacity[at] ?? 0;
-      if (length <= 0 || bears >= UNBOUNDED) continue;
-      used += Math.min(inFlight[at] ?? 0, bears) * length;
-      borne += bears * length;
-    }
-  }
-  return borne > 0 ? used / borne : Number.NaN;
-}
-
-const share = (value: number) => (Number.isNaN(value) ? "unbounded" : `${(100 * value).toFixed(1)} %`);
+const share = (value: number) => (Number.isNaN(value) ? "–" : `${(100 * value).toFixed(1)} %`);
 const fine = (value: number) => mean(value);
 
 /** The rows of the table: what, how it reads, and whether more or less of it is better. `difference` reads the right
  * one minus the left one. */
 export const ROWS = [
-  { field: "time", label: "Wall time (virtual)", words: span, better: -1 },
+  { field: "time", label: "Time to finish (virtual)", words: span, better: -1 },
   { field: "rows", label: "Rows done", words: count, better: 1 },
   { field: "goodput", label: "Goodput, rows a second", words: fine, better: 1 },
-  { field: "refused", label: "Answers of 429", words: count, better: -1 },
+  { field: "refused", label: "429s", words: count, better: -1 },
   { field: "used", label: "Provider capacity used", words: share, better: 1 },
   { field: "starved", label: "Slots starved, slot-time", words: span, better: -1 },
   { field: "dropped", label: "Rows dropped", words: count, better: -1 },
@@ -96,8 +72,8 @@ export function verdict(left: Figures, right: Figures) {
   if (left.time === 0 && right.time === 0) return "Press Play: both sides run on the same seed, at the same time.";
   const sides = ["The left", "the right"] as const;
   const name = (side: 0 | 1) => (side === 0 ? "Left" : "Right");
-  const refusals = differenceIn(right.refused - left.refused, "answer of 429", "answers of 429");
-  const besides = refusals ? `; ${right.refused > left.refused ? "right" : "left"} meets ${refusals}` : left.refused > 0 ? ", with as many answers of 429" : ", neither is refused a call";
+  const refusals = differenceIn(right.refused - left.refused, "429", "429s");
+  const besides = refusals ? `; ${right.refused > left.refused ? "right" : "left"} meets ${refusals}` : left.refused > 0 ? ", with as many 429s" : ", neither is refused a call";
   if (left.finished && right.finished) {
     if (left.dropped !== right.dropped) {
       const better = left.dropped < right.dropped ? 0 : 1;

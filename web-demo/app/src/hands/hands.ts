@@ -1,4 +1,4 @@
-// Controls of the scheduler's own settings, which take effect while the run goes on. What a provider bears is moved
+// Controls of the scheduler's own settings, which take effect while the run goes on. What a provider can take is moved
 // at its chart.
 import { limitChoice, policyChoice } from "../compare/sides.ts";
 import { byId, make, say } from "../dom.ts";

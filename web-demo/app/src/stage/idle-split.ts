@@ -64,7 +64,7 @@ export class IdleSplit extends SamplePart {
   #layout;
 
   constructor(parent: HTMLElement, layout: Layout, on: On) {
-    const { element } = section("idle", "Idle time", "Starved: idle though wanted. Frontier: nothing to do yet");
+    const { element } = section("idle", "Idle time", "Starved: idle though wanted. Idle: nothing to do");
     super(element, parent);
     element.append(this.#list);
     this.#on = on;

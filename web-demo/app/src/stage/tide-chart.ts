@@ -9,8 +9,11 @@ import type { Change, TelemetryField } from "../pkg/tidegate_playground.js";
 import type { View } from "./view.ts";
 import type { Plot } from "./uplot.ts";
 
-/** The height of the ticks that mark 429 answers, in CSS pixels. */
+/** The height of the tick for one 429, in CSS pixels, and the most that a tick grows to with their number. */
 const TICK_HEIGHT = 9;
+const MOST_TICK_HEIGHT = 40;
+/** Changes of one capacity that follow each other within so many virtual ms are one drag. */
+const DRAG_MS = 1_000;
 /** Changes closer together than this are marked once, in CSS pixels: dragging makes many. */
 const MARK_DISTANCE = 8;
 /** Labels of changes stand in so many rows below the top, each this high in CSS pixels. */
@@ -257,13 +260,17 @@ export class TideChart {
     ctx.save();
     ctx.fillStyle = colour("--refused");
     let last = -1;
+    // Those that fall on one place are one tick, which is the higher the more they are.
+    let refusals = 0;
     for (let index = this.#first(); index < this.#history.length; index += 1) {
-      if (this.#history.at("refused", index) <= 0) continue;
+      const more = this.#history.at("refused", index);
+      if (more <= 0) continue;
       const middle = (this.#place(plot, this.#history.time(index)) + this.#place(plot, this.#endOf(index))) / 2;
       const left = Math.round(middle - width / 2);
-      if (left === last) continue;
+      refusals = left === last ? refusals + more : more;
       last = left;
-      ctx.fillRect(left, bbox.top - 3 * devicePixelRatio, width, TICK_HEIGHT * devicePixelRatio);
+      const height = Math.min(TICK_HEIGHT * (1 + Math.log2(refusals) / 2), MOST_TICK_HEIGHT);
+      ctx.fillRect(left, bbox.top - 3 * devicePixelRatio, width, height * devicePixelRatio);
     }
     ctx.restore();
   }
@@ -286,6 +293,9 @@ export class TideChart {
       const change = this.#changes[index];
       if (!change || change.at_ms < this.#from || change.at_ms > this.#end) continue;
       if ("model" in change && change.model !== this.#provider) continue;
+      // Of one drag, the last change is marked: it leads to where the slider was let go.
+      const later = this.#changes[index + 1];
+      if (later && change.set === "capacity" && later.set === "capacity" && later.model === change.model && later.at_ms - change.at_ms < DRAG_MS) continue;
       const left = this.#place(plot, change.at_ms);
       if (next - left < MARK_DISTANCE * scale) continue;
       next = left;

@@ -1,6 +1,7 @@
 // A panel per provider: its figures, its tide chart, the slider beside the chart that moves its true capacity, and the
 // troubles a person can make for it. The slider's thumb lies at the height of the capacity line.
 import { count, percent, span } from "../format.ts";
+import { usedShare } from "../utilisation.ts";
 import { Axes } from "./axes.ts";
 import { Figure, Flag, make, section, shownOf, Text, UNBOUNDED, watchVisibility, whyButton } from "./dom.ts";
 import { OUT_OF_SIGHT_MS, Part, READABLE_MS } from "./part.ts";
@@ -51,6 +52,8 @@ class Panel {
   #capacity = -1;
   #isHeld = false;
   #top = 0;
+  /** The share of the true capacity that was used, 0 to 1; NaN before the start. */
+  #share = Number.NaN;
   #sample: ProviderSample | undefined;
   /** Virtual time in ns. */
   #now = 0;
@@ -100,7 +103,7 @@ class Panel {
     const group = make(
       "div",
       { class: "troubles", role: "group", "aria-label": `Trouble for ${model}` },
-      button("Drop to zero", "It bears no call at all until you give the capacity back", () => on.change({ set: "capacity", model, slots: 0 })),
+      button("Drop to zero", "It takes no call at all until you give the capacity back", () => on.change({ set: "capacity", model, slots: 0 })),
       button("429 burst", `It refuses every call for ${span(BURST_MS)}`, () => on.change({ set: "refuse", model, for_ms: BURST_MS })),
       button("Slow patch", `Calls take ${SLOW_FACTOR} times as long for ${span(SLOW_MS)}`, () => on.change({ set: "slow", model, factor: SLOW_FACTOR, for_ms: SLOW_MS })),
       this.#release,
@@ -124,6 +127,7 @@ class Panel {
 
   take(view: View) {
     this.#sample = view.sample.providers[this.#index];
+    this.#share = usedShare([view.columns(this.#index)], view.times);
     this.#now = view.sample.at;
     this.chart.take(view);
   }
@@ -135,8 +139,7 @@ class Panel {
     for (let index = 0; index < FIGURES.length; index += 1) {
       this.#figures[index]?.set(sample[FIGURES[index]?.[0] ?? "limit"]);
     }
-    const { busy_slot_ns: busy, idle_slot_ns: idle } = sample.idle;
-    this.#used.set(`${percent(Number(busy), Number(busy) + Number(idle))} of the limit used`);
+    this.#used.set(Number.isNaN(this.#share) ? "" : `${percent(this.#share, 1)} of the capacity used`);
     this.#status.set(status(sample, now));
     this.#cools.set(sample.cooldown_until !== null && sample.cooldown_until > now);
     if (this.#release.disabled === sample.changed) this.#release.disabled = !sample.changed;
@@ -175,8 +178,8 @@ class Panel {
   }
 
   #say(capacity: number) {
-    const bears = capacity < UNBOUNDED ? `${count(capacity)} calls` : "any number of calls";
-    this.#tide.setAttribute("aria-valuetext", `${this.#name} bears ${bears} at once`);
+    const taken = capacity < UNBOUNDED ? `${count(capacity)} calls` : "any number of calls";
+    this.#tide.setAttribute("aria-valuetext", `${this.#name} can take ${taken} at once`);
   }
 }
 
@@ -201,7 +204,7 @@ export class TidePanels extends Part {
 
   /** @param axes those of a stage beside this one, if there is one */
   constructor(parent: HTMLElement, layout: Layout, on: On, axes: Axes = new Axes()) {
-    const { element, head } = section("tides", "Providers", "Drag the tide mark: the limit finds what the provider truly bears");
+    const { element, head } = section("tides", "Providers", "Drag the tide mark: the limit finds what the provider can take");
     super(element, parent);
     this.#axes = axes;
     const grid = make("div", { class: layout.providers.length > MANY ? "providers many" : "providers" });
@@ -275,8 +278,8 @@ function legend() {
   const keys = [
     ["in-flight", "calls in flight"],
     ["limit", "limit that admission allows"],
-    ["capacity", "what the provider truly bears"],
-    ["refused", "429 answers (too many requests)"],
+    ["capacity", "what the provider can take"],
+    ["refused", "429s (too many requests)"],
     ["cooling", "cooldown"],
   ];
   return make("ul", { class: "legend", "aria-label": "How to read the charts" }, ...keys.map(([key, text]) => make("li", { class: `key-${key}` }, text)));

@@ -47,14 +47,14 @@ const STORM: Lesson = {
   speed: 0,
   steps: [
     {
-      look: "This provider bears 8 calls at once: the dashed line. The caller does not know that and keeps 40 out: the dark line.",
+      look: "This provider can take 8 calls at once: the dashed line. The caller does not know that and keeps 40 out: the dark line.",
       act: "Press Play.",
       target: "#play",
       done: ({ session }) => refusals(session) >= 20,
     },
     {
       look: "Every red tick is a call that was answered 429, too many requests. It took a turn and brought nothing; it has to be sent again.",
-      act: "Let the limit adapt: under Hands on, set Limit to AIMD.",
+      act: "Let the limit adapt: under Settings, set Limit to AIMD.",
       target: '#hands fieldset[data-provider] select',
       done: ({ changes }) => changes.some((one) => one.set === "algorithm" && one.algorithm.name === "aimd"),
     },
@@ -69,18 +69,18 @@ const STORM: Lesson = {
 
 const TIDE: Lesson = {
   title: "AIMD finds the tide",
-  about: "The limit follows what the provider can bear, though nobody says what that is.",
+  about: "The limit follows what the provider can take, though nobody says what that is.",
   scenario: "tide",
   speed: 0.3,
   steps: [
     {
-      look: "The provider bears 12 calls, the limit starts at 32. One refusal cuts it to three quarters, once per wave; 25 successes raise it by one.",
+      look: "The provider can take 12 calls, the limit starts at 32. One refusal cuts it to three quarters, once per wave; 25 successes raise it by one.",
       act: "Press Play, and watch the dark line find the dashed one.",
       target: "#play",
       done: (since) => hasRun(since, 3_000) && refusals(since.session) > 0,
     },
     {
-      look: "The slider at the right of the chart is the tide: what the provider truly bears.",
+      look: "The slider at the right of the chart is the tide: what the provider can take.",
       act: "Drag it down, to 6 or less.",
       target: "input.tide",
       done: ({ changes }) => changes.some((one) => one.set === "capacity" && typeof one.slots === "number" && one.slots <= 6),
@@ -114,7 +114,7 @@ const RAMP: Lesson = {
       done: (since) => hasRun(since, 4_000),
     },
     {
-      look: "Left runs into refusals and cooldowns, right into none: see the row Answers of 429.",
+      look: "Left runs into refusals and cooldowns, right into none: see the row 429s.",
       act: "Let both come to their end; the speed may be higher.",
       target: "#speed",
       done: ({ session }) => session.phase === "finished",
@@ -148,7 +148,7 @@ const BORROW: Lesson = {
     },
     {
       look: "Lending is a policy. The strict one lends only while nobody else could start.",
-      act: "Under Hands on, set the Policy to Strictly fair, or give one group more weight.",
+      act: "Under Settings, set the Policy to Strictly fair, or give one group more weight.",
       target: "#hands fieldset select",
       done: ({ changes }) => changes.some(({ set }) => set === "policy" || set === "weight"),
     },

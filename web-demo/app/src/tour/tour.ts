@@ -7,6 +7,9 @@ import type { Session } from "../session.ts";
 import type { Tabs } from "../tabs.ts";
 import type { Since } from "./lessons.ts";
 
+/** How long a step stays once it is done, in real ms. */
+const SEEN_MS = 1_500;
+
 export class Tour {
   #session;
   #tabs;
@@ -14,6 +17,8 @@ export class Tour {
   #lesson = -1;
   #step = 0;
   #isDone = false;
+  /** A person went back to this step: it stays until they go on. */
+  #stays = false;
   #since: Since;
   #next: HTMLButtonElement | undefined;
   #starts = LESSONS.map(() => make("button", { type: "button" }, "Start"));
@@ -29,7 +34,7 @@ export class Tour {
       make(
         "p",
         {},
-        "A service bears so many calls at once, and it does not say how many: it answers 429 when there were too many. tidegate keeps just as many calls out as the service bears. " +
+        "A service can take so many calls at once, and it does not say how many: it answers 429 when there were too many. tidegate keeps just as many calls out as the service can take. " +
           "Each refusal lowers the limit, successes raise it again; what waits is shared out fairly, and nothing is lost or done twice.",
       ),
       make("p", { class: "lead" }, "Five short lessons show how. Each sets the page up by itself; everything on it stays yours to touch."),
@@ -79,16 +84,19 @@ export class Tour {
     this.#coach.scrollIntoView({ block: "nearest" });
   }
 
-  #enter(step: number) {
+  /** @param by a person asked for it, or went back to it; the step before was done */
+  #enter(step: number, by: "person" | "back" | "done" = "person") {
+    this.#stays = by === "back";
     this.#step = step;
     this.#isDone = false;
     this.#since = { session: this.#session, changes: [], from: this.#session.at, most: 0, asked: false };
-    this.#draw();
+    this.#draw(by !== "done");
     // It may have been done before.
     this.#look();
   }
 
-  #draw() {
+  /** @param takesFocus else only where the focus would be lost */
+  #draw(takesFocus: boolean) {
     const lesson = LESSONS[this.#lesson];
     const step = lesson?.steps[this.#step];
     this.#coach.hidden = !lesson;
@@ -97,7 +105,7 @@ export class Tour {
     const dots = lesson.steps.map((_, index) => make("span", { class: index < this.#step ? "past" : index === this.#step ? "now" : "" }));
     const back = make("button", { type: "button" }, "Back");
     back.disabled = this.#step === 0;
-    back.addEventListener("click", () => this.#enter(this.#step - 1));
+    back.addEventListener("click", () => this.#enter(this.#step - 1, "back"));
     const isEnd = isLast && this.#lesson === LESSONS.length - 1;
     this.#next = make("button", { type: "button", id: "coach-next" }, isEnd ? "Finish" : isLast ? "Next lesson" : "Next");
     this.#next.addEventListener("click", () => this.#goOn());
@@ -106,13 +114,14 @@ export class Tour {
     const show = make("button", { type: "button", class: "plain" }, "Show me where");
     show.addEventListener("click", () => this.#point(step.target));
     const title = make("h2", { tabindex: "-1" }, lesson.title);
+    const hadFocus = this.#coach.contains(document.activeElement);
     this.#coach.replaceChildren(
       make("header", {}, make("p", { class: "which" }, `Lesson ${this.#lesson + 1} of ${LESSONS.length}`), title, make("p", { class: "dots", role: "img", "aria-label": `Step ${this.#step + 1} of ${lesson.steps.length}` }, ...dots)),
       make("p", { class: "look" }, step.look),
       make("p", { class: "act" }, step.act),
       make("div", { class: "row" }, back, this.#next, show, make("span", { class: "done", "aria-hidden": "true" }, "Done"), end),
     );
-    title.focus({ preventScroll: true });
+    if (takesFocus || hadFocus) title.focus({ preventScroll: true });
     this.#spot(step.target);
     this.#mark();
   }
@@ -142,7 +151,24 @@ export class Tour {
     if (!step.done(this.#since)) return;
     this.#isDone = true;
     this.#mark();
-    announce("Done. The next step is there.");
+    this.#advance();
+  }
+
+  /** Goes on to the next step of the lesson, once a person has seen that this one is done. The next lesson is for them to begin. */
+  #advance() {
+    const [index, step] = [this.#lesson, this.#step];
+    if (step + 1 >= (LESSONS[index]?.steps.length ?? 0)) {
+      announce("Done. The next lesson is there.");
+      return;
+    }
+    if (this.#stays) {
+      announce("Done.");
+      return;
+    }
+    announce("Done. The next step comes by itself.");
+    setTimeout(() => {
+      if (this.#lesson === index && this.#step === step && this.#isDone) this.#enter(step + 1, "done");
+    }, SEEN_MS);
   }
 
   #mark() {
