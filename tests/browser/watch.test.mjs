@@ -82,6 +82,10 @@ test("the adaptive runs are refused less and are done sooner, and a second run c
     assert.ok(tide.time < aimd.time && aimd.time < fixed.time, JSON.stringify([fixed, aimd, tide]));
     assert.ok(tide.refused < aimd.refused && aimd.refused < fixed.refused / 10, JSON.stringify([fixed, aimd, tide]));
     await page.getByRole("status").filter({ hasText: /^All 400 requests are answered: by tide in .* with \d+ refusals, by AIMD in .*, and by Fixed cap in / }).waitFor();
+    for (const { name } of [fixed, aimd, tide]) {
+      await contender(page, name).getByRole("button", { name: "Follow one" }).click();
+      assert.doesNotMatch(await page.locator(".story").textContent(), /this request/, `${name} has no request left`);
+    }
     await page.getByRole("button", { name: "Run again" }).click();
     await toTheEnd(page);
     assert.deepEqual(await results(page), [fixed, aimd, tide]);

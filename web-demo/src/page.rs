@@ -67,7 +67,8 @@ fn install_packages(app: &Path) -> Result<()> {
 fn copy_bindings(modules: &[PathBuf], to: &Path) -> Result<()> {
     fs::create_dir_all(to).with_context(|| format!("could not create the folder {}", to.display()))?;
     for folder in modules {
-        let entries = fs::read_dir(folder).with_context(|| format!("could not read the folder {}", folder.display()))?;
+        let entries =
+            fs::read_dir(folder).with_context(|| format!("could not read the folder {}", folder.display()))?;
         for entry in entries {
             let from = entry.with_context(|| format!("could not read the folder {}", folder.display()))?.path();
             let Some(name) = from.file_name() else { continue };

@@ -41,14 +41,23 @@ export class Requests {
   #readUntil: number[] = [];
   #now = 0;
 
-  /** Reads the spans that are new at `now`. They come in the order of their ends; one that goes on ends now. */
-  read(spans: Float64Array, count: number, now: number) {
+  /**
+   * Reads the spans that are new at `now`. They come in the order of their ends; one that goes on ends now, unless the run has ended. Spans
+   * may be missing where pictures lie far apart.
+   */
+  read(spans: Float64Array, count: number, now: number, hasEnded: boolean) {
     if (now < this.#now) this.clear();
     this.#now = now;
+    const isInUse: boolean[] = [];
     for (let index = 0; index < count; index += 1) {
       const [lane = 0, start = 0, end = 0, , kind = 0] = spans.subarray(NUMBERS * index, NUMBERS * (index + 1));
-      if (end > (this.#readUntil[lane] ?? -1)) this.#readSpan(lane, start, end, kind, end < now);
+      const isClosed = end < now || hasEnded;
+      if (!isClosed) isInUse[lane] = true;
+      if (end > (this.#readUntil[lane] ?? -1)) this.#readSpan(lane, start, end, kind, isClosed);
     }
+    this.lanes.forEach((_, lane) => {
+      if (!isInUse[lane]) this.#drop(lane);
+    });
     const first = this.answered.findIndex(({ at }) => at >= now - REMEMBERED_MS);
     this.answered = first < 0 ? [] : this.answered.slice(first);
   }
@@ -63,6 +72,8 @@ export class Requests {
 
   #readSpan(lane: number, start: number, end: number, kind: number, isClosed: boolean) {
     if (kind !== WAITING && kind !== OUT) return;
+    // What lies between was missed: it is another request, or at least another part of its story.
+    if (start > (this.#readUntil[lane] ?? start)) this.#drop(lane);
     const request = (this.lanes[lane] ??= { since: start, refusals: 0, calledAt: undefined, refusedAt: Number.NEGATIVE_INFINITY, place: -1 });
     if (kind === OUT) {
       request.calledAt = start;
@@ -71,15 +82,22 @@ export class Requests {
     if (!isClosed) return;
     this.#readUntil[lane] = end;
     if (kind === WAITING) return;
-    if (request.place >= 0) this.#places[request.place] = false;
     if (end - start <= REFUSAL_MS) {
       request.refusals += 1;
       request.refusedAt = end;
       request.calledAt = undefined;
     } else {
-      this.answered.push({ at: end, since: request.since, refusals: request.refusals, lane, place: request.place });
-      this.lanes[lane] = undefined;
+      // A call that came and went between two pictures left through the first place.
+      this.answered.push({ at: end, since: request.since, refusals: request.refusals, lane, place: Math.max(request.place, 0) });
+      this.#drop(lane);
     }
+  }
+
+  /** Forgets the request in a lane. */
+  #drop(lane: number) {
+    const place = this.lanes[lane]?.place ?? -1;
+    if (place >= 0) this.#places[place] = false;
+    this.lanes[lane] = undefined;
   }
 
   /** Takes the first free place of the provider. */
