@@ -49,6 +49,8 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<()> {
+    // Before anything is compiled, which takes minutes.
+    page::check_node()?;
     let home = home();
     let modules = [build(&home, Module::Playground)?, build(&home, Module::Files)?];
     let app = home.join("app");

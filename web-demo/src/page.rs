@@ -13,7 +13,6 @@ const OLDEST_NODE: (u32, u32) = (20, 19);
 /// Builds the page into the folder `out`, from the sources in `app` and the bindings in the folders `modules`. Other files in `out`
 /// stay as they are.
 pub(crate) fn build(app: &Path, modules: &[PathBuf], out: &Path) -> Result<()> {
-    check_node()?;
     install_packages(app)?;
     copy_bindings(modules, &app.join("src/pkg"))?;
     eprintln!("Building the page ...");
@@ -25,7 +24,7 @@ pub(crate) fn build(app: &Path, modules: &[PathBuf], out: &Path) -> Result<()> {
 }
 
 /// Fails with advice unless there is a Node.js that is new enough.
-fn check_node() -> Result<()> {
+pub(crate) fn check_node() -> Result<()> {
     let (major, minor) = OLDEST_NODE;
     let advice = format!("the page is built with Node.js {major}.{minor} or newer (https://nodejs.org)");
     let answer = match Command::new("node").arg("--version").output() {
