@@ -12,9 +12,10 @@ const SIGHTS = [
   [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
 ];
 
-/** The linear channels of `#rrggbb`, `rgb(...)` or `color(srgb ...)`. */
+/** The linear channels of `#rgb`, `#rrggbb`, `rgb(...)` or `color(srgb ...)`. */
 export function channels(css) {
-  const hex = /^#([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2})$/i.exec(css);
+  const long = css.replace(/^#([0-9a-f])([0-9a-f])([0-9a-f])$/i, "#$1$1$2$2$3$3");
+  const hex = /^#([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2})$/i.exec(long);
   const bytes = hex ? hex.slice(1).map((pair) => Number.parseInt(pair, 16)) : css.match(/[\d.]+/g).slice(0, 3).map(Number);
   if (css.startsWith("color(srgb")) return bytes.map(linear);
   return bytes.map((byte) => linear(byte / 255));

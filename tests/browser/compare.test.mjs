@@ -42,31 +42,14 @@ test("two runs go on in lockstep, and the table says what the core counts", () =
     const fixed = { ...base, models: base.models.map((model) => ({ ...model, algorithm: { name: "fixed", limit: 32 } })) };
     const aimd = { ...base, models: base.models.map((model) => ({ ...model, algorithm: { name: "aimd" } })) };
     await agrees(page, kit.replay(fixed, 1, left), kit.replay(aimd, 1, left));
-    assert.match(await page.locator("#verdict").textContent(), /So far right is ahead by .* left meets .* more answers of 429/);
+    assert.match(await page.locator("#verdict").textContent(), /So far right is ahead by .* left meets .* more 429s/);
     assert.match(await page.locator(".half-title").first().textContent(), /a fixed limit of 32/);
   }));
 
-test("the share of the capacity counts each stretch of the history once, the open one at its length", () =>
+test("the share of the capacity that is used is what the core has counted", () =>
   kit.withPage(async (playground, page) => {
     await playground.tab("Compare");
     await page.locator("#verdict").waitFor();
-    const used = (times, inFlight, capacity) =>
-      page.evaluate(
-        async ([times, inFlight, capacity]) => {
-          const { figuresOf } = await import("/compare/figures.js");
-          const provider = { refused: 0, idle: { starved_slot_ns: 0 } };
-          const columns = { inFlight: new Float64Array(inFlight), capacity: new Float64Array(capacity) };
-          const sample = { at: times.at(-1) * 1e6, rows_done: 0, rows_dropped: 0, providers: [provider] };
-          return figuresOf({ sample }, (field) => columns[field], new Float64Array(times)).used;
-        },
-        [times, inFlight, capacity],
-      );
-    // Three buckets of 10 ms, and 4 ms of the fourth; a call beyond the capacity uses none of it.
-    assert.equal(await used([0, 10, 20, 34], [4, 2, 9, 1], [8, 8, 8, 4]), (10 * (4 + 2 + 8) + 4 * 1) / (10 * 24 + 4 * 4));
-    assert.equal(await used([0, 1.5], [4, 2], [8, 8]), (1 * 4 + 0.5 * 2) / (1.5 * 8), "a run that has just begun");
-    assert.equal(await used([0.25], [3], [4]), 0.75, "all of it in the first bucket");
-    assert.equal(await used([0, 10, 20, 34], [4, 2, 9, 1], [8, 2 ** 31, 8, 2 ** 31]), (10 * (4 + 8)) / (10 * 16), "where there is no bound, nothing is counted");
-    assert.ok(Number.isNaN(await used([0], [0], [8])), "before the start");
     // A limit below the capacity, which stays what it is: what is used is what the core has counted.
     await page.locator('fieldset[data-side="0"]').getByLabel("Limit", { exact: true }).selectOption("fixed");
     await playground.stands();
@@ -193,8 +176,24 @@ test("the single run is found as it was left", () =>
     await playground.setSpeed(1);
     await playground.play.click();
     await playground.waits(() => Number(document.querySelector('tr[data-figure="time"] td')?.dataset.value) > 1_000);
-    await playground.tab("Stage");
+    await playground.tab("Explore");
     await page.waitForFunction((at) => Number(document.getElementById("virtual-time").dataset.value) === at, left.at);
     await playground.stands();
     assert.deepEqual(await playground.sample(), left);
+  }));
+
+test("every pair worth a look brings a scenario in which its sides differ, with the charts above the table", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.tab("Compare");
+    const pairs = page.getByRole("group", { name: "Pairs worth a look" }).getByRole("button");
+    for (const pair of await pairs.all()) {
+      await pair.click();
+      await playground.stands();
+      await playground.setSpeed(3);
+      await playground.play.click();
+      await playground.reaches("Finished");
+      await page.locator("#verdict").filter({ hasText: /^(Left|Right) is better: / }).waitFor();
+    }
+    const [charts, table] = await Promise.all([".halves", ".outcome"].map((part) => page.locator(`#compare ${part}`).boundingBox()));
+    assert.ok(charts.y + charts.height <= table.y);
   }));

@@ -1,7 +1,7 @@
 // Starts the demo's server as a person would, and a browser, and watches both.
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { copyFile, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { chromium } from "playwright-core";
@@ -10,6 +10,9 @@ import { PATIENCE_MS } from "../patience.mjs";
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 /** Where screenshots and the exported page go; not under version control. */
 export const ARTIFACTS = fileURLToPath(new URL("../artifacts/", import.meta.url));
+
+/** The bindings that the page was built with. */
+export const BINDINGS = fileURLToPath(new URL("../../web-demo/app/src/pkg/", import.meta.url));
 
 /** Starts a program of the workspace: the one in the folder TIDEGATE_BIN, or whatever cargo builds. */
 function startProgram(name, ...options) {
@@ -94,36 +97,30 @@ export async function startBrowser() {
   return unhurried(await chromium.launch({ executablePath, timeout: PATIENCE_MS }));
 }
 
-/** The scheduler and the scenarios that the server hands out, loaded in this process: the page's figures are compared with
+/** The scheduler and the scenarios that the page was built with, loaded in this process: the page's figures are compared with
  * its own. */
-export async function loadCore(url) {
-  const module = await loadModule(url, "tidegate_playground");
-  const [{ textOf }, { SCENARIOS, scenarioOf }] = await loadScripts(url, "tidegate_scenario_texts", "tidegate_scenarios");
+export async function loadCore() {
+  const module = await loadModule("tidegate_playground");
+  const [{ textOf }, { SCENARIOS, scenarioOf }] = await loadScripts("tidegate_scenario_texts", "tidegate_scenarios");
   const scenario = (name) => module.completeScenario(scenarioOf(name, textOf(name)));
   return { ...module, scenarios: () => SCENARIOS, scenario };
 }
 
 /** The module that reads and writes files. */
-export const loadFiles = (url) => loadModule(url, "tidegate_files");
+export const loadFiles = () => loadModule("tidegate_files");
 
-async function loadModule(url, name) {
-  const [[loaded], module] = await Promise.all([loadScripts(url, name), fetched(url, `${name}_bg.wasm`)]);
+async function loadModule(name) {
+  const [[loaded], module] = await Promise.all([loadScripts(name), readFile(`${BINDINGS}${name}_bg.wasm`)]);
   loaded.initSync({ module });
   return loaded;
 }
 
-/** Scripts of the server, which may import each other. */
-async function loadScripts(url, ...names) {
+/** Scripts of the bindings, which may import each other. */
+async function loadScripts(...names) {
   const folder = await mkdtemp(`${ARTIFACTS}pkg-`);
   await writeFile(`${folder}/package.json`, '{ "type": "module" }');
-  for (const name of names) await writeFile(`${folder}/${name}.js`, await fetched(url, `${name}.js`));
+  for (const name of names) await copyFile(`${BINDINGS}${name}.js`, `${folder}/${name}.js`);
   const loaded = await Promise.all(names.map((name) => import(pathToFileURL(`${folder}/${name}.js`).href)));
   await rm(folder, { recursive: true, force: true });
   return loaded;
-}
-
-async function fetched(url, file) {
-  const answer = await fetch(new URL(`pkg/${file}`, url));
-  if (!answer.ok) throw new Error(`the server answers ${answer.status} for ${file}`);
-  return Buffer.from(await answer.arrayBuffer());
 }

@@ -31,8 +31,8 @@ export function playground() {
   before(async () => {
     await mkdir(ARTIFACTS, { recursive: true });
     kit.server = await startServer();
-    kit.core = await loadCore(kit.server.url);
-    kit.files = await loadFiles(kit.server.url);
+    kit.core = await loadCore();
+    kit.files = await loadFiles();
     kit.browser = await startBrowser();
   });
   after(async () => {

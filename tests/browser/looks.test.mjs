@@ -8,6 +8,8 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { ARTIFACTS, exportSite, outputOf } from "./demo.mjs";
 import { playground } from "./harness.mjs";
+import { PlaygroundPage } from "./playground-page.mjs";
+import { serveFolder } from "./stage-site.mjs";
 
 const kit = playground();
 
@@ -42,15 +44,15 @@ const VIEWS = {
   picker: async (playground, page) => {
     await page.getByRole("combobox", { name: "Scenario" }).first().click();
   },
-  tour: async (playground) => playground.tab("Tour"),
+  tour: async (playground) => playground.tab("Lessons"),
   lesson: async (playground, page) => {
-    await playground.tab("Tour");
+    await playground.tab("Lessons");
     await page.getByRole("button", { name: /^Start lesson 2/ }).click();
     await playground.stands();
   },
   take: async (playground, page) => {
     await playground.playTo(2_000);
-    await playground.tab("Take away");
+    await playground.tab("Share and export");
     await page.waitForFunction(() => document.querySelector("#link")?.value.includes("#/"));
     await page.locator("#download-trace").click();
     await page.locator('[data-card="trace"] .remark').filter({ hasText: "has been made" }).waitFor();
@@ -76,6 +78,21 @@ for (const [look, options] of Object.entries(LOOKS)) {
   }
 }
 
+test("controls stay in their cards, however long the names of groups are", () =>
+  kit.withPage(
+    async (playground, page) => {
+      for (const scenario of ["two-harbours", "noisy-neighbour", "storm", "cooldown/both"]) {
+        await playground.choose(scenario);
+        const outside = await page.locator("#hands").evaluate((card) => {
+          const { right } = card.getBoundingClientRect();
+          return [...card.querySelectorAll("input, select, span")].filter((one) => one.checkVisibility() && one.getBoundingClientRect().right > right).map((one) => one.outerHTML);
+        });
+        assert.deepEqual(outside, [], scenario);
+      }
+    },
+    { viewport: { width: 1440, height: 900 } },
+  ));
+
 /** Controls in sight that a screen reader could not name. */
 function nameless(page) {
   return page.evaluate(() =>
@@ -89,7 +106,7 @@ function nameless(page) {
 test("a person who wants no motion gets none", () =>
   kit.withPage(
     async (playground, page) => {
-      await playground.tab("Tour");
+      await playground.tab("Lessons");
       await page.getByRole("button", { name: /^Start lesson 2/ }).click();
       assert.equal(await page.locator(".spot").first().evaluate((one) => getComputedStyle(one).animationName), "none");
     },
@@ -106,13 +123,21 @@ test("every scenario decides the same in wasm as natively, to the last bit", asy
   assert.deepEqual(own, told);
 });
 
-test("the exported page agrees with the generated types, and these say nothing is any", async () => {
+test("the exported page runs in a folder of any static host", async () => {
   await exportSite(`${ARTIFACTS}site`);
-  const here = fileURLToPath(new URL(".", import.meta.url));
-  const compiler = `${here}node_modules/typescript/bin/tsc`;
-  const checked = await promisify(execFile)(process.execPath, [compiler, "--project", here]).catch((failed) => failed);
-  assert.deepEqual(checked.stdout.split("\n").slice(0, 20), [""], "the type checker is content");
-  const types = await readFile(`${ARTIFACTS}site/pkg/tidegate_playground.d.ts`, "utf8");
+  const host = await serveFolder(`${ARTIFACTS}site`, { prefix: "/some/folder/" });
+  const playground = await PlaygroundPage.open(kit.browser, host.url);
+  await playground.choose("cold-ramp");
+  await playground.playTo(500);
+  await playground.close();
+  await host.stop();
+});
+
+test("the sources agree with the generated types, and these say nothing is any", async () => {
+  const app = fileURLToPath(new URL("../../web-demo/app/", import.meta.url));
+  const checked = await promisify(execFile)("npm", ["run", "--silent", "check"], { cwd: app }).catch((failed) => failed);
+  assert.equal(checked.code, undefined, `the type checker is content: ${checked.stdout}`);
+  const types = await readFile(`${app}src/pkg/tidegate_playground.d.ts`, "utf8");
   // What follows is the generated loader's own, not ours.
   const [ours] = types.split("export type InitInput");
   assert.doesNotMatch(ours.replace(/\/\*[^]*?\*\//g, ""), /\bany\b/);

@@ -37,7 +37,7 @@ export class PlaygroundPage {
   }
 
   /** Opens the page and waits until it can be used. `script` runs in it before its own. */
-  static async open(browser, url, { hash = "", script, ...options } = {}) {
+  static async open(browser, url, { hash = "#/stage", script, ...options } = {}) {
     // A full locale: the chart library refuses the one a bare machine has.
     const context = await browser.newContext({ locale: "en-US", viewport: { width: 1280, height: 900 }, ...options });
     if (script) await context.addInitScript(script);
@@ -225,7 +225,7 @@ export class PlaygroundPage {
   /** What the link of this instant holds. */
   async linked() {
     const before = await this.page.getByRole("tab", { selected: true }).textContent();
-    await this.tab("Take away");
+    await this.tab("Share and export");
     await this.settles();
     await this.page.locator('#link[data-fresh="true"]').waitFor();
     const address = await this.page.locator("#link").inputValue();

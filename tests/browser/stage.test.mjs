@@ -70,7 +70,7 @@ async function assertShown(page, sample, layout) {
   assert.deepEqual(await figures(page, ".idle-row"), idle);
 }
 
-const layoutOf = (page, size) => page.evaluate(async (size) => (await import("./views.js")).makeLayout(size), size);
+const layoutOf = (page, size) => page.evaluate((size) => window.fixture.makeLayout(size), size);
 
 for (const [name, size] of [
   ["an ordinary run", {}],
@@ -237,7 +237,7 @@ test("the slider follows the capacity, and stays where a person has put it", () 
     const sample = await show(page, 20_000);
     const tide = page.getByRole("slider", { name: "True capacity of river" });
     assert.equal(Number(await tide.inputValue()), sample.providers[0].capacity);
-    assert.equal(await tide.getAttribute("aria-valuetext"), `river bears ${sample.providers[0].capacity} calls at once`);
+    assert.equal(await tide.getAttribute("aria-valuetext"), `river can take ${sample.providers[0].capacity} calls at once`);
     await tide.fill("3");
     await show(page, 20_010);
     assert.equal(await tide.inputValue(), "3", "the run has not taken the change over yet");
@@ -390,4 +390,24 @@ test("a stage that is taken away leaves nothing behind", () =>
     await page.evaluate(() => window.fixture.build({ providers: 4, columns: 3 }));
     await show(page, 1_000);
     assert.equal(await page.locator("article.provider").count(), 4);
+  }));
+
+test("the share of the capacity counts each stretch of the history once, the open one at its length", () =>
+  withStage({}, async (page) => {
+    const used = (times, inFlight, capacity) =>
+      page.evaluate(
+        ([times, inFlight, capacity]) => {
+          const provider = { refused: 0, idle: { starved_slot_ns: 0 } };
+          const columns = { inFlight: new Float64Array(inFlight), capacity: new Float64Array(capacity) };
+          const sample = { at: times.at(-1) * 1e6, rows_done: 0, rows_dropped: 0, providers: [provider] };
+          return window.fixture.figuresOf({ sample }, (field) => columns[field], new Float64Array(times)).used;
+        },
+        [times, inFlight, capacity],
+      );
+    // Three buckets of 10 ms, and 4 ms of the fourth; a call beyond the capacity uses none of it.
+    assert.equal(await used([0, 10, 20, 34], [4, 2, 9, 1], [8, 8, 8, 4]), (10 * (4 + 2 + 8) + 4 * 1) / (10 * 24 + 4 * 4));
+    assert.equal(await used([0, 1.5], [4, 2], [8, 8]), (1 * 4 + 0.5 * 2) / (1.5 * 8), "a run that has just begun");
+    assert.equal(await used([0.25], [3], [4]), 0.75, "all of it in the first bucket");
+    assert.equal(await used([0, 10, 20, 34], [4, 2, 9, 1], [8, 2 ** 31, 8, 2 ** 31]), (10 * (4 + 8)) / (10 * 16), "where there is no bound, nothing is counted");
+    assert.ok(Number.isNaN(await used([0], [0], [8])), "before the start");
   }));

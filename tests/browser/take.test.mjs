@@ -1,4 +1,4 @@
-// Take away: the link brings everything back, and every download is what it says.
+// Share and export: the link brings everything back, and every download is what it says.
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
@@ -113,20 +113,19 @@ test("a link that is not followed for want of a file is followed when the page i
   kit.withPage(
     async (playground, page) => {
       const hash = linkTo('{"v":2,"scenario":"cold-ramp","seed":7,"mode":"one","at":0,"speed":0.3}');
-      for (const file of ["take/link.js", "pkg/tidegate_scenario_texts.js"]) {
-        await page.goto("about:blank");
-        await page.route(`**/${file}*`, (route) => route.abort());
-        playground.isOffline = true;
-        await page.goto(new URL(hash, kit.server.url).href);
-        await page.getByRole("alert").filter({ hasText: /does not answer.*usual scenario/ }).waitFor();
-        assert.equal(await playground.phase(), "Ready");
-        assert.equal(new URL(page.url()).hash, hash);
-        playground.isOffline = false;
-        await page.unroute(`**/${file}*`);
-        await page.reload();
-        await page.waitForFunction(() => document.querySelector("#seed")?.value === "7");
-        await page.waitForFunction(() => location.hash === "#/stage");
-      }
+      const files = "**/assets/tidegate_scenario_texts-*.js";
+      await page.goto("about:blank");
+      await page.route(files, (route) => route.abort());
+      playground.isOffline = true;
+      await page.goto(new URL(hash, kit.server.url).href);
+      await page.getByRole("alert").filter({ hasText: /does not answer.*usual scenario/ }).waitFor();
+      assert.equal(await playground.phase(), "Ready");
+      assert.equal(new URL(page.url()).hash, hash);
+      playground.isOffline = false;
+      await page.unroute(files);
+      await page.reload();
+      await page.waitForFunction(() => document.querySelector("#seed")?.value === "7");
+      await page.waitForFunction(() => location.hash === "#/stage");
     },
     { serviceWorkers: "block" },
   ));
@@ -135,7 +134,7 @@ test("the link follows what a person does while it is in view", () =>
   kit.withPage(async (playground, page) => {
     await playground.playTo(3_000);
     const { address, setUp } = await playground.linked();
-    await playground.tab("Take away");
+    await playground.tab("Share and export");
     await page.keyboard.press("Escape");
     await playground.seek.focus();
     await page.keyboard.press("Home");
@@ -152,8 +151,8 @@ test("a tab has an address of its own", () =>
       await page.keyboard.press("ArrowRight");
       assert.match(page.url(), /#\/tour$/);
       await page.keyboard.press("Home");
-      assert.equal(await page.getByRole("tab", { selected: true }).textContent(), "Stage");
-      assert.equal(await page.locator("#stage").isVisible(), true);
+      assert.equal(await page.getByRole("tab", { selected: true }).textContent(), "Watch");
+      assert.equal(await page.locator("#watch").isVisible(), true);
     },
     { hash: "#/scenario" },
   ));
@@ -164,7 +163,7 @@ test("the downloads are a trace, a log that replays, a scenario that tidegate si
     const { setUp } = await playground.linked();
     const scenario = { ...kit.core.scenario(setUp.scenario), changes: setUp.changes[0] };
     const expected = kit.replay(scenario, 1, setUp.at);
-    await playground.tab("Take away");
+    await playground.tab("Share and export");
     const text = async (id, ending) => {
       const download = await playground.download(id);
       assert.ok(download.suggestedFilename().endsWith(ending), download.suggestedFilename());

@@ -51,11 +51,12 @@ test("the page opens on the first scenario, ready, and its controls have names",
       ["button", "Reset"],
       ["slider", "Time"],
       ["slider", "Speed"],
-      ["tab", "Stage"],
+      ["tab", "Watch"],
+      ["tab", "Explore"],
       ["tab", "Compare"],
       ["tab", "Scenario"],
-      ["tab", "Tour"],
-      ["tab", "Take away"],
+      ["tab", "Lessons"],
+      ["tab", "Share and export"],
     ]) {
       assert.equal(await page.getByRole(role, { name, exact: true }).count(), 1, `one ${role} called ${name}`);
     }
@@ -197,7 +198,7 @@ test("a scenario that is waited for is told, and nothing else waits; the last on
   kit.withPage(
     async (playground, page) => {
       const held = gate();
-      await page.route("**/tidegate_scenario_texts.js*", (route) => held.wait().then(() => route.continue()));
+      await page.route("**/tidegate_scenario_texts-*.js", (route) => held.wait().then(() => route.continue()));
       const { title, description } = kit.core.scenarios().find(({ name }) => name === "cold-ramp");
       await playground.choose("two-harbours", { isHeldUp: true });
       await playground.choose("cold-ramp", { isHeldUp: true });
@@ -219,14 +220,14 @@ test("a scenario that is waited for is told, and nothing else waits; the last on
 test("a scenario that cannot be loaded leaves the run as it is, and the message goes with the next one", () =>
   kit.withPage(
     async (playground, page) => {
-      await page.route("**/tidegate_scenario_texts.js*", (route) => route.abort());
+      await page.route("**/tidegate_scenario_texts-*.js", (route) => route.abort());
       playground.isOffline = true;
       await playground.choose("cold-ramp");
-      const notice = page.getByRole("alert").filter({ hasText: /^\s*The scenario could not be loaded: the server does not answer\.\s*(Close)?\s*$/ });
+      const notice = page.getByRole("alert").filter({ hasText: /^\s*The scenario could not be loaded: the server does not answer, or has a newer version\. Try again, or load the page again\.\s*(Close)?\s*$/ });
       await notice.waitFor();
       assert.equal(await page.getByRole("combobox", { name: "Scenario" }).first().inputValue(), kit.core.scenarios()[0].title);
       assert.equal(await page.locator("#description").textContent(), kit.core.scenarios()[0].description);
-      await page.unroute("**/tidegate_scenario_texts.js*");
+      await page.unroute("**/tidegate_scenario_texts-*.js");
       playground.isOffline = false;
       await playground.choose("cold-ramp");
       await notice.waitFor({ state: "hidden" });
@@ -268,7 +269,7 @@ test("a run that was left behind its end is found so, and a change drops what ca
     };
     await playground.tab("Compare");
     await playground.stands();
-    await playground.tab("Stage");
+    await playground.tab("Explore");
     await page.waitForFunction(() => Number(document.getElementById("virtual-time").dataset.value) === 1e9);
     assert.deepEqual(await changeNow({ page, linked: () => playground.linked() }), ["slow"], "after another tab");
     await kit.withPage(async (other) => assert.deepEqual(await changeNow({ page: other.page, linked: () => other.linked() }), ["slow"], "from a link"), { hash: new URL(address).hash });
@@ -295,4 +296,12 @@ test("a slider that is let go where it was taken follows the run again", () =>
     });
     await playground.playTo(2_000);
     assert.ok(Number(await playground.seek.inputValue()) >= 2_000);
+  }));
+
+test("what cannot be a seed does not stay in its field", () =>
+  kit.withPage(async (playground, page) => {
+    await page.locator("#seed").fill("-3");
+    await page.locator("#seed").blur();
+    assert.equal(await page.locator("#seed").inputValue(), "1");
+    assert.equal((await playground.linked()).setUp.seed, 1);
   }));

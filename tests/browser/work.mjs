@@ -74,15 +74,17 @@ export function countByFrame() {
     if (value instanceof ArrayBuffer) return value.byteLength / 8;
     return typeof value === "object" && value !== null ? Object.values(value).reduce((sum, part) => sum + sizeOf(part), 0) : 1;
   };
+  // Pictures come as calls of the page by its worker, through a channel of their own.
+  const listen = MessagePort.prototype.addEventListener;
+  MessagePort.prototype.addEventListener = function (type, ...rest) {
+    listen.call(this, type, ({ data }) => {
+      if (data?.path?.at(-1) !== "frame") return;
+      frame.pictures += 1;
+      frame.numbers += sizeOf(data.argumentList);
+    });
+    return listen.call(this, type, ...rest);
+  };
   globalThis.Worker = class extends Worker {
-    constructor(...options) {
-      super(...options);
-      this.addEventListener("message", ({ data }) => {
-        if (data.type !== "frame") return;
-        frame.pictures += 1;
-        frame.numbers += sizeOf(data);
-      });
-    }
     postMessage(message, ...rest) {
       counts.sent = Math.max(counts.sent, JSON.stringify(message).length);
       return super.postMessage(message, ...rest);

@@ -1,15 +1,13 @@
 //! Builds the playground and serves it on a loopback port, or exports it for static hosting.
 //!
-//! Three steps: `tidegate-wasm-build` compiles the modules with the cargo that runs this program,
-//! [`site`] puts the page, its vendored chart library and the generated bindings together ([`join`] makes few files of many), [`serve`] answers requests.
+//! Three steps: `tidegate-wasm-build` compiles the modules with the cargo that runs this program, [`page`] builds the page around them,
+//! [`serve`] answers requests.
 
-mod code;
-mod join;
+mod page;
 mod serve;
-mod site;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -51,23 +49,30 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<()> {
+    // Before anything is compiled, which takes minutes.
+    page::check_node()?;
     let home = home();
     let modules = [build(&home, Module::Playground)?, build(&home, Module::Files)?];
-    let site = site::Site::assemble(&home, &modules)?;
-    eprintln!("The page is {}, of which the wasm is {}, gzipped.", size(site.loaded_bytes()), size(site.wasm_bytes()));
+    let app = home.join("app");
     if let Some(folder) = &options.export {
-        site.export(folder)?;
-        println!("Wrote {} files to {}", site.len(), folder.display());
+        page::build(&app, &modules, folder)?;
+        println!("Wrote the page to {}", folder.display());
         return Ok(());
     }
+    let built = home.join("dist");
+    if built.exists() {
+        // Else files of earlier builds would pile up.
+        std::fs::remove_dir_all(&built).with_context(|| format!("could not remove {}", built.display()))?;
+    }
+    page::build(&app, &modules, &built)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("could not start the event loop of the server")?;
-    runtime.block_on(serve_until_interrupted(options, site))
+    runtime.block_on(serve_until_interrupted(options, &built))
 }
 
-async fn serve_until_interrupted(options: &Options, site: site::Site) -> Result<()> {
+async fn serve_until_interrupted(options: &Options, built: &Path) -> Result<()> {
     let listener = match options.port {
         Some(port) => serve::listen(loopback(port)).await.with_context(|| match port {
             0 => "could not find a free port on 127.0.0.1".to_owned(),
@@ -86,7 +91,7 @@ async fn serve_until_interrupted(options: &Options, site: site::Site) -> Result<
         open_browser(&url);
     }
     tokio::select! {
-        served = serve::run(listener, site) => served.context("the server stopped"),
+        served = serve::run(listener, built) => served.context("the server stopped"),
         _ = tokio::signal::ctrl_c() => Ok(()),
     }
 }
@@ -107,8 +112,4 @@ fn loopback(port: u16) -> SocketAddr {
 /// The folder of this package: as cargo says while it runs the program, else where it was compiled.
 fn home() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
-}
-
-fn size(bytes: usize) -> String {
-    format!("{} KiB", bytes.div_ceil(1024))
 }

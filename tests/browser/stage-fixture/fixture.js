@@ -1,7 +1,12 @@
 // Puts the stage on a page by itself and feeds it with views made up here: no scheduler, no worker. What a person does
 // is kept in `stage.heard`.
 import { makeLayout, makeView } from "./views.js";
-import { Stage } from "./stage/stage.js";
+import { figuresOf } from "../../../web-demo/app/src/compare/figures.ts";
+import { Stage } from "../../../web-demo/app/src/stage/stage.ts";
+import "../../../web-demo/app/src/style.css";
+import "../../../web-demo/app/src/stage.css";
+import "../../../web-demo/app/src/tides.css";
+import "../../../web-demo/app/src/graph.css";
 
 const heard = [];
 const on = {
@@ -17,6 +22,8 @@ let size;
 
 window.fixture = {
   heard,
+  makeLayout,
+  figuresOf,
   /** A stage of this size: see `makeLayout`. */
   build(chosen) {
     stage?.destroy();

@@ -1,0 +1,60 @@
+// What the two sides of a comparison change in the scenario they start from.
+import type { LimitChoice, PolicyChoice, Scenario } from "../pkg/tidegate_playground.js";
+
+/** One side. Empty text means: as the scenario has it. */
+export interface Choice {
+  /** The name of another scenario. */
+  scenario: string;
+  /** Of every provider. */
+  algorithm: "" | "aimd" | "tide" | "vegas" | "fixed";
+  /** The limit, if it is fixed. */
+  fixed: number;
+  policy: "" | "strict_fair" | "bounded_borrow";
+  /** Of every provider, in virtual ms. */
+  ramp: "" | number;
+  advisory: "" | "yes" | "no";
+  yields: "" | "yes" | "no";
+}
+
+/** A side that changes only this. */
+export const complete = (choice: Partial<Choice>): Choice => ({ ...sameAsScenario(), ...choice });
+
+/** A side that changes nothing. */
+export function sameAsScenario(): Choice {
+  return { scenario: "", algorithm: "", fixed: 8, policy: "", ramp: "", advisory: "", yields: "" };
+}
+
+/** The limit algorithm of that name, as a setting. */
+export function limitChoice(name: Exclude<Choice["algorithm"], "">, fixed: number): LimitChoice {
+  return name === "fixed" ? { name, limit: fixed } : { name };
+}
+
+export function policyChoice(name: Exclude<Choice["policy"], "">): PolicyChoice {
+  return name === "strict_fair" ? name : { bounded_borrow: {} };
+}
+
+/** What a side has instead of what the scenario has. */
+function ownOf(scenario: Scenario, choice: Choice): Partial<Scenario> {
+  const { algorithm, fixed, policy, ramp, advisory, yields } = choice;
+  const models = (scenario.models ?? []).map((model) => ({
+    ...model,
+    ...(algorithm && { algorithm: limitChoice(algorithm, fixed) }),
+    ...(ramp !== "" && { request: { ...model.request, ramp_ms: ramp } }),
+  }));
+  return {
+    models,
+    ...(policy && { policy: policyChoice(policy) }),
+    ...(advisory && { advisory: advisory === "yes" }),
+    ...(yields && { yields: yields === "yes" }),
+  };
+}
+
+/** What to run, and what it has of its own: the scenario itself, or both sides of a comparison. */
+export async function sidesOf(base: Scenario, choices: [Choice, Choice] | undefined, find: (name: string) => Promise<Scenario>): Promise<{ scenario: Scenario, own: Partial<Scenario> }[]> {
+  if (!choices) return [{ scenario: base, own: {} }];
+  const sides = choices.map(async (choice) => {
+    const scenario = choice.scenario ? await find(choice.scenario) : base;
+    return { scenario, own: ownOf(scenario, choice) };
+  });
+  return Promise.all(sides);
+}
