@@ -46,12 +46,12 @@ impl FromStr for AnswersFlag {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (shape, share) = text.split_once('=').ok_or("expected SHAPE=SHARE, such as refusal=0.01")?;
-        let name: StrDeserializer<'_, NameError> = shape.into_deserializer();
-        let shape = AnswerShape::deserialize(name).map_err(|error| error.to_string())?;
+        let (name, share) = text.split_once('=').ok_or("expected SHAPE=SHARE, such as refusal=0.01")?;
+        let name: StrDeserializer<'_, NameError> = name.into_deserializer();
+        let kind = AnswerShape::deserialize(name).map_err(|error| error.to_string())?;
         let share = share.parse().map_err(|_| format!("the share is {share:?}; expected a number from 0 to 1"))?;
-        AnswerShapes::new([(shape, share)])?;
-        Ok(Self(shape, share))
+        AnswerShapes::new([(kind, share)])?;
+        Ok(Self(kind, share))
     }
 }
 

@@ -13,14 +13,14 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 
 /// Returns a completion with this choice, and a usage of 100 input and 10 output tokens.
-fn completion(choice: Value) -> Response {
+fn completion(choice: &Value) -> Response {
     let usage = json!({ "prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110 });
     Json(json!({ "choices": [choice], "usage": usage })).into_response()
 }
 
 /// Returns a completion with this message, which ended by itself.
-fn message(message: Value) -> Response {
-    completion(json!({ "index": 0, "message": message, "finish_reason": "stop" }))
+fn message(message: &Value) -> Response {
+    completion(&json!({ "index": 0, "message": message, "finish_reason": "stop" }))
 }
 
 /// Starts a chat server that answers each request body with `answer`. Returns its base URL and the number of
@@ -52,7 +52,7 @@ fn five_words(limit_key: &'static str) -> impl Fn(&Value) -> Response + Clone {
         let words = ["The", "pier", "is", "closed", "today"];
         let reason = if limit < words.len() { "length" } else { "stop" };
         let text = words[..limit.min(words.len())].join(" ");
-        completion(json!({ "message": { "content": text }, "finish_reason": reason }))
+        completion(&json!({ "message": { "content": text }, "finish_reason": reason }))
     }
 }
 
@@ -107,11 +107,11 @@ fn a_filtered_answer_and_a_refused_one_are_dropped_for_their_own_reasons_without
         let prompt = body["messages"][0]["content"].as_str().unwrap_or_default();
         match () {
             () if prompt.contains("entry 0 ") => {
-                completion(json!({ "message": { "content": "The" }, "finish_reason": "content_filter" }))
+                completion(&json!({ "message": { "content": "The" }, "finish_reason": "content_filter" }))
             }
             () if prompt.contains("entry 1 ") => (StatusCode::BAD_REQUEST, Json(azure.clone())).into_response(),
-            () if prompt.contains("entry 2 ") => message(json!({ "content": null, "refusal": "I will not." })),
-            () => message(json!({ "content": "fine", "refusal": null })),
+            () if prompt.contains("entry 2 ") => message(&json!({ "content": null, "refusal": "I will not." })),
+            () => message(&json!({ "content": "fine", "refusal": null })),
         }
     });
     let ended = scratch.run_pipeline(&pipeline(&server, ""));
@@ -131,8 +131,8 @@ fn an_answer_that_the_provider_broke_off_is_retried() {
     let calls = AtomicUsize::new(0);
     let calls = Arc::new(calls);
     let (server, _) = chat(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
-        0 => completion(json!({ "message": { "content": "The" }, "finish_reason": "insufficient_system_resource" })),
-        _ => message(json!({ "content": "fine" })),
+        0 => completion(&json!({ "message": { "content": "The" }, "finish_reason": "insufficient_system_resource" })),
+        _ => message(&json!({ "content": "fine" })),
     });
     scratch.run_pipeline(&pipeline(&server, "")).assert(0, &[]);
     assert!(scratch.rows("out").iter().all(|row| row["a"] == "fine"));
@@ -144,9 +144,9 @@ fn reasoning_is_kept_in_its_column_and_is_no_part_of_the_answer() {
     let (server, _) = chat(|body| {
         let prompt = body["messages"][0]["content"].as_str().unwrap_or_default();
         match () {
-            () if prompt.contains("entry 0 ") => message(json!({ "content": "Yes.", "reasoning_content": "See 0." })),
-            () if prompt.contains("entry 1 ") => message(json!({ "content": "<think>\nSee 1.\n</think>\n\nYes." })),
-            () => message(json!({ "content": "Yes.", "reasoning": null })),
+            () if prompt.contains("entry 0 ") => message(&json!({ "content": "Yes.", "reasoning_content": "See 0." })),
+            () if prompt.contains("entry 1 ") => message(&json!({ "content": "<think>\nSee 1.\n</think>\n\nYes." })),
+            () => message(&json!({ "content": "Yes.", "reasoning": null })),
         }
     });
     let columns = "when = \"row < 3\"\notherwise = \"-\"\n\
@@ -168,7 +168,7 @@ fn reasoning_is_kept_in_its_column_and_is_no_part_of_the_answer() {
 #[test]
 fn the_reasoning_of_a_row_group_is_kept_in_all_its_rows() {
     let scratch = Scratch::new(3);
-    let (server, _) = chat(|_| message(json!({ "content": "Yes.", "reasoning": "See all." })));
+    let (server, _) = chat(|_| message(&json!({ "content": "Yes.", "reasoning": "See all." })));
     let file = pipeline(&server, "strategy = \"full_column\"").replace("{{ note }}", "{{ rows | length }}");
     let column = "[[columns]]\nname = \"why\"\nkind = \"reasoning\"\nof = \"a\"\nstrategy = \"full_column\"\n";
     scratch.run_pipeline(&format!("{file}\n{column}")).assert(0, &[]);
@@ -247,7 +247,7 @@ fn extra_headers_parameters_and_keys_are_sent_and_secrets_among_them_are_shown_n
             let message = format!("bad key {}", headers["api-key"].to_str().unwrap());
             return (StatusCode::BAD_REQUEST, Json(json!({ "error": { "message": message } }))).into_response();
         }
-        message(json!({ "content": content.to_string() }))
+        message(&json!({ "content": content.to_string() }))
     };
     let server = serve(Router::new().route("/openai/deployments/d/chat/completions", post(answer)));
     let extras = "extra_headers = { X-Team = \"harbour\", api-key = { env = \"TIDEGATE_TEST_AZURE_KEY\" } }\n\

@@ -120,7 +120,7 @@ struct Body<'a> {
     #[serde(flatten)]
     conversation: &'a Conversation,
     #[serde(flatten)]
-    extra_body: BTreeMap<&'a str, &'a Value>,
+    extras: BTreeMap<&'a str, &'a Value>,
 }
 
 impl ChatClient {
@@ -156,8 +156,8 @@ impl ChatClient {
 
     fn body<'a>(&'a self, conversation: &'a Conversation) -> Body<'a> {
         let is_unset = |(key, _): &(&String, &Value)| !conversation.extra.contains_key(*key);
-        let extra_body = self.extra_body.iter().filter(is_unset).map(|(key, value)| (key.as_str(), value)).collect();
-        Body { model: &self.model, conversation, extra_body }
+        let extras = self.extra_body.iter().filter(is_unset).map(|(key, value)| (key.as_str(), value)).collect();
+        Body { model: &self.model, conversation, extras }
     }
 }
 

@@ -140,20 +140,18 @@ mod tests {
     /// Reads a completion with this choice and a usage of 7 and 2 tokens.
     fn read(choice: &str) -> Result<ChatAnswer, CallError> {
         let read = read_completion(format!(r#"{{"choices":[{choice}],{USAGE}}}"#).as_bytes())?;
-        assert_eq!(read.usage, known_usage());
+        assert_eq!(read.usage, KNOWN_USAGE);
         Ok(read.value)
     }
 
-    fn known_usage() -> Option<Usage> {
-        Some(Usage::tokens(7, 2))
-    }
+    const KNOWN_USAGE: Option<Usage> = Some(Usage::tokens(7, 2));
 
     #[test]
     fn the_result_is_the_text_of_the_first_choice_with_its_token_usage() {
         let body = br#"{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"hello"}}],
                         "usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9}}"#;
         let value = ChatAnswer { text: "hello".to_string(), ..ChatAnswer::default() };
-        assert_eq!(read_completion(body), Ok(CallOutput { value, usage: known_usage() }));
+        assert_eq!(read_completion(body), Ok(CallOutput { value, usage: KNOWN_USAGE }));
         let body = br#"{"choices":[{"message":{"content":"x"}}],"usage":null}"#;
         assert_eq!(read_completion(body).unwrap().usage, None);
     }
@@ -187,7 +185,7 @@ mod tests {
                 panic!("{body}")
             };
             assert!(detail.starts_with(expected), "{detail}");
-            assert_eq!(usage, known_usage(), "{body}");
+            assert_eq!(usage, KNOWN_USAGE, "{body}");
         }
     }
 
@@ -256,10 +254,10 @@ mod tests {
 
     #[test]
     fn a_filtered_or_refused_answer_and_one_that_the_provider_broke_off_are_told_apart() {
-        let filtered = CallError::ContentFiltered { detail: String::new(), usage: known_usage() };
-        let refused = |detail: &str| CallError::Refused { detail: detail.to_string(), usage: known_usage() };
+        let filtered = CallError::ContentFiltered { detail: String::new(), usage: KNOWN_USAGE };
+        let refused = |detail: &str| CallError::Refused { detail: detail.to_string(), usage: KNOWN_USAGE };
         let failed =
-            |detail: &str| CallError::Unreadable { what: "complete", detail: detail.to_string(), usage: known_usage() };
+            |detail: &str| CallError::Unreadable { what: "complete", detail: detail.to_string(), usage: KNOWN_USAGE };
         for (what, choice, expected) in [
             (
                 "OpenAI, filter",

@@ -23,7 +23,7 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     dimensions: Option<u32>,
     #[serde(flatten)]
-    extra_body: &'a Map<String, Value>,
+    extras: &'a Map<String, Value>,
 }
 
 impl EmbeddingClient {
@@ -43,7 +43,7 @@ impl EmbeddingClient {
     /// Returns the embedding of `input` as an array of numbers. An embedding with other than `dimensions`
     /// numbers is an error, if that is given.
     pub async fn embed(&self, input: &str, dimensions: Option<u32>) -> Result<CallOutput<Value>, CallError> {
-        let body = Body { model: &self.model, input, dimensions, extra_body: &self.extra_body };
+        let body = Body { model: &self.model, input, dimensions, extras: &self.extra_body };
         self.http.post(&body, |body| read_embedding(body, dimensions)).await
     }
 }

@@ -124,11 +124,11 @@ pub(super) fn check(
             .expected("`extra_headers`, `query` and `extra_body` only beside `base_url`"));
     }
     let mut headers = Vec::new();
-    for (name, value) in raw.extra_headers.iter().flat_map(|headers| headers.get()) {
+    for (name, value) in raw.extra_headers.iter().flat_map(At::get) {
         headers.push((header_name(table, name, value)?, extra_value(table, "extra_headers", name, value)?));
     }
     let mut query = Vec::new();
-    for (name, value) in raw.query.iter().flat_map(|query| query.get()) {
+    for (name, value) in raw.query.iter().flat_map(At::get) {
         query.push((name.clone(), extra_value(table, "query", name, value)?));
     }
     Ok(RequestExtras { headers, query, body: extra_body(table, domain)? })

@@ -95,7 +95,8 @@ impl PipelineFile {
     #[must_use]
     pub fn describe_extras(&self) -> String {
         let models = self.models.iter().filter(|model| model.extras != RequestExtras::default());
-        models.map(|model| format!("requests to `{}` have also: {}\n", model.name, model.extras)).collect()
+        let line = |model: &ModelSpec| format!("requests to `{}` have also: {}\n", model.name, model.extras);
+        models.map(line).collect::<Vec<_>>().concat()
     }
 
     /// Reads the file at `path`.

@@ -83,7 +83,7 @@ mod tests {
             "He said \"no [way\": {\"score\": 3}",
             "⚓ {⚓ {\"score\": 3}",
         ] {
-            assert_eq!(found(text), [value.clone()], "{text}");
+            assert_eq!(found(text), std::slice::from_ref(&value), "{text}");
         }
         assert_eq!(found("[1] and {\"a\": [2]}"), [json!([1]), json!({ "a": [2] })]);
     }
