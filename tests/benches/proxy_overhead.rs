@@ -102,9 +102,12 @@ impl Turn {
     }
 }
 
+/// Returns a figure of a turn.
+type Figure = fn(&Turn) -> f64;
+
 /// Prints the figures of all pairs of turns.
 fn report(connections: usize, direct: &[Turn], proxied: &[Turn]) {
-    let figures: [(&str, fn(&Turn) -> f64); 3] =
+    let figures: [(&str, Figure); 3] =
         [("p50", |turn| turn.p50_us), ("p99", |turn| turn.p99_us), ("calls/s", |turn| turn.calls_per_second)];
     for (name, figure) in figures {
         let [_, before, _] = quartiles(direct.iter().map(figure).collect());

@@ -310,7 +310,6 @@ fn recorded_error_bodies_give_the_documented_outcome() {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "a table of responses")]
 #[test]
 fn recorded_rejections_of_a_request_give_their_reason() {
     for (what, status, body, expected) in [

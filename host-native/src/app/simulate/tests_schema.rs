@@ -86,6 +86,7 @@ fn read(file: &Value) -> Result<Scenario, FileError> {
 }
 
 /// Returns files that together have every key in every form.
+#[expect(clippy::too_many_lines, reason = "a list of keys")]
 fn files_with_every_key() -> Vec<Value> {
     let forms = [
         (
