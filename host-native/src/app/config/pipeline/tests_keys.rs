@@ -104,7 +104,7 @@ fn a_ca_file_is_read_and_belongs_to_an_https_address() {
 
 #[test]
 fn extra_headers_and_parameters_are_what_the_program_does_not_set_and_hold_no_key_in_plain_text() {
-    let model = |keys: &str| format!("{HEAD}{CHAT}{keys}\n{COLUMN}");
+    let model = |keys: &str| format!("{HEAD}{}{keys}\n{COLUMN}", CHAT.replace("http://h", "https://h"));
     let file = |keys: &str| PipelineFile::parse(SourceText::new("p.toml", model(keys)), Path::new("")).unwrap();
     let keys = "extra_headers = { X-Team = \"harbour\", api-key = { env = \"ACME_KEY\" } }\n\
                 query = { \"api-version\" = \"2024-10-21\" }\nextra_body = { effort = \"low\" }";
