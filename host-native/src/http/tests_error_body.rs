@@ -2,7 +2,7 @@ use std::time::SystemTime;
 
 use http::{HeaderMap, StatusCode};
 use tidegate_core::request::Outcome;
-use tidegate_core::request::response::RejectionReason::{Forbidden, TooLong, UnsupportedParameter};
+use tidegate_core::request::response::RejectionReason::{ContentFiltered, TooLong, UnsupportedParameter};
 use tidegate_core::request::response::ResponseInfo;
 use tidegate_core::time::Duration;
 
@@ -402,7 +402,7 @@ fn recorded_rejections_of_a_request_give_their_reason() {
             "Azure, filter",
             400,
             r#"{"error":{"message":"The response was filtered.","type":null,"param":"prompt","code":"content_filter","status":400}}"#,
-            Forbidden,
+            ContentFiltered,
         ),
     ] {
         let info = info(status, body);

@@ -108,12 +108,17 @@ fn all_committed_lines_of_the_peers_are_what_their_code_gives() {
 }
 
 /// What is refused at most of calls that cost differently, in permille: a pace by the mean meets a bucket that a few dear calls have emptied.
-const MOST_BY_TOKENS: u64 = 45;
+const MOST_BY_TOKENS: u64 = 30;
 
 #[test]
 fn tide_has_no_fewer_answers_than_aimd_but_for_one_in_a_hundred_and_no_more_refusals_but_beside_a_neighbour() {
     for ((case, tide), (_, aimd)) in figures("tide").zip(figures("aimd")) {
-        let least = if case == "knee" { 995 } else { aimd.goodput_permille };
+        let least = match case {
+            "knee" => 995,
+            // Refused quicker paces are not tried again so often: a thousandth of the answers for a third of the refusals.
+            "tokens per minute" => aimd.goodput_permille * 99 / 100,
+            _ => aimd.goodput_permille,
+        };
         assert!(tide.goodput_permille >= least, "{case}: {tide:?}, {aimd:?}");
         let most = match case {
             "tokens per minute" => MOST_BY_TOKENS,
