@@ -12,17 +12,7 @@ impl fmt::Display for PolicyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let result = if self.is_good() { "good" } else { "BAD" };
         writeln!(f, "policy in `{}`: {result}\n", self.scenario)?;
-        let heads = [
-            "group",
-            "weight",
-            "resource",
-            "longest hold",
-            "contended",
-            "service",
-            "longest starved",
-            "borrowed",
-            "longest overdrawn",
-        ];
+        let heads = ["group", "weight", "resource", "hold", "contended", "service", "starved", "borrowed", "overdrawn"];
         let groups = core::iter::once(heads.map(String::from)).chain(self.groups.iter().map(group_cells));
         write_table(f, &groups.collect::<Vec<_>>())?;
         writeln!(f)?;
