@@ -1,4 +1,4 @@
-//! How well each limit algorithm finds what a provider bears, beside an oracle that knows.
+//! How well each limit algorithm finds the capacity of a provider, beside an oracle that knows.
 //!
 //! ```text
 //! control [--markdown]               the table: JSON, or the page's tables

@@ -346,7 +346,7 @@ fn outages(chance: &mut Chance) -> Vec<Outage> {
     outages
 }
 
-/// What the run bears of its models, who finds out how they are, requests that nobody can answer, and models that refuse every call for a
+/// What the run tolerates of its models, who finds out how they are, requests that nobody can answer, and models that refuse every call for a
 /// while or for ever.
 fn health(chance: &mut Chance, scenario: &mut Scenario) {
     if chance.percent(25) {

@@ -102,7 +102,7 @@ interface OnBehalf extends AcquireOptions {
  * Decides when a call may go out, and learns from what became of it.
  *
  * Register what is called, then {@link run} or {@link fetch} each call, or {@link acquire} a permit around it. Calls go out in the
- * order of asking, within their tenant; the limit of calls in flight follows what the provider bears.
+ * order of asking, within their tenant; the limit of calls in flight follows what the provider accepts.
  *
  * ```ts
  * import { RequestGate } from "tidegate";

@@ -60,7 +60,7 @@ export type RetryAfterStops = "learned" | "resource" | "call";
 /** In the order of the core. */
 const RETRY_AFTER_STOPS: readonly RetryAfterStops[] = ["learned", "resource", "call"];
 
-/** Finds what the provider bears, at once or per minute, and holds it. The default; its settings are meant to be left alone. */
+/** Finds how many calls the provider accepts, at once or per minute, and stays there. The default; its settings are meant to be left alone. */
 export interface Tide {
   readonly name: "tide";
   /** The limit to start climbing from, from 1 up. Default: 10. */

@@ -69,7 +69,7 @@ export interface ColumnSettings<Needed extends string> {
   readonly after?: readonly Needed[];
   /**
    * What its tasks call through the pipeline's gate, one call at a time. Its tasks take up no more worker slots than twice the
-   * calls that this bears, and give theirs back while they wait.
+   * calls that this accepts, and give theirs back while they wait.
    */
   readonly calls?: Key;
   /** Makes the order of its tasks a promise: one at a time, in the order of rows. Default false. */

@@ -1,4 +1,4 @@
-//! Never storm: whatever the provider, tide has no more calls refused than it takes to find out what it bears.
+//! Never storm: whatever the provider, tide has no more calls refused than it takes to find its capacity.
 
 use tidegate_core::sim::suite::control::{CallTimes, Contender, ControlCase, call_times};
 use tidegate_core::time::{Duration, Instant};
