@@ -556,6 +556,8 @@ async fn read_short_body(body: reqwest::Body) -> Option<Bytes> {
 
 #[cfg(test)]
 mod tests {
+    use wildmatch::WildMatch;
+
     use super::*;
     use crate::app::proxy::config::ProviderConfig;
 
@@ -576,7 +578,7 @@ mod tests {
     fn the_first_provider_that_serves_the_model_is_used_unless_the_client_names_one() {
         let upstream = |name: &str, serves: &str| {
             let mut config = ProviderConfig::at(name, "http://127.0.0.1:1/v1".parse().unwrap());
-            config.serves = vec![serves.to_string()];
+            config.serves = vec![WildMatch::new(serves)];
             Upstream::new(config).unwrap()
         };
         let upstreams = [upstream("a", "gpt-*"), upstream("b", "*-large"), upstream("c", "gpt-*")];

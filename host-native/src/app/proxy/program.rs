@@ -83,7 +83,8 @@ fn overview(config: &ProxyConfig) -> String {
             ProviderConfig { forwards_client_key: true, .. } => "the clients' keys",
             _ => "no key",
         };
-        let (name, url, serves) = (&provider.name, &provider.base_url, provider.serves.join(" "));
+        let serves: Vec<String> = provider.serves.iter().map(ToString::to_string).collect();
+        let (name, url, serves) = (&provider.name, &provider.base_url, serves.join(" "));
         let most = ceiling(&provider.limits);
         let _ = writeln!(text, "{name} at {url}: {serves}, with {key}, per model {most}");
         for model in &provider.models {

@@ -96,7 +96,7 @@ impl Upstream {
 
     /// Returns whether a `serves` pattern matches `model`.
     pub(super) fn serves(&self, model: &str) -> bool {
-        self.config.serves.iter().any(|pattern| matches_pattern(pattern.as_bytes(), model.as_bytes()))
+        self.config.serves.iter().any(|pattern| pattern.matches(model))
     }
 
     /// Returns the credentials for forwarded requests.
@@ -250,42 +250,22 @@ fn strip_keys(query: &str) -> Option<String> {
     (!rest.is_empty()).then(|| rest.join("&"))
 }
 
-/// Returns whether `pattern` matches all of `text`: `*` matches any text, `?` any one byte. Backtracks to the
-/// last `*` only.
-fn matches_pattern(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    // The position of the last `*`, and the end of the text that it matches.
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(byte) if *byte == b'?' || *byte == text[t] => (p, t) = (p + 1, t + 1),
-            _ => {
-                let Some((at, taken)) = star else { return false };
-                star = Some((at, taken + 1));
-                (p, t) = (at + 1, taken + 1);
-            }
-        }
-    }
-    pattern[p..].iter().all(|byte| *byte == b'*')
-}
-
 #[cfg(test)]
 mod tests {
+    use wildmatch::WildMatch;
+
     use super::*;
 
     #[test]
-    fn a_star_matches_any_text_and_a_question_mark_one_byte() {
-        for (pattern, text) in
-            [("*", ""), ("gpt-*", "gpt-4o"), ("*/*-b", "a/b-b-b"), ("o?-mini", "o3-mini"), ("a", "a")]
+    fn a_star_matches_any_text_and_a_question_mark_one_character() {
+        let is_match = |pattern: &str, model: &str| WildMatch::new(pattern).matches(model);
+        for (pattern, model) in
+            [("*", ""), ("gpt-*", "gpt-4o"), ("*/*-b", "a/b-b-b"), ("o?-mini", "o3-mini"), ("?", "é"), ("a", "a")]
         {
-            assert!(matches_pattern(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
+            assert!(is_match(pattern, model), "{pattern} {model}");
         }
-        for (pattern, text) in [("", "a"), ("gpt-*", "gpt"), ("o?", "o"), ("*-b", "a-bc"), ("a", "ab")] {
-            assert!(!matches_pattern(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
+        for (pattern, model) in [("", "a"), ("gpt-*", "gpt"), ("o?", "o"), ("*-b", "a-bc"), ("a", "ab"), ("a", "A")] {
+            assert!(!is_match(pattern, model), "{pattern} {model}");
         }
     }
 

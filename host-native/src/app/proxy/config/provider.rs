@@ -7,6 +7,7 @@ use std::time::Duration as StdDuration;
 
 use http::Method;
 use reqwest::{Certificate, Url};
+use wildmatch::WildMatch;
 
 use super::raw::{ClientKey, RawPassthrough, RawProvider, RawProviderModel};
 use super::{Environment, key_from};
@@ -39,7 +40,7 @@ pub struct ProviderConfig {
     /// Calls that are forwarded besides those of the usual API \[none\].
     pub passthrough: Vec<PassthroughRule>,
     /// Patterns of the models that it serves \[all\].
-    pub serves: Vec<String>,
+    pub serves: Vec<WildMatch>,
     /// Pairs of the model id of the client and the model id to send.
     pub rename: Vec<(String, String)>,
     /// The read timeout of a call \[10 min\].
@@ -83,7 +84,7 @@ impl ProviderConfig {
             forwards_client_key: false,
             authorities: None,
             passthrough: Vec::new(),
-            serves: vec!["*".to_string()],
+            serves: vec![WildMatch::new("*")],
             rename: Vec::new(),
             timeout: StdDuration::from_mins(10),
             connect_timeout: StdDuration::from_secs(10),
@@ -153,9 +154,9 @@ fn check_provider(
             .map(|rule| check_passthrough(file, rule.get()))
             .collect::<Result<_, _>>()?,
         api_key,
-        serves: raw
-            .serves
-            .map_or(defaults.serves, |patterns| patterns.into_iter().map(|Is(pattern)| pattern).collect()),
+        serves: raw.serves.map_or(defaults.serves, |patterns| {
+            patterns.into_iter().map(|Is(pattern)| WildMatch::new(&pattern)).collect()
+        }),
         rename: raw.rename.into_iter().map(|(requested, Is(sent))| (requested, sent)).collect(),
         timeout: timeout.map_or(defaults.timeout, StdDuration::from),
         connect_timeout: connect_timeout.map_or(defaults.connect_timeout, StdDuration::from),

@@ -1,6 +1,7 @@
 use super::*;
 use tidegate_core::limit::LimitChoice;
 use tidegate_core::time::Duration;
+use wildmatch::WildMatch;
 
 const GOOD: &str = r#"
 listen = "127.0.0.1:9000"
@@ -66,7 +67,7 @@ fn a_valid_file_is_parsed_into_typed_settings() {
     assert!(acme.api_key.is_some() && rest.api_key.is_none());
     assert_eq!((acme.limits.max_parallel.get(), acme.limits.budgets.len()), (12, 2));
     assert_eq!(acme.rename, [("small".to_string(), "gpt-mini".to_string())]);
-    assert_eq!((rest.serves.as_slice(), rest.limits.max_parallel.get()), (["*".to_string()].as_slice(), 64));
+    assert_eq!((rest.serves.as_slice(), rest.limits.max_parallel.get()), ([WildMatch::new("*")].as_slice(), 64));
     assert!(matches!(rest.limits.algorithm, LimitChoice::Tide(_)));
     let [large] = acme.models.as_slice() else { panic!("one model of its own") };
     assert_eq!((large.limits.max_parallel.get(), large.limits.budgets.len()), (3, 1));
