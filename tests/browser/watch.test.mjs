@@ -38,24 +38,9 @@ const at = (page) => page.locator(".watch").evaluate((one) => Number(one.dataset
 const contender = (page, name) => page.getByRole("region", { name, exact: true });
 const figure = async (page, name, figure) => Number(await contender(page, name).locator(`[data-figure="${figure}"]`).getAttribute("data-value"));
 
-/** Gives the worker a clock that only its own timers move on, each by so many times the span that it was set for. */
-async function hurry(page, share) {
-  const [worker] = page.workers();
-  await worker.evaluate((share) => {
-    let now = performance.now();
-    const set = globalThis.setTimeout;
-    performance.now = () => now;
-    globalThis.setTimeout = (happens, span) =>
-      set(() => {
-        now += share * (span ?? 0);
-        happens();
-      }, span);
-  }, share);
-}
-
-async function toTheEnd(page) {
+async function toTheEnd(page, playground) {
   await phase(page, "playing");
-  await hurry(page, 20);
+  await playground.ownClock(20);
   await whileItMoves(() => phase(page, "finished"), () => at(page));
 }
 
@@ -76,8 +61,8 @@ test("it plays by itself, in one worker, and says what there is to see", () =>
   }));
 
 test("the adaptive runs are refused less and are done sooner, and a second run comes out the same", () =>
-  withScreen(async (page) => {
-    await toTheEnd(page);
+  withScreen(async (page, playground) => {
+    await toTheEnd(page, playground);
     const [fixed, aimd, tide] = await results(page);
     assert.ok(tide.time < aimd.time && aimd.time < fixed.time, JSON.stringify([fixed, aimd, tide]));
     assert.ok(tide.refused < aimd.refused && aimd.refused < fixed.refused / 10, JSON.stringify([fixed, aimd, tide]));
@@ -87,16 +72,16 @@ test("the adaptive runs are refused less and are done sooner, and a second run c
       assert.doesNotMatch(await page.locator(".story").textContent(), /this request/, `${name} has no request left`);
     }
     await page.getByRole("button", { name: "Run again" }).click();
-    await toTheEnd(page);
+    await toTheEnd(page, playground);
     assert.deepEqual(await results(page), [fixed, aimd, tide]);
   }));
 
 test("one slider moves what the provider can take, for all three runs", () =>
-  withScreen(async (page) => {
+  withScreen(async (page, playground) => {
     await phase(page, "playing");
     await page.getByRole("slider", { name: "The provider can take" }).fill("4");
     await page.getByRole("heading", { name: "A provider serves 4 calls at once and nobody told the client." }).waitFor();
-    await toTheEnd(page);
+    await toTheEnd(page, playground);
     const all = await results(page);
     // 400 calls of 0.6 s, 4 at once, take at least a minute.
     for (const { name, time } of all) assert.ok(time > 55_000, `${name}: ${time}`);
