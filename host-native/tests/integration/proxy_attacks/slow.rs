@@ -112,17 +112,20 @@ async fn an_oversized_body_head_and_path_are_each_rejected_with_their_own_status
     assert_eq!(status(&call(&world, "GET", "/why", &header(30_000), "").await), "200");
 }
 
-#[tokio::test]
-async fn connections_beyond_the_limit_get_503_and_the_others_are_served() {
-    let world = World::new("", "[connections]\nmax_connections = 2\nmax_connections_per_address = 9").await;
+/// Asserts that a proxy with these `settings` serves two connections and refuses a third with the status `code` and a
+/// response with all `parts`, until one of the two is closed.
+async fn assert_third_connection_is_refused(settings: &str, code: &str, parts: &[&str]) {
+    let world = World::new("", settings).await;
     let connect = async || TcpStream::connect(world.proxy.address()).await.unwrap();
     let ask = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     let (mut first, second) = (connect().await, connect().await);
     let mut third = connect().await;
     third.write_all(ask.as_bytes()).await.unwrap();
     let refused = read(third).await;
-    assert_eq!(status(&refused), "503", "{refused}");
-    assert!(refused.contains("\"tidegate_too_many_connections\"") && refused.contains("retry-after: 1"), "{refused}");
+    assert_eq!(status(&refused), code, "{refused}");
+    for part in parts {
+        assert!(refused.contains(part), "{part:?} is missing: {refused}");
+    }
     first.write_all(ask.as_bytes()).await.unwrap();
     assert_eq!(status(&read(first).await), "200");
     drop(second);
@@ -130,21 +133,17 @@ async fn connections_beyond_the_limit_get_503_and_the_others_are_served() {
 }
 
 #[tokio::test]
+async fn connections_beyond_the_limit_get_503_and_the_others_are_served() {
+    let settings = "[connections]\nmax_connections = 2\nmax_connections_per_address = 9";
+    let parts = ["\"tidegate_too_many_connections\"", "retry-after: 1"];
+    assert_third_connection_is_refused(settings, "503", &parts).await;
+}
+
+#[tokio::test]
 async fn connections_of_one_address_beyond_its_limit_get_429() {
-    let world = World::new("", "[connections]\nmax_connections_per_address = 2").await;
-    let connect = async || TcpStream::connect(world.proxy.address()).await.unwrap();
-    let ask = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    let (mut first, second) = (connect().await, connect().await);
-    let mut third = connect().await;
-    third.write_all(ask.as_bytes()).await.unwrap();
-    let refused = read(third).await;
-    assert_eq!(status(&refused), "429", "{refused}");
-    assert!(refused.contains("the limit of 2 open connections of one client address is reached"), "{refused}");
-    assert!(refused.contains("retry-after: 1") && refused.contains("connection: close"), "{refused}");
-    first.write_all(ask.as_bytes()).await.unwrap();
-    assert_eq!(status(&read(first).await), "200");
-    drop(second);
-    until(async || status(&send(&world, ask).await).to_string(), |status| status == "200").await;
+    let message = "the limit of 2 open connections of one client address is reached";
+    let parts = [message, "retry-after: 1", "connection: close"];
+    assert_third_connection_is_refused("[connections]\nmax_connections_per_address = 2", "429", &parts).await;
 }
 
 #[tokio::test]
