@@ -42,13 +42,14 @@ test("a failure is made again after about a second, then two, and no slot is hel
   const answer = gate.run(KEY, fn, { retries: 2 });
   await quiet();
   assert.deepEqual([fn.calls, gate.snapshot(KEY).inFlight], [1, 0]);
+  // The pauses are of 0.8 to 1.2 s and of 1.6 to 2.4 s, and the second begins where the first ended.
   await time.advance(790);
   assert.equal(fn.calls, 1);
   await time.advance(420);
   assert.equal(fn.calls, 2);
-  await time.advance(1_590);
+  await time.advance(1_180);
   assert.equal(fn.calls, 2);
-  await time.advance(820);
+  await time.advance(1_230);
   assert.equal(await answer, "an answer");
   assert.deepEqual([fn.calls, time.armed], [3, 0]);
 });
