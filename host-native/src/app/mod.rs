@@ -6,6 +6,7 @@
 //! | [`config`] | the pipeline file, read into checked types |
 //! | [`data`] | datasets and finished rows as CSV, JSONL and Parquet |
 //! | [`template`] | prompts and expressions |
+//! | `tokens` | estimates the tokens of a text |
 //! | [`provider`] | calls to providers over HTTP: requests, answers, keys, cost |
 //! | [`output`] | finished rows on disk, and what a later run resumes from |
 //! | [`run`] | a run of a pipeline file: resolved, checked, estimated, executed |
@@ -38,3 +39,4 @@ pub mod run;
 pub mod simulate;
 pub mod task_timeline;
 pub mod template;
+mod tokens;

@@ -49,12 +49,15 @@ async fn rate_limited_calls(dialect: RateHeaders, extra: &str) -> (u64, Value) {
     (rate_limited_calls, world.page("/why").await)
 }
 
+/// The most calls that may exceed a rate that is known: on a busy machine some are delayed on their way and arrive
+/// together with the next. It is half of the fewest that exceed a rate that is not known.
+const MOST_DELAYED: u64 = 5;
+
 #[tokio::test]
 async fn a_burst_through_the_proxy_stays_within_the_rate_of_the_first_response_in_every_dialect() {
     for dialect in [RateHeaders::Openai, RateHeaders::Anthropic, RateHeaders::Minute, RateHeaders::Ietf] {
         let (rate_limited_calls, why) = rate_limited_calls(dialect, "").await;
-        // Two calls may be delayed on a busy machine and so exceed the rate.
-        assert!(rate_limited_calls <= 2, "{dialect:?}: {rate_limited_calls} calls were rate limited");
+        assert!(rate_limited_calls <= MOST_DELAYED, "{dialect:?}: {rate_limited_calls} calls were rate limited");
         let budget = &why["resources"][0]["budgets"][0];
         assert_eq!((&budget["source"], &budget["limit"]), (&"headers".into(), &1_200.into()), "{dialect:?}: {why}");
     }
@@ -79,5 +82,5 @@ fn a_run_stays_within_the_rate_that_its_model_states() {
     let line = ended.stdout.lines().find(|line| line.contains("rate limited (429)"));
     let rate_limited_calls: u64 =
         line.map_or(0, |line| line.split(" rate limited").next().unwrap().rsplit(' ').next().unwrap().parse().unwrap());
-    assert!(rate_limited_calls <= 2, "{}", ended.all());
+    assert!(rate_limited_calls <= MOST_DELAYED, "{}", ended.all());
 }

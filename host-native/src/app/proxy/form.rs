@@ -10,7 +10,7 @@ use reqwest::{Client, Url};
 
 use super::error::ProxyError;
 use super::parsed_request::is_model_name;
-use super::tokens;
+use crate::app::tokens;
 
 /// The name of the field that selects the model.
 const MODEL: &str = "model";
@@ -81,7 +81,7 @@ impl Form {
     /// Returns the estimated number of tokens of the text fields, such as the prompt of an image.
     pub(super) fn text_tokens(&self) -> usize {
         let texts = self.fields.iter().filter(|field| field.file_name.is_none());
-        texts.map(|field| tokens::estimate(&String::from_utf8_lossy(&field.data))).sum()
+        texts.map(|field| tokens::most(&String::from_utf8_lossy(&field.data))).sum()
     }
 
     /// Returns the model, or an empty string if the field contains no valid one.

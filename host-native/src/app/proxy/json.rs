@@ -12,7 +12,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use super::tokens;
+use crate::app::tokens;
 
 /// The keys that select limits. Some parsers, such as Go's, match keys case-insensitively.
 const LIMIT_KEYS: [&str; 6] = ["model", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of"];
@@ -135,7 +135,7 @@ impl<'de> Visitor<'de> for ValueWalker<'_> {
         if is_file {
             self.counts.embedded += text.len();
         } else {
-            self.counts.tokens += 1 + tokens::estimate(text);
+            self.counts.tokens += 1 + tokens::most(text);
         }
         Ok(())
     }
@@ -155,7 +155,7 @@ impl<'de> Visitor<'de> for ValueWalker<'_> {
             {
                 return Err(A::Error::custom(format!("the key {} may be read as `{name}`", shown(&key))));
             }
-            self.counts.tokens += 1 + tokens::estimate(&key);
+            self.counts.tokens += 1 + tokens::most(&key);
             let context = self.context.of(&key, self.depth);
             if let Some(twice) = seen.replace(key) {
                 return Err(A::Error::custom(format!("the key {} stands twice in one object", shown(&twice))));

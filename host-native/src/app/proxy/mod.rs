@@ -12,7 +12,8 @@
 //! | [`config`] | the configuration file |
 //! | `server`, `connection_limit`, `write_timeout`, `head_scanner` | accepting and closing connections |
 //! | `access`, `endpoint` | which hosts, origins and calls are allowed |
-//! | `forward`, `parsed_request`, `json`, `form`, `tokens`, `headers` | parsing, attempts, response |
+//! | `forward` | routing, attempts, responses |
+//! | `parsed_request`, `json`, `form`, `headers` | parsing |
 //! | `redact` | removes keys from provider responses |
 //! | `upstream`, `tenant` | providers with their limits; tenants with their groups |
 //! | `recorder`, `usage`, `rate`, `counters` | outcome, token usage, rate and number of calls |
@@ -44,7 +45,6 @@ mod recorder;
 mod redact;
 mod server;
 mod tenant;
-mod tokens;
 mod upstream;
 mod usage;
 mod write_timeout;

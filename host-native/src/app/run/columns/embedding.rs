@@ -3,9 +3,10 @@
 use serde_json::Value;
 use tidegate_core::budget::Usage;
 
-use super::{FillContext, FillError, ModelCalls, estimate_tokens};
+use super::{FillContext, FillError, ModelCalls};
 use crate::app::provider::Client;
 use crate::app::template::TemplateId;
+use crate::app::tokens;
 
 /// A compiled embedding column.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ impl EmbeddingFill {
     /// Returns the estimated tokens of a call with this text.
     #[must_use]
     pub fn estimate(input: &str) -> Usage {
-        Usage::tokens(estimate_tokens(input), 0)
+        Usage::tokens(tokens::likely(input), 0)
     }
 
     pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Value, FillError> {

@@ -11,11 +11,12 @@ use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::FailureKind;
 
 use super::structure::{AnswerFormat, parse_number};
-use super::{FillContext, FillError, Filled, ModelCalls, estimate_tokens};
+use super::{FillContext, FillError, Filled, ModelCalls};
 use crate::app::provider::Client;
 use crate::app::provider::chat::{Conversation, Message, Role};
 use crate::app::provider::completion::ChatAnswer;
 use crate::app::template::TemplateId;
+use crate::app::tokens;
 
 /// The estimated tokens of an answer if the file sets neither `answer_tokens` nor `max_tokens`.
 const DEFAULT_ANSWER_TOKENS: u32 = 256;
@@ -98,12 +99,13 @@ impl LlmFill {
         })
     }
 
-    /// Returns the estimated tokens of a call: [`estimate_tokens`] of the text sent, and for the answer
+    /// Returns the estimated tokens of a call: [`tokens::likely`] of the text sent, and for the answer
     /// `answer_tokens`, else `max_tokens`, else 256.
     #[must_use]
     pub fn estimate(&self, conversation: &Conversation) -> Usage {
-        let tokens = |message: &Message| estimate_tokens(&message.content).saturating_add(MESSAGE_OVERHEAD_TOKENS);
-        let input = conversation.messages.iter().map(tokens).fold(0, u32::saturating_add);
+        let message_tokens =
+            |message: &Message| tokens::likely(&message.content).saturating_add(MESSAGE_OVERHEAD_TOKENS);
+        let input = conversation.messages.iter().map(message_tokens).fold(0, u32::saturating_add);
         Usage::tokens(input, self.answer_tokens.or(conversation.max_tokens).unwrap_or(DEFAULT_ANSWER_TOKENS))
     }
 

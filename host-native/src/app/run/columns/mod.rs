@@ -181,14 +181,6 @@ impl Fill {
     }
 }
 
-/// Estimates the tokens of a text: one for four characters of ASCII, and one for each byte of other scripts. No
-/// tokenizer that works on bytes makes more of those.
-#[must_use]
-pub fn estimate_tokens(text: &str) -> u32 {
-    let ascii = text.bytes().filter(u8::is_ascii).count();
-    u32::try_from(ascii.div_ceil(4) + (text.len() - ascii)).unwrap_or(u32::MAX)
-}
-
 /// Returns the error of a task whose call failed.
 fn fill_error(failure: CallFailure) -> FillError {
     match failure {
@@ -235,18 +227,5 @@ fn denial_error(denial: &Denial) -> FillError {
             TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, status: None, retry_after: None },
             why,
         ),
-    }
-}
-
-#[cfg(test)]
-mod estimate_tests {
-    use super::estimate_tokens;
-
-    #[test]
-    fn text_of_any_script_is_estimated_at_no_less_than_its_bytes_can_take() {
-        assert_eq!((estimate_tokens(""), estimate_tokens("harbours"), estimate_tokens("harbours 1")), (0, 2, 3));
-        for text in ["港の灯台", "🚢⚓", "маяк", "منارة"] {
-            assert_eq!(estimate_tokens(text) as usize, text.len(), "{text}");
-        }
     }
 }
