@@ -1,5 +1,6 @@
 //! The command-line arguments of `tidegate`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -161,6 +162,9 @@ pub struct RunArgs {
     /// Write a report of the run with charts, as one HTML file
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
+    /// Serve the progress of the run for Prometheus, at http://ADDRESS/metrics
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<SocketAddr>,
     /// Process at most the first N rows (of those of --rows)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
@@ -172,7 +176,7 @@ pub struct RunArgs {
     pub all_columns: bool,
     /// Show the plan, capacity, calls, tokens and cost of the run, without calling a model and without
     /// writing a file
-    #[arg(long, conflicts_with_all = ["record", "events", "trace"])]
+    #[arg(long, conflicts_with_all = ["record", "events", "trace", "metrics"])]
     pub dry_run: bool,
     /// Stop before the cost of the job, including earlier runs, can exceed this amount, in the currency of the
     /// prices in the file

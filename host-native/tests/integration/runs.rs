@@ -1,7 +1,12 @@
 //! Tests of whole runs of the program against mock providers over real sockets.
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
+
 use serde_json::Value;
 
+use crate::support::patience::wait_until;
 use crate::support::{self, Ended, Scratch, mock_pipeline};
 
 /// Returns the number of 429s in the provider line of the summary.
@@ -138,8 +143,7 @@ fn an_interrupted_run_keeps_finished_row_groups_and_exits_130() {
     let scratch = Scratch::new(200);
     let mock = "capacity = { shape = \"constant\", slots = 10 }, latency = { law = \"constant\", latency_ms = 20 }";
     scratch.write("p.toml", &mock_pipeline(10, "", mock));
-    let program =
-        scratch.command(&["run", "p.toml", "--out", "out", "-q"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let program = scratch.command(&["run", "p.toml", "--out", "out", "-q"]).stdout(Stdio::piped()).spawn().unwrap();
     let first = scratch.path("out/rows/000000.jsonl");
     while !first.exists() {
         std::thread::yield_now();
@@ -159,7 +163,7 @@ fn an_output_error_during_the_run_exits_5_and_loses_no_finished_row_group() {
     let mock = "capacity = { shape = \"constant\", slots = 10 }, latency = { law = \"constant\", latency_ms = 20 }";
     scratch.write("p.toml", &mock_pipeline(10, "", mock));
     let mut command = scratch.command(&["run", "p.toml", "--out", "out", "-q"]);
-    let program = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let program = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     while !scratch.path("out/rows/000000.jsonl").exists() {
         std::thread::yield_now();
     }
@@ -253,4 +257,39 @@ fn the_summary_breaks_down_idle_time_and_the_report_draws_it() {
     for outside in ["http://", "https://", "<script"] {
         assert!(!page.contains(outside), "the page needs {outside:?}");
     }
+}
+
+#[test]
+fn a_running_job_serves_its_progress_as_metrics() {
+    let scratch = Scratch::new(40);
+    let mock = "capacity = { shape = \"constant\", slots = 8 }, latency = { law = \"constant\", latency_ms = 600000 }";
+    scratch.write("p.toml", &mock_pipeline(3, "limit = \"fixed\"", mock));
+    let arguments = ["run", "p.toml", "--out", "out", "--json", "--metrics", "127.0.0.1:0"];
+    let mut program = scratch.command(&arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let address = lines.find_map(|line| Some(line.split_once("metrics at http://")?.1.split_once('/')?.0.to_string()));
+    let page = || {
+        let mut stream = TcpStream::connect(address.as_deref().unwrap()).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    wait_until(page, |page| {
+        let has = |line: &str| page.lines().any(|found| found == line);
+        has("tidegate_in_flight{provider=\"mock\",model=\"m\"} 3") && has("tidegate_rows_planned 40")
+    });
+    program.kill().unwrap();
+    program.wait().unwrap();
+}
+
+#[test]
+fn an_address_for_metrics_that_is_taken_stops_the_run_before_it_writes_anything() {
+    let scratch = Scratch::new(2);
+    scratch.write("p.toml", &mock_pipeline(3, "", ""));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ended = scratch.run(&["run", "p.toml", "--out", "out", "--metrics", &address]);
+    ended.assert(2, &[&format!("--metrics {address}: cannot listen: "), "in use"]);
+    assert!(!scratch.path("out").exists());
 }

@@ -1,6 +1,7 @@
-//! CSV datasets (RFC 4180): a header line, and a string in every field.
+//! CSV datasets (RFC 4180): a header line, and a string in every field. The fields are separated by the one of
+//! `,`, `;`, tab and `|` that occurs most often in the header line; some spreadsheets write another than the comma.
 
-use std::io::BufRead;
+use std::io::{self, BufRead, Read as _};
 use std::ops::Range;
 use std::path::Path;
 
@@ -10,16 +11,23 @@ use super::indexed_text::{Bytes, IndexedText};
 use super::{Dataset, DatasetError, Row, Source, check_columns};
 use crate::app::data::column_type::ColumnType;
 
+/// The separators that are recognised, the usual one first.
+const SEPARATORS: [u8; 4] = *b",;\t|";
+
+/// How much of the header line is searched for separators, in bytes.
+const MAX_HEADER_BYTES: u64 = 1 << 20;
+
 /// Checks all rows and indexes where they start. Keeps no row in memory.
 pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
     let mut text = IndexedText::new(path, bytes);
-    let mut reader = csv::ReaderBuilder::new().from_reader(text.open_for_scan()?);
-    let columns: Vec<String> =
-        reader.headers().map_err(|error| csv_error(path, &error))?.iter().map(str::to_string).collect();
+    let separator = separator(&text).map_err(|error| text.unreadable(&error))?;
+    let error = |error: csv::Error| csv_error(path, separator, &error);
+    let mut reader = csv::ReaderBuilder::new().delimiter(separator).from_reader(text.open_for_scan()?);
+    let columns: Vec<String> = reader.headers().map_err(error)?.iter().map(str::to_string).collect();
     check_columns(path, 1, &columns)?;
     let mut record = csv::StringRecord::new();
     let (mut rows, mut last) = (0, (0, 1));
-    while reader.read_record(&mut record).map_err(|error| csv_error(path, &error))? {
+    while reader.read_record(&mut record).map_err(error)? {
         if let Some(position) = record.position() {
             last = (position.byte(), position.line());
             text.index_row(rows, text.start() + position.byte());
@@ -28,36 +36,59 @@ pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
     }
     let (byte, line) = last;
     let tail = text.open(text.start() + byte)?;
-    if ends_inside_quotes(tail).map_err(|error| text.unreadable(&error))? {
+    if ends_inside_quotes(tail, separator).map_err(|error| text.unreadable(&error))? {
         return Err(DatasetError::new(path, Some(line), "a quoted field that starts here is never closed"));
     }
     let column_types = vec![ColumnType::Text; columns.len()];
     let digest = reader.into_inner().finish().map_err(|error| text.unreadable(&error))?;
-    Ok(Dataset { columns, column_types, rows, digest, source: Source::Csv(text) })
+    Ok(Dataset { columns, column_types, rows, digest, source: Source::Csv(text, separator) })
+}
+
+/// Returns the separator that occurs most often outside of quotes in the header line; the comma if there is none.
+fn separator(text: &IndexedText) -> io::Result<u8> {
+    let mut header = Vec::new();
+    text.open_file(text.start())?.take(MAX_HEADER_BYTES).read_until(b'\n', &mut header)?;
+    let outside = header.split(|byte| *byte == b'"').step_by(2);
+    let mut counts = [0; SEPARATORS.len()];
+    for byte in outside.flatten() {
+        if let Some(at) = SEPARATORS.iter().position(|separator| separator == byte) {
+            counts[at] += 1;
+        }
+    }
+    // Of equal counts, the first.
+    let most = (0..counts.len()).rev().max_by_key(|at| counts[*at]);
+    Ok(most.map_or(b',', |at| SEPARATORS[at]))
 }
 
 /// Reads the given rows. The file must not have changed since [`scan`].
-pub(super) fn read(text: &IndexedText, rows: Range<u64>) -> Result<Vec<Row>, DatasetError> {
+pub(super) fn read(text: &IndexedText, separator: u8, rows: Range<u64>) -> Result<Vec<Row>, DatasetError> {
     let (skip, at) = text.seek_point(rows.start);
     // From the end of the line before: a csv reader drops a byte order mark at its start, and a row may begin with one.
     let at = if at > text.start() { at - 1 } else { at };
-    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.reopen(at)?);
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).delimiter(separator).from_reader(text.reopen(at)?);
     let records = reader.records().skip(skip).take((rows.end - rows.start) as usize);
     let row = |record: Result<csv::StringRecord, csv::Error>| {
-        let record = record.map_err(|error| csv_error(&text.path, &error))?;
+        let record = record.map_err(|error| csv_error(&text.path, separator, &error))?;
         Ok(record.iter().map(|field| Value::String(field.to_string())).collect())
     };
     let read: Vec<Row> = records.map(row).collect::<Result<_, DatasetError>>()?;
     if read.len() as u64 == rows.end - rows.start { Ok(read) } else { Err(text.changed()) }
 }
 
-fn csv_error(path: &Path, error: &csv::Error) -> DatasetError {
+fn csv_error(path: &Path, separator: u8, error: &csv::Error) -> DatasetError {
     let line = error.position().map(csv::Position::line);
     let message = match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            format!("the row has {len} fields; expected {expected_len}, as in the header")
+            let separated = match separator {
+                b',' => String::new(),
+                b'\t' => ", separated by tabs".to_string(),
+                other => format!(", separated by `{}`", char::from(other)),
+            };
+            format!("the row has {len} fields; expected {expected_len}, as in the header{separated}")
         }
-        csv::ErrorKind::Utf8 { err, .. } => format!("field {} is not valid UTF-8", err.field() + 1),
+        csv::ErrorKind::Utf8 { err, .. } => {
+            format!("field {} is not valid UTF-8; if the file has another encoding, save it as UTF-8", err.field() + 1)
+        }
         csv::ErrorKind::Io(error) => format!("cannot read: {error}"),
         _ => error.to_string(),
     };
@@ -66,7 +97,7 @@ fn csv_error(path: &Path, error: &csv::Error) -> DatasetError {
 
 /// Returns whether CSV text, read from the start of a record, ends inside a quoted field. The reader of the
 /// `csv` crate accepts such text: it puts everything after a stray quote into one field.
-fn ends_inside_quotes(record: impl BufRead) -> std::io::Result<bool> {
+fn ends_inside_quotes(record: impl BufRead, separator: u8) -> io::Result<bool> {
     let mut in_quotes = false;
     let mut at_field_start = true;
     for byte in record.bytes() {
@@ -76,7 +107,7 @@ fn ends_inside_quotes(record: impl BufRead) -> std::io::Result<bool> {
             in_quotes = !in_quotes;
         }
         // A quote right after a closing quote continues the field.
-        at_field_start = !in_quotes && matches!(byte, b',' | b'\n' | b'\r' | b'"');
+        at_field_start = !in_quotes && (byte == separator || matches!(byte, b'\n' | b'\r' | b'"'));
     }
     Ok(in_quotes)
 }

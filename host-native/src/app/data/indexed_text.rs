@@ -38,6 +38,28 @@ impl FileVersion {
 }
 
 impl Bytes {
+    /// Returns whether they begin with the byte order mark of UTF-16, of either byte order.
+    pub(super) fn are_utf16(&self) -> io::Result<bool> {
+        let mut first = Vec::new();
+        self.open_at(0)?.take(2).read_to_end(&mut first)?;
+        Ok(matches!(first[..], [0xff, 0xfe] | [0xfe, 0xff]))
+    }
+
+    fn open_at(&self, offset: u64) -> io::Result<Box<dyn BufRead + Send>> {
+        match self {
+            Self::Memory(bytes) => {
+                let mut bytes = bytes.clone();
+                bytes.set_position(offset);
+                Ok(Box::new(bytes))
+            }
+            Self::File(path, _) => {
+                let mut file = File::open(path)?;
+                file.seek(SeekFrom::Start(offset))?;
+                Ok(Box::new(BufReader::with_capacity(64 << 10, file)))
+            }
+        }
+    }
+
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let metadata = File::open(path)?.metadata()?;
         if metadata.is_dir() {
@@ -82,24 +104,14 @@ impl IndexedText {
         Ok(reader)
     }
 
-    /// Opens the text at byte `offset`.
+    /// Opens the text at byte `offset`, with the path in errors.
     pub(super) fn open(&self, offset: u64) -> Result<Box<dyn BufRead + Send>, DatasetError> {
         self.open_file(offset).map_err(|error| self.unreadable(&error))
     }
 
-    fn open_file(&self, offset: u64) -> io::Result<Box<dyn BufRead + Send>> {
-        match &self.bytes {
-            Bytes::Memory(bytes) => {
-                let mut bytes = bytes.clone();
-                bytes.set_position(offset);
-                Ok(Box::new(bytes))
-            }
-            Bytes::File(path, _) => {
-                let mut file = File::open(path)?;
-                file.seek(SeekFrom::Start(offset))?;
-                Ok(Box::new(BufReader::with_capacity(64 << 10, file)))
-            }
-        }
+    /// Opens the text at byte `offset`.
+    pub(super) fn open_file(&self, offset: u64) -> io::Result<Box<dyn BufRead + Send>> {
+        self.bytes.open_at(offset)
     }
 
     /// Opens the text at byte `offset`. Fails if the file has changed since the first pass.

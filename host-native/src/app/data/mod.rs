@@ -10,6 +10,7 @@
 pub mod column_type;
 mod csv;
 pub mod digest;
+mod files;
 mod indexed_text;
 mod jsonl;
 #[cfg(feature = "parquet")]
@@ -35,7 +36,8 @@ use indexed_text::{Bytes, IndexedText};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DatasetFormat {
-    /// Comma-separated values with a header line (RFC 4180). Every value is a string.
+    /// Comma-separated values with a header line (RFC 4180), also separated by `;`, tabs or `|`. Every value is a
+    /// string.
     Csv,
     /// One JSON object per line. Values keep their JSON type.
     Jsonl,
@@ -52,6 +54,12 @@ impl DatasetFormat {
         #[cfg(feature = "parquet")]
         "parquet",
     ];
+
+    /// Returns the name of the format in pipeline files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
 
     /// Returns whether the format is text, to which rows can be appended.
     #[must_use]
@@ -88,10 +96,12 @@ pub struct Dataset {
 /// The source from which rows are read after the check.
 #[derive(Debug)]
 enum Source {
-    Csv(IndexedText),
+    /// With the separator of its fields.
+    Csv(IndexedText, u8),
     Jsonl(IndexedText),
     #[cfg(feature = "parquet")]
     Parquet(parquet::ParquetSource),
+    Files(files::Files),
     /// No file: rows without columns.
     Nothing,
 }
@@ -104,9 +114,20 @@ impl Dataset {
         Self { columns: Vec::new(), column_types: Vec::new(), rows, digest, source: Source::Nothing }
     }
 
-    /// Opens and checks the file at `path`. Reads all of it once; a Parquet file, whose columns are not read in
-    /// the order of its bytes, once more for the digest.
+    /// Opens and checks the file at `path`, or all files of `format` in the directory at `path`, or all files
+    /// that match the pattern `path`, such as `logs/*.jsonl`. Several files are one dataset, in the order of
+    /// their names.
+    ///
+    /// Reads all of it once; a Parquet file, whose columns are not read in the order of its bytes, once more for
+    /// the digest.
     pub fn load(path: &Path, format: DatasetFormat) -> Result<Self, DatasetError> {
+        let files = files::dataset_files(path, format)?;
+        let mut datasets =
+            files.iter().map(|file| Self::load_file(file, format)).collect::<Result<Vec<_>, DatasetError>>()?;
+        if datasets.len() == 1 { Ok(datasets.remove(0)) } else { files::join(datasets) }
+    }
+
+    fn load_file(path: &Path, format: DatasetFormat) -> Result<Self, DatasetError> {
         #[cfg(feature = "parquet")]
         if format == DatasetFormat::Parquet {
             return parquet::scan(path)?.require_rows(path);
@@ -122,6 +143,9 @@ impl Dataset {
     }
 
     fn parse_text(path: &Path, bytes: Bytes, format: DatasetFormat) -> Result<Self, DatasetError> {
+        if bytes.are_utf16().map_err(|error| DatasetError::unreadable(path, &error))? {
+            return Err(DatasetError::new(path, None, "the file is UTF-16; expected UTF-8: save it in that encoding"));
+        }
         let dataset = match format {
             DatasetFormat::Csv => csv::scan(path, bytes)?,
             DatasetFormat::Jsonl => jsonl::scan(path, bytes)?,
@@ -176,9 +200,10 @@ impl Dataset {
     pub fn skip_rows(&mut self, rows: Range<u64>) {
         debug_assert!(rows.end <= self.rows);
         match &mut self.source {
-            Source::Csv(_) | Source::Jsonl(_) | Source::Nothing => {}
+            Source::Csv(..) | Source::Jsonl(_) | Source::Nothing => {}
             #[cfg(feature = "parquet")]
             Source::Parquet(table) => table.skip_rows(rows),
+            Source::Files(files) => files.skip_rows(&rows),
         }
     }
 
@@ -207,19 +232,31 @@ impl Dataset {
             return Err(DatasetError::new(self.path(), None, message));
         }
         match &self.source {
-            Source::Csv(text) => csv::read(text, rows),
+            Source::Csv(text, separator) => csv::read(text, *separator, rows),
             Source::Jsonl(text) => jsonl::read(text, &self.columns, rows),
             #[cfg(feature = "parquet")]
             Source::Parquet(table) => table.read(rows),
+            Source::Files(files) => files.read(&rows),
             Source::Nothing => Ok(rows.map(|_| Row::default()).collect()),
+        }
+    }
+
+    /// Returns the files that the rows are read from.
+    #[must_use]
+    pub fn paths(&self) -> Vec<&Path> {
+        match &self.source {
+            Source::Files(files) => files.paths().collect(),
+            Source::Nothing => Vec::new(),
+            _ => vec![self.path()],
         }
     }
 
     fn path(&self) -> &Path {
         match &self.source {
-            Source::Csv(text) | Source::Jsonl(text) => &text.path,
+            Source::Csv(text, _) | Source::Jsonl(text) => &text.path,
             #[cfg(feature = "parquet")]
             Source::Parquet(table) => table.path(),
+            Source::Files(files) => files.paths().next().unwrap_or(Path::new("")),
             Source::Nothing => Path::new(""),
         }
     }

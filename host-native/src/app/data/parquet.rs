@@ -12,7 +12,7 @@
 //! A date or timestamp outside of the years -9999 to 9999 becomes a number, and so does a timestamp in
 //! nanoseconds inside of a group, list or map.
 //!
-//! Pages may be uncompressed, or compressed with Snappy or gzip.
+//! Pages may be uncompressed, or compressed with Snappy, gzip, Zstandard or LZ4.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -293,6 +293,7 @@ fn timestamp(ticks: i64, per_second: i64, digits: usize) -> Value {
 mod tests {
     use std::sync::Arc;
 
+    use parquet::basic::{Compression, GzipLevel, ZstdLevel};
     use parquet::column::writer::ColumnWriter;
     use parquet::data_type::{ByteArray, FixedLenByteArray};
     use parquet::file::properties::WriterProperties;
@@ -321,10 +322,11 @@ mod tests {
     }";
 
     /// Writes a file with one value of each type, as other programs do.
-    fn write_types(path: &Path) {
+    fn write_types(path: &Path, compression: Compression) {
         let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
         let file = File::create(path).unwrap();
-        let mut writer = SerializedFileWriter::new(file, schema, Arc::new(WriterProperties::default())).unwrap();
+        let properties = WriterProperties::builder().set_compression(compression).build();
+        let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties)).unwrap();
         let mut group = writer.next_row_group().unwrap();
         let mut longs = [1_714_564_800_000, 1_714_564_800_250_000, 1_714_564_800_000_000_007, -1, 12_345].into_iter();
         let (mut ints, mut doubles) = ([19_844, -5].into_iter(), [f64::NAN, 53.5].into_iter());
@@ -374,13 +376,8 @@ mod tests {
     }
 
     #[test]
-    fn each_type_becomes_the_nearest_json_type() {
+    fn each_type_becomes_the_nearest_json_type_under_each_compression() {
         let scratch = tempfile::tempdir().unwrap();
-        let path = scratch.path().join("types.parquet");
-        write_types(&path);
-        let dataset = scan(&path).unwrap();
-        let row = dataset.read(0..1).unwrap().remove(0);
-        let named: serde_json::Map<_, _> = dataset.columns().iter().cloned().zip(row).collect();
         let expected = json!({
             "day": "2024-05-01",
             "millis": "2024-05-01T12:00:00Z",
@@ -396,6 +393,20 @@ mod tests {
             "raw": "/wAQ",
             "place": { "lat": 53.5, "name": "pier" },
         });
-        assert_eq!(Value::Object(named), expected);
+        for compression in [
+            Compression::UNCOMPRESSED,
+            Compression::SNAPPY,
+            Compression::GZIP(GzipLevel::default()),
+            Compression::ZSTD(ZstdLevel::default()),
+            Compression::LZ4,
+            Compression::LZ4_RAW,
+        ] {
+            let path = scratch.path().join("types.parquet");
+            write_types(&path, compression);
+            let dataset = scan(&path).unwrap();
+            let row = dataset.read(0..1).unwrap().remove(0);
+            let named: serde_json::Map<_, _> = dataset.columns().iter().cloned().zip(row).collect();
+            assert_eq!(Value::Object(named), expected, "{compression}");
+        }
     }
 }

@@ -36,7 +36,10 @@ fn a_quote_that_is_never_closed_is_rejected() {
 #[test]
 fn a_csv_field_that_is_not_utf8_is_rejected_with_its_line() {
     let error = Dataset::parse(Path::new("d.csv"), b"a,b\n1,\xff\n", DatasetFormat::Csv).unwrap_err();
-    assert_eq!(error.to_string(), "d.csv:2: field 2 is not valid UTF-8");
+    assert_eq!(
+        error.to_string(),
+        "d.csv:2: field 2 is not valid UTF-8; if the file has another encoding, save it as UTF-8"
+    );
 }
 
 #[test]
@@ -145,4 +148,90 @@ fn the_digest_is_that_of_the_whole_file() {
     }
     let abc = FileDigest::of(&b"abc"[..]).unwrap();
     assert_eq!(abc.sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+/// Writes these files to a directory.
+fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = directory.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    directory
+}
+
+#[test]
+fn the_files_of_a_directory_or_a_pattern_are_one_dataset_in_the_order_of_their_names() {
+    let files = [
+        ("logs [1]/b.jsonl", "{\"y\":\"b\",\"x\":3}\n{\"x\":4.5,\"y\":null}\n"),
+        ("logs [1]/a.jsonl", "{\"x\":1,\"y\":\"a\"}\n{\"x\":2,\"y\":\"a\"}\n"),
+        ("logs [1]/notes.csv", "z\n1\n"),
+        ("logs [1]/.c.jsonl", "{}"),
+    ];
+    let directory = directory(&files);
+    let load = |name: &str| Dataset::load(&directory.path().join(name), DatasetFormat::Jsonl).unwrap();
+    for dataset in [load("logs [1]"), load("logs [1]/*.jsonl"), load("*/?.jsonl")] {
+        assert_eq!((dataset.rows(), dataset.columns()), (4, &["x".to_string(), "y".to_string()][..]));
+        assert_eq!(dataset.column_types(), [ColumnType::Number, ColumnType::Text]);
+        let all = dataset.read(0..4).unwrap();
+        let numbers: Vec<_> = all.iter().map(|row| row[0].as_f64().unwrap()).collect();
+        assert_eq!(numbers, [1.0, 2.0, 3.0, 4.5]);
+        assert_eq!(row(&dataset, 2), [json!(3), json!("b")]);
+        assert_eq!(dataset.read(1..3).unwrap(), all[1..3]);
+        assert_eq!(dataset.read(4..4).unwrap(), all[4..]);
+        assert_eq!(dataset.digest(), load("logs [1]").digest());
+        assert_eq!(dataset.paths().len(), 2);
+    }
+}
+
+#[test]
+fn files_that_are_no_dataset_together_are_rejected_with_the_file() {
+    let directory = directory(&[("a.csv", "x,y\n1,2\n"), ("b.csv", "y,x\n1,2\n"), ("sub/c.csv", "x,y\n")]);
+    let root = directory.path().display().to_string();
+    let error = |name: &str| {
+        let path = if name.is_empty() { directory.path().to_path_buf() } else { directory.path().join(name) };
+        Dataset::load(&path, DatasetFormat::Csv).unwrap_err().to_string().replace(&root, "ROOT")
+    };
+    let columns = "ROOT/b.csv: its columns are y, x, and those of ROOT/a.csv are x, y: expected the same columns in the \
+                   same order";
+    assert_eq!(error(""), columns);
+    assert_eq!(error("?.csv"), columns);
+    assert_eq!(error("sub/*"), "ROOT/sub/c.csv: the dataset is empty: expected at least one row");
+    assert_eq!(error("*.parquet"), "ROOT/*.parquet: no file matches this pattern");
+    assert!(error("a***").starts_with("ROOT/a***: this is not a valid pattern: "), "{}", error("a***"));
+    std::fs::remove_dir_all(directory.path().join("sub")).unwrap();
+    std::fs::create_dir(directory.path().join("none")).unwrap();
+    assert_eq!(error("none"), "ROOT/none: the directory has no csv files");
+}
+
+#[test]
+fn the_separator_of_a_csv_file_is_found_in_its_header() {
+    for (text, columns, first) in [
+        ("a;b\n1,5;\"x;y\"\n", vec!["a", "b"], vec!["1,5", "x;y"]),
+        ("a\tb,c\td\n1\t2\t3\n", vec!["a", "b,c", "d"], vec!["1", "2", "3"]),
+        ("a|b\n1|2\n", vec!["a", "b"], vec!["1", "2"]),
+        ("\"a;b;c\",d\n1,2\n", vec!["a;b;c", "d"], vec!["1", "2"]),
+        ("a;b,c\n1,2\n", vec!["a;b", "c"], vec!["1", "2"]),
+        ("alone\n1;2\n", vec!["alone"], vec!["1;2"]),
+        ("\u{feff}a;b\r\n1;2\r\n", vec!["a", "b"], vec!["1", "2"]),
+    ] {
+        let dataset = csv(text).unwrap();
+        assert_eq!(dataset.columns(), columns, "{text:?}");
+        assert_eq!(row(&dataset, 0), first, "{text:?}");
+    }
+    assert_eq!(
+        csv("a;b\n1\n").unwrap_err(),
+        "d.csv:2: the row has 1 fields; expected 2, as in the header, separated by `;`"
+    );
+    assert_eq!(csv("a;b\n1;2\n3;\"open\n").unwrap_err(), "d.csv:3: a quoted field that starts here is never closed");
+}
+
+#[test]
+fn a_file_in_utf_16_is_named_as_such() {
+    let text: Vec<u8> = "\u{feff}a,b\n1,2\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for format in [DatasetFormat::Csv, DatasetFormat::Jsonl] {
+        let error = Dataset::parse(Path::new("d"), &text, format).unwrap_err();
+        assert_eq!(error.to_string(), "d: the file is UTF-16; expected UTF-8: save it in that encoding");
+    }
 }

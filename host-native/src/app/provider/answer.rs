@@ -19,7 +19,7 @@ use std::fmt;
 use std::time::SystemTime;
 
 use reqwest::StatusCode;
-use reqwest::header::HeaderMap;
+use reqwest::header::{HeaderMap, LOCATION};
 use tidegate_core::budget::Usage;
 use tidegate_core::request::Outcome;
 use tidegate_core::request::response::{RejectionReason, ResponseInfo};
@@ -269,7 +269,16 @@ pub fn error_for(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Syst
     if status.is_success() {
         return None;
     }
-    Some(to_call_error(read_head(status, headers, now), &read_error_body(body, headers, now)))
+    let error = to_call_error(read_head(status, headers, now), &read_error_body(body, headers, now));
+    Some(match headers.get(LOCATION).and_then(|location| location.to_str().ok()) {
+        // Without the query, which may contain secrets. A redirect is not followed: it would turn a POST into a
+        // GET, and could send the key to another server.
+        Some(location) if status.is_redirection() => {
+            let location = excerpt(location.split(['?', '#']).next().unwrap_or_default());
+            error.map_detail(|_| format!("it redirects to {location}; set `base_url` to the final address"))
+        }
+        _ => error,
+    })
 }
 
 /// Returns the error in the body of a response whose status is success, if there is one.
@@ -354,6 +363,16 @@ mod tests {
         assert!(matches!(error_of(400, None, "{}"), Err(CallError::Rejected { status: 400, .. })));
         assert!(matches!(error_of(302, None, ""), Err(CallError::Rejected { status: 302, .. })));
         assert_eq!(error_of(504, None, ""), Err(CallError::ServerTimeout { status: 504 }));
+    }
+
+    #[test]
+    fn a_redirect_names_its_target_without_the_query() {
+        let headers = HeaderMap::from_iter([(LOCATION, HeaderValue::from_static("https://new.example/v1?key=s3"))]);
+        let error = error_for(StatusCode::PERMANENT_REDIRECT, &headers, b"moved", SystemTime::UNIX_EPOCH).unwrap();
+        assert_eq!(
+            error.to_string(),
+            "the request was refused (HTTP 308): it redirects to https://new.example/v1; set `base_url` to the final address"
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde::Serialize;
 use tidegate_core::request::HealthState;
 use tidegate_core::time::{Duration, Instant};
 
+use crate::app::provider::cost::Money;
 use crate::app::render::table::format_seconds;
 
 /// How often a terminal is redrawn.
@@ -36,6 +37,9 @@ pub struct ProgressView {
     pub rows_dropped: u64,
     /// All rows.
     pub rows_total: u64,
+    /// The cost of this run, with the estimates of calls in flight.
+    #[serde(with = "crate::app::provider::cost::text")]
+    pub spent: Money,
     /// The generated columns.
     pub columns: Vec<ColumnView>,
     /// The providers.
@@ -70,6 +74,12 @@ pub struct ProviderView {
     pub answered: u64,
     /// Calls that were rate limited so far.
     pub rate_limited: u64,
+    /// Calls that failed otherwise so far.
+    pub failed: u64,
+    /// Input tokens used so far.
+    pub input_tokens: u64,
+    /// Output tokens used so far.
+    pub output_tokens: u64,
     /// Whether it is cooling down.
     pub cooling_down: bool,
     /// A description of the outage, if the provider is not healthy.
@@ -233,7 +243,7 @@ fn style(template: &str) -> ProgressStyle {
 }
 
 fn provider_text(provider: &ProviderView, elapsed: f64) -> String {
-    let ProviderView { label, in_flight, limit, waiting, answered, rate_limited, cooling_down, outage } = provider;
+    let ProviderView { label, in_flight, limit, waiting, answered, rate_limited, cooling_down, outage, .. } = provider;
     let rate = provider.rate(elapsed);
     let mut text =
         format!("{label}: {in_flight}/{limit} in flight, {waiting} waiting, {answered} answered ({rate:.1}/s)");
@@ -311,6 +321,7 @@ mod tests {
             rows_done: 12,
             rows_dropped: 1,
             rows_total: 240,
+            spent: Money::default(),
             elapsed: 4.0,
             columns: vec![ColumnView { name: "title".to_string(), total: 240, done: 24, in_work: 5 }],
             providers: vec![provider, pressed],

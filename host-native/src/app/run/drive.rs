@@ -19,6 +19,7 @@ use crate::app::replay::LogWriter;
 use crate::app::report::ProgressHistory;
 use crate::app::report::progress::{ColumnView, ProgressReporter, ProgressView, ProviderView, REFRESH, outage_text};
 use crate::app::run::exit_status::{RunEnd, run_totals};
+use crate::app::run::metrics::MetricsServer;
 use crate::app::run::models::Models;
 use crate::app::run::provider::Provider;
 use crate::app::run::workload::PipelineWorkload;
@@ -31,6 +32,7 @@ pub(super) struct Monitored<'a> {
     pub(super) columns: &'a [(String, u64)],
     pub(super) models: &'a Models,
     pub(super) output: &'a Arc<OutputDirectory>,
+    pub(super) metrics: Option<MetricsServer>,
 }
 
 /// Appends the commands recorded since the last call to the decision log. If that fails, the log is closed
@@ -77,6 +79,9 @@ pub(super) async fn drive(
                 let view = view(&handle.progress(), started.elapsed(), monitored);
                 screen.show(&view);
                 timeline.sample(&view);
+                if let Some(metrics) = &monitored.metrics {
+                    metrics.publish(view);
+                }
                 write_commands(log, &handle, models, screen);
                 let withheld = models.ledger().lock().stop_reason().filter(|_| !is_reported).cloned();
                 if let Some(withheld) = withheld {
@@ -128,7 +133,7 @@ pub(super) async fn drive(
 /// Returns the state of the run for the display, `elapsed` after its start.
 fn view(progress: &Progress, elapsed: StdDuration, &Monitored { columns, models, .. }: &Monitored<'_>) -> ProgressView {
     let provider = |provider: &Arc<Provider>| {
-        let (snapshot, calls) = (provider.snapshot(), provider.calls());
+        let (snapshot, calls, tokens) = (provider.snapshot(), provider.calls(), provider.tokens());
         ProviderView {
             label: provider.label.clone(),
             in_flight: snapshot.in_flight,
@@ -136,6 +141,9 @@ fn view(progress: &Progress, elapsed: StdDuration, &Monitored { columns, models,
             waiting: snapshot.waiters,
             answered: calls.succeeded,
             rate_limited: calls.rate_limited,
+            failed: calls.failed,
+            input_tokens: tokens.input,
+            output_tokens: tokens.output,
             cooling_down: snapshot.blocked_until.is_some_and(|until| until > snapshot.at),
             outage: outage_text(snapshot.health, snapshot.at),
         }
@@ -150,6 +158,7 @@ fn view(progress: &Progress, elapsed: StdDuration, &Monitored { columns, models,
         rows_done: progress.rows_done,
         rows_dropped: progress.rows_dropped,
         rows_total: progress.rows_total,
+        spent: models.ledger().lock().spent(),
         elapsed: elapsed.as_secs_f64(),
         // The first column of the plan is the dataset.
         columns: columns.iter().zip(progress.columns.iter().skip(1)).map(column).collect(),

@@ -12,6 +12,7 @@ pub mod dry_run;
 pub mod estimate;
 pub mod exit_status;
 mod manifest;
+mod metrics;
 pub mod models;
 pub mod observer;
 pub mod preflight;
@@ -23,7 +24,7 @@ pub mod workload;
 use std::io::{self, Write as _};
 use std::iter;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate_core::driver;
@@ -48,6 +49,7 @@ use crate::app::run::comparison::compare;
 use crate::app::run::drive::{Monitored, drive};
 use crate::app::run::exit_status::{RunEnd, run_totals, summarise};
 use crate::app::run::manifest::manifest;
+use crate::app::run::metrics::MetricsServer;
 use crate::app::run::models::{Models, task_resources};
 use crate::app::run::observer::RunObserver;
 use crate::app::run::preflight::{Preflight, Ready};
@@ -76,8 +78,12 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     let config = pipeline_config(&file, rows);
     // Errors of the settings must be found before the output is changed.
     Pipeline::new(resolved.plan.clone(), config.clone()).map_err(|error| Error::Setting(error.to_string()))?;
+    let metrics = match request.metrics {
+        Some(address) => Some(MetricsServer::start(address).await?),
+        None => None,
+    };
     let spec = output_spec(request, manifest(&name, &file, &resolved)?, &file, &resolved);
-    let (output, log_file) = claim_outputs(request, &spec)?;
+    let (output, log_file) = claim_outputs(request, &spec, &resolved.dataset.paths())?;
     let output = Arc::new(output);
     let has_prices = file.models.iter().any(|model| model.price.is_some());
     let amount_file = has_prices.then(|| output.create_amount_file()).transpose()?;
@@ -105,6 +111,9 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     let columns = task_totals(&resolved, &output, &spec.manifest);
     let count = columns.len();
     screen.print_message(&format!("{name}: {rows} rows, {count} columns to fill, output in {}", request.out.display()));
+    if let Some(metrics) = &metrics {
+        screen.print_message(&format!("metrics at http://{}/metrics", metrics.address()));
+    }
     let earlier = output.earlier();
     if earlier != EarlierOutput::default() {
         let EarlierOutput { rows_out, rows_dropped, .. } = earlier;
@@ -117,7 +126,7 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     let calls = if file.run.pressure_advisory { models.request_resources() } else { Vec::new() };
     let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
     let run = driver::run_through(pipeline, Arc::clone(&work), models.gate(), &calls).with_sinks(sinks);
-    let monitored = Monitored { work: &work, columns: &columns, models: &models, output: &output };
+    let monitored = Monitored { work: &work, columns: &columns, models: &models, output: &output, metrics };
     let mut timeline = ProgressHistory::default();
     let ended = drive(run, &monitored, &mut log, screen, &mut timeline).await?;
     let end = RunEnd { figures: observer.finish(models.gate()), ..ended };
@@ -145,14 +154,20 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
 /// written.
 ///
 /// On an error, all files and directories are left as they were.
-fn claim_outputs(request: &RunRequest, spec: &OutputSpec) -> Result<(OutputDirectory, Option<OutputFile>), Error> {
+fn claim_outputs(
+    request: &RunRequest,
+    spec: &OutputSpec,
+    dataset: &[&Path],
+) -> Result<(OutputDirectory, Option<OutputFile>), Error> {
     let RunRequest { record, events, trace, report, .. } = request;
     // Before anything else, so that a second run of the same command changes nothing of the first one.
     let claim = DirectoryLock::acquire(&request.out, request.existing)?;
     let files = [("--record", record), ("--events", events), ("--trace", trace), ("--report", report)];
     let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
-    let inputs = [("the pipeline file", &request.pipeline), ("the dataset", &spec.dataset)];
-    let inputs: Vec<_> = inputs.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?))).collect();
+    let pipeline = request.pipeline.as_deref().map(|path| ("the pipeline file", path));
+    // Of the bundled example, the dataset is no file.
+    let dataset = dataset.iter().filter(|_| pipeline.is_some()).map(|path| ("the dataset", *path));
+    let inputs: Vec<_> = pipeline.into_iter().chain(dataset).collect();
     let mut places = match open_all(files, &inputs) {
         Ok(places) => places,
         Err(error) => {
@@ -177,7 +192,7 @@ fn output_spec(
     resolved: &ResolvedPipeline,
 ) -> OutputSpec {
     let dataset = file.rows.dataset().filter(|_| request.pipeline.is_some());
-    let appendable = dataset.filter(|seed| seed.format.is_text());
+    let appendable = dataset.filter(|seed| seed.format.is_text() && seed.path.is_file());
     OutputSpec {
         manifest,
         layout: resolved.layout(file.output.format),

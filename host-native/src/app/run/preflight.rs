@@ -169,8 +169,8 @@ impl Preflight {
     fn bytes_needed(&self) -> Option<u64> {
         let resolved =
             self.resolved.as_ref().filter(|_| matches!(self.file.output.format, RowFormat::Jsonl | RowFormat::Csv))?;
-        let seed = self.file.rows.dataset()?;
-        let size = std::fs::metadata(&seed.path).ok().filter(|_| seed.format.is_text())?.len();
+        self.file.rows.dataset().filter(|seed| seed.format.is_text())?;
+        let size = resolved.dataset.digest().bytes;
         let rows = u128::from(resolved.rows.end - resolved.rows.start);
         u64::try_from(u128::from(size) * rows / u128::from(resolved.dataset.rows().max(1))).ok()
     }

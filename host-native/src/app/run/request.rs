@@ -1,5 +1,6 @@
 //! The parameters of `tidegate run`, `run --dry-run` and `check`.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -27,6 +28,8 @@ pub struct RunRequest {
     pub trace: Option<PathBuf>,
     /// The file for the HTML report of the run.
     pub report: Option<PathBuf>,
+    /// The address at which the metrics of the run are served.
+    pub metrics: Option<SocketAddr>,
     /// Whether to print the capacity plan to the standard output before the run.
     pub plan: bool,
     /// The rows to run for; `None` for all.

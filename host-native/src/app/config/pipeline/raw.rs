@@ -61,9 +61,9 @@ pub(super) struct RawPipeline {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSeed {
-    /// The file, relative to the pipeline file
+    /// The file, a directory of files, or a pattern such as `logs/*.jsonl`, relative to the pipeline file
     pub(super) path: At<Text>,
-    /// The format of the file. Default: by its extension
+    /// The format of the files. Default: by the extension
     pub(super) format: Option<DatasetFormat>,
 }
 

@@ -40,9 +40,9 @@ impl RowSource {
 /// The dataset that rows are read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeedSpec {
-    /// The dataset file.
+    /// The dataset file, a directory of such files, or a pattern such as `logs/*.jsonl`.
     pub path: PathBuf,
-    /// The format of the file.
+    /// The format of the files.
     pub format: DatasetFormat,
 }
 
