@@ -33,6 +33,24 @@ impl fmt::Display for Blocked {
     }
 }
 
+/// Recorded denials.
+impl<P: TaskPolicy> Dispatcher<P> {
+    /// Turns the recording of denials on or off. While it is on, the caller takes them in every round.
+    pub(crate) fn watch_denials(&mut self, is_on: bool) {
+        self.denials.watch(is_on);
+    }
+
+    /// Appends the denials since the last call to `into`.
+    pub(crate) fn take_denials(&mut self, into: &mut Vec<Denied>) {
+        self.denials.take(into);
+    }
+
+    /// Starts the next round. The next denial of each group is recorded again.
+    pub(crate) fn end_round(&mut self) {
+        self.denials.end_round();
+    }
+}
+
 /// Queries.
 impl<P: TaskPolicy> Dispatcher<P> {
     /// Returns why each group's first task is not dispatched. Changes nothing. O(groups).
