@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::spec::inside_item;
 use crate::call::Outcome;
-use crate::error::{ConfigError, require};
+use crate::error::{ConfigError, inside_item, require};
 use crate::millis::{Millis, OptionalMillis};
 use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};

@@ -85,6 +85,7 @@ mod tests_faults;
 #[cfg(test)]
 mod tests_pushback;
 
+pub(in crate::sim) use self::capacity::require_slots;
 pub use self::capacity::{Capacity, Step};
 pub use self::closure::{Closure, Rejection};
 pub use self::faults::{Faults, Flaw};
@@ -93,7 +94,6 @@ pub use self::outage::Outage;
 pub use self::overload::Overload;
 pub use self::rate::{Rate, RateLeft, RetryAfter};
 pub use self::spec::ProviderSpec;
-pub(in crate::sim) use self::spec::{inside, inside_item, require_slots, with_file_path};
 pub use self::surge::Surge;
 /// The error for an invalid [`ProviderSpec`]: the field's path, its value, and what was expected.
 pub use crate::error::ConfigError as SpecError;

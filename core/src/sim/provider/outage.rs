@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::level::Level;
-use super::spec::inside_item;
-use crate::error::{ConfigError, require};
+use crate::error::{ConfigError, inside_item, require};
 use crate::millis::Millis;
 use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};

@@ -9,15 +9,15 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 use super::never::SlotsOrSchedule;
-use super::{KnownNames, MAX_PARALLEL};
-use crate::error::{ConfigError, require};
+use super::{KnownNames, MAX_PARALLEL, with_file_field};
+use crate::error::{ConfigError, inside, inside_item, require};
 use crate::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
 use crate::limit::LimitChoice;
 use crate::millis::Millis;
 use crate::pipeline::PolicyChoice;
 use crate::request::AimdConfig;
 use crate::sim::latency::{in_millis, require_span};
-use crate::sim::provider::{inside, inside_item, require_slots, with_file_path};
+use crate::sim::provider::require_slots;
 use crate::time::Duration;
 
 /// A change at an instant of a run. It happens before all other events of that instant.
@@ -125,9 +125,9 @@ impl Intervention {
                 require_span("for_ms", *span)
             }
             Self::Algorithm { algorithm, .. } => {
-                algorithm.make().map(drop).map_err(with_file_path).map_err(inside("algorithm"))
+                algorithm.make().map(drop).map_err(with_file_field).map_err(inside("algorithm"))
             }
-            Self::Request { request, .. } => request.validate().map_err(with_file_path).map_err(inside("request")),
+            Self::Request { request, .. } => request.validate().map_err(with_file_field).map_err(inside("request")),
             Self::Policy { policy } => policy.validate(known.resources).map_err(inside("policy")),
             Self::Weight { column, weight } => {
                 require((known.columns)(column), "column", column, "a column of the scenario")?;

@@ -517,3 +517,16 @@ pub(in crate::sim) struct KnownNames<'a> {
 fn require_share(field: &str, share: f64) -> Result<(), ConfigError> {
     require((0.0..=1.0).contains(&share), field, share, "a number from 0 to 1")
 }
+
+/// The durations among the settings of a limit. Errors about them name the field without the unit suffix that
+/// it has in a file.
+const LIMIT_DURATIONS: [&str; 3] = ["cooldown", "max_cooldown", "longest_pause"];
+
+/// Changes the field of an error about a limit's settings to its name in a file.
+pub(in crate::sim) fn with_file_field(error: ConfigError) -> ConfigError {
+    if !LIMIT_DURATIONS.contains(&error.field.as_str()) {
+        return error;
+    }
+    let expected = if error.field == "max_cooldown" { "at least `cooldown_ms`" } else { error.expected };
+    ConfigError { field: error.field + "_ms", expected, ..error }
+}

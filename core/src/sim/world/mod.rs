@@ -48,9 +48,9 @@ use self::hooks::HookResults;
 use self::watch::Watch;
 use self::worker_activity::ActivityChanges;
 use super::check::LifecycleStep;
-use super::provider::{MockProvider, with_file_path};
+use super::provider::MockProvider;
 use super::rng::Rng;
-use super::scenario::{Change, Model, Scenario, ScenarioError};
+use super::scenario::{Change, Model, Scenario, ScenarioError, with_file_field};
 use crate::id::{SlotKey, Slots};
 use crate::portable_hasher::PortableHasher;
 
@@ -388,7 +388,7 @@ fn providers(
             Ok(resource)
         });
         let resource =
-            resource.map_err(|error| ScenarioError::Model { model: name(), error: with_file_path(error) })?;
+            resource.map_err(|error| ScenarioError::Model { model: name(), error: with_file_field(error) })?;
         let (algorithm, max_parallel, idle) = (Some(model.algorithm), model.max_parallel, IdleAccount::default());
         let alias = alias_of(model);
         providers.push(Provider { name: name(), owner, alias, machine, resource, algorithm, max_parallel, idle });
