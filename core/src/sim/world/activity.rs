@@ -10,7 +10,6 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::words::At;
-use super::worker_activity::WorkerActivity;
 use super::{Due, World};
 use crate::budget::Correction;
 use crate::id::SlotKey;
@@ -86,6 +85,19 @@ impl Kind {
             at_work: ColumnWorkers::default(),
         }
     }
+}
+
+/// The activity of a worker.
+///
+/// Exhaustive on purpose: a page must draw each in a way of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerActivity {
+    /// It does local work.
+    Local,
+    /// It waits until its call may start.
+    Waiting,
+    /// Its call is in flight.
+    Calling,
 }
 
 /// A task and the progress of its worker.

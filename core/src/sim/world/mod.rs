@@ -10,6 +10,7 @@
 //! what the workers do, and [`Observation`] is what a checker has observed.
 
 mod activity;
+mod activity_changes;
 mod change;
 mod draws;
 mod events;
@@ -30,7 +31,6 @@ mod tests_sample;
 mod watch;
 mod why;
 mod words;
-mod worker_activity;
 
 use alloc::boxed::Box;
 use alloc::collections::BinaryHeap;
@@ -41,12 +41,12 @@ use core::fmt;
 use core::hash::Hasher;
 
 use self::activity::{Activity, Kind, TaskPosition, Work, Worker};
+use self::activity_changes::ActivityChanges;
 use self::draws::Draws;
 use self::health_calls::HealthCall;
 use self::holders::Holders;
 use self::hooks::HookResults;
 use self::watch::Watch;
-use self::worker_activity::ActivityChanges;
 use super::check::LifecycleStep;
 use super::provider::MockProvider;
 use super::rng::Rng;
@@ -63,10 +63,11 @@ use crate::request::{Domain, HealthConfig, RequestAdmission, RequestConfig, Reso
 use crate::task::BoxedPolicy;
 use crate::time::{Duration, Instant};
 
+pub use activity::WorkerActivity;
+pub use activity_changes::{ActivityChange, ProviderLevel};
 pub use sample::{ColumnSample, GroupSample, ProviderSample, RowGroupsSample, Sample, SlotSample};
 pub use watch::Observation;
 pub use why::{Why, WhySubject};
-pub use worker_activity::{ActivityChange, ProviderLevel, WorkerActivity};
 
 /// The number of the first event that is not a change. Changes of an instant come before all other events of
 /// it.

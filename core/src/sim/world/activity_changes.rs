@@ -1,24 +1,11 @@
-//! The activity of each worker and the level of each provider, at every change, for callers that draw a run.
+//! The changes of what each worker does, and the level of each provider, for callers that draw a run.
 
 use alloc::vec::Vec;
 
 use super::World;
-use super::activity::Worker;
+use super::activity::{Worker, WorkerActivity};
 use crate::pipeline::{ColumnId, Task, WorkerId};
 use crate::time::Instant;
-
-/// The activity of a worker.
-///
-/// Exhaustive on purpose: a page must draw each in a way of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkerActivity {
-    /// It does local work.
-    Local,
-    /// It waits until its call may start.
-    Waiting,
-    /// Its call is in flight.
-    Calling,
-}
 
 /// A change of a worker's activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
