@@ -139,6 +139,6 @@ impl World {
             return;
         };
         let clamp = admission.settings(provider.resource).and_then(|settings| settings.max_limit);
-        watch.cap_calls(*now, provider.resource, provider.max_parallel, clamp);
+        watch.set_call_cap(*now, provider.resource, provider.max_parallel, clamp);
     }
 }

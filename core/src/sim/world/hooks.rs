@@ -44,7 +44,7 @@ impl World {
         };
         self.forward_pressure();
         let left_out = result.as_deref().ok();
-        self.report_step(&LifecycleStep::PreBatchAnswered { row_group, left_out });
+        self.report_step(&LifecycleStep::PreBatchEnded { row_group, left_out });
         self.pipeline.pre_batch_finished(self.now, row_group, result);
     }
 
@@ -52,7 +52,7 @@ impl World {
         let fails = self.hook_results.post_batch.fails_at == Some(row_group);
         let result = if fails { Err(HookError::from("the scenario lets it fail")) } else { Ok(()) };
         self.forward_pressure();
-        self.report_step(&LifecycleStep::PostBatchAnswered { row_group, works: !fails });
+        self.report_step(&LifecycleStep::PostBatchEnded { row_group, succeeded: !fails });
         self.pipeline.post_batch_finished(self.now, row_group, result);
     }
 
@@ -60,7 +60,7 @@ impl World {
         let fails = self.hook_results.checkpoint.fails_at == Some(row_group);
         let result = if fails { Err(SaveError::from("the scenario lets it fail")) } else { Ok(()) };
         self.forward_pressure();
-        self.report_step(&LifecycleStep::CheckpointAnswered { row_group, works: !fails });
+        self.report_step(&LifecycleStep::CheckpointEnded { row_group, succeeded: !fails });
         self.pipeline.checkpoint_finished(self.now, row_group, result);
     }
 

@@ -70,7 +70,7 @@ impl fmt::Display for Observation {
 /// Observes a run and reports violations. The implementation is [`RunChecker`]. A trait object is used, so
 /// that a binary that never creates a world with a checker does not contain the checker.
 trait RunObserver: Send {
-    fn cap_calls(&mut self, resource: ResourceId, cap: u32);
+    fn set_call_cap(&mut self, resource: ResourceId, cap: u32);
     fn on_event(&mut self, event: &SchedulerEvent) -> Result<(), Violation>;
     fn on_request_event(&mut self, event: &RequestEvent) -> Result<(), Violation>;
     fn on_quiescence(&mut self, at: Instant, all_limits: &[ResourceLimits]) -> Result<(), Violation>;
@@ -79,8 +79,8 @@ trait RunObserver: Send {
 }
 
 impl RunObserver for RunChecker {
-    fn cap_calls(&mut self, resource: ResourceId, cap: u32) {
-        self.cap_calls(resource, cap);
+    fn set_call_cap(&mut self, resource: ResourceId, cap: u32) {
+        self.set_call_cap(resource, cap);
     }
 
     fn on_event(&mut self, event: &SchedulerEvent) -> Result<(), Violation> {
@@ -155,9 +155,9 @@ impl Watch {
     }
 
     /// Sets the cap of a model and the clamp of its settings from now on.
-    pub(super) fn cap_calls(&mut self, now: Instant, resource: ResourceId, max_parallel: u32, clamp: Option<u32>) {
+    pub(super) fn set_call_cap(&mut self, now: Instant, resource: ResourceId, max_parallel: u32, clamp: Option<u32>) {
         if let Some(checker) = &mut self.checker {
-            checker.cap_calls(resource, clamp.map_or(max_parallel, |clamp| clamp.min(max_parallel)).max(1));
+            checker.set_call_cap(resource, clamp.map_or(max_parallel, |clamp| clamp.min(max_parallel)).max(1));
         }
         if let Some(account) = &mut self.account {
             account.clamp_calls(now, resource, clamp);
@@ -199,17 +199,17 @@ impl Watch {
     fn report_step(&mut self, at: Instant, step: &LifecycleStep<'_>) {
         let (what, row_group) = match *step {
             LifecycleStep::PreBatch(batch) => ("pre-batch hook called", Some(batch.row_group)),
-            LifecycleStep::PreBatchAnswered { row_group, left_out } => {
+            LifecycleStep::PreBatchEnded { row_group, left_out } => {
                 let what = if left_out.is_some() { "pre-batch hook passed" } else { "pre-batch hook failed" };
                 (what, Some(row_group))
             }
             LifecycleStep::PostBatch(group) => ("post-batch hook called", Some(group.row_group)),
-            LifecycleStep::PostBatchAnswered { row_group, works } => {
-                (if works { "post-batch hook passed" } else { "post-batch hook failed" }, Some(row_group))
+            LifecycleStep::PostBatchEnded { row_group, succeeded } => {
+                (if succeeded { "post-batch hook passed" } else { "post-batch hook failed" }, Some(row_group))
             }
             LifecycleStep::Checkpoint(group) => ("checkpoint started", Some(group.row_group)),
-            LifecycleStep::CheckpointAnswered { row_group, works } => {
-                (if works { "checkpoint saved" } else { "checkpoint failed" }, Some(row_group))
+            LifecycleStep::CheckpointEnded { row_group, succeeded } => {
+                (if succeeded { "checkpoint saved" } else { "checkpoint failed" }, Some(row_group))
             }
             LifecycleStep::Cancel => ("cancelled", None),
         };
@@ -315,9 +315,9 @@ impl World {
     fn watched_unstarted(self, scenario: &Scenario, accounts: Accounts) -> Result<Self, ScenarioError> {
         let mut checker = RunChecker::new(&scenario.plan()?, &scenario.pipeline_config());
         for (provider, model) in self.providers.iter().zip(&scenario.models) {
-            checker.cap_calls(provider.resource, model.cap());
+            checker.set_call_cap(provider.resource, model.cap());
             if let Some(owner) = self.admission.owner(provider.resource) {
-                checker.owned_by(provider.resource, owner);
+                checker.set_model(provider.resource, owner);
             }
         }
         let resource_of = |name: &String| {
@@ -326,10 +326,10 @@ impl World {
         };
         for (column, spec) in (0..).map(ColumnId).zip(&scenario.columns).filter(|(_, spec)| !spec.fallbacks.is_empty())
         {
-            checker.falls_back(column, spec.model.iter().chain(&spec.fallbacks).filter_map(resource_of).collect());
+            checker.set_fallbacks(column, spec.model.iter().chain(&spec.fallbacks).filter_map(resource_of).collect());
         }
         if scenario.holders.is_empty() && !scenario.health_calls {
-            checker.call_alone();
+            checker.expect_no_other_callers();
         }
         let mut world = self.observed_unstarted(scenario, accounts)?;
         if let Some(watch) = &mut world.watch {
