@@ -16,8 +16,8 @@ use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 pub(super) struct Fifo {
     /// By column: the index of its queue, if it has one yet.
     queue_of_column: Vec<Option<usize>>,
-    /// The tasks of each queue, each with the ticket that it got when it was queued. A task whose ticket is no
-    /// longer valid has left the queue; it is removed when it reaches the front.
+    /// The tasks of each queue, each with the ticket that it got when it was queued. A task whose ticket is
+    /// no longer valid has left the queue; it is removed when it reaches the front.
     queues: Vec<VecDeque<(TaskName, u64)>>,
     /// The valid ticket of each queued task.
     tickets: Map<TaskName, u64>,

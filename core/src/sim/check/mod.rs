@@ -313,8 +313,8 @@ impl RunChecker {
     }
 
     /// Checks that no call waits that could start. Call it before time advances, when everything that was due
-    /// has been done. `at` is the last instant before the next event. `all_limits` is the state of all request
-    /// resources at `at`.
+    /// has been done. `at` is the last instant before the next event. `all_limits` is the state of all
+    /// request resources at `at`.
     pub fn on_quiescence(&mut self, at: Instant, all_limits: &[ResourceLimits]) -> Result<(), Violation> {
         run_check(&mut self.room, at, None, |room| room.check_quiescent(at, all_limits))
     }

@@ -14,7 +14,8 @@
 //!   ends the outage.
 //! - After a streak of five and before the second is over, calls start at least a tenth of a second apart.
 //! - While it is unavailable, no call starts, except a probe once the recheck is due.
-//! - The end of a call of an older epoch changes none of this, except that a success makes the next probe due.
+//! - The end of a call of an older epoch changes none of this, except that a success makes the next probe
+//!   due.
 //! - A column that names several models calls each one only while every model before it is down, is
 //!   unavailable, or has answered only with rate limits for half a minute.
 //!
@@ -25,8 +26,9 @@
 //!
 //! - An answer has ended the streak of the failure, and the streak was shorter than five. This is so even if
 //!   the call was in flight again when the answer arrived.
-//! - Or three failures of the attempt were *excused*: each was that of a probe, or was in a streak of at least
-//!   five that an answer ended before the model went down. Such a request probably fails whenever it is made.
+//! - Or three failures of the attempt were *excused*: each was that of a probe, or was in a streak of at
+//!   least five that an answer ended before the model went down. Such a request probably fails whenever it is
+//!   made.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -76,8 +78,8 @@ pub(super) struct Outages {
 /// The counted failures of one execution of a task.
 #[derive(Clone, Copy, Debug)]
 struct Failed {
-    /// The model of the latest failed call, the epoch in which the call was granted, and the number of streaks
-    /// before the one in which it failed.
+    /// The model of the latest failed call, the epoch in which the call was granted, and the number of
+    /// streaks before the one in which it failed.
     model: ProviderModelId,
     epoch: u32,
     streak: u32,

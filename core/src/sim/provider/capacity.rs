@@ -67,7 +67,7 @@ pub enum Capacity {
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// When the capacity changes, counted from [`Instant::ZERO`].
+    /// When the capacity changes, counted from [`Instant::ZERO`], up to 365 days.
     #[serde(rename = "at_ms", with = "Millis")]
     pub at: Duration,
     /// The capacity from then on, 0 to 1000000.

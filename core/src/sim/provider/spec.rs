@@ -11,8 +11,8 @@ use crate::time::Duration;
 
 /// The description of a mock provider.
 ///
-/// Each field configures an independent mechanism. Every field has a default. Unknown fields are an error. In
-/// a file:
+/// Each field configures a mechanism of its own. Every field has a default, and unknown fields are an error.
+/// In a file:
 ///
 /// ```toml
 /// capacity  = { shape = "warm_up", slots = 8, warm_up_ms = 20000 }

@@ -1,8 +1,9 @@
 //! The work of a worker: its calls, one after another, then its local work.
 //!
-//! After a failed call, the next attempt of the task continues with that call. Real hosts do the same, because
-//! they keep the responses of earlier calls. If every attempt began with its first call, a run could go on for
-//! ever: a provider that serves fewer calls in a row than a task makes would never let a task complete.
+//! After a failed call, the next attempt of the task continues with that call. Real hosts do the same,
+//! because they keep the responses of earlier calls. If every attempt began with its first call, a run could
+//! go on for ever: a provider that serves fewer calls in a row than a task makes would never let a task
+//! complete.
 
 use alloc::format;
 use alloc::string::String;
@@ -275,16 +276,16 @@ impl World {
         self.schedule(at, Activity { work, outcome: Some(outcome), call });
     }
 
-    /// Returns whether a worker's present call is a poison request, which fails in every attempt. Only the last
-    /// call of a task can be one.
+    /// Returns whether a worker's present call is a poison request, which fails in every attempt. Only the
+    /// last call of a task can be one.
     fn is_poison(&self, work: &Work) -> bool {
         let column = &self.column_work[work.task.column.index()];
         let is_last = work.calls_made + 1 >= column.calls;
         is_last && column.chances.as_ref().is_some_and(|chances| self.draws.is_poison(&work.task, chances.poison))
     }
 
-    /// Returns when a call with this response ends, whether it holds one of the provider's slots until then, and
-    /// its outcome for admission and for the task.
+    /// Returns when a call with this response ends, whether it holds one of the provider's slots until then,
+    /// and its outcome for admission and for the task.
     pub(super) fn consequence(&self, answer: MockResponse) -> (Instant, bool, Completion, TaskOutcome) {
         match answer {
             MockResponse::Accept { finish_at } => (finish_at, true, Outcome::Success.into(), TaskOutcome::Success),

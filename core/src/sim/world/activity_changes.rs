@@ -42,9 +42,9 @@ pub(super) struct ActivityChanges {
 
 /// Following a run.
 impl World {
-    /// Starts to record the activity changes of the workers whose slots are below `slots`. They are kept until
-    /// [`World::take_activity_changes`] returns them. The present activities are recorded as changes at this
-    /// instant. O(workers).
+    /// Starts to record the activity changes of the workers whose slots are below `slots`. They are kept
+    /// until [`World::take_activity_changes`] returns them. The present activities are recorded as changes at
+    /// this instant. O(workers).
     pub fn track(&mut self, slots: u32) {
         #[expect(clippy::disallowed_methods, reason = "sorted below")]
         let workers = self.workers.iter();

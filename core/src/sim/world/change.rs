@@ -60,8 +60,8 @@ impl World {
         self.schedule_changes();
     }
 
-    /// Schedules the next change, in place of the one that was scheduled. Its number is 0, which is below that
-    /// of every other event.
+    /// Schedules the next change, in place of the one that was scheduled. Its number is 0, which is below
+    /// that of every other event.
     fn schedule_changes(&mut self) {
         self.events.retain(|Reverse((_, _, due))| *due != Due::Change);
         if let Some(next) = self.changes.get(self.changes_applied) {

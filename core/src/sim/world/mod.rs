@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! step      jump to the next event or timeout, process it, then settle
-//! settle    pass the commands between the pipeline and admission, and perform their effects, until none is left
+//! settle    pass commands between the pipeline and admission, and perform the effects, until none is left
 //! effects   start a worker, a hook or a checkpoint: each schedules an event for its end
 //! ```
 //!
@@ -75,8 +75,8 @@ pub use sample::{ColumnSample, GroupSample, ProviderSample, RowGroupsSample, Sam
 pub use watch::Observation;
 pub use why::{Why, WhySubject};
 
-/// The number of the first event that is not a change. Changes have the number 0, so that they come before all
-/// other events of their instant.
+/// The number of the first event that is not a change. Changes have the number 0, so that they come before
+/// all other events of their instant.
 const FIRST_EVENT: u64 = 1;
 
 /// A model of the scenario, with its mock provider.

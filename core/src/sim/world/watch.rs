@@ -69,8 +69,8 @@ impl fmt::Display for Observation {
     }
 }
 
-/// The methods of [`RunChecker`], which is the only implementation. Worlds hold it as a trait object, so that a
-/// binary that never creates a world with a checker does not contain the checker's code.
+/// The methods of [`RunChecker`], which is the only implementation. Worlds hold it as a trait object, so that
+/// a binary that never creates a world with a checker does not contain the checker's code.
 trait RunObserver: Send {
     fn set_call_cap(&mut self, resource: ResourceId, cap: u32);
     fn on_event(&mut self, event: &SchedulerEvent) -> Result<(), Violation>;
@@ -383,7 +383,8 @@ impl World {
         self.watch.iter().flat_map(|watch| &watch.event_counts).map(|(kind, count)| (*kind, *count))
     }
 
-    /// Returns how the capacity was used so far: busy and idle times by cause, and the times of tasks. `None` in a world without an [account](World::accounted).
+    /// Returns how the capacity was used so far: busy and idle times by cause, and the times of tasks. `None`
+    /// in a world without an [account](World::accounted).
     #[must_use]
     pub fn figures(&self) -> Option<RunFigures> {
         self.watch.as_ref().and_then(|watch| watch.account.as_ref()).map(RunAccount::figures)

@@ -40,14 +40,15 @@ pub struct Why {
     pub what: String,
     /// The one thing that limits it.
     pub why: String,
-    /// How many tasks, calls, slots or row groups wait or are free for this reason. 0 for a state of a provider.
+    /// How many tasks, calls, slots or row groups wait or are free for this reason. 0 for a state of a
+    /// provider.
     pub count: u32,
 }
 
 /// Explanations.
 impl World {
-    /// Returns why `about` waits, as one entry for each reason. Empty if nothing of it waits, or if `about` does
-    /// not exist. Changes nothing. O(rows in progress), and O(waiting calls) for a provider.
+    /// Returns why `about` waits, as one entry for each reason. Empty if nothing of it waits, or if `about`
+    /// does not exist. Changes nothing. O(rows in progress), and O(waiting calls) for a provider.
     #[must_use]
     pub fn why(&self, about: &WhySubject) -> Vec<Why> {
         let mut lines = Vec::new();
