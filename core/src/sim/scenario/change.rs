@@ -48,7 +48,7 @@ pub enum Intervention {
         #[serde(default, with = "SlotsOrSchedule")]
         slots: Option<u32>,
     },
-    /// Lets the model's provider refuse every call for some time, as if no slot were free.
+    /// Makes the model's provider refuse every call for some time, as if no slot were free.
     Refuse {
         /// The model.
         model: String,
@@ -81,7 +81,7 @@ pub enum Intervention {
         /// All settings.
         request: AimdConfig,
     },
-    /// Replaces the task policy. Debts of groups are kept, but no group owes more than it holds.
+    /// Replaces the task policy. The debts of groups are kept, but at most as much as the group holds.
     Policy {
         /// The new policy.
         policy: PolicyChoice,
@@ -93,8 +93,8 @@ pub enum Intervention {
         /// The weight, 2^-20 to 2^20.
         weight: f64,
     },
-    /// Changes the cap of the model. A higher limit falls to a lower cap at once, and calls in flight
-    /// continue. A limit that equals the old cap follows a higher one.
+    /// Changes the cap of the model. A limit above the new cap falls to it at once, and calls in flight
+    /// continue. A limit that equals the old cap rises with it.
     MaxParallel {
         /// The model.
         model: String,

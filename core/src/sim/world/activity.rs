@@ -87,7 +87,7 @@ impl ColumnWork {
             calls: if provider.is_some() { column.calls } else { 0 },
             tokens: column.tokens,
             local: column.local,
-            chances: column.is_by_chance().then_some(Chances { skip, fail, lose, poison }),
+            chances: column.has_random_outcomes().then_some(Chances { skip, fail, lose, poison }),
             fatal_at: column.fatal_at,
             at_work: ColumnWorkers::default(),
         }

@@ -45,6 +45,7 @@ fn working(name: &str, after: &[&str], local: Duration) -> ScenarioColumn {
     }
 }
 
+/// Creates a cell column that makes one call for each task.
 fn calling(name: &str, after: &[&str], model: &str) -> ScenarioColumn {
     ScenarioColumn { after: names(after), model: Some(model.to_string()), ..ScenarioColumn::new(name, Strategy::Cell) }
 }
@@ -53,6 +54,8 @@ fn seed() -> ScenarioColumn {
     ScenarioColumn::new("seed", Strategy::FromScratch)
 }
 
+/// Creates a scenario of 256 rows in four row groups, with a task resource `model` of this limit and twice as
+/// many workers.
 fn sized(columns: Vec<ScenarioColumn>, model_limit: u32) -> Scenario {
     Scenario {
         rows: 256,
@@ -96,8 +99,8 @@ fn late_peer() -> [IdleCase; 2] {
     ]
 }
 
-/// Provider `a` refuses all calls for two seconds, with a matching Retry-After. Provider `b` is free, and has
-/// more work than `a` needs time to catch up.
+/// Provider `a` refuses all calls for two seconds, with a matching Retry-After. Provider `b` serves all
+/// calls, and its calls take longer in total than those of `a` and the two seconds.
 fn cooldown() -> [IdleCase; 2] {
     let blocked = ProviderSpec {
         capacity: Capacity::Steps { slots: 0, steps: [Step { at: millis(2_000), slots: 4 }].into() },
