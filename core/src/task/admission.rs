@@ -61,11 +61,11 @@ pub enum TaskDenialReason {
     BorrowDebt,
     /// Admission is shut down.
     Shutdown,
-    /// A custom policy refuses.
+    /// A custom policy denies the task for a reason of its own.
     Policy,
 }
 
-/// The figures that a policy compared for a refusal.
+/// The figures that a policy compared for a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -97,7 +97,7 @@ impl fmt::Display for DenialFigures {
 pub struct TaskDenial {
     /// The reason.
     pub reason: TaskDenialReason,
-    /// The resource that is short or that the policy refuses.
+    /// The resource that is short or for which the policy denies the task.
     pub resource: Option<String>,
     /// The figures that the policy compared.
     pub figures: Option<DenialFigures>,
@@ -112,7 +112,7 @@ impl fmt::Display for TaskDenial {
             TaskDenialReason::BorrowDebt if may_not_borrow => "the group may borrow no more",
             TaskDenialReason::BorrowDebt => "the group has to repay a debt while another group could start",
             TaskDenialReason::Shutdown => "task admission is shut down",
-            TaskDenialReason::Policy => "the policy refuses",
+            TaskDenialReason::Policy => "the policy denies it",
         };
         f.write_str(what)?;
         if let Some(resource) = &self.resource {

@@ -47,8 +47,8 @@ struct ResourceBlockedSet {
 /// Dispatches ready tasks in fair order, within the limits of resources and of a policy. Sans-IO.
 ///
 /// A full cycle (dispatch, release, enqueue) costs O(log groups) amortised, however many groups wait for the
-/// same resource, and however many the policy refuses. In addition, it costs O(1) for each *distinct demand*
-/// whose availability the cycle changes, over the task's resources. A group that the policy refused is
+/// same resource, and however many the policy denies. In addition, it costs O(1) for each *distinct demand*
+/// whose availability the cycle changes, over the task's resources. A group that the policy denied is
 /// evaluated again only when the figure that decided has changed far enough. A custom policy that cannot
 /// state such a condition ([`Until::AnyChange`](super::Until::AnyChange)) costs one evaluation for each such
 /// group and change.
@@ -258,7 +258,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// queue.
     ///
     /// While no lease holds resources, the first task in order that fits the limits starts even if the policy
-    /// refuses it, unless [`TaskConfig::compatibility`] is set.
+    /// denies it, unless [`TaskConfig::compatibility`] is set.
     pub fn dispatch(&mut self) -> Option<Dispatched> {
         if self.is_shut {
             return None;
@@ -322,9 +322,9 @@ impl<P: TaskPolicy> Dispatcher<P> {
                     Eligibility::Accept
                 }
                 Ok(_) => Eligibility::SkipClass,
-                Err(refusal) => {
-                    denials.record(candidate, refusal.reason, refusal.resource);
-                    parking.park(accounts, group, demand, &refusal.until);
+                Err(denial) => {
+                    denials.record(candidate, denial.reason, denial.resource);
+                    parking.park(accounts, group, demand, &denial.until);
                     Eligibility::GroupBlocked
                 }
             }
@@ -354,7 +354,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         chosen
     }
 
-    /// Starts a task that the policy refused, if no worker runs. It borrows nothing.
+    /// Starts a task that the policy denied, if no worker runs. It borrows nothing.
     ///
     /// Every parked group fits the limits: its demand was available when it was parked, and while no lease
     /// holds resources no less is available.
@@ -460,7 +460,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     }
 
     /// Returns how often a task was started against the policy because nothing was running. The policy alone
-    /// can block every group: two groups may each be refused because the other one could start.
+    /// can block every group: two groups may each be denied because the other one could start.
     #[must_use]
     pub fn liveness_overrides(&self) -> u64 {
         self.overrides

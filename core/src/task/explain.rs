@@ -59,10 +59,10 @@ impl<P: TaskPolicy> Dispatcher<P> {
         let mut blocked = Blocked { queued: self.queue.len(), heads: Vec::new() };
         let mut known: Map<(TaskDenialReason, Option<TaskResourceId>), usize> = Map::default();
         for head in self.queue.groups().filter_map(|group| self.queue.first(group)) {
-            let Err(refusal) = self.decide(head.group.0, head.class.0) else { continue };
-            let at = *known.entry((refusal.reason, refusal.resource)).or_insert(blocked.heads.len());
+            let Err(denial) = self.decide(head.group.0, head.class.0) else { continue };
+            let at = *known.entry((denial.reason, denial.resource)).or_insert(blocked.heads.len());
             if at == blocked.heads.len() {
-                blocked.heads.push((self.denial(&refusal), 0));
+                blocked.heads.push((self.describe(&denial), 0));
             }
             blocked.heads[at].1 += 1;
         }
@@ -81,7 +81,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// Checks whether a task of this group and demand could start now, and returns the reason if it could
     /// not. Changes nothing. O(resources of the demand).
     pub fn evaluate(&self, group: TaskGroupId, demand: DemandId) -> Result<(), TaskDenial> {
-        self.decide(group.0.0, self.classes[demand.0 as usize].0).map_err(|refusal| self.denial(&refusal))
+        self.decide(group.0.0, self.classes[demand.0 as usize].0).map_err(|denial| self.describe(&denial))
     }
 
     /// Returns whether the first group's first task that needs a resource could start, or why it could not.
@@ -92,7 +92,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         let wanted = self.accounts.resources.find(resource)?;
         let mut heads = self.queue.groups().filter_map(|group| self.queue.first(group));
         let head = heads.find(|head| self.accounts.resources.needs(head.class.0, wanted.0))?;
-        Some(self.decide(head.group.0, head.class.0).map_err(|refusal| self.denial(&refusal)))
+        Some(self.decide(head.group.0, head.class.0).map_err(|denial| self.describe(&denial)))
     }
 
     /// Returns whether the first task of a group could start, or why it could not. Returns `None` if no task
@@ -100,7 +100,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     #[must_use]
     pub fn explain_group(&self, group: TaskGroupId) -> Option<Result<(), TaskDenial>> {
         let head = self.queue.first(group.0)?;
-        Some(self.decide(group.0.0, head.class.0).map_err(|refusal| self.denial(&refusal)))
+        Some(self.decide(group.0.0, head.class.0).map_err(|denial| self.describe(&denial)))
     }
 
     /// Returns the first queued task of a group.
@@ -124,8 +124,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
         self.policy.evaluate(&PolicyView::new(&self.accounts, group, demand)).map(|_| ())
     }
 
-    fn denial(&self, refusal: &PolicyDenial) -> TaskDenial {
-        let resource = refusal.resource.map(|resource| self.accounts.resources.name(resource.0).to_string());
-        TaskDenial { reason: refusal.reason, resource, figures: refusal.figures }
+    fn describe(&self, denial: &PolicyDenial) -> TaskDenial {
+        let resource = denial.resource.map(|resource| self.accounts.resources.name(resource.0).to_string());
+        TaskDenial { reason: denial.reason, resource, figures: denial.figures }
     }
 }

@@ -1,6 +1,6 @@
-//! Parked groups: groups that the policy refused, and the changes that end their refusals.
+//! Parked groups: groups that the policy denied, and the changes that end their denials.
 //!
-//! A refusal states [until](Until) when it holds. A parked group is evaluated again when that condition is
+//! A denial states [until](Until) when it holds. A parked group is evaluated again when that condition is
 //! met. Apart from that, it is evaluated again when it gives back a lease, gets another first task, or is
 //! registered again. No other change leads to an evaluation, so the work is proportional to the number of
 //! decisions that may have changed.
@@ -118,7 +118,7 @@ impl Parking {
         }
     }
 
-    /// Wakes every group whose refusal may have ended. O(log groups) for each of them, plus O(1) for each
+    /// Wakes every group whose denial may have ended. O(log groups) for each of them, plus O(1) for each
     /// changed resource and each demand with parked groups.
     pub(super) fn wake(&mut self, accounts: &mut Accounts, mut unpark: impl FnMut(u32)) {
         let mut woken = core::mem::take(&mut self.woken);

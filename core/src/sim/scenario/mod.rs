@@ -321,7 +321,7 @@ pub struct Model {
     pub domain_of: Option<String>,
     /// The model's mock provider.
     pub provider: ProviderSpec,
-    /// The cap: the most calls that may be in flight at once, 1 to 1000000.
+    /// The cap: the most calls that may be in flight at once, at least 1.
     pub max_parallel: u32,
     /// The settings of the adaptive limit. AIMD uses all of them. Other algorithms use the ramp, the
     /// cooldowns and `max_limit`.

@@ -115,22 +115,22 @@ impl PolicyGrant {
 pub struct PolicyDenial {
     /// The reason.
     pub reason: TaskDenialReason,
-    /// The resource that the refusal is about, if it is about one.
+    /// The resource that the denial is about, if it is about one.
     pub resource: Option<TaskResourceId>,
     /// The compared figures, for messages.
     pub figures: Option<DenialFigures>,
-    /// The change that may end the refusal.
+    /// The change that may end the denial.
     pub until: Until,
 }
 
-/// Creates a refusal that is evaluated again after every change.
+/// Creates a denial that is evaluated again after every change.
 impl From<TaskDenialReason> for PolicyDenial {
     fn from(reason: TaskDenialReason) -> Self {
         Self { reason, resource: None, figures: None, until: Until::AnyChange }
     }
 }
 
-/// How long a refusal holds.
+/// How long a denial holds.
 ///
 /// In every case the group is evaluated again when it gives back a lease, gets another first task, or is
 /// registered again. A policy that states a longer time than is true starves its groups.
@@ -138,7 +138,7 @@ impl From<TaskDenialReason> for PolicyDenial {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Until {
-    /// Until anything changes. Each change then costs one evaluation for every group with such a refusal.
+    /// Until anything changes. Each change then costs one evaluation for every group with such a denial.
     AnyChange,
     /// Until no other group competes for the resource.
     NoCompetition(TaskResourceId),
@@ -147,7 +147,7 @@ pub enum Until {
     ShareLeaves {
         /// The resource.
         resource: TaskResourceId,
-        /// The shares at which the refusal holds. The present share is among them.
+        /// The shares at which the denial holds. The present share is among them.
         shares: RangeInclusive<u32>,
         /// How the shares are rounded.
         rounding: ShareRounding,
