@@ -1,4 +1,4 @@
-//! Explains why the first task of each group is not dispatched, from the same state that dispatching uses.
+//! Explains why the first task of each group is not dispatched, from the state that dispatching uses.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;

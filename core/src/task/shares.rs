@@ -4,9 +4,12 @@
 //! share = round(limit x weight / competing), at least 1, at most the admitted limit and the resource's limit
 //! ```
 //!
-//! Weights are counted in units of 2^-72. In these units every double from 2^-20 to 2^20 is an integer. Sums
-//! of weights are therefore exact, whatever was added and removed before. The comparison of a share with a
-//! count is exact too: `limit x weight` stays below 2^124.
+//! `competing` is the sum of the weights of all groups that compete for the resource, the group's own
+//! included.
+//!
+//! Weights are integers, in *units* of 2^-72. In these units every double from 2^-20 to 2^20 is an integer.
+//! Sums of weights are therefore exact, whatever was added and removed before. The comparison of a share with
+//! a count is exact too: `limit x weight` stays below 2^124.
 
 /// How a share that is not an integer is rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,8 +45,8 @@ pub(super) fn share(limit: u32, weight: u128, competing: u128, rounding: ShareRo
     share.min(u128::from(limit)) as u32
 }
 
-/// Returns the largest competing weight at which the share is still at least `wanted`. `wanted` is at least
-/// 2.
+/// Returns the largest competing weight at which the share of `weight` is still at least `wanted`. `wanted`
+/// is at least 2, because a share is never below 1.
 pub(super) fn most_competing(limit: u32, weight: u128, wanted: u32, rounding: ShareRounding) -> u128 {
     let whole = u128::from(limit) * weight;
     match rounding {

@@ -1,8 +1,8 @@
 //! Policies decide when a group may take more than its share.
 //!
-//! A policy is evaluated only for a task whose whole demand is available. It is a pure function of its view.
-//! The dispatcher stores the debts of groups, and applies the changes that the policy returns in the same
-//! step as the lease or release.
+//! A policy is evaluated only for a task whose whole demand is available, the *candidate*. Its decision is a
+//! pure function of a [`PolicyView`]. The dispatcher stores the debts of groups. It applies the changes of
+//! debt that a policy returns in the same step as the lease or release.
 
 pub(super) mod bounded_borrow;
 pub(super) mod strict_fair;
@@ -30,8 +30,8 @@ use crate::error::ConfigError;
 /// the feature `std`, and in a stand-alone [`Dispatcher`](super::Dispatcher), the panic unwinds to the
 /// caller.
 pub trait TaskPolicy {
-    /// Decides whether the candidate may start. Returns what it borrows, or why it may not start and until
-    /// when.
+    /// Decides whether the candidate of `view` may start. Returns what it borrows, or why it may not start
+    /// and until when.
     ///
     /// The result must depend on `view` and on the policy's settings alone.
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial>;
@@ -62,8 +62,8 @@ pub trait TaskPolicy {
 /// A boxed policy, chosen at run time.
 pub type BoxedPolicy = Box<dyn TaskPolicy + Send>;
 
-// Not a supertrait: the `Debug` output of every policy would then be part of the WebAssembly module, where
-// it is not used.
+// `Debug` is not a supertrait: the `Debug` code of every policy would then be part of the WebAssembly module,
+// which does not use it.
 impl fmt::Debug for dyn TaskPolicy + Send {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("TaskPolicy")
@@ -96,13 +96,13 @@ pub struct PolicyGrant {
 }
 
 impl PolicyGrant {
-    /// Returns a decision that borrows nothing.
+    /// Returns the decision to start the candidate without borrowing.
     #[must_use]
     pub fn unlimited() -> Self {
         Self::default()
     }
 
-    /// Adds to the debt of the group in one resource.
+    /// Adds `amount` to the debt of the group in one resource.
     #[must_use]
     pub fn borrowing(mut self, resource: TaskResourceId, amount: u32) -> Self {
         self.debts.push((resource, amount));
@@ -132,8 +132,8 @@ impl From<TaskDenialReason> for PolicyDenial {
 
 /// How long a denial holds.
 ///
-/// In every case the group is evaluated again when it gives back a lease, gets another first task, or is
-/// registered again. A policy that states a longer time than is true starves its groups.
+/// In every case the group is evaluated again when it releases a lease, gets another first task, or is
+/// registered again. A policy that names a change that comes too late starves its groups.
 /// [`Until::AnyChange`] is always correct.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -241,7 +241,7 @@ impl<'a> PolicyView<'a> {
     }
 
     /// Returns whether another group competes for a resource. For `submission` this is always `false` if the
-    /// candidate needs any other resource.
+    /// candidate needs any other resource: every task needs `submission`, so all groups would compete.
     #[must_use]
     pub fn has_competition_for(&self, resource: TaskResourceId) -> bool {
         let counts = resource.0 != 0 || self.accounts.resources.amounts(self.demand).len() == 1;
