@@ -13,7 +13,7 @@
 //! | --- | --- |
 //! | [`Dispatcher`] | the queue, the resources and the policy |
 //! | [`TaskConfig`], [`TaskGroup`], [`DemandId`] | resources, groups and demands |
-//! | [`TaskPolicy`], [`PolicyView`] | a policy and its input. [`StrictFair`] and [`BoundedBorrow`] are policies |
+//! | [`TaskPolicy`], [`PolicyView`] | a policy and its input; [`StrictFair`] and [`BoundedBorrow`] are two |
 //! | [`TaskLease`], [`TaskDenial`] | the right to run, and why a task may not |
 //!
 //! ```
