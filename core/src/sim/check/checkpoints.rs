@@ -55,8 +55,8 @@ impl Checkpoints {
         for column in rules.plan.order() {
             let rows: &[u32] = if is_cell(column) { &group.live } else { group.live.get(..1).unwrap_or_default() };
             for row in rows {
-                let place = (*column, is_cell(column).then_some(*row));
-                let is_done = state.is_done(&rules.plan, place);
+                let task = (*column, is_cell(column).then_some(*row));
+                let is_done = state.is_done(&rules.plan, task);
                 ensure(is_done, || format!("row {row} of row group {row_group} lacks column {}", column.index()))?;
             }
         }
@@ -86,9 +86,9 @@ impl Checkpoints {
             return Ok(());
         }
         let is_complete = |row: &u32| {
-            let place = |column: &ColumnId| (*column, rules.is_cell(*column).then_some(*row));
+            let task_of = |column: &ColumnId| (*column, rules.is_cell(*column).then_some(*row));
             !state.excluded.contains(row)
-                && rules.plan.order().iter().all(|column| state.is_done(&rules.plan, place(column)))
+                && rules.plan.order().iter().all(|column| state.is_done(&rules.plan, task_of(column)))
         };
         let lost = (0..state.rows).find(is_complete);
         lost.map_or(Ok(()), |row| Err(format!("row {row} of row group {row_group} is complete, but discarded")))

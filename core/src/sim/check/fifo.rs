@@ -30,22 +30,22 @@ impl Fifo {
     fn queue(&mut self, rules: &Rules, task: TaskName) -> usize {
         let columns = rules.plan.columns();
         self.queue_of_column.resize(columns.len(), None);
-        let place = task.column.index();
-        if let Some(queue) = self.queue_of_column[place] {
+        let column = task.column.index();
+        if let Some(queue) = self.queue_of_column[column] {
             return queue;
         }
         let is_alike = |other: usize| {
-            let (one, other_group) = (&columns[place].group, &columns[other].group);
+            let (one, other_group) = (&columns[column].group, &columns[other].group);
             one.kind == other_group.kind
                 && one.identity == other_group.identity
-                && rules.demands[place] == rules.demands[other]
+                && rules.demands[column] == rules.demands[other]
         };
         let known = (0..columns.len()).filter(|other| is_alike(*other)).find_map(|other| self.queue_of_column[other]);
         let queue = known.unwrap_or_else(|| {
             self.queues.push(VecDeque::new());
             self.queues.len() - 1
         });
-        self.queue_of_column[place] = Some(queue);
+        self.queue_of_column[column] = Some(queue);
         queue
     }
 

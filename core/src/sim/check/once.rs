@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 use alloc::format;
 
-use super::open_row_groups::{CellKey, OpenRowGroups, Rules, task_of};
+use super::open_row_groups::{OpenRowGroups, Rules, TaskInRowGroup, task_of};
 use super::{Check, CheckResult, Law, ensure};
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::pipeline::{RunReport, TaskOutcome, WorkerId};
@@ -12,7 +12,7 @@ use crate::pipeline::{RunReport, TaskOutcome, WorkerId};
 /// The state of each task of the row groups in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Once {
-    groups: BTreeMap<u32, BTreeMap<CellKey, CheckedTask>>,
+    groups: BTreeMap<u32, BTreeMap<TaskInRowGroup, CheckedTask>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -26,8 +26,8 @@ impl Rules {
         let demands = plan.columns().iter().map(|column| {
             let mut amounts = alloc::vec![0; config.resources.len() + 1];
             for (resource, amount) in &column.demand {
-                if let Some(place) = names().position(|name| name == resource) {
-                    amounts[place] += amount;
+                if let Some(index) = names().position(|name| name == resource) {
+                    amounts[index] += amount;
                 }
             }
             amounts[0] = amounts[0].max(1);
@@ -65,7 +65,7 @@ impl Rules {
 }
 
 /// A task of a row group: its column, and its row or `None` if it fills the whole row group.
-pub(super) type CellKey = (ColumnId, Option<u32>);
+pub(super) type TaskInRowGroup = (ColumnId, Option<u32>);
 
 /// How a task was completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub(super) enum Done {
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenRowGroup {
     pub(super) rows: u32,
-    done: Map<CellKey, Done>,
+    done: Map<TaskInRowGroup, Done>,
     /// Rows that this run does not complete: it dropped them, or an earlier run completed or dropped them.
     pub(super) excluded: BTreeSet<u32>,
     /// The number of workers.
@@ -89,26 +89,26 @@ pub(super) struct OpenRowGroup {
 
 impl OpenRowGroup {
     /// Returns whether a task succeeded, was skipped, or is skipped with an upstream.
-    pub(super) fn is_done(&self, plan: &Plan, place: CellKey) -> bool {
-        self.done.contains_key(&place) || self.is_skipped_with_upstream(plan, place)
+    pub(super) fn is_done(&self, plan: &Plan, task: TaskInRowGroup) -> bool {
+        self.done.contains_key(&task) || self.is_skipped_with_upstream(plan, task)
     }
 
     /// Returns whether a task is skipped with an upstream instead of being run: its column skips with
     /// upstreams, all upstreams are complete, and one of them was skipped. O(columns that it depends on).
-    pub(super) fn is_skipped_with_upstream(&self, plan: &Plan, (column, row): CellKey) -> bool {
+    pub(super) fn is_skipped_with_upstream(&self, plan: &Plan, (column, row): TaskInRowGroup) -> bool {
         if !plan.columns()[column.index()].skips_with_upstream {
             return false;
         }
         let upstreams = || plan.upstreams(column).iter().filter_map(|upstream| needed(plan, row, *upstream));
         let is_skipped =
-            |place| self.done.get(&place) == Some(&Done::Skipped) || self.is_skipped_with_upstream(plan, place);
+            |task| self.done.get(&task) == Some(&Done::Skipped) || self.is_skipped_with_upstream(plan, task);
         upstreams().any(is_skipped) && plan.upstreams(column).iter().all(|upstream| self.is_met(plan, row, *upstream))
     }
 
     /// Returns whether an upstream is complete for a task of this row, or of the whole row group.
     pub(super) fn is_met(&self, plan: &Plan, row: Option<u32>, upstream: ColumnId) -> bool {
         match needed(plan, row, upstream) {
-            Some(place) => self.is_done(plan, place),
+            Some(task) => self.is_done(plan, task),
             None => (0..self.rows).all(|row| self.excluded.contains(&row) || self.is_done(plan, (upstream, Some(row)))),
         }
     }
@@ -125,7 +125,7 @@ impl OpenRowGroup {
 
 /// Returns the one task of an upstream that a task of this row needs, or `None` if it needs the cells of all
 /// rows.
-fn needed(plan: &Plan, row: Option<u32>, upstream: ColumnId) -> Option<CellKey> {
+fn needed(plan: &Plan, row: Option<u32>, upstream: ColumnId) -> Option<TaskInRowGroup> {
     let is_cell = plan.columns()[upstream.index()].strategy == Strategy::Cell;
     match row {
         _ if !is_cell => Some((upstream, None)),

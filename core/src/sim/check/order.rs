@@ -47,10 +47,10 @@ impl Check for ColumnOrder {
 
 impl ColumnProgress {
     fn start(&mut self, task: TaskName) -> CheckResult {
-        let place = (task.row_group, task.row);
+        let position = (task.row_group, task.row);
         ensure(self.running == 0, || "another task of its ordered column is running".into())?;
-        ensure(self.latest <= place, || format!("its ordered column has already reached {:?}", self.latest))?;
-        *self = Self { latest: place, running: 1 };
+        ensure(self.latest <= position, || format!("its ordered column has already reached {:?}", self.latest))?;
+        *self = Self { latest: position, running: 1 };
         Ok(())
     }
 }

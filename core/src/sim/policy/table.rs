@@ -16,7 +16,7 @@ impl fmt::Display for PolicyReport {
         let groups = core::iter::once(heads.map(String::from)).chain(self.groups.iter().map(group_cells));
         write_table(f, &groups.collect::<Vec<_>>())?;
         writeln!(f)?;
-        let heads = ["criterion", "verdict", "group", "found", "threshold"];
+        let heads = ["criterion", "judgement", "group", "found", "threshold"];
         let results = self.results.iter().map(|result| {
             [
                 result.criterion.to_string(),

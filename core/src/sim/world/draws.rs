@@ -73,8 +73,8 @@ impl Draws {
     fn of_task(&self, task: &Task) -> Rng {
         let row = task.row.map_or(0, |row| u64::from(row) + 1);
         // A plan has at most 2^12 columns, so each pair of row group and column has a number of its own.
-        let place = u64::from(task.row_group) << 12 | task.column.index() as u64;
-        self.tasks.fork(place).fork(row)
+        let column = u64::from(task.row_group) << 12 | task.column.index() as u64;
+        self.tasks.fork(column).fork(row)
     }
 
     fn of_attempt(&self, task: &Task) -> Rng {

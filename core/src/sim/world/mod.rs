@@ -231,16 +231,16 @@ impl World {
         }
         let seeds = Rng::new(seed);
         let providers = providers(scenario, &seeds, &mut admission)?;
-        let place = |name: &String| scenario.models.iter().position(|model| model.name == *name);
+        let index_of = |name: &String| scenario.models.iter().position(|model| model.name == *name);
         let mut column_work = Vec::new();
         for column in &scenario.columns {
             let tenant = column.tenant.as_ref().map(|name| admission.group_of_tenant(name)).transpose()?;
-            let models = column.model.iter().chain(&column.fallbacks).filter_map(place);
-            let resources: Vec<ResourceId> = models.map(|place| providers[place].resource).collect();
+            let models = column.model.iter().chain(&column.fallbacks).filter_map(index_of);
+            let resources: Vec<ResourceId> = models.map(|index| providers[index].resource).collect();
             let fallback = if column.fallbacks.is_empty() { None } else { Some(admission.fallbacks(&resources)?) };
-            column_work.push(ColumnWork::of(column, column.model.as_ref().and_then(place), fallback, tenant));
+            column_work.push(ColumnWork::of(column, column.model.as_ref().and_then(index_of), fallback, tenant));
         }
-        let holders = scenario.holders.iter().filter_map(|holder| Some((place(&holder.model)?, holder.clone())));
+        let holders = scenario.holders.iter().filter_map(|holder| Some((index_of(&holder.model)?, holder.clone())));
         Ok(Self {
             now: Instant::ZERO,
             pipeline,

@@ -77,7 +77,7 @@ impl World {
         let work = &self.column_work[column];
         let name = &self.pipeline.plan().columns()[column].name;
         let waiting = work.at_work.waiting;
-        if let Some(provider) = work.provider.and_then(|place| self.providers.get(place)).filter(|_| waiting > 0) {
+        if let Some(provider) = work.provider.and_then(|model| self.providers.get(model)).filter(|_| waiting > 0) {
             let what = match stats.suspended {
                 0 => format!("{} of `{name}`, waiting for a call", describe::count(waiting, "worker")),
                 yielded => {
@@ -188,15 +188,15 @@ impl World {
     }
 
     fn why_worker(&self, worker: u64) -> Option<Why> {
-        let (place, why) = match self.workers.get(&worker)? {
+        let (column, why) = match self.workers.get(&worker)? {
             Worker::Waiting(waiter) => {
-                let place = self.waiting.get(&waiter.to_bits())?.task.column;
+                let column = self.waiting.get(&waiter.to_bits())?.task.column;
                 let why = self.admission.why_waiting(self.now, *waiter).map(|wait| describe::call_wait(&wait))?;
-                (place, format!("it waits for a call: {why}"))
+                (column, format!("it waits for a call: {why}"))
             }
             Worker::Busy(key) => self.describe_busy(*key)?,
         };
-        let name = &self.pipeline.plan().column(place)?.name;
+        let name = &self.pipeline.plan().column(column)?.name;
         Some(Why { what: format!("a worker of `{name}`"), why, count: 1 })
     }
 }
