@@ -36,11 +36,11 @@ pub(super) fn units(weight: f64) -> u128 {
 
 /// Returns `limit x weight / competing`, rounded, at most `limit`. `competing` includes the weight itself.
 pub(super) fn share(limit: u32, weight: u128, competing: u128, rounding: ShareRounding) -> u32 {
-    let whole = u128::from(limit) * weight;
+    let weighted_limit = u128::from(limit) * weight;
     let competing = competing.max(1);
     let share = match rounding {
-        ShareRounding::Up => whole.div_ceil(competing),
-        ShareRounding::Down => whole / competing,
+        ShareRounding::Up => weighted_limit.div_ceil(competing),
+        ShareRounding::Down => weighted_limit / competing,
     };
     share.min(u128::from(limit)) as u32
 }
@@ -48,11 +48,11 @@ pub(super) fn share(limit: u32, weight: u128, competing: u128, rounding: ShareRo
 /// Returns the largest competing weight at which the share of `weight` is still at least `wanted`. `wanted`
 /// is at least 2, because a share is never below 1.
 pub(super) fn most_competing(limit: u32, weight: u128, wanted: u32, rounding: ShareRounding) -> u128 {
-    let whole = u128::from(limit) * weight;
+    let weighted_limit = u128::from(limit) * weight;
     match rounding {
-        ShareRounding::Down => whole / u128::from(wanted.max(1)),
-        // The share is above `wanted - 1`, so the competing weight is below `whole / (wanted - 1)`.
-        ShareRounding::Up => whole.div_ceil(u128::from(wanted.max(2) - 1)).saturating_sub(1),
+        ShareRounding::Down => weighted_limit / u128::from(wanted.max(1)),
+        // The share is above `wanted - 1`, so the competing weight is below `weighted_limit / (wanted - 1)`.
+        ShareRounding::Up => weighted_limit.div_ceil(u128::from(wanted.max(2) - 1)).saturating_sub(1),
     }
 }
 

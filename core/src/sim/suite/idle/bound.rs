@@ -40,10 +40,10 @@ struct Cost<'a> {
     column: &'a ScenarioColumn,
     /// The number of tasks.
     tasks: u64,
-    /// The duration of all calls of a task, in nanoseconds.
-    calling: u64,
-    /// The duration of a task, in nanoseconds.
-    whole: u64,
+    /// The duration of all calls of a task.
+    calls_ns: u64,
+    /// The duration of a task.
+    task_ns: u64,
 }
 
 impl LowerBound {
@@ -60,7 +60,7 @@ impl LowerBound {
         bounds.push(("the longest path".to_string(), path));
         let groups = u128::from(row_groups(scenario));
         bounds.push(("row groups".to_string(), divided(groups * u128::from(path), scenario.row_groups)));
-        let submission = costs.iter().map(|cost| u128::from(cost.tasks) * u128::from(cost.whole)).sum();
+        let submission = costs.iter().map(|cost| u128::from(cost.tasks) * u128::from(cost.task_ns)).sum();
         bounds.push(("work of `submission`".to_string(), divided(submission, scenario.submission_limit)));
         for (name, limit) in &scenario.resources {
             bounds.push((format!("work of `{name}`"), divided(held(&costs, name), *limit)));
@@ -69,7 +69,7 @@ impl LowerBound {
             bounds.extend(best.of_model(&costs, model));
         }
         for cost in costs.iter().filter(|cost| cost.column.ordered) {
-            bounds.push((format!("order of `{}`", cost.column.name), cost.tasks.saturating_mul(cost.whole)));
+            bounds.push((format!("order of `{}`", cost.column.name), cost.tasks.saturating_mul(cost.task_ns)));
         }
         // The first of equal bounds names the constraint.
         let most = bounds.into_iter().reduce(|most, next| if next.1 > most.1 { next } else { most });
@@ -124,15 +124,15 @@ impl<'a> BestCase<'a> {
         let tasks = if column.strategy == Strategy::Cell { self.scenario.rows } else { row_groups(self.scenario) };
         let model = self.models.iter().find(|model| column.model.as_ref() == Some(&model.name));
         let one = model.map_or(0, |model| shortest(&model.provider.latency).as_nanos());
-        let calling = one.saturating_mul(u64::from(column.calls));
-        Cost { column, tasks, calling, whole: calling.saturating_add(column.local.as_nanos()) }
+        let calls_ns = one.saturating_mul(u64::from(column.calls));
+        Cost { column, tasks, calls_ns, task_ns: calls_ns.saturating_add(column.local.as_nanos()) }
     }
 
     /// Returns the bounds by a model's task resource and by its provider's slots.
     fn of_model(&self, costs: &[Cost<'_>], model: &Model) -> [(String, u64); 2] {
         let its = || costs.iter().filter(|cost| cost.column.model.as_ref() == Some(&model.name));
-        let tasks = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.whole)).sum();
-        let calls: u128 = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.calling)).sum();
+        let tasks = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.task_ns)).sum();
+        let calls: u128 = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.calls_ns)).sum();
         // A provider that slows down serves all calls that it gets.
         let served = match model.provider.overload {
             Overload::Refuse { .. } => most_slots(&model.provider.capacity),
@@ -181,7 +181,7 @@ fn shortest(law: &Latency) -> Duration {
 fn held(costs: &[Cost<'_>], name: &str) -> u128 {
     let of_one = |cost: &Cost<'_>| {
         let amount = cost.column.holds.get(name).copied().unwrap_or(0);
-        u128::from(amount) * u128::from(cost.tasks) * u128::from(cost.whole)
+        u128::from(amount) * u128::from(cost.tasks) * u128::from(cost.task_ns)
     };
     costs.iter().map(of_one).sum()
 }
@@ -224,7 +224,7 @@ fn longest_path(scenario: &Scenario, costs: &[Cost<'_>]) -> Result<u64, Scenario
     let mut ends = alloc::vec![0_u64; scenario.columns.len()];
     for id in plan.order() {
         let starts = plan.upstreams(*id).iter().map(|upstream| ends[upstream.index()]).max();
-        ends[id.index()] = starts.unwrap_or(0).saturating_add(costs[id.index()].whole);
+        ends[id.index()] = starts.unwrap_or(0).saturating_add(costs[id.index()].task_ns);
     }
     Ok(if scenario.rows == 0 { 0 } else { ends.into_iter().max().unwrap_or(0) })
 }
