@@ -46,7 +46,7 @@ pub(super) struct GroupAccount {
     pub(super) running: u32,
     /// The demand of its head, or `NONE`.
     head: u32,
-    /// What the group holds and owes, for each resource of which it ever held some.
+    /// Its holding and debt in each resource of which it ever held some.
     holdings: SmallVec<[Holding; 3]>,
 }
 

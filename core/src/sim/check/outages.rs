@@ -3,9 +3,10 @@
 //!
 //! The rules are those of the health of a provider and model, stated again without its code. Settings are the
 //! defaults of [`HealthConfig`](crate::request::HealthConfig). A *counted failure* is a failed connection, a
-//! 5xx status or a timeout of the provider. Any other response is an *answer*. A *streak* is a series of
-//! counted failures without an answer in between. An *epoch* ends at each change to down, up or unavailable,
-//! and when an answer ends a streak of at least five. A call belongs to the epoch in which it was granted.
+//! 5xx status, an unusable response or a timeout of the provider. Any other response is an *answer*. A call
+//! that ends on the caller's side is neither. A *streak* is a series of counted failures without an answer in
+//! between. An *epoch* ends at each change to down, up or unavailable, and when an answer ends a streak of at
+//! least five. A call belongs to the epoch in which it was granted.
 //!
 //! # Calls
 //!
