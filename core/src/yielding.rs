@@ -49,8 +49,9 @@ pub struct TaskToken {
     ///
     /// Workers with equal demands have equal numbers. Use few different numbers: every pair of request
     /// resource and demand that ever waited is stored.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
-    pub vector: Option<u32>,
+    // Recorded logs call it `vector`.
+    #[cfg_attr(feature = "serde", serde(rename = "vector", default, skip_serializing_if = "Option::is_none"))]
+    pub demand: Option<u32>,
 }
 
 /// The task resources of one or more runs, as request admission uses them.
