@@ -455,7 +455,7 @@ impl FairQueue {
         }
     }
 
-    /// [Unparks](Self::unpark) every group.
+    /// Unparks every group: see [`Self::unpark`].
     pub fn unpark_all(&mut self) {
         while let Some((_, fifo)) = self.parked.peek() {
             self.unlink_parked(fifo);

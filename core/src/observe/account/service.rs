@@ -263,7 +263,7 @@ impl Group {
         self.figures.weight_permille = (weight * 1_000.0) as u64;
     }
 
-    /// Whether the group is backlogged and below its fair share.
+    /// Returns whether the group is backlogged and below its fair share.
     fn is_short(&self, resources: &[Slots]) -> bool {
         let dominant = self.now.dominant(resources);
         let fair = self.now.share * f64::from(resources[dominant].limit);

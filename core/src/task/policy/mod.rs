@@ -43,8 +43,9 @@ pub trait TaskPolicy {
         0
     }
 
-    /// Called when a group is registered, and again when it is changed, so that settings by name can be
-    /// stored by id. `find` returns a resource by its name.
+    /// Prepares the policy for a group. It is called when a group is registered and when it is changed, so
+    /// that settings by name can be stored by id. `find` returns a resource by its name. The default does
+    /// nothing.
     ///
     /// # Errors
     /// Fails if the settings for this group are invalid. The group is then not registered.

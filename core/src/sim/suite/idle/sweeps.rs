@@ -54,8 +54,8 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// Row groups of one row, and one pair of columns. The work for the model then depends only on the number
-    /// of row groups in progress.
+    /// Returns row groups of one row, and one pair of columns. The work for the model then depends only on
+    /// the number of row groups in progress.
     fn one_row_one_pair() -> Self {
         Self { buffer: 1, fanout: 1, ..Self::default() }
     }
