@@ -38,7 +38,7 @@ pub struct Sample {
     pub queue_depth: usize,
     /// The number of workers.
     pub running: usize,
-    /// Rows in saved row groups.
+    /// Complete rows, including those of earlier runs and those that are not saved yet.
     pub rows_done: u64,
     /// Dropped rows.
     pub rows_dropped: u64,
@@ -156,11 +156,11 @@ pub struct RowGroupsSample {
     pub open: u32,
     /// The target of row groups in progress.
     pub target: u32,
-    /// Saved row groups.
+    /// Row groups saved with every row completed or dropped, including those of earlier runs.
     pub done: u32,
     /// Row groups of the whole run.
     pub total: u32,
-    /// Why no further row group is started. `None` unless a control loop sets the target.
+    /// Why the target does not grow. `None` unless a control loop sets the target.
     pub block: Option<RowGroupBlock>,
 }
 
