@@ -36,7 +36,7 @@ pub(crate) fn pipeline() -> Result<Pipeline, Box<dyn Error>> {
 }
 
 /// Simulates a call to a provider: it takes one millisecond and returns twice the question.
-pub(crate) async fn ask<H: Host>(host: H, question: u32) -> Result<u32, Outcome> {
+pub(crate) async fn call_provider<H: Host>(host: H, question: u32) -> Result<u32, Outcome> {
     host.sleep_until(host.now() + Duration::from_millis(1)).await;
     Ok(question * 2)
 }
