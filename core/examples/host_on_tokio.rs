@@ -53,14 +53,14 @@ impl Host for TokioHost {
 async fn run(host: TokioHost) -> Result<RunReport, Box<dyn Error>> {
     let (machine, chat) = shared::admission()?;
     let gate = Gate::new(host.clone(), machine);
-    let answer = gate.run(Request::new(chat), shared::ask(host.clone(), 21)).await?;
+    let answer = gate.run(Request::new(chat), shared::call_provider(host.clone(), 21)).await?;
     println!("the answer is {answer:?}");
 
-    let of_tasks = gate.clone();
+    let gate_of_tasks = gate.clone();
     let tasks = Tasks(move |task: Task| {
-        let (gate, host) = (of_tasks.clone(), host.clone());
+        let (gate, host) = (gate_of_tasks.clone(), host.clone());
         async move {
-            let call = shared::ask(host, task.row.unwrap_or_default());
+            let call = shared::call_provider(host, task.row.unwrap_or_default());
             // With the token, the task holds no task resources while it waits at the gate.
             Ok(shared::outcome(gate.run(Request::new(chat), call).for_task(task.token).await))
         }

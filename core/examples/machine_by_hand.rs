@@ -1,4 +1,5 @@
-//! Drives request admission by hand: a command, its effects, and one timer.
+//! Drives request admission without a gate or a runtime. After each command, the caller performs the effects
+//! and waits until the one timeout.
 
 use tidegate_core::request::{AcquireResult, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestEffect};
 use tidegate_core::time::{Duration, Instant};

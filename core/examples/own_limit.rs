@@ -1,9 +1,10 @@
-//! A custom limit algorithm: it halves on every rate limit and adds one for every success.
+//! A custom limit algorithm: it halves the limit on every rate limit and adds one for every success.
 
 use tidegate_core::limit::{CallReport, LimitAlgorithm};
 use tidegate_core::request::{Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig};
 use tidegate_core::time::{Duration, Instant};
 
+/// Halves the limit on every rate limit, and adds one for each success.
 #[derive(Debug)]
 struct Halving {
     limit: u32,

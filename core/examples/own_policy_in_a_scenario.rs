@@ -40,13 +40,13 @@ fn scenario() -> Scenario {
 }
 
 /// Runs to the end. Returns the wall time and the utilisation of the resource.
-fn outcome(mut world: World) -> Result<(Duration, f64), Box<dyn std::error::Error>> {
+fn run(mut world: World) -> Result<(Duration, f64), Box<dyn std::error::Error>> {
     while world.step() {}
     if let Some(violation) = world.violation() {
         return Err(violation.clone().into());
     }
-    let report = world.finished().ok_or("it stands still and has not ended")?;
-    let figures = world.figures().ok_or("it was not accounted for")?;
+    let report = world.finished().ok_or("the run stalled before its end")?;
+    let figures = world.figures().ok_or("the world has no account")?;
     let gpu = figures.tasks.iter().find(|resource| resource.name == "gpu").ok_or("there is no such resource")?;
     println!("  {} in {}; {gpu}", report.stop, report.elapsed());
     Ok((report.elapsed(), gpu.utilisation()))
@@ -56,10 +56,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let scenario = scenario();
     let bound = LowerBound::of(&scenario)?;
     println!("no scheduler needs less than {} ({})", bound.at_least, bound.set_by);
-    let (theirs, busy) = outcome(World::accounted(&scenario, 1)?)?;
-    let (own, idle) = outcome(World::with_policy(&scenario, 1, Box::new(HalfAtMost))?)?;
-    assert!(bound.at_least <= theirs && theirs < own, "a policy that leaves slots idle costs time");
-    assert!(busy > idle);
+    let (default_time, default_use) = run(World::accounted(&scenario, 1)?)?;
+    let (own_time, own_use) = run(World::with_policy(&scenario, 1, Box::new(HalfAtMost))?)?;
+    assert!(bound.at_least <= default_time && default_time < own_time, "a policy that leaves slots idle costs time");
+    assert!(default_use > own_use);
 
     let report = PolicyReport::run(&two_groups(), 1, Box::new(HalfAtMost))?;
     println!("{report}");

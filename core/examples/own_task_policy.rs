@@ -1,9 +1,11 @@
-//! A custom task policy: no group ever holds more than its limit, even if no other group is waiting.
+//! A custom task policy: no group ever runs more workers than its admitted limit, even if no other group
+//! waits.
 
 use tidegate_core::task::{
     Dispatcher, PolicyDenial, PolicyGrant, PolicyView, TaskConfig, TaskDenialReason, TaskGroup, TaskPolicy,
 };
 
+/// Denies every task of a group that is at its admitted limit.
 #[derive(Debug)]
 struct HardCap;
 

@@ -12,8 +12,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut admission = RequestAdmission::new(RequestConfig::default())?;
     let model = admission.register(clock.now(), "provider", "model", "default", 16)?;
     let chat = admission.resource(model, Domain::Chat)?;
-    let per_second = BudgetConfig::per_minute(Dimension::Requests, 60).with_burst(3);
-    admission.set_budgets(clock.now(), chat, &[per_second])?;
+    let one_per_second = BudgetConfig::per_minute(Dimension::Requests, 60).with_burst(3);
+    admission.set_budgets(clock.now(), chat, &[one_per_second])?;
     let call = Request::new(chat);
 
     // Three calls may start at once, then one per second.
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     clock.advance(Duration::from_secs(1));
     let fourth = admission.try_acquire(clock.now(), &call)?;
 
-    // The requested pause lasts longer than the budget.
+    // The pause that the provider asks for ends later than the budget allows the next call.
     let pause = Duration::from_secs(20);
     let _ = admission.release(clock.now(), fourth, &Completion::rate_limited(Some(pause)));
     clock.advance(Duration::from_secs(19));

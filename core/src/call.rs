@@ -81,18 +81,18 @@ impl Outcome {
         if self.is_rejection() { Self::RequestRejected } else { self }
     }
 
-    /// Whether the outcome suggests that the provider is unreachable or failing: no connection, no answer
+    /// Returns whether the outcome suggests that the provider is unreachable or failing: no connection, no answer
     /// in time, or a server failure. A rate limit or a rejection is an answer, so it does not count.
     pub(crate) const fn is_counted_failure(self) -> bool {
         matches!(self, Self::ConnectionFailed | Self::ProviderFailure | Self::ProviderTimeout)
     }
 
-    /// Whether the call ended on the caller's side, which gives no information about the provider.
+    /// Returns whether the call ended on the caller's side, which gives no information about the provider.
     pub(crate) const fn is_local(self) -> bool {
         matches!(self, Self::LocalCancelled | Self::LocalTimeout | Self::Unexpected)
     }
 
-    /// Whether the provider answered without doing any work. It then counted one request and no tokens.
+    /// Returns whether the provider answered without doing any work. It then counted one request and no tokens.
     pub(crate) const fn is_rejection(self) -> bool {
         matches!(self, Self::RequestRejected | Self::KeyRejected | Self::QuotaExhausted | Self::ModelNotFound)
     }
@@ -127,7 +127,7 @@ impl Completion {
     }
 
     /// Returns the pause requested by the provider: its `Retry-After`, if that is longer than zero.
-    pub(crate) fn asked(&self) -> Option<Duration> {
+    pub(crate) fn requested_pause(&self) -> Option<Duration> {
         self.retry_after.filter(|wait| !wait.is_zero())
     }
 

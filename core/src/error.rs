@@ -25,7 +25,7 @@ impl ConfigError {
     #[cfg(feature = "sim")]
     #[cold]
     #[inline(never)]
-    pub(crate) fn inside(mut self, before: &[&str]) -> Self {
+    fn prefixed(mut self, before: &[&str]) -> Self {
         self.field.insert_str(0, &before.concat());
         self
     }
@@ -39,4 +39,16 @@ pub(crate) fn require(
     expected: &'static str,
 ) -> Result<(), ConfigError> {
     if holds { Ok(()) } else { Err(ConfigError::new(field, value, expected)) }
+}
+
+/// Returns a function that prefixes the field of an error with `parent.`.
+#[cfg(feature = "sim")]
+pub(crate) fn inside(parent: &str) -> impl Fn(ConfigError) -> ConfigError + Copy {
+    move |error| error.prefixed(&[parent, "."])
+}
+
+/// Returns a function that prefixes the field of an error with `list[nth].`.
+#[cfg(feature = "sim")]
+pub(crate) fn inside_item(list: &str, nth: usize) -> impl Fn(ConfigError) -> ConfigError + Copy {
+    move |error| error.prefixed(&[list, "[", &nth.to_string(), "]."])
 }

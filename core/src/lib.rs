@@ -2,7 +2,7 @@
 //!
 //! It keeps a service as busy as its limits allow, shares it fairly, never storms it, and never loses or
 //! doubles a unit of work. This crate makes every decision. It reads no clock, starts no thread and draws no
-//! random number: time is an argument, and an executor is lent by the host. Equal inputs give equal decisions
+//! random number: time is an argument, and the host provides the executor. Equal inputs give equal decisions
 //! on every target.
 //!
 //! # Quick start
@@ -38,13 +38,13 @@
 //! | [`gate::Gate`] | admits calls: `run(request, call).await`, or `acquire(request).await` for a permit |
 //! | [`request::RequestAdmission`] | the machine behind a gate: limits, budgets, queue and health |
 //! | [`pipeline::Pipeline`] | the machine of a run of rows and columns; [`driver::run_through`] drives it |
-//! | [`runtime::Host`] | what a runtime lends: a clock, a timer and a lock; [`runtime::Spawn`] starts tasks |
+//! | [`runtime::Host`] | the clock, timer and lock of a runtime; [`runtime::Spawn`] starts its tasks |
 //! | `sim::world::World` | a run in virtual time against mock providers, for tests of policies and limits |
 //!
 //! # Driving a machine without a runtime
 //!
-//! [`request::RequestAdmission`], [`pipeline::Pipeline`] and [`task::Dispatcher`] are plain structs. To
-//! drive one, repeat three steps:
+//! A *machine* is a plain struct that decides and does no I/O: [`request::RequestAdmission`],
+//! [`pipeline::Pipeline`] and [`task::Dispatcher`]. To drive one, repeat three steps:
 //!
 //! 1. Give it one command and the present instant: `acquire(now, ..)`, `release(now, ..)`,
 //!    `handle_timeout(now)` and so on.
@@ -81,15 +81,18 @@
 //! | [`task`] | may this ready task become a running worker? |
 //! | [`limit`], [`budget`] | how many calls at once, and how many per minute? |
 //! | [`fair_queue`], [`lease`] | which waiter is next? which lease holds what? |
+//! | [`yielding`], [`backoff`] | when does a waiting worker release its slots? when is a call repeated? |
+//! | [`call`], [`id`] | how did a call end? which slot, and which use of it? |
 //! | [`runtime`], [`time`], [`event`], [`error`] | what does a host provide, and what does it see? |
 //!
 //! # Features
 //!
 //! | feature | default | what it enables |
 //! | --- | --- | --- |
-//! | `std` | yes | panics of wakers and policies are caught; no decision depends on it |
+//! | `std` | yes | panics of workloads, sinks, wakers and policies are caught; no decision depends on it |
 //! | `serde` | no | `Serialize` and `Deserialize` for configurations, snapshots, events and decision logs |
-//! | `sim` | no | the module `sim`; enables `serde`, since scenarios are files |
+//! | `sim` | no | the module `sim`; enables `serde`, because scenarios are files |
+//! | `schemars` | no | `JsonSchema` for the types of scenario files; enables `serde` |
 //!
 //! The crate is `no_std` and needs `alloc` and a target with atomic pointers (`target_has_atomic = "ptr"`).
 #![no_std]

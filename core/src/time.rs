@@ -172,8 +172,9 @@ impl fmt::Display for Duration {
 
 /// A source of monotonic time.
 ///
-/// Implementations MUST never go backwards within one process. The machines replace a `now` that goes
-/// backwards by the latest instant that they were given, and count it, for example in
+/// Implementations MUST never go backwards within one process. Every machine of the crate, such as
+/// [`RequestAdmission`](crate::request::RequestAdmission), replaces a `now` that goes backwards by the latest
+/// instant that it was given, and counts it, for example in
 /// [`RequestAdmission::clock_regressions`](crate::request::RequestAdmission::clock_regressions).
 ///
 /// # Clocks that can be set
@@ -226,8 +227,8 @@ impl ManualClock {
         self.now.set(self.now.get() + span);
     }
 
-    /// Sets the clock to `at`, which may be in its past. Machines clamp a time that goes backwards, and
-    /// tests can use this to check it.
+    /// Sets the clock to `at`, which may be in its past. A test can use this to check how code reacts to a
+    /// clock that goes backwards.
     pub fn set(&self, at: Instant) {
         self.now.set(at);
     }

@@ -1,8 +1,8 @@
-//! The deadline heap of every machine: a queue of entries ordered by instant.
+//! A queue of entries ordered by instant, in which every machine of the crate keeps its deadlines.
 //!
-//! Entries are never removed from the middle. An entry becomes *outdated* when what it was armed for is
-//! over before it is due. The owner decides this, and the queue discards the entry when it reaches the
-//! front.
+//! Entries are never removed from the middle. An entry becomes *outdated* when its reason is gone before it
+//! is due: for example, a waiter with a timeout was granted. The owner decides this, and the queue discards
+//! the entry when it reaches the front.
 //!
 //! ```text
 //! arm       pushes; sweeps first once the entries are twice as many as the last sweep left, and at least 64

@@ -1,12 +1,12 @@
-//! Requests of workers: a worker releases its task resources while it waits for a request lease, and makes
-//! no request once its run stops.
+//! How workers make requests: a worker releases its task resources while it waits for a request lease, and
+//! gets no lease once its run stops.
 //!
 //! A request made through
 //! [`RequestAdmission::acquire_yielding`](crate::request::RequestAdmission::acquire_yielding) carries the
 //! [`TaskToken`] of its worker. If the request must wait and the token allows it, the worker *yields*: it
-//! holds no task resources, so a paused provider never occupies a slot that work for another provider could
-//! use. The worker gets its request lease and everything that it released in one transaction. It never
-//! holds one while it waits for the other.
+//! holds no task resources, so work for another provider can use them while its own provider pauses. Later
+//! the worker gets its request lease and everything that it released in one transaction. It never holds one
+//! while it waits for the other.
 //!
 //! - At most [`YIELD_FACTOR`] x `effective_max` workers yield for each request resource. `effective_max` is
 //!   the most calls of the resource that its settings and the model's cap allow at once. Further waiters keep
@@ -32,8 +32,8 @@ use crate::event::Correlation;
 use crate::id::SlotKey;
 use crate::time::Instant;
 
-/// The maximum number of yielded workers for each call that a request resource may have in flight. See the
-/// [module documentation](self).
+/// The maximum number of yielded workers of a request resource, for each call that it may have in flight. See
+/// the [module documentation](self).
 pub const YIELD_FACTOR: u32 = 2;
 
 /// Identifies the worker that makes a request.
@@ -44,13 +44,14 @@ pub struct TaskToken {
     pub run: SlotKey,
     /// The worker, among those of its run.
     pub worker: SlotKey,
-    /// The task resources and amounts that the worker releases while it waits, as a number within its run: a
-    /// [`DemandId`](crate::task::DemandId). `None` for a worker that keeps them.
+    /// The demand that the worker releases while it waits, as a number within its run: a
+    /// [`DemandId`](crate::task::DemandId). `None` for a worker that keeps its task resources.
     ///
-    /// Workers with equal demands have equal numbers. Use small numbers: every pair of request resource and
-    /// demand that ever waited is stored.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
-    pub vector: Option<u32>,
+    /// Workers with equal demands have equal numbers. Use few different numbers: every pair of request
+    /// resource and demand that ever waited is stored.
+    // Recorded logs call it `vector`.
+    #[cfg_attr(feature = "serde", serde(rename = "vector", default, skip_serializing_if = "Option::is_none"))]
+    pub demand: Option<u32>,
 }
 
 /// The task resources of one or more runs, as request admission uses them.

@@ -14,7 +14,8 @@ use tidegate_core::runtime::Host;
 use tidegate_core::task::TaskGroup;
 use tidegate_core::time::{Duration, Instant};
 
-/// The task resource that represents the model of [`admission`].
+/// The task resource that stands for the model of [`admission`]. A worker that calls the model holds one
+/// unit.
 pub(crate) const MODEL: &str = "request:model";
 
 /// Creates the admission for one model with a capacity of two calls.
@@ -34,8 +35,8 @@ pub(crate) fn pipeline() -> Result<Pipeline, Box<dyn Error>> {
     Ok(Pipeline::new(plan, PipelineConfig { rows: 20, resources, ..PipelineConfig::default() })?)
 }
 
-/// Simulates a call to a provider that takes one millisecond.
-pub(crate) async fn ask<H: Host>(host: H, question: u32) -> Result<u32, Outcome> {
+/// Simulates a call to a provider: it takes one millisecond and returns twice the question.
+pub(crate) async fn call_provider<H: Host>(host: H, question: u32) -> Result<u32, Outcome> {
     host.sleep_until(host.now() + Duration::from_millis(1)).await;
     Ok(question * 2)
 }

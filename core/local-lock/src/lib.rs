@@ -5,7 +5,7 @@ use core::cell::Cell;
 
 use lock_api::{GuardNoSend, RawMutex};
 
-/// A raw mutex for one thread: a flag that says whether the lock is held.
+/// A raw mutex for one thread: a flag that states whether the lock is held.
 ///
 /// [`lock`](RawMutex::lock) never waits. It panics if the lock is held, because on one thread only the caller
 /// itself can hold it. [`try_lock`](RawMutex::try_lock) returns `None` in that case. If a guard is forgotten,
@@ -36,7 +36,7 @@ pub struct LocalLock {
     held: Cell<bool>,
 }
 
-// SAFETY: The trait asks that the lock cannot be acquired while it is held.
+// SAFETY: The trait requires that the lock cannot be acquired while it is held.
 //
 // - `Cell` makes `LocalLock` `!Sync`, and `lock_api::Mutex<R, T>` is `Sync` only if `R: Sync`. So at any time
 //   only one thread can call these methods. A lock that is moved to another thread is moved as a whole, which
@@ -47,7 +47,7 @@ pub struct LocalLock {
 // - `lock` panics before it acquires anything. The guard has no destructor: forgetting it leaves the lock
 //   held. To move or to drop the lock while it is held is harmless, since nothing points to it.
 unsafe impl RawMutex for LocalLock {
-    #[allow(clippy::declare_interior_mutable_const, reason = "the trait asks for a constant initial value")]
+    #[allow(clippy::declare_interior_mutable_const, reason = "the trait requires a constant initial value")]
     const INIT: Self = Self { held: Cell::new(false) };
 
     type Guard = GuardNoSend;

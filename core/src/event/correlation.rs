@@ -79,10 +79,10 @@ pub struct Correlation {
     /// hexadecimal digits in JSON, because JSON numbers do not hold 64 bits everywhere.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none", with = "crate::hex::some"))]
     pub group: Option<u64>,
-    /// A hash that identifies the task, the same for all its tries. Written like `group` in JSON.
+    /// A hash that identifies the task, the same for all its attempts. Written like `group` in JSON.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none", with = "crate::hex::some"))]
     pub task: Option<u64>,
-    /// The number of the current or latest try: 1 for the first, 0 before it.
+    /// The number of the current or latest attempt: 1 for the first, 0 before it.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub attempt: Option<u32>,
 }

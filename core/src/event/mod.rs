@@ -99,7 +99,8 @@ impl<K: EventKind, E> EventLog<K, E> {
         self.interest = interest;
     }
 
-    /// Returns whether any kind is of interest. This is the one branch that unwanted events cost.
+    /// Returns whether any kind is of interest. This is the one branch that an event costs if no kind is of
+    /// interest.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         !self.interest.is_none()

@@ -31,7 +31,7 @@
 //!
 //! ## Work is proportional to the changes
 //!
-//! Items of one *class* (one vector of resources, or one request resource) are either all admissible or all
+//! Items of one *class* (one demand of tasks, or one request resource) are either all admissible or all
 //! blocked. FIFOs are grouped by the class of their head. When the caller's predicate reports that a class is
 //! blocked, the whole class moves to a *blocked set* in O(log classes). A blocked set holds everything that
 //! waits for one thing. It is not offered again until the caller [unblocks](FairQueue::unblock) it. An
@@ -455,7 +455,7 @@ impl FairQueue {
         }
     }
 
-    /// [Unparks](Self::unpark) every group.
+    /// Unparks every group: see [`Self::unpark`].
     pub fn unpark_all(&mut self) {
         while let Some((_, fifo)) = self.parked.peek() {
             self.unlink_parked(fifo);

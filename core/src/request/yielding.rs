@@ -32,7 +32,7 @@ pub(super) enum YieldState {
     Holding(u64),
 }
 
-/// The queue class of the waiters of one resource, run and resource vector. Waiters that were undecided on
+/// The queue class of the waiters of one resource, run and demand. Waiters that were undecided on
 /// arrival have a separate class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct YieldClass {
@@ -49,7 +49,7 @@ struct BlockedYield {
     token: TaskToken,
 }
 
-/// Waiters that hold task resources and may be suspended, by run, resource, vector and arrival.
+/// Waiters that hold task resources and may be suspended, by run, resource, demand and arrival.
 type Holding = BTreeMap<(u32, ResourceId, Option<u32>, u64), SlotKey>;
 
 /// All yielding waiters of one request admission.
@@ -75,11 +75,11 @@ pub(super) struct YieldingWaiters {
 /// Classes and blocked sets.
 impl YieldingWaiters {
     pub(super) fn class(&self, resource: ResourceId, token: &TaskToken, is_undecided: bool) -> Option<YieldClass> {
-        self.classes.get(&(resource, token.run.slot, token.vector, is_undecided)).copied()
+        self.classes.get(&(resource, token.run.slot, token.demand, is_undecided)).copied()
     }
 
     pub(super) fn add_class(&mut self, resource: ResourceId, token: &TaskToken, is_undecided: bool, class: YieldClass) {
-        self.classes.insert((resource, token.run.slot, token.vector, is_undecided), class);
+        self.classes.insert((resource, token.run.slot, token.demand, is_undecided), class);
     }
 
     /// Returns whether there ever was a yielding request.
@@ -226,19 +226,19 @@ impl YieldingWaiters {
         candidates.max_by_key(|(of, arrival, _)| (*of == resource, *arrival)).map(|(.., waiter)| waiter)
     }
 
-    /// Returns, for each resource and vector held by waiters of `run`, the waiter that arrived last. O(log
+    /// Returns, for each resource and demand held by waiters of `run`, the waiter that arrived last. O(log
     /// waiters) per item.
     fn latest_holders(&self, run: u32) -> impl Iterator<Item = (ResourceId, u64, SlotKey)> {
         let lowest = (run, ResourceId::new(0, 0), None, 0);
         let mut below = (run + 1, ResourceId::new(0, 0), None, 0);
         core::iter::from_fn(move || {
-            let ((_, resource, vector, arrival), waiter) = self.holding.range(lowest..below).next_back()?;
-            below = (run, *resource, *vector, 0);
+            let ((_, resource, demand, arrival), waiter) = self.holding.range(lowest..below).next_back()?;
+            below = (run, *resource, *demand, 0);
             Some((*resource, *arrival, *waiter))
         })
     }
 }
 
 fn holding_key(resource: ResourceId, token: &TaskToken, arrival: u64) -> (u32, ResourceId, Option<u32>, u64) {
-    (token.run.slot, resource, token.vector, arrival)
+    (token.run.slot, resource, token.demand, arrival)
 }

@@ -39,7 +39,8 @@ use crate::id::{SlotKey, Slots};
 use crate::runtime::{Host, Spawn, Timer};
 use crate::time::{Clock, Instant};
 
-/// Owns the tasks and the clock. Dropping it drops its tasks, as a runtime does on shutdown.
+/// A single-threaded executor, which owns the tasks and the clock. Dropping it drops its tasks, as a runtime
+/// does on shutdown.
 pub struct Executor {
     core: Rc<Core>,
 }
@@ -61,14 +62,17 @@ pub struct Stalled {
     pub tasks: usize,
 }
 
+/// The state that an executor shares with its hosts.
 struct Core {
     now: Cell<Instant>,
+    /// The spawned tasks. The slot of a task is empty while the task is polled.
     tasks: RefCell<Slots<Option<Task>>>,
     /// The tasks to poll, oldest wake first. Each task is in it at most once. Wakers push to it from any
     /// thread.
     ready: Arc<SegQueue<Runnable>>,
     timers: RefCell<Timers>,
-    closed: Cell<bool>,
+    /// Whether the executor is being dropped. Nothing is spawned from then on.
+    is_closed: Cell<bool>,
 }
 
 struct Task {
@@ -85,7 +89,9 @@ enum Runnable {
 }
 
 struct TaskWaker {
+    /// What a wake-up makes ready.
     wakes: Runnable,
+    /// Whether it is in the queue of ready tasks already.
     queued: AtomicBool,
     ready: Arc<SegQueue<Runnable>>,
 }
@@ -107,7 +113,7 @@ impl Executor {
                 tasks: RefCell::new(Slots::default()),
                 ready: Arc::default(),
                 timers: RefCell::new(Timers::default()),
-                closed: Cell::new(false),
+                is_closed: Cell::new(false),
             }),
         }
     }
@@ -142,7 +148,8 @@ impl Executor {
         }
     }
 
-    /// Runs everything up to and including the instant `at`, and moves the clock there.
+    /// Runs everything that is due up to and including the instant `at`, and moves the clock there. An
+    /// instant in the past leaves the clock as it is.
     pub fn run_until(&self, at: Instant) {
         self.run_while_due(at);
         self.core.now.set(self.core.now.get().max(at));
@@ -194,7 +201,7 @@ impl Drop for Executor {
     fn drop(&mut self) {
         // Tasks hold the host, which holds the tasks. A dropped task may spawn another one, which is ignored
         // from here on.
-        self.core.closed.set(true);
+        self.core.is_closed.set(true);
         let keys: Vec<SlotKey> = self.core.tasks.borrow().iter().map(|(key, _)| key).collect();
         for key in keys {
             let task = self.core.tasks.borrow_mut().remove(key);
@@ -205,7 +212,8 @@ impl Drop for Executor {
 
 impl Core {
     fn poll_task(&self, key: SlotKey) {
-        // The task is out of its slot while it runs, because it may spawn. A panic drops it, as runtimes do.
+        // The task is out of its slot while it is polled, because it may spawn. A panic drops it, as runtimes
+        // do.
         let task = self.tasks.borrow_mut().get_mut(key).and_then(Option::take);
         let Some(mut task) = task else { return };
         task.waker.queued.store(false, Ordering::Release);
@@ -304,7 +312,7 @@ impl Timer for SimHost {
 
 impl<F: Future<Output = ()> + 'static> Spawn<F> for SimHost {
     fn spawn(&self, future: F) {
-        if self.core.closed.get() {
+        if self.core.is_closed.get() {
             return;
         }
         let key = self.core.tasks.borrow_mut().insert(None);
@@ -326,6 +334,7 @@ impl Host for SimHost {
 pub struct Sleep {
     host: SimHost,
     at: Instant,
+    /// The number of its armed timer. `None` before the first poll.
     sequence: Option<u64>,
 }
 

@@ -13,7 +13,8 @@
 //! assert!((80_000_000..=120_000_000).contains(&latency.as_nanos()));
 //! ```
 //!
-//! In a file a distribution is one of these, with durations in milliseconds, as integers or decimals:
+//! In a file a distribution is one of these. The key `law` names its probability law. Durations are in
+//! milliseconds, as integers or decimals:
 //!
 //! - `{ law = "constant", latency_ms = 40 }`
 //! - `{ law = "uniform", low_ms = 80, high_ms = 120 }`
@@ -23,11 +24,10 @@ use serde::{Deserialize, Serialize};
 
 use super::rng::Rng;
 use crate::error::{ConfigError, require};
+use crate::millis::Millis;
 use crate::time::Duration;
 
-use crate::millis::Millis;
-
-/// The longest duration in a simulation: 365 days.
+/// The longest duration that a scenario may contain: 365 days.
 pub(crate) const LONGEST_SPAN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// A distribution of latencies.
@@ -100,9 +100,9 @@ impl Latency {
 
     /// Draws the latency of one call. O(1).
     ///
-    /// The number of draws from `rng` depends only on the distribution, except for a redraw of a uniform
-    /// one, which has a negligible probability. The function also accepts a distribution that was not
-    /// validated: swapped bounds are exchanged, and NaN counts as 0.
+    /// The number of draws from `rng` depends only on the distribution: see [`Rng::below`] for the one
+    /// exception, a uniform distribution. A distribution that was not validated is accepted too: swapped
+    /// bounds are exchanged, and NaN counts as 0.
     pub fn sample(&self, rng: &mut Rng) -> Duration {
         match *self {
             Self::Constant { latency } => latency,

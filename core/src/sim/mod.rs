@@ -1,11 +1,11 @@
 //! Simulation of whole runs in virtual time, to test a scheduler, a policy or a limit before it costs money.
 //!
 //! A simulation runs the real [pipeline](crate::pipeline::Pipeline) and the real [request
-//! admission](crate::request::RequestAdmission), driven as by a host. Only their surroundings are simulated:
-//! providers with a capacity, latencies, outages and kinds of refusal; hooks and checkpoints; other callers
-//! of the same models. A simulated hour takes as long as its events, of which 10^5 to 10^6 are processed per
-//! second. A run is a function of its scenario and its seed on every target, down to the
-//! [digest](world::World::digest).
+//! admission](crate::request::RequestAdmission), and drives them as a host does. Only their surroundings are
+//! simulated: providers with a capacity, latencies, outages and rate limits; hooks and checkpoints; other
+//! clients of the same models. The cost of a simulated hour depends on the number of its events, of which
+//! 10^5 to 10^6 are processed per second. A run is a function of its scenario and its seed: its
+//! [digest](world::World::digest), a hash over every decision, is the same on every target.
 //!
 //! # A first run
 //!
@@ -28,9 +28,9 @@
 //! | world | in addition to the run | use |
 //! | --- | --- | --- |
 //! | [`World::new`] | nothing | speed |
-//! | [`World::measured`] | an [account of idle time][account], no checker | pages that show figures |
+//! | [`World::measured`] | an [account] of the use of the capacity, no checker | pages that show figures |
 //! | [`World::watched`] | a [checker](check) of every law | tests |
-//! | [`World::accounted`] | a checker and an account | figures |
+//! | [`World::accounted`] | a checker and an account | tests that compare figures |
 //! | [`World::judged`] | a checker, and an account with the service of each group | policies |
 //! | [`World::watched_with_events`] | a checker, an account, and both event streams | traces |
 //! | [`World::with_policy`] | a checker, and an account with the service of each group | custom task policy |
@@ -48,9 +48,9 @@
 //! [`World::with_limit`]: world::World::with_limit
 //! [`World::with_events`]: world::World::with_events
 //!
-//! None of these additions decides anything. The digest of a scenario and a seed is the same in all worlds,
+//! None of these additions influences the run. The digest of a scenario and a seed is the same in all worlds,
 //! except under a custom policy or limit. The examples `own_policy_in_a_scenario` and
-//! `own_limit_in_a_scenario` use both. A limit algorithm of the crate is a [setting of the
+//! `own_limit_in_a_scenario` show those. A limit algorithm of the crate is a [setting of the
 //! scenario](scenario::Model::algorithm).
 //!
 //! # Custom policies and limits
@@ -62,10 +62,9 @@
 //!
 //! A [`Scenario`](scenario::Scenario) is data, and can be a file: `tidegate simulate NAME --dump` writes one
 //! to start from. The time that a task spends without a call is [`local`](scenario::ScenarioColumn::local).
-//! Tasks can [`hold`](scenario::ScenarioColumn::holds) resources meanwhile, so any resource can be the
-//! bottleneck. For work that starts late, let its column follow a column that only takes time.
-//! [`LowerBound`](suite::idle::LowerBound) is the time that no scheduler can beat, for comparison with a
-//! run.
+//! Tasks can [`hold`](scenario::ScenarioColumn::holds) resources while they run, so any resource can be the
+//! bottleneck. For work that starts late, let its column depend on a column that only takes time. A run's
+//! wall time can be compared with [`LowerBound`](suite::idle::LowerBound), which no scheduler can beat.
 //!
 //! # Changes during a run
 //!
@@ -101,7 +100,7 @@
 //! | [`provider`], [`latency`] | mock providers, and their latencies |
 //! | [`report`] | the results of a run, as data |
 //! | [`policy`] | the judgement of a task policy by stated thresholds |
-//! | [`check`] | the laws that every run keeps |
+//! | [`check`] | a checker of the laws that every run keeps |
 //! | [`suite`] | scenarios with expected results |
 //! | [`rng`], [`executor`] | seeded random numbers; futures in virtual time |
 

@@ -14,7 +14,7 @@ use crate::observe::RunFigures;
 use crate::pipeline::{ColumnReport, DroppedCount, RunReport, StopReason};
 use crate::time::Instant;
 
-/// The version of the JSON. It rises when a field changes its meaning or is removed.
+/// The version of the JSON. It is increased when a field is removed or changes its meaning.
 pub const SCHEMA: u32 = 1;
 
 /// The number of observations that are shown before a violation.
@@ -28,7 +28,7 @@ pub struct Report {
     pub schema: u32,
     /// The name of the scenario.
     pub scenario: String,
-    /// The headline of the scenario.
+    /// The title of the scenario.
     pub title: String,
     /// The description of the scenario.
     pub description: String,
@@ -36,19 +36,19 @@ pub struct Report {
     pub seed: u64,
     /// A hash over every decision, in 16 hexadecimal digits.
     pub digest: String,
-    /// The first law that was broken, if any.
+    /// The first [law](super::check::Law) that was broken, in words, if any.
     pub violation: Option<String>,
-    /// The latest observations up to the violation, the oldest first.
+    /// The latest observations up to the violation, at most 12, the oldest first. Empty without a violation.
     pub led_to_it: Vec<String>,
     /// The counts of the run.
     pub run: RunProgress,
-    /// The least time that any scheduler needs for the scenario.
+    /// The least time that any scheduler needs for the scenario: see [`LowerBound`].
     pub lower_bound_ns: u64,
-    /// The part of the scenario that sets the lower bound.
+    /// The constraint that sets the lower bound, in words.
     pub lower_bound_set_by: String,
     /// The responses of each provider.
     pub providers: Vec<ProviderAnswers>,
-    /// Where the capacity went. Empty for a world that is not [accounted](World::accounted).
+    /// How the capacity was used. Empty for a world without an [account](World::accounted).
     pub figures: RunFigures,
 }
 
@@ -92,11 +92,11 @@ pub struct RunProgress {
 pub struct ProviderAnswers {
     /// The name of the model.
     pub model: String,
-    /// The number of calls that it accepted.
+    /// The number of calls that it accepted. The answers of some may have been unusable.
     pub accepted: u64,
-    /// The number of calls that it refused.
+    /// The number of calls that it refused with 429.
     pub refused: u64,
-    /// Its limit at the end.
+    /// The limit on concurrent calls in force now.
     pub limit: u32,
 }
 

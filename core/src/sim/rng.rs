@@ -2,7 +2,7 @@
 //!
 //! A caller creates one [`Rng`] from the seed of the whole run and [forks](Rng::fork) one stream for each
 //! thing that needs random numbers (a provider, a column, a fault). Draws in one stream never change another
-//! stream, so a new mechanism in a scenario leaves the rest of the scenario as it was. Not for secrets.
+//! stream, so a new mechanism in a scenario leaves all other draws as they were. Not for secrets.
 //!
 //! The generator is xoshiro256++ 1.0 of `rand_xoshiro` (D. Blackman and S. Vigna, "Scrambled linear
 //! pseudorandom number generators", ACM TOMS 47(4), 2021). Its state is filled by `SplitMix64`, as its

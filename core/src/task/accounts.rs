@@ -1,10 +1,16 @@
-//! The figures that admission decides by: the holdings, the debt and the next demand of each group. They are
-//! always up to date.
+//! The figures that a policy decides by: what each group holds, its debt, and the demand of its first task.
 //!
-//! A group's first task, its *head*, is *pressing* while its whole demand is available. For each resource
-//! there are three sums over the pressing heads that need it: their number, their weights, and their group
-//! numbers. The last one identifies the group if there is only one. A change of what is available updates
-//! only the demands whose availability flips.
+//! A group's *debt* in a resource is what it has borrowed beyond its share and not repaid: see
+//! [`BoundedBorrow`](super::BoundedBorrow).
+//!
+//! A group's first task is its *head*. A head is *pressing* while its whole demand is available: the group
+//! could start and therefore competes with others. For each resource there are three sums over the pressing
+//! heads that need it: their number, their weights, and their group numbers. If there is only one such head,
+//! the last sum is the number of its group.
+//!
+//! The sums are always up to date. When the available amount of a resource changes, only the demands that
+//! become available or unavailable are updated. They are found by binary search, because the demands of a
+//! resource are sorted by amount.
 
 use alloc::vec::Vec;
 
@@ -13,10 +19,10 @@ use smallvec::SmallVec;
 use super::resources::Resources;
 use super::shares::units;
 
-/// No head.
+/// The head of a group without queued tasks.
 const NONE: u32 = u32::MAX;
 
-/// The figures of a task admission.
+/// The figures of all groups, demands and resources.
 #[derive(Clone, Debug)]
 pub(super) struct Accounts {
     pub(super) resources: Resources,
@@ -34,13 +40,17 @@ pub(super) struct Accounts {
 pub(super) struct GroupAccount {
     pub(super) admitted_limit: Option<u32>,
     pub(super) weight: f64,
+    /// The weight in [units](units).
     pub(super) units: u128,
+    /// The number of leases, without suspended ones.
     pub(super) running: u32,
     /// The demand of its head, or `NONE`.
     head: u32,
+    /// Its holding and debt in each resource of which it ever held some.
     holdings: SmallVec<[Holding; 3]>,
 }
 
+/// What a group holds of one resource, and its debt in it.
 #[derive(Clone, Copy, Debug)]
 struct Holding {
     resource: u32,
@@ -48,10 +58,11 @@ struct Holding {
     debt: u32,
 }
 
-/// Sums over heads.
+/// Sums over the heads of several groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct HeadSums {
     pub(super) count: u32,
+    /// The sum of the weights, in [units](units).
     pub(super) weight: u128,
     /// The sum of the group numbers. With one head, it is the number of that group.
     numbers: u64,
@@ -76,18 +87,24 @@ impl HeadSums {
     }
 }
 
+/// The state of one demand.
 #[derive(Clone, Debug, Default)]
 struct DemandAccount {
-    /// The number of resources of which the demand is short.
+    /// The number of resources of which less is available than the demand needs. 0 means that it is
+    /// available.
     shortages: u32,
+    /// The heads that have this demand.
     heads: HeadSums,
 }
 
+/// The demands that need one resource.
 #[derive(Clone, Debug, Default)]
 struct ResourceDemand {
+    /// The pressing heads that need the resource.
     pressing: HeadSums,
+    /// Whether it is in [`Accounts::touched`].
     is_touched: bool,
-    /// The amounts and demands that need the resource, by ascending amount.
+    /// The amounts and the demands, by ascending amount.
     demands: Vec<(u32, u32)>,
 }
 
@@ -176,7 +193,8 @@ impl Accounts {
         }
     }
 
-    /// Gives a demand back. O(resources of the demand, and demands that become available).
+    /// Takes a leased demand back from a group. O(resources of the demand, and demands that become
+    /// available).
     pub(super) fn give_back(&mut self, group: u32, demand: u32) {
         self.groups[group as usize].running -= 1;
         for at in 0..self.resources.amounts(demand).len() {
@@ -200,7 +218,7 @@ impl Accounts {
         holding.debt = holding.debt.saturating_sub(amount);
     }
 
-    /// Limits the debt of a group to what it holds, so that its releases can repay all of it.
+    /// Limits the debt of a group to what it holds. Its releases can then repay all of it.
     pub(super) fn cap_debt_at_held(&mut self, group: u32) {
         let holdings = self.groups[group as usize].holdings.iter_mut();
         holdings.for_each(|holding| holding.debt = holding.debt.min(holding.held));
@@ -215,10 +233,10 @@ impl Accounts {
         }
     }
 
-    /// Updates the demands after the available amount of a resource fell from `before` to `now`. Demands
-    /// above `now` and up to `before` stop pressing.
+    /// Updates the demands after the available amount of a resource fell from `before` to `now`. Demands of
+    /// more than `now` and at most `before` are no longer available, and their heads stop pressing.
     fn availability_fell(&mut self, resource: u32, now: u32, before: u32) {
-        for at in self.flipped(resource, now, before) {
+        for at in self.demands_between(resource, now, before) {
             let (_, demand) = self.resource_demands[resource as usize].demands[at];
             let entry = &mut self.demands[demand as usize];
             entry.shortages += 1;
@@ -229,8 +247,10 @@ impl Accounts {
         }
     }
 
+    /// Updates the demands after the available amount of a resource rose from `before` to `now`. Demands of
+    /// more than `before` and at most `now` may become available, and their heads then press.
     fn availability_rose(&mut self, resource: u32, before: u32, now: u32) {
-        for at in self.flipped(resource, before, now) {
+        for at in self.demands_between(resource, before, now) {
             let (_, demand) = self.resource_demands[resource as usize].demands[at];
             let entry = &mut self.demands[demand as usize];
             entry.shortages -= 1;
@@ -241,12 +261,13 @@ impl Accounts {
         }
     }
 
-    /// Returns the range of the demands that need more than `low` of a resource and at most `high`.
-    fn flipped(&self, resource: u32, low: u32, high: u32) -> core::ops::Range<usize> {
+    /// Returns the indexes of the demands that need more than `low` of a resource and at most `high`.
+    fn demands_between(&self, resource: u32, low: u32, high: u32) -> core::ops::Range<usize> {
         let demands = &self.resource_demands[resource as usize].demands;
         demands.partition_point(|(amount, _)| *amount <= low)..demands.partition_point(|(amount, _)| *amount <= high)
     }
 
+    /// Adds `heads` of a demand to the pressing heads of its resources, or removes them.
     fn update_pressing(&mut self, demand: u32, heads: HeadSums, change: fn(&mut HeadSums, HeadSums)) {
         for (resource, _) in self.resources.amounts(demand) {
             let resource_demands = &mut self.resource_demands[*resource as usize];

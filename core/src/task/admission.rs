@@ -8,7 +8,8 @@ use crate::event::GroupKind;
 use crate::fair_queue::GroupId;
 use crate::lease::LeaseId;
 
-/// A group of tasks that share one turn. Groups with equal kind and identity are the same group.
+/// A group of tasks that take turns with the tasks of other groups. Groups with equal kind and identity are
+/// the same group.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TaskGroup {
@@ -16,7 +17,8 @@ pub struct TaskGroup {
     pub kind: GroupKind,
     /// The identity, such as provider and model.
     pub identity: Vec<String>,
-    /// The weight of its turns relative to other groups. In 2^-20..=2^20.
+    /// The weight relative to other groups, from 2^-20 to 2^20. While two groups have queued tasks, the one
+    /// with twice the weight starts twice as many.
     pub weight: f64,
     /// The number of leases it may hold while other groups compete, or `None` for no limit. At least 1.
     #[cfg_attr(feature = "serde", serde(default))]
@@ -30,7 +32,8 @@ impl TaskGroup {
         Self { kind: GroupKind::Local, identity: [name.to_string()].into(), weight: 1.0, admitted_limit: None }
     }
 
-    /// Creates a model's group. Its limit is twice its weight, rounded down, at least 1.
+    /// Creates the group of a model's tasks. Its admitted limit is twice the weight, rounded down, at least
+    /// 1.
     #[must_use]
     pub fn model(provider: &str, model: &str, weight: f64) -> Self {
         // Weights are at most 2^20, so twice a weight fits.
@@ -43,7 +46,7 @@ impl TaskGroup {
 /// The kind and identity of a group.
 pub(super) type GroupKey = (GroupKind, Vec<String>);
 
-/// The id of a registered group of a [`Dispatcher`](super::Dispatcher).
+/// The id of a group of one [`Dispatcher`](super::Dispatcher), by order of registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskGroupId(pub(crate) GroupId);
 
@@ -53,19 +56,19 @@ pub struct TaskGroupId(pub(crate) GroupId);
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum TaskDenialReason {
-    /// A resource that it needs is in use.
+    /// Less of a resource is available than it needs.
     NoCapacity,
-    /// Its group is at its limit while another group could start.
+    /// Its group is at its limit or share while another group could start.
     GroupCap,
-    /// Its group has debt while another group could start, or may borrow no more.
+    /// Its group has debt while another group could start, or has reached its borrowing ceiling.
     BorrowDebt,
     /// Admission is shut down.
     Shutdown,
-    /// A custom policy refuses.
+    /// A custom policy denies the task for a reason of its own.
     Policy,
 }
 
-/// The figures that a policy compared for a refusal.
+/// The figures that a policy compared for a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -78,7 +81,7 @@ pub struct DenialFigures {
     pub share: u32,
     /// The group's debt in the resource.
     pub debt: u32,
-    /// The largest debt it may have, if that decided.
+    /// The largest debt it may have. `None` unless that decided.
     pub ceiling: Option<u32>,
 }
 
@@ -97,7 +100,7 @@ impl fmt::Display for DenialFigures {
 pub struct TaskDenial {
     /// The reason.
     pub reason: TaskDenialReason,
-    /// The resource that is short or that the policy refuses.
+    /// The resource that is short or for which the policy denies the task.
     pub resource: Option<String>,
     /// The figures that the policy compared.
     pub figures: Option<DenialFigures>,
@@ -112,7 +115,7 @@ impl fmt::Display for TaskDenial {
             TaskDenialReason::BorrowDebt if may_not_borrow => "the group may borrow no more",
             TaskDenialReason::BorrowDebt => "the group has to repay a debt while another group could start",
             TaskDenialReason::Shutdown => "task admission is shut down",
-            TaskDenialReason::Policy => "the policy refuses",
+            TaskDenialReason::Policy => "the policy denies it",
         };
         f.write_str(what)?;
         if let Some(resource) = &self.resource {

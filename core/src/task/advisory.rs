@@ -1,21 +1,25 @@
-//! Advice from request admission: a task whose call would only wait should not start yet.
+//! Advice from request admission: a task whose call would only wait should not start before one whose call
+//! could start at once.
 //!
-//! For each resource that stands for a request resource, the host sets whether request admission could start
-//! a call at once. While a task with an open request resource may start, tasks whose request resource is
-//! under pressure are passed over. If there is no such task, tasks start in their turn. A task that is
-//! passed over keeps its turn, and every skip is counted.
+//! A task resource can stand for a request resource: its slots are the workers that may call one model. For
+//! each of them the caller sets whether a call would have to wait, the *pressure*. Without pressure the
+//! request resource is *open*. While a task with an open request resource may start, tasks whose request
+//! resource is under pressure are passed over. If there is no such task, tasks start in their turn. A task
+//! that is passed over keeps its turn, and every skip is counted.
 
 use alloc::vec::Vec;
 
 use crate::request::RequestPressure;
 
-/// The state of a resource as a request resource.
+/// The state of the request resource that a task resource stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum RequestState {
     /// It stands for no request resource.
     #[default]
     Other,
+    /// A call could start at once.
     Open,
+    /// A call would have to wait.
     Pressured(RequestPressure),
 }
 
@@ -45,8 +49,11 @@ pub(super) enum Advice {
 /// The states of the request resources.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Adviser {
+    /// By task resource.
     states: Vec<RequestState>,
+    /// The number of request resources under pressure.
     pressured: usize,
+    /// How often a task was passed over.
     pub(super) skips: u64,
     pub(super) last_skip: Option<AdvisorySkip>,
 }

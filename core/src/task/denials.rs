@@ -1,10 +1,12 @@
-//! Records the refusals of one round of dispatching, if they are needed.
+//! Records the denials of each round of dispatching, while a caller needs them for events.
+//!
+//! A round is one call of the pipeline: it dispatches one task after another until none may start. The same
+//! group may be denied before each of these tasks, so only the first denial of each group in a round is
+//! recorded.
 
 use alloc::vec::Vec;
 
 use super::admission::TaskDenialReason;
-use super::dispatch::Dispatcher;
-use super::policy::TaskPolicy;
 use super::resources::TaskResourceId;
 use crate::fair_queue::Candidate;
 
@@ -13,21 +15,37 @@ use crate::fair_queue::Candidate;
 pub(crate) struct Denied {
     pub(crate) task: u64,
     pub(crate) reason: TaskDenialReason,
-    /// The resource that is short or that the policy refused.
+    /// The resource that is short, or for which the policy denied the task.
     pub(crate) resource: Option<TaskResourceId>,
 }
 
-/// The first refusal of each group in a round, while recording is on.
+/// The first denial of each group in a round, while recording is on.
 #[derive(Debug, Default)]
 pub(super) struct Denials {
     is_on: bool,
+    /// The number of rounds that have ended.
     round: u64,
-    /// By group: the last round in which it was refused, plus 1.
+    /// By group: the latest round in which it was denied, plus 1. 0 if it never was.
     recorded: Vec<u64>,
     pending: Vec<Denied>,
 }
 
 impl Denials {
+    /// Turns the recording on or off, and forgets what was recorded.
+    pub(super) fn watch(&mut self, is_on: bool) {
+        *self = Self { is_on, ..Self::default() };
+    }
+
+    /// Appends the denials since the last call to `into`.
+    pub(super) fn take(&mut self, into: &mut Vec<Denied>) {
+        into.append(&mut self.pending);
+    }
+
+    /// Starts the next round. The next denial of each group is recorded again.
+    pub(super) fn end_round(&mut self) {
+        self.round += 1;
+    }
+
     #[inline]
     pub(super) fn record(&mut self, candidate: &Candidate, reason: TaskDenialReason, resource: Option<TaskResourceId>) {
         if self.is_on {
@@ -42,23 +60,5 @@ impl Denials {
         if core::mem::replace(&mut self.recorded[group], self.round + 1) <= self.round {
             self.pending.push(denied);
         }
-    }
-}
-
-/// Denials.
-impl<P: TaskPolicy> Dispatcher<P> {
-    /// Turns the recording of refusals on or off. While it is on, the caller takes them in every round.
-    pub(crate) fn watch_denials(&mut self, is_on: bool) {
-        self.denials = Denials { is_on, ..Denials::default() };
-    }
-
-    /// Appends the refusals since the last call to `into`.
-    pub(crate) fn take_denials(&mut self, into: &mut Vec<Denied>) {
-        into.append(&mut self.denials.pending);
-    }
-
-    /// Starts the next round. The next refusal of each group is recorded again.
-    pub(crate) fn end_round(&mut self) {
-        self.denials.round += 1;
     }
 }

@@ -1,4 +1,12 @@
-//! The dispatch transaction: select, acquire, commit.
+//! The dispatch transaction: select a task, lease its demand, remove it from the queue.
+//!
+//! The queue orders the groups and offers their first tasks. Two mechanisms keep a cycle cheap when many
+//! groups wait:
+//!
+//! - The tasks of one demand are a *class* of the queue. When a task is short of a resource, its whole class
+//!   is blocked, in the *blocked set* of that resource and amount. A release unblocks the sets whose amounts
+//!   are available again.
+//! - A group that the policy denies is *parked* until the change that the policy names.
 
 use alloc::vec::Vec;
 
@@ -29,36 +37,37 @@ pub struct Dispatched {
     pub lease: TaskLease,
 }
 
+/// What the ledger stores for a lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeaseRecord {
     pub(super) group: TaskGroupId,
     pub(super) demand: u32,
-    /// Whether it has given back its resources for a while.
+    /// Whether it is suspended: its resources are released for some time.
     pub(super) is_suspended: bool,
 }
 
-/// The classes that wait for at least `amount` of a resource.
+/// The set of the classes that wait until `amount` of a resource is available.
 #[derive(Clone, Copy, Debug)]
 struct ResourceBlockedSet {
     amount: u32,
     set: BlockedSetId,
 }
 
-/// Dispatches ready tasks in fair order, within the limits of resources and of a policy. Sans-IO.
+/// Dispatches ready tasks in fair order, within the limits of resources and of a policy. It does no I/O and
+/// reads no clock.
 ///
 /// A full cycle (dispatch, release, enqueue) costs O(log groups) amortised, however many groups wait for the
-/// same resource, and however many the policy refuses. In addition, it costs O(1) for each *distinct demand*
-/// whose availability the cycle changes, over the task's resources. A group that the policy refused is
-/// evaluated again only when the figure that decided has changed far enough. A custom policy that cannot
-/// state such a condition ([`Until::AnyChange`](super::Until::AnyChange)) costs one evaluation for each such
-/// group and change.
+/// same resource, and however many the policy denies. In addition, it costs O(1) for each distinct demand
+/// that becomes available or unavailable in the cycle. A group that the policy denied is evaluated again only
+/// when the figure that decided has changed far enough. A custom policy that cannot state such a condition
+/// ([`Until::AnyChange`](super::Until::AnyChange)) costs one evaluation for each such group and change.
 #[derive(Debug)]
 pub struct Dispatcher<P = StrictFair> {
     pub(super) policy: P,
     pub(super) queue: FairQueue,
     pub(super) accounts: Accounts,
     pub(super) parking: Parking,
-    /// The groups by kind and identity. The index is the id of the group.
+    /// The kind and identity of each group. The index is the id of the group.
     known: IndexSet<GroupKey>,
     /// By demand: its class in the queue.
     pub(super) classes: Vec<ClassId>,
@@ -69,14 +78,16 @@ pub struct Dispatcher<P = StrictFair> {
     pub(super) suspended: usize,
     adviser: Adviser,
     pub(super) denials: Denials,
+    /// How often a task was started although the policy denied it.
     overrides: u64,
+    /// [`TaskConfig::compatibility`].
     compatibility: bool,
     pub(super) is_shut: bool,
 }
 
 /// Registration.
 impl Dispatcher<StrictFair> {
-    /// Creates an empty dispatcher with the strict-fair policy. Fails if a limit is 0 or a name is given
+    /// Creates an empty dispatcher with the policy [`StrictFair`]. Fails if a limit is 0 or a name is given
     /// twice.
     pub fn new(config: TaskConfig) -> Result<Self, ConfigError> {
         Self::with_policy(config, StrictFair)
@@ -139,7 +150,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
         Ok(TaskGroupId(id))
     }
 
-    /// Interns a demand. One unit of `submission` is added if it is absent.
+    /// Returns the id of a demand. Equal demands have equal ids. Amounts of equal names are summed, and one
+    /// unit of `submission` is added if it is absent.
     ///
     /// # Errors
     /// Fails if a resource does not exist, or if an amount is zero or above the limit: such a task would
@@ -150,9 +162,9 @@ impl<P: TaskPolicy> Dispatcher<P> {
         Ok(id)
     }
 
-    /// Interns a demand that may never be met. Its tasks are queued, and their denial is
-    /// [`NoCapacity`](super::TaskDenialReason::NoCapacity). This is for a host that checks its demands
-    /// elsewhere.
+    /// Returns the id of a demand that may be impossible to meet. Its tasks are queued, and their denial is
+    /// [`NoCapacity`](super::TaskDenialReason::NoCapacity). An unknown resource is added with a limit of 0.
+    /// This is for a host that checks its demands elsewhere.
     ///
     /// # Errors
     /// Fails if an amount is zero.
@@ -244,8 +256,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         let found = self.queue.discard_where(unwanted);
         if found > 0 {
             for group in self.queue.groups() {
-                // A changed first task must be evaluated anew; evaluating the other groups once more does no
-                // harm.
+                // A new first task must be evaluated. Evaluating the other groups again changes nothing.
                 self.offer_again(group);
                 self.update_head(group);
             }
@@ -257,8 +268,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// Starts the next task that may start: selects it, leases its whole demand, and removes it from the
     /// queue.
     ///
-    /// While no lease holds resources, the first task in order that fits the limits starts even if the policy
-    /// refuses it, unless [`TaskConfig::compatibility`] is set.
+    /// While no lease holds resources, the first task in order whose demand is available starts even if the
+    /// policy denies it, unless [`TaskConfig::compatibility`] is set.
     pub fn dispatch(&mut self) -> Option<Dispatched> {
         if self.is_shut {
             return None;
@@ -272,8 +283,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
         }
     }
 
-    /// Ends a worker. Never panics. Only a return value of [`ReleaseResult::Released`] means that something
-    /// changed.
+    /// Ends a worker and releases its resources. A lease that is not live changes nothing, and the result
+    /// says why.
     #[expect(clippy::needless_pass_by_value, reason = "a release consumes the lease")]
     pub fn release(&mut self, lease: TaskLease) -> ReleaseResult {
         match self.ledger.release(lease.id) {
@@ -284,8 +295,9 @@ impl<P: TaskPolicy> Dispatcher<P> {
         ReleaseResult::Released
     }
 
-    /// Sets whether a call of the request resource that `resource` stands for would have to wait, and why. A
-    /// resource for which this was never called stands for no request resource.
+    /// Sets why a call of the request resource that `resource` stands for would have to wait. `None` means
+    /// that it could start at once. A resource for which this was never called stands for no request
+    /// resource.
     ///
     /// Returns whether this changed anything. Unknown names change nothing. O(resources).
     pub fn set_request_pressure(&mut self, resource: &str, pressure: Option<RequestPressure>) -> bool {
@@ -322,9 +334,9 @@ impl<P: TaskPolicy> Dispatcher<P> {
                     Eligibility::Accept
                 }
                 Ok(_) => Eligibility::SkipClass,
-                Err(refusal) => {
-                    denials.record(candidate, refusal.reason, refusal.resource);
-                    parking.park(accounts, group, demand, &refusal.until);
+                Err(denial) => {
+                    denials.record(candidate, denial.reason, denial.resource);
+                    parking.park(accounts, group, demand, &denial.until);
                     Eligibility::GroupBlocked
                 }
             }
@@ -332,8 +344,9 @@ impl<P: TaskPolicy> Dispatcher<P> {
         Some((selection, allowed))
     }
 
-    /// Selects the first task that could call at once, if the first task in order would have to wait for its
-    /// call. Counts that one as passed over. Returns `None` if no task that may start could call at once.
+    /// Selects the first task in order, or, if that one would have to wait for its call, the first task that
+    /// could call at once. In the second case the first task is counted as passed over. Returns `None` if the
+    /// first task would wait and no other task could call at once.
     fn select_advised(&mut self) -> Option<(Selection, PolicyGrant)> {
         let mut adviser = core::mem::take(&mut self.adviser);
         let mut passed_over: Option<(u64, RequestPressure)> = None;
@@ -354,10 +367,10 @@ impl<P: TaskPolicy> Dispatcher<P> {
         chosen
     }
 
-    /// Starts a task that the policy refused, if no worker runs. It borrows nothing.
+    /// Starts the first task that the policy denied, if no lease holds resources. It borrows nothing.
     ///
-    /// Every parked group fits the limits: its demand was available when it was parked, and while no lease
-    /// holds resources no less is available.
+    /// The demand of every parked group is available. It was available when the group was parked, and while
+    /// no lease holds resources, everything is.
     fn override_policy(&mut self) -> Option<Dispatched> {
         if self.compatibility || self.ledger.active() > self.suspended {
             return None;
@@ -401,12 +414,13 @@ impl<P: TaskPolicy> Dispatcher<P> {
 
     /// Updates the accounts after a group's first task has changed.
     fn update_head(&mut self, group: GroupId) {
-        // The queue has already put the new first task in turn, so it needs no wake-up.
+        // The queue offers a new first task by itself, so the group need not be unparked.
         self.parking.remove(group.0);
         let head = self.queue.first(group).map(|head| head.class.0);
         self.accounts.set_head(group.0, head);
     }
 
+    /// Lets the queue offer the group's first task again, so that the policy evaluates it.
     fn offer_again(&mut self, group: GroupId) {
         self.parking.remove(group.0);
         self.queue.unpark(group);
@@ -459,8 +473,9 @@ impl<P: TaskPolicy> Dispatcher<P> {
         self.ledger.active()
     }
 
-    /// Returns how often a task was started against the policy because nothing was running. The policy alone
-    /// can block every group: two groups may each be refused because the other one could start.
+    /// Returns how often a task was started although the policy denied it, because nothing was running.
+    /// Otherwise a policy could block every group for ever: two groups may each be denied because the other
+    /// one could start.
     #[must_use]
     pub fn liveness_overrides(&self) -> u64 {
         self.overrides
@@ -472,7 +487,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         self.adviser.skips
     }
 
-    /// Returns the latest such skip.
+    /// Returns the latest skip that [`Dispatcher::advisory_skips`] counts.
     #[must_use]
     pub fn last_advisory_skip(&self) -> Option<AdvisorySkip> {
         self.adviser.last_skip
@@ -501,7 +516,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     }
 }
 
-/// Returns the verdict on a demand that is short of a resource of which it needs `amount`.
+/// Returns the eligibility of a task that needs `amount` of a resource when less is available.
 fn blocked(blocked_sets: &[ResourceBlockedSet], amount: u32) -> Eligibility {
     // Every amount of a known demand has its set. A missing set would only cost a repeated evaluation.
     match blocked_sets.binary_search_by_key(&amount, |set| set.amount) {
@@ -510,7 +525,7 @@ fn blocked(blocked_sets: &[ResourceBlockedSet], amount: u32) -> Eligibility {
     }
 }
 
-/// Returns a fingerprint of the task for the ledger. It distinguishes a forged lease from a live one.
+/// Returns the number of a task that the ledger stores, so that a forged lease of another task is recognised.
 fn item_of(task: u64) -> u32 {
     (task ^ (task >> 32)) as u32
 }

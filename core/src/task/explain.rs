@@ -1,4 +1,4 @@
-//! Explains why the first task of each group is not dispatched, from the same state that dispatching uses.
+//! Explains why the first task of each group is not dispatched, from the state that dispatching uses.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -33,6 +33,24 @@ impl fmt::Display for Blocked {
     }
 }
 
+/// Recorded denials.
+impl<P: TaskPolicy> Dispatcher<P> {
+    /// Turns the recording of denials on or off. While it is on, the caller takes them in every round.
+    pub(crate) fn watch_denials(&mut self, is_on: bool) {
+        self.denials.watch(is_on);
+    }
+
+    /// Appends the denials since the last call to `into`.
+    pub(crate) fn take_denials(&mut self, into: &mut Vec<Denied>) {
+        self.denials.take(into);
+    }
+
+    /// Starts the next round. The next denial of each group is recorded again.
+    pub(crate) fn end_round(&mut self) {
+        self.denials.end_round();
+    }
+}
+
 /// Queries.
 impl<P: TaskPolicy> Dispatcher<P> {
     /// Returns why each group's first task is not dispatched. Changes nothing. O(groups).
@@ -41,10 +59,10 @@ impl<P: TaskPolicy> Dispatcher<P> {
         let mut blocked = Blocked { queued: self.queue.len(), heads: Vec::new() };
         let mut known: Map<(TaskDenialReason, Option<TaskResourceId>), usize> = Map::default();
         for head in self.queue.groups().filter_map(|group| self.queue.first(group)) {
-            let Err(refusal) = self.decide(head.group.0, head.class.0) else { continue };
-            let at = *known.entry((refusal.reason, refusal.resource)).or_insert(blocked.heads.len());
+            let Err(denial) = self.decide(head.group.0, head.class.0) else { continue };
+            let at = *known.entry((denial.reason, denial.resource)).or_insert(blocked.heads.len());
             if at == blocked.heads.len() {
-                blocked.heads.push((self.denial(&refusal), 0));
+                blocked.heads.push((self.describe(&denial), 0));
             }
             blocked.heads[at].1 += 1;
         }
@@ -63,7 +81,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// Checks whether a task of this group and demand could start now, and returns the reason if it could
     /// not. Changes nothing. O(resources of the demand).
     pub fn evaluate(&self, group: TaskGroupId, demand: DemandId) -> Result<(), TaskDenial> {
-        self.decide(group.0.0, self.classes[demand.0 as usize].0).map_err(|refusal| self.denial(&refusal))
+        self.decide(group.0.0, self.classes[demand.0 as usize].0).map_err(|denial| self.describe(&denial))
     }
 
     /// Returns whether the first group's first task that needs a resource could start, or why it could not.
@@ -74,7 +92,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         let wanted = self.accounts.resources.find(resource)?;
         let mut heads = self.queue.groups().filter_map(|group| self.queue.first(group));
         let head = heads.find(|head| self.accounts.resources.needs(head.class.0, wanted.0))?;
-        Some(self.decide(head.group.0, head.class.0).map_err(|refusal| self.denial(&refusal)))
+        Some(self.decide(head.group.0, head.class.0).map_err(|denial| self.describe(&denial)))
     }
 
     /// Returns whether the first task of a group could start, or why it could not. Returns `None` if no task
@@ -82,7 +100,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     #[must_use]
     pub fn explain_group(&self, group: TaskGroupId) -> Option<Result<(), TaskDenial>> {
         let head = self.queue.first(group.0)?;
-        Some(self.decide(group.0.0, head.class.0).map_err(|refusal| self.denial(&refusal)))
+        Some(self.decide(group.0.0, head.class.0).map_err(|denial| self.describe(&denial)))
     }
 
     /// Returns the first queued task of a group.
@@ -106,8 +124,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
         self.policy.evaluate(&PolicyView::new(&self.accounts, group, demand)).map(|_| ())
     }
 
-    fn denial(&self, refusal: &PolicyDenial) -> TaskDenial {
-        let resource = refusal.resource.map(|resource| self.accounts.resources.name(resource.0).to_string());
-        TaskDenial { reason: refusal.reason, resource, figures: refusal.figures }
+    fn describe(&self, denial: &PolicyDenial) -> TaskDenial {
+        let resource = denial.resource.map(|resource| self.accounts.resources.name(resource.0).to_string());
+        TaskDenial { reason: denial.reason, resource, figures: denial.figures }
     }
 }

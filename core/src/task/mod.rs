@@ -1,11 +1,20 @@
 //! Task admission: decides which ready tasks become running workers.
 //!
-//! Task admission has resources, groups and a policy. It does not depend on the plan, on providers or on
-//! adaptive limits.
+//! A *resource* is a named counter with a limit, such as the number of workers. A task's *demand* is the
+//! amount of each resource that it needs while it runs. Tasks belong to *groups*, which take turns in the
+//! [fair queue](crate::fair_queue) by weight. A *policy* decides when a group may hold more than its share.
+//! Task admission does not depend on the plan, on providers or on adaptive limits.
 //!
-//! A [`Dispatcher`] joins the [fair queue](crate::fair_queue) and the admission in one transaction: select,
-//! acquire, commit. A task gets its lease before its worker is spawned, so no worker ever waits for a task
-//! resource.
+//! A [`Dispatcher`] joins the queue and the admission in one transaction: it selects a task, leases its whole
+//! demand, and removes it from the queue. A task gets its lease before its worker is spawned, so no worker
+//! ever waits for a task resource.
+//!
+//! | item | what it is |
+//! | --- | --- |
+//! | [`Dispatcher`] | the queue, the resources and the policy |
+//! | [`TaskConfig`], [`TaskGroup`], [`DemandId`] | resources, groups and demands |
+//! | [`TaskPolicy`], [`PolicyView`] | a policy and its input; [`StrictFair`] and [`BoundedBorrow`] are two |
+//! | [`TaskLease`], [`TaskDenial`] | the right to run, and why a task may not |
 //!
 //! ```
 //! use tidegate_core::task::{Dispatcher, TaskConfig, TaskGroup};

@@ -1,14 +1,15 @@
-//! Parked groups: groups that the policy refused, and the changes that end their refusals.
+//! Parked groups: groups that the policy denied, and the changes that end their denials.
 //!
-//! A refusal states [until](Until) when it holds. A parked group is evaluated again when that condition is
+//! A denial states [until](Until) when it holds. A parked group is evaluated again when that condition is
 //! met. Apart from that, it is evaluated again when it gives back a lease, gets another first task, or is
 //! registered again. No other change leads to an evaluation, so the work is proportional to the number of
 //! decisions that may have changed.
 //!
-//! A range of shares is converted to a range of competing weights once, when the group is parked. A change
-//! then compares one sum with the bounds of the parked groups. Bounds are stored by demand, because the sum
-//! includes only groups whose demand is available. A group whose own demand is not available is not woken by
-//! it.
+//! A group's share of a resource depends on the *competing weight*: the sum of the weights of all groups
+//! whose first task needs the resource and could start, its own included. A range of shares is converted to a
+//! range of competing weights once, when the group is parked. A change then compares one sum with the bounds
+//! of the parked groups. Bounds are stored by demand, because the sum includes only groups whose demand is
+//! available. A group whose own demand is not available is not woken by the sum.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -26,22 +27,25 @@ pub(super) struct Parking {
     wait_lists: Vec<WaitList>,
     /// Groups that are evaluated again after every change.
     recheck_always: Vec<u32>,
+    /// Whether anything has changed since the last wake-up.
     has_changed: bool,
     // Buffers that are reused between calls.
     touched: Vec<u32>,
     woken: Vec<u32>,
 }
 
+/// Until when a group is parked.
 #[derive(Clone, Copy, Debug, Default)]
 enum ParkState {
+    /// It is not parked.
     #[default]
     Free,
-    /// At this index of `recheck_always`.
+    /// Until anything changes. It is at this index of `recheck_always`.
     RecheckAlways(u32),
     /// Until no other group competes for the resource.
     Alone { resource: u32 },
-    /// Until no other group competes for the resource, or the competing weight leaves the range between the
-    /// bounds.
+    /// Until no other group competes for the resource, or the competing weight falls to `fallen` or rises to
+    /// `risen`.
     Between { resource: u32, demand: u32, fallen: Option<u128>, risen: Option<u128> },
 }
 
@@ -80,7 +84,7 @@ impl Parking {
                 let (low, high) = (*shares.start(), *shares.end());
                 let most = account.admitted_limit.unwrap_or(limit).min(limit);
                 let at = |share| most_competing(limit, account.units, share, *rounding);
-                // A share is at least 1 and never above the limits.
+                // A share is at least 1 and at most `most`. A bound beyond that is never reached.
                 let fallen = (high < most).then(|| at((high + 1).max(2)));
                 let risen = (low > 1).then(|| at(low) + 1);
                 self.reserve_wait_list(resource);
@@ -118,7 +122,7 @@ impl Parking {
         }
     }
 
-    /// Wakes every group whose refusal may have ended. O(log groups) for each of them, plus O(1) for each
+    /// Wakes every group whose denial may have ended. O(log groups) for each of them, plus O(1) for each
     /// changed resource and each demand with parked groups.
     pub(super) fn wake(&mut self, accounts: &mut Accounts, mut unpark: impl FnMut(u32)) {
         let mut woken = core::mem::take(&mut self.woken);
@@ -172,7 +176,7 @@ impl WaitList {
     }
 }
 
-/// The bounds: demand, competing weight and group.
+/// The bounds of the parked groups, each as demand, competing weight and group.
 #[derive(Clone, Debug, Default)]
 struct Bounds(BTreeSet<(u32, u128, u32)>);
 

@@ -9,7 +9,7 @@ use crate::error::{ConfigError, require};
 use crate::id::Interner;
 use crate::map::Map;
 
-/// The resource of which every task takes at least one unit.
+/// The resource of which every task takes at least one unit. Its limit is the number of workers.
 pub(crate) const SUBMISSION: &str = "submission";
 
 /// The configuration of task admission.
@@ -21,8 +21,8 @@ pub struct TaskConfig {
     pub submission_limit: u32,
     /// Further resources by name. Each limit is at least 1. Default: none.
     pub resources: Vec<(String, u32)>,
-    /// Whether to behave as in the recorded traces: no task is ever started against the policy, even if
-    /// nothing runs. Default: `false`. See
+    /// Whether to behave as the system whose recorded traces are replayed in the tests: no task is ever
+    /// started although the policy denies it, even if nothing runs. Default: `false`. See
     /// [`Dispatcher::liveness_overrides`](super::Dispatcher::liveness_overrides).
     pub compatibility: bool,
 }
@@ -33,11 +33,11 @@ impl Default for TaskConfig {
     }
 }
 
-/// The id of a resource of one task admission. `submission` is the first.
+/// The id of a resource of one [`Dispatcher`](super::Dispatcher). `submission` is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskResourceId(pub(crate) u32);
 
-/// The id of a demand: an interned vector of resource amounts.
+/// The id of a demand: the amounts of all resources that a task needs. Equal demands have equal ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DemandId(pub(crate) u32);
 
@@ -71,16 +71,20 @@ pub enum DemandError {
     },
 }
 
-/// Amounts by resource number, ascending.
+/// The amounts of a demand, as resource number and amount, by ascending number.
 pub(super) type Amounts = SmallVec<[(u32, u32); 4]>;
 
-/// The counters. Resource 0 is `submission`.
+/// The counters of all resources, and all demands. Resource 0 is `submission`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Resources {
     names: Interner,
+    /// By resource.
     limits: Vec<u32>,
+    /// By resource.
     leased: Vec<u32>,
+    /// By demand.
     demands: Vec<Amounts>,
+    /// The number of each demand.
     known: Map<Amounts, u32>,
 }
 
@@ -103,8 +107,8 @@ impl Resources {
         Ok(())
     }
 
-    /// Interns a demand. `submission` is added with amount 1 if it is absent, and amounts of equal names are
-    /// summed. Fails if a resource does not exist or an amount is zero or above the limit.
+    /// Returns the id of a demand. `submission` is added with amount 1 if it is absent, and amounts of equal
+    /// names are summed. Fails if a resource does not exist or an amount is zero or above the limit.
     pub(super) fn demand<S: AsRef<str>>(&mut self, amounts: &[(S, u32)]) -> Result<DemandId, DemandError> {
         for (name, _) in amounts {
             let name = name.as_ref();
@@ -124,8 +128,8 @@ impl Resources {
         Ok(self.intern(amounts))
     }
 
-    /// Interns a demand that may never be met. A resource that does not exist is added with a limit of 0.
-    /// Fails if an amount is zero.
+    /// Returns the id of a demand that may be impossible to meet. A resource that does not exist is added
+    /// with a limit of 0. Fails if an amount is zero.
     pub(super) fn demand_unchecked<S: AsRef<str>>(&mut self, amounts: &[(S, u32)]) -> Result<DemandId, DemandError> {
         for (name, _) in amounts {
             if self.find(name.as_ref()).is_none() {
@@ -148,8 +152,8 @@ impl Resources {
             }
             let Some(TaskResourceId(resource)) = self.find(name) else { continue };
             match amounts.binary_search_by(|(known, _)| known.cmp(&resource)) {
-                Ok(place) => amounts[place].1 = amounts[place].1.saturating_add(*amount),
-                Err(place) => amounts.insert(place, (resource, *amount)),
+                Ok(at) => amounts[at].1 = amounts[at].1.saturating_add(*amount),
+                Err(at) => amounts.insert(at, (resource, *amount)),
             }
         }
         if amounts.first().is_none_or(|(resource, _)| *resource != 0) {

@@ -4,9 +4,12 @@
 //! share = round(limit x weight / competing), at least 1, at most the admitted limit and the resource's limit
 //! ```
 //!
-//! Weights are counted in units of 2^-72. In these units every double from 2^-20 to 2^20 is an integer. Sums
-//! of weights are therefore exact, whatever was added and removed before. The comparison of a share with a
-//! count is exact too: `limit x weight` stays below 2^124.
+//! `competing` is the sum of the weights of all groups that compete for the resource, the group's own
+//! included.
+//!
+//! Weights are integers, in *units* of 2^-72. In these units every double from 2^-20 to 2^20 is an integer.
+//! Sums of weights are therefore exact, whatever was added and removed before. The comparison of a share with
+//! a count is exact too: `limit x weight` stays below 2^124.
 
 /// How a share that is not an integer is rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,23 +36,23 @@ pub(super) fn units(weight: f64) -> u128 {
 
 /// Returns `limit x weight / competing`, rounded, at most `limit`. `competing` includes the weight itself.
 pub(super) fn share(limit: u32, weight: u128, competing: u128, rounding: ShareRounding) -> u32 {
-    let whole = u128::from(limit) * weight;
+    let weighted_limit = u128::from(limit) * weight;
     let competing = competing.max(1);
     let share = match rounding {
-        ShareRounding::Up => whole.div_ceil(competing),
-        ShareRounding::Down => whole / competing,
+        ShareRounding::Up => weighted_limit.div_ceil(competing),
+        ShareRounding::Down => weighted_limit / competing,
     };
     share.min(u128::from(limit)) as u32
 }
 
-/// Returns the largest competing weight at which the share is still at least `wanted`. `wanted` is at least
-/// 2.
+/// Returns the largest competing weight at which the share of `weight` is still at least `wanted`. `wanted`
+/// is at least 2, because a share is never below 1.
 pub(super) fn most_competing(limit: u32, weight: u128, wanted: u32, rounding: ShareRounding) -> u128 {
-    let whole = u128::from(limit) * weight;
+    let weighted_limit = u128::from(limit) * weight;
     match rounding {
-        ShareRounding::Down => whole / u128::from(wanted.max(1)),
-        // The share is above `wanted - 1`, so the competing weight is below `whole / (wanted - 1)`.
-        ShareRounding::Up => whole.div_ceil(u128::from(wanted.max(2) - 1)).saturating_sub(1),
+        ShareRounding::Down => weighted_limit / u128::from(wanted.max(1)),
+        // The share is above `wanted - 1`, so the competing weight is below `weighted_limit / (wanted - 1)`.
+        ShareRounding::Up => weighted_limit.div_ceil(u128::from(wanted.max(2) - 1)).saturating_sub(1),
     }
 }
 

@@ -1,6 +1,6 @@
-//! Suspended leases: they are live, but hold no resources for a while.
+//! Suspended leases: leases that are live, but hold no resources for some time.
 //!
-//! A worker that waits for something outside, such as its turn at a provider, can give back the resources of
+//! A worker that waits for something outside, such as its turn at a provider, can release the resources of
 //! its lease and keep the lease. The lease is then *suspended*. For the policy that is a release, so it
 //! repays debt. On resume the lease takes all of its resources again or none. The policy is not evaluated
 //! again, because the lease was already admitted. The dispatcher sets no order between resumed and new
@@ -12,8 +12,8 @@ use super::policy::TaskPolicy;
 use super::resources::DemandId;
 
 impl<P: TaskPolicy> Dispatcher<P> {
-    /// Gives back the resources of a lease and keeps the lease. Returns `false` without a change if the
-    /// lease is not live or is already suspended.
+    /// Releases the resources of a lease and keeps the lease. Returns `false` without a change if the lease
+    /// is not live or is already suspended. Costs as much as [`Dispatcher::release`].
     pub fn suspend(&mut self, lease: &TaskLease) -> bool {
         let Some(held) = self.ledger.get_mut(lease.id).filter(|held| !held.is_suspended) else { return false };
         held.is_suspended = true;
@@ -23,8 +23,9 @@ impl<P: TaskPolicy> Dispatcher<P> {
         true
     }
 
-    /// Takes the resources of a suspended lease again. Returns `false` without a change if some of them are
-    /// not available, or if the lease is not suspended.
+    /// Leases the resources of a suspended lease again. Returns `false` without a change if some of them are
+    /// not available, or if the lease is not suspended. O(resources of the demand, and demands that become
+    /// unavailable).
     pub fn resume(&mut self, lease: &TaskLease) -> bool {
         let Some(held) = self.ledger.get_mut(lease.id).filter(|held| held.is_suspended) else { return false };
         if self.accounts.resources.shortage(held.demand).is_some() {

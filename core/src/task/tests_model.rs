@@ -208,11 +208,11 @@ impl<P: TaskPolicy> Lockstep<P> {
         let leased = [0; RESOURCES];
         let (groups, now, sequence) = (vec![], 0.0, 0);
         let model = Model { bounded, compatibility, limits, leased, demands: vectors, groups, now, sequence };
-        let mut world = Self { tasks, model, groups: vec![], demands, running: vec![], next: 0, overrides: 0 };
+        let mut lockstep = Self { tasks, model, groups: vec![], demands, running: vec![], next: 0, overrides: 0 };
         for group in 0..2 + rng.below(5) as usize {
-            world.register(rng, group);
+            lockstep.register(rng, group);
         }
-        world
+        lockstep
     }
 
     /// Registers a group, or changes the weight and limit of a known one.

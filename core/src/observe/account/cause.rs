@@ -29,7 +29,7 @@ pub enum IdleCause {
     GroupCap,
     /// A queued task's group has reached its borrowing limit, or must repay its debt first.
     BorrowDebt,
-    /// The task policy refuses for a reason of its own.
+    /// The task policy denies a queued task for a reason of its own.
     Policy,
     /// A queued task could start, but yielded workers resume first.
     YieldedFirst,
@@ -80,7 +80,7 @@ impl IdleCause {
             Self::OtherResource => "another resource is short",
             Self::GroupCap => "the group has its share",
             Self::BorrowDebt => "the group has borrowed as much as it may",
-            Self::Policy => "the policy refuses",
+            Self::Policy => "the policy denies the next task",
             Self::YieldedFirst => "workers that yielded go first",
             Self::Unexplained => "no event explains it",
             Self::TaskAdmission => "tasks wait for a worker",

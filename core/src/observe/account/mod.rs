@@ -57,6 +57,7 @@
 
 mod calls;
 mod cause;
+mod columns;
 mod figures;
 mod gaps;
 mod service;

@@ -18,8 +18,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::columns::ColumnCounts;
 use super::slots::Slots;
-use super::work::Route;
 use crate::pipeline::Plan;
 use crate::task::GroupKind;
 
@@ -116,17 +116,17 @@ struct GroupState {
 }
 
 impl Service {
-    /// `routes` has the group of each column.
-    pub(super) fn new(plan: &Plan, routes: &[Route], resources: usize) -> Self {
+    /// Creates the service of a run that has not started. `columns` are the counts of the columns of `plan`.
+    pub(super) fn new(plan: &Plan, columns: &[ColumnCounts], resources: usize) -> Self {
         let mut groups: Vec<Group> = Vec::new();
-        for (column, route) in plan.columns().iter().zip(routes) {
-            if route.group == groups.len() {
+        for (column, counts) in plan.columns().iter().zip(columns) {
+            if counts.group == groups.len() {
                 groups.push(Group::new(column.group.kind, column.group.identity.join("/"), resources));
             }
-            let group = &mut groups[route.group];
+            let group = &mut groups[counts.group];
             // Where columns share a group, the weight of the last column applies.
             group.set_weight(column.group.weight);
-            route.demand.iter().for_each(|(resource, _)| group.demands[*resource] = true);
+            counts.demand.iter().for_each(|(resource, _)| group.demands[*resource] = true);
         }
         let mut service =
             Self { groups, weights: alloc::vec![0.0; resources], longest_holds: alloc::vec![0; resources] };
@@ -154,12 +154,12 @@ impl Service {
 
     /// Accounts for `span_ns` without a change. O(groups x resources) for each group whose demand is met and
     /// each resource that is used up.
-    pub(super) fn pass(&mut self, span_ns: u64, routes: &[Route], resources: &[Slots]) {
+    pub(super) fn pass(&mut self, span_ns: u64, columns: &[ColumnCounts], resources: &[Slots]) {
         for group in &mut self.groups {
             group.now.clear(resources.len());
         }
-        for route in routes {
-            self.groups[route.group].now.add(route);
+        for counts in columns {
+            self.groups[counts.group].now.add(counts);
         }
         self.compute_fair_shares(resources);
         let workers: u32 = self.groups.iter().map(|group| group.now.workers).sum();
@@ -263,7 +263,7 @@ impl Group {
         self.figures.weight_permille = (weight * 1_000.0) as u64;
     }
 
-    /// Whether the group is backlogged and below its fair share.
+    /// Returns whether the group is backlogged and below its fair share.
     fn is_short(&self, resources: &[Slots]) -> bool {
         let dominant = self.now.dominant(resources);
         let fair = self.now.share * f64::from(resources[dominant].limit);
@@ -311,13 +311,13 @@ impl GroupState {
         *self = Self { demand, held, ..Self::default() };
     }
 
-    fn add(&mut self, route: &Route) {
-        self.queued += route.queued;
-        self.workers += route.running + route.yielded;
-        for (resource, amount) in &route.demand {
-            let tasks = f64::from(route.queued) + f64::from(route.running);
+    fn add(&mut self, counts: &ColumnCounts) {
+        self.queued += counts.queued;
+        self.workers += counts.running + counts.yielded;
+        for (resource, amount) in &counts.demand {
+            let tasks = f64::from(counts.queued) + f64::from(counts.running);
             self.demand[*resource] += tasks * f64::from(*amount);
-            self.held[*resource] = self.held[*resource].saturating_add(route.running.saturating_mul(*amount));
+            self.held[*resource] = self.held[*resource].saturating_add(counts.running.saturating_mul(*amount));
         }
     }
 
@@ -357,17 +357,17 @@ mod tests {
     fn fair_shares(limits: &[u32], groups: &[(f64, u32, &[u32])]) -> Vec<f64> {
         let resources: Vec<Slots> = limits.iter().map(|limit| Slots::new("", *limit)).collect();
         let mut plan = PlanBuilder::new();
-        let mut routes = Vec::new();
+        let mut columns = Vec::new();
         for (place, (weight, queued, demand)) in groups.iter().enumerate() {
             let name = alloc::format!("g{place}");
             let mut column = Column::new(&name, Strategy::Cell);
             column.group = TaskGroup { weight: *weight, ..TaskGroup::local(&name) };
             plan = plan.column(column);
             let demand = demand.iter().copied().enumerate().filter(|(_, amount)| *amount > 0).collect();
-            routes.push(Route { demand, queued: *queued, running: 0, yielded: 0, group: place });
+            columns.push(ColumnCounts { demand, queued: *queued, running: 0, yielded: 0, group: place });
         }
-        let mut service = Service::new(&plan.build().expect("a valid plan"), &routes, limits.len());
-        service.pass(0, &routes, &resources);
+        let mut service = Service::new(&plan.build().expect("a valid plan"), &columns, limits.len());
+        service.pass(0, &columns, &resources);
         let fair = |group: &Group| group.now.share * f64::from(limits[group.now.dominant(&resources)]);
         let rounded = |share: f64| f64::from((share * 1_000.0 + 0.5) as u32) / 1_000.0;
         service.groups.iter().map(|group| rounded(fair(group))).collect()

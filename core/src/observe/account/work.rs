@@ -4,6 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::cause::IdleCause;
+use super::columns::ColumnCounts;
 use super::service::{Service, ServiceFigures};
 use super::slots::{AttributedCause, Slots};
 use crate::map::Map;
@@ -35,24 +36,12 @@ struct LiveTask {
     state: LiveTaskState,
 }
 
-/// The counts of one column.
-#[derive(Clone, Debug)]
-pub(super) struct Route {
-    /// The index and amount of each resource that a task of the column needs.
-    pub(super) demand: Vec<(usize, u32)>,
-    pub(super) queued: u32,
-    /// Workers that hold their task resources.
-    pub(super) running: u32,
-    pub(super) yielded: u32,
-    /// Its fairness group: an index into [`TaskResources::refusals`].
-    pub(super) group: usize,
-}
-
 /// The resources, the queue and the workers.
 #[derive(Clone, Debug)]
 pub(super) struct TaskResources {
     pub(super) resources: Vec<Slots>,
-    routes: Vec<Route>,
+    /// By column.
+    columns: Vec<ColumnCounts>,
     /// By resource: the columns that need it.
     wanted_by: Vec<Vec<usize>>,
     /// By fairness group: the latest refusal of the policy. It stays valid, because a refused group is
@@ -85,24 +74,24 @@ impl TaskResources {
             .map(|(name, limit)| Slots::new(name, limit))
             .collect();
         let mut groups: Vec<_> = Vec::new();
-        let routes = plan.columns().iter().map(|column| {
+        let columns = plan.columns().iter().map(|column| {
             let name = (column.group.kind, &column.group.identity);
             let group = groups.iter().position(|known| *known == name).unwrap_or_else(|| {
                 groups.push(name);
                 groups.len() - 1
             });
-            route(&resources, &column.demand, group)
+            ColumnCounts::new(&resources, &column.demand, group)
         });
-        let routes: Vec<Route> = routes.collect();
+        let columns: Vec<ColumnCounts> = columns.collect();
         let wanted = |resource| {
-            let needs = |route: &Route| route.demand.iter().any(|(place, _)| *place == resource);
-            (0..routes.len()).filter(|column| needs(&routes[*column])).collect()
+            let needs = |column: &ColumnCounts| column.demand.iter().any(|(place, _)| *place == resource);
+            (0..columns.len()).filter(|column| needs(&columns[*column])).collect()
         };
         Self {
             wanted_by: (0..resources.len()).map(wanted).collect(),
             refusals: alloc::vec![None; groups.len()],
             resources,
-            routes,
+            columns,
             live: Map::default(),
             row_groups: Map::default(),
             idle_row_groups: 0,
@@ -122,13 +111,13 @@ impl TaskResources {
 
     /// Accounts for the service of each group too.
     pub(super) fn account_for_service(&mut self, plan: &Plan) {
-        self.service = Some(Service::new(plan, &self.routes, self.resources.len()));
+        self.service = Some(Service::new(plan, &self.columns, self.resources.len()));
     }
 
     /// Sets the weight of a column's group.
     pub(super) fn set_weight(&mut self, column: usize, weight: f64) {
-        if let (Some(service), Some(route)) = (&mut self.service, self.routes.get(column)) {
-            service.set_weight(route.group, weight);
+        if let (Some(service), Some(counts)) = (&mut self.service, self.columns.get(column)) {
+            service.set_weight(counts.group, weight);
         }
     }
 
@@ -144,7 +133,7 @@ impl TaskResources {
     pub(super) fn pass(&mut self, from: Instant, to: Instant) {
         self.at = to;
         if let Some(service) = &mut self.service {
-            service.pass((to - from).as_nanos(), &self.routes, &self.resources);
+            service.pass((to - from).as_nanos(), &self.columns, &self.resources);
         }
         let beyond = self.cause_beyond_frontier();
         let mut causes: Vec<AttributedCause> = Vec::with_capacity(self.resources.len());
@@ -177,14 +166,15 @@ impl TaskResources {
     /// Returns why no queued task takes the free slots of a resource. A task with all its resources
     /// available decides before one that is short of a resource.
     fn starved_by(&self, resource: usize) -> AttributedCause {
-        let waiting = || self.wanted_by[resource].iter().map(|column| &self.routes[*column]).filter(|at| at.queued > 0);
-        let shortage = |route: &Route| {
-            let short = route.demand.iter().find(|(place, amount)| self.resources[*place].free() < *amount);
+        let waiting =
+            || self.wanted_by[resource].iter().map(|column| &self.columns[*column]).filter(|at| at.queued > 0);
+        let shortage = |column: &ColumnCounts| {
+            let short = column.demand.iter().find(|(place, amount)| self.resources[*place].free() < *amount);
             short.map(|(place, _)| *place)
         };
-        if let Some(route) = waiting().find(|route| shortage(route).is_none()) {
+        if let Some(column) = waiting().find(|column| shortage(column).is_none()) {
             let default = if self.yielded > 0 { IdleCause::YieldedFirst } else { IdleCause::Unexplained };
-            return (self.refusals[route.group].unwrap_or(default), None);
+            return (self.refusals[column.group].unwrap_or(default), None);
         }
         match waiting().find_map(shortage) {
             Some(short) if short == resource => (IdleCause::TooFewSlots, None),
@@ -251,7 +241,7 @@ impl TaskResources {
             return;
         };
         let column = column.index();
-        if column >= self.routes.len() {
+        if column >= self.columns.len() {
             return;
         }
         let live = |state| LiveTask { column, row_group, state };
@@ -294,7 +284,7 @@ impl TaskResources {
 
     /// Records that the policy refused a task of a column. `NoCapacity` is not recorded: the counts show it.
     fn record_refusal(&mut self, column: usize, reason: TaskDenialReason) {
-        self.refusals[self.routes[column].group] = match reason {
+        self.refusals[self.columns[column].group] = match reason {
             TaskDenialReason::GroupCap => Some(IdleCause::GroupCap),
             TaskDenialReason::BorrowDebt => Some(IdleCause::BorrowDebt),
             TaskDenialReason::Policy => Some(IdleCause::Policy),
@@ -329,26 +319,26 @@ impl TaskResources {
     /// Adds a task to the counts of its state, or removes it.
     fn count(&mut self, live: &LiveTask, more: bool) {
         let step = |count: &mut u32| *count = if more { *count + 1 } else { *count - 1 };
-        let route = &mut self.routes[live.column];
+        let counts = &mut self.columns[live.column];
         match live.state {
             LiveTaskState::Ready => {}
             LiveTaskState::Deferred => step(&mut self.deferred),
             LiveTaskState::Queued(_) => {
                 step(&mut self.queued);
-                step(&mut route.queued);
-                route.demand.iter().for_each(|(place, _)| self.resources[*place].change_demand(more));
+                step(&mut counts.queued);
+                counts.demand.iter().for_each(|(place, _)| self.resources[*place].change_demand(more));
             }
             LiveTaskState::Running { yielded, since } => {
                 step(&mut self.workers);
                 if yielded {
                     step(&mut self.yielded);
-                    step(&mut route.yielded);
+                    step(&mut counts.yielded);
                 } else {
-                    step(&mut route.running);
+                    step(&mut counts.running);
                     if let Some(service) = self.service.as_mut().filter(|_| !more) {
-                        service.record_hold((self.at - since).as_nanos(), &route.demand);
+                        service.record_hold((self.at - since).as_nanos(), &counts.demand);
                     }
-                    for (place, amount) in &route.demand {
+                    for (place, amount) in &counts.demand {
                         let slots = &mut self.resources[*place];
                         if more { slots.lease(*amount) } else { slots.give_back(*amount) }
                     }
@@ -356,18 +346,4 @@ impl TaskResources {
             }
         }
     }
-}
-
-/// Builds the counts of a column. As in task admission, amounts of equal names are summed and the amount of
-/// `submission` is at least 1.
-fn route(resources: &[Slots], amounts: &[(String, u32)], group: usize) -> Route {
-    let amount_of = |(place, slots): (usize, &Slots)| {
-        let amount = amounts
-            .iter()
-            .filter(|(name, _)| *name == slots.name)
-            .fold(0_u32, |sum, (_, amount)| sum.saturating_add(*amount));
-        (place, if place == 0 { amount.max(1) } else { amount })
-    };
-    let demand = resources.iter().enumerate().map(amount_of).filter(|(_, amount)| *amount > 0).collect();
-    Route { demand, queued: 0, running: 0, yielded: 0, group }
 }

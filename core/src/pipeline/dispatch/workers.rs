@@ -126,8 +126,8 @@ impl Workers {
     /// Returns the token with which a worker requests leases for calls, or `None` without a
     /// `RequestAdmission`.
     pub(crate) fn token(&self, worker: WorkerId, column: ColumnId, tasks: &TaskQueue) -> Option<TaskToken> {
-        let vector = self.yields[column.index()].then(|| tasks.route(column).demand.0);
-        Some(TaskToken { run: self.run?, worker: worker.key(), vector })
+        let demand = self.yields[column.index()].then(|| tasks.route(column).demand.0);
+        Some(TaskToken { run: self.run?, worker: worker.key(), demand })
     }
 
     /// Releases the task resources of a worker, if its column yields. Returns the task of the worker. If

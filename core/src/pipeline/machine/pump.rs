@@ -11,13 +11,14 @@ use crate::task::Dispatched;
 use crate::time::Instant;
 
 impl Pipeline {
-    /// Pumps, unless yielded workers resume first.
+    /// Queues due tasks, admits row groups and dispatches tasks, unless yielded workers must resume first.
     pub(super) fn pump(&mut self, now: Instant) {
         if !self.workers.defer_dispatch(&self.tasks) {
             self.pump_now(now);
         }
     }
 
+    /// Pumps even if yielded workers wait: see [`Pipeline::pump`].
     pub(super) fn pump_now(&mut self, now: Instant) {
         if self.lifecycle.is_running() {
             self.queue_due(now);

@@ -98,7 +98,7 @@ impl ModelLoad {
         self.available() == 0
     }
 
-    /// Whether the queued tasks will take all that is free.
+    /// Returns whether the queued tasks will take everything that is free.
     fn is_fully_leased(self) -> bool {
         self.queued > 0 && self.leased > 0 && u64::from(self.available()) <= self.queued
     }

@@ -271,7 +271,7 @@ fn a_worker_that_waits_releases_its_slot_for_work_on_another_provider() {
 fn a_worker_that_waits_keeps_its_slot_if_yielding_is_disabled() {
     let config = PipelineConfig { yield_while_waiting: false, ..slots(3, 3) };
     let mut both = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], config);
-    assert_eq!(both.workers["a0"].0.token.and_then(|token| token.vector), None);
+    assert_eq!(both.workers["a0"].0.token.and_then(|token| token.demand), None);
     both.request_call("a0");
     both.request_call("a1");
     assert_eq!(both.labels(), ["a0", "a1", "b0"]);
@@ -281,7 +281,7 @@ fn a_worker_that_waits_keeps_its_slot_if_yielding_is_disabled() {
 fn a_column_can_override_whether_its_workers_yield() {
     let columns = [calling("a", Some("a")).yields(false), calling("own", None).yields(true), calling("own2", None)];
     let both = BothMachines::of(TWO, columns.into_iter().map(|column| (column, Some("a"))), slots(8, 1));
-    let yields = ["a0", "own0", "own20"].map(|label| both.workers[label].0.token.is_some_and(|it| it.vector.is_some()));
+    let yields = ["a0", "own0", "own20"].map(|label| both.workers[label].0.token.is_some_and(|it| it.demand.is_some()));
     assert_eq!(yields, [false, true, false]);
 }
 
@@ -455,7 +455,7 @@ fn an_unknown_token_has_no_effect() {
     let mut both = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
     both.request_call("a0");
     let request = Request::new(both.calls[0].unwrap());
-    let unknown = TaskToken { run: SlotKey::from_bits(7), worker: SlotKey::from_bits(u64::MAX), vector: Some(9) };
+    let unknown = TaskToken { run: SlotKey::from_bits(7), worker: SlotKey::from_bits(u64::MAX), demand: Some(9) };
     let answer = both.admission.acquire_yielding(both.now, &request, unknown, &mut both.pipeline);
     let AcquireResult::Waiting(waiter) = answer else { panic!("{answer:?}") };
     both.pipeline.settle_with(both.now, &mut both.admission);

@@ -44,8 +44,8 @@ impl RequestAdmission {
         }
     }
 
-    /// [`RequestAdmission::retry`] for a worker of a run. It differs from `retry` as
-    /// [`RequestAdmission::acquire_yielding`] differs from [`RequestAdmission::acquire`].
+    /// Repeats a call like [`RequestAdmission::retry`], for a worker of a run. The worker yields as in
+    /// [`RequestAdmission::acquire_yielding`].
     pub fn retry_yielding(
         &mut self,
         now: Instant,

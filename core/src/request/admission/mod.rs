@@ -136,7 +136,7 @@ impl RequestAdmission {
         }
     }
 
-    /// [`Self::acquire`] for a request with fallbacks: chooses the resource first.
+    /// Chooses the resource of a request with fallbacks, then acquires it.
     #[cold]
     fn acquire_with_fallbacks(&mut self, now: Instant, request: &Request, fallback: FallbackId) -> AcquireResult {
         match self.choose_fallback(now, request, fallback) {

@@ -12,12 +12,12 @@ use crate::time::Instant;
 use crate::yielding::{TaskResources, TaskToken, YIELD_FACTOR};
 
 impl RequestAdmission {
-    /// [`RequestAdmission::acquire`] for a worker of a run. The request is denied with
+    /// Requests a lease like [`RequestAdmission::acquire`], for a worker of a run. The request is denied with
     /// [`DenialReason::Cancelled`] once the run is stopping. If the request must wait and its token has a
-    /// resource vector, the worker may return its task resources while it waits.
+    /// demand, the worker may release its task resources while it waits.
     ///
-    /// The free resources of `tasks` may have changed when this returns, so `tasks` may have dispatches
-    /// pending.
+    /// The free resources of `tasks` may have changed when this returns, so `tasks` may be able to start more
+    /// workers.
     pub fn acquire_yielding(
         &mut self,
         now: Instant,
@@ -79,7 +79,7 @@ impl RequestAdmission {
             return AcquireResult::Granted(lease);
         }
         self.expire(now);
-        if token.vector.is_none() {
+        if token.demand.is_none() {
             return self.enqueue(now, request, at, None, Some(tasks));
         }
         let state = if holds { YieldState::Holding(self.shared.yielding.next_arrival()) } else { YieldState::Yielded };

@@ -372,9 +372,9 @@ impl Controller {
             self.cooldown.on_outcome(now, outcome, self.in_flight);
         }
         if self.is_timed {
-            self.end_timed(now, grant, outcome, done.asked());
+            self.end_timed(now, grant, outcome, done.requested_pause());
         } else {
-            let call = self.report(now, grant, outcome, done.asked(), Duration::ZERO);
+            let call = self.report(now, grant, outcome, done.requested_pause(), Duration::ZERO);
             self.algorithm.on_outcome(now, &call);
             self.steady_limit = self.clamped_limit(now);
         }
@@ -465,10 +465,10 @@ impl Controller {
     #[cold]
     fn rate_limited(&mut self, now: Instant, grant: &Grant, done: &Completion) {
         let latency = self.latency(now, grant).unwrap_or(Duration::ZERO);
-        let pause = self.algorithm.pause(now, &self.report(now, grant, done.outcome, done.asked(), latency));
+        let pause = self.algorithm.pause(now, &self.report(now, grant, done.outcome, done.requested_pause(), latency));
         let pause = pause.unwrap_or(self.config.cooldown);
         // A pause without a Retry-After is never longer than the configured cooldown.
-        let pause = if done.asked().is_some() { pause } else { pause.min(self.config.cooldown) };
+        let pause = if done.requested_pause().is_some() { pause } else { pause.min(self.config.cooldown) };
         self.cooldown.on_rate_limited(now, &self.config, pause);
         if let Some(until) = self.cooldown.until(now) {
             self.algorithm.on_pause(now, until);

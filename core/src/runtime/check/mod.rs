@@ -77,11 +77,11 @@ impl fmt::Display for HostRule {
             Self::SleepNeverEndsEarly => "a sleep never ends before its instant",
             Self::SleepEnds => "a sleep ends once its instant has come",
             Self::FarSleepStaysPending => "a sleep until a far instant is pending",
-            Self::DroppedSleepIsHarmless => "a sleep that is dropped leaves all others as they are",
-            Self::HostNeverPanics => "nothing of the host panics",
+            Self::DroppedSleepIsHarmless => "a sleep that is dropped does not affect others",
+            Self::HostNeverPanics => "no code of the host panics",
             Self::SpawnedFutureRuns => "a spawned future runs to its end",
             Self::SpawnedFutureIsKept => "a spawned future is not dropped before its end",
-            Self::ShutdownDropsFutures => "a runtime that shuts down drops what it was given to spawn",
+            Self::ShutdownDropsFutures => "a runtime that shuts down drops its spawned futures",
             Self::WakesFromOtherThreads => "a task that is woken on another thread is polled",
         })
     }

@@ -37,7 +37,7 @@ pub async fn check_spawn_within<H: Host + Spawn<SpawnProbe<H>>>(
     let place = "three futures are spawned, which wait for each other and sleep for 1ms";
     let shared = Arc::new(Mutex::new(Counts::default()));
     for _ in 0..PROBES {
-        // The clone may be gone when the future runs, as a gate's may be.
+        // This clone is dropped before the future runs, as that of a gate may be.
         let spawner = host.clone();
         let probe = SpawnProbe::new(host.clone(), Arc::clone(&shared));
         panic_is_error(place, move || spawner.spawn(probe))?;

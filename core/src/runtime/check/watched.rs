@@ -105,7 +105,7 @@ impl<S> Watched<S> {
 
 impl<S> Drop for Watched<S> {
     fn drop(&mut self) {
-        // Reached only if another error is being returned already.
+        // An error is lost only if another one is being returned already.
         let _ = self.drop_sleep();
     }
 }

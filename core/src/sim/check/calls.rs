@@ -5,7 +5,7 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 
 use super::open_row_groups::Rules;
-use super::{Check, CheckResult, Law, hold};
+use super::{Check, CheckResult, Law, ensure};
 use crate::lease::LeaseId;
 use crate::map::Map;
 use crate::pipeline::RunReport;
@@ -21,7 +21,7 @@ pub(super) struct Calls {
     waiters: BTreeSet<WaiterId>,
 }
 
-/// The number of the machine, the slot and generation of a lease.
+/// A lease in a form that has an order: the number of its request admission, its slot and its generation.
 type LeaseKey = (u32, u32, u32);
 
 fn key(lease: LeaseId) -> LeaseKey {
@@ -34,22 +34,22 @@ impl Calls {
     }
 
     fn acquired(&mut self, resource: ResourceId, lease: LeaseId, limit: u32, counted: u32) -> CheckResult {
-        hold(self.leases.insert(key(lease)), || format!("{lease:?} was granted twice"))?;
+        ensure(self.leases.insert(key(lease)), || format!("{lease:?} was granted twice"))?;
         let in_flight = self.in_flight.entry(resource).or_default();
         *in_flight += 1;
-        let out = *in_flight;
-        hold(counted == out, || format!("the event counts {counted} calls in flight instead of {out}"))?;
-        hold(out <= limit, || format!("{out} calls are in flight above the limit of {limit}"))?;
+        let count = *in_flight;
+        ensure(counted == count, || format!("the event counts {counted} calls in flight instead of {count}"))?;
+        ensure(count <= limit, || format!("{count} calls are in flight above the limit of {limit}"))?;
         let cap = self.caps.get(&resource).copied().unwrap_or(u32::MAX);
-        hold(limit <= cap, || format!("the limit of {limit} is above the cap of {cap}"))
+        ensure(limit <= cap, || format!("the limit of {limit} is above the cap of {cap}"))
     }
 
     fn released(&mut self, resource: ResourceId, lease: LeaseId, counted: u32) -> CheckResult {
-        hold(self.leases.remove(&key(lease)), || format!("{lease:?} was released without being active"))?;
+        ensure(self.leases.remove(&key(lease)), || format!("{lease:?} was released without being active"))?;
         let in_flight = self.in_flight.entry(resource).or_default();
         *in_flight = in_flight.saturating_sub(1);
-        let out = *in_flight;
-        hold(counted == out, || format!("the event counts {counted} calls in flight instead of {out}"))
+        let count = *in_flight;
+        ensure(counted == count, || format!("the event counts {counted} calls in flight instead of {count}"))
     }
 }
 
@@ -60,12 +60,12 @@ impl Check for Calls {
         let EventScope::Resource(resource) = event.place else { return Ok(()) };
         match event.payload {
             RequestEventPayload::WaitStarted { waiter: Some(waiter) } => {
-                hold(self.waiters.insert(waiter), || format!("{waiter:?} already waits"))
+                ensure(self.waiters.insert(waiter), || format!("{waiter:?} already waits"))
             }
             RequestEventPayload::WaitCompleted { waiter: Some(waiter), .. }
             | RequestEventPayload::WaitTimeout { waiter: Some(waiter), .. }
             | RequestEventPayload::WaitCancelled { waiter, .. } => {
-                hold(self.waiters.remove(&waiter), || format!("{waiter:?} was not waiting"))
+                ensure(self.waiters.remove(&waiter), || format!("{waiter:?} was not waiting"))
             }
             RequestEventPayload::LeaseAcquired { lease, limit, in_flight } => {
                 self.acquired(resource, lease, limit, in_flight)
@@ -80,6 +80,6 @@ impl Check for Calls {
 
     fn on_end(&mut self, _: &Rules, _: &RunReport) -> CheckResult {
         let (leases, waiters) = (self.leases.len(), self.waiters.len());
-        hold(leases == 0 && waiters == 0, || format!("{leases} calls and {waiters} waiters are left at the end"))
+        ensure(leases == 0 && waiters == 0, || format!("{leases} calls and {waiters} waiters are left at the end"))
     }
 }

@@ -5,18 +5,22 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use super::open_row_groups::{OpenRowGroups, Rules, task_of};
-use super::{Check, CheckResult, Law, TaskName, hold};
+use super::{Check, CheckResult, Law, TaskName, ensure};
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 
 /// The leased amount of each resource, and the number of row groups in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Caps {
-    /// By index; 0 is `submission`.
+    /// By resource. Index 0 is `submission`.
     limits: Vec<u32>,
+    /// By resource: the leased amount.
     held: Vec<u32>,
+    /// The tasks that hold their resources. A yielded task holds none.
     holders: BTreeSet<TaskName>,
+    /// The number of row groups in progress.
     row_groups: u32,
-    /// The latest target of row groups that the control loop emitted.
+    /// How many row groups may be in progress: the number that the control loop emitted last, or the setting
+    /// if there is no control loop.
     target: u32,
 }
 
@@ -38,18 +42,18 @@ impl Caps {
         if !self.holders.insert(task) {
             return Ok(());
         }
-        for (place, amount) in &rules.demands[task.column.index()] {
-            self.held[*place] += amount;
-            let (held, limit) = (self.held[*place], self.limits[*place]);
-            hold(held <= limit, || format!("{held} of resource {place} are held; its limit is {limit}"))?;
+        for (resource, amount) in &rules.demands[task.column.index()] {
+            self.held[*resource] += amount;
+            let (held, limit) = (self.held[*resource], self.limits[*resource]);
+            ensure(held <= limit, || format!("{held} of resource {resource} are held; its limit is {limit}"))?;
         }
         Ok(())
     }
 
     fn give_back(&mut self, rules: &Rules, task: TaskName) {
         if self.holders.remove(&task) {
-            for (place, amount) in &rules.demands[task.column.index()] {
-                self.held[*place] -= amount;
+            for (resource, amount) in &rules.demands[task.column.index()] {
+                self.held[*resource] -= amount;
             }
         }
     }
@@ -74,16 +78,16 @@ impl Check for Caps {
             }
             (SchedulerEventPayload::RowGroupTargetChanged { to, .. }, _) => {
                 let cap = rules.config.row_groups;
-                hold((1..=cap).contains(&to), || format!("the target is {to} row groups; the cap is {cap}"))?;
+                ensure((1..=cap).contains(&to), || format!("the target is {to} row groups; the cap is {cap}"))?;
                 self.target = to;
             }
             (SchedulerEventPayload::RowGroupAdmitted { active, .. }, _) => {
                 self.row_groups += 1;
                 let (in_progress, target) = (self.row_groups, self.target);
-                hold(active == in_progress, || {
+                ensure(active == in_progress, || {
                     format!("the event counts {active} active row groups instead of {in_progress}")
                 })?;
-                hold(in_progress <= target, || {
+                ensure(in_progress <= target, || {
                     format!("{in_progress} row groups are in progress; the target is {target}")
                 })?;
             }

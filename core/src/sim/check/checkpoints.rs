@@ -9,34 +9,35 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 
 use super::open_row_groups::{OpenRowGroup, OpenRowGroups, Rules};
-use super::{Check, CheckResult, Law, LifecycleStep, hold};
+use super::{Check, CheckResult, Law, LifecycleStep, ensure};
 use crate::map::Map;
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload, StopKind};
 use crate::pipeline::{ColumnId, FinishedRowGroup, RunReport, Strategy};
 
-/// The row groups that were handed out to their checkpoint.
+/// The row groups in progress, and those that were handed out to their checkpoint.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Checkpoints {
-    /// By row group: the number of rows to be saved, and of unmade rows.
+    /// By row group that was handed out and not answered: the number of rows to be saved, and of unmade rows.
     out: Map<u32, (u32, u32)>,
     saved: BTreeSet<u32>,
     /// The row groups that are admitted, and neither saved nor discarded yet.
     in_progress: BTreeSet<u32>,
-    stop: Stop,
-    /// Whether row groups were to be saved partly at any time. A row group for which that was decided is
-    /// handed out even if a stricter stop follows at the same instant or while its hook is running.
-    was_in_part: bool,
+    incomplete: IncompleteRowGroups,
+    /// Whether a stop so far allowed row groups to be saved partly. Such a row group is still handed out if a
+    /// stop that discards follows at the same instant or while the row group's hook is running.
+    may_save_partly: bool,
 }
 
-/// How a stop treats incomplete row groups.
+/// What happens to row groups that are in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stop {
+enum IncompleteRowGroups {
+    /// They are completed, because no stop applies to them.
     #[default]
-    None,
-    /// Incomplete row groups are saved partly.
-    InPart,
-    /// Incomplete row groups are not saved.
-    Strict,
+    Finish,
+    /// Their complete rows are saved.
+    SavePartly,
+    /// They are not saved.
+    Discard,
 }
 
 impl Checkpoints {
@@ -46,22 +47,22 @@ impl Checkpoints {
             return Err(format!("row group {row_group} is saved without being in progress"));
         };
         let before = self.out.insert(row_group, (group.live.len() as u32, group.unmade.len() as u32));
-        hold(before.is_none(), || format!("row group {row_group} is saved twice"))?;
+        ensure(before.is_none(), || format!("row group {row_group} is saved twice"))?;
         let (running, queued) = (state.running, state.queued);
-        hold(running + queued == 0, || format!("it is saved with {running} workers and {queued} tasks queued"))?;
+        ensure(running + queued == 0, || format!("it is saved with {running} workers and {queued} tasks queued"))?;
         check_lists(rules, group)?;
         let is_cell = |column: &ColumnId| rules.is_cell(*column);
         for column in rules.plan.order() {
             let rows: &[u32] = if is_cell(column) { &group.live } else { group.live.get(..1).unwrap_or_default() };
             for row in rows {
-                let place = (*column, is_cell(column).then_some(*row));
-                let is_done = state.is_done(&rules.plan, place);
-                hold(is_done, || format!("row {row} of row group {row_group} lacks column {}", column.index()))?;
+                let task = (*column, is_cell(column).then_some(*row));
+                let is_done = state.is_done(&rules.plan, task);
+                ensure(is_done, || format!("row {row} of row group {row_group} lacks column {}", column.index()))?;
             }
         }
         let is_part = !group.unmade.is_empty();
-        let may_be = self.was_in_part && are_independent(rules);
-        hold(!is_part || may_be, || format!("row group {row_group} is saved partly"))?;
+        let is_allowed = self.may_save_partly && are_independent(rules);
+        ensure(!is_part || is_allowed, || format!("row group {row_group} is saved partly"))?;
         let is_complete = |row: &&u32| {
             rules
                 .plan
@@ -78,21 +79,23 @@ impl Checkpoints {
 
     /// Checks that a discarded row group is not one that a stop must save partly.
     fn check_discard(&self, rules: &Rules, row_group: u32, state: &OpenRowGroup) -> CheckResult {
-        let is_due = self.stop == Stop::InPart && are_independent(rules) && !rules.config.pre_batch_hook;
+        let is_due = self.incomplete == IncompleteRowGroups::SavePartly
+            && are_independent(rules)
+            && !rules.config.pre_batch_hook;
         if !is_due || self.out.contains_key(&row_group) {
             return Ok(());
         }
         let is_complete = |row: &u32| {
-            let place = |column: &ColumnId| (*column, rules.is_cell(*column).then_some(*row));
-            !state.dropped.contains(row)
-                && rules.plan.order().iter().all(|column| state.is_done(&rules.plan, place(column)))
+            let task_of = |column: &ColumnId| (*column, rules.is_cell(*column).then_some(*row));
+            !state.excluded.contains(row)
+                && rules.plan.order().iter().all(|column| state.is_done(&rules.plan, task_of(column)))
         };
         let lost = (0..state.rows).find(is_complete);
         lost.map_or(Ok(()), |row| Err(format!("row {row} of row group {row_group} is complete, but discarded")))
     }
 
     fn end(&mut self, row_group: u32) -> CheckResult {
-        hold(self.in_progress.remove(&row_group), || format!("row group {row_group} ended without being in progress"))
+        ensure(self.in_progress.remove(&row_group), || format!("row group {row_group} ended without being in progress"))
     }
 }
 
@@ -100,7 +103,7 @@ impl Checkpoints {
 fn check_lists(rules: &Rules, group: &FinishedRowGroup) -> CheckResult {
     let FinishedRowGroup { row_group, first_row, rows, .. } = *group;
     let first = u64::from(row_group) * u64::from(rules.config.row_group_size);
-    hold(rows == rules.rows_of(row_group) && first_row == first, || {
+    ensure(rows == rules.rows_of(row_group) && first_row == first, || {
         format!("row group {row_group} is saved as {rows} rows from row {first_row}")
     })?;
     let listed = group.live.iter().chain(&group.unmade).copied().chain(group.dropped.iter().map(|dropped| dropped.row));
@@ -108,7 +111,7 @@ fn check_lists(rules: &Rules, group: &FinishedRowGroup) -> CheckResult {
     let (kept, count) = (rules.kept_rows(row_group), listed.count());
     let is_once = distinct.len() == count && distinct.is_disjoint(&kept);
     distinct.extend(kept);
-    hold(is_once && distinct.len() == rows as usize, || {
+    ensure(is_once && distinct.len() == rows as usize, || {
         format!("not every row of row group {row_group} is saved, dropped or unmade exactly once")
     })
 }
@@ -118,13 +121,13 @@ fn are_independent(rules: &Rules) -> bool {
     rules.plan.columns().iter().all(|column| matches!(column.strategy, Strategy::Cell | Strategy::FromScratch))
 }
 
-/// Checks that the dropped rows are exactly those that were given up before.
+/// Checks that an event excluded each row that is listed as dropped, and no other listed row.
 fn check_dropped_rows(state: &OpenRowGroup, group: &FinishedRowGroup) -> CheckResult {
-    let is_given_up = |row: u32| state.dropped.contains(&row);
-    let unknown = group.dropped.iter().find(|row| !is_given_up(row.row));
-    unknown.map_or(Ok(()), |row| Err(format!("{row:?} of row group {} was never given up", group.row_group)))?;
-    let revived = group.live.iter().chain(&group.unmade).find(|row| is_given_up(**row));
-    revived.map_or(Ok(()), |row| Err(format!("row {row} of row group {} was given up before", group.row_group)))
+    let is_excluded = |row: u32| state.excluded.contains(&row);
+    let unknown = group.dropped.iter().find(|row| !is_excluded(row.row));
+    unknown.map_or(Ok(()), |row| Err(format!("{row:?} of row group {} was never dropped", group.row_group)))?;
+    let revived = group.live.iter().chain(&group.unmade).find(|row| is_excluded(**row));
+    revived.map_or(Ok(()), |row| Err(format!("row {row} of row group {} was dropped before", group.row_group)))
 }
 
 impl Check for Checkpoints {
@@ -132,41 +135,41 @@ impl Check for Checkpoints {
 
     fn on_event(&mut self, rules: &Rules, open: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
         if let SchedulerEventPayload::JobStopping { stop, aborts } = event.payload {
-            self.stop = match stop {
-                StopKind::WoundDown => Stop::None,
-                StopKind::CheckpointFailed | StopKind::HookFailed => Stop::Strict,
-                _ if aborts || self.stop == Stop::Strict => Stop::Strict,
-                _ => Stop::InPart,
+            self.incomplete = match stop {
+                StopKind::WoundDown => IncompleteRowGroups::Finish,
+                StopKind::CheckpointFailed | StopKind::HookFailed => IncompleteRowGroups::Discard,
+                _ if aborts || self.incomplete == IncompleteRowGroups::Discard => IncompleteRowGroups::Discard,
+                _ => IncompleteRowGroups::SavePartly,
             };
-            self.was_in_part |= self.stop == Stop::InPart;
+            self.may_save_partly |= self.incomplete == IncompleteRowGroups::SavePartly;
         }
         let Some(row_group) = event.correlation.row_group else { return Ok(()) };
         match event.payload {
             SchedulerEventPayload::RowGroupAdmitted { rows, .. } => {
                 let expected = rules.rows_of(row_group) - rules.kept_rows(row_group).len() as u32;
-                hold(rows == expected, || format!("row group {row_group} has {rows} rows, not {expected}"))?;
+                ensure(rows == expected, || format!("row group {row_group} has {rows} rows, not {expected}"))?;
                 let is_done = rules.config.done_row_groups.contains(&row_group) || self.saved.contains(&row_group);
-                hold(!is_done, || format!("row group {row_group} was admitted, but is already saved"))?;
+                ensure(!is_done, || format!("row group {row_group} was admitted, but is already saved"))?;
                 let is_new = self.in_progress.insert(row_group);
-                hold(is_new, || format!("row group {row_group} was admitted twice"))
+                ensure(is_new, || format!("row group {row_group} was admitted twice"))
             }
-            SchedulerEventPayload::WorkerSpawned { .. } => hold(!self.out.contains_key(&row_group), || {
+            SchedulerEventPayload::WorkerSpawned { .. } => ensure(!self.out.contains_key(&row_group), || {
                 format!("a worker was started for row group {row_group} after it was handed out")
             }),
             SchedulerEventPayload::RowGroupCheckpointed { rows, unmade } => {
                 let expected = self.out.remove(&row_group);
                 self.saved.insert(row_group);
                 self.end(row_group)?;
-                hold(expected == Some((rows, unmade)), || {
+                ensure(expected == Some((rows, unmade)), || {
                     format!("{rows} rows were saved and {unmade} unmade; the checkpoint had {expected:?}")
                 })
             }
             SchedulerEventPayload::RowGroupDiscarded { rows, .. } => {
                 if let Some(state) = open.group(row_group) {
                     let busy = state.running;
-                    hold(busy == 0, || format!("row group {row_group} is discarded with {busy} workers"))?;
-                    let expected = state.rows - state.dropped.len() as u32;
-                    hold(rows == expected, || {
+                    ensure(busy == 0, || format!("row group {row_group} is discarded with {busy} workers"))?;
+                    let expected = state.rows - state.excluded.len() as u32;
+                    ensure(rows == expected, || {
                         format!("{rows} rows of row group {row_group} are unmade, not {expected}")
                     })?;
                     self.check_discard(rules, row_group, state)?;
@@ -185,8 +188,8 @@ impl Check for Checkpoints {
     fn on_lifecycle_step(&mut self, rules: &Rules, open: &OpenRowGroups, what: &LifecycleStep<'_>) -> CheckResult {
         match *what {
             LifecycleStep::Checkpoint(group) => self.on_checkpoint(rules, open, group),
-            LifecycleStep::CheckpointAnswered { row_group, .. } => {
-                hold(self.out.contains_key(&row_group), || format!("row group {row_group} was not handed out"))
+            LifecycleStep::CheckpointEnded { row_group, .. } => {
+                ensure(self.out.contains_key(&row_group), || format!("row group {row_group} was not handed out"))
             }
             _ => Ok(()),
         }

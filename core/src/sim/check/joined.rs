@@ -1,11 +1,14 @@
-//! Checks that a call names the execution of the task that makes it, and that a worker runs that task.
+//! Checks that the two event streams can be joined: a call names the execution of the task that makes it, and
+//! a worker runs that execution at the time.
+//!
+//! An execution is one attempt of one task.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 
 use super::open_row_groups::{OpenRowGroups, Rules};
-use super::{Check, CheckResult, Law, hold};
+use super::{Check, CheckResult, Law, ensure};
 use crate::event::Correlation;
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::request::event::{RequestEvent, RequestEventPayload};
@@ -14,15 +17,15 @@ use crate::time::Instant;
 /// The executions that workers run, and those that calls name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Joined {
-    /// Whether only tasks make calls.
-    calls_alone: bool,
+    /// Whether every call must name a task.
+    has_no_other_callers: bool,
     running: BTreeSet<Execution>,
-    /// The executions that calls of one instant name. They are checked later, because the calls of an
-    /// instant may be delivered before its workers.
+    /// The executions that the calls of the latest instant name. They are checked once time has advanced,
+    /// because the events of the calls of an instant may be delivered before those of its workers.
     named: Vec<(Instant, Execution)>,
 }
 
-/// The run, the task and the attempt.
+/// An attempt of a task: the run, the task and the attempt.
 pub(super) type Execution = (u32, Option<u64>, Option<u32>);
 
 pub(super) fn execution(correlation: &Correlation) -> Execution {
@@ -30,15 +33,15 @@ pub(super) fn execution(correlation: &Correlation) -> Execution {
 }
 
 impl Joined {
-    /// Sets that only tasks make calls.
-    pub(super) fn call_alone(&mut self) {
-        self.calls_alone = true;
+    /// States that only tasks make calls.
+    pub(super) fn expect_no_other_callers(&mut self) {
+        self.has_no_other_callers = true;
     }
 
     /// Checks the executions that calls before `now` named.
     fn check_named_before(&mut self, now: Instant) -> CheckResult {
         for (at, named) in self.named.extract_if(.., |(at, _)| *at < now) {
-            hold(self.running.contains(&named), || format!("a call at {at} names {named:?}, which no worker runs"))?;
+            ensure(self.running.contains(&named), || format!("a call at {at} names {named:?}, which no worker runs"))?;
         }
         Ok(())
     }
@@ -70,7 +73,7 @@ impl Check for Joined {
         {
             return Ok(());
         }
-        hold(!self.calls_alone || event.correlation.is_some(), || "a call names no task".into())?;
+        ensure(!self.has_no_other_callers || event.correlation.is_some(), || "a call names no task".into())?;
         self.named.extend(event.correlation.map(|correlation| (event.at, execution(&correlation))));
         Ok(())
     }

@@ -3,7 +3,7 @@
 use alloc::format;
 
 use super::open_row_groups::{OpenRowGroups, Rules, task_of};
-use super::{Check, CheckResult, Law, TaskName, hold};
+use super::{Check, CheckResult, Law, TaskName, ensure};
 use crate::lease::LeaseId;
 use crate::map::Map;
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
@@ -28,32 +28,32 @@ struct Worker {
 impl Leases {
     fn acquired(&mut self, task: TaskName, lease: LeaseId, active: u32) -> CheckResult {
         let before = self.held.insert(task, lease);
-        hold(before.is_none(), || format!("it already holds {before:?}"))?;
+        ensure(before.is_none(), || format!("it already holds {before:?}"))?;
         let held = self.held.len();
-        hold(active as usize == held, || format!("the event counts {active} active leases instead of {held}"))
+        ensure(active as usize == held, || format!("the event counts {active} active leases instead of {held}"))
     }
 
     fn released(&mut self, task: TaskName, lease: LeaseId, active: u32) -> CheckResult {
         let before = self.held.remove(&task);
-        hold(before == Some(lease), || format!("it released {lease:?}, but held {before:?}"))?;
-        let works = self.workers.get(&task).is_some_and(|worker| !worker.has_yielded);
-        hold(!works, || "its lease was released while its worker was running".into())?;
+        ensure(before == Some(lease), || format!("it released {lease:?}, but held {before:?}"))?;
+        let is_running = self.workers.get(&task).is_some_and(|worker| !worker.has_yielded);
+        ensure(!is_running, || "its lease was released while its worker was running".into())?;
         let held = self.held.len();
-        hold(active as usize == held, || format!("the event counts {active} active leases instead of {held}"))
+        ensure(active as usize == held, || format!("the event counts {active} active leases instead of {held}"))
     }
 
     fn spawned(&mut self, task: TaskName, id: WorkerId) -> CheckResult {
-        hold(self.held.contains_key(&task), || "its worker was started without a lease".into())?;
+        ensure(self.held.contains_key(&task), || "its worker was started without a lease".into())?;
         let other = self.task_of_worker.insert(id, task);
-        hold(other.is_none(), || format!("{id:?} is already running another task"))?;
+        ensure(other.is_none(), || format!("{id:?} is already running another task"))?;
         let before = self.workers.insert(task, Worker { id, has_yielded: false });
-        hold(before.is_none(), || format!("{before:?} is already running it"))
+        ensure(before.is_none(), || format!("{before:?} is already running it"))
     }
 
     fn ended(&mut self, task: TaskName, id: WorkerId) -> CheckResult {
         let before = self.workers.remove(&task);
         self.task_of_worker.remove(&id);
-        hold(before.is_some_and(|worker| worker.id == id), || format!("{id:?} ended, but {before:?} was running it"))
+        ensure(before.is_some_and(|worker| worker.id == id), || format!("{id:?} ended, but {before:?} was running it"))
     }
 
     fn yielded(&mut self, task: TaskName, id: WorkerId, has_yielded: bool) -> CheckResult {
@@ -61,7 +61,7 @@ impl Leases {
         let worker = self.workers.get_mut(&task).filter(|worker| worker.id == id && worker.has_yielded != has_yielded);
         let Some(worker) = worker else { return Err(format!("{id:?} is not running, or yielded or resumed twice")) };
         worker.has_yielded = has_yielded;
-        hold(has_yielded || is_leased, || "it resumed without a lease".into())
+        ensure(has_yielded || is_leased, || "it resumed without a lease".into())
     }
 }
 
@@ -71,7 +71,7 @@ impl Check for Leases {
     fn on_event(&mut self, _: &Rules, _: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
         let Some(task) = task_of(event) else {
             let is_irregular = matches!(event.payload, SchedulerEventPayload::ReleaseDiagnostic { .. });
-            return hold(!is_irregular, || format!("{:?}", event.payload));
+            return ensure(!is_irregular, || format!("{:?}", event.payload));
         };
         match event.payload {
             SchedulerEventPayload::TaskLeaseAcquired { lease, active } => self.acquired(task, lease, active),
@@ -88,6 +88,6 @@ impl Check for Leases {
 
     fn on_end(&mut self, _: &Rules, _: &RunReport) -> CheckResult {
         let (held, workers) = (self.held.len(), self.workers.len());
-        hold(held == 0 && workers == 0, || format!("{held} leases and {workers} workers are left at the end"))
+        ensure(held == 0 && workers == 0, || format!("{held} leases and {workers} workers are left at the end"))
     }
 }

@@ -1,10 +1,15 @@
-//! Checkers that watch a run from outside and test that it keeps its laws.
+//! A checker that observes a run from outside and reports the first *law* that the run breaks. A law is an
+//! invariant that every run keeps, whatever its plan, policy and providers.
 //!
 //! The input of a [`RunChecker`] is what any host can observe: the plan and the settings, both event streams
 //! with all kinds of events, and what the pipeline hands out to hooks and checkpoints. It has its own state,
 //! does not read the scheduler's, and shares no code with it. It can therefore check a run under a custom
 //! policy as well as under those of the crate. [`World::watched`](super::world::World::watched) creates a
 //! simulated [world](super::world::World) with a checker.
+//!
+//! Terms: a *seed* is a column that is filled before the pre-batch hook. An *unmade* row is one that a run
+//! admitted and, because it stopped, neither saved nor dropped. A worker that *yields* releases its task
+//! resources while it waits for a call.
 //!
 //! - [`Law::Stream`]: no event is missing, time never runs backwards, and no event follows the end.
 //! - [`Law::Once`]: every task is completed once: attempts are numbered, and none follows a success or a
@@ -14,23 +19,24 @@
 //! - [`Law::Caps`]: the limits of resources, of workers and of row groups hold.
 //! - [`Law::Calls`]: no more calls are in flight than the model's cap, and none is left at the end of the
 //!   run.
-//! - [`Law::Joined`]: a call names the execution of the task that makes it, and a worker runs that task.
+//! - [`Law::Joined`]: the two streams can be joined: a call names the execution of the task that makes it,
+//!   and a worker runs that execution at the time.
 //! - [`Law::Outages`]: a provider that is down gets no calls except one probe at a time, a provider that
 //!   fails goes down, and no task fails because of an outage.
 //! - [`Law::Room`]: no call waits while its model has room for it, whatever else waits.
 //! - [`Law::Leases`]: no worker starts without a lease, none ends twice, and all leases are released.
 //! - [`Law::Fifo`]: tasks of one fairness group with equal demands start in the order in which they were
 //!   queued.
-//! - [`Law::Hooks`]: each hook is called once and at the right time, and rows that a hook left out are
-//!   dropped.
+//! - [`Law::Hooks`]: each hook is called once and at the right time, and no row group is saved without its
+//!   hooks.
 //! - [`Law::Checkpoints`]: a row group is saved once, when each of its rows is complete or dropped, or
 //!   partly after a stop; each one ends once, saved or discarded.
 //! - [`Law::Rows`]: rows in = rows out + rows dropped + rows unmade; each dropped row has a counted reason,
 //!   and was left out by a hook or had a task that failed or was lost; no row is unmade without a stop.
 //! - [`Law::Stops`]: after a stop nothing starts, calls included, and every stop is emitted.
 //!
-//! Memory is bounded by the row groups in progress. Each event costs O(out-degree of its column) or less,
-//! except a task of a whole row group and a checkpoint, which cost O(rows).
+//! Memory is bounded by the rows of the row groups in progress. An event costs O(columns that its column
+//! depends on) or less, except an event of a whole row group and a checkpoint, which cost O(rows x columns).
 
 mod calls;
 mod caps;
@@ -76,7 +82,7 @@ pub enum Law {
     Caps,
     /// The limits of the models hold.
     Calls,
-    /// A call names the task that makes it.
+    /// A call names the execution of the task that makes it.
     Joined,
     /// A provider that is down gets no calls except probes.
     Outages,
@@ -86,7 +92,7 @@ pub enum Law {
     Leases,
     /// Tasks of a fairness group with equal demands start first come, first served.
     Fifo,
-    /// Each hook is called once and at the right time.
+    /// Each hook is called once and at the right time, and before its row group is saved.
     Hooks,
     /// A row group is saved once, complete or partly after a stop, or it is discarded.
     Checkpoints,
@@ -125,50 +131,50 @@ pub struct Violation {
     pub at: Instant,
     /// The task whose event showed the violation, if it was the event of a task.
     pub task: Option<TaskName>,
-    /// A description of what is wrong.
+    /// How the law was broken, in words.
     pub why: String,
 }
 
-/// A step between the pipeline and its host other than the spawn and end of tasks.
+/// A step between the pipeline and its host, other than the start and end of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LifecycleStep<'a> {
     /// The pre-batch hook is called.
     PreBatch(&'a Batch),
     /// The pre-batch hook ended.
-    PreBatchAnswered {
+    PreBatchEnded {
         /// The row group.
         row_group: u32,
-        /// The rows that it leaves out, counted from 0 within the row group, or `None` if it failed.
+        /// The rows that it leaves out, counted from 0 within the row group. `None` if it failed.
         left_out: Option<&'a [u32]>,
     },
     /// The post-batch hook is called.
     PostBatch(&'a FinishedRowGroup),
     /// The post-batch hook ended.
-    PostBatchAnswered {
+    PostBatchEnded {
         /// The row group.
         row_group: u32,
         /// Whether it succeeded.
-        works: bool,
+        succeeded: bool,
     },
     /// A row group is handed out to its checkpoint.
     Checkpoint(&'a FinishedRowGroup),
     /// A checkpoint ended.
-    CheckpointAnswered {
+    CheckpointEnded {
         /// The row group.
         row_group: u32,
         /// Whether it succeeded.
-        works: bool,
+        succeeded: bool,
     },
     /// The run is cancelled.
     Cancel,
 }
 
-/// `Err` describes why a law is broken.
+/// The result of a check. `Err` describes how the law is broken.
 type CheckResult = Result<(), String>;
 
-/// The check of one law: the inputs that it needs, and what must hold then. `OpenRowGroups` is in the state
-/// before the input.
+/// The check of one law: one method for each kind of input. A method that a law does not need accepts
+/// everything. `OpenRowGroups` is in the state before the input.
 trait Check {
     const LAW: Law;
 
@@ -190,7 +196,7 @@ trait Check {
 }
 
 /// Fails with the description `why` unless `holds` is true.
-fn hold(holds: bool, why: impl FnOnce() -> String) -> CheckResult {
+fn ensure(holds: bool, why: impl FnOnce() -> String) -> CheckResult {
     if holds { Ok(()) } else { Err(why()) }
 }
 
@@ -263,29 +269,29 @@ impl RunChecker {
         }
     }
 
-    /// Sets the most calls of a request resource that may be in flight at once. Without it, only the
-    /// adaptive limit is checked.
-    pub fn cap_calls(&mut self, resource: ResourceId, cap: u32) {
+    /// Sets the most calls of a request resource that may be in flight at once. Without it, only the limit in
+    /// force is checked.
+    pub fn set_call_cap(&mut self, resource: ResourceId, cap: u32) {
         self.calls.set_cap(resource, cap);
     }
 
     /// Sets the provider and model of a request resource. Without it, outages of the resource are not
     /// checked.
-    pub fn owned_by(&mut self, resource: ResourceId, model: ProviderModelId) {
-        self.outages.owned_by(resource, model);
+    pub fn set_model(&mut self, resource: ResourceId, model: ProviderModelId) {
+        self.outages.set_model(resource, model);
     }
 
-    /// Sets the resources that a column calls, in their order. The column calls each one only while those
-    /// before it are not usable. Without it, this order is not checked.
-    pub fn falls_back(&mut self, column: ColumnId, resources: Vec<ResourceId>) {
-        self.outages.falls_back(column, resources);
+    /// Sets the request resources that a column calls, in their order. The column calls each one only while
+    /// those before it are not usable. Without it, this order is not checked.
+    pub fn set_fallbacks(&mut self, column: ColumnId, resources: Vec<ResourceId>) {
+        self.outages.set_fallbacks(column, resources);
     }
 
-    /// States that only the run makes calls through request admission. Without it, calls that start after a
-    /// stop or that name no task are not checked.
-    pub fn call_alone(&mut self) {
-        self.stops.call_alone();
-        self.joined.call_alone();
+    /// States that only tasks of the run make calls through request admission. Without it, calls that start
+    /// after a stop or that name no task are accepted.
+    pub fn expect_no_other_callers(&mut self) {
+        self.stops.expect_no_other_callers();
+        self.joined.expect_no_other_callers();
     }
 
     /// Checks the next event of the scheduler.
@@ -306,9 +312,9 @@ impl RunChecker {
         Ok(())
     }
 
-    /// Checks that no call waits that could start. Call it before time advances: everything that was due has
-    /// been done, `at` is the last instant before the next event, and `all_limits` is the state of all
-    /// request resources.
+    /// Checks that no call waits that could start. Call it before time advances, when everything that was due
+    /// has been done. `at` is the last instant before the next event. `all_limits` is the state of all
+    /// request resources at `at`.
     pub fn on_quiescence(&mut self, at: Instant, all_limits: &[ResourceLimits]) -> Result<(), Violation> {
         run_check(&mut self.room, at, None, |room| room.check_quiescent(at, all_limits))
     }

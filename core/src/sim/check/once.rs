@@ -4,19 +4,20 @@
 use alloc::collections::BTreeMap;
 use alloc::format;
 
-use super::open_row_groups::{CellKey, OpenRowGroups, Rules, task_of};
-use super::{Check, CheckResult, Law, hold};
+use super::open_row_groups::{OpenRowGroups, Rules, TaskInRowGroup, task_of};
+use super::{Check, CheckResult, Law, ensure};
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::pipeline::{RunReport, TaskOutcome, WorkerId};
 
 /// The state of each task of the row groups in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Once {
-    groups: BTreeMap<u32, BTreeMap<CellKey, CheckedTask>>,
+    groups: BTreeMap<u32, BTreeMap<TaskInRowGroup, CheckedTask>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct CheckedTask {
+    /// The number of started attempts.
     attempts: u32,
     state: CheckedTaskState,
 }
@@ -29,7 +30,7 @@ enum CheckedTaskState {
     /// Selected, and not started yet.
     Selected,
     Running(WorkerId),
-    /// Completed, skipped, or failed for good.
+    /// Succeeded, skipped, or failed for good.
     Ended,
 }
 
@@ -37,7 +38,7 @@ impl CheckedTask {
     fn advance(&mut self, payload: &SchedulerEventPayload, attempt: Option<u32>) -> CheckResult {
         let Self { attempts, state } = *self;
         let expect = |expected: CheckedTaskState, what: &str| {
-            hold(state == expected, || format!("it {what} while it was {state:?}, not {expected:?}"))
+            ensure(state == expected, || format!("it {what} while it was {state:?}, not {expected:?}"))
         };
         match *payload {
             SchedulerEventPayload::ReadyEnqueued { .. } => {
@@ -56,7 +57,7 @@ impl CheckedTask {
                 expect(CheckedTaskState::Selected, "was started")?;
                 let next = attempts + 1;
                 let actual = attempt.unwrap_or(0);
-                hold(actual == next, || format!("attempt {actual} came instead of attempt {next}"))?;
+                ensure(actual == next, || format!("attempt {actual} came instead of attempt {next}"))?;
                 *self = Self { attempts: next, state: CheckedTaskState::Running(worker) };
             }
             SchedulerEventPayload::WorkerSpawnFailed { worker } => {
@@ -82,7 +83,7 @@ impl Check for Once {
         match (&event.payload, task_of(event), event.correlation.row_group) {
             (SchedulerEventPayload::RowGroupAdmitted { .. }, _, Some(row_group)) => {
                 let before = self.groups.insert(row_group, BTreeMap::default());
-                hold(before.is_none(), || format!("row group {row_group} was admitted twice"))
+                ensure(before.is_none(), || format!("row group {row_group} was admitted twice"))
             }
             (
                 SchedulerEventPayload::RowGroupCheckpointed { .. } | SchedulerEventPayload::RowGroupDiscarded { .. },
@@ -106,7 +107,7 @@ impl Check for Once {
                 };
                 if let SchedulerEventPayload::WorkerSpawned { .. } = payload {
                     let is_live = open.group(task.row_group).is_some_and(|group| group.is_live(task.row));
-                    hold(is_live, || "it was started after its rows were dropped".into())?;
+                    ensure(is_live, || "it was started after its rows were dropped".into())?;
                 }
                 group.entry((task.column, task.row)).or_default().advance(payload, event.correlation.attempt)
             }
@@ -115,8 +116,9 @@ impl Check for Once {
     }
 
     fn on_end(&mut self, _: &Rules, _: &RunReport) -> CheckResult {
-        let open = |task: &&CheckedTask| !matches!(task.state, CheckedTaskState::Idle | CheckedTaskState::Ended);
-        let open = self.groups.values().flat_map(BTreeMap::values).find(open);
-        open.map_or(Ok(()), |task| Err(format!("a task is still {:?} at the end", task.state)))
+        let is_unfinished =
+            |task: &&CheckedTask| !matches!(task.state, CheckedTaskState::Idle | CheckedTaskState::Ended);
+        let unfinished = self.groups.values().flat_map(BTreeMap::values).find(is_unfinished);
+        unfinished.map_or(Ok(()), |task| Err(format!("a task is still {:?} at the end", task.state)))
     }
 }

@@ -1,4 +1,4 @@
-//! The state that all laws share: the rules of the run, and the row groups in progress.
+//! The state that the checks of all laws share: the rules of the run, and the row groups in progress.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -15,7 +15,8 @@ pub(super) struct Rules {
     pub(super) config: PipelineConfig,
     /// By column: the index and amount of each resource that a task needs. Index 0 is `submission`.
     pub(super) demands: Vec<Vec<(usize, u32)>>,
-    /// By column: whether it comes before the pre-batch hook.
+    /// By column: whether it is a *seed*, which is filled before the pre-batch hook. A column is a seed if
+    /// neither it nor any column that it depends on is filled cell by cell.
     pub(super) seeds: Vec<bool>,
 }
 
@@ -25,8 +26,8 @@ impl Rules {
         let demands = plan.columns().iter().map(|column| {
             let mut amounts = alloc::vec![0; config.resources.len() + 1];
             for (resource, amount) in &column.demand {
-                if let Some(place) = names().position(|name| name == resource) {
-                    amounts[place] += amount;
+                if let Some(index) = names().position(|name| name == resource) {
+                    amounts[index] += amount;
                 }
             }
             amounts[0] = amounts[0].max(1);
@@ -63,8 +64,8 @@ impl Rules {
     }
 }
 
-/// A column, and a row of it or the whole row group.
-pub(super) type CellKey = (ColumnId, Option<u32>);
+/// A task of a row group: its column, and its row or `None` if it fills the whole row group.
+pub(super) type TaskInRowGroup = (ColumnId, Option<u32>);
 
 /// How a task was completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,9 +78,9 @@ pub(super) enum Done {
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenRowGroup {
     pub(super) rows: u32,
-    done: Map<CellKey, Done>,
-    /// Rows that will not be completed: given up, or completed by earlier runs.
-    pub(super) dropped: BTreeSet<u32>,
+    done: Map<TaskInRowGroup, Done>,
+    /// Rows that this run does not complete: it dropped them, or an earlier run completed or dropped them.
+    pub(super) excluded: BTreeSet<u32>,
     /// The number of workers.
     pub(super) running: u32,
     /// The number of queued tasks.
@@ -87,40 +88,44 @@ pub(super) struct OpenRowGroup {
 }
 
 impl OpenRowGroup {
-    /// Returns whether a task was completed, was skipped, or is skipped with its upstream.
-    pub(super) fn is_done(&self, plan: &Plan, place: CellKey) -> bool {
-        self.done.contains_key(&place) || self.follows(plan, place)
+    /// Returns whether a task succeeded, was skipped, or is skipped with an upstream.
+    pub(super) fn is_done(&self, plan: &Plan, task: TaskInRowGroup) -> bool {
+        self.done.contains_key(&task) || self.is_skipped_with_upstream(plan, task)
     }
 
-    /// Returns whether a task is skipped with its upstream instead of being run.
-    pub(super) fn follows(&self, plan: &Plan, (column, row): CellKey) -> bool {
+    /// Returns whether a task is skipped with an upstream instead of being run: its column skips with
+    /// upstreams, all upstreams are complete, and one of them was skipped. O(columns that it depends on).
+    pub(super) fn is_skipped_with_upstream(&self, plan: &Plan, (column, row): TaskInRowGroup) -> bool {
         if !plan.columns()[column.index()].skips_with_upstream {
             return false;
         }
         let upstreams = || plan.upstreams(column).iter().filter_map(|upstream| needed(plan, row, *upstream));
-        let is_skipped = |place| self.done.get(&place) == Some(&Done::Skipped) || self.follows(plan, place);
+        let is_skipped =
+            |task| self.done.get(&task) == Some(&Done::Skipped) || self.is_skipped_with_upstream(plan, task);
         upstreams().any(is_skipped) && plan.upstreams(column).iter().all(|upstream| self.is_met(plan, row, *upstream))
     }
 
     /// Returns whether an upstream is complete for a task of this row, or of the whole row group.
     pub(super) fn is_met(&self, plan: &Plan, row: Option<u32>, upstream: ColumnId) -> bool {
         match needed(plan, row, upstream) {
-            Some(place) => self.is_done(plan, place),
-            None => (0..self.rows).all(|row| self.dropped.contains(&row) || self.is_done(plan, (upstream, Some(row)))),
+            Some(task) => self.is_done(plan, task),
+            None => (0..self.rows).all(|row| self.excluded.contains(&row) || self.is_done(plan, (upstream, Some(row)))),
         }
     }
 
+    /// Returns whether a task of this row may run: the row is not excluded. A task of the whole row group may
+    /// run while any row is left.
     pub(super) fn is_live(&self, row: Option<u32>) -> bool {
         match row {
-            Some(row) => !self.dropped.contains(&row),
-            None => (self.dropped.len() as u64) < u64::from(self.rows),
+            Some(row) => !self.excluded.contains(&row),
+            None => (self.excluded.len() as u64) < u64::from(self.rows),
         }
     }
 }
 
 /// Returns the one task of an upstream that a task of this row needs, or `None` if it needs the cells of all
 /// rows.
-fn needed(plan: &Plan, row: Option<u32>, upstream: ColumnId) -> Option<CellKey> {
+fn needed(plan: &Plan, row: Option<u32>, upstream: ColumnId) -> Option<TaskInRowGroup> {
     let is_cell = plan.columns()[upstream.index()].strategy == Strategy::Cell;
     match row {
         _ if !is_cell => Some((upstream, None)),
@@ -135,7 +140,7 @@ pub(super) struct OpenRowGroups {
     pub(super) groups: BTreeMap<u32, OpenRowGroup>,
 }
 
-/// Returns the task of an event.
+/// Returns the task of an event, if the event is about one.
 pub(super) fn task_of(event: &SchedulerEvent) -> Option<TaskName> {
     let correlation = event.correlation;
     Some(TaskName { row_group: correlation.row_group?, column: correlation.column?, row: correlation.row })
@@ -155,8 +160,8 @@ impl OpenRowGroups {
         };
         match event.payload {
             SchedulerEventPayload::RowGroupAdmitted { .. } => {
-                let (rows, dropped) = (rules.rows_of(row_group), rules.kept_rows(row_group));
-                self.groups.insert(row_group, OpenRowGroup { rows, dropped, ..OpenRowGroup::default() });
+                let (rows, excluded) = (rules.rows_of(row_group), rules.kept_rows(row_group));
+                self.groups.insert(row_group, OpenRowGroup { rows, excluded, ..OpenRowGroup::default() });
             }
             SchedulerEventPayload::RowGroupCheckpointed { .. } | SchedulerEventPayload::RowGroupDiscarded { .. } => {
                 self.groups.remove(&row_group);
@@ -170,10 +175,10 @@ impl OpenRowGroups {
     }
 
     pub(super) fn on_lifecycle_step(&mut self, step: &LifecycleStep<'_>) {
-        if let LifecycleStep::PreBatchAnswered { row_group, left_out: Some(rows) } = step
+        if let LifecycleStep::PreBatchEnded { row_group, left_out: Some(rows) } = step
             && let Some(group) = self.groups.get_mut(row_group)
         {
-            group.dropped.extend(rows.iter().copied().filter(|row| *row < group.rows));
+            group.excluded.extend(rows.iter().copied().filter(|row| *row < group.rows));
         }
     }
 }
@@ -196,8 +201,8 @@ impl OpenRowGroup {
                 }
             }
             SchedulerEventPayload::NonRetryableDropped { .. } => match row {
-                Some(row) => drop(self.dropped.insert(row)),
-                None => self.dropped.extend(0..self.rows),
+                Some(row) => drop(self.excluded.insert(row)),
+                None => self.excluded.extend(0..self.rows),
             },
             _ => {}
         }

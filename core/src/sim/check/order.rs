@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 
 use super::open_row_groups::{OpenRowGroups, Rules, task_of};
-use super::{Check, CheckResult, Law, TaskName, hold};
+use super::{Check, CheckResult, Law, TaskName, ensure};
 use crate::pipeline::ColumnId;
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 
@@ -15,7 +15,7 @@ pub(super) struct ColumnOrder {
     columns: BTreeMap<ColumnId, ColumnProgress>,
 }
 
-/// The latest started task of an ordered column, and how many of its tasks are running.
+/// The row group and row of the latest started task of an ordered column, and how many of its tasks run.
 #[derive(Clone, Copy, Debug, Default)]
 struct ColumnProgress {
     latest: (u32, Option<u32>),
@@ -47,10 +47,10 @@ impl Check for ColumnOrder {
 
 impl ColumnProgress {
     fn start(&mut self, task: TaskName) -> CheckResult {
-        let place = (task.row_group, task.row);
-        hold(self.running == 0, || "another task of its ordered column is running".into())?;
-        hold(self.latest <= place, || format!("its ordered column has already reached {:?}", self.latest))?;
-        *self = Self { latest: place, running: 1 };
+        let position = (task.row_group, task.row);
+        ensure(self.running == 0, || "another task of its ordered column is running".into())?;
+        ensure(self.latest <= position, || format!("its ordered column has already reached {:?}", self.latest))?;
+        *self = Self { latest: position, running: 1 };
         Ok(())
     }
 }
@@ -60,8 +60,10 @@ fn check_upstreams(rules: &Rules, open: &OpenRowGroups, task: TaskName) -> Check
     let Some(group) = open.group(task.row_group) else { return Err("its row group is not in progress".into()) };
     for upstream in plan.upstreams(task.column) {
         let is_met = group.is_met(plan, task.row, *upstream);
-        hold(is_met, || format!("its upstream, column {}, is not complete", upstream.index()))?;
+        ensure(is_met, || format!("its upstream, column {}, is not complete", upstream.index()))?;
     }
-    let follows = group.follows(plan, (task.column, task.row));
-    hold(!follows, || "it was started although its upstream was skipped and its column skips with upstreams".into())
+    let is_skipped = group.is_skipped_with_upstream(plan, (task.column, task.row));
+    ensure(!is_skipped, || {
+        "it was started although its upstream was skipped and its column skips with upstreams".into()
+    })
 }

@@ -1,21 +1,35 @@
 //! Checks that a provider that is down gets no calls except probes, and that a provider that fails goes
 //! down.
 //!
-//! A provider and model goes down after five counted failures in a row without a success for a second, and
-//! not before. While it is down, it gets one probe at a time, and none before its pause is over. A response
-//! to the probe ends the outage. After five failures in a row, before the second is over, calls start at
-//! least a tenth of a second apart. No call starts while it is unavailable.
+//! The rules are those of the health of a provider and model, stated again without its code. Settings are the
+//! defaults of [`HealthConfig`](crate::request::HealthConfig). A *counted failure* is a failed connection, a
+//! 5xx status, an unusable response or a timeout of the provider. Any other response is an *answer*. A call
+//! that ends on the caller's side is neither. A *streak* is a series of counted failures without an answer in
+//! between. An *epoch* ends at each change to down, up or unavailable, and when an answer ends a streak of at
+//! least five. A call belongs to the epoch in which it was granted.
 //!
-//! A call that started before the latest of these changes has no effect, except that its success makes the
-//! next probe due.
+//! # Calls
 //!
-//! No task fails because of an outage. An attempt ends as failed only with a failure that was its own. That
-//! is a failure in a streak of less than five which a response has ended, also if the call was being made
-//! again at the time. A task whose calls failed three times, as a probe or in a streak of five that a
-//! response ended before the model went down, also has failures of its own.
+//! - A model goes down after a streak of five if no call succeeded for a second, and not before.
+//! - While it is down, it gets one probe at a time, and none before its pause is over. An answer to the probe
+//!   ends the outage.
+//! - After a streak of five and before the second is over, calls start at least a tenth of a second apart.
+//! - While it is unavailable, no call starts, except a probe once the recheck is due.
+//! - The end of a call of an older epoch changes none of this, except that a success makes the next probe
+//!   due.
+//! - A column that names several models calls each one only while every model before it is down, is
+//!   unavailable, or has answered only with rate limits for half a minute.
 //!
-//! A column that names several models calls each one only while every model before it is down, is
-//! unavailable, or has returned only rate limits for half a minute.
+//! # Tasks
+//!
+//! No task fails because of an outage. An attempt may end as failed only if its latest failure was the call's
+//! own:
+//!
+//! - An answer has ended the streak of the failure, and the streak was shorter than five. This is so even if
+//!   the call was in flight again when the answer arrived.
+//! - Or three failures of the attempt were *excused*: each was that of a probe, or was in a streak of at
+//!   least five that an answer ended before the model went down. Such a request probably fails whenever it is
+//!   made.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -23,7 +37,7 @@ use alloc::vec::Vec;
 
 use super::joined::{Execution, execution};
 use super::open_row_groups::{OpenRowGroups, Rules};
-use super::{Check, CheckResult, Law, hold};
+use super::{Check, CheckResult, Law, ensure};
 use crate::call::Outcome;
 use crate::id::SlotKey;
 use crate::lease::LeaseId;
@@ -40,9 +54,11 @@ const FAILURES: u32 = 5;
 const QUIET: Duration = Duration::from_secs(1);
 /// The least time between two calls until then.
 const APART: Duration = Duration::from_millis(100);
-/// A task with this many failures of that kind has failures of its own. See [`Failed::probes`].
-const CHARGED_PROBES: u32 = 3;
-/// How long a model that has a fallback may return only rate limits.
+/// The number of excused failures of an attempt at which its failure counts as its own. See
+/// [`Failed::excused`].
+const MAX_EXCUSED: u32 = 3;
+/// The time of answers that are only rate limits after which a model is not usable for columns with
+/// fallbacks.
 const FALLBACK_AFTER: Duration = Duration::from_secs(30);
 
 /// The state of all known providers and models.
@@ -52,43 +68,44 @@ pub(super) struct Outages {
     models: BTreeMap<ProviderModelId, ModelOutages>,
     /// By column with several models: the resources that it calls, in order.
     fallbacks: BTreeMap<ColumnId, Vec<ResourceId>>,
-    /// The model that must go down next.
+    /// The model whose latest call requires that the next event of request admission is `ProviderDown`.
     due: Option<ProviderModelId>,
-    /// The failures of each execution of a task.
+    /// The counted failures of each execution whose latest call failed.
     failed: BTreeMap<Execution, Failed>,
     /// The model and execution of the latest call that ended, and the execution's failures before it.
     latest_end: Option<(ProviderModelId, Execution, Option<Failed>)>,
 }
 
-/// The failures of one execution of a task.
+/// The counted failures of one execution of a task.
 #[derive(Clone, Copy, Debug)]
 struct Failed {
-    /// The model of the latest failed call, the epoch, and the streak in which the call failed.
+    /// The model of the latest failed call, the epoch in which the call was granted, and the number of
+    /// streaks before the one in which it failed.
     model: ProviderModelId,
     epoch: u32,
     streak: u32,
-    /// How many of the failures were probes, or were in a streak of five that a response ended before the
-    /// model went down.
-    probes: u32,
+    /// How many of the failures were excused: see the module documentation.
+    excused: u32,
 }
 
 #[derive(Clone, Debug, Default)]
 struct ModelOutages {
     state: Availability,
-    /// The number of changes of the state.
+    /// The number of epochs that have ended.
     epoch: u32,
-    /// The number of streaks of less than five failures that a response has ended.
+    /// The number of streaks of less than five failures that an answer has ended.
     streaks: u32,
     /// The calls in flight, each with the epoch in which it was granted.
-    out: BTreeMap<SlotKey, u32>,
+    in_flight: BTreeMap<SlotKey, u32>,
+    /// The counted failures of the present streak.
     failures: u32,
     first_failure: Option<Instant>,
     /// The latest failure, or the start of the latest call after five failures.
     last_failure: Instant,
     last_success: Option<Instant>,
-    /// The first rate limit since the last other response.
+    /// The first rate limit since the latest answer that was none.
     limited_since: Option<Instant>,
-    /// The lease of the probe that was announced.
+    /// The lease of the probe that was announced and has not ended.
     probe: Option<LeaseId>,
 }
 
@@ -100,47 +117,49 @@ enum Availability {
         probe_at: Instant,
     },
     /// Unavailable. It is probed at `probe_at`, if there is one.
-    Closed {
+    Unavailable {
         probe_at: Option<Instant>,
     },
 }
 
 impl ModelOutages {
+    /// Starts a new epoch in another state.
     fn change(&mut self, state: Availability) {
         self.state = state;
         self.epoch += 1;
         (self.failures, self.first_failure, self.probe) = (0, None, None);
     }
 
+    /// Checks that a call may start, and records it.
     fn acquired(&mut self, at: Instant, lease: LeaseId) -> CheckResult {
         match self.state {
-            Availability::Closed { probe_at: None } => {
+            Availability::Unavailable { probe_at: None } => {
                 return Err(format!("{lease:?} starts although its provider is unavailable"));
             }
-            Availability::Down { probe_at } | Availability::Closed { probe_at: Some(probe_at) } => {
-                hold(self.probe == Some(lease), || {
+            Availability::Down { probe_at } | Availability::Unavailable { probe_at: Some(probe_at) } => {
+                ensure(self.probe == Some(lease), || {
                     format!("{lease:?} starts although its provider is down, and it is not the probe")
                 })?;
-                hold(probe_at <= at, || format!("the probe {lease:?} starts before {probe_at}"))?;
-                let probes = self.out.values().filter(|epoch| **epoch == self.epoch).count();
-                hold(probes == 0, || format!("the probe {lease:?} starts beside another probe"))?;
+                ensure(probe_at <= at, || format!("the probe {lease:?} starts before {probe_at}"))?;
+                let probes = self.in_flight.values().filter(|epoch| **epoch == self.epoch).count();
+                ensure(probes == 0, || format!("the probe {lease:?} starts beside another probe"))?;
             }
             Availability::Up if self.failures >= FAILURES => {
                 let next = self.last_failure + APART;
-                hold(next <= at, || {
+                ensure(next <= at, || {
                     format!("{lease:?} starts before {next}, after {} failures in a row", self.failures)
                 })?;
                 self.last_failure = at;
             }
             Availability::Up => {}
         }
-        self.out.insert(lease.key, self.epoch);
+        self.in_flight.insert(lease.key, self.epoch);
         Ok(())
     }
 
     /// Records the end of a call. Returns whether the provider must go down now.
     fn completed(&mut self, at: Instant, lease: LeaseId, outcome: Outcome) -> bool {
-        let is_current = self.out.remove(&lease.key) == Some(self.epoch);
+        let is_current = self.in_flight.remove(&lease.key) == Some(self.epoch);
         let is_failure = is_counted_failure(outcome);
         let is_local = matches!(outcome, Outcome::LocalCancelled | Outcome::LocalTimeout | Outcome::Unexpected);
         if is_current && outcome == Outcome::RateLimited {
@@ -152,7 +171,7 @@ impl ModelOutages {
             self.last_success = Some(at);
         }
         match self.state {
-            Availability::Closed { .. } => {
+            Availability::Unavailable { .. } => {
                 if is_current {
                     self.probe = None;
                     if is_local {
@@ -191,12 +210,13 @@ impl ModelOutages {
         }
     }
 
-    /// Returns whether columns with fallbacks call the model at this instant.
+    /// Returns whether a column with fallbacks must call this model rather than a later one.
     fn is_usable(&self, at: Instant) -> bool {
         self.state == Availability::Up && self.limited_since.is_none_or(|since| at < since + FALLBACK_AFTER)
     }
 
-    /// Returns whether a failure was the call's own, rather than the provider's.
+    /// Returns whether a failure was the call's own: an answer has ended its streak, which was shorter than
+    /// five, and the model has been up since.
     fn is_own_failure(&self, failed: &Failed) -> bool {
         let is_over = self.failures == 0 || failed.streak != self.streaks;
         self.state == Availability::Up && failed.epoch == self.epoch && is_over
@@ -209,12 +229,12 @@ impl ModelOutages {
 }
 
 impl Outages {
-    pub(super) fn owned_by(&mut self, resource: ResourceId, model: ProviderModelId) {
+    pub(super) fn set_model(&mut self, resource: ResourceId, model: ProviderModelId) {
         self.owners.insert(resource, model);
         self.models.entry(model).or_default();
     }
 
-    pub(super) fn falls_back(&mut self, column: ColumnId, resources: Vec<ResourceId>) {
+    pub(super) fn set_fallbacks(&mut self, column: ColumnId, resources: Vec<ResourceId>) {
         self.fallbacks.insert(column, resources);
     }
 
@@ -224,7 +244,7 @@ impl Outages {
         let Some(list) = column.and_then(|column| self.fallbacks.get(&column)) else { return Ok(()) };
         let before = list.iter().take_while(|other| **other != resource);
         let mut models = before.filter_map(|other| self.models.get(self.owners.get(other)?));
-        hold(!models.any(|model| model.is_usable(event.at)), || {
+        ensure(!models.any(|model| model.is_usable(event.at)), || {
             format!("a call of {resource:?} starts although an earlier model is usable")
         })
     }
@@ -234,19 +254,19 @@ impl Outages {
         match payload {
             RequestEventPayload::ProviderDown { probe_at, .. } => {
                 let is_due = self.due.take() == Some(id) || model.may_be_down(at);
-                hold(is_due, || format!("it goes down after {} failures in a row", model.failures))?;
+                ensure(is_due, || format!("it goes down after {} failures in a row", model.failures))?;
                 model.change(Availability::Down { probe_at });
             }
             RequestEventPayload::ProviderProbed { lease } => {
                 let is_probed =
-                    matches!(model.state, Availability::Down { .. } | Availability::Closed { probe_at: Some(_) });
-                hold(is_probed, || "a probe of a provider that is not down".into())?;
+                    matches!(model.state, Availability::Down { .. } | Availability::Unavailable { probe_at: Some(_) });
+                ensure(is_probed, || "a probe of a provider that is not down".into())?;
                 model.probe = Some(lease);
             }
             RequestEventPayload::ProviderRecovered { .. } => model.change(Availability::Up),
             RequestEventPayload::ProviderUnavailable { probe_at, .. } => {
                 (self.due, model.limited_since) = (None, None);
-                model.change(Availability::Closed { probe_at });
+                model.change(Availability::Unavailable { probe_at });
                 if let Some((_, ended, before)) = self.latest_end.take_if(|(latest_end, ..)| *latest_end == id) {
                     // This call made the model unavailable. It will be requested again as if it had not been
                     // made.
@@ -267,11 +287,11 @@ impl Outages {
     fn record_end(&mut self, event: &RequestEvent, id: ProviderModelId, lease: LeaseId, outcome: Outcome) {
         let (Some(correlation), Some(model)) = (event.correlation, self.models.get(&id)) else { return };
         let ended = execution(&correlation);
-        let Some(epoch) = model.out.get(&lease.key).copied() else { return };
+        let Some(epoch) = model.in_flight.get(&lease.key).copied() else { return };
         let is_fatal = matches!(outcome, Outcome::KeyRejected | Outcome::QuotaExhausted | Outcome::ModelNotFound);
         let is_refused = is_counted_failure(outcome) || outcome == Outcome::RateLimited;
-        if is_fatal || is_refused && matches!(model.state, Availability::Closed { .. }) && epoch != model.epoch {
-            // It will be requested again as if it had not been made.
+        if is_fatal || is_refused && matches!(model.state, Availability::Unavailable { .. }) && epoch != model.epoch {
+            // The call will be requested again as if it had not been made.
             return;
         }
         if !is_counted_failure(outcome) {
@@ -281,11 +301,11 @@ impl Outages {
         let was_probe = epoch == model.epoch && model.state != Availability::Up;
         let before = self.failed.get(&ended).copied();
         if before.is_some_and(|failed| failed.model == id && model.is_own_failure(&failed)) {
-            // A response arrived while the call was made again.
+            // An answer ended the streak while the call was in flight again, so the first failure counts.
             return;
         }
-        let probes = before.map_or(0, |failed| failed.probes) + u32::from(was_probe);
-        let failed = Failed { model: id, epoch, streak: model.streaks, probes };
+        let excused = before.map_or(0, |failed| failed.excused) + u32::from(was_probe);
+        let failed = Failed { model: id, epoch, streak: model.streaks, excused };
         self.latest_end = Some((id, ended, self.failed.insert(ended, failed)));
     }
 
@@ -294,8 +314,10 @@ impl Outages {
         let failed = self.failed.get(&execution(&event.correlation));
         let model = failed.and_then(|failed| self.models.get(&failed.model));
         let (Some(failed), Some(model)) = (failed, model) else { return Ok(()) };
-        let is_own = failed.probes >= CHARGED_PROBES || model.is_own_failure(failed);
-        hold(is_own, || format!("an attempt failed because of an outage, or before that was decided: {failed:?}"))
+        let is_own = failed.excused >= MAX_EXCUSED || model.is_own_failure(failed);
+        ensure(is_own, || {
+            format!("an attempt failed, but the failure is not its own, or this is not decided yet: {failed:?}")
+        })
     }
 }
 
@@ -321,7 +343,7 @@ impl Check for Outages {
             EventScope::Resource(resource) => resource,
             EventScope::Controller => return Ok(()),
         };
-        hold(self.due.is_none(), || format!("{:?} comes before the event that its provider is down", event.payload))?;
+        ensure(self.due.is_none(), || format!("{:?} comes before the event that its provider is down", event.payload))?;
         let Some(id) = self.owners.get(&resource).copied() else { return Ok(()) };
         if matches!(event.payload, RequestEventPayload::LeaseAcquired { .. }) {
             self.check_order(event, resource)?;
@@ -343,7 +365,7 @@ impl Check for Outages {
                 if model.epoch != before {
                     let affected =
                         self.failed.values_mut().filter(|failed| failed.model == id && failed.epoch == before);
-                    affected.for_each(|failed| failed.probes += 1);
+                    affected.for_each(|failed| failed.excused += 1);
                 }
                 Ok(())
             }

@@ -1,19 +1,25 @@
 //! Checks that no call waits while its model has room for it.
 //!
-//! A call may start if no pause is in force, fewer calls of its resource are in flight than the limit, and
-//! fewer of its provider and model than the cap. If all of that holds and nothing else is due, the resource
-//! must have no waiter, whichever group a waiter belongs to and whatever waits for other models or domains.
+//! A call may start if all of these hold:
+//!
+//! - No cooldown of its request resource is in force.
+//! - Fewer calls of the resource are in flight than its limit.
+//! - Fewer calls of its provider and model are in flight, over all [domains](crate::request::Domain), than
+//!   the cap.
+//!
+//! If they hold and nothing else is due, the resource must have no waiter. This is so for every fairness
+//! group, and whatever waits for other models or domains.
 //!
 //! Three kinds of resource are not checked:
 //!
-//! - Resources of a provider that is not healthy. The law for them is in `outages`.
-//! - Resources with a waiter whose worker has given back its task resources. That call needs those resources
-//!   too, and later calls of the same group wait behind it.
+//! - Resources of a provider that is not healthy. [`Law::Outages`] covers them.
+//! - Resources with a waiter whose worker has yielded. That call also needs the task resources that the
+//!   worker released, and later calls of the same group wait behind it.
 //! - Resources whose algorithm spaces calls in time, or whose provider states a rate that is used up.
 
 use alloc::format;
 
-use super::{Check, CheckResult, Law, hold};
+use super::{Check, CheckResult, Law, ensure};
 use crate::map::Map;
 use crate::request::event::{EventScope, RequestEvent, RequestEventPayload};
 use crate::request::{ProviderModelId, ResourceId};
@@ -33,11 +39,12 @@ pub struct ResourceLimits {
     pub limit: u32,
     /// The end of the cooldown in force.
     pub blocked_until: Option<Instant>,
-    /// The number of waiters whose workers have given back their task resources.
+    /// The number of waiters whose workers have yielded: they hold no task resources.
     pub suspended: u32,
     /// Whether the algorithm spaces calls in time, or the rate that the provider states is used up.
     pub is_spaced: bool,
-    /// Whether the provider and model is healthy, and none of its calls is undecided.
+    /// Whether the provider and model is healthy, and no failed call waits for the decision whether the
+    /// failure was the provider's.
     pub is_up: bool,
 }
 
@@ -49,11 +56,11 @@ pub(super) struct Room {
 }
 
 impl Room {
-    fn out(&self, resource: ResourceId) -> u32 {
+    fn in_flight(&self, resource: ResourceId) -> u32 {
         self.in_flight.get(&resource).copied().unwrap_or(0)
     }
 
-    /// Checks all resources at `at`. Nothing happens from then until time has passed.
+    /// Checks all resources at `at`, an instant at which nothing more is due. O(resources^2).
     pub(super) fn check_quiescent(&self, at: Instant, all_limits: &[ResourceLimits]) -> CheckResult {
         for limits in all_limits {
             let waiters = self.waiters.get(&limits.resource).copied().unwrap_or(0);
@@ -62,14 +69,14 @@ impl Room {
             if waiters == 0 || !is_checked || is_paused {
                 continue;
             }
-            let out = self.out(limits.resource);
+            let in_flight = self.in_flight(limits.resource);
             let of_model = all_limits.iter().filter(|other| other.model == limits.model);
-            let out_of_model: u32 = of_model.map(|other| self.out(other.resource)).sum();
-            let has_room = out < limits.limit && out_of_model < limits.cap;
-            hold(!has_room, || {
+            let of_model: u32 = of_model.map(|other| self.in_flight(other.resource)).sum();
+            let has_room = in_flight < limits.limit && of_model < limits.cap;
+            ensure(!has_room, || {
                 let ResourceLimits { resource, limit, cap, .. } = limits;
                 format!(
-                    "{waiters} calls of resource {} wait while {out} of {limit} are in flight, and {out_of_model} of {cap} of its model",
+                    "{waiters} calls of resource {} wait while {in_flight} of {limit} are in flight, and {of_model} of {cap} of its model",
                     resource.index()
                 )
             })?;
@@ -93,8 +100,8 @@ impl Check for Room {
             }
             RequestEventPayload::LeaseAcquired { .. } => *self.in_flight.entry(resource).or_default() += 1,
             RequestEventPayload::LeaseReleased { .. } => {
-                let out = self.in_flight.entry(resource).or_default();
-                *out = out.saturating_sub(1);
+                let in_flight = self.in_flight.entry(resource).or_default();
+                *in_flight = in_flight.saturating_sub(1);
             }
             _ => {}
         }

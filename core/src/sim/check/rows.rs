@@ -10,7 +10,7 @@ use alloc::format;
 
 use super::joined::{Execution, execution};
 use super::open_row_groups::{OpenRowGroups, Rules};
-use super::{Check, CheckResult, Law, LifecycleStep, hold};
+use super::{Check, CheckResult, Law, LifecycleStep, ensure};
 use crate::map::Map;
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload, StopKind};
 use crate::pipeline::{DropReason, RunReport, StopReason, TaskOutcome};
@@ -18,13 +18,15 @@ use crate::pipeline::{DropReason, RunReport, StopReason, TaskOutcome};
 /// The counts of rows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Balance {
+    /// Rows of the admitted row groups, without those that an earlier run completed or dropped.
     rows_in: u64,
+    /// Rows of the checkpoints that succeeded.
     rows_out: u64,
     /// Rows that events reported as unmade.
     rows_unmade: u64,
     /// Rows that events reported as dropped.
     rows_dropped: u64,
-    /// The worker that ended last, if it failed or was lost.
+    /// The execution that ended last, if it failed, was lost, or could not be started.
     failed: Option<Execution>,
     /// By row group at its checkpoint: the number of its rows to be saved.
     at_checkpoint: Map<u32, u64>,
@@ -33,10 +35,10 @@ pub(super) struct Balance {
 impl Balance {
     fn balance(&self, rows_out: u64, rows_dropped: u64, rows_unmade: u64) -> CheckResult {
         let Self { rows_in, rows_out: saved, rows_unmade: unmade, rows_dropped: dropped, .. } = *self;
-        hold(rows_dropped == dropped, || format!("{rows_dropped} dropped rows are counted instead of {dropped}"))?;
-        hold(rows_out == saved, || format!("{rows_out} saved rows are counted instead of {saved}"))?;
-        hold(rows_unmade == unmade, || format!("{rows_unmade} unmade rows are counted instead of {unmade}"))?;
-        hold(rows_in == rows_out + rows_dropped + rows_unmade, || {
+        ensure(rows_dropped == dropped, || format!("{rows_dropped} dropped rows are counted instead of {dropped}"))?;
+        ensure(rows_out == saved, || format!("{rows_out} saved rows are counted instead of {saved}"))?;
+        ensure(rows_unmade == unmade, || format!("{rows_unmade} unmade rows are counted instead of {unmade}"))?;
+        ensure(rows_in == rows_out + rows_dropped + rows_unmade, || {
             format!("{rows_in} rows in, but {rows_out} rows out, {rows_dropped} dropped and {rows_unmade} unmade")
         })
     }
@@ -63,12 +65,12 @@ impl Check for Balance {
             SchedulerEventPayload::NonRetryableDropped { reason, rows } => {
                 self.rows_dropped += u64::from(rows);
                 let is_due = reason == DropReason::PreBatch || self.failed == Some(execution(&event.correlation));
-                hold(is_due, || format!("{rows} rows are dropped ({reason:?}), but none of their tasks failed"))?;
+                ensure(is_due, || format!("{rows} rows are dropped ({reason:?}), but none of their tasks failed"))?;
             }
             SchedulerEventPayload::JobCompleted { stop, rows_out, rows_dropped, rows_unmade } => {
                 self.balance(rows_out, rows_dropped, rows_unmade)?;
                 let stopped = !matches!(stop, StopKind::Completed | StopKind::WoundDown);
-                hold(stopped || rows_unmade == 0, || format!("{rows_unmade} rows are unmade without a stop"))?;
+                ensure(stopped || rows_unmade == 0, || format!("{rows_unmade} rows are unmade without a stop"))?;
             }
             _ => {}
         }
@@ -80,9 +82,9 @@ impl Check for Balance {
             LifecycleStep::Checkpoint(group) => {
                 self.at_checkpoint.insert(group.row_group, group.live.len() as u64);
             }
-            LifecycleStep::CheckpointAnswered { row_group, works } => {
+            LifecycleStep::CheckpointEnded { row_group, succeeded } => {
                 let rows = self.at_checkpoint.remove(&row_group).unwrap_or(0);
-                self.rows_out += if works { rows } else { 0 };
+                self.rows_out += if succeeded { rows } else { 0 };
             }
             _ => {}
         }
@@ -92,20 +94,22 @@ impl Check for Balance {
     fn on_end(&mut self, rules: &Rules, report: &RunReport) -> CheckResult {
         self.balance(report.rows_out, report.rows_dropped, report.rows_unmade)?;
         let is_over = report.stop != StopReason::Completed || report.rows_not_started == 0;
-        hold(is_over, || format!("the run is completed, but {} rows are not started", report.rows_not_started))?;
+        ensure(is_over, || format!("the run is completed, but {} rows are not started", report.rows_not_started))?;
         let reasons: u64 = report.dropped.iter().map(|count| count.rows).sum();
         let dropped = report.rows_dropped;
-        hold(reasons == dropped, || format!("{dropped} rows were dropped, but the counted reasons sum to {reasons}"))?;
+        ensure(reasons == dropped, || {
+            format!("{dropped} rows were dropped, but the counted reasons sum to {reasons}")
+        })?;
         let config = &rules.config;
         let done = config.done_row_groups.iter().copied().collect::<BTreeSet<u32>>();
         let resumed: u64 = done.into_iter().map(|row_group| u64::from(rules.rows_of(row_group))).sum();
         let size = u64::from(config.row_group_size);
-        let parts = config.missing_rows.iter().flat_map(|rows| rows.start / size..=(rows.end - 1) / size);
-        let parts: BTreeSet<u64> = parts.collect();
-        let kept: usize = parts.into_iter().map(|row_group| rules.kept_rows(row_group as u32).len()).sum();
+        let partial = config.missing_rows.iter().flat_map(|rows| rows.start / size..=(rows.end - 1) / size);
+        let partial: BTreeSet<u64> = partial.collect();
+        let kept: usize = partial.into_iter().map(|row_group| rules.kept_rows(row_group as u32).len()).sum();
         let resumed = resumed + kept as u64;
         let all = resumed + self.rows_in + report.rows_not_started;
         let rows = rules.config.rows;
-        hold(all == rows, || format!("the run has {rows} rows, but {all} are accounted for"))
+        ensure(all == rows, || format!("the run has {rows} rows, but {all} are accounted for"))
     }
 }

@@ -3,7 +3,7 @@
 use alloc::format;
 
 use super::open_row_groups::{OpenRowGroups, Rules};
-use super::{Check, CheckResult, Law, hold};
+use super::{Check, CheckResult, Law, ensure};
 use crate::pipeline::RunReport;
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::request::event::RequestEvent;
@@ -28,8 +28,8 @@ struct StreamPosition {
 impl StreamPosition {
     fn advance(&mut self, sequence: u64, at: Instant) -> CheckResult {
         let Self { next, latest } = *self;
-        hold(sequence == next, || format!("event {sequence} came instead of event {next}"))?;
-        hold(at >= latest, || format!("event {sequence} is older than the event before it, at {latest}"))?;
+        ensure(sequence == next, || format!("event {sequence} came instead of event {next}"))?;
+        ensure(at >= latest, || format!("event {sequence} is older than the event before it, at {latest}"))?;
         *self = Self { next: next + 1, latest: at };
         Ok(())
     }
@@ -40,10 +40,10 @@ impl Check for Stream {
 
     fn on_event(&mut self, _: &Rules, _: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
         self.scheduler.advance(event.sequence, event.at)?;
-        hold(!self.completed, || format!("{:?} came after the job was completed", event.payload.kind()))?;
+        ensure(!self.completed, || format!("{:?} came after the job was completed", event.payload.kind()))?;
         match event.payload {
             SchedulerEventPayload::JobStarted { .. } => {
-                hold(!self.started, || "the job started twice".into())?;
+                ensure(!self.started, || "the job started twice".into())?;
                 self.started = true;
             }
             SchedulerEventPayload::JobCompleted { .. } => self.completed = true,
@@ -57,6 +57,6 @@ impl Check for Stream {
     }
 
     fn on_end(&mut self, _: &Rules, _: &RunReport) -> CheckResult {
-        hold(self.completed, || "the run ended without a completion event".into())
+        ensure(self.completed, || "the run ended without a completion event".into())
     }
 }

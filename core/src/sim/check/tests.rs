@@ -21,11 +21,11 @@ enum CheckerInput {
     Event(SchedulerEvent),
     Request(RequestEvent),
     PreBatch(Batch),
-    PreBatchAnswered(u32, Vec<u32>),
+    PreBatchEnded(u32, Vec<u32>),
     PostBatch(FinishedRowGroup),
-    PostBatchAnswered(u32),
+    PostBatchEnded(u32),
     Checkpoint(FinishedRowGroup),
-    CheckpointAnswered(u32),
+    CheckpointEnded(u32),
     Cancel,
 }
 
@@ -96,17 +96,17 @@ impl ScriptedHost {
             PipelineEffect::PreBatch(batch) => {
                 let left_out = if batch.row_group == 1 { [0].into() } else { Vec::new() };
                 self.steps.push(CheckerInput::PreBatch(batch));
-                self.steps.push(CheckerInput::PreBatchAnswered(batch.row_group, left_out.clone()));
+                self.steps.push(CheckerInput::PreBatchEnded(batch.row_group, left_out.clone()));
                 self.pipeline.pre_batch_finished(self.now, batch.row_group, Ok(left_out));
             }
             PipelineEffect::PostBatch(group) => {
                 let row_group = group.row_group;
-                self.steps.extend([CheckerInput::PostBatch(group), CheckerInput::PostBatchAnswered(row_group)]);
+                self.steps.extend([CheckerInput::PostBatch(group), CheckerInput::PostBatchEnded(row_group)]);
                 self.pipeline.post_batch_finished(self.now, row_group, Ok(()));
             }
             PipelineEffect::Checkpoint(group) => {
                 let row_group = group.row_group;
-                self.steps.extend([CheckerInput::Checkpoint(group), CheckerInput::CheckpointAnswered(row_group)]);
+                self.steps.extend([CheckerInput::Checkpoint(group), CheckerInput::CheckpointEnded(row_group)]);
                 self.pipeline.checkpoint_finished(self.now, row_group, Ok(()));
             }
             PipelineEffect::Finished => {}
@@ -169,7 +169,7 @@ impl Record {
             }) => Some(*resource),
             _ => None,
         });
-        checker.cap_calls(resource.expect("calls were made"), self.cap);
+        checker.set_call_cap(resource.expect("calls were made"), self.cap);
         for step in &self.steps {
             feed(&mut checker, step)?;
         }
@@ -235,20 +235,18 @@ impl Record {
 }
 
 fn feed(checker: &mut RunChecker, step: &CheckerInput) -> Result<(), Violation> {
-    let works = true;
+    let succeeded = true;
     let lifecycle_step = match step {
         CheckerInput::Event(event) => return checker.on_event(event),
         CheckerInput::Request(event) => return checker.on_request_event(event),
         CheckerInput::PreBatch(batch) => LifecycleStep::PreBatch(batch),
-        CheckerInput::PreBatchAnswered(row_group, rows) => {
-            LifecycleStep::PreBatchAnswered { row_group: *row_group, left_out: Some(rows) }
+        CheckerInput::PreBatchEnded(row_group, rows) => {
+            LifecycleStep::PreBatchEnded { row_group: *row_group, left_out: Some(rows) }
         }
         CheckerInput::PostBatch(group) => LifecycleStep::PostBatch(group),
-        CheckerInput::PostBatchAnswered(row_group) => LifecycleStep::PostBatchAnswered { row_group: *row_group, works },
+        CheckerInput::PostBatchEnded(row_group) => LifecycleStep::PostBatchEnded { row_group: *row_group, succeeded },
         CheckerInput::Checkpoint(group) => LifecycleStep::Checkpoint(group),
-        CheckerInput::CheckpointAnswered(row_group) => {
-            LifecycleStep::CheckpointAnswered { row_group: *row_group, works }
-        }
+        CheckerInput::CheckpointEnded(row_group) => LifecycleStep::CheckpointEnded { row_group: *row_group, succeeded },
         CheckerInput::Cancel => LifecycleStep::Cancel,
     };
     checker.on_lifecycle_step(Instant::ZERO, &lifecycle_step)
@@ -300,8 +298,8 @@ fn a_task_that_is_repeated_or_skips_an_attempt_breaks_the_law_of_once() {
     jump.event(at).correlation.attempt = Some(2);
     assert_eq!(jump.broken_law(), Law::Once, "it begins with the second attempt");
     let mut gone = record();
-    let at = gone.find(|step| matches!(step, CheckerInput::PreBatchAnswered(0, _)));
-    gone.steps[at] = CheckerInput::PreBatchAnswered(0, [1].into());
+    let at = gone.find(|step| matches!(step, CheckerInput::PreBatchEnded(0, _)));
+    gone.steps[at] = CheckerInput::PreBatchEnded(0, [1].into());
     assert_eq!(gone.broken_law(), Law::Once, "its row was left out");
 }
 
@@ -444,7 +442,7 @@ fn a_task_that_overtakes_another_breaks_first_come_first_served() {
 
 #[test]
 fn hooks_that_are_missing_repeated_or_early_are_reported() {
-    let answered = |step: &CheckerInput| matches!(step, CheckerInput::PreBatchAnswered(0, _));
+    let answered = |step: &CheckerInput| matches!(step, CheckerInput::PreBatchEnded(0, _));
     let at = record().find(answered);
     assert_eq!(record().without(at).broken_law(), Law::Hooks, "the pre-batch hook never ended");
     let called = record().find(|step| matches!(step, CheckerInput::PreBatch(batch) if batch.row_group == 0));

@@ -1,4 +1,4 @@
-//! The results of the criteria: each criterion's figure, compared with its threshold.
+//! The result of each criterion: its figure, compared with its threshold.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -52,7 +52,8 @@ impl CriteriaInput<'_> {
         let least = self.report.thresholds.service_percent;
         let tasks = self.report.thresholds.service_after_tasks;
         let shown = self.report.groups.iter().filter(|group| group.contended_ns > tasks_of(group, tasks));
-        let worst = shown.filter_map(|group| Some((permille(group)?, group))).min_by_key(|(service, _)| *service);
+        let worst =
+            shown.filter_map(|group| Some((service_permille(group)?, group))).min_by_key(|(service, _)| *service);
         let threshold = format!("at least {least} % of the fair share");
         match worst {
             Some((service, group)) => {
@@ -74,9 +75,14 @@ impl CriteriaInput<'_> {
         result(Criterion::Starvation, Judgement::good_if(found <= most), worst, nanos(found), threshold)
     }
 
-    /// Returns the threshold of a group's starvation: task lengths for the threshold and for one round of
-    /// turns. A round is the number of tasks of the other groups that their weights allow for one task of
-    /// the group, divided by the number of workers.
+    /// Returns the threshold of a group's starvation, in nanoseconds:
+    ///
+    /// ```text
+    /// task length x (starvation_tasks + ceil(weights of the other groups / (own weight x most workers)))
+    /// ```
+    ///
+    /// The second term is one round. Per task of the group, the other groups start tasks in proportion to
+    /// their weights, and as many tasks run at the same time as there were workers.
     fn longest_starvation(&self, group: &GroupService) -> u64 {
         let all: u64 = self.report.groups.iter().map(|group| group.weight_permille).sum();
         let others = all.saturating_sub(group.weight_permille);
@@ -133,6 +139,7 @@ impl CriteriaInput<'_> {
     }
 }
 
+/// Returns the time of `count` tasks of a group, in nanoseconds.
 fn tasks_of(group: &GroupService, count: u32) -> u64 {
     group.longest_hold_ns.saturating_mul(u64::from(count))
 }
@@ -147,8 +154,8 @@ fn result(
     CriterionResult { criterion, judgement, group: group.map(|group| group.group.clone()), found, threshold }
 }
 
-/// Returns what a group received, in thousandths of what it was entitled to.
-pub(super) fn permille(group: &GroupService) -> Option<u64> {
+/// Returns what a group received, in thousandths of its fair share. `None` if it was entitled to nothing.
+pub(super) fn service_permille(group: &GroupService) -> Option<u64> {
     let service = (group.received_slot_ns * 1_000).checked_div(group.entitled_slot_ns)?;
     Some(u64::try_from(service).unwrap_or(u64::MAX))
 }
@@ -161,7 +168,7 @@ pub(super) fn nanos(nanos: u64) -> String {
     Duration::from_nanos(nanos).to_string()
 }
 
-/// Formats slot-nanoseconds as the time of one slot.
+/// Formats slot-nanoseconds as the time in which one slot would give them.
 pub(super) fn slot_time(slot_ns: u128) -> String {
     nanos(u64::try_from(slot_ns).unwrap_or(u64::MAX))
 }

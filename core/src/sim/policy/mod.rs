@@ -3,10 +3,10 @@
 //! A policy that serves only one group, or that never lends a free slot, still completes its run and breaks
 //! no law. A [`PolicyReport`] shows the difference:
 //!
-//! - [`Run`](Criterion::Run): how the run ended, and the first law that was broken. Default threshold:
-//!   completed, none.
-//! - [`Progress`](Criterion::Progress): tasks started against the policy because nothing ran. Default
-//!   threshold: none.
+//! - [`Run`](Criterion::Run): how the run ended, and the first [law](super::check::Law) that was broken.
+//!   Default threshold: completed, none.
+//! - [`Progress`](Criterion::Progress): tasks started although the policy denied them, because nothing ran.
+//!   Default threshold: none.
 //! - [`Service`](Criterion::Service): slots received, relative to the fair share, while the group was
 //!   backlogged and another group competed. Default threshold: at least 75 %.
 //! - [`Starvation`](Criterion::Starvation): longest time that a group had queued tasks and no worker, while
@@ -18,9 +18,10 @@
 //! - [`WallTime`](Criterion::WallTime): wall time. Default threshold: 110 % of the [lower
 //!   bound](LowerBound), plus one longest path.
 //!
-//! The length of a *task* is the longest time that a worker held some of the group's resource, because a
-//! policy cannot interrupt a worker. *One round* is the time to start as many tasks of the other groups as
-//! their weights allow for one task of the group.
+//! A group is *backlogged* while it has queued tasks. It *competes* while it holds or needs the same
+//! resource. The length of a *task* is the longest time that a worker held some of the group's resource: a
+//! policy cannot interrupt a worker, so no policy reacts faster. *One round* is the time to start as many
+//! tasks of the other groups as their weights allow for one task of the group.
 //!
 //! A group's *dominant resource* is the one of which it demands the largest fraction. Its *fair share* is the
 //! weighted max-min share of that resource: the shares of all groups rise together, in proportion to their
@@ -84,7 +85,7 @@ use crate::time::Duration;
 pub enum Criterion {
     /// The run completes and breaks no law.
     Run,
-    /// The policy never refuses every queued task while nothing runs.
+    /// The policy never denies every queued task while nothing runs.
     Progress,
     /// Each group receives its fair share while it is backlogged and others compete.
     Service,
@@ -108,7 +109,7 @@ pub enum Judgement {
     Good,
     /// The figure is beyond the threshold.
     Bad,
-    /// The scenario does not show it: no group could borrow, or no group competed for long.
+    /// The scenario does not show the figure: no group could borrow, or no group competed for long.
     NotShown,
 }
 
@@ -146,7 +147,8 @@ pub struct Thresholds {
     /// The least share that a group receives of its fair share while it is backlogged and others compete, in
     /// percent. Default: 75.
     pub service_percent: u32,
-    /// A group is judged by that only if the time was longer than this number of task lengths. Default: 4.
+    /// How long a group must have been backlogged while others competed, to be judged by its service, in task
+    /// lengths. Default: 4.
     pub service_after_tasks: u32,
     /// The longest starvation, in task lengths, in addition to one round of turns. Default: 2.
     pub starvation_tasks: u32,
@@ -187,11 +189,11 @@ pub struct PolicyReport {
     pub wall_ns: u64,
     /// The least time that any scheduler needs.
     pub lower_bound_ns: u64,
-    /// The part of the scenario that sets the lower bound.
+    /// The constraint that sets the lower bound, in words.
     pub lower_bound_set_by: String,
-    /// The time that one row takes if it waits for nothing.
+    /// The time of the longest path through the columns, for one row that waits for nothing.
     pub path_ns: u64,
-    /// The number of tasks that were started against the policy because nothing ran.
+    /// The number of tasks that were started although the policy denied them, because nothing ran.
     pub liveness_overrides: u64,
     /// The groups, in the order of the plan.
     pub groups: Vec<GroupService>,
@@ -287,7 +289,7 @@ pub fn two_groups() -> Scenario {
     Scenario {
         name: "two-groups".to_string(),
         title: "Two groups share eight slots".to_string(),
-        description: "One group is there from the beginning, the other comes later and leaves first or last."
+        description: "One group has tasks from the start. The other has tasks after 240 ms, and they are shorter."
             .to_string(),
         rows,
         row_group_size: rows as u32,

@@ -1,10 +1,10 @@
-//! The `Display` of a report: the verdict in one line, a table of the groups, and a table of the criteria.
+//! The `Display` of a report: the judgement in one line, a table of the groups, and a table of the criteria.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::criteria::{nanos, percent, permille, slot_time};
+use super::criteria::{nanos, percent, service_permille, slot_time};
 use super::{Criterion, Judgement, PolicyReport};
 use crate::observe::GroupService;
 
@@ -16,7 +16,7 @@ impl fmt::Display for PolicyReport {
         let groups = core::iter::once(heads.map(String::from)).chain(self.groups.iter().map(group_cells));
         write_table(f, &groups.collect::<Vec<_>>())?;
         writeln!(f)?;
-        let heads = ["criterion", "verdict", "group", "found", "threshold"];
+        let heads = ["criterion", "judgement", "group", "found", "threshold"];
         let results = self.results.iter().map(|result| {
             [
                 result.criterion.to_string(),
@@ -38,7 +38,7 @@ fn group_cells(group: &GroupService) -> [String; 9] {
         group.resource.clone(),
         nanos(group.longest_hold_ns),
         nanos(group.contended_ns),
-        permille(group).map_or_else(|| "-".to_string(), percent),
+        service_permille(group).map_or_else(|| "-".to_string(), percent),
         nanos(group.longest_starved_ns),
         alloc::format!("{} of {}", slot_time(group.borrowed_slot_ns), slot_time(group.borrowable_slot_ns)),
         nanos(group.longest_overdrawn_ns),

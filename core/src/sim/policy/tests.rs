@@ -102,7 +102,7 @@ fn a_report_prints_its_groups_and_its_criteria_as_tables() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "policy in `two-groups`: BAD");
     assert!(lines[3].starts_with("  long   1       gpu         60.000ms   420.000ms  200.0 %  "), "{text}");
-    let result = "  starvation  BAD      short  480.000ms                       at most 180.000ms";
+    let result = "  starvation  BAD        short  480.000ms                       at most 180.000ms";
     assert!(lines.contains(&result), "{text}");
     assert!(lines.iter().all(|line| line.len() <= 110 && line.trim_end() == *line), "{text}");
 }

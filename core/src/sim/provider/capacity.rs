@@ -5,11 +5,13 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::level::Level;
-use super::spec::{inside_item, require_slots};
-use crate::error::{ConfigError, require};
+use crate::error::{ConfigError, inside_item, require};
 use crate::millis::Millis;
 use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
+
+/// The highest capacity.
+const MAX_SLOTS: u32 = 1_000_000;
 
 /// The highest number of steps in a schedule.
 const MAX_STEPS: usize = 10_000;
@@ -65,7 +67,7 @@ pub enum Capacity {
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// When the capacity changes, counted from [`Instant::ZERO`].
+    /// When the capacity changes, counted from [`Instant::ZERO`], up to 365 days.
     #[serde(rename = "at_ms", with = "Millis")]
     pub at: Duration,
     /// The capacity from then on, 0 to 1000000.
@@ -114,6 +116,11 @@ impl Capacity {
             Self::Drift { from, to, over, back_and_forth: true } => there_and_back(*from, *to, *over, now),
         }
     }
+}
+
+/// Returns an error for a capacity above [`MAX_SLOTS`].
+pub(in crate::sim) fn require_slots(field: &str, slots: u32) -> Result<(), ConfigError> {
+    require(slots <= MAX_SLOTS, field, slots, "a whole number from 0 to 1000000")
 }
 
 fn validate_steps(steps: &[Step]) -> Result<(), ConfigError> {

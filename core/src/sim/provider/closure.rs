@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::spec::inside_item;
 use crate::call::Outcome;
-use crate::error::{ConfigError, require};
+use crate::error::{ConfigError, inside_item, require};
 use crate::millis::{Millis, OptionalMillis};
 use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
@@ -20,7 +19,7 @@ const MAX_CLOSURES: usize = 10_000;
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Closure {
-    /// When the closure starts, counted from [`Instant::ZERO`].
+    /// When the closure starts, counted from [`Instant::ZERO`], up to 365 days.
     #[serde(rename = "starts_at_ms", with = "Millis")]
     pub starts_at: Duration,
     /// How long the closure lasts, above 0 and up to 365 days. Default for ever.
@@ -93,7 +92,7 @@ impl Closure {
     }
 }
 
-/// Returns an error for closures that are out of range, out of order or overlapping.
+/// Returns an error for the first closure that is out of range, out of order or overlaps the one before it.
 pub(super) fn validate_all(closures: &[Closure]) -> Result<(), ConfigError> {
     require(closures.len() <= MAX_CLOSURES, "closures", closures.len(), "at most 10000 closures")?;
     let mut free_from = Some(Instant::ZERO);
@@ -108,9 +107,9 @@ pub(super) fn validate_all(closures: &[Closure]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Returns the closure in force at `now`, if any, and when that changes. `closures` are in order. O(log
-/// closures).
-pub(super) fn closed(closures: &[Closure], now: Instant) -> (Option<Rejection>, Option<Instant>) {
+/// Returns why calls are rejected at `now`, if they are, and when that changes next, if it does. `closures`
+/// are in order of time. O(log closures).
+pub(super) fn rejection_at(closures: &[Closure], now: Instant) -> (Option<Rejection>, Option<Instant>) {
     let started = closures.partition_point(|closure| closure.start() <= now);
     let next_start = closures.get(started).map(Closure::start);
     match started.checked_sub(1).and_then(|last| closures.get(last)) {

@@ -71,7 +71,7 @@ pub enum Flaw {
     Malformed,
 }
 
-/// The fault of one call.
+/// The fault that one call has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Error { status: u16, latency: Duration },
@@ -102,7 +102,7 @@ impl Faults {
         self.retry_after.map_or(Ok(()), |span| require_span("retry_after_ms", span))
     }
 
-    /// Draws the fault of one call, or `None`. Takes exactly one draw.
+    /// Draws the fault of one call. `None` means that it has none. Takes exactly one draw from `draws`.
     pub(super) fn draw(&self, draws: &mut Rng) -> Option<Fault> {
         let mut draw = draws.unit_f64();
         for (share, fault) in [

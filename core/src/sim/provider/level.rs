@@ -6,7 +6,7 @@ use crate::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Level {
     pub(super) slots: u32,
-    /// The earliest possible change. `None` if time alone never changes the slots.
+    /// The next instant at which the slots may change. `None` if time alone never changes them.
     pub(super) until: Option<Instant>,
 }
 
@@ -16,7 +16,7 @@ impl Level {
         Self { slots, until: None }
     }
 
-    /// Moves the earliest possible change to `bound` if that is earlier.
+    /// Moves the next possible change to `bound` if that is earlier.
     pub(super) fn at_most_until(self, bound: Option<Instant>) -> Self {
         let until = match (self.until, bound) {
             (Some(own), Some(bound)) => Some(own.min(bound)),
@@ -28,8 +28,8 @@ impl Level {
     /// Returns the level at `now` of a linear ramp from `from` at `start` to `to` at `start + span`.
     ///
     /// The slots are `from +- floor(|to - from| x elapsed / span)` in exact integer arithmetic, so each slot
-    /// opens or closes at an instant of its own. The equation is that of the start-up ramp of limits, so a
-    /// ramp with the same settings follows the capacity exactly.
+    /// opens or closes at an instant of its own. The [start-up ramp](crate::limit::RampState) of a limit uses
+    /// the same equation, so a ramp with the same settings follows the capacity exactly.
     pub(super) fn ramp(from: u32, to: u32, start: Instant, span: Duration, now: Instant) -> Self {
         let elapsed = now.saturating_duration_since(start);
         if elapsed >= span {

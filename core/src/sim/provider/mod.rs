@@ -1,7 +1,7 @@
 //! Mock providers: simulated remote services with limited capacity, rate limits, outages and faults.
 //!
-//! A [`MockProvider`] is a deterministic state machine. Time is passed to each method, and randomness comes
-//! from a seed. Describe the provider as a [`ProviderSpec`], create it, and report every call to it. It
+//! A [`MockProvider`] is a deterministic state machine. Time is passed to each method, and random numbers
+//! come from a seed. Describe the provider as a [`ProviderSpec`], create it, and report every call to it. It
 //! returns at once how the call will end, and when:
 //!
 //! ```
@@ -24,12 +24,16 @@
 //! [`MockResponse::Corrupt`], when the call ends or the client disconnects, and for no other response. The
 //! provider sets no timer and reads no clock.
 //!
+//! A provider *serves* a call if it gives it a slot and answers. It *refuses* a call with 429 because of too
+//! much load, a rate or a fault. It *rejects* every call during a closure. A call *fails* with a 5xx status,
+//! or *hangs* without an answer.
+//!
 //! A call passes these mechanisms in order. The first one that stops the call decides its response. A call
 //! that is stopped before it is accepted takes no slot and uses up no rate:
 //!
 //! ```text
-//! outage ────▶ closure ──▶ capacity ───────────────▶ rates ─────────────▶ faults ────▶ latency ──▶ accepted
-//! 5xx,         bad key,    schedule less neighbour   requests per minute  5xx,         law x slow-down
+//! outage ────▶ closure ──▶ capacity ───────────────▶ rates ─────────────▶ faults ────▶ latency ─────────▶ accepted
+//! 5xx,         bad key,    schedule less neighbour   requests per minute  5xx,         base x slow-down
 //! no answer    no funds    429, or slow-down         tokens per minute    no answer,
 //!                                                    surges               bad answer,
 //!                                                                         429
@@ -56,10 +60,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use self::closure::closed;
+use self::closure::rejection_at;
 use self::faults::Fault;
 use self::level::Level;
-use self::outage::{OutageEffect, phase};
+use self::outage::{OutageEffect, effect_at};
 use self::overload::SlotDecision;
 use self::rate::Meter;
 use self::surge::SurgeLimit;
@@ -85,6 +89,7 @@ mod tests_faults;
 #[cfg(test)]
 mod tests_pushback;
 
+pub(in crate::sim) use self::capacity::require_slots;
 pub use self::capacity::{Capacity, Step};
 pub use self::closure::{Closure, Rejection};
 pub use self::faults::{Faults, Flaw};
@@ -93,7 +98,6 @@ pub use self::outage::Outage;
 pub use self::overload::Overload;
 pub use self::rate::{Rate, RateLeft, RetryAfter};
 pub use self::spec::ProviderSpec;
-pub(in crate::sim) use self::spec::{inside, inside_item, require_slots, with_file_path};
 pub use self::surge::Surge;
 /// The error for an invalid [`ProviderSpec`]: the field's path, its value, and what was expected.
 pub use crate::error::ConfigError as SpecError;
@@ -108,7 +112,7 @@ const FAULT_STREAM: u64 = 3;
 
 /// The response to one call.
 ///
-/// Exhaustive on purpose: a mock server must give every answer.
+/// Exhaustive on purpose: a mock server must give every response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum MockResponse {
@@ -192,10 +196,11 @@ pub struct MockProvider {
     first_request: Option<Instant>,
     /// A capacity set by [`MockProvider::set_capacity`].
     capacity_override: Option<u32>,
-    /// When the present burst of refusals ends.
+    /// When the latest burst of refusals ends.
     refuses_until: Instant,
-    /// When the present slow phase ends, and its latency factor.
+    /// When the latest slow phase ends.
     slow_until: Instant,
+    /// How many times as long calls take in that phase.
     slow_factor: f64,
     requests: Option<Meter>,
     tokens: Option<Meter>,
@@ -235,25 +240,25 @@ impl MockProvider {
 
     // Commands.
 
-    /// Handles the arrival of a call that costs `tokens` tokens. The response is final.
+    /// Returns the response to a call that arrives at `now` and costs `tokens` tokens.
     pub fn arrive(&mut self, now: Instant, tokens: u32) -> MockResponse {
-        self.answer(now, tokens, None)
+        self.respond(now, tokens, None)
     }
 
-    /// Handles the arrival of a call like [`MockProvider::arrive`], but draws its latency and faults from
-    /// `draws`. They then do not depend on earlier calls.
+    /// Returns the response to a call like [`MockProvider::arrive`], but draws the latency and the fault of
+    /// the call from `draws`. They then do not depend on earlier calls.
     pub fn arrive_drawing(&mut self, now: Instant, tokens: u32, draws: &mut Rng) -> MockResponse {
-        self.answer(now, tokens, Some(draws))
+        self.respond(now, tokens, Some(draws))
     }
 
-    fn answer(&mut self, now: Instant, tokens: u32, draws: Option<&mut Rng>) -> MockResponse {
+    fn respond(&mut self, now: Instant, tokens: u32, draws: Option<&mut Rng>) -> MockResponse {
         let now = self.time.observe(now);
         self.first_request.get_or_insert(now);
-        let (phase, _) = phase(&self.spec.outages, now);
-        match phase {
+        let (outage, _) = effect_at(&self.spec.outages, now);
+        match outage {
             OutageEffect::Errors { status, latency } => self.fail(status, now + latency),
             OutageEffect::Timeouts { hang } => self.hang(now + hang),
-            OutageEffect::Up | OutageEffect::Recovering { .. } => match closed(&self.spec.closures, now) {
+            OutageEffect::Up | OutageEffect::Recovering { .. } => match rejection_at(&self.spec.closures, now) {
                 (Some(because), _) => self.reject(because),
                 (None, _) => self.serve(now, tokens, draws),
             },
@@ -282,8 +287,8 @@ impl MockProvider {
         self.capacity_override = Some(slots);
     }
 
-    /// Ends a [capacity override](MockProvider::set_capacity). The schedule and the neighbour apply again;
-    /// their time went on meanwhile.
+    /// Ends a [capacity override](MockProvider::set_capacity). The schedule and the neighbour apply again, as
+    /// they are at `now`.
     pub fn clear_override(&mut self, now: Instant) {
         self.time.observe(now);
         self.capacity_override = None;
@@ -315,7 +320,7 @@ impl MockProvider {
         self.level(self.time.peek(now)).slots
     }
 
-    /// Returns the next instant at which the capacity may change by time alone. It is constant until then.
+    /// Returns the next instant at which the capacity may change by time alone. Until then it stays the same.
     ///
     /// `None` means that it changes only if a call arrives at a cold server, or by
     /// [`MockProvider::set_capacity`] or [`MockProvider::clear_override`].
@@ -470,8 +475,9 @@ impl MockProvider {
         MockResponse::Refuse { status: TOO_MANY_REQUESTS, retry_after }
     }
 
-    /// Returns how long the request rate, the token rate and the surge limit each delay the call. Rates only
-    /// recover while no call is charged, so the longest wait is exact for all three together.
+    /// Returns how long the request rate, the token rate and the surge limit each delay the call. All three
+    /// only recover while no call arrives, so after the longest of the three waits none of them delays the
+    /// call.
     fn waits(&self, now: Instant, tokens: u32) -> [Duration; 3] {
         let wait = |meter: &Option<Meter>, cost| meter.map_or(Duration::ZERO, |meter| meter.wait(now, cost));
         let surge = self.spec.surge.map_or(Duration::ZERO, |surge| self.surge_limit.wait(&surge, now));
@@ -496,21 +502,21 @@ impl MockProvider {
 
     /// Returns the true capacity at `now`, and until when it stays the same.
     fn level(&self, now: Instant) -> Level {
-        let (phase, phase_end) = phase(&self.spec.outages, now);
-        let (is_closed, closure_end) = closed(&self.spec.closures, now);
-        let level = match (self.capacity_override, phase) {
-            _ if is_closed.is_some() => Level::forever(0),
+        let (outage, outage_changes) = effect_at(&self.spec.outages, now);
+        let (rejection, rejection_changes) = rejection_at(&self.spec.closures, now);
+        let level = match (self.capacity_override, outage) {
+            _ if rejection.is_some() => Level::forever(0),
             (Some(slots), OutageEffect::Up | OutageEffect::Recovering { .. }) => Level::forever(slots),
-            _ => phase.limits(self.scheduled(now), now),
+            _ => outage.applied_to(self.scheduled(now), now),
         };
-        level.at_most_until(phase_end).at_most_until(closure_end)
+        level.at_most_until(outage_changes).at_most_until(rejection_changes)
     }
 
     /// Returns the scheduled capacity, less the neighbour's share.
     fn scheduled(&self, now: Instant) -> Level {
         let level = self.spec.capacity.level(now, self.first_request);
         match &self.spec.neighbour {
-            Some(neighbour) => neighbour.leaves(level, now, &self.neighbour),
+            Some(neighbour) => neighbour.remainder_of(level, now, &self.neighbour),
             None => level,
         }
     }

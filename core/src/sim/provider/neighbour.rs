@@ -39,8 +39,8 @@ impl Neighbour {
     }
 
     /// Returns what the neighbour leaves of `level` at `now`. `stream` is the neighbour's own random stream.
-    /// It is not advanced.
-    pub(super) fn leaves(&self, level: Level, now: Instant, stream: &Rng) -> Level {
+    /// It is only forked, so the result depends on the seed and the period alone.
+    pub(super) fn remainder_of(&self, level: Level, now: Instant, stream: &Rng) -> Level {
         let period_ns = self.period.as_nanos().max(1);
         let period = now.as_nanos() / period_ns;
         let share = self.low_share + (self.high_share - self.low_share) * stream.fork(period).unit_f64();

@@ -1,10 +1,9 @@
-//! Outages: a provider answers 5xx, then does not answer, then recovers.
+//! Outages: a provider fails calls with 5xx, then leaves them without an answer, then recovers.
 
 use serde::{Deserialize, Serialize};
 
 use super::level::Level;
-use super::spec::inside_item;
-use crate::error::{ConfigError, require};
+use crate::error::{ConfigError, inside_item, require};
 use crate::millis::Millis;
 use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
@@ -20,25 +19,28 @@ const MAX_OUTAGES: usize = 10_000;
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Outage {
-    /// When the outage starts, counted from [`Instant::ZERO`].
+    /// When the outage starts, counted from [`Instant::ZERO`], up to 365 days.
     #[serde(rename = "starts_at_ms", with = "Millis")]
     pub starts_at: Duration,
-    /// How long every call fails with `status`. Default 0. `errors` and `timeouts` must not both be 0.
+    /// How long every call fails with `status`, up to 365 days. Default 0. `errors` and `timeouts` must not
+    /// both be 0.
     #[serde(rename = "errors_ms", default, with = "Millis")]
     pub errors: Duration,
     /// The HTTP status of these failures, 500 to 599. Default 503.
     #[serde(default = "service_unavailable")]
     pub status: u16,
-    /// The latency of such an error response. Default 20 ms.
+    /// The latency of such an error response, up to 365 days. Default 20 ms.
     #[serde(rename = "error_latency_ms", default = "default_latency", with = "Millis")]
     pub error_latency: Duration,
-    /// How long calls are not answered after the errors. Default 0.
+    /// How long calls are not answered after the errors, up to 365 days. Default 0.
     #[serde(rename = "timeouts_ms", default, with = "Millis")]
     pub timeouts: Duration,
-    /// How long after its arrival the provider closes the connection of an unanswered call. Default 60 s.
+    /// How long after its arrival the provider closes the connection of an unanswered call, up to 365 days.
+    /// Default 60 s.
     #[serde(rename = "hang_ms", default = "one_minute", with = "Millis")]
     pub hang: Duration,
-    /// How long the capacity then takes to grow from 1 to the scheduled one. Default 0, which is at once.
+    /// How long the capacity then takes to grow from 1 to the scheduled one, up to 365 days. Default 0, which
+    /// is at once.
     #[serde(rename = "recovery_ms", default, with = "Millis")]
     pub recovery: Duration,
 }
@@ -111,7 +113,7 @@ impl Outage {
     }
 }
 
-/// Returns an error for outages that are out of range, out of order or overlapping.
+/// Returns an error for the first outage that is out of range, out of order or overlaps the one before it.
 pub(super) fn validate_all(outages: &[Outage]) -> Result<(), ConfigError> {
     require(outages.len() <= MAX_OUTAGES, "outages", outages.len(), "at most 10000 outages")?;
     let mut free_from = Instant::ZERO;
@@ -125,9 +127,9 @@ pub(super) fn validate_all(outages: &[Outage]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Returns the effect of the outages at `now`, and when it may change. `outages` are in order. O(log
-/// outages).
-pub(super) fn phase(outages: &[Outage], now: Instant) -> (OutageEffect, Option<Instant>) {
+/// Returns the effect of the outages at `now`, and when it changes next, if it does. `outages` are in order
+/// of time. O(log outages).
+pub(super) fn effect_at(outages: &[Outage], now: Instant) -> (OutageEffect, Option<Instant>) {
     let started = outages.partition_point(|outage| outage.start() <= now);
     let next_start = outages.get(started).map(Outage::start);
     let Some(outage) = started.checked_sub(1).and_then(|last| outages.get(last)) else {
@@ -146,8 +148,8 @@ pub(super) fn phase(outages: &[Outage], now: Instant) -> (OutageEffect, Option<I
 }
 
 impl OutageEffect {
-    /// Returns what is left of the capacity `level` under this effect.
-    pub(super) fn limits(self, level: Level, now: Instant) -> Level {
+    /// Returns what this effect leaves of the capacity `level` at `now`.
+    pub(super) fn applied_to(self, level: Level, now: Instant) -> Level {
         match self {
             Self::Up => level,
             Self::Errors { .. } | Self::Timeouts { .. } => Level::forever(0),

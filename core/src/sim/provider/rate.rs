@@ -13,8 +13,8 @@ use crate::time::{Duration, Instant};
 /// The highest rate and burst.
 const MAX_RATE: u32 = 1_000_000_000;
 
-/// The bucket units of one call or one token: the nanoseconds of a minute. A bucket of `r` per minute gains
-/// `r` units per nanosecond, so its level is always an integer.
+/// The number of units that one call or one token costs: the nanoseconds of a minute. A rate of `r` per
+/// minute then refills `r` units per nanosecond, so every level is an integer.
 const UNIT: i128 = 60_000_000_000;
 
 /// A limit per minute: a bucket that refills steadily, up to a burst, or a count per fixed window.
@@ -76,13 +76,13 @@ impl RetryAfter {
 }
 
 impl Rate {
-    /// Creates a bucket of `per_minute` per minute, with a burst of the same size.
+    /// Creates a rate of `per_minute` per minute as a bucket, with a burst of the same size.
     #[must_use]
     pub fn per_minute(per_minute: u32) -> Self {
         Self { per_minute, burst: None, window: None, retry_after: RetryAfter::Exact }
     }
 
-    /// Creates a bucket of `per_minute` per minute, with a burst of `burst`.
+    /// Creates a rate of `per_minute` per minute as a bucket, with a burst of `burst`.
     #[must_use]
     pub fn bursting(per_minute: u32, burst: u32) -> Self {
         Self { burst: Some(burst), ..Self::per_minute(per_minute) }
@@ -157,7 +157,7 @@ impl Meter {
 
     /// Charges a call of `cost`. [`Meter::wait`] must be zero for the same `now` and `cost`.
     pub(super) fn charge(&mut self, now: Instant, cost: u32) {
-        debug_assert!(self.wait(now, cost).is_zero(), "a call must be let through before it is paid for");
+        debug_assert!(self.wait(now, cost).is_zero(), "only a call that is let through is charged");
         match self {
             Self::Bucket(bucket) => bucket.charge(now, cost),
             Self::Windows(windows) => windows.charge(now, cost),
@@ -181,9 +181,11 @@ impl Meter {
 /// debt. So no call is refused for ever, and the sustained rate still holds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
+    /// Units that are refilled per nanosecond.
     gain_per_nano: i128,
+    /// The level of a full bucket, in units.
     full: i128,
-    /// The level at `at`.
+    /// The level at `at`, in units. It is negative while the bucket is in debt.
     level: i128,
     at: Instant,
 }
@@ -218,11 +220,13 @@ impl Bucket {
 /// let through in its window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Windows {
+    /// The length of a window, in nanoseconds.
     length: u64,
-    /// What each window lets through.
+    /// How many calls or tokens each window lets through.
     quota: i128,
-    /// The window of the last admitted call, and how much it has let through.
+    /// The number of the window of the last admitted call.
     latest: u64,
+    /// How many calls or tokens that window has let through.
     admitted: i128,
 }
 

@@ -1,22 +1,18 @@
 //! The spec of a mock provider, as in a scenario file.
 
-use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Capacity, Closure, Faults, Neighbour, Outage, Overload, Rate, Surge, closure, outage};
-use crate::error::{ConfigError, require};
+use crate::error::{ConfigError, inside};
 use crate::sim::latency::Latency;
 use crate::time::Duration;
 
-/// The highest capacity.
-const MAX_SLOTS: u32 = 1_000_000;
-
 /// The description of a mock provider.
 ///
-/// Each field configures an independent mechanism. Every field has a default. Unknown fields are an error. In
-/// a file:
+/// Each field configures a mechanism of its own. Every field has a default, and unknown fields are an error.
+/// In a file:
 ///
 /// ```toml
 /// capacity  = { shape = "warm_up", slots = 8, warm_up_ms = 20000 }
@@ -107,31 +103,4 @@ impl ProviderSpec {
         outage::validate_all(&self.outages)?;
         closure::validate_all(&self.closures)
     }
-}
-
-/// Returns an error for a capacity above [`MAX_SLOTS`].
-pub(in crate::sim) fn require_slots(field: &str, slots: u32) -> Result<(), ConfigError> {
-    require(slots <= MAX_SLOTS, field, slots, "a whole number from 0 to 1000000")
-}
-
-/// Prefixes the field of an error with `parent.`.
-pub(in crate::sim) fn inside(parent: &str) -> impl Fn(ConfigError) -> ConfigError + Copy {
-    move |error| error.inside(&[parent, "."])
-}
-
-/// The limit settings that are durations. Their errors name the field without the unit suffix of the file.
-const LIMIT_DURATIONS: [&str; 3] = ["cooldown", "max_cooldown", "longest_pause"];
-
-/// Changes the field of a limit setting's error to its name in a file.
-pub(in crate::sim) fn with_file_path(error: ConfigError) -> ConfigError {
-    if !LIMIT_DURATIONS.contains(&error.field.as_str()) {
-        return error;
-    }
-    let expected = if error.field == "max_cooldown" { "at least `cooldown_ms`" } else { error.expected };
-    ConfigError { field: error.field + "_ms", expected, ..error }
-}
-
-/// Prefixes the field of an error with `list[nth].`.
-pub(in crate::sim) fn inside_item(list: &str, nth: usize) -> impl Fn(ConfigError) -> ConfigError + Copy {
-    move |error| error.inside(&[list, "[", &nth.to_string(), "]."])
 }

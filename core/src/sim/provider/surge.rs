@@ -23,7 +23,7 @@ pub struct Surge {
     /// The length of a period, above 0 and up to 365 days.
     #[serde(rename = "period_ms", with = "Millis")]
     pub period: Duration,
-    /// The highest ratio between the calls of a period and those of the previous period, 1 to 100.
+    /// The highest ratio of the calls of a period to those of the previous period, 1 to 100.
     pub growth: f64,
     /// The number of calls that every period lets through, 1 to 1000000000.
     pub least: u32,
@@ -45,7 +45,7 @@ impl Surge {
 /// The state of a [`Surge`] limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SurgeLimit {
-    /// The period of the latest admitted call.
+    /// The number of the period of the latest admitted call.
     period: u64,
     /// How many calls that period has let through.
     admitted: u64,
@@ -54,8 +54,8 @@ pub(super) struct SurgeLimit {
 }
 
 impl SurgeLimit {
-    /// Returns how many calls the period of `now` has let through, and how many it may let through.
-    fn period_use(&self, surge: &Surge, now: Instant) -> (u64, u64) {
+    /// Returns how many calls the period of `now` has let through so far, and how many it may let through.
+    fn use_and_quota(&self, surge: &Surge, now: Instant) -> (u64, u64) {
         let (admitted, before) = match now.as_nanos() / surge.period.as_nanos().max(1) - self.period {
             0 => (self.admitted, self.before),
             1 => (0, self.admitted),
@@ -66,7 +66,7 @@ impl SurgeLimit {
 
     /// Returns how long after `now` a call would be let through, if no other call arrives.
     pub(super) fn wait(&self, surge: &Surge, now: Instant) -> Duration {
-        let (admitted, most) = self.period_use(surge, now);
+        let (admitted, most) = self.use_and_quota(surge, now);
         let period = surge.period.as_nanos().max(1);
         if admitted < most { Duration::ZERO } else { Duration::from_nanos(period - now.as_nanos() % period) }
     }

@@ -28,10 +28,10 @@ pub fn builtin() -> Vec<Scenario> {
             .model("cold", 24, warm_up(24, 10_000)),
         base("cold-ramp", "A cold server, with a matching ramp")
             .about("The same server with a start-up ramp of the same ten seconds: not a single call is refused.")
-            .ramped("cold", 24, warm_up(24, 10_000), 10_000),
+            .model_with_ramp("cold", 24, warm_up(24, 10_000), 10_000),
         base("cold-ramp-too-fast", "A cold server, with a ramp too fast")
             .about("The ramp rises faster than the server warms up. The first 429 ends it and AIMD takes over.")
-            .ramped("cold", 24, warm_up(24, 10_000), 2_500),
+            .model_with_ramp("cold", 24, warm_up(24, 10_000), 2_500),
         base("two-harbours", "A cooled-down provider beside an open one")
             .about("Each row calls both providers. The narrow one answers 429 and sets the pace; the wide one works whenever a row is ready.")
             .model("narrow", 16, constant(4, 60))
@@ -48,7 +48,7 @@ pub fn builtin() -> Vec<Scenario> {
             .about("Forty calls at once against a provider that serves eight. Nothing adapts: after each Retry-After, all of them are sent again.")
             .rows(300)
             .model("stormy", 40, constant(8, 300))
-            .without_a_limit(40),
+            .with_fixed_limit(40),
         base("borrow-and-repay", "Borrow from a neighbour, and repay")
             .about("Two groups share 16 workers. While the second has nothing to do, the first borrows up to six of its eight. Once the second has tasks, borrowed workers are repaid as they finish, before the first starts new ones.")
             .rows(600)
@@ -64,7 +64,7 @@ pub fn builtin() -> Vec<Scenario> {
     .into()
 }
 
-/// A scenario under construction.
+/// A scenario that is being built.
 struct Draft(Scenario);
 
 fn base(name: &str, title: &str) -> Draft {
@@ -92,11 +92,11 @@ impl Draft {
     }
 
     fn model(self, name: &str, max_parallel: u32, provider: ProviderSpec) -> Self {
-        self.ramped(name, max_parallel, provider, 0)
+        self.model_with_ramp(name, max_parallel, provider, 0)
     }
 
-    /// Gives all models a fixed limit.
-    fn without_a_limit(mut self, limit: u32) -> Self {
+    /// Gives all models a fixed limit, which never adapts.
+    fn with_fixed_limit(mut self, limit: u32) -> Self {
         self.0.models.iter_mut().for_each(|model| model.algorithm = LimitChoice::Fixed { limit });
         self
     }
@@ -128,7 +128,7 @@ impl Draft {
     }
 
     /// Adds a model with a start-up ramp and two columns: one drafts a cell, one judges it.
-    fn ramped(mut self, name: &str, max_parallel: u32, provider: ProviderSpec, ramp_ms: u64) -> Self {
+    fn model_with_ramp(mut self, name: &str, max_parallel: u32, provider: ProviderSpec, ramp_ms: u64) -> Self {
         let request = AimdConfig { ramp: Duration::from_millis(ramp_ms), ..AimdConfig::default() };
         self.0.models.push(Model {
             name: name.to_string(),
@@ -152,6 +152,8 @@ impl Draft {
     }
 }
 
+/// Creates a provider with log-normal latencies that refuses calls beyond its capacity, with a Retry-After of
+/// half a second.
 fn spec(capacity: Capacity, median_ms: u64) -> ProviderSpec {
     ProviderSpec {
         capacity,

@@ -9,15 +9,15 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 use super::never::SlotsOrSchedule;
-use super::{KnownNames, MAX_PARALLEL};
-use crate::error::{ConfigError, require};
+use super::{KnownNames, MAX_PARALLEL, with_file_field};
+use crate::error::{ConfigError, inside, inside_item, require};
 use crate::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
 use crate::limit::LimitChoice;
 use crate::millis::Millis;
 use crate::pipeline::PolicyChoice;
 use crate::request::AimdConfig;
 use crate::sim::latency::{in_millis, require_span};
-use crate::sim::provider::{inside, inside_item, require_slots, with_file_path};
+use crate::sim::provider::require_slots;
 use crate::time::Duration;
 
 /// A change at an instant of a run. It happens before all other events of that instant.
@@ -48,7 +48,7 @@ pub enum Intervention {
         #[serde(default, with = "SlotsOrSchedule")]
         slots: Option<u32>,
     },
-    /// Lets the model's provider refuse every call for some time, as if no slot were free.
+    /// Makes the model's provider refuse every call for some time, as if no slot were free.
     Refuse {
         /// The model.
         model: String,
@@ -81,7 +81,7 @@ pub enum Intervention {
         /// All settings.
         request: AimdConfig,
     },
-    /// Replaces the task policy. Debts of groups are kept, but no group owes more than it holds.
+    /// Replaces the task policy. The debts of groups are kept, but at most as much as the group holds.
     Policy {
         /// The new policy.
         policy: PolicyChoice,
@@ -93,8 +93,8 @@ pub enum Intervention {
         /// The weight, 2^-20 to 2^20.
         weight: f64,
     },
-    /// Changes the cap of the model. A higher limit falls to a lower cap at once, and calls in flight
-    /// continue. A limit that equals the old cap follows a higher one.
+    /// Changes the cap of the model. A limit above the new cap falls to it at once, and calls in flight
+    /// continue. A limit that equals the old cap rises with it.
     MaxParallel {
         /// The model.
         model: String,
@@ -125,9 +125,9 @@ impl Intervention {
                 require_span("for_ms", *span)
             }
             Self::Algorithm { algorithm, .. } => {
-                algorithm.make().map(drop).map_err(with_file_path).map_err(inside("algorithm"))
+                algorithm.make().map(drop).map_err(with_file_field).map_err(inside("algorithm"))
             }
-            Self::Request { request, .. } => request.validate().map_err(with_file_path).map_err(inside("request")),
+            Self::Request { request, .. } => request.validate().map_err(with_file_field).map_err(inside("request")),
             Self::Policy { policy } => policy.validate(known.resources).map_err(inside("policy")),
             Self::Weight { column, weight } => {
                 require((known.columns)(column), "column", column, "a column of the scenario")?;

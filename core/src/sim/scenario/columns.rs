@@ -19,9 +19,9 @@ const MAX_CALLS: u32 = 10_000;
 
 /// A column of the simulated table.
 ///
-/// Each share is a probability, drawn from the run's seed, the row group, the row and the column. The draws
-/// of `fail_share` and `lose_share` also depend on the number of the attempt. No draw depends on earlier
-/// events.
+/// Each share is a probability, 0 to 1, that is drawn from the run's seed, the row group, the row and the
+/// column. The draws of `fail_share` and `lose_share` also depend on the number of the attempt. No draw
+/// depends on earlier events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -89,14 +89,14 @@ pub struct ScenarioColumn {
     /// The share of attempts that fail permanently after their work is done. Default 0.
     #[serde(default)]
     pub fail_share: f64,
-    /// The share of attempts whose worker is lost after its work is done. Default 0.
+    /// The share of attempts whose worker is lost after its work is done, as if it was dropped. Default 0.
     #[serde(default)]
     pub lose_share: f64,
     /// The share of tasks with a poison request: one of their calls always fails, whatever the provider does.
     /// Default 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub poison_share: f64,
-    /// The row of the run, counted from 0, whose task fails with a fatal error. Default none.
+    /// The row of the run, counted from 0, whose task panics. The run then stops. Default none.
     #[serde(default)]
     pub fatal_at: Option<u64>,
 }
@@ -145,7 +145,7 @@ impl ScenarioColumn {
     }
 
     /// Returns whether the outcome of a task depends on random draws.
-    pub(in crate::sim) fn is_by_chance(&self) -> bool {
+    pub(in crate::sim) fn has_random_outcomes(&self) -> bool {
         self.skip_share > 0.0 || self.fail_share > 0.0 || self.lose_share > 0.0 || self.poison_share > 0.0
     }
 

@@ -3,12 +3,12 @@
 //! A [`Scenario`] has the models with their mock providers, the columns, the rows, the settings of the run,
 //! and its surroundings. A run is a function of its scenario and a seed.
 //!
-//! In a file, fields with a default may be left out, and unknown fields are an error. `"never"` switches off a
-//! setting that is on by default.
+//! In a file, fields with a default may be left out, and unknown fields are an error. `"never"` switches off
+//! a setting that is on by default.
 //!
-//! Durations are in milliseconds, in fields whose names end in `_ms`. The files of the hosts spell them as text
-//! such as `"1.5s"`, for people. A scenario is data as well: the same fields are the JSON of the JavaScript
-//! interface, of links to the playground and of recorded changes, where programs compute with numbers.
+//! Durations are numbers of milliseconds, in fields whose names end in `_ms`. The same fields are the JSON of
+//! the JavaScript interface, of links to the playground and of recorded changes, where programs compute with
+//! them. The pipeline and proxy files of the hosts are written by people and have text such as `"1.5s"`.
 //!
 //! A scenario can also list changes that happen during the run, in order of time. `set` selects what changes,
 //! and the other keys give the new value:
@@ -108,7 +108,8 @@ pub struct Scenario {
     pub resources: BTreeMap<String, u32>,
     /// The columns, in any order.
     pub columns: Vec<ScenarioColumn>,
-    /// When a fairness group may start more workers than its share. Default bounded borrowing.
+    /// The task policy, which decides when a fairness group may start more workers than its share. Default
+    /// bounded borrowing.
     #[serde(default)]
     pub policy: PolicyChoice,
     /// The control loop that chooses how many row groups are in progress. Default none.
@@ -118,10 +119,11 @@ pub struct Scenario {
     /// Default yes.
     #[serde(default = "yes")]
     pub advisory: bool,
-    /// Whether a worker that waits for a model returns its task resources meanwhile. Default yes.
+    /// Whether a worker that waits for a call yields: it releases its task resources meanwhile. Default yes.
     #[serde(default = "yes")]
     pub yields: bool,
-    /// How often a task is retried after a temporary failure, after 1, 2, 4, ... s, 0 to 255. Default 3.
+    /// How often a task is retried after temporary failures, 0 to 255. The pauses before the retries are 1,
+    /// 2, 4, ... s. Default 3.
     #[serde(default = "retries")]
     pub retries: u32,
     /// The number of final outcomes in a window of `shutdown_rate`, 1 to 65536. Default 10.
@@ -142,7 +144,8 @@ pub struct Scenario {
     /// How long after it became unavailable a model is probed again, above 0. Default never.
     #[serde(default, rename = "recheck_ms", with = "OptionalMillis", skip_serializing_if = "Option::is_none")]
     pub recheck: Option<Duration>,
-    /// Whether the health calls that admission requests are made. Default no.
+    /// Whether health calls are made: small calls that show whether a provider responds, made when admission
+    /// requests them. Default no.
     #[serde(default, skip_serializing_if = "is_off")]
     pub health_calls: bool,
     /// The number of responses in a window of `degraded_rate`, for each fairness group, 1 to 65536. Default
@@ -188,7 +191,7 @@ pub struct Scenario {
     /// When the run is cancelled. Default never.
     #[serde(default, rename = "cancel_at_ms", with = "OptionalMillis")]
     pub cancel_at: Option<Duration>,
-    /// Other clients that hold request slots of the same models. Default none.
+    /// Other clients that hold request slots of the same models for some time. Default none.
     #[serde(default)]
     pub holders: Vec<Holder>,
     /// The changes during the run, in order of time. Default none.
@@ -309,7 +312,8 @@ fn retry_ceiling() -> Duration {
 pub struct Model {
     /// The model's name, unique within the scenario.
     pub name: String,
-    /// The model of which this one is another request domain. Default none: a separate model.
+    /// The model of which this one is another request domain, such as its embeddings beside its chat. Default
+    /// none: a separate model.
     ///
     /// The calls of both share the lower of their caps. Each has its own limit and its own provider. The
     /// named model must not be a domain of another model itself.
@@ -317,7 +321,7 @@ pub struct Model {
     pub domain_of: Option<String>,
     /// The model's mock provider.
     pub provider: ProviderSpec,
-    /// The cap that the model is registered with.
+    /// The cap: the most calls that may be in flight at once, at least 1.
     pub max_parallel: u32,
     /// The settings of the adaptive limit. AIMD uses all of them. Other algorithms use the ramp, the
     /// cooldowns and `max_limit`.
@@ -516,4 +520,17 @@ pub(in crate::sim) struct KnownNames<'a> {
 /// Returns an error for a share outside 0 to 1.
 fn require_share(field: &str, share: f64) -> Result<(), ConfigError> {
     require((0.0..=1.0).contains(&share), field, share, "a number from 0 to 1")
+}
+
+/// The durations among the settings of a limit. Errors about them name the field without the unit suffix that
+/// it has in a file.
+const LIMIT_DURATIONS: [&str; 3] = ["cooldown", "max_cooldown", "longest_pause"];
+
+/// Changes the field of an error about a limit's settings to its name in a file.
+pub(in crate::sim) fn with_file_field(error: ConfigError) -> ConfigError {
+    if !LIMIT_DURATIONS.contains(&error.field.as_str()) {
+        return error;
+    }
+    let expected = if error.field == "max_cooldown" { "at least `cooldown_ms`" } else { error.expected };
+    ConfigError { field: error.field + "_ms", expected, ..error }
 }

@@ -1,7 +1,7 @@
-//! Serde support for optional settings: a number, or a word such as `"never"` for `None`.
+//! Serializes optional settings as a number, or as a word such as `"never"` for `None`.
 //!
-//! These settings have a default other than `None`, so a file cannot switch them off by leaving them out, and
-//! TOML has no null. JSON's null is accepted as well.
+//! These settings have a default other than `None`. Leaving one out therefore gives the default, and TOML has
+//! no null, so `None` needs a word. JSON's null is accepted as well.
 
 use core::fmt;
 
@@ -134,6 +134,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for OrWord<V> {
     }
 }
 
+/// Accepts an integer that fits in 32 bits.
 struct IntegerVisitor;
 
 impl Visitor<'_> for IntegerVisitor {
@@ -152,6 +153,7 @@ impl Visitor<'_> for IntegerVisitor {
     }
 }
 
+/// Accepts any number.
 struct NumberVisitor;
 
 impl Visitor<'_> for NumberVisitor {

@@ -28,7 +28,7 @@ impl CallbackSpec {
     }
 }
 
-/// The behaviour of the hook after the seed columns.
+/// The behaviour of the pre-batch hook, which is called after the seed columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -62,7 +62,8 @@ pub struct Holder {
     pub model: String,
     /// The number of slots to request, 1 to 10000.
     pub slots: u32,
-    /// When the slots are requested, counted from the start of the run. Default 0.
+    /// When the slots are requested, counted from the start of the run. Default 0, which is before the run's
+    /// own first call.
     #[serde(default, rename = "from_ms", with = "Millis")]
     pub from: Duration,
     /// When the slots are released, and requests that still wait are cancelled. After `from`, up to 365 days.

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use super::scenario::{Scenario, builtin};
 
-/// A scenario, and the set that it belongs to.
+/// A scenario, and the suite that lists it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed {
     /// `playground` for the built-in scenarios, `idle` for the cases of the idle suite.
@@ -23,7 +23,8 @@ pub struct Listed {
 
 /// Returns every scenario that comes with the crate, in display order.
 ///
-/// The cases of the [`control`] suite are not included. They are providers under a closed loop, without rows.
+/// The cases of the [`control`] suite are not included, because they have no rows: a client sends calls to a
+/// provider as fast as the limit allows.
 #[must_use]
 pub fn scenarios() -> Vec<Listed> {
     let playground = builtin().into_iter().map(|scenario| Listed { suite: "playground", scenario });

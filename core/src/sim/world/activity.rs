@@ -1,17 +1,17 @@
 //! The work of a worker: its calls, one after another, then its local work.
 //!
-//! After a failed call, the next attempt continues from there: as in a real host, the responses of earlier
-//! calls are kept. If every attempt began with its first call, tasks could prevent each other from ever
-//! completing where a provider serves fewer calls in a row than a task makes.
+//! After a failed call, the next attempt of the task continues with that call. Real hosts do the same,
+//! because they keep the responses of earlier calls. If every attempt began with its first call, a run could
+//! go on for ever: a provider that serves fewer calls in a row than a task makes would never let a task
+//! complete.
 
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::words::At;
-use super::worker_activity::WorkerActivity;
-use super::{Due, World};
+use super::describe::At;
+use super::{DigestEntry, Due, World};
 use crate::budget::Correction;
 use crate::id::SlotKey;
 use crate::pipeline::{ColumnId, FailureKind, FatalError, RetryKind, Task, TaskOutcome, WorkerId};
@@ -23,23 +23,28 @@ use crate::sim::provider::MockResponse;
 use crate::sim::scenario::ScenarioColumn;
 use crate::time::{Duration, Instant};
 
-/// The time until the response to a refused call arrives.
+/// The time until the response to a refused or rejected call arrives.
 const REFUSAL_LATENCY: Duration = Duration::from_millis(5);
 /// The time that a call waits for a provider that does not respond.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The work of a column's tasks.
-pub(super) struct Kind {
-    /// The index of the model that it calls.
+/// The work that each task of a column does, and how many of its workers do what.
+pub(super) struct ColumnWork {
+    /// The index of the model that the tasks call first.
     pub(super) provider: Option<usize>,
-    /// The models that it may call, in their order, if there are several.
+    /// The models that the tasks may call, in their order, if there are several.
     fallback: Option<FallbackId>,
-    /// The fairness group in which its calls wait, or `None` for the model's own.
+    /// The fairness group in which the calls wait, or `None` for the model's own.
     tenant: Option<GroupId>,
+    /// The number of calls of a task.
     calls: u32,
+    /// The number of tokens that a call costs at its provider.
     tokens: u32,
+    /// How long the local work of a task takes.
     local: Duration,
+    /// `None` if every task succeeds, as far as the column decides it.
     chances: Option<Chances>,
+    /// The row of the run whose task panics.
     fatal_at: Option<u64>,
     pub(super) at_work: ColumnWorkers,
 }
@@ -53,12 +58,13 @@ pub(super) struct ColumnWorkers {
 }
 
 impl ColumnWorkers {
+    /// Returns the number that includes the worker of an activity.
     fn busy(&mut self, activity: &Activity) -> &mut u32 {
         if activity.call.is_some() { &mut self.calling } else { &mut self.local }
     }
 }
 
-/// The shares of a column's tasks that do not simply succeed.
+/// The probabilities of each ending other than success: see the shares of [`ScenarioColumn`].
 struct Chances {
     skip: f64,
     fail: f64,
@@ -66,7 +72,7 @@ struct Chances {
     poison: f64,
 }
 
-impl Kind {
+impl ColumnWork {
     pub(super) fn of(
         column: &ScenarioColumn,
         provider: Option<usize>,
@@ -81,22 +87,37 @@ impl Kind {
             calls: if provider.is_some() { column.calls } else { 0 },
             tokens: column.tokens,
             local: column.local,
-            chances: column.is_by_chance().then_some(Chances { skip, fail, lose, poison }),
+            chances: column.has_random_outcomes().then_some(Chances { skip, fail, lose, poison }),
             fatal_at: column.fatal_at,
             at_work: ColumnWorkers::default(),
         }
     }
 }
 
+/// The activity of a worker.
+///
+/// Exhaustive on purpose: a page must draw each in a way of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerActivity {
+    /// It does local work.
+    Local,
+    /// It waits until its call may start.
+    Waiting,
+    /// Its call is in flight.
+    Calling,
+}
+
 /// A task and the progress of its worker.
 #[derive(Clone, Copy)]
 pub(super) struct Work {
     pub(super) task: Task,
+    /// The number of calls made, including one in flight. A call that has failed is not counted.
     calls_made: u32,
-    /// How often its present call was repeated because of an outage.
+    /// How often the present call was repeated, because its failure may have been the provider's.
     repetitions: u32,
-    /// How the failed call is retried, and the outcome of the task if it is not.
+    /// How admission repeats the failed call.
     retry: Option<Retry>,
+    /// The outcome of the task if admission decides that the failure was the call's own.
     failed: Option<TaskOutcome>,
 }
 
@@ -106,7 +127,7 @@ impl Work {
     }
 }
 
-/// Work that ends at a scheduled instant.
+/// A call in flight or local work, which ends at a scheduled instant.
 pub(super) struct Activity {
     work: Work,
     /// The outcome of the task if the task ends with this activity. `None` means that the task panics.
@@ -116,34 +137,39 @@ pub(super) struct Activity {
 
 impl Activity {
     /// Returns the column and the activity of the worker.
-    pub(super) fn doing(&self) -> (ColumnId, WorkerActivity) {
+    pub(super) fn column_and_activity(&self) -> (ColumnId, WorkerActivity) {
         (self.work.column(), if self.call.is_some() { WorkerActivity::Calling } else { WorkerActivity::Local })
     }
 }
 
+/// A call in flight, with its end already decided.
 struct Call {
+    /// The index of the model.
     provider: usize,
     lease: RequestLease,
     completion: Completion,
+    /// Whether it holds a slot of the provider. Calls that are refused or fail at once hold none.
     holds_slot: bool,
-    /// The rates that the headers of its response state.
+    /// The rates that the headers of its response state: requests, then tokens.
     stated: [Option<Correction>; 2],
 }
 
 /// The state of a worker.
 #[derive(Clone, Copy)]
 pub(super) enum Worker {
+    /// Its call waits for admission.
     Waiting(WaiterId),
+    /// It has an activity, which has this key.
     Busy(SlotKey),
 }
 
 impl World {
     pub(super) fn spawn(&mut self, task: &Task) {
-        self.add_to_digest(1, task.worker.to_bits());
-        let kind = &self.kinds[task.column.index()];
-        let completed = if kind.calls > 1 { self.completed_calls.remove(&place_of(task)) } else { None };
+        self.add_to_digest(DigestEntry::WorkerStarted, task.worker.to_bits());
+        let column = &self.column_work[task.column.index()];
+        let completed = if column.calls > 1 { self.completed_calls.remove(&position_of(task)) } else { None };
         let work = Work { task: *task, calls_made: completed.unwrap_or(0), repetitions: 0, retry: None, failed: None };
-        match &kind.chances {
+        match &column.chances {
             Some(chances) if self.draws.is_skipped(task, chances.skip) => {
                 self.schedule(self.now, Activity { work, outcome: Some(TaskOutcome::Skipped), call: None });
             }
@@ -153,21 +179,21 @@ impl World {
 
     /// Starts a worker's next call, or its local work.
     fn continue_work(&mut self, work: Work) {
-        let kind = &self.kinds[work.task.column.index()];
-        if kind.provider.is_some() && work.calls_made < kind.calls {
+        let column = &self.column_work[work.task.column.index()];
+        if column.provider.is_some() && work.calls_made < column.calls {
             return self.request_call(work);
         }
-        let (at, outcome) = (self.now + kind.local, self.ending(&work.task));
+        let (at, outcome) = (self.now + column.local, self.ending(&work.task));
         self.record_activity(&work.task, WorkerActivity::Local);
         self.schedule(at, Activity { work, outcome, call: None });
     }
 
     /// Requests a worker's call, or requests it again.
     fn request_call(&mut self, work: Work) {
-        let kind = &self.kinds[work.task.column.index()];
-        let Some(provider) = kind.provider else { return };
+        let column = &self.column_work[work.task.column.index()];
+        let Some(provider) = column.provider else { return };
         let first = Request::new(self.providers[provider].resource);
-        let request = Request { group: kind.tenant, fallback: kind.fallback, ..first };
+        let request = Request { group: column.tenant, fallback: column.fallback, ..first };
         let Self { admission, pipeline, now, .. } = self;
         let answer = match (work.retry, work.task.token) {
             (None, Some(token)) => admission.acquire_yielding(*now, &request, token, pipeline),
@@ -180,14 +206,14 @@ impl World {
             AcquireResult::Waiting(waiter) => {
                 self.record_activity(&work.task, WorkerActivity::Waiting);
                 self.workers.insert(work.task.worker.to_bits(), Worker::Waiting(waiter));
-                self.kinds[work.task.column.index()].at_work.waiting += 1;
+                self.column_work[work.task.column.index()].at_work.waiting += 1;
                 self.waiting.insert(waiter.to_bits(), work);
             }
             AcquireResult::Denied(denial) => self.reject(work, denial.reason),
         }
     }
 
-    /// Ends a worker whose call was denied, unless the call must be requested again.
+    /// Ends a worker whose call was denied, unless the call must be requested at another model.
     fn reject(&mut self, work: Work, reason: DenialReason) {
         let outcome = match reason {
             DenialReason::UseFallback => return self.request_call(work),
@@ -220,27 +246,27 @@ impl World {
 
     fn take_waiting(&mut self, waiter: WaiterId) -> Option<Work> {
         let work = self.waiting.remove(&waiter.to_bits())?;
-        self.kinds[work.task.column.index()].at_work.waiting -= 1;
+        self.column_work[work.task.column.index()].at_work.waiting -= 1;
         Some(work)
     }
 
-    /// Removes an activity. Returns `None` if it was aborted.
+    /// Removes an activity. Returns `None` if it was removed before, because its worker was aborted.
     fn take_activity(&mut self, key: SlotKey) -> Option<Activity> {
         let activity = self.activities.remove(key)?;
-        *self.kinds[activity.work.task.column.index()].at_work.busy(&activity) -= 1;
+        *self.column_work[activity.work.task.column.index()].at_work.busy(&activity) -= 1;
         Some(activity)
     }
 
     fn call(&mut self, work: Work, lease: RequestLease) {
-        let (task, kind) = (work.task, &self.kinds[work.task.column.index()]);
+        let (task, column) = (work.task, &self.column_work[work.task.column.index()]);
         let resource = lease.resource();
         let Some(provider) = self.providers.iter().position(|provider| provider.resource == resource) else { return };
-        let tokens = kind.tokens;
+        let tokens = column.tokens;
         let mut draws = self.draws.call(&task, work.calls_made, work.repetitions);
-        self.add_to_digest(3, task.worker.to_bits());
+        self.add_to_digest(DigestEntry::CallStarted, task.worker.to_bits());
         self.record_activity(&task, WorkerActivity::Calling);
-        let answer = self.providers[provider].machine.arrive_drawing(self.now, tokens, &mut draws);
-        let stated = self.providers[provider].machine.stated_rates(self.now);
+        let answer = self.providers[provider].mock.arrive_drawing(self.now, tokens, &mut draws);
+        let stated = self.providers[provider].mock.stated_rates(self.now);
         let (at, holds_slot, mut completion, mut outcome) = self.consequence(answer);
         if completion.outcome == Outcome::Success && self.is_poison(&work) {
             (completion, outcome) = (Outcome::ProviderFailure.into(), failed(RetryKind::ServerError, None));
@@ -250,15 +276,16 @@ impl World {
         self.schedule(at, Activity { work, outcome: Some(outcome), call });
     }
 
-    /// Returns whether a worker's present call fails in every attempt. This is the last call of some tasks.
+    /// Returns whether a worker's present call is a poison request, which fails in every attempt. Only the
+    /// last call of a task can be one.
     fn is_poison(&self, work: &Work) -> bool {
-        let kind = &self.kinds[work.task.column.index()];
-        let is_last = work.calls_made + 1 >= kind.calls;
-        is_last && kind.chances.as_ref().is_some_and(|chances| self.draws.is_poison(&work.task, chances.poison))
+        let column = &self.column_work[work.task.column.index()];
+        let is_last = work.calls_made + 1 >= column.calls;
+        is_last && column.chances.as_ref().is_some_and(|chances| self.draws.is_poison(&work.task, chances.poison))
     }
 
-    /// Returns when a call ends, whether it holds one of the provider's slots, and its outcome for admission
-    /// and for the task.
+    /// Returns when a call with this response ends, whether it holds one of the provider's slots until then,
+    /// and its outcome for admission and for the task.
     pub(super) fn consequence(&self, answer: MockResponse) -> (Instant, bool, Completion, TaskOutcome) {
         match answer {
             MockResponse::Accept { finish_at } => (finish_at, true, Outcome::Success.into(), TaskOutcome::Success),
@@ -288,14 +315,15 @@ impl World {
 
     fn schedule(&mut self, at: Instant, activity: Activity) {
         let Task { worker, column, .. } = activity.work.task;
-        *self.kinds[column.index()].at_work.busy(&activity) += 1;
+        *self.column_work[column.index()].at_work.busy(&activity) += 1;
         let key = self.activities.insert(activity);
         self.workers.insert(worker.to_bits(), Worker::Busy(key));
         self.schedule_at(at, Due::Activity(key));
     }
 
+    /// Ends an activity whose instant has come, and starts the next one or ends the attempt.
     pub(super) fn complete(&mut self, key: SlotKey) {
-        // An aborted activity is gone, but its event is still on the heap.
+        // The event of an aborted activity stays on the heap.
         let Some(Activity { work, outcome, call }) = self.take_activity(key) else { return };
         let Some(call) = call else { return self.finish(work.task.worker, outcome) };
         self.end_provider_call(call.provider, call.holds_slot);
@@ -315,15 +343,15 @@ impl World {
                     ..work
                 });
             }
-            AfterCall::Unavailable if self.kinds[work.task.column.index()].fallback.is_some() => {
+            AfterCall::Unavailable if self.column_work[work.task.column.index()].fallback.is_some() => {
                 let (calls_made, repetitions) = (work.calls_made - 1, work.repetitions + 1);
                 return self.request_call(Work { calls_made, repetitions, ..work });
             }
             AfterCall::Unavailable => return self.end_attempt(&work, Some(TaskOutcome::Unavailable)),
         }
         let work = Work { repetitions: 0, retry: None, failed: None, ..work };
-        let kind = &self.kinds[work.task.column.index()];
-        let is_last = work.calls_made >= kind.calls && kind.local.is_zero();
+        let column = &self.column_work[work.task.column.index()];
+        let is_last = work.calls_made >= column.calls && column.local.is_zero();
         match outcome {
             Some(TaskOutcome::Success) if is_last => {
                 let outcome = self.ending(&work.task);
@@ -334,25 +362,25 @@ impl World {
         }
     }
 
-    /// Ends an attempt whose last call has not succeeded.
+    /// Ends an attempt whose latest call has not succeeded. The next attempt continues with that call.
     fn end_attempt(&mut self, work: &Work, outcome: Option<TaskOutcome>) {
-        if self.kinds[work.task.column.index()].calls > 1 {
-            self.completed_calls.insert(place_of(&work.task), work.calls_made);
+        if self.column_work[work.task.column.index()].calls > 1 {
+            self.completed_calls.insert(position_of(&work.task), work.calls_made);
         }
         self.finish(work.task.worker, outcome);
     }
 
     /// Returns the outcome of an attempt whose work is done. `None` means that the task panics.
     fn ending(&self, task: &Task) -> Option<TaskOutcome> {
-        let kind = &self.kinds[task.column.index()];
+        let column = &self.column_work[task.column.index()];
         let rows = match task.row {
             Some(row) => (task.first_row + u64::from(row), 1),
             None => (task.first_row, u64::from(task.rows)),
         };
-        if kind.fatal_at.is_some_and(|row| (rows.0..rows.0 + rows.1).contains(&row)) {
+        if column.fatal_at.is_some_and(|row| (rows.0..rows.0 + rows.1).contains(&row)) {
             return None;
         }
-        let Some(chances) = &kind.chances else { return Some(TaskOutcome::Success) };
+        let Some(chances) = &column.chances else { return Some(TaskOutcome::Success) };
         let draw = self.draws.ending(task);
         Some(if draw < chances.fail {
             TaskOutcome::Failed(FailureKind::Other)
@@ -395,13 +423,14 @@ impl World {
 
     pub(super) fn end_provider_call(&mut self, provider: usize, holds_slot: bool) {
         if holds_slot {
-            self.providers[provider].machine.finish(self.now);
+            self.providers[provider].mock.finish(self.now);
         }
     }
 
+    /// Ends a worker. `None` means that its task panics.
     fn finish(&mut self, worker: WorkerId, outcome: Option<TaskOutcome>) {
         self.workers.remove(&worker.to_bits());
-        self.add_to_digest(4, worker.to_bits());
+        self.add_to_digest(DigestEntry::WorkerEnded, worker.to_bits());
         self.record_change(worker, None);
         self.forward_pressure();
         let _ = match outcome {
@@ -411,10 +440,10 @@ impl World {
     }
 }
 
-/// The row group, the column and the row. They are the same for every attempt of a task.
+/// A task, whatever its attempt: the row group, the column and the row.
 pub(super) type TaskPosition = (u32, usize, Option<u32>);
 
-fn place_of(task: &Task) -> TaskPosition {
+fn position_of(task: &Task) -> TaskPosition {
     (task.row_group, task.column.index(), task.row)
 }
 

@@ -1,8 +1,8 @@
 //! Changes during a run: those of the scenario, and those that a caller makes while the run goes on.
 //!
-//! Both work in the same way. A change that is made during the run is scheduled for the next nanosecond, and
-//! comes before all other events of that instant. A scenario that includes [all changes](World::changes)
-//! gives the same run, decision for decision.
+//! Both are kept in one list, in order of time, and applied in the same way. A change that a caller makes is
+//! scheduled for the next nanosecond. It comes before all other events of that instant. A scenario that
+//! contains [all changes](World::changes) of a run therefore gives the same run, decision for decision.
 
 use core::cmp::Reverse;
 
@@ -21,10 +21,11 @@ impl World {
         self.branch(what, self.now)
     }
 
-    /// Makes a change, and drops the changes that were scheduled from now up to `until`.
+    /// Makes a change, and removes the pending changes from now up to and including `until`.
     ///
-    /// It is for a run that was reset from `until` to an earlier instant, and now continues differently.
-    /// Changes after `until` were never reached, and stay.
+    /// A caller uses it after it has gone back from `until` to an earlier instant, to let the run continue
+    /// differently. The changes up to `until` belong to the abandoned continuation. Later ones were never
+    /// reached, and stay.
     ///
     /// # Errors
     /// Fails as [`change`](Self::change) does.
@@ -34,8 +35,8 @@ impl World {
         self.check(&change)?;
         let (from, to) = (self.first_pending(self.now), self.first_pending(until));
         self.changes.drain(from..to.max(from));
-        let place = self.changes.partition_point(|other| other.at <= at).max(self.changes_applied);
-        self.changes.insert(place, change);
+        let index = self.changes.partition_point(|other| other.at <= at).max(self.changes_applied);
+        self.changes.insert(index, change);
         self.schedule_changes();
         Ok(())
     }
@@ -59,8 +60,8 @@ impl World {
         self.schedule_changes();
     }
 
-    /// Puts the next change on the heap and removes any other change from it. No other event has a number as
-    /// low.
+    /// Schedules the next change, in place of the one that was scheduled. Its number is 0, which is below
+    /// that of every other event.
     fn schedule_changes(&mut self) {
         self.events.retain(|Reverse((_, _, due))| *due != Due::Change);
         if let Some(next) = self.changes.get(self.changes_applied) {
@@ -74,7 +75,7 @@ impl World {
         self.changes_applied += 1;
         // Decisions under the old settings must be checked with the old settings.
         self.observe();
-        // The change was checked before, so it cannot fail here.
+        // The change was validated when it was added, so it cannot fail here.
         let result = self.apply_intervention(&what);
         debug_assert_eq!(result, Ok(()), "{what:?}");
         self.watch_calls_of(&what);
@@ -110,14 +111,14 @@ impl World {
             _ => {}
         }
         let named = |name| self.providers.iter().position(|provider| provider.name == name);
-        let Some(place) = what.model().and_then(named) else { return Ok(()) };
+        let Some(model) = what.model().and_then(named) else { return Ok(()) };
         let Self { providers, admission, .. } = self;
-        let provider = &mut providers[place];
+        let provider = &mut providers[model];
         match what {
-            Intervention::Capacity { slots: Some(slots), .. } => provider.machine.set_capacity(now, *slots),
-            Intervention::Capacity { slots: None, .. } => provider.machine.clear_override(now),
-            Intervention::Refuse { span, .. } => provider.machine.refuse_until(now, now + *span),
-            Intervention::Slow { factor, span, .. } => provider.machine.slow_down_until(now, now + *span, *factor),
+            Intervention::Capacity { slots: Some(slots), .. } => provider.mock.set_capacity(now, *slots),
+            Intervention::Capacity { slots: None, .. } => provider.mock.clear_override(now),
+            Intervention::Refuse { span, .. } => provider.mock.refuse_until(now, now + *span),
+            Intervention::Slow { factor, span, .. } => provider.mock.slow_down_until(now, now + *span, *factor),
             Intervention::Algorithm { algorithm, .. } => {
                 provider.algorithm = Some(*algorithm);
                 admission.choose_algorithm(now, provider.resource, *algorithm)?;
@@ -138,7 +139,7 @@ impl World {
         let Some(provider) = what.model().and_then(|name| providers.iter().find(|known| known.name == name)) else {
             return;
         };
-        let clamp = admission.settings(provider.resource).and_then(|settings| settings.max_limit);
-        watch.cap_calls(*now, provider.resource, provider.max_parallel, clamp);
+        let max_limit = admission.settings(provider.resource).and_then(|settings| settings.max_limit);
+        watch.set_call_cap(*now, provider.resource, provider.max_parallel, max_limit);
     }
 }

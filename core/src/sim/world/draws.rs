@@ -1,4 +1,13 @@
-//! The random draws of a run. Each draw has a stream of its own.
+//! The random draws of a run. Each draw has a [stream](Rng::fork) of its own.
+//!
+//! ```text
+//! run -- provider 0, 1, ...
+//!     -- tasks -- task -- condition
+//!     |                -- poison
+//!     |                -- attempt -- ending
+//!     |                           -- calls -- call -- repetition
+//!     -- hooks -- row group -- row
+//! ```
 //!
 //! A draw for a task depends on the run's seed, the task and its attempt. A draw for a row depends on the
 //! seed, the row group and the row. No draw depends on what happened before, so two policies can be compared
@@ -38,7 +47,7 @@ impl Draws {
         self.of_task(task).fork(CONDITION).unit_f64() < share
     }
 
-    /// Returns whether a task makes a call that fails in every attempt.
+    /// Returns whether a task makes a poison request, which fails in every attempt.
     pub(super) fn is_poison(&self, task: &Task, share: f64) -> bool {
         share > 0.0 && self.of_task(task).fork(POISON).unit_f64() < share
     }
@@ -48,7 +57,8 @@ impl Draws {
         self.of_attempt(task).fork(ENDING).unit_f64()
     }
 
-    /// Returns the generator for a call. Calls and repetitions of a call are counted from 0.
+    /// Returns the generator for a call of a task. The calls of an attempt and the repetitions of a call are
+    /// counted from 0.
     pub(super) fn call(&self, task: &Task, call: u32, repetitions: u32) -> Rng {
         let first = self.of_attempt(task).fork(CALLS).fork(u64::from(call));
         if repetitions == 0 { first } else { first.fork(u64::from(repetitions)) }
@@ -62,9 +72,9 @@ impl Draws {
 
     fn of_task(&self, task: &Task) -> Rng {
         let row = task.row.map_or(0, |row| u64::from(row) + 1);
-        // A plan has at most 2^12 columns, and a run has at most 2^28 row groups.
-        let place = u64::from(task.row_group) << 12 | task.column.index() as u64;
-        self.tasks.fork(place).fork(row)
+        // A plan has at most 2^12 columns, so each pair of row group and column has a number of its own.
+        let column = u64::from(task.row_group) << 12 | task.column.index() as u64;
+        self.tasks.fork(column).fork(row)
     }
 
     fn of_attempt(&self, task: &Task) -> Rng {

@@ -1,4 +1,4 @@
-//! The events of a run, for callers that observe it.
+//! The two event streams of a run, for callers that observe it.
 
 use alloc::vec::Vec;
 
@@ -12,8 +12,8 @@ use crate::sim::scenario::{Scenario, ScenarioError};
 
 /// Observing a run.
 impl World {
-    /// Creates the world of a scenario with all kinds of events on. [`World::take_events`] returns them.
-    /// `prepare` is called before anything starts, with the request admission of the run.
+    /// Creates the world of a scenario that emits events of all kinds, for [`World::take_events`] and
+    /// [`World::feed`]. `prepare` is called with the request admission of the run before anything starts.
     pub fn with_events(
         scenario: &Scenario,
         seed: u64,

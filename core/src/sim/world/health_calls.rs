@@ -1,4 +1,4 @@
-//! The health calls that admission requests.
+//! The health calls that admission requests: small calls that show whether a provider responds.
 
 use super::{Due, World};
 use crate::id::SlotKey;
@@ -13,7 +13,8 @@ pub(super) struct HealthCall {
 }
 
 impl World {
-    /// Announces to admission that health calls of each model are made, as calls of its first domain.
+    /// Turns on health calls for every model. They are made through the model itself, and not through the
+    /// models that are further [domains](crate::sim::scenario::Model::domain_of) of it.
     pub(super) fn offer_health_calls(&mut self) {
         for provider in self.providers.iter().filter(|provider| provider.name == provider.owner) {
             self.admission.set_health_calls(self.now, provider.resource, true);
@@ -25,7 +26,7 @@ impl World {
         let Some(provider) = self.providers.iter().position(|provider| provider.resource == lease.resource()) else {
             return;
         };
-        let answer = self.providers[provider].machine.arrive(self.now, 1);
+        let answer = self.providers[provider].mock.arrive(self.now, 1);
         let (at, holds_slot, completion, _) = self.consequence(answer);
         let call = HealthCall { provider, lease, completion, holds_slot };
         let key = self.health_calls.insert(call);
@@ -38,7 +39,7 @@ impl World {
         let _ = self.admission.release(self.now, call.lease, &call.completion);
     }
 
-    /// Gives up the health calls in flight and makes no more, because the run has ended.
+    /// Ends the health calls in flight and makes no more, because the run has ended.
     pub(super) fn abandon_health_calls(&mut self) {
         for provider in &self.providers {
             self.admission.set_health_calls(self.now, provider.resource, false);
@@ -46,7 +47,7 @@ impl World {
         let keys: alloc::vec::Vec<SlotKey> = self.health_calls.iter().map(|(key, _)| key).collect();
         for call in keys.into_iter().filter_map(|key| self.health_calls.remove(key)) {
             if call.holds_slot {
-                self.providers[call.provider].machine.finish(self.now);
+                self.providers[call.provider].mock.finish(self.now);
             }
             let _ = self.admission.release(self.now, call.lease, &Outcome::LocalCancelled.into());
         }

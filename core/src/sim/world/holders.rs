@@ -1,4 +1,4 @@
-//! Holders: callers outside the run that hold request slots for a while.
+//! Holders: other clients of the same models, which hold request slots for some time.
 
 use alloc::vec::Vec;
 
@@ -12,9 +12,11 @@ use crate::sim::scenario::Holder;
 pub(super) struct Holders {
     /// The holders, each with the index of its model.
     specs: Vec<(usize, Holder)>,
+    /// The granted slots, each with the index of its holder.
     leases: Vec<(usize, RequestLease)>,
+    /// The slots that are waited for, each with the index of its holder.
     waiting: Vec<(usize, WaiterId)>,
-    /// The holder of each waiter.
+    /// The holder of each waiter, by the number of the waiter.
     by_waiter: Map<u64, usize>,
 }
 
@@ -27,7 +29,10 @@ impl Holders {
         self.specs.iter().map(|(_, spec)| spec)
     }
 
-    /// Takes a lease that was granted to a waiter of a holder. Returns any other lease.
+    /// Stores a lease that was granted to a waiter of a holder.
+    ///
+    /// # Errors
+    /// Returns the lease if the waiter belongs to no holder.
     pub(super) fn take(&mut self, waiter: WaiterId, lease: RequestLease) -> Result<(), RequestLease> {
         let Some(holder) = self.by_waiter.remove(&waiter.to_bits()) else { return Err(lease) };
         self.waiting.retain(|(_, other)| *other != waiter);

@@ -6,11 +6,19 @@
 //! jumps to the instant of the next event. It makes no scheduling decision. Events of one instant are
 //! processed in the order in which they were scheduled, so a run is a function of the scenario and the seed.
 //!
+//! ```text
+//! step      jump to the next event or timeout, process it, then settle
+//! settle    pass commands between the pipeline and admission, and perform the effects, until none is left
+//! effects   start a worker, a hook or a checkpoint: each schedules an event for its end
+//! ```
+//!
 //! [`Sample`] has the figures of one instant, [`Why`] explains why something waits, [`ActivityChange`] shows
 //! what the workers do, and [`Observation`] is what a checker has observed.
 
 mod activity;
+mod activity_changes;
 mod change;
+mod describe;
 mod draws;
 mod events;
 mod health_calls;
@@ -29,8 +37,6 @@ mod tests_outage;
 mod tests_sample;
 mod watch;
 mod why;
-mod words;
-mod worker_activity;
 
 use alloc::boxed::Box;
 use alloc::collections::BinaryHeap;
@@ -40,17 +46,17 @@ use core::cmp::Reverse;
 use core::fmt;
 use core::hash::Hasher;
 
-use self::activity::{Activity, Kind, TaskPosition, Work, Worker};
+use self::activity::{Activity, ColumnWork, TaskPosition, Work, Worker};
+use self::activity_changes::ActivityChanges;
 use self::draws::Draws;
 use self::health_calls::HealthCall;
 use self::holders::Holders;
-use self::hooks::HookResults;
+use self::hooks::CallbackBehaviour;
 use self::watch::Watch;
-use self::worker_activity::ActivityChanges;
 use super::check::LifecycleStep;
-use super::provider::{MockProvider, with_file_path};
+use super::provider::MockProvider;
 use super::rng::Rng;
-use super::scenario::{Change, Model, Scenario, ScenarioError};
+use super::scenario::{Change, Model, Scenario, ScenarioError, with_file_field};
 use crate::id::{SlotKey, Slots};
 use crate::portable_hasher::PortableHasher;
 
@@ -63,21 +69,24 @@ use crate::request::{Domain, HealthConfig, RequestAdmission, RequestConfig, Reso
 use crate::task::BoxedPolicy;
 use crate::time::{Duration, Instant};
 
+pub use activity::WorkerActivity;
+pub use activity_changes::{ActivityChange, ProviderLevel};
 pub use sample::{ColumnSample, GroupSample, ProviderSample, RowGroupsSample, Sample, SlotSample};
 pub use watch::Observation;
 pub use why::{Why, WhySubject};
-pub use worker_activity::{ActivityChange, ProviderLevel, WorkerActivity};
 
-/// The number of the first event that is not a change. Changes of an instant come before all other events of
-/// it.
+/// The number of the first event that is not a change. Changes have the number 0, so that they come before
+/// all other events of their instant.
 const FIRST_EVENT: u64 = 1;
 
+/// A model of the scenario, with its mock provider.
 struct Provider {
     name: String,
-    /// The model of which it is another domain, or its own name.
+    /// The name of the model of which this one is another domain, or its own name.
     owner: String,
+    /// The alias under which it is registered.
     alias: String,
-    machine: MockProvider,
+    mock: MockProvider,
     resource: ResourceId,
     /// The algorithm of its limit, or `None` for a custom one.
     algorithm: Option<LimitChoice>,
@@ -92,15 +101,36 @@ impl Provider {
     }
 }
 
+/// A kind of entry in a [digest](World::digest). Recorded digests contain the numbers.
+#[derive(Clone, Copy)]
+enum DigestEntry {
+    WorkerStarted = 1,
+    CheckpointStarted = 2,
+    CallStarted = 3,
+    WorkerEnded = 4,
+    PreBatchStarted = 5,
+    PostBatchStarted = 6,
+}
+
 /// An event that is scheduled for an instant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
+    /// An activity of a worker ends.
     Activity(SlotKey),
-    PreBatch { row_group: u32, rows: u32 },
+    /// The pre-batch hook of a row group ends.
+    PreBatch {
+        row_group: u32,
+        rows: u32,
+    },
+    /// The post-batch hook of a row group ends.
     PostBatch(u32),
+    /// The checkpoint of a row group ends.
     Checkpoint(u32),
+    /// A holder requests its slots.
     Hold(usize),
+    /// A holder releases its slots.
     ReleaseHolder(usize),
+    /// A health call ends.
     HealthCall(SlotKey),
     WindDown,
     Drain,
@@ -114,18 +144,23 @@ pub struct World {
     pipeline: Recorded<Pipeline>,
     admission: Recorded<RequestAdmission>,
     providers: Vec<Provider>,
-    kinds: Vec<Kind>,
-    hook_results: HookResults,
+    /// By column.
+    column_work: Vec<ColumnWork>,
+    callbacks: CallbackBehaviour,
     holders: Holders,
     health_calls: Slots<HealthCall>,
     draws: Draws,
     activities: Slots<Activity>,
+    /// The state of each worker, by its number.
     workers: Map<u64, Worker>,
+    /// The work of the workers whose calls wait, by the number of the waiter.
     waiting: Map<u64, Work>,
     /// By task with several calls: the number of its completed calls, for its next attempt.
     completed_calls: Map<TaskPosition, u32>,
+    /// The scheduled events, ordered by instant and then by number.
     events: BinaryHeap<Reverse<(Instant, u64, Due)>>,
-    scheduled: u64,
+    /// The number of the next scheduled event.
+    next_event: u64,
     /// All changes, in order of time.
     changes: Vec<Change>,
     /// The number of changes that have been applied.
@@ -196,23 +231,23 @@ impl World {
         }
         let seeds = Rng::new(seed);
         let providers = providers(scenario, &seeds, &mut admission)?;
-        let place = |name: &String| scenario.models.iter().position(|model| model.name == *name);
-        let mut kinds = Vec::new();
+        let index_of = |name: &String| scenario.models.iter().position(|model| model.name == *name);
+        let mut column_work = Vec::new();
         for column in &scenario.columns {
             let tenant = column.tenant.as_ref().map(|name| admission.group_of_tenant(name)).transpose()?;
-            let models = column.model.iter().chain(&column.fallbacks).filter_map(place);
-            let resources: Vec<ResourceId> = models.map(|place| providers[place].resource).collect();
+            let models = column.model.iter().chain(&column.fallbacks).filter_map(index_of);
+            let resources: Vec<ResourceId> = models.map(|index| providers[index].resource).collect();
             let fallback = if column.fallbacks.is_empty() { None } else { Some(admission.fallbacks(&resources)?) };
-            kinds.push(Kind::of(column, column.model.as_ref().and_then(place), fallback, tenant));
+            column_work.push(ColumnWork::of(column, column.model.as_ref().and_then(index_of), fallback, tenant));
         }
-        let holders = scenario.holders.iter().filter_map(|holder| Some((place(&holder.model)?, holder.clone())));
+        let holders = scenario.holders.iter().filter_map(|holder| Some((index_of(&holder.model)?, holder.clone())));
         Ok(Self {
             now: Instant::ZERO,
             pipeline,
             admission,
             providers,
-            kinds,
-            hook_results: HookResults {
+            column_work,
+            callbacks: CallbackBehaviour {
                 pre_batch: scenario.pre_batch.unwrap_or_default(),
                 post_batch: scenario.post_batch.unwrap_or_default(),
                 checkpoint: scenario.checkpoint,
@@ -225,7 +260,7 @@ impl World {
             waiting: Map::default(),
             completed_calls: Map::default(),
             events: BinaryHeap::new(),
-            scheduled: FIRST_EVENT,
+            next_event: FIRST_EVENT,
             changes: scenario.changes.clone(),
             changes_applied: 0,
             steps: 0,
@@ -236,6 +271,7 @@ impl World {
         })
     }
 
+    /// Starts the run: applies the changes at time zero, schedules the later ones, and starts the pipeline.
     fn begin(&mut self, scenario: &Scenario) {
         self.begin_changes();
         let spans: Vec<[Duration; 2]> = self.holders.specs().map(|holder| [holder.from, holder.until]).collect();
@@ -324,19 +360,20 @@ impl World {
     }
 
     /// Sets the true capacity of a provider from now on. `None` restores the capacity of the scenario.
+    /// `provider` is the index of its model in the scenario; an unknown index changes nothing.
     ///
     /// It takes effect at once and is not recorded. Use [`World::change`] for a change that can be replayed.
     pub fn set_capacity(&mut self, provider: usize, slots: Option<u32>) {
         let Some(provider) = self.providers.get_mut(provider) else { return };
         match slots {
-            Some(slots) => provider.machine.set_capacity(self.now, slots),
-            None => provider.machine.clear_override(self.now),
+            Some(slots) => provider.mock.set_capacity(self.now, slots),
+            None => provider.mock.clear_override(self.now),
         }
     }
 
-    /// Cancels the run. Work in progress is given up, and its leases are released.
+    /// Cancels the run. Work in progress is aborted, and its leases are released.
     pub fn cancel(&mut self) {
-        self.give_up();
+        self.cancel_run();
         self.settle();
     }
 
@@ -375,7 +412,7 @@ fn providers(
     let mut providers = Vec::new();
     for (stream, model) in (0..).zip(&scenario.models) {
         let name = || model.name.clone();
-        let machine = MockProvider::new(&model.provider, seeds.fork(stream).next_u64())
+        let mock = MockProvider::new(&model.provider, seeds.fork(stream).next_u64())
             .map_err(|error| ScenarioError::Provider { model: name(), error })?;
         let owner = model.domain_of.as_ref().unwrap_or(&model.name).clone();
         let id = admission.register(Instant::ZERO, &owner, &owner, &alias_of(model), model.max_parallel);
@@ -388,10 +425,10 @@ fn providers(
             Ok(resource)
         });
         let resource =
-            resource.map_err(|error| ScenarioError::Model { model: name(), error: with_file_path(error) })?;
+            resource.map_err(|error| ScenarioError::Model { model: name(), error: with_file_field(error) })?;
         let (algorithm, max_parallel, idle) = (Some(model.algorithm), model.max_parallel, IdleAccount::default());
         let alias = alias_of(model);
-        providers.push(Provider { name: name(), owner, alias, machine, resource, algorithm, max_parallel, idle });
+        providers.push(Provider { name: name(), owner, alias, mock, resource, algorithm, max_parallel, idle });
     }
     Ok(providers)
 }
@@ -419,7 +456,7 @@ impl World {
             }
         }
         if self.finished.is_some() {
-            self.finish_accounts();
+            self.observe_end();
         }
         for provider in &mut self.providers {
             let Some(state) = self.admission.stats(self.now, provider.resource) else { continue };
@@ -434,7 +471,7 @@ impl World {
             RunEffect::PreBatch(batch) => self.begin_pre_batch(&batch),
             RunEffect::PostBatch(group) => self.begin_post_batch(&group),
             RunEffect::Abort(worker) => self.abort(worker),
-            // Pages and tests read the figures instead.
+            // A warning needs no reaction. The account has the same figures.
             RunEffect::Warn(_) => {}
             RunEffect::Finished => {
                 self.finished = self.pipeline.report().cloned();
@@ -456,19 +493,19 @@ impl World {
             Due::HealthCall(key) => self.end_health_call(key),
             Due::WindDown => self.pipeline.wind_down(self.now),
             Due::Drain => self.pipeline.drain(self.now),
-            Due::Cancel => self.give_up(),
+            Due::Cancel => self.cancel_run(),
             Due::Change => self.apply_next_change(),
         }
     }
 
-    fn give_up(&mut self) {
+    fn cancel_run(&mut self) {
         self.report_step(&LifecycleStep::Cancel);
         self.pipeline.cancel(self.now);
     }
 
     fn schedule_at(&mut self, at: Instant, due: Due) {
-        self.events.push(Reverse((at, self.scheduled, due)));
-        self.scheduled += 1;
+        self.events.push(Reverse((at, self.next_event, due)));
+        self.next_event += 1;
     }
 
     /// Connects the pipeline to request admission: workers yield while their calls wait, and the pipeline
@@ -487,8 +524,9 @@ impl World {
         self.pipeline.update_pressure(self.now, &self.admission);
     }
 
-    fn add_to_digest(&mut self, kind: u64, what: u64) {
-        for word in [kind, self.now.as_nanos(), what] {
+    /// Adds an entry about `subject`, a worker or a row group, to the digest.
+    fn add_to_digest(&mut self, entry: DigestEntry, subject: u64) {
+        for word in [entry as u64, self.now.as_nanos(), subject] {
             self.digest.write_u64(word);
         }
     }

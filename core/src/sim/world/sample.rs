@@ -22,7 +22,7 @@ use crate::time::Instant;
 pub struct Sample {
     /// The virtual time.
     pub at: Instant,
-    /// The number of events processed so far.
+    /// The number of [steps](World::step) so far.
     pub steps: u64,
     /// By model, in the scenario's order.
     pub providers: Vec<ProviderSample>,
@@ -38,7 +38,7 @@ pub struct Sample {
     pub queue_depth: usize,
     /// The number of workers.
     pub running: usize,
-    /// Rows in finished row groups.
+    /// Complete rows, including those of earlier runs and those that are not saved yet.
     pub rows_done: u64,
     /// Dropped rows.
     pub rows_dropped: u64,
@@ -60,7 +60,7 @@ pub struct ProviderSample {
     pub limit: u32,
     /// The largest value that the limit can have.
     pub effective_max: u32,
-    /// The limit that was found too high by the first decrease, or 0 before any.
+    /// The limit that the first decrease found too high. 0 before the first decrease.
     pub rate_limit_ceiling: u32,
     /// The start-up ramp that is in progress, if any.
     pub ramp: Option<RampState>,
@@ -68,23 +68,23 @@ pub struct ProviderSample {
     pub in_flight: u32,
     /// Calls that wait for admission.
     pub waiting: u32,
-    /// Waiting calls whose workers hold no task resources meanwhile.
+    /// Those of the waiting calls whose workers have yielded: they hold no task resources meanwhile.
     pub yielded: u32,
-    /// The provider's true capacity.
+    /// The number of calls that the provider can serve at once now. No client can observe it.
     pub capacity: u32,
     /// Whether a change has set the capacity, in place of the scenario's schedule.
     pub changed: bool,
-    /// The end of the present burst of refusals.
+    /// The end of the present [burst of refusals](crate::sim::scenario::Intervention::Refuse).
     pub refusing_until: Option<Instant>,
-    /// The end of the present slow patch.
+    /// The end of the present [slow phase](crate::sim::scenario::Intervention::Slow).
     pub slow_until: Option<Instant>,
-    /// How many times as long calls take in the slow patch, or 1 outside of one.
+    /// How many times as long calls take in the present slow phase, or 1 outside of one.
     pub slow_factor: f64,
     /// The number of calls it accepted so far.
     pub accepted: u64,
-    /// The number of calls it refused so far.
+    /// The number of calls it refused with 429 so far.
     pub refused: u64,
-    /// The end of the cooldown in force.
+    /// The end of the cooldown in force. No call starts before it.
     pub cooldown_until: Option<Instant>,
     /// The busy and idle slot-time so far.
     pub idle: IdleFigures,
@@ -100,7 +100,7 @@ pub struct ColumnSample {
     pub calling: u32,
     /// Tasks whose call waits for admission.
     pub waiting: u32,
-    /// Waiting tasks whose workers hold no task resources meanwhile.
+    /// Those of the waiting tasks whose workers have yielded.
     pub yielded: u32,
     /// Tasks whose worker does local work.
     pub local: u32,
@@ -118,7 +118,7 @@ pub struct ColumnSample {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct GroupSample {
-    /// The identity, such as model and column.
+    /// The identity, such as model and column, joined by `/`.
     pub name: String,
     /// The kind of work of its tasks.
     pub kind: GroupKind,
@@ -130,7 +130,7 @@ pub struct GroupSample {
     pub running: u32,
     /// The number of workers it may have while other groups compete, or `None` for no limit.
     pub limit: Option<u32>,
-    /// The debt in the resource in which it is largest.
+    /// The group's [debt](crate::task::BoundedBorrow) in the resource in which it is largest.
     pub debt: u32,
 }
 
@@ -156,11 +156,11 @@ pub struct RowGroupsSample {
     pub open: u32,
     /// The target of row groups in progress.
     pub target: u32,
-    /// Saved row groups.
+    /// Row groups saved with every row completed or dropped, including those of earlier runs.
     pub done: u32,
     /// Row groups of the whole run.
     pub total: u32,
-    /// Why no further row group is started, if a control loop sets the target.
+    /// Why the target does not grow. `None` unless a control loop sets the target.
     pub block: Option<RowGroupBlock>,
 }
 
@@ -210,8 +210,8 @@ impl World {
     fn provider_samples(&self) -> Vec<ProviderSample> {
         let providers = self.providers.iter().filter_map(|provider| {
             let state = self.admission.stats(self.now, provider.resource)?;
-            let machine = &provider.machine;
-            let (counters, slow) = (machine.counters(), machine.slowed_until(self.now));
+            let mock = &provider.mock;
+            let (counters, slow) = (mock.counters(), mock.slowed_until(self.now));
             Some(ProviderSample {
                 name: provider.name.clone(),
                 algorithm: provider.algorithm_name(),
@@ -222,9 +222,9 @@ impl World {
                 in_flight: state.in_flight,
                 waiting: state.waiters,
                 yielded: state.suspended,
-                capacity: machine.capacity(self.now),
-                changed: machine.is_overridden(),
-                refusing_until: machine.refusing_until(self.now),
+                capacity: mock.capacity(self.now),
+                changed: mock.is_overridden(),
+                refusing_until: mock.refusing_until(self.now),
                 slow_until: slow.map(|(until, _)| until),
                 slow_factor: slow.map_or(1.0, |(_, factor)| factor),
                 accepted: counters.accepted,
@@ -237,12 +237,12 @@ impl World {
     }
 
     fn column_samples(&self) -> Vec<ColumnSample> {
-        let columns = self.pipeline.columns().zip(&self.kinds).map(|(column, kind)| ColumnSample {
+        let columns = self.pipeline.columns().zip(&self.column_work).map(|(column, work)| ColumnSample {
             ready: column.queued,
-            calling: kind.at_work.calling,
-            waiting: kind.at_work.waiting,
+            calling: work.at_work.calling,
+            waiting: work.at_work.waiting,
             yielded: column.suspended,
-            local: kind.at_work.local,
+            local: work.at_work.local,
             done: column.tasks.succeeded,
             failed: column.tasks.failed + column.tasks.fatal,
             skipped: column.tasks.skipped + column.tasks.skipped_with_upstream,

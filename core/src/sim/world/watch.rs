@@ -1,5 +1,7 @@
-//! The checker and the account of a world. Their input is both event streams and the steps between the
-//! pipeline and its host, in the order in which they happen.
+//! The checker and the account of a world.
+//!
+//! Their input is both event streams, in the order in which the events happen. The checker also needs the
+//! steps between the pipeline and its host. Neither influences the run.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -67,10 +69,10 @@ impl fmt::Display for Observation {
     }
 }
 
-/// Observes a run and reports violations. The implementation is [`RunChecker`]. A trait object is used, so
-/// that a binary that never creates a world with a checker does not contain the checker.
+/// The methods of [`RunChecker`], which is the only implementation. Worlds hold it as a trait object, so that
+/// a binary that never creates a world with a checker does not contain the checker's code.
 trait RunObserver: Send {
-    fn cap_calls(&mut self, resource: ResourceId, cap: u32);
+    fn set_call_cap(&mut self, resource: ResourceId, cap: u32);
     fn on_event(&mut self, event: &SchedulerEvent) -> Result<(), Violation>;
     fn on_request_event(&mut self, event: &RequestEvent) -> Result<(), Violation>;
     fn on_quiescence(&mut self, at: Instant, all_limits: &[ResourceLimits]) -> Result<(), Violation>;
@@ -79,8 +81,8 @@ trait RunObserver: Send {
 }
 
 impl RunObserver for RunChecker {
-    fn cap_calls(&mut self, resource: ResourceId, cap: u32) {
-        self.cap_calls(resource, cap);
+    fn set_call_cap(&mut self, resource: ResourceId, cap: u32) {
+        self.set_call_cap(resource, cap);
     }
 
     fn on_event(&mut self, event: &SchedulerEvent) -> Result<(), Violation> {
@@ -104,9 +106,10 @@ impl RunObserver for RunChecker {
     }
 }
 
-/// What a world accounts for.
+/// What the account of a world covers.
 #[derive(Clone, Copy)]
-enum Accounts {
+enum AccountScope {
+    /// There is no account.
     None,
     /// The use of the capacity.
     Capacity,
@@ -121,12 +124,13 @@ type Checker = Box<dyn RunObserver>;
 pub(super) struct Watch {
     checker: Option<Checker>,
     violation: Option<Violation>,
+    /// The latest observations, at most [`MAX_OBSERVATIONS`].
     latest: VecDeque<Observation>,
-    /// The number of events of each kind, ascending by kind.
-    kinds: Vec<(SchedulerEventKind, u64)>,
+    /// The number of scheduler events of each kind that were checked, ascending by kind.
+    event_counts: Vec<(SchedulerEventKind, u64)>,
     account: Option<RunAccount>,
     /// The events that [`World::take_events`] returns, if they are kept.
-    take_events: Option<(Vec<RequestEvent>, Vec<SchedulerEvent>)>,
+    kept_events: Option<(Vec<RequestEvent>, Vec<SchedulerEvent>)>,
 }
 
 impl Watch {
@@ -145,22 +149,22 @@ impl Watch {
         }
         if let Observation::Scheduler(event) = &observation {
             let kind = event.payload.kind();
-            match self.kinds.binary_search_by(|(known, _)| known.cmp(&kind)) {
-                Ok(place) => self.kinds[place].1 += 1,
-                Err(place) => self.kinds.insert(place, (kind, 1)),
+            match self.event_counts.binary_search_by(|(known, _)| known.cmp(&kind)) {
+                Ok(at) => self.event_counts[at].1 += 1,
+                Err(at) => self.event_counts.insert(at, (kind, 1)),
             }
         }
         self.latest.push_back(observation);
         self.violation = check(checker).err();
     }
 
-    /// Sets the cap of a model and the clamp of its settings from now on.
-    pub(super) fn cap_calls(&mut self, now: Instant, resource: ResourceId, max_parallel: u32, clamp: Option<u32>) {
+    /// Sets the cap of a model, and the highest limit that its settings allow, from now on.
+    pub(super) fn set_call_cap(&mut self, now: Instant, resource: ResourceId, cap: u32, max_limit: Option<u32>) {
         if let Some(checker) = &mut self.checker {
-            checker.cap_calls(resource, clamp.map_or(max_parallel, |clamp| clamp.min(max_parallel)).max(1));
+            checker.set_call_cap(resource, max_limit.map_or(cap, |most| most.min(cap)).max(1));
         }
         if let Some(account) = &mut self.account {
-            account.clamp_calls(now, resource, clamp);
+            account.clamp_calls(now, resource, max_limit);
         }
     }
 
@@ -172,7 +176,7 @@ impl Watch {
     }
 
     pub(super) fn take_events(&mut self) -> (Vec<RequestEvent>, Vec<SchedulerEvent>) {
-        self.take_events.as_mut().map(core::mem::take).unwrap_or_default()
+        self.kept_events.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
     fn drain(&mut self, pipeline: &mut Recorded<Pipeline>, admission: &mut Recorded<RequestAdmission>) {
@@ -180,7 +184,7 @@ impl Watch {
             if let Some(account) = &mut self.account {
                 account.on_request(&event);
             }
-            if let Some((requests, _)) = &mut self.take_events {
+            if let Some((requests, _)) = &mut self.kept_events {
                 requests.push(event);
             }
             self.check_observation(Observation::Request(event), |checker| checker.on_request_event(&event));
@@ -189,7 +193,7 @@ impl Watch {
             if let Some(account) = &mut self.account {
                 account.on_scheduler(&event);
             }
-            if let Some((_, scheduler)) = &mut self.take_events {
+            if let Some((_, scheduler)) = &mut self.kept_events {
                 scheduler.push(event);
             }
             self.check_observation(Observation::Scheduler(event), |checker| checker.on_event(&event));
@@ -199,17 +203,17 @@ impl Watch {
     fn report_step(&mut self, at: Instant, step: &LifecycleStep<'_>) {
         let (what, row_group) = match *step {
             LifecycleStep::PreBatch(batch) => ("pre-batch hook called", Some(batch.row_group)),
-            LifecycleStep::PreBatchAnswered { row_group, left_out } => {
+            LifecycleStep::PreBatchEnded { row_group, left_out } => {
                 let what = if left_out.is_some() { "pre-batch hook passed" } else { "pre-batch hook failed" };
                 (what, Some(row_group))
             }
             LifecycleStep::PostBatch(group) => ("post-batch hook called", Some(group.row_group)),
-            LifecycleStep::PostBatchAnswered { row_group, works } => {
-                (if works { "post-batch hook passed" } else { "post-batch hook failed" }, Some(row_group))
+            LifecycleStep::PostBatchEnded { row_group, succeeded } => {
+                (if succeeded { "post-batch hook passed" } else { "post-batch hook failed" }, Some(row_group))
             }
             LifecycleStep::Checkpoint(group) => ("checkpoint started", Some(group.row_group)),
-            LifecycleStep::CheckpointAnswered { row_group, works } => {
-                (if works { "checkpoint saved" } else { "checkpoint failed" }, Some(row_group))
+            LifecycleStep::CheckpointEnded { row_group, succeeded } => {
+                (if succeeded { "checkpoint saved" } else { "checkpoint failed" }, Some(row_group))
             }
             LifecycleStep::Cancel => ("cancelled", None),
         };
@@ -221,10 +225,10 @@ impl Watch {
 
 /// Checking and accounting.
 impl World {
-    /// Creates the world of a scenario with a [checker](crate::sim::check). The checker decides nothing:
-    /// digests are equal to those without one.
+    /// Creates the world of a scenario with a [checker](crate::sim::check). The checker decides nothing: the
+    /// digest equals that of a world without one.
     pub fn watched(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        Self::unstarted(scenario, seed, None, None)?.watched_and_started(scenario, Accounts::None)
+        Self::unstarted(scenario, seed, None, None)?.watched_and_started(scenario, AccountScope::None)
     }
 
     /// Creates the world of a scenario with an [account](RunAccount) of its capacity and no checker.
@@ -232,7 +236,7 @@ impl World {
     /// a checker.
     pub fn measured(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
         let mut world =
-            Self::unstarted(scenario, seed, None, None)?.observed_unstarted(scenario, Accounts::Capacity)?;
+            Self::unstarted(scenario, seed, None, None)?.observed_unstarted(scenario, AccountScope::Capacity)?;
         world.begin(scenario);
         Ok(world)
     }
@@ -240,16 +244,16 @@ impl World {
     /// Creates a [watched](Self::watched) world that also has an [account](RunAccount) of its capacity.
     /// [`World::figures`] returns the account's figures. The account decides nothing either.
     pub fn accounted(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        Self::unstarted(scenario, seed, None, None)?.watched_and_started(scenario, Accounts::Capacity)
+        Self::unstarted(scenario, seed, None, None)?.watched_and_started(scenario, AccountScope::Capacity)
     }
 
     /// Creates an [accounted](Self::accounted) world whose events can be observed too, with [`World::feed`]
     /// or [`World::take_events`]. The events are kept until then.
     pub fn watched_with_events(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
         let world = Self::unstarted(scenario, seed, None, None)?;
-        let mut world = world.watched_unstarted(scenario, Accounts::Capacity)?;
+        let mut world = world.watched_unstarted(scenario, AccountScope::Capacity)?;
         if let Some(watch) = &mut world.watch {
-            watch.take_events = Some(<_>::default());
+            watch.kept_events = Some(<_>::default());
         }
         world.begin(scenario);
         Ok(world)
@@ -261,13 +265,13 @@ impl World {
     /// The laws do not depend on the policy, so a violation under a custom policy is a bug. A
     /// [`PolicyReport`](crate::sim::policy::PolicyReport) judges whether the policy is good.
     pub fn with_policy(scenario: &Scenario, seed: u64, policy: BoxedPolicy) -> Result<Self, ScenarioError> {
-        Self::unstarted(scenario, seed, Some(policy), None)?.watched_and_started(scenario, Accounts::Service)
+        Self::unstarted(scenario, seed, Some(policy), None)?.watched_and_started(scenario, AccountScope::Service)
     }
 
     /// Creates an [accounted](Self::accounted) world that also accounts for the service of each fairness
     /// group, for a [`PolicyReport`](crate::sim::policy::PolicyReport) about the scenario's policy.
     pub fn judged(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        Self::unstarted(scenario, seed, None, None)?.watched_and_started(scenario, Accounts::Service)
+        Self::unstarted(scenario, seed, None, None)?.watched_and_started(scenario, AccountScope::Service)
     }
 
     /// Creates an [accounted](Self::accounted) world with custom limit algorithms. `limit_of` is called once
@@ -303,21 +307,21 @@ impl World {
             admission.set_algorithm(*now, provider.resource, algorithm)?;
             provider.algorithm = None;
         }
-        world.watched_and_started(scenario, Accounts::Capacity)
+        world.watched_and_started(scenario, AccountScope::Capacity)
     }
 
-    fn watched_and_started(self, scenario: &Scenario, accounts: Accounts) -> Result<Self, ScenarioError> {
-        let mut world = self.watched_unstarted(scenario, accounts)?;
+    fn watched_and_started(self, scenario: &Scenario, scope: AccountScope) -> Result<Self, ScenarioError> {
+        let mut world = self.watched_unstarted(scenario, scope)?;
         world.begin(scenario);
         Ok(world)
     }
 
-    fn watched_unstarted(self, scenario: &Scenario, accounts: Accounts) -> Result<Self, ScenarioError> {
+    fn watched_unstarted(self, scenario: &Scenario, scope: AccountScope) -> Result<Self, ScenarioError> {
         let mut checker = RunChecker::new(&scenario.plan()?, &scenario.pipeline_config());
         for (provider, model) in self.providers.iter().zip(&scenario.models) {
-            checker.cap_calls(provider.resource, model.cap());
+            checker.set_call_cap(provider.resource, model.cap());
             if let Some(owner) = self.admission.owner(provider.resource) {
-                checker.owned_by(provider.resource, owner);
+                checker.set_model(provider.resource, owner);
             }
         }
         let resource_of = |name: &String| {
@@ -326,33 +330,38 @@ impl World {
         };
         for (column, spec) in (0..).map(ColumnId).zip(&scenario.columns).filter(|(_, spec)| !spec.fallbacks.is_empty())
         {
-            checker.falls_back(column, spec.model.iter().chain(&spec.fallbacks).filter_map(resource_of).collect());
+            checker.set_fallbacks(column, spec.model.iter().chain(&spec.fallbacks).filter_map(resource_of).collect());
         }
         if scenario.holders.is_empty() && !scenario.health_calls {
-            checker.call_alone();
+            checker.expect_no_other_callers();
         }
-        let mut world = self.observed_unstarted(scenario, accounts)?;
+        let mut world = self.observed_unstarted(scenario, scope)?;
         if let Some(watch) = &mut world.watch {
             watch.checker = Some(Box::new(checker));
         }
         Ok(world)
     }
 
-    fn observed_unstarted(mut self, scenario: &Scenario, accounts: Accounts) -> Result<Self, ScenarioError> {
+    fn observed_unstarted(mut self, scenario: &Scenario, scope: AccountScope) -> Result<Self, ScenarioError> {
         let (plan, config) = (scenario.plan()?, scenario.pipeline_config());
-        let mut account = match accounts {
-            Accounts::None => None,
-            Accounts::Capacity => Some(RunAccount::new(&plan, &config)),
-            Accounts::Service => Some(RunAccount::with_service(&plan, &config)),
+        let mut account = match scope {
+            AccountScope::None => None,
+            AccountScope::Capacity => Some(RunAccount::new(&plan, &config)),
+            AccountScope::Service => Some(RunAccount::with_service(&plan, &config)),
         };
         self.pipeline.set_interest(SchedulerInterest::ALL);
         self.admission.set_interest(self.now, RequestInterest::ALL);
         if let Some(account) = &mut account {
             account.add_all_calls(self.now, &self.admission);
         }
-        let (latest, kinds) = (VecDeque::new(), Vec::new());
-        self.watch =
-            Some(Box::new(Watch { checker: None, violation: None, latest, kinds, account, take_events: None }));
+        self.watch = Some(Box::new(Watch {
+            checker: None,
+            violation: None,
+            latest: VecDeque::new(),
+            event_counts: Vec::new(),
+            account,
+            kept_events: None,
+        }));
         Ok(self)
     }
 
@@ -371,10 +380,11 @@ impl World {
     /// Returns the number of scheduler events of each kind that the checker has observed. Empty in a world
     /// that is not [watched](World::watched).
     pub fn event_counts(&self) -> impl Iterator<Item = (SchedulerEventKind, u64)> {
-        self.watch.iter().flat_map(|watch| &watch.kinds).map(|(kind, count)| (*kind, *count))
+        self.watch.iter().flat_map(|watch| &watch.event_counts).map(|(kind, count)| (*kind, *count))
     }
 
-    /// Returns where the capacity went so far. `None` in a world without an [account](World::accounted).
+    /// Returns how the capacity was used so far: busy and idle times by cause, and the times of tasks. `None`
+    /// in a world without an [account](World::accounted).
     #[must_use]
     pub fn figures(&self) -> Option<RunFigures> {
         self.watch.as_ref().and_then(|watch| watch.account.as_ref()).map(RunAccount::figures)
@@ -395,8 +405,8 @@ impl World {
         }
     }
 
-    /// Feeds the checker the state of all request resources at the last instant before `next`. Nothing
-    /// happens until then.
+    /// Feeds the checker the state of all request resources at the last instant before `next`, which is the
+    /// instant of the next event. Only waiting calls can break the law that needs it.
     #[inline]
     pub(super) fn observe_before(&mut self, next: Instant) {
         let Some(watch) = self.watch.as_mut().filter(|_| self.admission.waiting() > 0) else { return };
@@ -444,7 +454,7 @@ impl World {
     }
 
     /// Feeds the checker the end of the run.
-    pub(super) fn finish_accounts(&mut self) {
+    pub(super) fn observe_end(&mut self) {
         self.observe();
         if let (Some(watch), Some(report)) = (&mut self.watch, &self.finished)
             && watch.violation.is_none()

@@ -1,4 +1,4 @@
-//! Explains why something waits: the one thing that limits it, from the same figures that the decisions use.
+//! Explains why something waits, from the state that the scheduler decides by.
 
 use alloc::format;
 use alloc::string::String;
@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::activity::Worker;
-use super::words::{At, many, of_block, of_call, of_slots, of_task, slots_of};
+use super::describe::{self, At};
 use super::{Provider, World};
 use crate::request::ResourceStats;
 
@@ -32,7 +32,7 @@ pub enum WhySubject {
     Task(u64),
 }
 
-/// The reason why something waits.
+/// The reason why something waits, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Why {
@@ -40,15 +40,15 @@ pub struct Why {
     pub what: String,
     /// The one thing that limits it.
     pub why: String,
-    /// How many it keeps waiting or free.
+    /// How many tasks, calls, slots or row groups wait or are free for this reason. 0 for a state of a
+    /// provider.
     pub count: u32,
 }
 
 /// Explanations.
 impl World {
-    /// Returns why `about` waits: one entry for each thing that limits it, with the number of what it keeps
-    /// waiting. Empty if nothing waits, or if there is no such thing. Changes nothing. O(rows in progress),
-    /// and O(waiting calls) for a provider.
+    /// Returns why `about` waits, as one entry for each reason. Empty if nothing of it waits, or if `about`
+    /// does not exist. Changes nothing. O(rows in progress), and O(waiting calls) for a provider.
     #[must_use]
     pub fn why(&self, about: &WhySubject) -> Vec<Why> {
         let mut lines = Vec::new();
@@ -65,7 +65,7 @@ impl World {
             WhySubject::Worker(worker) => lines.extend(self.why_worker(worker)),
             WhySubject::Task(task) => lines.extend(self.pipeline.why_waiting(task).map(|wait| Why {
                 what: String::from("the task"),
-                why: of_task(&wait),
+                why: describe::task_wait(&wait),
                 count: 1,
             })),
         }
@@ -74,20 +74,27 @@ impl World {
 
     fn why_column(&self, column: usize, lines: &mut Vec<Why>) {
         let Some((column, stats)) = self.pipeline.columns().enumerate().nth(column) else { return };
-        let kind = &self.kinds[column];
+        let work = &self.column_work[column];
         let name = &self.pipeline.plan().columns()[column].name;
-        let waiting = kind.at_work.waiting;
-        if let Some(provider) = kind.provider.and_then(|place| self.providers.get(place)).filter(|_| waiting > 0) {
+        let waiting = work.at_work.waiting;
+        if let Some(provider) = work.provider.and_then(|model| self.providers.get(model)).filter(|_| waiting > 0) {
             let what = match stats.suspended {
-                0 => format!("{} of `{name}`, waiting for a call", many(waiting, "worker")),
+                0 => format!("{} of `{name}`, waiting for a call", describe::count(waiting, "worker")),
                 yielded => {
-                    format!("{} of `{name}`, waiting for a call, {yielded} without a slot", many(waiting, "worker"))
+                    format!(
+                        "{} of `{name}`, waiting for a call, {yielded} without a slot",
+                        describe::count(waiting, "worker")
+                    )
                 }
             };
             lines.push(Why { what, why: self.why_call(provider), count: waiting });
         }
         for (wait, count) in self.pipeline.why_column(stats.column) {
-            lines.push(Why { what: format!("{} of `{name}`", many(count, "task")), why: of_task(&wait), count });
+            lines.push(Why {
+                what: format!("{} of `{name}`", describe::count(count, "task")),
+                why: describe::task_wait(&wait),
+                count,
+            });
         }
         if lines.is_empty() {
             self.why_row_groups(lines);
@@ -100,8 +107,8 @@ impl World {
         if let (Some(wait), Some(column)) = (first, self.pipeline.plan().column(stats.column)) {
             let (count, name) = (stats.queued, column.group.identity.join("/"));
             lines.push(Why {
-                what: format!("{} of group `{name}`, queued", many(count, "task")),
-                why: of_task(&wait),
+                what: format!("{} of group `{name}`, queued", describe::count(count, "task")),
+                why: describe::task_wait(&wait),
                 count,
             });
         }
@@ -112,7 +119,7 @@ impl World {
         let Some(state) = self.admission.stats(now, provider.resource) else { return };
         let ResourceStats { effective_max, limit, in_flight, waiters, .. } = state;
         if waiters > 0 {
-            let what = format!("{} to `{name}`, waiting", many(waiters, "call"));
+            let what = format!("{} to `{name}`, waiting", describe::count(waiters, "call"));
             lines.push(Why { what, why: self.why_call(provider), count: waiters });
         } else if in_flight < effective_max {
             let count = effective_max - in_flight;
@@ -133,11 +140,11 @@ impl World {
             let what = format!("the limit of `{name}` is {limit} of {effective_max}");
             lines.push(Why { what, why, count: effective_max - limit });
         }
-        if let Some(until) = provider.machine.refusing_until(now) {
+        if let Some(until) = provider.mock.refusing_until(now) {
             let why = format!("a burst of refusals, until {}", At(until));
             lines.push(Why { what: format!("`{name}` refuses every call"), why, count: 0 });
         }
-        if let Some((until, factor)) = provider.machine.slowed_until(now) {
+        if let Some((until, factor)) = provider.mock.slowed_until(now) {
             let what = format!("calls to `{name}` take {factor} times as long");
             lines.push(Why { what, why: format!("a slow patch, until {}", At(until)), count: 0 });
         }
@@ -146,18 +153,18 @@ impl World {
     /// Describes why the call that waits longest for a provider does not start.
     fn why_call(&self, provider: &Provider) -> String {
         if let Some(wait) = self.admission.why_idle_now(self.now, provider.resource) {
-            return of_call(&wait);
+            return describe::call_wait(&wait);
         }
         let most = self.admission.stats(self.now, provider.resource).map_or(0, |state| state.effective_max);
-        format!("the limit of {} is reached", many(most, "concurrent call"))
+        format!("the limit of {} is reached", describe::count(most, "concurrent call"))
     }
 
     fn why_slots(&self, resource: usize, lines: &mut Vec<Why>) {
         let Some((name, used, limit)) = self.pipeline.usage().nth(resource) else { return };
-        let (name, free) = (slots_of(name), limit.saturating_sub(used));
+        let (name, free) = (describe::slots(name), limit.saturating_sub(used));
         if let Some(wait) = self.pipeline.why_idle_now(resource) {
             let what = format!("{free} of {limit} {name}, free");
-            return lines.push(Why { what, why: of_slots(&wait), count: free });
+            return lines.push(Why { what, why: describe::slot_wait(&wait), count: free });
         }
         let demand = self.pipeline.demand().nth(resource).unwrap_or(0);
         if demand > 0 {
@@ -170,26 +177,26 @@ impl World {
     fn why_row_groups(&self, lines: &mut Vec<Why>) {
         let (block, count, handed_out) = self.pipeline.why_row_groups();
         if handed_out > 0 {
-            let what = format!("{}, waiting", many(handed_out, "row group"));
+            let what = format!("{}, waiting", describe::count(handed_out, "row group"));
             let why = String::from("their hook or checkpoint has not ended");
             lines.push(Why { what, why, count: handed_out });
         }
         if count > 0 {
-            let what = format!("{}, not started", many(count, "row group"));
-            lines.push(Why { what, why: String::from(of_block(block)), count });
+            let what = format!("{}, not started", describe::count(count, "row group"));
+            lines.push(Why { what, why: String::from(describe::row_group_block(block)), count });
         }
     }
 
     fn why_worker(&self, worker: u64) -> Option<Why> {
-        let (place, why) = match self.workers.get(&worker)? {
+        let (column, why) = match self.workers.get(&worker)? {
             Worker::Waiting(waiter) => {
-                let place = self.waiting.get(&waiter.to_bits())?.task.column;
-                let why = self.admission.why_waiting(self.now, *waiter).map(|wait| of_call(&wait))?;
-                (place, format!("it waits for a call: {why}"))
+                let column = self.waiting.get(&waiter.to_bits())?.task.column;
+                let why = self.admission.why_waiting(self.now, *waiter).map(|wait| describe::call_wait(&wait))?;
+                (column, format!("it waits for a call: {why}"))
             }
             Worker::Busy(key) => self.describe_busy(*key)?,
         };
-        let name = &self.pipeline.plan().column(place)?.name;
+        let name = &self.pipeline.plan().column(column)?.name;
         Some(Why { what: format!("a worker of `{name}`"), why, count: 1 })
     }
 }

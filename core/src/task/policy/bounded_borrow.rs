@@ -27,7 +27,7 @@ pub struct BoundedBorrowConfig {
     /// The fraction of a limit that cannot be borrowed, for groups without a ceiling. From 0 to 1. Default:
     /// 0.
     pub reserve_fraction: f64,
-    /// The most slots that are reserved in this way. At least 1. Default: 8.
+    /// The largest amount that `reserve_fraction` reserves of one resource. At least 1. Default: 8.
     pub max_reserved: u32,
     /// How a share that is not an integer is rounded. Default: up.
     pub share_rounding: ShareRounding,
@@ -74,16 +74,17 @@ pub struct BorrowCeiling {
 }
 
 /// Lets a group borrow beyond its [strict share](PolicyView::strict_share), as a debt up to a ceiling, while
-/// no other group competes for the resource.
+/// no other group competes for the resource. A group *competes* while its first task needs the resource and
+/// could start now.
 ///
 /// ```text
 /// share     the strict share of the resource
 /// over      held + amount - share
 ///
-/// another group competes        debt > 0: refused, borrow debt      over > 0: refused, group cap
+/// another group competes        debt > 0: denied (borrow debt), else over > 0: denied (group cap)
 /// no other group, over <= 0     allowed
 /// no other group, over > 0      new debt = min(amount, over)
-///                               refused, borrow debt, if debt + new debt > ceiling
+///                               denied (borrow debt) if debt + new debt > ceiling
 ///
 /// ceiling   that of the group and resource, else the default one, else max(0, limit - reserved - share)
 /// reserved  min(max reserved, ceil(limit x reserve fraction))
@@ -116,7 +117,7 @@ impl BoundedBorrow {
         Ok(Self { config, named, ceilings: Map::default() })
     }
 
-    /// Returns what the candidate would borrow of one resource, or the refusal.
+    /// Returns how much of one resource the candidate would borrow, or why it may not start.
     fn evaluate_resource(
         &self,
         view: &PolicyView<'_>,
@@ -127,14 +128,14 @@ impl BoundedBorrow {
         let (held, debt) = (view.held(resource), view.debt(resource));
         let wanted = held.saturating_add(amount);
         let mut figures = DenialFigures { held, asked: amount, share, debt, ceiling: None };
-        let refuse =
+        let deny =
             |reason, figures, until| PolicyDenial { reason, resource: Some(resource), figures: Some(figures), until };
         if view.has_competition_for(resource) {
             if debt > 0 {
-                return Err(refuse(TaskDenialReason::BorrowDebt, figures, Until::NoCompetition(resource)));
+                return Err(deny(TaskDenialReason::BorrowDebt, figures, Until::NoCompetition(resource)));
             }
             if wanted > share {
-                return Err(refuse(
+                return Err(deny(
                     TaskDenialReason::GroupCap,
                     figures,
                     self.until_share_leaves(resource, 0..=wanted - 1),
@@ -151,8 +152,8 @@ impl BoundedBorrow {
         if debt.saturating_add(new_debt) > most {
             figures.ceiling = Some(most);
             let until =
-                self.until_share_leaves(resource, ceiling.refused_shares(wanted, debt.saturating_add(amount), debt));
-            return Err(refuse(TaskDenialReason::BorrowDebt, figures, until));
+                self.until_share_leaves(resource, ceiling.denied_shares(wanted, debt.saturating_add(amount), debt));
+            return Err(deny(TaskDenialReason::BorrowDebt, figures, until));
         }
         Ok(new_debt)
     }
@@ -216,7 +217,7 @@ impl TaskPolicy for BoundedBorrow {
 #[derive(Clone, Copy, Debug)]
 enum Ceiling {
     Fixed(u32),
-    /// The part of this amount that is above the share.
+    /// `share_and_debt - share`, at least 0: share and debt together are limited.
     Above {
         share_and_debt: u32,
     },
@@ -230,13 +231,17 @@ impl Ceiling {
         }
     }
 
-    /// Returns the shares at which a refusal without competing groups holds. `debt_after` is the debt with
-    /// `amount` added.
+    /// Returns the shares at which a denial without competing groups holds. `wanted` is what the group would
+    /// hold, and `debt_after` is the debt with `amount` added.
     ///
-    /// Under a fixed ceiling a larger share ends the refusal, because it makes the new debt smaller. A
-    /// ceiling that is computed from the share falls as the share grows. There, a smaller share ends the
-    /// refusal, or one that covers all that the group would hold.
-    fn refused_shares(self, wanted: u32, debt_after: u32, debt: u32) -> RangeInclusive<u32> {
+    /// The denial holds while `debt + min(amount, wanted - share) > ceiling`, and `share < wanted`.
+    ///
+    /// - Under a fixed ceiling, a larger share ends the denial, because it makes the new debt smaller. It
+    ///   holds while `wanted - share > ceiling - debt`.
+    /// - Otherwise the ceiling falls as the share grows. For a share of at most `held`, the denial holds
+    ///   while `debt_after > share_and_debt - share`. Between `held` and `wanted`, both sides fall together,
+    ///   so it holds throughout. A smaller share ends it, or one of at least `wanted`.
+    fn denied_shares(self, wanted: u32, debt_after: u32, debt: u32) -> RangeInclusive<u32> {
         match self {
             Self::Fixed(ceiling) => 0..=(wanted - 1).saturating_sub(ceiling.saturating_sub(debt)),
             Self::Above { share_and_debt } => share_and_debt.saturating_add(1).saturating_sub(debt_after)..=wanted - 1,

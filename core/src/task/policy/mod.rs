@@ -1,8 +1,8 @@
 //! Policies decide when a group may take more than its share.
 //!
-//! A policy is evaluated only for a task whose whole demand is available. It is a pure function of its view.
-//! The dispatcher stores the debts of groups, and applies the changes that the policy returns in the same
-//! step as the lease or release.
+//! A policy is evaluated only for a task whose whole demand is available, the *candidate*. Its decision is a
+//! pure function of a [`PolicyView`]. The dispatcher stores the debts of groups. It applies the changes of
+//! debt that a policy returns in the same step as the lease or release.
 
 pub(super) mod bounded_borrow;
 pub(super) mod strict_fair;
@@ -30,8 +30,8 @@ use crate::error::ConfigError;
 /// the feature `std`, and in a stand-alone [`Dispatcher`](super::Dispatcher), the panic unwinds to the
 /// caller.
 pub trait TaskPolicy {
-    /// Decides whether the candidate may start. Returns what it borrows, or why it may not start and until
-    /// when.
+    /// Decides whether the candidate of `view` may start. Returns what it borrows, or why it may not start
+    /// and until when.
     ///
     /// The result must depend on `view` and on the policy's settings alone.
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial>;
@@ -43,8 +43,9 @@ pub trait TaskPolicy {
         0
     }
 
-    /// Called when a group is registered, and again when it is changed, so that settings by name can be
-    /// stored by id. `find` returns a resource by its name.
+    /// Prepares the policy for a group. It is called when a group is registered and when it is changed, so
+    /// that settings by name can be stored by id. `find` returns a resource by its name. The default does
+    /// nothing.
     ///
     /// # Errors
     /// Fails if the settings for this group are invalid. The group is then not registered.
@@ -62,8 +63,8 @@ pub trait TaskPolicy {
 /// A boxed policy, chosen at run time.
 pub type BoxedPolicy = Box<dyn TaskPolicy + Send>;
 
-// Not a supertrait: the `Debug` output of every policy would then be part of the WebAssembly module, where
-// it is not used.
+// `Debug` is not a supertrait: the `Debug` code of every policy would then be part of the WebAssembly module,
+// which does not use it.
 impl fmt::Debug for dyn TaskPolicy + Send {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("TaskPolicy")
@@ -96,13 +97,13 @@ pub struct PolicyGrant {
 }
 
 impl PolicyGrant {
-    /// Returns a decision that borrows nothing.
+    /// Returns the decision to start the candidate without borrowing.
     #[must_use]
     pub fn unlimited() -> Self {
         Self::default()
     }
 
-    /// Adds to the debt of the group in one resource.
+    /// Adds `amount` to the debt of the group in one resource.
     #[must_use]
     pub fn borrowing(mut self, resource: TaskResourceId, amount: u32) -> Self {
         self.debts.push((resource, amount));
@@ -115,30 +116,30 @@ impl PolicyGrant {
 pub struct PolicyDenial {
     /// The reason.
     pub reason: TaskDenialReason,
-    /// The resource that the refusal is about, if it is about one.
+    /// The resource that the denial is about, if it is about one.
     pub resource: Option<TaskResourceId>,
     /// The compared figures, for messages.
     pub figures: Option<DenialFigures>,
-    /// The change that may end the refusal.
+    /// The change that may end the denial.
     pub until: Until,
 }
 
-/// Creates a refusal that is evaluated again after every change.
+/// Creates a denial that is evaluated again after every change.
 impl From<TaskDenialReason> for PolicyDenial {
     fn from(reason: TaskDenialReason) -> Self {
         Self { reason, resource: None, figures: None, until: Until::AnyChange }
     }
 }
 
-/// How long a refusal holds.
+/// How long a denial holds.
 ///
-/// In every case the group is evaluated again when it gives back a lease, gets another first task, or is
-/// registered again. A policy that states a longer time than is true starves its groups.
+/// In every case the group is evaluated again when it releases a lease, gets another first task, or is
+/// registered again. A policy that names a change that comes too late starves its groups.
 /// [`Until::AnyChange`] is always correct.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Until {
-    /// Until anything changes. Each change then costs one evaluation for every group with such a refusal.
+    /// Until anything changes. Each change then costs one evaluation for every group with such a denial.
     AnyChange,
     /// Until no other group competes for the resource.
     NoCompetition(TaskResourceId),
@@ -147,7 +148,7 @@ pub enum Until {
     ShareLeaves {
         /// The resource.
         resource: TaskResourceId,
-        /// The shares at which the refusal holds. The present share is among them.
+        /// The shares at which the denial holds. The present share is among them.
         shares: RangeInclusive<u32>,
         /// How the shares are rounded.
         rounding: ShareRounding,
@@ -241,7 +242,7 @@ impl<'a> PolicyView<'a> {
     }
 
     /// Returns whether another group competes for a resource. For `submission` this is always `false` if the
-    /// candidate needs any other resource.
+    /// candidate needs any other resource: every task needs `submission`, so all groups would compete.
     #[must_use]
     pub fn has_competition_for(&self, resource: TaskResourceId) -> bool {
         let counts = resource.0 != 0 || self.accounts.resources.amounts(self.demand).len() == 1;

@@ -27,7 +27,7 @@ impl TaskPolicy for StrictFair {
         })
     }
 
-    /// Repays the whole amount. Debts from another policy are thus repaid.
+    /// Repays the whole amount, so that debts from an earlier policy end.
     fn repaid(&self, _resource: TaskResourceId, amount: u32) -> u32 {
         amount
     }

@@ -3,15 +3,15 @@
 //! The lower bound is the highest of these:
 //!
 //! ```text
-//! work        for each resource: sum over its tasks of (amount x time held) / limit
-//! calls       for each model: its calls on the slots that holders leave free
-//! row groups  all row groups in turn, `row_groups` at once, each for the longest path
+//! work        for each task resource: sum over its tasks of (amount x time held) / limit
+//! calls       for each model: the time of all calls, on the slots that holders leave free
+//! row groups  the number of row groups / `row_groups`, each for the longest path
 //! path        the longest path through the columns
 //! order       for each ordered column: its tasks one after another
 //! ```
 //!
-//! The bound does not depend on queues, policies or leases. No wall time is below it, and a run at the bound
-//! cannot be improved.
+//! The bound does not depend on queues, policies or leases. No run takes less time, so a run that takes
+//! exactly the bound cannot be improved.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -35,23 +35,23 @@ pub struct LowerBound {
     pub path: Duration,
 }
 
-/// The cost of a column, in nanoseconds per task.
+/// The number of tasks of a column, and the least time of each.
 struct Cost<'a> {
     column: &'a ScenarioColumn,
     /// The number of tasks.
     tasks: u64,
     /// The duration of all calls of a task.
-    calling: u64,
+    calls_ns: u64,
     /// The duration of a task.
-    whole: u64,
+    task_ns: u64,
 }
 
 impl LowerBound {
     /// Computes the bound of a scenario in which only latencies are random.
     ///
-    /// Of each latency distribution, the shortest latency counts. Of the changes during the run, the best
-    /// setting of each counts for the whole run. Returns an error if the columns do not form a valid plan.
-    /// O(columns + edges + changes x models).
+    /// Of each latency distribution, the shortest latency counts. Of the changes during the run, the one that
+    /// favours a short run most counts for the whole run. Returns an error if the columns do not form a valid
+    /// plan. O(columns + edges + changes x models).
     pub fn of(scenario: &Scenario) -> Result<Self, ScenarioError> {
         let best = BestCase::of(scenario);
         let costs: Vec<Cost<'_>> = scenario.columns.iter().map(|column| best.cost(column)).collect();
@@ -60,7 +60,7 @@ impl LowerBound {
         bounds.push(("the longest path".to_string(), path));
         let groups = u128::from(row_groups(scenario));
         bounds.push(("row groups".to_string(), divided(groups * u128::from(path), scenario.row_groups)));
-        let submission = costs.iter().map(|cost| u128::from(cost.tasks) * u128::from(cost.whole)).sum();
+        let submission = costs.iter().map(|cost| u128::from(cost.tasks) * u128::from(cost.task_ns)).sum();
         bounds.push(("work of `submission`".to_string(), divided(submission, scenario.submission_limit)));
         for (name, limit) in &scenario.resources {
             bounds.push((format!("work of `{name}`"), divided(held(&costs, name), *limit)));
@@ -69,7 +69,7 @@ impl LowerBound {
             bounds.extend(best.of_model(&costs, model));
         }
         for cost in costs.iter().filter(|cost| cost.column.ordered) {
-            bounds.push((format!("order of `{}`", cost.column.name), cost.tasks.saturating_mul(cost.whole)));
+            bounds.push((format!("order of `{}`", cost.column.name), cost.tasks.saturating_mul(cost.task_ns)));
         }
         // The first of equal bounds names the constraint.
         let most = bounds.into_iter().reduce(|most, next| if next.1 > most.1 { next } else { most });
@@ -94,6 +94,7 @@ impl<'a> BestCase<'a> {
         best
     }
 
+    /// Applies a change if it makes a shorter run possible.
     fn change(&mut self, what: &Intervention) {
         let Some(model) = self.models.iter_mut().find(|model| what.model() == Some(&model.name)) else { return };
         match what {
@@ -123,15 +124,15 @@ impl<'a> BestCase<'a> {
         let tasks = if column.strategy == Strategy::Cell { self.scenario.rows } else { row_groups(self.scenario) };
         let model = self.models.iter().find(|model| column.model.as_ref() == Some(&model.name));
         let one = model.map_or(0, |model| shortest(&model.provider.latency).as_nanos());
-        let calling = one.saturating_mul(u64::from(column.calls));
-        Cost { column, tasks, calling, whole: calling.saturating_add(column.local.as_nanos()) }
+        let calls_ns = one.saturating_mul(u64::from(column.calls));
+        Cost { column, tasks, calls_ns, task_ns: calls_ns.saturating_add(column.local.as_nanos()) }
     }
 
     /// Returns the bounds by a model's task resource and by its provider's slots.
     fn of_model(&self, costs: &[Cost<'_>], model: &Model) -> [(String, u64); 2] {
         let its = || costs.iter().filter(|cost| cost.column.model.as_ref() == Some(&model.name));
-        let tasks = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.whole)).sum();
-        let calls: u128 = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.calling)).sum();
+        let tasks = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.task_ns)).sum();
+        let calls: u128 = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.calls_ns)).sum();
         // A provider that slows down serves all calls that it gets.
         let served = match model.provider.overload {
             Overload::Refuse { .. } => most_slots(&model.provider.capacity),
@@ -144,9 +145,9 @@ impl<'a> BestCase<'a> {
         ]
     }
 
-    /// Returns the holders that certainly get slots of a model at the start, before the run: until when, and
-    /// how many. Returns none if the limit does not start at the cap, because admission then decides who gets
-    /// slots.
+    /// Returns the holders that certainly get slots of a model before the run's own first call: until when,
+    /// in nanoseconds, and how many. Returns none if the limit does not start at the cap, because admission
+    /// then decides which client gets a slot.
     fn certain_holders(&self, model: &Model) -> Vec<(u64, u32)> {
         let starts_low = model.request.initial_limit.is_some_and(|limit| limit < model.cap());
         if starts_low || !model.request.ramp.is_zero() || !model.algorithm.is_aimd() {
@@ -167,6 +168,7 @@ fn row_groups(scenario: &Scenario) -> u64 {
     scenario.rows.div_ceil(u64::from(scenario.row_group_size.max(1)))
 }
 
+/// Returns the shortest latency of a distribution.
 fn shortest(law: &Latency) -> Duration {
     match law {
         Latency::Constant { latency } => *latency,
@@ -179,11 +181,12 @@ fn shortest(law: &Latency) -> Duration {
 fn held(costs: &[Cost<'_>], name: &str) -> u128 {
     let of_one = |cost: &Cost<'_>| {
         let amount = cost.column.holds.get(name).copied().unwrap_or(0);
-        u128::from(amount) * u128::from(cost.tasks) * u128::from(cost.whole)
+        u128::from(amount) * u128::from(cost.tasks) * u128::from(cost.task_ns)
     };
     costs.iter().map(of_one).sum()
 }
 
+/// Returns the highest capacity at any time.
 fn most_slots(capacity: &Capacity) -> u32 {
     match capacity {
         Capacity::Constant { slots } | Capacity::WarmUp { slots, .. } => *slots,
@@ -215,16 +218,18 @@ fn time_beside(holders: &[(u64, u32)], work: u128, cap: u32, served: u32) -> u64
     since.saturating_add(divided(left, free_from(since)))
 }
 
+/// Returns the time of the longest path through the columns, in nanoseconds.
 fn longest_path(scenario: &Scenario, costs: &[Cost<'_>]) -> Result<u64, ScenarioError> {
     let plan = scenario.plan()?;
     let mut ends = alloc::vec![0_u64; scenario.columns.len()];
     for id in plan.order() {
         let starts = plan.upstreams(*id).iter().map(|upstream| ends[upstream.index()]).max();
-        ends[id.index()] = starts.unwrap_or(0).saturating_add(costs[id.index()].whole);
+        ends[id.index()] = starts.unwrap_or(0).saturating_add(costs[id.index()].task_ns);
     }
     Ok(if scenario.rows == 0 { 0 } else { ends.into_iter().max().unwrap_or(0) })
 }
 
+/// Returns the time in which `slots` slots do work of `slot_nanos`, rounded up.
 fn divided(slot_nanos: u128, slots: u32) -> u64 {
     slot_nanos.div_ceil(u128::from(slots.max(1))).try_into().unwrap_or(u64::MAX)
 }

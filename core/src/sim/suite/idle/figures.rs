@@ -26,7 +26,7 @@ pub struct CaseFigures {
     pub wall_ns: u64,
     /// The [lower bound](LowerBound) of the wall time.
     pub bound_ns: u64,
-    /// The constraint that sets the bound.
+    /// The constraint that sets the bound, in words.
     pub bound_set_by: String,
     /// The time of one row that never waits.
     pub path_ns: u64,
@@ -56,7 +56,7 @@ pub struct CaseFigures {
     pub first_model_column: Option<String>,
     /// The number of times that a task was skipped because its call would only wait.
     pub advisory_skips: u64,
-    /// The number of times that a worker returned its task resources while it waited for a call.
+    /// The number of times that a worker yielded: it released its task resources while it waited for a call.
     pub yields: u64,
     /// The highest number of row groups in progress at once.
     pub max_row_groups: u32,
@@ -66,27 +66,27 @@ pub struct CaseFigures {
     pub left_over: u64,
     /// A hash of every decision, as 16 hexadecimal digits.
     pub digest: String,
-    /// The first violated invariant, in words.
+    /// The first [law](crate::sim::check::Law) that was broken, in words.
     pub violation: Option<String>,
     /// Whether the idle time of every resource is the sum of starved and frontier idle time, and the sum of
     /// its causes.
     pub is_partitioned: bool,
 }
 
-/// How the slots of a resource were used.
+/// How the slots of a resource were used, in slot-nanoseconds: the number of slots multiplied by the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ResourceUse {
     /// The name of the resource. For the calls of a model, `calls of ` and the model's name.
     pub name: String,
-    /// The slot-nanoseconds in use.
+    /// The time in use.
     pub busy_slot_ns: u64,
-    /// The slot-nanoseconds free while a queued task or waiter needed the resource.
+    /// The time free while a queued task or waiter needed the resource.
     pub starved_slot_ns: u64,
-    /// The slot-nanoseconds free while nothing queued needed the resource.
+    /// The time free while nothing queued needed the resource.
     pub frontier_slot_ns: u64,
-    /// The slot-nanoseconds in use above the limit.
+    /// The time in use above the limit.
     pub overhang_slot_ns: u64,
     /// The highest number of slots in use at once.
     pub max_leased: u32,

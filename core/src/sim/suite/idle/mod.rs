@@ -4,7 +4,7 @@
 //! run must meet.
 //!
 //! - [`cases`] returns all cases.
-//! - [`measure`] runs a case in virtual time, with a [checker](crate::sim::check) of all invariants and an
+//! - [`measure`] runs a case in virtual time, with a [checker](crate::sim::check) of every law and an
 //!   [account](crate::observe::RunAccount) of all idle time. It returns the [figures](CaseFigures), which are
 //!   integers and a function of the scenario alone.
 //! - [`judge`] compares the figures of a set of cases with their targets.
@@ -41,7 +41,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::super::scenario::Scenario;
+use crate::sim::scenario::Scenario;
 
 pub use bound::LowerBound;
 pub use figures::{CaseFigures, ResourceUse, measure, measure_with};
@@ -50,7 +50,7 @@ pub use target_check::{TargetCheck, judge};
 /// A scenario of the suite, and the requirements on its run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IdleCase {
-    /// The sweep that the case belongs to.
+    /// The sweep that the case belongs to: a series of cases of which each changes one property.
     pub sweep: &'static str,
     /// The scenario. Its name is `sweep/case`.
     pub scenario: Scenario,
@@ -58,7 +58,7 @@ pub struct IdleCase {
     pub about: String,
     /// The targets of this case. [`judge`] also checks requirements that are common to all cases.
     pub targets: Vec<Target>,
-    /// Whether the case belongs to the quick set.
+    /// Whether the case belongs to the [quick set](quick_cases).
     pub is_quick: bool,
 }
 

@@ -35,7 +35,7 @@ fn names(names: &[&str]) -> Vec<String> {
 }
 
 /// Creates a cell column of local work that holds one unit of the task resource `model`.
-fn working(name: &str, after: &[&str], local: Duration) -> ScenarioColumn {
+fn local_column(name: &str, after: &[&str], local: Duration) -> ScenarioColumn {
     ScenarioColumn {
         after: names(after),
         holds: BTreeMap::from([(MODEL.to_string(), 1)]),
@@ -45,7 +45,8 @@ fn working(name: &str, after: &[&str], local: Duration) -> ScenarioColumn {
     }
 }
 
-fn calling(name: &str, after: &[&str], model: &str) -> ScenarioColumn {
+/// Creates a cell column that makes one call for each task.
+fn calling_column(name: &str, after: &[&str], model: &str) -> ScenarioColumn {
     ScenarioColumn { after: names(after), model: Some(model.to_string()), ..ScenarioColumn::new(name, Strategy::Cell) }
 }
 
@@ -53,6 +54,8 @@ fn seed() -> ScenarioColumn {
     ScenarioColumn::new("seed", Strategy::FromScratch)
 }
 
+/// Creates a scenario of 256 rows in four row groups, with a task resource `model` of this limit and twice as
+/// many workers.
 fn sized(columns: Vec<ScenarioColumn>, model_limit: u32) -> Scenario {
     Scenario {
         rows: 256,
@@ -65,7 +68,8 @@ fn sized(columns: Vec<ScenarioColumn>, model_limit: u32) -> Scenario {
     }
 }
 
-/// 512 hot tasks of 0.5 s fill the model at once, and 256 peer tasks of 50 ms are ready 50 ms later.
+/// Returns cases in which 512 hot tasks of 0.5 s fill the model at once, and 256 peer tasks of 50 ms are
+/// ready 50 ms later.
 ///
 /// Each peer task needs the single task of `late`, which holds no slot of the model. The 512 hot tasks are
 /// two columns of 256 rows in one fairness group.
@@ -74,10 +78,10 @@ fn late_peer() -> [IdleCase; 2] {
         group: Some("hot".to_string()),
         weight: 4.0,
         admitted_limit: Some(8),
-        ..working(name, &[], millis(500))
+        ..local_column(name, &[], millis(500))
     };
     let late = ScenarioColumn { local: millis(50), ..ScenarioColumn::new("late", Strategy::FullColumn) };
-    let peer = ScenarioColumn { admitted_limit: Some(8), ..working("peer", &["late"], millis(50)) };
+    let peer = ScenarioColumn { admitted_limit: Some(8), ..local_column("peer", &["late"], millis(50)) };
     let base =
         Scenario { row_group_size: 256, row_groups: 1, ..sized([hot("hot_a"), hot("hot_b"), late, peer].into(), 8) };
     let case = |name: &str, policy, targets: &[Target]| {
@@ -96,8 +100,8 @@ fn late_peer() -> [IdleCase; 2] {
     ]
 }
 
-/// Provider `a` refuses all calls for two seconds, with a matching Retry-After. Provider `b` is free, and has
-/// more work than `a` needs time to catch up.
+/// Returns cases in which provider `a` refuses all calls for two seconds, with a matching Retry-After.
+/// Provider `b` serves all calls, and its calls take longer in total than those of `a` and the two seconds.
 fn cooldown() -> [IdleCase; 2] {
     let blocked = ProviderSpec {
         capacity: Capacity::Steps { slots: 0, steps: [Step { at: millis(2_000), slots: 4 }].into() },
@@ -106,7 +110,7 @@ fn cooldown() -> [IdleCase; 2] {
     };
     let models: Vec<Model> =
         [Model { provider: blocked, ..model("a", 4, millis(20)) }, model("b", 4, millis(80))].into();
-    let columns = [seed(), calling("at_a", &["seed"], "a"), calling("at_b", &["seed"], "b")];
+    let columns = [seed(), calling_column("at_a", &["seed"], "a"), calling_column("at_b", &["seed"], "b")];
     let base = Scenario { resources: BTreeMap::new(), models, ..sized(columns.into(), 4) };
     let case = |name: &str, on: bool, targets: &[Target]| {
         let scenario = Scenario { advisory: on, yields: on, ..base.clone() };
@@ -121,9 +125,9 @@ fn cooldown() -> [IdleCase; 2] {
     [case("control", false, &[]), case("both", true, &targets)]
 }
 
-/// Columns whose tasks make no call, one call, and five calls.
+/// Returns a case with columns whose tasks make no call, one call, and five calls.
 fn dynamic_calls() -> IdleCase {
-    let column = |name: &str, calls| ScenarioColumn { calls, ..calling(name, &["seed"], "api") };
+    let column = |name: &str, calls| ScenarioColumn { calls, ..calling_column(name, &["seed"], "api") };
     let columns = [seed(), column("none", 0), column("one", 1), column("five", 5)];
     let scenario = Scenario {
         resources: BTreeMap::new(),
@@ -137,14 +141,14 @@ fn dynamic_calls() -> IdleCase {
     }
 }
 
-/// Eight columns feed one, and one column feeds eight.
+/// Returns a case in which eight columns feed one, and a case in which one column feeds eight.
 fn fans() -> [IdleCase; 2] {
     let many: Vec<String> = (0..8).map(|i| format!("wide_{i}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let fan_in = many.iter().map(|name| working(name, &["seed"], millis(3)));
-    let fan_in = core::iter::once(seed()).chain(fan_in).chain([working("one", &many, millis(6))]);
-    let fan_out = [seed(), working("one", &["seed"], millis(6))].into_iter();
-    let fan_out = fan_out.chain(many.iter().map(|name| working(name, &["one"], millis(3))));
+    let fan_in = many.iter().map(|name| local_column(name, &["seed"], millis(3)));
+    let fan_in = core::iter::once(seed()).chain(fan_in).chain([local_column("one", &many, millis(6))]);
+    let fan_out = [seed(), local_column("one", &["seed"], millis(6))].into_iter();
+    let fan_out = fan_out.chain(many.iter().map(|name| local_column(name, &["one"], millis(3))));
     let case = |name: &str, title: &str, columns: Vec<ScenarioColumn>| {
         let targets = [Target::Greedy].into();
         IdleCase { targets, ..IdleCase::new("fan", name, title, sized(columns, 8)).about(MODEL) }
@@ -152,11 +156,15 @@ fn fans() -> [IdleCase; 2] {
     [case("in", "Eight columns into one", fan_in.collect()), case("out", "One column into eight", fan_out.collect())]
 }
 
-/// A column whose tasks run one at a time, between two columns whose tasks run eight at a time.
+/// Returns a case with a column whose tasks run one at a time, between two columns whose tasks run eight at a
+/// time.
 fn bottleneck() -> IdleCase {
-    let neck =
-        ScenarioColumn { holds: BTreeMap::from([("neck".to_string(), 1)]), ..working("neck", &["before"], millis(2)) };
-    let columns = [seed(), working("before", &["seed"], millis(8)), neck, working("after", &["neck"], millis(8))];
+    let neck = ScenarioColumn {
+        holds: BTreeMap::from([("neck".to_string(), 1)]),
+        ..local_column("neck", &["before"], millis(2))
+    };
+    let columns =
+        [seed(), local_column("before", &["seed"], millis(8)), neck, local_column("after", &["neck"], millis(8))];
     let mut scenario = sized(columns.into(), 8);
     scenario.resources.insert("neck".to_string(), 1);
     let targets = [Target::Greedy].into();
@@ -164,9 +172,9 @@ fn bottleneck() -> IdleCase {
     IdleCase { targets, ..IdleCase::new("bottleneck", "neck", title, scenario).about("neck") }
 }
 
-/// A slow model writes, and a fast one judges.
+/// Returns a case in which a slow model writes and a fast one judges.
 fn generate_then_judge() -> IdleCase {
-    let columns = [seed(), calling("draft", &["seed"], "writer"), calling("score", &["draft"], "judge")];
+    let columns = [seed(), calling_column("draft", &["seed"], "writer"), calling_column("score", &["draft"], "judge")];
     let models = [model("writer", 8, millis(40)), model("judge", 2, millis(8))];
     let scenario = Scenario { resources: BTreeMap::new(), models: models.into(), ..sized(columns.into(), 8) };
     let targets = [Target::Greedy].into();
@@ -174,13 +182,13 @@ fn generate_then_judge() -> IdleCase {
     IdleCase { targets, ..IdleCase::new("generate-judge", "two-models", title, scenario).about("writer") }
 }
 
-/// A million row groups, and the highest number of fairness groups in a pipeline, which is one per column.
-/// The benches measure the queue and the dispatcher alone with 10^4 groups.
+/// Returns cases with a million row groups, and with the highest number of fairness groups in a pipeline,
+/// which is one per column. The benches measure the queue and the dispatcher alone with 10^4 groups.
 fn very_many() -> [IdleCase; 2] {
-    let one = working("only", &[], millis(1));
+    let one = local_column("only", &[], millis(1));
     let row_groups = Scenario { rows: 1_000_000, row_group_size: 1, row_groups: 16, ..sized([one].into(), 8) };
     let columns = (0..MAX_COLUMNS)
-        .map(|i| ScenarioColumn { weight: (1 + i % 7) as f64, ..working(&format!("c{i}"), &[], millis(1)) });
+        .map(|i| ScenarioColumn { weight: (1 + i % 7) as f64, ..local_column(&format!("c{i}"), &[], millis(1)) });
     let groups = Scenario { rows: 4, row_group_size: 4, ..sized(columns.collect(), 64) };
     let near = || [Target::NearBound { within_ppm: 1_000 }].into();
     let case = |name: &str, title: &str, scenario| IdleCase {

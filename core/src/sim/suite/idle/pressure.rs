@@ -1,4 +1,5 @@
-//! The pressure cases: another client holds one provider for some time, and a second provider is free.
+//! The pressure cases: another client holds the slots of one provider for some time, and a second provider is
+//! free.
 //!
 //! ```text
 //! seed --+--> a_pressured   calls `held`, whose only slot is held from outside for the first 50 ms
@@ -15,13 +16,13 @@
 //! | --- | --- | --- |
 //! | control | 50 + 64 ms | waits with `a_pressured` until `held` is free, then runs all calls in turn |
 //! | advisory | 50 + 32 ms | runs `z_open` for 32 ms without waiting. `held` is free 18 ms later |
-//! | yield | 50 + 62 ms | is returned by two workers, which lets two `z_open` run. The third keeps it |
+//! | yield | 50 + 62 ms | is released by two workers, which lets two `z_open` run. The third keeps it |
 //! | both | 50 + 32 ms | is used as with the advisory alone. Yielding gains nothing more here |
 //!
-//! Yielding alone gains so little because the number of workers without task resources is limited to
-//! [`YIELD_FACTOR`](crate::yielding::YIELD_FACTOR) per call that `held` can serve, which is two in all. A
-//! started worker keeps the data of its task in memory, so the queue for a provider should be in the
-//! scheduler. The advisory decides which tasks are started in the first place.
+//! Yielding alone gains so little because the number of yielded workers is limited to
+//! [`YIELD_FACTOR`](crate::yielding::YIELD_FACTOR) for each call that `held` can serve, which is two in
+//! total. The limit exists because a started worker keeps the data of its task in memory: tasks should wait
+//! in the queue of the scheduler instead. The advisory decides which tasks are started in the first place.
 
 use alloc::string::ToString;
 
@@ -54,6 +55,7 @@ pub(super) fn model(name: &str, slots: u32, latency: Duration) -> Model {
     }
 }
 
+/// Creates the scenario above with row groups of `buffer` rows and `capacity` worker slots.
 fn scenario(rows: u64, buffer: u32, row_groups: u32, capacity: u32) -> Scenario {
     let model = |name| Model { task_limit: Some(capacity), ..model(name, 1, Duration::from_millis(1)) };
     let column = |name, model: &str| ScenarioColumn {

@@ -54,8 +54,8 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// Row groups of one row, and one pair of columns. The work for the model then depends only on the number
-    /// of row groups in progress.
+    /// Returns row groups of one row, and one pair of columns. The work for the model then depends only on
+    /// the number of row groups in progress.
     fn one_row_one_pair() -> Self {
         Self { buffer: 1, fanout: 1, ..Self::default() }
     }
@@ -95,7 +95,7 @@ impl Shape {
 /// Returns the cases of the sweeps, in display order.
 pub(super) fn cases() -> Vec<IdleCase> {
     let mut cases = Vec::new();
-    let mut sweep = |sweep: &'static str, quick: bool, title: &str, shapes: Vec<(String, Shape, Vec<Target>)>| {
+    let mut sweep = |sweep: &'static str, quick: bool, title: &str, shapes: Shapes| {
         for (name, shape, targets) in shapes {
             let case = IdleCase::new(sweep, &name, title, shape.scenario()).about(MODEL);
             cases.push(IdleCase { targets, is_quick: quick, ..case });
@@ -111,8 +111,10 @@ pub(super) fn cases() -> Vec<IdleCase> {
     cases
 }
 
+/// The cases of a sweep: the name of each, its pipeline and its targets.
 type Shapes = Vec<(String, Shape, Vec<Target>)>;
 
+/// Returns a case without targets for each value, named after it.
 fn named<T: ToString>(name: &str, values: &[T], shape: impl Fn(&T) -> Shape) -> Shapes {
     values.iter().map(|value| (format!("{name}-{}", value.to_string()), shape(value), Vec::new())).collect()
 }

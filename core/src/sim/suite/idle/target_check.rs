@@ -38,7 +38,7 @@ pub fn judge(cases: &[IdleCase], figures: &[CaseFigures]) -> Vec<TargetCheck> {
             check(what.to_string(), found, holds);
         }
         for target in &case.targets {
-            let (what, found, holds) = against(*target, own, figures);
+            let (what, found, holds) = check_target(*target, own, figures);
             check(what, found, holds);
         }
     }
@@ -52,7 +52,7 @@ fn common_checks(case: &IdleCase, own: &CaseFigures) -> [(&'static str, String, 
         own.resources.iter().find(|resource| resource.overhang_slot_ns > 0 || resource.max_leased > resource.limit);
     [
         ("the measured resource exists", case.about.clone(), own.about.is_some()),
-        ("no invariant is violated", own.violation.clone().unwrap_or_else(none), own.violation.is_none()),
+        ("no law is broken", own.violation.clone().unwrap_or_else(none), own.violation.is_none()),
         (
             "all rows are made",
             format!("{} out, {} dropped", own.rows_out, own.rows_dropped),
@@ -73,7 +73,8 @@ fn common_checks(case: &IdleCase, own: &CaseFigures) -> [(&'static str, String, 
     ]
 }
 
-fn against(target: Target, own: &CaseFigures, all: &[CaseFigures]) -> (String, String, bool) {
+/// Checks one target. Returns the requirement, the measured value, and whether it is met.
+fn check_target(target: Target, own: &CaseFigures, all: &[CaseFigures]) -> (String, String, bool) {
     let other = |name: &str| all.iter().find(|figures| figures.name == name);
     let missing = || "it was not run".to_string();
     match target {

@@ -1,4 +1,4 @@
-//! Descriptions of waits in plain text, without the ids of tasks or workers, and with times such as `4.2 s`.
+//! Descriptions of waits in words, for people. They name columns and models, but no ids of tasks or workers.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -20,16 +20,16 @@ impl fmt::Display for At {
 }
 
 /// Returns a count with its noun, in the plural unless the count is 1.
-pub(super) fn many(count: u32, noun: &str) -> String {
+pub(super) fn count(count: u32, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Describes why a task waits.
-pub(super) fn of_task(wait: &TaskWait) -> String {
+pub(super) fn task_wait(wait: &TaskWait) -> String {
     match wait {
         TaskWait::NotStarted => "the run has not begun".to_string(),
         TaskWait::Stopping => "the run is stopping".to_string(),
-        TaskWait::RowGroup { reason } => format!("the row group is not started: {}", of_block(*reason)),
+        TaskWait::RowGroup { reason } => format!("the row group is not started: {}", row_group_block(*reason)),
         TaskWait::PreBatchHook => "the pre-batch hook has not ended".to_string(),
         TaskWait::Upstream { column, .. } => format!("waits for `{column}`"),
         TaskWait::Turn { row_group, row: None } => {
@@ -40,7 +40,7 @@ pub(super) fn of_task(wait: &TaskWait) -> String {
         }
         TaskWait::Round => "failed, and is retried when nothing else of its row group is left".to_string(),
         TaskWait::Pause { until } => format!("failed, and is retried at {}", At(*until)),
-        TaskWait::Denied { denial } => of_denial(denial),
+        TaskWait::Denied { denial } => task_denial(denial),
         TaskWait::Behind { .. } => "another task of its group is first".to_string(),
         TaskWait::Queue => "could start, but other tasks are first".to_string(),
         TaskWait::ProviderUnavailable => "its provider is unavailable, and the task is left to a later run".to_string(),
@@ -49,7 +49,7 @@ pub(super) fn of_task(wait: &TaskWait) -> String {
 }
 
 /// Describes why a call waits.
-pub(super) fn of_call(wait: &CallWait) -> String {
+pub(super) fn call_wait(wait: &CallWait) -> String {
     match wait {
         CallWait::Outage { since, probe_at: Some(at) } => {
             format!("the provider is down since {}; the next probe is due at {}", At(*since), At(*at))
@@ -63,11 +63,11 @@ pub(super) fn of_call(wait: &CallWait) -> String {
         CallWait::Undecided => "it failed, and other calls will show whether the provider is down".to_string(),
         CallWait::Paused => "it is paused".to_string(),
         CallWait::Cooldown { until } => format!("a cooldown is in force until {}", At(*until)),
-        CallWait::ProviderCap { cap } => format!("the cap of {} is reached", many(*cap, "concurrent call")),
+        CallWait::ProviderCap { cap } => format!("the cap of {} is reached", count(*cap, "concurrent call")),
         CallWait::Limit { limit, in_flight, changes_at } => {
             let out = if in_flight > limit { format!(" ({in_flight} are in flight)") } else { String::new() };
             let change = changes_at.map(|at| format!("; it changes at {}", At(at))).unwrap_or_default();
-            format!("the limit of {} is reached{out}{change}", many(*limit, "concurrent call"))
+            format!("the limit of {} is reached{out}{change}", count(*limit, "concurrent call"))
         }
         CallWait::Paced { until } => format!("calls are spaced in time; the next one may start at {}", At(*until)),
         CallWait::Budget { until } => format!("a budget is spent until {}", At(*until)),
@@ -81,22 +81,22 @@ pub(super) fn of_call(wait: &CallWait) -> String {
 }
 
 /// Describes why slots of a task resource are free.
-pub(super) fn of_slots(wait: &SlotWait) -> String {
+pub(super) fn slot_wait(wait: &SlotWait) -> String {
     match wait {
         SlotWait::NotRunning => "the run has nothing to start".to_string(),
-        SlotWait::Denied { denial } => format!("the next task may not start: {}", of_denial(denial)),
+        SlotWait::Denied { denial } => format!("the next task may not start: {}", task_denial(denial)),
         SlotWait::Queue => "other tasks are first".to_string(),
         SlotWait::HandedOut { row_group } => format!("row group {row_group} waits for its hook or checkpoint"),
         SlotWait::Pause { until } => format!("failed tasks are paused until {}", At(*until)),
         SlotWait::RowGroups { reason } => {
-            format!("no queued task needs one, and no row group is started: {}", of_block(*reason))
+            format!("no queued task needs one, and no row group is started: {}", row_group_block(*reason))
         }
         SlotWait::Upstreams { running } => format!("the next tasks wait for {running} running ones"),
     }
 }
 
 /// Describes why no further row group is started.
-pub(super) fn of_block(block: RowGroupBlock) -> &'static str {
+pub(super) fn row_group_block(block: RowGroupBlock) -> &'static str {
     match block {
         RowGroupBlock::NoPendingRowGroups => "none is left",
         RowGroupBlock::MaxAdmittedRows => "too many rows would be in progress",
@@ -111,7 +111,7 @@ pub(super) fn of_block(block: RowGroupBlock) -> &'static str {
 }
 
 /// Returns the name of the slots of a task resource.
-pub(super) fn slots_of(resource: &str) -> String {
+pub(super) fn slots(resource: &str) -> String {
     match resource.strip_prefix("request:") {
         Some(model) => format!("worker slots of `{model}`"),
         None if resource == "submission" => "workers".to_string(),
@@ -119,8 +119,8 @@ pub(super) fn slots_of(resource: &str) -> String {
     }
 }
 
-fn of_denial(denial: &TaskDenial) -> String {
-    let slots = denial.resource.as_deref().map_or_else(|| "slots".to_string(), slots_of);
+fn task_denial(denial: &TaskDenial) -> String {
+    let slots = denial.resource.as_deref().map_or_else(|| "slots".to_string(), slots);
     match (denial.reason, denial.figures) {
         (TaskDenialReason::NoCapacity, _) => format!("all {slots} are in use"),
         (TaskDenialReason::GroupCap, Some(DenialFigures { held, share, .. })) => {
@@ -135,6 +135,6 @@ fn of_denial(denial: &TaskDenial) -> String {
         }
         (TaskDenialReason::BorrowDebt, None) => "its group has borrowed, and another group could start".to_string(),
         (TaskDenialReason::Shutdown, _) => "the run is stopping".to_string(),
-        (TaskDenialReason::Policy, _) => "the policy refuses".to_string(),
+        (TaskDenialReason::Policy, _) => "the policy denies it".to_string(),
     }
 }

@@ -1,24 +1,11 @@
-//! The activity of each worker and the level of each provider, at every change, for callers that draw a run.
+//! The changes of what each worker does, and the level of each provider, for callers that draw a run.
 
 use alloc::vec::Vec;
 
 use super::World;
-use super::activity::Worker;
+use super::activity::{Worker, WorkerActivity};
 use crate::pipeline::{ColumnId, Task, WorkerId};
 use crate::time::Instant;
-
-/// The activity of a worker.
-///
-/// Exhaustive on purpose: a page must draw each in a way of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkerActivity {
-    /// It does local work.
-    Local,
-    /// It waits until its call may start.
-    Waiting,
-    /// Its call is in flight.
-    Calling,
-}
 
 /// A change of a worker's activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,32 +25,33 @@ pub struct ProviderLevel {
     pub limit: u32,
     /// Calls in flight.
     pub in_flight: u32,
-    /// The provider's true capacity.
+    /// The number of calls that the provider can serve at once now.
     pub capacity: u32,
-    /// The number of calls it refused so far.
+    /// The number of calls it refused with 429 so far.
     pub refused: u64,
     /// The end of the cooldown in force.
     pub cooldown_until: Option<Instant>,
 }
 
-/// The changes of the workers in the first slots, until they are taken.
+/// The recorded changes that were not taken yet.
 pub(super) struct ActivityChanges {
+    /// The workers with slots below this number are recorded.
     slots: u32,
     latest: Vec<ActivityChange>,
 }
 
 /// Following a run.
 impl World {
-    /// Starts to record the activity changes of the workers in the first `slots` slots, until
-    /// [`World::take_activity_changes`] takes them. The present activities are recorded as changes at this
-    /// instant. O(workers).
+    /// Starts to record the activity changes of the workers whose slots are below `slots`. They are kept
+    /// until [`World::take_activity_changes`] returns them. The present activities are recorded as changes at
+    /// this instant. O(workers).
     pub fn track(&mut self, slots: u32) {
         #[expect(clippy::disallowed_methods, reason = "sorted below")]
         let workers = self.workers.iter();
         let present = workers.filter_map(|(bits, worker)| {
             let (column, doing) = match *worker {
                 Worker::Waiting(waiter) => (self.waiting.get(&waiter.to_bits())?.column(), WorkerActivity::Waiting),
-                Worker::Busy(key) => self.activities.get(key)?.doing(),
+                Worker::Busy(key) => self.activities.get(key)?.column_and_activity(),
             };
             let worker = WorkerId::from_bits(*bits);
             (worker.key().slot < slots).then_some(ActivityChange { at: self.now, worker, now: Some((column, doing)) })
@@ -73,7 +61,7 @@ impl World {
         self.activity_changes = Some(ActivityChanges { slots, latest });
     }
 
-    /// Returns the changes since the last call, in order. Empty in a world without [`World::track`].
+    /// Returns the changes since the last call, in order. Empty before [`World::track`] is called.
     pub fn take_activity_changes(&mut self) -> impl Iterator<Item = ActivityChange> {
         self.activity_changes.iter_mut().flat_map(|changes| changes.latest.drain(..))
     }
@@ -87,8 +75,8 @@ impl World {
         Some(ProviderLevel {
             limit: state.limit,
             in_flight: state.in_flight,
-            capacity: provider.machine.capacity(self.now),
-            refused: provider.machine.counters().refused,
+            capacity: provider.mock.capacity(self.now),
+            refused: provider.mock.counters().refused,
             cooldown_until: self.admission.cooldown_until(self.now, provider.resource),
         })
     }
