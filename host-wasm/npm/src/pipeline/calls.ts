@@ -1,6 +1,7 @@
-import { type AcquireOptions, onBehalf, type RequestGate, type RunOptions } from "../gate/gate.js";
+import type { RequestGate } from "../gate/gate.js";
 import type { Behalf, Call, Ending } from "../gate/call.js";
 import type { Key } from "../gate/keys.js";
+import { type AcquireOptions, onBehalf, type RunOptions } from "../gate/options.js";
 import type { Permit } from "../gate/permit.js";
 import { SUCCESS } from "../outcome.js";
 import type { CallTarget } from "../wasm/tidegate.js";
