@@ -2,18 +2,16 @@
 
 import { spanMs } from "../errors.js";
 import type { Resource } from "./keys.js";
-import type { Retries } from "./retries.js";
+import type { Course } from "./retries.js";
 import { answerOfThrown } from "./thrown.js";
-import { type AfterCall, FINAL, NONE, UNAVAILABLE, Waiter } from "./tickets.js";
+import { type AfterCall, FINAL, NONE, Waiter } from "./tickets.js";
 import { endTimeout, startTimeout, type Timeout } from "./timeout.js";
 import {
   type Completion,
   type End,
-  CONNECTION_FAILED,
   LOCAL_CANCELLED,
   type Outcome,
   outcomeOfError,
-  PROVIDER_FAILURE,
   PROVIDER_TIMEOUT,
   RATE_LIMITED,
   readEnd,
@@ -90,34 +88,19 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   readonly timeoutMs: number | undefined;
   /** @internal */
   notes: Notes | undefined = undefined;
-  /** Whether a task hears how it ended. */
-  readonly isOfTask: boolean;
-  /** Whether it is made again after an outage, as the core decides. */
-  readonly isRepeated: boolean;
-  /** How the latest try ended. */
-  ending: Ending = UNENDED;
-  #retries: Retries | undefined;
+  readonly course: Course | undefined;
 
   constructor(
     resource: Resource,
     outer: AbortSignal | null | undefined,
     classify: Classify<T> | undefined,
     timeoutMs: number | undefined,
-    isOfTask: boolean,
-    isRepeated: boolean,
-    retries: Retries | undefined,
+    course: Course | undefined,
   ) {
     super(resource, outer);
-    this.#retries = retries;
     this.classify = classify;
     this.timeoutMs = timeoutMs === undefined ? undefined : spanMs("callTimeoutMs", timeoutMs);
-    this.isOfTask = isOfTask;
-    this.isRepeated = isRepeated;
-  }
-
-  /** In how many milliseconds the call is made again that has ended, as the core decides; NaN if it is over. */
-  retryInMs(after: AfterCall): number {
-    return after === FINAL && this.#retries !== undefined ? this.#retries.after(this.ending) : NaN;
+    this.course = course;
   }
 
   get signal(): AbortSignal {
@@ -199,38 +182,25 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     return signal?.aborted ? outcomeOfError(signal.reason, LOCAL_CANCELLED) : outcomeOfError(error, otherwise);
   }
 
-  /** What a failed try comes to that the core lets stand for now, or keeps for later. */
-  isNobodys(after: AfterCall): boolean {
-    const { outcome } = this.ending;
-    const saysNothing = outcome === PROVIDER_FAILURE || outcome === PROVIDER_TIMEOUT || outcome === CONNECTION_FAILED;
-    return after === UNAVAILABLE && saysNothing;
-  }
-
   #end(outcome: number, retryAfterMs: number, own?: End): AfterCall {
-    const { notes, ticket } = this;
+    const { course, notes, ticket } = this;
+    const { tickets } = this.resource;
     if (ticket === NONE) return FINAL;
     this.ticket = NONE;
-    if (this.isOfTask || this.isRepeated) this.ending = { outcome, retryAfterMs };
-    if (this.isRepeated) {
-      const [input, output] = own !== undefined && own.input >= 0 ? [own.input, own.output] : (notes?.usage ?? UNKNOWN);
-      if (notes?.timeout !== undefined) endTimeout(notes.timeout, this.outer);
-      // The next try is another call.
-      this.notes = undefined;
-      return this.resource.tickets.finishCall(ticket, outcome, retryAfterMs, input, output);
-    }
-    if (notes === undefined && own === undefined) {
-      this.resource.tickets.finish(ticket, outcome, retryAfterMs, -1, 0);
-      return FINAL;
-    }
     if (notes?.timeout !== undefined) endTimeout(notes.timeout, this.outer);
     const [input, output] = own !== undefined && own.input >= 0 ? [own.input, own.output] : (notes?.usage ?? UNKNOWN);
-    this.resource.tickets.finish(ticket, outcome, retryAfterMs, input, output);
-    return FINAL;
+    if (course !== undefined) course.ending = { outcome, retryAfterMs };
+    if (course?.isRepeated !== true) {
+      tickets.finish(ticket, outcome, retryAfterMs, input, output);
+      return FINAL;
+    }
+    // The next try is another call.
+    this.notes = undefined;
+    return tickets.finishCall(ticket, outcome, retryAfterMs, input, output);
   }
 }
 
 const UNKNOWN = [-1, 0] as const;
-const UNENDED: Ending = { outcome: SUCCESS, retryAfterMs: NaN };
 
 function ask<T>(classify: Classify<T>, result: CallResult<T>): End | undefined {
   try {

@@ -4,7 +4,7 @@ import { DeniedError, shown, spanMs } from "../errors.js";
 import { holdBody } from "./body.js";
 import { type Behalf, type CallResult, CallUnderWay } from "./call.js";
 import type { Resource } from "./keys.js";
-import { abandon, type Ended, failureStands, type Retries, retriesOf } from "./retries.js";
+import { abandon, type Course, courseOf, type Ended, failureStands, isNobodys, retryInMs } from "./retries.js";
 import type { HowToCall } from "./running.js";
 import { AGAIN, type AfterCall, type Waiter } from "./tickets.js";
 import { CONNECTION_FAILED, PROVIDER_FAILURE, UNEXPECTED } from "../outcome.js";
@@ -12,6 +12,7 @@ import { maySayMore, type Sending, wholeOf } from "../response.js";
 
 /** @internal */
 export interface HowToFetch extends HowToCall<Response> {
+  readonly retries?: number | undefined;
   readonly hold?: "body" | "head" | undefined;
   readonly bodyIdleMs?: number | undefined;
 }
@@ -29,11 +30,9 @@ class Fetching extends CallUnderWay<Response> {
     { signal, classify, callTimeoutMs }: HowToCall<Response>,
     resolve: (call: Fetching) => void,
     reject: (error: unknown) => void,
-    isOfTask: boolean,
-    isRepeated: boolean,
-    retries: Retries | undefined,
+    course: Course | undefined,
   ) {
-    super(resource, signal, classify, callTimeoutMs, isOfTask, isRepeated, retries);
+    super(resource, signal, classify, callTimeoutMs, course);
     this.resolve = resolve;
     this.refused = reject;
   }
@@ -53,11 +52,11 @@ class Fetching extends CallUnderWay<Response> {
   async send(request: Sending): Promise<CallResult<Response>> {
     this.#otherwise = request.isSound() ? CONNECTION_FAILED : UNEXPECTED;
     try {
-      const value = await request.send(this.signal, this.isRepeated);
+      const value = await request.send(this.signal, this.course?.isRepeated === true);
       this.#otherwise = PROVIDER_FAILURE;
       if (maySayMore(value)) await this.observeBody(value);
       else this.observe(value);
-      return { value: this.isOfTask && value.status < 400 ? await wholeOf(value) : value };
+      return { value: this.course?.ended !== undefined && value.status < 400 ? await wholeOf(value) : value };
     } catch (error) {
       return { error };
     }
@@ -84,22 +83,19 @@ export async function fetchUnder(
   if (hold !== "body" && hold !== "head") throw new TypeError(`hold is ${shown(hold)}; expected "body" or "head"`);
   const holdsBody = hold === "body";
   const bodyIdleMs = idle === undefined ? BODY_IDLE_MS : spanMs("bodyIdleMs", idle);
-  const ended = behalf?.ended;
-  const isOfTask = ended !== undefined;
-  const retries = request.isRepeatable ? retriesOf(resource, how.retries) : undefined;
-  const isRepeated = (isOfTask || retries !== undefined) && request.isRepeatable;
+  const course = courseOf(resource, how.retries, behalf?.ended, request.isRepeatable);
   // A refusal is over with its head, and so is a failure that may be made good.
   const isOver = (call: Fetching, { status }: Response): boolean =>
-    isOfTask || call.isRefused || (status >= 400 && (status < 500 || retries !== undefined));
+    course?.ended !== undefined || call.isRefused || (status >= 400 && (status < 500 || course?.retries !== undefined));
   let kept: Ended<Response> | undefined;
   for (;;) {
     let call: Fetching;
     try {
       call = await new Promise<Fetching>((resolve, reject) => {
-        ask(new Fetching(resource, how, resolve, reject, isOfTask, isRepeated, retries), kept !== undefined);
+        ask(new Fetching(resource, how, resolve, reject, course), kept !== undefined);
       });
     } catch (error) {
-      if (kept !== undefined && failureStands(error)) return settle(kept, ended);
+      if (kept !== undefined && failureStands(error)) return settle(kept, course);
       if (kept !== undefined) abandon(kept);
       throw error;
     }
@@ -107,8 +103,9 @@ export async function fetchUnder(
     const result = await call.send(request);
     if ("value" in result && holdsBody && !isOver(call, result.value)) return held(call, result.value, bodyIdleMs);
     const after = call.over(result);
-    const end = { result, ending: call.ending };
-    if (call.isNobodys(after)) {
+    if (course === undefined) return brought(result);
+    const end = { result, ending: course.ending };
+    if (isNobodys(course, after)) {
       abandon(end);
       throw new DeniedError(resource.name, "unavailable", undefined);
     }
@@ -117,15 +114,19 @@ export async function fetchUnder(
       continue;
     }
     kept = undefined;
-    const retryInMs = call.retryInMs(after);
-    if (Number.isNaN(retryInMs)) return settle(end, ended);
+    const pauseMs = retryInMs(course, after);
+    if (Number.isNaN(pauseMs)) return settle(end, course);
     abandon(end);
-    await new Promise<void>((resolve, reject) => resource.book.pauses.begin(resource, retryInMs, call.outer, resolve, reject));
+    await new Promise<void>((resolve, reject) => resource.book.pauses.begin(resource, pauseMs, call.outer, resolve, reject));
   }
 }
 
-function settle({ result, ending }: Ended<Response>, ended: Behalf["ended"]): Response {
-  ended?.(ending, "error" in result ? result.error : undefined);
+function settle({ result, ending }: Ended<Response>, course: Course | undefined): Response {
+  course?.ended?.(ending, "error" in result ? result.error : undefined);
+  return brought(result);
+}
+
+function brought(result: CallResult<Response>): Response {
   if ("error" in result) throw result.error;
   return result.value;
 }

@@ -25,9 +25,10 @@ import {
   TRY_NAMES,
 } from "./options.js";
 import { Acquiring, dispose, Permit } from "./permit.js";
-import { type AskAgain, Running } from "./running.js";
+import { courseOf } from "./retries.js";
+import { Running } from "./running.js";
 import { readSnapshot, readWhy, withUnread, type ResourceSnapshot, type Why } from "./state.js";
-import { type GateModule, NONE, type Tickets } from "./tickets.js";
+import { type GateModule, NONE, type Tickets, type Waiter } from "./tickets.js";
 import { readUsage } from "../outcome.js";
 import { Sending, signalOf } from "../response.js";
 import type { FetchInit, FetchInput, FetchResponse } from "../platform.js";
@@ -223,19 +224,25 @@ export class RequestGate {
   run<T>(key: Key, fn: (call: Call) => T | PromiseLike<T>, options: RunOptions<T> = NO_OPTIONS): Promise<T> {
     return new Promise((resolve, reject) => {
       const resource = this.#book.find(key);
-      const { [onBehalf]: behalf }: OnBehalf = options;
-      const running = new Running(resource, fn, options, resolve, reject, behalf, this.#again);
+      const { [onBehalf]: behalf, retries }: OnBehalf & RunOptions<T> = options;
+      const course = courseOf(resource, retries, behalf?.ended);
+      const rerun = course && {
+        course,
+        ask: (call: Running<T>, isAfterOutage: boolean) => this.#askAgain(call, options, isAfterOutage),
+        kept: undefined,
+      };
+      const running = new Running(resource, fn, options, resolve, reject, rerun);
       this.#tickets.enter(running, this.#ask(resource, options, RUN_NAMES));
     });
   }
 
-  readonly #again: AskAgain = (call, options, isAfterOutage) => {
+  #askAgain(call: Waiter, options: OnBehalf, isAfterOutage: boolean): void {
     try {
       this.#tickets.enter(call, this.#ask(call.resource, options, RUN_NAMES, isAfterOutage));
     } catch (error) {
       call.refused(error);
     }
-  };
+  }
 
   /**
    * A function that runs others as {@link run} does, each with the arguments behind it: what `pLimit(n)` returns.
