@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use tidegate_core::pipeline::DropReason;
 
-use crate::app::output::Existing;
+use crate::app::output::{Existing, ExportFile};
 use crate::app::provider::cost::Money;
 
 /// What to run and where to write.
@@ -27,6 +27,8 @@ pub struct RunRequest {
     pub trace: Option<PathBuf>,
     /// The file for the HTML report of the run.
     pub report: Option<PathBuf>,
+    /// The file to export all rows to.
+    pub export: Option<ExportFile>,
     /// Whether to print the capacity plan to the standard output before the run.
     pub plan: bool,
     /// The rows to run for; `None` for all.
