@@ -120,8 +120,21 @@ fn check_pipeline(args: CheckArgs) -> Exit {
 /// Converts the arguments of `run`.
 fn request(args: RunArgs) -> RunRequest {
     let (out, existing) = args.output();
-    let RunArgs { pipeline, record, events, trace, plan, limit, rows, all_columns, max_cost, report, metrics, .. } =
-        args;
+    let RunArgs {
+        pipeline,
+        record,
+        events,
+        trace,
+        plan,
+        limit,
+        rows,
+        all_columns,
+        max_cost,
+        report,
+        export,
+        metrics,
+        ..
+    } = args;
     let retry_dropped = args.retry_dropped.map(|reasons| reasons.map_or_else(Vec::new, |Reasons(reasons)| reasons));
     let rows = rows.map(|rows| rows.start..rows.end);
     RunRequest {
@@ -139,6 +152,7 @@ fn request(args: RunArgs) -> RunRequest {
         max_cost,
         report,
         metrics,
+        export,
     }
 }
 

@@ -8,7 +8,7 @@ use tidegate_core::pipeline::DropReason;
 
 use crate::app::error::Exit;
 use crate::app::mock::args::MockArgs;
-use crate::app::output::Existing;
+use crate::app::output::{Existing, ExportFile};
 use crate::app::provider::cost::Money;
 use crate::app::proxy::args::ProxyArgs;
 use crate::app::simulate::args::{RegressArgs, SimulateArgs};
@@ -165,6 +165,10 @@ pub struct RunArgs {
     /// Serve the progress of the run for Prometheus, at http://ADDRESS/metrics
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,
+    /// Write all rows of the job to one file (.jsonl, .csv or .parquet) when they are done; with --resume, also of
+    /// a job that is done already
+    #[arg(long, value_name = "FILE")]
+    pub export: Option<ExportFile>,
     /// Process at most the first N rows (of those of --rows)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
@@ -276,6 +280,7 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+    use crate::app::data::row_file::RowFormat;
     use crate::app::simulate::args::{LimitName, PolicyName};
 
     fn parse(line: &str) -> RunArgs {
@@ -330,6 +335,16 @@ mod tests {
         let refused =
             Cli::try_parse_from(["tidegate", "p.toml", "--resume", "--retry-dropped", "weather"]).unwrap_err();
         assert!(refused.to_string().contains("`weather` is not a drop reason; the reasons are request, "), "{refused}");
+    }
+
+    #[test]
+    fn the_extension_of_an_export_names_its_format() {
+        let export = parse("tidegate p.toml --export data.JSONL").export.unwrap();
+        assert_eq!((export.path, export.format), (PathBuf::from("data.JSONL"), RowFormat::Jsonl));
+        for wrong in ["data", "data.xlsx", ".csv", ""] {
+            let error = Cli::try_parse_from(["tidegate", "p.toml", "--export", wrong]).unwrap_err().to_string();
+            assert!(error.contains("expected a name that ends in one of: .jsonl, .csv"), "{error}");
+        }
     }
 
     #[test]

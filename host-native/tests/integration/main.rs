@@ -11,6 +11,7 @@ mod check;
 mod columns;
 #[cfg(feature = "reqwest-middleware")]
 mod default_limit;
+mod export;
 mod generated_rows;
 mod jobs;
 mod mock_command;

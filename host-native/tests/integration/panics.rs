@@ -133,6 +133,7 @@ async fn the_summary_after_a_panic_names_column_row_group_and_cause_and_the_prog
         first_row: 0,
         format: RowFormat::Jsonl,
         identity: Identity::default(),
+        exports: std::collections::BTreeSet::new(),
         done: DoneRowGroups::default(),
         totals: JobTotals::default(),
         state: RunState::Running,

@@ -54,6 +54,51 @@ pub enum OutputError {
     /// Another run is writing to the directory.
     #[error("another run is writing to {}", .0.display())]
     InUse(PathBuf),
+    /// The file of `--export` was not made by the job in the directory, or has changed since.
+    #[error(
+        "{} exists, and is not as it was exported from {}: choose another name with --export, or remove the file",
+        .path.display(), .root.display()
+    )]
+    NotExported {
+        /// The file.
+        path: PathBuf,
+        /// The output directory.
+        root: PathBuf,
+    },
+    /// The file of `--export` is in the output directory, which only has what runs of this program write.
+    #[error("--export names {}, which is inside of the output directory {}; expected a file outside of it", .path.display(), .root.display())]
+    ExportInside {
+        /// The file.
+        path: PathBuf,
+        /// The output directory.
+        root: PathBuf,
+    },
+    /// A signal stopped the export.
+    #[error("interrupted: {} was not written; the rows are complete, and --resume exports them", .path.display())]
+    ExportInterrupted {
+        /// The file.
+        path: PathBuf,
+    },
+    /// `record` fails for a row.
+    #[error("{} was not written: `record` in [output] fails for row {row}: {why}", .path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// The row number.
+        row: u64,
+        /// The error of the template.
+        why: String,
+    },
+    /// Rows files were changed or removed.
+    #[error("{} has {found} rows, but {expected} were written: its files have changed", .root.display())]
+    RowsMissing {
+        /// The output directory.
+        root: PathBuf,
+        /// Rows that were written.
+        expected: u64,
+        /// Rows that were found.
+        found: u64,
+    },
     /// A file of an earlier run that cannot be read.
     #[error("cannot read {}: {source}", .path.display())]
     Unreadable {
@@ -84,10 +129,21 @@ pub(super) fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> OutputError +
     |source| OutputError::Unreadable { path, source }
 }
 
+impl OutputError {
+    /// Returns the exit code of a run with this error.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            // What is wrong with one file for two purposes is the command line.
+            Self::OneFile { .. } | Self::ExportInside { .. } | Self::Record { .. } => Exit::Pipeline,
+            Self::ExportInterrupted { .. } => Exit::Interrupted,
+            _ => Exit::Output,
+        }
+    }
+}
+
 impl From<OutputError> for Error {
     fn from(error: OutputError) -> Self {
-        // What is wrong with one file for two purposes is the command line.
-        let exit = if matches!(error, OutputError::OneFile { .. }) { Exit::Pipeline } else { Exit::Output };
-        Self::new(exit, error)
+        Self::new(error.exit(), error)
     }
 }

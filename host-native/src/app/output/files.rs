@@ -108,6 +108,19 @@ pub(super) fn write_atomically(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> io::Result<()> {
+    let temporary = write_temporary(path, write)?;
+    let committed = commit(&temporary, path);
+    if committed.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    committed
+}
+
+/// Writes the content of `path` to a synced temporary file beside it, and returns the path of that.
+pub(super) fn write_temporary(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<PathBuf> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}{TEMPORARY_SUFFIX}"));
     let written = File::create(&temporary).and_then(|file| {
@@ -116,13 +129,18 @@ pub(super) fn write_atomically(
         file.flush()?;
         file.get_ref().sync_all()
     });
-    let renamed = written.and_then(|()| fs::rename(&temporary, path));
-    if renamed.is_err() {
+    if written.is_err() {
         // Frees the space if the disk is full.
         let _ = fs::remove_file(&temporary);
     }
-    renamed?;
-    path.parent().map_or(Ok(()), sync_directory)
+    written.map(|()| temporary)
+}
+
+/// Renames a complete temporary file to `path`, and syncs the directory.
+pub(super) fn commit(temporary: &Path, path: &Path) -> io::Result<()> {
+    fs::rename(temporary, path)?;
+    let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+    parent.map_or(Ok(()), sync_directory)
 }
 
 /// Removes a file and syncs its directory. A missing file is not an error.

@@ -1,6 +1,6 @@
 //! `manifest.json`: the definition of a job, its progress and usage, and how its last run ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::Path;
@@ -46,6 +46,9 @@ pub struct Manifest {
     /// run. The files in `rows` take precedence.
     #[serde(default)]
     pub done: DoneRowGroups,
+    /// The SHA-256 of every file that was exported, in hexadecimal.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub exports: BTreeSet<String>,
     /// The usage of all runs. Updated about once a second during a run.
     pub totals: JobTotals,
     /// The state of the last run.
@@ -276,6 +279,7 @@ mod tests {
             format: RowFormat::Jsonl,
             identity: identity(b"id\n1\n"),
             done: DoneRowGroups::default(),
+            exports: BTreeSet::new(),
             totals: JobTotals::default(),
             state: RunState::Running,
         }

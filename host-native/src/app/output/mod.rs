@@ -26,6 +26,7 @@ mod done_row_groups;
 mod dropped_file;
 mod earlier_output;
 mod error;
+mod export;
 mod files;
 mod manifest;
 mod output_file;
@@ -50,6 +51,7 @@ pub use directory_lock::DirectoryLock;
 pub use done_row_groups::DoneRowGroups;
 pub use dropped_file::{DroppedCounts, DroppedLine, UNMADE};
 pub use error::OutputError;
+pub use export::{ExportFile, ExportPlan, Exported, MakeRecord};
 pub use files::rotate_file;
 pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, RunState};
 pub use output_file::{OutputFile, open_all};
@@ -176,12 +178,15 @@ impl OutputDirectory {
         // A run that was killed before it wrote its manifest leaves only temporary files.
         let is_unused = names.iter().all(|name| is_temporary_name(name));
         let (mut found, mut used) = (ScanResult::default(), JobTotals::default());
+        // Those of an earlier job, too: the new one may replace its export.
+        let exports = export::exports(root);
         match existing {
             Existing::Resume if !is_unused => (found, used) = earlier_output::resume(root, &rows, spec)?,
             _ if is_unused => remove_temporary(root).map_err(io_error(root))?,
             _ => earlier_output::remove(root, &names)?,
         }
-        let mut manifest = Manifest { done: found.done.clone(), totals: used.clone(), ..spec.manifest.clone() };
+        let (done, totals) = (found.done.clone(), used.clone());
+        let mut manifest = Manifest { done, exports, totals, ..spec.manifest.clone() };
         manifest.totals.runs += 1;
         let output = Self {
             root: root.to_path_buf(),

@@ -21,6 +21,7 @@ fn manifest() -> Manifest {
         format: RowFormat::Jsonl,
         identity: Identity::default(),
         done: DoneRowGroups::default(),
+        exports: std::collections::BTreeSet::new(),
         totals: JobTotals::default(),
         state: RunState::Running,
     }

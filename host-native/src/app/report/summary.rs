@@ -10,7 +10,7 @@ use tidegate_core::observe::RunFigures;
 use tidegate_core::pipeline::RetryableCount;
 
 use crate::app::error::Exit;
-use crate::app::output::{EarlierOutput, JobTotals, ModelTotals};
+use crate::app::output::{EarlierOutput, Exported, JobTotals, ModelTotals};
 use crate::app::provider::cost::Money;
 use crate::app::report::comparison::Comparison;
 
@@ -53,6 +53,8 @@ pub struct Summary {
     pub comparison: Option<Comparison>,
     /// The output directory.
     pub output: PathBuf,
+    /// The file that the rows were exported to, if one was asked for.
+    pub export: Option<Exported>,
     /// The exit code.
     pub exit: Exit,
 }
@@ -206,6 +208,7 @@ mod tests {
             figures: RunFigures { requests: vec![usage], ..RunFigures::default() },
             wall: StdDuration::from_millis(1_234),
             comparison: None,
+            export: None,
             output: PathBuf::from("out/p"),
             exit: Exit::RowsDropped,
         }

@@ -6,7 +6,9 @@ use std::fmt;
 use tidegate_core::pipeline::{Pipeline, Strategy};
 
 use crate::app::config::pipeline::PipelineFile;
+use crate::app::data::row_file::RowFormat;
 use crate::app::error::Error;
+use crate::app::output::ExportFile;
 use crate::app::provider::cost::Money;
 use crate::app::render::table::{row, write_table};
 use crate::app::run::estimate::{ColumnEstimate, SAMPLE_ROWS};
@@ -27,6 +29,8 @@ pub struct DryRun {
     columns: Vec<Vec<String>>,
     models: Vec<Vec<String>>,
     notes: Vec<String>,
+    /// The file that the rows are exported to, and what is in it.
+    export: Option<String>,
     /// The estimated cost of all calls with its currency, if the file has prices.
     cost: Option<(Money, String)>,
     max_cost: Option<Money>,
@@ -54,6 +58,7 @@ pub fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
         columns: columns(&file, &resolved, &estimates),
         models,
         notes: notes(&resolved, &estimates),
+        export: request.export.as_ref().map(|export| describe_export(export, &file, &resolved)),
         cost,
         max_cost: request.max_cost,
         capacity: capacity + &file.describe_extras(),
@@ -120,6 +125,16 @@ fn models(
     (table, total.map(|total| (total, file.currency.clone())))
 }
 
+/// Returns the name and content of the file that the rows are exported to.
+fn describe_export(export: &ExportFile, file: &PipelineFile, resolved: &ResolvedPipeline) -> String {
+    let record = file.output.record.as_ref().filter(|_| export.format == RowFormat::Jsonl);
+    let (what, names) = match record {
+        Some(record) => ("keys", record.get_ref().keys().cloned().collect()),
+        None => ("columns", resolved.output_columns()),
+    };
+    format!("{}, with the {what} {}", export.path.display(), names.join(", "))
+}
+
 fn notes(resolved: &ResolvedPipeline, estimates: &[ColumnEstimate]) -> Vec<String> {
     let sample = SAMPLE_ROWS.min(resolved.rows.end - resolved.rows.start);
     let mut notes = vec![format!(
@@ -160,6 +175,10 @@ impl fmt::Display for DryRun {
                 Some(limit) => writeln!(f, ", within the limit of {limit}")?,
                 None => writeln!(f)?,
             }
+            writeln!(f)?;
+        }
+        if let Some(export) = &self.export {
+            writeln!(f, "  export  {export}")?;
             writeln!(f)?;
         }
         for note in &self.notes {

@@ -98,6 +98,7 @@ pub fn summarise(
         earlier: output.remaining(),
         job: output.used().plus(&run_totals(models)),
         output: output.root().to_path_buf(),
+        export: None,
         exit,
     }
 }

@@ -1,5 +1,7 @@
 //! The manifest of a run, with hashes of everything that its rows depend on.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::app::config::pipeline::{ColumnKind, ColumnSpec, Endpoint, ModelSpec, PipelineFile};
@@ -24,6 +26,7 @@ pub(super) fn manifest(name: &str, file: &PipelineFile, resolved: &ResolvedPipel
         format: file.output.format,
         identity: identity(file, resolved)?,
         done: DoneRowGroups::default(),
+        exports: BTreeSet::new(),
         totals: JobTotals::default(),
         state: RunState::Running,
     })

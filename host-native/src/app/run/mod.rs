@@ -11,6 +11,7 @@ mod drive;
 pub mod dry_run;
 pub mod estimate;
 pub mod exit_status;
+mod export;
 mod manifest;
 mod metrics;
 pub mod models;
@@ -134,14 +135,16 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     summary.comparison = comparison.filter(|_| summary.exit == Exit::Done);
     summary.retry = (summary.rows_dropped() > 0).then(|| retry_command(request));
     observer.warnings().iter().for_each(|warning| screen.print_message(warning));
+    let closed = close(&output, &summary, &work.written(), &run_totals(&models), &observer);
+    if let Some(file) = request.export.clone() {
+        export::export(file, &work, &output, &mut summary, screen).await;
+    }
     // The rows are on disk already, so an error of the report does not discard them.
     let report = request.report.as_ref().map_or(Ok(()), |path| {
         let earlier = if request.existing == Existing::Resume { rotate_file(path) } else { Ok(()) };
         let written = earlier.and_then(|()| std::fs::write(path, page(&summary, &timeline, observer.capacity())));
         written.map_err(|source| OutputError::Io { path: path.clone(), source })
     });
-    let written = work.written();
-    let closed = close(&output, &summary, &written, &run_totals(&models), &observer);
     for error in [closed, report].into_iter().filter_map(Result::err) {
         screen.print_message(&format!("error: {error}"));
         summary.exit = Exit::Output;
@@ -162,13 +165,16 @@ fn claim_outputs(
     let RunRequest { record, events, trace, report, .. } = request;
     // Before anything else, so that a second run of the same command changes nothing of the first one.
     let claim = DirectoryLock::acquire(&request.out, request.existing)?;
+    let export = request.export.as_ref();
     let files = [("--record", record), ("--events", events), ("--trace", trace), ("--report", report)];
     let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
     let pipeline = request.pipeline.as_deref().map(|path| ("the pipeline file", path));
     // Of the bundled example, the dataset is no file.
     let dataset = dataset.iter().filter(|_| pipeline.is_some()).map(|path| ("the dataset", *path));
-    let inputs: Vec<_> = pipeline.into_iter().chain(dataset).collect();
-    let mut places = match open_all(files, &inputs) {
+    let mut others: Vec<_> = pipeline.into_iter().chain(dataset).collect();
+    let checked = export.map_or(Ok(()), |export| export.check(&claim, &others));
+    others.extend(export.map(|export| ("--export", export.path.as_path())));
+    let mut places = match checked.and_then(|()| open_all(files, &others)) {
         Ok(places) => places,
         Err(error) => {
             claim.release();
@@ -204,7 +210,7 @@ fn output_spec(
 
 /// Returns the shell command that retries the dropped rows of this run.
 fn retry_command(request: &RunRequest) -> String {
-    let RunRequest { pipeline, out, rows, limit, all_columns, max_cost, .. } = request;
+    let RunRequest { pipeline, out, rows, limit, all_columns, max_cost, export, .. } = request;
     let mut words = vec!["tidegate".to_string(), "run".to_string()];
     words.extend(pipeline.as_ref().map(|path| path.display().to_string()));
     words.extend(["--out".to_string(), out.display().to_string()]);
@@ -215,6 +221,7 @@ fn retry_command(request: &RunRequest) -> String {
     words.extend(limit.iter().flat_map(|limit| ["--limit".to_string(), limit.to_string()]));
     words.extend(all_columns.then(|| "--all-columns".to_string()));
     words.extend(max_cost.iter().flat_map(|most| ["--max-cost".to_string(), most.exact()]));
+    words.extend(export.iter().flat_map(|export| ["--export".to_string(), export.path.display().to_string()]));
     words.extend(["--resume".to_string(), "--retry-dropped".to_string()]);
     // Joining fails only for a NUL, which cannot occur in a command line.
     shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default()

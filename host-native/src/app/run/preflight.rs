@@ -17,7 +17,7 @@ use crate::app::data::Dataset;
 use crate::app::data::row_file::RowFormat;
 use crate::app::error::Error;
 use crate::app::example;
-use crate::app::output::{Existing, OutputError};
+use crate::app::output::{Existing, ExportFile, OutputError};
 use crate::app::run::estimate::{ColumnEstimate, SampleFailure, estimate};
 use crate::app::run::models;
 use crate::app::run::request::RunRequest;
@@ -67,7 +67,7 @@ impl Preflight {
             Some(path) => (path.display().to_string(), PipelineFile::load(path)?),
         };
         if request.all_columns {
-            file.output.columns = None;
+            (file.output.columns, file.output.record) = (None, None);
             file.columns.iter_mut().for_each(|column| column.is_written = true);
         }
         let is_callable = vec![true; file.models.len()];
@@ -83,6 +83,9 @@ impl Preflight {
         found.check_models(request);
         found.check_rows(request).unwrap_or_else(|error| found.problems.push(error));
         found.check_output(request);
+        if let Some(export) = &request.export {
+            found.problems.extend(check_export(export, found.file.output.format).err());
+        }
         Ok(found)
     }
 
@@ -213,6 +216,24 @@ fn sample_error(
         ),
     }
     .expected(expected)
+}
+
+/// Checks that rows of `format` can be exported to a file of `export`, without writing anything.
+fn check_export(export: &ExportFile, format: RowFormat) -> Result<(), Error> {
+    if format == RowFormat::Csv && export.format != format {
+        return Err(Error::Setting(format!(
+            "rows in CSV have no types, so they cannot be exported to {}; expected a name that ends in .csv, or another \
+             `format` in [output]",
+            export.path.display(),
+        )));
+    }
+    let directory = export.directory();
+    let found = std::fs::metadata(directory);
+    let writable = found.and_then(|found| match found.is_dir() {
+        true => check_writable(directory, &found),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    });
+    writable.map_err(|source| OutputError::Io { path: export.path.clone(), source }.into())
 }
 
 /// Checks that `needed` bytes fit into `free` bytes.

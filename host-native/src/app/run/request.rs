@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use tidegate_core::pipeline::DropReason;
 
-use crate::app::output::Existing;
+use crate::app::output::{Existing, ExportFile};
 use crate::app::provider::cost::Money;
 
 /// What to run and where to write.
@@ -30,6 +30,8 @@ pub struct RunRequest {
     pub report: Option<PathBuf>,
     /// The address at which the metrics of the run are served.
     pub metrics: Option<SocketAddr>,
+    /// The file to export all rows to.
+    pub export: Option<ExportFile>,
     /// Whether to print the capacity plan to the standard output before the run.
     pub plan: bool,
     /// The rows to run for; `None` for all.

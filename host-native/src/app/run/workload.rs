@@ -121,6 +121,12 @@ impl PipelineWorkload {
         std::mem::take(&mut self.0.warnings.lock())
     }
 
+    /// Returns the pipeline of the run.
+    #[must_use]
+    pub fn resolved(&self) -> &ResolvedPipeline {
+        &self.0.resolved
+    }
+
     /// Returns what has been written so far.
     #[must_use]
     pub fn written(&self) -> WrittenCounts {

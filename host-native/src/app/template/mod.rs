@@ -187,6 +187,36 @@ impl Templates {
         Ok(condition)
     }
 
+    /// Compiles `text`, an expression with braces around it.
+    ///
+    /// # Errors
+    /// If `text` is not exactly one expression with braces.
+    pub fn braced_expression(&self, text: &str) -> Result<Condition, TemplateError> {
+        match text.trim_start().strip_prefix("{{") {
+            // `{{-` strips the white space before it, and is no sign of a number.
+            Some(rest) if !rest.starts_with(['-', '+']) => self.condition(text),
+            _ => {
+                let message = "the text has no braces around it".to_string();
+                Err(TemplateError { message, span: None, line: None })
+            }
+        }
+    }
+
+    /// Returns the value of `expression` as JSON.
+    ///
+    /// # Errors
+    /// If the expression cannot be evaluated, or its value is undefined or no JSON.
+    pub fn value(&self, expression: &Condition, context: TemplateValue) -> Result<serde_json::Value, TemplateError> {
+        let value = self.compile(expression)?.eval(context);
+        let value = value.map_err(|error| TemplateError::of(&error).in_condition(expression))?;
+        if value.is_undefined() {
+            return Err(expression.undefined());
+        }
+        serde_json::to_value(value).map_err(|error| {
+            TemplateError { message: error.to_string(), span: None, line: None }.in_condition(expression)
+        })
+    }
+
     fn compile(&self, condition: &Condition) -> Result<Expression<'_, 'static>, TemplateError> {
         let compiled = self.environment.compile_expression_owned(condition.expression.clone());
         compiled.map_err(|error| TemplateError::of(&error).in_condition(condition))

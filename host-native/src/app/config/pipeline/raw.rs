@@ -411,6 +411,10 @@ pub(super) struct RawOutput {
     /// file without `drop`
     #[schemars(length(min = 1))]
     pub(super) columns: Option<At<Vec<Table<RawOutputColumn>>>>,
+    /// The object that each line of `--export FILE.jsonl` has. Strings in it are templates, which read the columns
+    /// of the output; one that is only `{{ an expression }}` becomes its value. Default: the columns
+    #[schemars(extend("minProperties" = 1))]
+    pub(super) record: Option<At<JsonTable>>,
 }
 
 /// A column of the output

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use tidegate_core::pipeline::PolicyChoice;
 use tidegate_core::task::BoundedBorrowConfig;
 use tidegate_core::time::Duration;
@@ -13,7 +14,7 @@ use toml::Spanned;
 use super::raw::{RawOutput, RawOutputColumn, RawRun, RawSeed};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
-use crate::app::config::value::{At, Is, Patience, Share, Table};
+use crate::app::config::value::{At, Is, JsonTable, Patience, Share, Table};
 use crate::app::data::DatasetFormat;
 use crate::app::data::row_file::RowFormat;
 
@@ -99,6 +100,8 @@ pub struct OutputSettings {
     /// The columns after the row number; `None` for those of the dataset and all that are
     /// [written](super::ColumnSpec::is_written).
     pub columns: Option<Vec<OutputColumnSpec>>,
+    /// The object that each line of an export to JSONL has; `None` for the columns. Strings in it are templates.
+    pub record: Option<Spanned<Map<String, Value>>>,
 }
 
 /// A column of the output.
@@ -222,9 +225,21 @@ impl From<RawRun> for RunSettings {
 }
 
 pub(super) fn check_output(file: &Document<'_>, raw: RawOutput) -> Result<OutputSettings, FileError> {
-    let RawOutput { row_key, format, columns } = raw;
+    let RawOutput { row_key, format, columns, record } = raw;
     let row_key = row_key.map_or_else(|| "row".to_string(), |Is(key)| key);
-    let Some(given) = columns else { return Ok(OutputSettings { row_key, format, columns: None }) };
+    let columns = columns.map(|columns| check_output_columns(file, columns, &row_key)).transpose()?;
+    let record = record.map(|record| record.map(|JsonTable(table)| table));
+    match &record {
+        Some(record) if record.get_ref().is_empty() => Err(file.wrong(record.span(), "at least one key")),
+        _ => Ok(OutputSettings { row_key, format, columns, record }),
+    }
+}
+
+fn check_output_columns(
+    file: &Document<'_>,
+    given: At<Vec<Table<RawOutputColumn>>>,
+    row_key: &str,
+) -> Result<Vec<OutputColumnSpec>, FileError> {
     if given.get().is_empty() {
         return Err(file.wrong(given.span(), "at least one column"));
     }
@@ -232,16 +247,12 @@ pub(super) fn check_output(file: &Document<'_>, raw: RawOutput) -> Result<Output
     for Table(RawOutputColumn { name, from }) in given.into_inner() {
         let name = name.spanned();
         let is_used = |other: &OutputColumnSpec| other.name.get_ref() == name.get_ref();
-        if *name.get_ref() == row_key || columns.iter().any(is_used) {
+        if name.get_ref() == row_key || columns.iter().any(is_used) {
             let message = format!("the output has the column `{}` already", name.get_ref());
             let error = file.error(name.span(), message).expected("a name that no other column of the output has");
-            return Err(if *name.get_ref() == row_key {
-                error.help("the row number is always written")
-            } else {
-                error
-            });
+            return Err(if name.get_ref() == row_key { error.help("the row number is always written") } else { error });
         }
         columns.push(OutputColumnSpec { from: from.map_or_else(|| name.clone(), At::spanned), name });
     }
-    Ok(OutputSettings { row_key, format, columns: Some(columns) })
+    Ok(columns)
 }

@@ -42,6 +42,14 @@ pub enum RowFormat {
 }
 
 impl RowFormat {
+    /// All formats.
+    pub const ALL: &[Self] = &[
+        Self::Jsonl,
+        Self::Csv,
+        #[cfg(feature = "parquet")]
+        Self::Parquet,
+    ];
+
     /// Returns whether each column has a type, which is the same in all files of a run.
     #[must_use]
     pub const fn is_typed(self) -> bool {
@@ -98,30 +106,85 @@ impl Layout {
         rows: impl IntoIterator<Item = FileRow<T>>,
         file: &mut (impl Write + Send),
     ) -> io::Result<()> {
-        match self.format {
-            RowFormat::Jsonl => write_jsonl(rows, file),
-            RowFormat::Csv => self.write_csv(rows, file),
+        let mut writer = self.writer(file)?;
+        rows.into_iter().try_for_each(|row| writer.write(row))?;
+        writer.finish()
+    }
+
+    /// Starts a file, to write rows one after the other.
+    pub fn writer<W: Write + Send>(&self, file: W) -> io::Result<RowWriter<'_, W>> {
+        let form = match self.format {
+            RowFormat::Jsonl => FormatWriter::Jsonl(file),
+            RowFormat::Csv => {
+                let mut writer = csv::Writer::from_writer(file);
+                writer.write_record(self.columns.iter().map(|(name, _)| name))?;
+                FormatWriter::Csv(Box::new(writer))
+            }
             #[cfg(feature = "parquet")]
-            RowFormat::Parquet => parquet::write(&self.columns, rows, file),
+            RowFormat::Parquet => FormatWriter::Parquet(Box::new(parquet::Writer::new(&self.columns, file)?)),
+        };
+        Ok(RowWriter { columns: &self.columns, form })
+    }
+}
+
+/// Writes a file row by row.
+pub struct RowWriter<'a, W: Write + Send> {
+    columns: &'a [(String, ColumnType)],
+    form: FormatWriter<W>,
+}
+
+enum FormatWriter<W: Write + Send> {
+    Jsonl(W),
+    Csv(Box<csv::Writer<W>>),
+    #[cfg(feature = "parquet")]
+    Parquet(Box<parquet::Writer<W>>),
+}
+
+impl<W: Write + Send> RowWriter<'_, W> {
+    /// Writes a row. Fails for a [`FileRow::Stored`] of another format.
+    pub fn write<T: Serialize>(&mut self, row: FileRow<T>) -> io::Result<()> {
+        match (&mut self.form, row) {
+            (FormatWriter::Jsonl(file), row) => {
+                match row {
+                    FileRow::New(row) => serde_json::to_writer(&mut *file, &row)?,
+                    FileRow::Stored(StoredRow::Line(line)) => file.write_all(line.as_bytes())?,
+                    FileRow::Stored(_) => return Err(wrong_format()),
+                }
+                file.write_all(b"\n")
+            }
+            (FormatWriter::Csv(writer), FileRow::Stored(StoredRow::Record(record))) => {
+                Ok(writer.write_record(&record)?)
+            }
+            (FormatWriter::Csv(writer), row) => {
+                let row = fields(row)?;
+                Ok(writer.write_record(self.columns.iter().map(|(name, _)| field_text(row.get(name))))?)
+            }
+            #[cfg(feature = "parquet")]
+            (FormatWriter::Parquet(writer), row) => {
+                let is_stored = matches!(row, FileRow::Stored(_));
+                writer.push(fields(row)?, is_stored);
+                Ok(())
+            }
         }
     }
 
-    fn write_csv<T: Serialize>(
-        &self,
-        rows: impl IntoIterator<Item = FileRow<T>>,
-        file: &mut impl Write,
-    ) -> io::Result<()> {
-        let mut writer = csv::Writer::from_writer(file);
-        writer.write_record(self.columns.iter().map(|(name, _)| name))?;
-        for row in rows {
-            if let FileRow::Stored(StoredRow::Record(record)) = &row {
-                writer.write_record(record)?;
-                continue;
-            }
-            let row = fields(&row)?;
-            writer.write_record(self.columns.iter().map(|(name, _)| field_text(row.get(name))))?;
+    /// Writes the rows so far, if the format collects rows. A Parquet file has a row group for each call.
+    pub fn flush_group(&mut self) -> io::Result<()> {
+        match &mut self.form {
+            #[cfg(feature = "parquet")]
+            FormatWriter::Parquet(writer) => writer.write_group(self.columns),
+            FormatWriter::Jsonl(_) | FormatWriter::Csv(_) => Ok(()),
         }
-        writer.flush()
+    }
+
+    /// Completes the file.
+    pub fn finish(self) -> io::Result<()> {
+        match self.form {
+            FormatWriter::Jsonl(mut file) => file.flush(),
+            FormatWriter::Csv(mut writer) => writer.flush(),
+            #[cfg(feature = "parquet")]
+            FormatWriter::Parquet(writer) => writer.finish(self.columns),
+        }
     }
 }
 
@@ -134,6 +197,26 @@ impl Layout {
             RowFormat::Csv => read_csv(File::open(path)?),
             #[cfg(feature = "parquet")]
             RowFormat::Parquet => parquet::read(&self.columns, path),
+        }
+    }
+
+    /// Returns the values of a row that was read from a file of this layout, by column. CSV has only texts.
+    pub fn values(&self, row: StoredRow) -> io::Result<Map<String, Value>> {
+        match row {
+            StoredRow::Line(line) => Ok(serde_json::from_str(&line)?),
+            StoredRow::Record(record) => {
+                let names = self.columns.iter().map(|(name, _)| name.clone());
+                Ok(names.zip(record.iter().map(Value::from)).collect())
+            }
+            #[cfg(feature = "parquet")]
+            StoredRow::Fields(mut fields) => {
+                for (name, _) in self.columns.iter().filter(|(_, column_type)| *column_type == ColumnType::Json) {
+                    if let Some(value @ Value::String(_)) = fields.get_mut(name) {
+                        *value = serde_json::from_str(value.as_str().unwrap_or_default())?;
+                    }
+                }
+                Ok(fields)
+            }
         }
     }
 
@@ -171,27 +254,15 @@ fn invalid_data(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-fn write_jsonl<T: Serialize>(rows: impl IntoIterator<Item = FileRow<T>>, file: &mut impl Write) -> io::Result<()> {
-    for row in rows {
-        match row {
-            FileRow::New(row) => serde_json::to_writer(&mut *file, &row)?,
-            FileRow::Stored(StoredRow::Line(line)) => file.write_all(line.as_bytes())?,
-            FileRow::Stored(_) => return Err(wrong_format()),
-        }
-        file.write_all(b"\n")?;
-    }
-    Ok(())
-}
-
 /// Returns the values of a row by column. Fails if the row is not an object.
-fn fields<T: Serialize>(row: &FileRow<T>) -> io::Result<Map<String, Value>> {
+fn fields<T: Serialize>(row: FileRow<T>) -> io::Result<Map<String, Value>> {
     match row {
         FileRow::New(row) => match serde_json::to_value(row)? {
             Value::Object(fields) => Ok(fields),
             _ => Err(invalid_data("a row is not an object".to_string())),
         },
         #[cfg(feature = "parquet")]
-        FileRow::Stored(StoredRow::Fields(fields)) => Ok(fields.clone()),
+        FileRow::Stored(StoredRow::Fields(fields)) => Ok(fields),
         FileRow::Stored(_) => Err(wrong_format()),
     }
 }

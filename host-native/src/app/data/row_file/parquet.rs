@@ -1,4 +1,4 @@
-//! Files of finished rows in Parquet: one Parquet row group each, compressed with Snappy.
+//! Files of rows in Parquet, compressed with Snappy. Those of a run have one Parquet row group each.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -11,23 +11,11 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{Type, TypePtr};
-use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{FileRow, StoredRow};
+use super::StoredRow;
 use crate::app::data::Row;
 use crate::app::data::column_type::ColumnType;
-
-/// Writes `rows` as a complete Parquet file. Fails if the type of a column cannot hold a value.
-pub(super) fn write<T: Serialize>(
-    columns: &[(String, ColumnType)],
-    rows: impl IntoIterator<Item = FileRow<T>>,
-    file: &mut (impl Write + Send),
-) -> io::Result<()> {
-    let fields = |row: FileRow<T>| Ok((super::fields(&row)?, matches!(row, FileRow::Stored(_))));
-    let rows = rows.into_iter().map(fields).collect::<io::Result<Vec<_>>>()?;
-    write_file(columns, &rows, file).map_err(io::Error::other)
-}
 
 /// Reads the rows of the file at `path`. The first column holds the row number.
 pub(super) fn read(columns: &[(String, ColumnType)], path: &Path) -> io::Result<Vec<(u64, StoredRow)>> {
@@ -41,32 +29,74 @@ pub(super) fn read(columns: &[(String, ColumnType)], path: &Path) -> io::Result<
     rows.into_iter().map(read).collect()
 }
 
-/// Writes `rows`. The flag of a row is whether it was read from a file, where JSON values are already text.
-fn write_file(
-    columns: &[(String, ColumnType)],
-    rows: &[(Map<String, Value>, bool)],
-    file: &mut (impl Write + Send),
-) -> Result<()> {
-    let fields = columns.iter().map(|(name, column_type)| field(name, *column_type)).collect::<Result<Vec<_>>>()?;
-    let schema = Arc::new(Type::group_type_builder("rows").with_fields(fields).build()?);
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::SNAPPY)
-        .set_created_by(concat!("tidegate ", env!("CARGO_PKG_VERSION")).to_string())
-        .build();
-    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties))?;
-    let mut group = writer.next_row_group()?;
-    for (name, column_type) in columns {
-        let Some(column) = group.next_column()? else {
-            return Err(ParquetError::General(format!("the schema has no column `{name}`")));
+/// Writes a file. Collects the rows of a row group in memory.
+pub(super) struct Writer<W: Write + Send> {
+    file: SerializedFileWriter<W>,
+    /// The rows of the current row group. The flag of a row is whether it was read from a file, where JSON values
+    /// are already text.
+    rows: Vec<(Map<String, Value>, bool)>,
+    has_group: bool,
+}
+
+impl<W: Write + Send> Writer<W> {
+    pub(super) fn new(columns: &[(String, ColumnType)], file: W) -> io::Result<Self> {
+        let start = || {
+            let fields = columns.iter().map(|(name, column_type)| field(name, *column_type));
+            let schema = Type::group_type_builder("rows").with_fields(fields.collect::<Result<Vec<_>>>()?).build()?;
+            let properties = WriterProperties::builder()
+                .set_compression(Compression::SNAPPY)
+                .set_created_by(concat!("tidegate ", env!("CARGO_PKG_VERSION")).to_string())
+                .build();
+            SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))
         };
-        let values: Vec<(&Value, bool)> =
-            rows.iter().map(|(row, is_stored)| (row.get(name).unwrap_or(&Value::Null), *is_stored)).collect();
-        write_column(column, *column_type, &values)
-            .map_err(|error| ParquetError::General(format!("the column `{name}`: {error}")))?;
+        Ok(Self { file: start().map_err(io::Error::other)?, rows: Vec::new(), has_group: false })
     }
-    group.close()?;
-    writer.close()?;
-    Ok(())
+
+    pub(super) fn push(&mut self, row: Map<String, Value>, is_stored: bool) {
+        self.rows.push((row, is_stored));
+    }
+
+    /// Writes the collected rows as a row group. Fails if the type of a column cannot hold a value.
+    pub(super) fn write_group(&mut self, columns: &[(String, ColumnType)]) -> io::Result<()> {
+        self.try_write_group(columns).map_err(into_io)
+    }
+
+    fn try_write_group(&mut self, columns: &[(String, ColumnType)]) -> Result<()> {
+        let rows = std::mem::take(&mut self.rows);
+        self.has_group = true;
+        let mut group = self.file.next_row_group()?;
+        for (name, column_type) in columns {
+            let Some(column) = group.next_column()? else {
+                return Err(ParquetError::General(format!("the schema has no column `{name}`")));
+            };
+            let values: Vec<(&Value, bool)> =
+                rows.iter().map(|(row, is_stored)| (row.get(name).unwrap_or(&Value::Null), *is_stored)).collect();
+            write_column(column, *column_type, &values).map_err(|error| match error {
+                ParquetError::General(why) => ParquetError::General(format!("the column `{name}`: {why}")),
+                other => other,
+            })?;
+        }
+        group.close().map(drop)
+    }
+
+    /// Completes the file, which has at least one row group.
+    pub(super) fn finish(mut self, columns: &[(String, ColumnType)]) -> io::Result<()> {
+        if !self.rows.is_empty() || !self.has_group {
+            self.write_group(columns)?;
+        }
+        self.file.close().map(drop).map_err(into_io)
+    }
+}
+
+/// Returns the error of the file, if there was one.
+fn into_io(error: ParquetError) -> io::Error {
+    match error {
+        ParquetError::External(error) => match error.downcast() {
+            Ok(error) => *error,
+            Err(error) => io::Error::other(error),
+        },
+        other => io::Error::other(other),
+    }
 }
 
 fn field(name: &str, column_type: ColumnType) -> Result<TypePtr> {
@@ -190,8 +220,17 @@ fn lists(values: &[(&Value, bool)]) -> (Vec<f64>, Vec<i16>, Vec<i16>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::data::row_file::{FileRow, Layout, RowFormat};
     use crate::app::data::{Dataset, DatasetFormat};
     use serde_json::json;
+
+    fn write(
+        columns: &[(String, ColumnType)],
+        rows: impl IntoIterator<Item = FileRow<Value>>,
+        file: &mut (impl Write + Send),
+    ) -> io::Result<()> {
+        Layout { format: RowFormat::Parquet, columns: columns.to_vec() }.write(rows, file)
+    }
 
     #[test]
     fn values_are_read_back_unchanged_and_those_of_json_columns_as_json_text() {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{EarlierOutput, JobTotals, ModelTotals, Money, Summary};
+use super::{EarlierOutput, Exported, JobTotals, ModelTotals, Money, Summary};
 use crate::app::render::table::{format_seconds, percent, row, slot_seconds, write_table};
 use crate::app::report::idle::write_idle;
 
@@ -48,6 +48,9 @@ impl Summary {
             self.row_groups,
             self.output.join("rows").display()
         )?;
+        if let Some(Exported { path, rows, .. }) = &self.export {
+            writeln!(f, "  exported  {rows:>8}   to {}", path.display())?;
+        }
         self.write_dropped(f)?;
         if self.rows_left() > 0 {
             let why = match self.stopped {

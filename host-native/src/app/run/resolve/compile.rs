@@ -99,7 +99,7 @@ fn law_type(law: &LawSpec) -> ColumnType {
 }
 
 /// Returns the strings in `value` that are templates, each with its JSON pointer.
-fn template_strings(value: &Value, pointer: &str) -> Vec<(String, String)> {
+pub(super) fn template_strings(value: &Value, pointer: &str) -> Vec<(String, String)> {
     match value {
         Value::String(text) if text.contains("{{") || text.contains("{%") => vec![(pointer.to_string(), text.clone())],
         Value::Array(items) => {

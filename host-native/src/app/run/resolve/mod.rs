@@ -5,6 +5,7 @@ mod compile;
 pub(crate) mod location;
 mod names;
 pub(crate) mod output;
+mod record;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -26,6 +27,7 @@ use crate::app::template::{Condition, TemplateId, Templates};
 
 use names::Names;
 use output::OutputColumn;
+use record::Record;
 
 /// A pipeline file resolved against its dataset.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub struct ResolvedPipeline {
     pub columns: Vec<GeneratedColumn>,
     /// The columns of the output after the row number, in order.
     pub output: Vec<OutputColumn>,
+    /// What a line of an export to JSONL has, if the file says.
+    pub record: Option<Record>,
     /// The compiled templates of all columns.
     pub templates: Templates,
     /// The templates and conditions with their spans in the file.
@@ -148,6 +152,15 @@ impl ResolvedPipeline {
             columns.push(column);
         }
         let output = output::output_columns(&names, &dataset, &columns, &mut errors);
+        let record = file.output.record.as_ref().map(|record| {
+            // Of the file, where it lists columns: some of them may have errors.
+            let columns: Vec<&str> = match &file.output.columns {
+                Some(listed) => listed.iter().map(|column| column.name.get_ref().as_str()).collect(),
+                None => output.iter().map(|column| column.name.as_str()).collect(),
+            };
+            let variables: Vec<&str> = columns.into_iter().chain([file.output.row_key.as_str()]).collect();
+            Record::compile(&file.source, record, &variables, &mut templates, &mut errors)
+        });
         if !errors.is_empty() {
             // Without resolved names the shapes of variables are unknown.
             let any = |_: &str| Some(Shape::Any);
@@ -163,6 +176,7 @@ impl ResolvedPipeline {
             rows,
             columns,
             output,
+            record,
             templates,
             template_sources: sources,
             row_key: file.output.row_key.clone(),

@@ -1,0 +1,94 @@
+//! Compiles `record` of the output: the object that each line of an export to JSONL has.
+
+use serde_json::{Map, Value};
+use toml::Spanned;
+
+use super::compile::template_strings;
+use super::location::{find_word, static_error, template_error};
+use crate::app::config::pipeline::{FileError, SourceText};
+use crate::app::template::shape::Shape;
+use crate::app::template::{Condition, Serde, TemplateError, TemplateId, TemplateValue, Templates};
+
+/// A compiled `record`.
+#[derive(Debug)]
+pub struct Record {
+    /// The object, with the sources of its templates.
+    object: Value,
+    /// The strings that are templates, by JSON pointer.
+    parts: Vec<(String, Part)>,
+}
+
+/// A string that is a template.
+#[derive(Debug)]
+enum Part {
+    /// Text with expressions in it, which stays text.
+    Text(TemplateId),
+    /// Only an expression, which becomes its value.
+    Value(Condition),
+}
+
+impl Record {
+    /// Compiles `record`, whose templates may read `variables`.
+    pub(super) fn compile(
+        source: &SourceText,
+        record: &Spanned<Map<String, Value>>,
+        variables: &[&str],
+        templates: &mut Templates,
+        errors: &mut Vec<FileError>,
+    ) -> Self {
+        let object = Value::Object(record.get_ref().clone());
+        let mut parts = Vec::new();
+        for (pointer, text) in template_strings(&object, "") {
+            let text = Spanned::new(record.span(), text);
+            let part = if let Ok(expression) = templates.braced_expression(text.get_ref()) {
+                Part::Value(expression)
+            } else {
+                match templates.add(format!("record of the output{pointer}"), text.get_ref()) {
+                    Ok(id) => Part::Text(id),
+                    Err(error) => {
+                        let message = format!("`record` in [output] does not parse: {}", error.message);
+                        errors.push(template_error(source, &text, &error, message));
+                        continue;
+                    }
+                }
+            };
+            let read = match &part {
+                Part::Text(id) => templates.variables(id),
+                Part::Value(expression) => templates.condition_variables(expression),
+            };
+            for unknown in read.iter().filter(|name| !variables.contains(&name.as_str())) {
+                let error =
+                    source.error(find_word(source, &text, unknown), format!("the output has no column `{unknown}`"));
+                let known = format!("one of: {}", variables.join(", "));
+                errors.push(error.expected(known).suggest(unknown, variables.iter().copied()));
+            }
+            let any = |_: &str| Some(Shape::Any);
+            let found = match &part {
+                Part::Text(id) => templates.static_errors(id, any),
+                Part::Value(expression) => templates.condition_static_errors(expression, any),
+            };
+            errors.extend(found.into_iter().map(|error| static_error(source, &text, error)));
+            parts.push((pointer, part));
+        }
+        Self { object, parts }
+    }
+
+    /// Returns the record of a row of the output.
+    ///
+    /// # Errors
+    ///
+    /// If a template fails for these values.
+    pub fn of(&self, templates: &Templates, values: &Map<String, Value>) -> Result<Value, TemplateError> {
+        let context = TemplateValue::from(Serde(values));
+        let mut record = self.object.clone();
+        for (pointer, part) in &self.parts {
+            if let Some(place) = record.pointer_mut(pointer) {
+                *place = match part {
+                    Part::Text(id) => Value::String(templates.render(id, context.clone())?),
+                    Part::Value(expression) => templates.value(expression, context.clone())?,
+                };
+            }
+        }
+        Ok(record)
+    }
+}
