@@ -174,11 +174,7 @@ async fn read_error_body(mut response: reqwest::Response) -> Vec<u8> {
 
 fn transport_error(error: reqwest::Error) -> CallError {
     let error = error.without_url();
-    if error.is_timeout() {
-        return CallError::Timeout;
-    }
-    let hint = if has_unknown_authority(&error) { "; name the authority of its certificate in `ca_file`" } else { "" };
-    CallError::Connection { detail: format!("{}{hint}", root_cause(&error)) }
+    if error.is_timeout() { CallError::Timeout } else { CallError::Connection { detail: root_cause(&error) } }
 }
 
 /// Converts an error while the body is read. The provider has processed the request, unlike for a connection
@@ -188,14 +184,6 @@ fn body_error(error: reqwest::Error) -> CallError {
         CallError::Connection { detail } => CallError::Broken { detail },
         timeout => timeout,
     }
-}
-
-/// Returns whether the certificate of the server is signed by an authority that is not trusted.
-fn has_unknown_authority(error: &reqwest::Error) -> bool {
-    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-    causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>()?.get_ref()).any(|inner| {
-        matches!(inner.downcast_ref(), Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)))
-    })
 }
 
 /// Returns the message of the innermost cause. The outer errors only say that a request failed, and may
