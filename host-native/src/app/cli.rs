@@ -162,7 +162,7 @@ pub struct RunArgs {
     /// Write a report of the run with charts, as one HTML file
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
-    /// Serve the progress of the run for Prometheus, at http://ADDRESS/metrics
+    /// Serve the progress of the run for Prometheus, at `http://ADDRESS/metrics`
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,
     /// Write all rows of the job to one file (.jsonl, .csv or .parquet) when they are done; with --resume, also of

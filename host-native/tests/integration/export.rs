@@ -222,7 +222,8 @@ fn rows_files_that_are_gone_are_no_smaller_export() {
     scratch.run(&["p.toml", "--out", "out"]).assert(0, &[]);
     let path = scratch.path("out/rows/000001.jsonl");
     let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, text.lines().take(2).map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    let two: String = text.split_inclusive('\n').take(2).collect();
+    std::fs::write(&path, two).unwrap();
     let ended = scratch.run(&["p.toml", "--out", "out", "--resume", "--export", "data.jsonl"]);
     ended.assert(5, &["out has 7 rows, but 9 were written: its files have changed"]);
     assert!(!scratch.path("data.jsonl").exists());

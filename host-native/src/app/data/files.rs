@@ -98,7 +98,7 @@ pub(super) fn join(datasets: Vec<Dataset>) -> Result<Dataset, DatasetError> {
         let types = column_types.iter().zip(&dataset.column_types);
         column_types = types.map(|(known, other)| known.unify(*other)).collect();
     }
-    let digests: String = parts.iter().map(|part| format!("{}\n", part.dataset.digest.sha256)).collect();
+    let digests = parts.iter().map(|part| part.dataset.digest.sha256.as_str()).collect::<Vec<_>>().join("\n");
     let bytes = parts.iter().map(|part| part.dataset.digest.bytes).sum();
     let digest = FileDigest { bytes, ..FileDigest::of_bytes(digests.as_bytes()) };
     let columns = parts[0].dataset.columns.clone();

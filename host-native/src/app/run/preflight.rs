@@ -229,9 +229,8 @@ fn check_export(export: &ExportFile, format: RowFormat) -> Result<(), Error> {
     }
     let directory = export.directory();
     let found = std::fs::metadata(directory);
-    let writable = found.and_then(|found| match found.is_dir() {
-        true => check_writable(directory, &found),
-        false => Err(io::ErrorKind::NotADirectory.into()),
+    let writable = found.and_then(|found| {
+        if found.is_dir() { check_writable(directory, &found) } else { Err(io::ErrorKind::NotADirectory.into()) }
     });
     writable.map_err(|source| OutputError::Io { path: export.path.clone(), source }.into())
 }
