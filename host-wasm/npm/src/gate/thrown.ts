@@ -33,7 +33,7 @@ export function answerOfThrown(thrown: unknown): ThrownAnswer | undefined {
           status,
           headers: { get: (name) => headerOf(headers, name) },
           body: jsonOf(own ?? error["data"]),
-          response: [response, error].find(isResponse),
+          response: isResponse(response) ? response : undefined,
         };
       }
       error = error["cause"];

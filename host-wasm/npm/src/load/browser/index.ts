@@ -1,7 +1,6 @@
-import { initSync } from "../../wasm/tidegate.js";
-import { compiled } from "./compile.js";
+import init from "../../wasm/tidegate.js";
 
 // Spelled out in place: bundlers find the file by this very expression.
-initSync({ module: await compiled(new URL("../../wasm/tidegate_bg.wasm", import.meta.url)) });
+await init({ module_or_path: new URL("../../wasm/tidegate_bg.wasm", import.meta.url) });
 
 export * from "../../index.js";
