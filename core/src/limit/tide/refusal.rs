@@ -46,7 +46,12 @@ impl Tide {
             is_share: self.share.is_known(),
             may_risk: self.storm.may_risk(now),
         };
+        let had_pace = self.pace.is_known();
         let is_by_pace = self.pace.on_refused(now, &refusal);
+        if had_pace && !self.pace.is_known() {
+            // The limit may have grown under the pace, which held the calls back.
+            self.restart = Some(Restart { end: now, out: call.in_flight, tick: self.tick() });
+        }
         if let Some(share) = self.pace.take_refused_share() {
             self.share.learn(share);
         }
