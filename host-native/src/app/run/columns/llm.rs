@@ -99,7 +99,7 @@ impl LlmFill {
         })
     }
 
-    /// Returns the estimated tokens of a call: [`tokens::likely`] of the text sent, and for the answer
+    /// Returns the estimated tokens of a call: the likely number for the text sent, and for the answer
     /// `answer_tokens`, else `max_tokens`, else 256.
     #[must_use]
     pub fn estimate(&self, conversation: &Conversation) -> Usage {
