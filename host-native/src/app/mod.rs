@@ -15,6 +15,7 @@
 //! | [`replay`], [`task_timeline`], [`check`] | `tidegate replay`, `tidegate timeline`, `tidegate check` |
 //! | [`answer_shape`] | the shapes of chat answers that a mock can send |
 //! | [`mock`] | a provider that needs no account: inside a run, and as `tidegate mock` |
+//! | `openmetrics` | pages of metrics for Prometheus |
 //! | [`proxy`] | the gate as an HTTP proxy, for programs in any language |
 //! | [`simulate`] | scenarios in virtual time, and the suites with their baselines |
 
@@ -29,6 +30,7 @@ pub mod example;
 mod fuzz;
 mod interrupt;
 pub mod mock;
+mod openmetrics;
 pub mod output;
 pub mod provider;
 pub mod proxy;

@@ -20,7 +20,7 @@ const MAX_HEADER_BYTES: u64 = 1 << 20;
 /// Checks all rows and indexes where they start. Keeps no row in memory.
 pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
     let mut text = IndexedText::new(path, bytes);
-    let separator = separator(&text).map_err(|error| text.unreadable(&error))?;
+    let separator = separator(&text)?;
     let error = |error: csv::Error| csv_error(path, separator, &error);
     let mut reader = csv::ReaderBuilder::new().delimiter(separator).from_reader(text.open_for_scan()?);
     let columns: Vec<String> = reader.headers().map_err(error)?.iter().map(str::to_string).collect();
@@ -45,9 +45,10 @@ pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
 }
 
 /// Returns the separator that occurs most often outside of quotes in the header line; the comma if there is none.
-fn separator(text: &IndexedText) -> io::Result<u8> {
+fn separator(text: &IndexedText) -> Result<u8, DatasetError> {
     let mut header = Vec::new();
-    text.open_file(text.start())?.take(MAX_HEADER_BYTES).read_until(b'\n', &mut header)?;
+    let mut start = text.open(text.start())?.take(MAX_HEADER_BYTES);
+    start.read_until(b'\n', &mut header).map_err(|error| text.unreadable(&error))?;
     let outside = header.split(|byte| *byte == b'"').step_by(2);
     let mut counts = [0; SEPARATORS.len()];
     for byte in outside.flatten() {

@@ -34,6 +34,7 @@ impl Part {
 pub(super) fn dataset_files(path: &Path, format: DatasetFormat) -> Result<Vec<PathBuf>, DatasetError> {
     let unreadable = |error: &std::io::Error| DatasetError::unreadable(path, error);
     let mut files = Vec::new();
+    let none_found;
     if path.is_dir() {
         for entry in fs::read_dir(path).map_err(|error| unreadable(&error))? {
             let file = entry.map_err(|error| unreadable(&error))?.path();
@@ -42,9 +43,7 @@ pub(super) fn dataset_files(path: &Path, format: DatasetFormat) -> Result<Vec<Pa
                 files.push(file);
             }
         }
-        if files.is_empty() {
-            return Err(DatasetError::new(path, None, format!("the directory has no {} files", format.name())));
-        }
+        none_found = format!("the directory has no {} files", format.name());
     } else if let Some(pattern) = path.to_str().filter(|text| text.contains(['*', '?', '[']) && !path.exists()) {
         // The directory of the pipeline file is no part of the pattern, whatever characters it has.
         let directory = path.ancestors().find(|ancestor| ancestor.is_dir()).and_then(Path::to_str).unwrap_or_default();
@@ -59,11 +58,12 @@ pub(super) fn dataset_files(path: &Path, format: DatasetFormat) -> Result<Vec<Pa
                 files.push(file);
             }
         }
-        if files.is_empty() {
-            return Err(DatasetError::new(path, None, "no file matches this pattern"));
-        }
+        none_found = "no file matches this pattern".to_string();
     } else {
-        files.push(path.to_path_buf());
+        return Ok(vec![path.to_path_buf()]);
+    }
+    if files.is_empty() {
+        return Err(DatasetError::new(path, None, none_found));
     }
     files.sort();
     Ok(files)
@@ -75,19 +75,19 @@ pub(super) fn join(datasets: Vec<Dataset>) -> Result<Dataset, DatasetError> {
     let mut parts: Vec<Part> = Vec::new();
     let mut rows = 0;
     for mut dataset in datasets {
-        if let (Source::Jsonl(_), Some(Part { dataset: first, .. })) = (&dataset.source, parts.first()) {
-            dataset.reorder_columns(&first.columns);
-        }
-        if let Some(Part { dataset: first, .. }) = parts.first()
-            && dataset.columns != first.columns
-        {
-            let message = format!(
-                "its columns are {}, and those of {} are {}: expected the same columns in the same order",
-                dataset.columns.join(", "),
-                first.path().display(),
-                first.columns.join(", ")
-            );
-            return Err(DatasetError::new(dataset.path(), None, message));
+        if let Some(Part { dataset: first, .. }) = parts.first() {
+            if let Source::Jsonl(_) = dataset.source {
+                dataset.reorder_columns(&first.columns);
+            }
+            if dataset.columns != first.columns {
+                let message = format!(
+                    "its columns are {}, and those of {} are {}: expected the same columns in the same order",
+                    dataset.columns.join(", "),
+                    first.path().display(),
+                    first.columns.join(", ")
+                );
+                return Err(DatasetError::new(dataset.path(), None, message));
+            }
         }
         let first_row = rows;
         rows += dataset.rows;

@@ -104,14 +104,9 @@ impl IndexedText {
         Ok(reader)
     }
 
-    /// Opens the text at byte `offset`, with the path in errors.
-    pub(super) fn open(&self, offset: u64) -> Result<Box<dyn BufRead + Send>, DatasetError> {
-        self.open_file(offset).map_err(|error| self.unreadable(&error))
-    }
-
     /// Opens the text at byte `offset`.
-    pub(super) fn open_file(&self, offset: u64) -> io::Result<Box<dyn BufRead + Send>> {
-        self.bytes.open_at(offset)
+    pub(super) fn open(&self, offset: u64) -> Result<Box<dyn BufRead + Send>, DatasetError> {
+        self.bytes.open_at(offset).map_err(|error| self.unreadable(&error))
     }
 
     /// Opens the text at byte `offset`. Fails if the file has changed since the first pass.

@@ -271,8 +271,7 @@ pub fn error_for(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Syst
     }
     let error = to_call_error(read_head(status, headers, now), &read_error_body(body, headers, now));
     Some(match headers.get(LOCATION).and_then(|location| location.to_str().ok()) {
-        // Without the query, which may contain secrets. A redirect is not followed: it would turn a POST into a
-        // GET, and could send the key to another server.
+        // Without the query, which may contain secrets.
         Some(location) if status.is_redirection() => {
             let location = excerpt(location.split(['?', '#']).next().unwrap_or_default());
             error.map_detail(|_| format!("it redirects to {location}; set `base_url` to the final address"))

@@ -17,6 +17,7 @@ use super::error::{ProxyError, json_response, text_response};
 use super::tenant::Level;
 use super::upstream::Resource;
 use super::{ReplyBody, Shared};
+use crate::app::openmetrics;
 use crate::gate::ResourceKey;
 
 /// The content of `/why`.
@@ -94,16 +95,13 @@ pub(super) fn handle(shared: &Shared, method: &Method, path: &str, headers: &Hea
             let (waiting, in_flight) = (shared.waiting(), in_flight(shared));
             json_response(StatusCode::OK, &json!({ "status": "ok", "waiting": waiting, "in_flight": in_flight }))
         }
-        "/metrics" => match shared.metrics.text(&snapshots(shared)) {
-            Ok(text) => {
-                text_response(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text)
-            }
-            Err(_) => text_response(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "text/plain",
-                "the metrics cannot be encoded\n".to_string(),
-            ),
-        },
+        "/metrics" => {
+            let (status, kind, text) = match shared.metrics.text(&snapshots(shared)) {
+                Ok(text) => (StatusCode::OK, openmetrics::CONTENT_TYPE, text),
+                Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "text/plain", openmetrics::CANNOT_ENCODE.to_string()),
+            };
+            text_response(status, kind, text)
+        }
         _ => why(shared, headers),
     })
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -17,6 +16,7 @@ use tidegate_core::budget::Usage;
 use tidegate_core::request::{Outcome, ResourceSnapshot};
 
 use super::tenant::{OVERFLOW, Tenant};
+use crate::app::openmetrics;
 use crate::gate::ResourceKey;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -148,9 +148,7 @@ impl Metrics {
             self.gauges.in_flight.get_or_create(&labels).set(i64::from(now.in_flight));
             self.gauges.waiting.get_or_create(&labels).set(i64::from(now.waiters));
         }
-        let mut text = String::new();
-        encode(&mut text, &self.registry)?;
-        Ok(text)
+        openmetrics::page(&self.registry)
     }
 }
 

@@ -12,7 +12,6 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -22,6 +21,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::app::error::Error;
+use crate::app::openmetrics;
 use crate::app::report::progress::ProgressView;
 
 /// The metrics page of a run. It is closed when this is dropped.
@@ -69,9 +69,8 @@ impl MetricsServer {
 
 fn response(text: Result<String, fmt::Error>) -> Response {
     match text {
-        Ok(text) => ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
-            .into_response(),
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be encoded\n").into_response(),
+        Ok(text) => ([(header::CONTENT_TYPE, openmetrics::CONTENT_TYPE)], text).into_response(),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, openmetrics::CANNOT_ENCODE).into_response(),
     }
 }
 
@@ -165,9 +164,7 @@ fn metrics_text(view: &ProgressView) -> Result<String, fmt::Error> {
         waiting.get_or_create(&labels).set(u64::from(one.waiting));
         healthy.get_or_create(&labels).set(u64::from(one.outage.is_none()));
     }
-    let mut text = String::new();
-    encode(&mut text, &registry)?;
-    Ok(text)
+    openmetrics::page(&registry)
 }
 
 #[cfg(test)]
