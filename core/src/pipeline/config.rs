@@ -129,9 +129,9 @@ pub struct PipelineConfig {
     pub done_row_groups: Vec<u32>,
     /// The rows still to compute of row groups that an earlier run has saved in part.
     ///
-    /// Rows are numbered over the whole run. The ranges must be ascending, not empty, and neither overlap nor
-    /// touch. In a row group that one of the ranges touches, only these rows are computed. Its other rows
-    /// count as done. Only for a plan that [keeps parts](Plan::keeps_parts).
+    /// Rows are numbered over the whole run. The ranges must be ascending, not empty, and not overlap. In a row
+    /// group that contains a row of one of the ranges, only these rows are computed. Its other rows count as
+    /// done. Only for a plan that [keeps parts](Plan::keeps_parts).
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub missing_rows: Vec<Range<u64>>,
 }
@@ -214,9 +214,9 @@ impl PipelineConfig {
         let mut free = 0;
         for rows in &self.missing_rows {
             if rows.start < free || rows.is_empty() || rows.end > self.rows {
-                return reject(rows, "ascending ranges of rows of this run, apart and not empty");
+                return reject(rows, "ascending ranges of rows of this run, not empty and without overlap");
             }
-            free = rows.end + 1;
+            free = rows.end;
             let groups = row_groups_of(rows, self.row_group_size);
             if done.range(groups).next().is_some() {
                 return reject(rows, "rows of row groups that are not in `done_row_groups`");

@@ -127,12 +127,13 @@ fn a_run_terminated_within_a_row_group_keeps_complete_rows_and_repeats_no_call()
 fn dropped_rows_are_retried_with_the_command_that_the_run_prints() {
     let scratch = Scratch::new(20);
     let provider = Provider::new(AT_ONCE);
-    provider.reject([3, 17]);
+    // The last row of one row group and the first of the next.
+    provider.reject([9, 10]);
     scratch.write("p.toml", &pipeline(&provider, 10));
     let first = scratch.run(&["run", "p.toml", "--out", "out", "--limit", "19", "--report", "r.html"]);
     first.assert(
         6,
-        &["dropped          2", "2   title: request", "for example row 3: the request was refused (HTTP 400)"],
+        &["dropped          2", "2   title: request", "for example row 9: the request was refused (HTTP 400)"],
     );
     let command = "tidegate run p.toml --out out --limit 19 --resume --retry-dropped";
     first.assert(6, &[&format!("to retry them: {command}\n")]);
@@ -143,9 +144,9 @@ fn dropped_rows_are_retried_with_the_command_that_the_run_prints() {
     resume(&scratch, &["--limit", "19"]).assert(6, &["2 of them by earlier runs"]);
     resume(&scratch, &["--limit", "19", "--retry-dropped", "timeout,connection"]).assert(6, &["dropped          2"]);
     assert_eq!(provider.calls(), 19, "no call is made");
-    provider.reject([17]);
+    provider.reject([10]);
     let again = scratch.shell(&command.replacen("tidegate", env!("CARGO_BIN_EXE_tidegate"), 1));
-    again.assert(6, &["rows out         1", "dropped          1", "for example row 17"]);
+    again.assert(6, &["rows out         1", "dropped          1", "for example row 10"]);
     assert_eq!((provider.calls(), numbers(&scratch).len()), (21, 18));
     provider.reject([]);
     resume(&scratch, &["--limit", "19", "--retry-dropped", "request"])
@@ -190,7 +191,8 @@ fn the_cost_limit_covers_all_runs_of_a_job_and_each_run_keeps_its_record() {
     };
     run("1", &[]).assert(8, &["the next call might pass the cost limit of 1.00 USD"]);
     let (calls, rows) = (provider.calls(), numbers(&scratch).len());
-    assert!((1..=12).contains(&calls) && rows == calls, "{calls} calls for {rows} rows: none of them is thrown away");
+    // Each call reserves more than 0.06 USD before it starts.
+    assert!((1..=16).contains(&calls) && rows == calls, "{calls} calls for {rows} rows: none of them is thrown away");
     run("1", &["--resume"]).assert(8, &[]);
     assert!(provider.calls() <= calls + 1, "the job had already reached its limit");
     run("100", &["--resume"]).assert(0, &["4.00 USD", "calls in 3 runs"]);

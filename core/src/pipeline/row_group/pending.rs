@@ -101,7 +101,7 @@ impl Pending {
     }
 
     /// Returns the rows to compute of a row group, counted from 0 within it. The ranges are ascending, do not
-    /// touch, and contain at least one row. O(log ranges).
+    /// overlap, and contain at least one row. O(log ranges).
     pub(crate) fn missing_of(&self, span: Span) -> impl Iterator<Item = Range<u32>> + Clone {
         let (first, end) = (span.first_row, span.first_row + u64::from(span.rows));
         let from = self.missing.partition_point(|rows| rows.end <= first);

@@ -76,7 +76,7 @@ fn random_missing_rows(rng: &mut Rng, config: &PipelineConfig) -> Vec<Range<u64>
         for row in first..config.rows.min(first + u64::from(config.row_group_size)) {
             match missing.last_mut() {
                 _ if rng.below(2) == 0 => {}
-                Some(last) if last.end == row => last.end += 1,
+                Some(last) if last.end == row && rng.below(2) == 0 => last.end += 1,
                 _ => missing.push(row..row + 1),
             }
         }
