@@ -81,8 +81,8 @@ impl Outcome {
         if self.is_rejection() { Self::RequestRejected } else { self }
     }
 
-    /// Returns whether the outcome suggests that the provider is unreachable or failing: no connection, no answer
-    /// in time, or a server failure. A rate limit or a rejection is an answer, so it does not count.
+    /// Returns whether the outcome suggests that the provider is unreachable or failing: no connection, no
+    /// answer in time, or a server failure. A rate limit or a rejection is an answer, so it does not count.
     pub(crate) const fn is_counted_failure(self) -> bool {
         matches!(self, Self::ConnectionFailed | Self::ProviderFailure | Self::ProviderTimeout)
     }
@@ -92,7 +92,8 @@ impl Outcome {
         matches!(self, Self::LocalCancelled | Self::LocalTimeout | Self::Unexpected)
     }
 
-    /// Returns whether the provider answered without doing any work. It then counted one request and no tokens.
+    /// Returns whether the provider answered without doing any work. It then counted one request and no
+    /// tokens.
     pub(crate) const fn is_rejection(self) -> bool {
         matches!(self, Self::RequestRejected | Self::KeyRejected | Self::QuotaExhausted | Self::ModelNotFound)
     }

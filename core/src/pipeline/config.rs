@@ -129,9 +129,9 @@ pub struct PipelineConfig {
     pub done_row_groups: Vec<u32>,
     /// The rows still to compute of row groups that an earlier run has saved in part.
     ///
-    /// Rows are numbered over the whole run. The ranges must be ascending, not empty, and not overlap. In a row
-    /// group that contains a row of one of the ranges, only these rows are computed. Its other rows count as
-    /// done. Only for a plan that [keeps parts](Plan::keeps_parts).
+    /// Rows are numbered over the whole run. The ranges must be ascending, not empty, and not overlap. In a
+    /// row group that contains a row of one of the ranges, only these rows are computed. Its other rows count
+    /// as done. Only for a plan that [keeps parts](Plan::keeps_parts).
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub missing_rows: Vec<Range<u64>>,
 }

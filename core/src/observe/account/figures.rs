@@ -110,8 +110,8 @@ impl ResourceFigures {
         ratio(self.busy_slot_ns, self.busy_slot_ns + self.idle_slot_ns)
     }
 
-    /// Returns `busy / adaptive limit`: the part of the slots that the adaptive limit allowed which was in use.
-    /// It is above 1 if the limit fell below the slots in use for long.
+    /// Returns `busy / adaptive limit`: the part of the slots that the adaptive limit allowed which was in
+    /// use. It is above 1 if the limit fell below the slots in use for long.
     #[must_use]
     pub fn utilisation_of_limit(&self) -> f64 {
         ratio(self.busy_slot_ns, self.adaptive_limit_slot_ns)
