@@ -14,6 +14,7 @@ use tidegate_native::app::proxy::args::ProxyArgs;
 use tidegate_native::app::proxy::config as proxy_config;
 use tidegate_native::app::proxy::proxy;
 use tidegate_native::app::replay::replay_log;
+use tidegate_native::app::report::dashboard::Dashboard;
 use tidegate_native::app::report::progress::{ProgressReporter, json_line};
 use tidegate_native::app::run::dry_run;
 use tidegate_native::app::run::request::RunRequest;
@@ -157,7 +158,7 @@ fn request(args: RunArgs) -> RunRequest {
 }
 
 fn run_pipeline(args: RunArgs) -> Exit {
-    let RunArgs { dry_run, quiet, json, .. } = args;
+    let RunArgs { dry_run, quiet, json, tui, .. } = args;
     let request = request(args);
     let runtime = match runtime() {
         Ok(runtime) => runtime,
@@ -168,7 +169,14 @@ fn run_pipeline(args: RunArgs) -> Exit {
             runtime.block_on(async { dry_run::dry_run(&request) }).map(|plan| (plan.to_string(), Exit::Done)),
         );
     }
-    let mut reporter = ProgressReporter::new(quiet, json);
+    let mut reporter = match tui.then(Dashboard::open).transpose() {
+        Ok(Some(dashboard)) => ProgressReporter::Dashboard(Box::new(dashboard)),
+        Ok(None) => ProgressReporter::new(quiet, json),
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: --tui: {error}");
+            return Exit::Pipeline;
+        }
+    };
     let result = runtime.block_on(run(&request, &mut reporter));
     reporter.close();
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);

@@ -189,6 +189,9 @@ pub struct RunArgs {
     /// Show no progress, only the summary
     #[arg(long, short)]
     pub quiet: bool,
+    /// Show a dashboard on the whole terminal: columns, providers, limits, idle time, cost and messages
+    #[arg(long, conflicts_with_all = ["quiet", "json", "plan", "dry_run"])]
+    pub tui: bool,
     /// Print progress, messages and the summary as JSON objects to standard output, one per line
     #[arg(long, conflicts_with_all = ["quiet", "plan"])]
     pub json: bool,

@@ -9,6 +9,8 @@ mod bad_input;
 mod blocking;
 mod check;
 mod columns;
+#[cfg(target_os = "linux")]
+mod dashboard;
 #[cfg(feature = "reqwest-middleware")]
 mod default_limit;
 mod export;

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use tidegate_core::observe::{ResourceFigures, RunFigures};
+use tidegate_core::observe::{CauseShare, ResourceFigures, RunFigures};
 
 use crate::app::render::table::{percent, row, slot_seconds, write_table};
+use crate::app::report::progress::IdleView;
 
 /// Writes a table with the idle time of each model: a line with the total, then a line for each cause,
 /// largest first.
@@ -41,18 +42,32 @@ fn lines_of(name: &str, resource: &ResourceFigures, table: &mut Vec<Vec<String>>
     };
     table.push(line(name, "total".to_string(), resource.idle_slot_ns));
     for share in &resource.why_idle {
-        let why = match &share.resource {
-            Some(other) => format!("{} ({other})", share.cause),
-            None => share.cause.to_string(),
-        };
-        table.push(line("", why, share.slot_ns));
+        table.push(line("", cause_text(share), share.slot_ns));
+    }
+}
+
+/// Returns the idle time of each model that was ever idle. `calls` is as in [`write_idle`].
+pub(crate) fn idle_views<'a>(figures: &RunFigures, calls: impl Iterator<Item = &'a str>) -> Vec<IdleView> {
+    let view = |(resource, label): (&ResourceFigures, &str)| {
+        let whole = (resource.busy_slot_ns + resource.idle_slot_ns) as f64;
+        let causes = resource.why_idle.iter().map(|share| (cause_text(share), share.slot_ns as f64 / whole)).collect();
+        let share = resource.idle_slot_ns as f64 / whole;
+        (resource.idle_slot_ns > 0).then(|| IdleView { label: label.to_string(), share, causes })
+    };
+    figures.requests.iter().zip(calls).filter_map(view).collect()
+}
+
+fn cause_text(share: &CauseShare) -> String {
+    match &share.resource {
+        Some(other) => format!("{} ({other})", share.cause),
+        None => share.cause.to_string(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::observe::{CauseShare, IdleCause};
+    use tidegate_core::observe::IdleCause;
 
     #[test]
     fn the_causes_of_a_resource_follow_their_total() {
@@ -64,6 +79,9 @@ mod tests {
             ..ResourceFigures::default()
         };
         let figures = RunFigures { requests: vec![resource], ..RunFigures::default() };
+        let causes = vec![("a cooldown is in force".to_string(), 0.3), ("the run is ending".to_string(), 0.1)];
+        let view = IdleView { label: "mock/a".to_string(), share: 0.4, causes };
+        assert_eq!(idle_views(&figures, ["mock/a"].into_iter()), [view]);
         let table = idle_table(&figures, &["mock/a".to_string()]);
         let lines: Vec<String> = table.iter().map(|line| line.join("|")).collect();
         assert_eq!(

@@ -2,6 +2,7 @@
 //! resources, with charts over time, the summary tables and the causes of idle time.
 
 pub mod comparison;
+pub mod dashboard;
 mod history;
 pub(crate) mod idle;
 pub mod progress;

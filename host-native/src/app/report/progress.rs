@@ -1,5 +1,5 @@
-//! The progress of a run: bars on a terminal, a line of text every two seconds if standard error is not a
-//! terminal, JSON lines for programs, or nothing.
+//! The progress of a run: bars or a dashboard on a terminal, a line of text every two seconds if standard error
+//! is not a terminal, JSON lines for programs, or nothing.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
@@ -12,6 +12,7 @@ use tidegate_core::time::{Duration, Instant};
 
 use crate::app::provider::cost::Money;
 use crate::app::render::table::format_seconds;
+use crate::app::report::dashboard::Dashboard;
 
 /// How often a terminal is redrawn.
 pub const REFRESH: StdDuration = StdDuration::from_millis(120);
@@ -40,10 +41,26 @@ pub struct ProgressView {
     /// The cost of this run, with the estimates of calls in flight.
     #[serde(with = "crate::app::provider::cost::text")]
     pub spent: Money,
+    /// The cost so far of this run with its currency, and the cost limit if there is one; `None` without prices.
+    #[serde(skip)]
+    pub cost: Option<String>,
     /// The generated columns.
     pub columns: Vec<ColumnView>,
     /// The providers.
     pub providers: Vec<ProviderView>,
+    /// Why slots of the providers were idle since the start.
+    pub why_idle: Vec<IdleView>,
+}
+
+/// The idle time of the slots of one provider.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct IdleView {
+    /// `provider/model`.
+    pub label: String,
+    /// The share of its slots' time that was idle, from 0 to 1.
+    pub share: f64,
+    /// The causes, largest first, each with its part of `share`.
+    pub causes: Vec<(String, f64)>,
 }
 
 /// The progress of one generated column.
@@ -92,6 +109,8 @@ pub struct ProviderView {
 pub enum ProgressReporter {
     /// Redraws bars in place on standard error.
     Bars(Bars),
+    /// Shows the dashboard of `--tui`.
+    Dashboard(Box<Dashboard>),
     /// Prints a line to standard error every two seconds.
     Lines {
         /// When the next line is due.
@@ -133,6 +152,7 @@ impl ProgressReporter {
     pub fn show(&mut self, view: &ProgressView) {
         match self {
             Self::Bars(bars) => bars.show(view),
+            Self::Dashboard(dashboard) => dashboard.show(view),
             Self::Lines { next } if StdInstant::now() >= *next => {
                 *next = StdInstant::now() + LINE_INTERVAL;
                 // A closed pipe must not stop the run.
@@ -146,17 +166,18 @@ impl ProgressReporter {
         }
     }
 
-    /// Prints a message, above the bars if there are any.
+    /// Prints a message: above the bars, or in the dashboard.
     pub fn print_message(&self, text: &str) {
         match self {
             Self::Bars(bars) => drop(bars.all.println(text)),
+            Self::Dashboard(dashboard) => dashboard.print_message(text),
             Self::Lines { .. } => drop(writeln!(io::stderr(), "{text}")),
             Self::Json { .. } => json_line("message", &serde_json::json!({ "text": text })),
             Self::Off => {}
         }
     }
 
-    /// Removes the bars from the terminal.
+    /// Removes the bars or the dashboard from the terminal.
     pub fn close(self) {
         if let Self::Bars(bars) = self {
             let _ = bars.all.clear();
@@ -321,10 +342,10 @@ mod tests {
             rows_done: 12,
             rows_dropped: 1,
             rows_total: 240,
-            spent: Money::default(),
             elapsed: 4.0,
             columns: vec![ColumnView { name: "title".to_string(), total: 240, done: 24, in_work: 5 }],
             providers: vec![provider, pressed],
+            ..ProgressView::default()
         }
     }
 

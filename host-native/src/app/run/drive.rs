@@ -14,13 +14,15 @@ use tokio::task::JoinHandle;
 use crate::app::error::Error;
 use crate::app::interrupt::{SignalListener, StopSignal};
 use crate::app::output::OutputDirectory;
-use crate::app::provider::cost::LedgerStop;
+use crate::app::provider::cost::{LedgerStop, Money};
 use crate::app::replay::LogWriter;
 use crate::app::report::ProgressHistory;
+use crate::app::report::idle::idle_views;
 use crate::app::report::progress::{ColumnView, ProgressReporter, ProgressView, ProviderView, REFRESH, outage_text};
 use crate::app::run::exit_status::{RunEnd, run_totals};
 use crate::app::run::metrics::MetricsServer;
 use crate::app::run::models::Models;
+use crate::app::run::observer::RunObserver;
 use crate::app::run::provider::Provider;
 use crate::app::run::workload::PipelineWorkload;
 use crate::host::TokioHost;
@@ -32,6 +34,9 @@ pub(super) struct Monitored<'a> {
     pub(super) columns: &'a [(String, u64)],
     pub(super) models: &'a Models,
     pub(super) output: &'a Arc<OutputDirectory>,
+    pub(super) observer: &'a RunObserver,
+    /// The currency of the prices and the cost limit, if models have prices.
+    pub(super) prices: Option<(&'a str, Option<Money>)>,
     pub(super) metrics: Option<MetricsServer>,
 }
 
@@ -131,7 +136,9 @@ pub(super) async fn drive(
 }
 
 /// Returns the state of the run for the display, `elapsed` after its start.
-fn view(progress: &Progress, elapsed: StdDuration, &Monitored { columns, models, .. }: &Monitored<'_>) -> ProgressView {
+fn view(progress: &Progress, elapsed: StdDuration, monitored: &Monitored<'_>) -> ProgressView {
+    let Monitored { columns, models, observer, prices, .. } = monitored;
+    let spent = models.ledger().lock().spent();
     let provider = |provider: &Arc<Provider>| {
         let (snapshot, calls, tokens) = (provider.snapshot(), provider.calls(), provider.tokens());
         ProviderView {
@@ -158,10 +165,15 @@ fn view(progress: &Progress, elapsed: StdDuration, &Monitored { columns, models,
         rows_done: progress.rows_done,
         rows_dropped: progress.rows_dropped,
         rows_total: progress.rows_total,
-        spent: models.ledger().lock().spent(),
+        spent,
+        cost: prices.map(|(currency, limit)| match limit {
+            Some(limit) => format!("{spent} of {limit} {currency}"),
+            None => format!("{spent} {currency}"),
+        }),
         elapsed: elapsed.as_secs_f64(),
         // The first column of the plan is the dataset.
         columns: columns.iter().zip(progress.columns.iter().skip(1)).map(column).collect(),
         providers: models.providers().iter().map(provider).collect(),
+        why_idle: idle_views(&observer.figures(), models.providers().iter().map(|provider| provider.label.as_str())),
     }
 }

@@ -127,7 +127,16 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     let calls = if file.run.pressure_advisory { models.request_resources() } else { Vec::new() };
     let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
     let run = driver::run_through(pipeline, Arc::clone(&work), models.gate(), &calls).with_sinks(sinks);
-    let monitored = Monitored { work: &work, columns: &columns, models: &models, output: &output, metrics };
+    let prices = has_prices.then_some((file.currency.as_str(), request.max_cost));
+    let monitored = Monitored {
+        work: &work,
+        columns: &columns,
+        models: &models,
+        output: &output,
+        observer: &observer,
+        prices,
+        metrics,
+    };
     let mut timeline = ProgressHistory::default();
     let ended = drive(run, &monitored, &mut log, screen, &mut timeline).await?;
     let end = RunEnd { figures: observer.finish(models.gate()), ..ended };

@@ -110,9 +110,15 @@ impl RunObserver {
         &self.capacity
     }
 
+    /// Returns the figures so far.
+    #[must_use]
+    pub fn figures(&self) -> RunFigures {
+        self.account.lock().figures()
+    }
+
     /// Returns the figures of the finished run, and adds the final state to the capacity plan.
     pub fn finish(&mut self, gate: &Gate<TokioHost>) -> RunFigures {
-        let figures = self.account.lock().figures();
+        let figures = self.figures();
         gate.with(|machine, now| self.capacity.close(now, machine, &figures));
         figures
     }
