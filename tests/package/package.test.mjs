@@ -187,6 +187,26 @@ test("a page without a bundler imports it", async () => {
   await assertRight(await inChromium(folder, outcomeOfPage));
 });
 
+test("a page whose policy keeps the wasm from loading says what is to be allowed", async () => {
+  const folder = await folderWith("blocked.js");
+  await pageFor(folder, "blocked.js");
+  const page = await readFile(join(folder, "index.html"), "utf8");
+  for (const [policy, said] of [
+    ["script-src 'self'", /the Content-Security-Policy of the page forbids wasm: add 'wasm-unsafe-eval' to its `script-src`/],
+    ["connect-src 'none'", /the Content-Security-Policy of the page forbids to fetch http.*_bg\.wasm: add it to its `connect-src`/],
+    ["script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'", /^loaded$/],
+  ]) {
+    const meta = `<meta http-equiv="content-security-policy" content="${policy}">`;
+    await writeFile(join(folder, "index.html"), page.replace("<script", `${meta}\n<script`));
+    await serving(folder, async (url) => {
+      const page = await browser.newPage({ locale: "en-US" });
+      await page.goto(url);
+      assert.match(await page.evaluate(outcomeOfPage), said);
+      await page.close();
+    });
+  }
+});
+
 test("a module worker imports it", async () => {
   const folder = await folderWith("start.js", "worker.js", "check.mjs");
   await pageFor(folder, "start.js");

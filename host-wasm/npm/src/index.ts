@@ -14,7 +14,7 @@ export {
   type GateEventKind,
   type ReleaseResult,
 } from "./events.js";
-export { type AcquireOptions, type FetchOptions, type GateOptions, type LimitFunction, RequestGate, type RunOptions, type SubscribeOptions } from "./gate/gate.js";
+export { RequestGate } from "./gate/gate.js";
 export type { Call, CallResult, Classify } from "./gate/call.js";
 export { type Key, Resource, type ResourceKey } from "./gate/keys.js";
 export type {
@@ -28,6 +28,14 @@ export type {
   Tide,
   Vegas,
 } from "./gate/limits.js";
+export type {
+  AcquireOptions,
+  FetchOptions,
+  GateOptions,
+  LimitFunction,
+  RunOptions,
+  SubscribeOptions,
+} from "./gate/options.js";
 export { Permit } from "./gate/permit.js";
 export type { BudgetSnapshot, Health, ResourceSnapshot, UnavailableCause, Why } from "./gate/state.js";
 export * from "./pipeline/pipeline.js";

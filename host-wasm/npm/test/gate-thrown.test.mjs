@@ -31,6 +31,7 @@ test("an error with status 429 is a rate limit, and its Retry-After is kept", as
     errorWith({ code: "ERR_BAD_REQUEST", status: 429, response: { status: 429, headers: { "retry-after": "7" }, data: {} } }),
     new Error("it did not work", { cause: errorWith({ status: 429, headers }) }),
     errorWith({ response: new Response("slow down", { status: 429, headers }) }),
+    new Response("slow down", { status: 429, headers }),
   ]) {
     assert.deepEqual(await learned(error), LIMITED);
   }
@@ -53,6 +54,7 @@ test("the body that the client has read says more than the status", async () => 
     errorWith({ status: 429, headers: new Headers(), error: empty }),
     errorWith({ response: { status: 429, headers: {}, data: { error: empty } } }),
     errorWith({ response: new Response(JSON.stringify({ error: empty }), { status: 429 }) }),
+    new Response(JSON.stringify({ error: empty }), { status: 429 }),
   ]) {
     assert.equal((await learned(error)).lastOutcome, "quota_exhausted");
   }

@@ -112,15 +112,29 @@ test("a body that is a stream is sent once, and what fails then is tried again b
 test("an account without quota ends the run and costs no row; a gate that looks after health calls it no more", async (t) => {
   const bad = (_, response) =>
     response.writeHead(429, { "content-type": "application/json" }).end('{"error":{"message":"No.","code":"insufficient_quota"}}');
-  for (const health of [true, false]) {
-    const { report, seen } = await runThrough(t, { isBad: (call) => call >= 8, bad, fill: fetched, gateOptions: { health } });
-    assert.deepEqual([report.stop.reason, report.rowsOut, report.dropped], ["provider_unavailable", 8, []]);
-    assert.ok(seen.length <= (health ? 8 + 4 : ROWS), `${seen.length} calls`);
+  const refusalOf = (task, page, read) =>
+    task.run(async ({ signal }) => {
+      const response = await fetch(page, { signal });
+      if (!response.ok) throw await read(response);
+      return response.text();
+    });
+  const thrown = (task, page) => refusalOf(task, page, (response) => response);
+  const asClientsDo = (task, page) =>
+    refusalOf(task, page, async (response) => {
+      const { error } = await response.json();
+      return Object.assign(new Error("429"), { status: response.status, headers: response.headers, error });
+    });
+  for (const fill of [fetched, thrown, asClientsDo]) {
+    for (const health of [true, false]) {
+      const { report, seen } = await runThrough(t, { isBad: (call) => call >= 8, bad, fill, gateOptions: { health } });
+      assert.deepEqual([report.stop.reason, report.rowsOut, report.dropped], ["provider_unavailable", 8, []]);
+      assert.ok(seen.length <= (health ? 8 + 4 : ROWS), `${seen.length} calls`);
+    }
   }
 });
 
 test("a provider that never answers is given up by the time that a call may take, and is down", async (t) => {
-  const fill = async (task, page) => (await task.fetch(page, {}, { callTimeoutMs: 50 })).text();
+  const fill = async (task, page) => (await task.fetch(page, {}, { callTimeoutMs: 1_000 })).text();
   const { report } = await runThrough(t, { isBad: aWhile, bad: () => {}, fill, options: { retries: 0 } });
   assert.deepEqual([report.rowsOut, report.dropped], [ROWS, []]);
 });

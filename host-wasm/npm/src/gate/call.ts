@@ -1,20 +1,17 @@
-/** One call under a permit, from its beginning to its end. */
+/** What is known of one call, and what its end means. */
 
-import { DeniedError, shown, spanMs, whole } from "../errors.js";
-import { offAbort, onAbort } from "./aborts.js";
-import { holdBody } from "./body.js";
+import { spanMs } from "../errors.js";
 import type { Resource } from "./keys.js";
+import type { Course } from "./retries.js";
 import { answerOfThrown } from "./thrown.js";
-import { AGAIN, type AfterCall, FINAL, type GateModule, NONE, UNAVAILABLE, Waiter } from "./tickets.js";
+import { type AfterCall, FINAL, NONE, Waiter } from "./tickets.js";
+import { endTimeout, startTimeout, type Timeout } from "./timeout.js";
 import {
   type Completion,
   type End,
-  CONNECTION_FAILED,
   LOCAL_CANCELLED,
   type Outcome,
-  outcomeOfConnection,
   outcomeOfError,
-  PROVIDER_FAILURE,
   PROVIDER_TIMEOUT,
   RATE_LIMITED,
   readEnd,
@@ -23,7 +20,7 @@ import {
   UNEXPECTED,
   type Usage,
 } from "../outcome.js";
-import { type AnswerHead, errorText, headNumbers, isResponse, letGo, maySayMore, notesOf, type Sending, wholeOf } from "../response.js";
+import { type AnswerHead, errorText, headNumbers, isResponse, notesOf } from "../response.js";
 import type { Signal } from "../platform.js";
 
 /** How the function of a call ended: with a value, or with what it threw. */
@@ -61,7 +58,7 @@ export interface Call {
 
 /** @internal What is known of a call beside its ticket; most calls have none of it. */
 interface Notes {
-  limit: Limit | undefined;
+  timeout: Timeout | undefined;
   signal: AbortSignal | undefined;
   /** What a head has said, in numbers. */
   said: Float64Array | undefined;
@@ -70,33 +67,10 @@ interface Notes {
   usage: readonly [number, number] | undefined;
 }
 
-/** @internal */
-export interface HowToCall<T> {
-  readonly signal?: AbortSignal | null | undefined;
-  readonly classify?: Classify<T> | undefined;
-  readonly callTimeoutMs?: number | undefined;
-  readonly retries?: number | undefined;
-}
-
-/** @internal */
-export interface HowToFetch extends HowToCall<Response> {
-  readonly hold?: "body" | "head" | undefined;
-  readonly bodyIdleMs?: number | undefined;
-}
-
-/** How long a body holds its slot that waits for its reader, where nobody says. */
-const BODY_IDLE_MS = 2_000;
-
 /** @internal How a call ended, in numbers: its outcome, and the wait that the provider asked for, or NaN. */
 export interface Ending {
   readonly outcome: number;
   readonly retryAfterMs: number;
-}
-
-/** @internal How a try of a call that may be made again ended, and what it brought. */
-export interface Ended<T> {
-  readonly result: CallResult<T>;
-  readonly ending: Ending;
 }
 
 /** @internal In whose name a pipeline's task asks. */
@@ -107,15 +81,6 @@ export interface Behalf {
   readonly ended?: ((ending: Ending, error: unknown) => void) | undefined;
 }
 
-/** @internal How long a call may take. */
-interface Limit {
-  /** Whether the time is over. */
-  isOver: boolean;
-  readonly controller: AbortController;
-  readonly onAbort: () => void;
-  timer: ReturnType<typeof setTimeout> | undefined;
-}
-
 /** @internal A call that waits for its permit, and then has it. */
 export abstract class CallUnderWay<T> extends Waiter implements Call {
   readonly classify: Classify<T> | undefined;
@@ -123,42 +88,27 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   readonly timeoutMs: number | undefined;
   /** @internal */
   notes: Notes | undefined = undefined;
-  /** Whether a task hears how it ended. */
-  readonly isOfTask: boolean;
-  /** Whether it is made again after an outage, as the core decides. */
-  readonly isRepeated: boolean;
-  /** How the latest try ended. */
-  ending: Ending = UNENDED;
-  #retries: Retries | undefined;
+  readonly course: Course | undefined;
 
   constructor(
     resource: Resource,
     outer: AbortSignal | null | undefined,
     classify: Classify<T> | undefined,
     timeoutMs: number | undefined,
-    isOfTask: boolean,
-    isRepeated: boolean,
-    retries: Retries | undefined,
+    course: Course | undefined,
   ) {
     super(resource, outer);
-    this.#retries = retries;
     this.classify = classify;
     this.timeoutMs = timeoutMs === undefined ? undefined : spanMs("callTimeoutMs", timeoutMs);
-    this.isOfTask = isOfTask;
-    this.isRepeated = isRepeated;
-  }
-
-  /** In how many milliseconds the call is made again that has ended, as the core decides; NaN if it is over. */
-  retryInMs(after: AfterCall): number {
-    return after === FINAL && this.#retries !== undefined ? this.#retries.after(this.ending) : NaN;
+    this.course = course;
   }
 
   get signal(): AbortSignal {
-    return this.notes?.limit?.controller.signal ?? this.outer ?? (this.noted.signal ??= new AbortController().signal);
+    return this.notes?.timeout?.controller.signal ?? this.outer ?? (this.noted.signal ??= new AbortController().signal);
   }
 
   get noted(): Notes {
-    return (this.notes ??= { limit: undefined, signal: undefined, said: undefined, observed: undefined, usage: undefined });
+    return (this.notes ??= { timeout: undefined, signal: undefined, said: undefined, observed: undefined, usage: undefined });
   }
 
   observe(answer: AnswerHead): void {
@@ -198,7 +148,7 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
 
   /** The time that the call may take begins. */
   begin(): void {
-    if (this.timeoutMs !== undefined) this.noted.limit = limited(this.outer, this.timeoutMs);
+    if (this.timeoutMs !== undefined) this.noted.timeout = startTimeout(this.outer, this.timeoutMs);
   }
 
   /** The call brought `value`. */
@@ -226,69 +176,31 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
 
   /** What an error means where no head says it. Whoever aborts a call may do it with a reason of any name. */
   #meaningOf(error: unknown, otherwise: number, isOwed: boolean): number {
-    const limit = this.notes?.limit;
-    if (limit?.isOver && isOwed) return PROVIDER_TIMEOUT;
-    const signal = limit?.controller.signal ?? this.outer;
+    const timeout = this.notes?.timeout;
+    if (timeout?.isOver && isOwed) return PROVIDER_TIMEOUT;
+    const signal = timeout?.controller.signal ?? this.outer;
     return signal?.aborted ? outcomeOfError(signal.reason, LOCAL_CANCELLED) : outcomeOfError(error, otherwise);
   }
 
-  /** What a failed try comes to that the core lets stand for now, or keeps for later. */
-  isNobodys(after: AfterCall): boolean {
-    const { outcome } = this.ending;
-    const saysNothing = outcome === PROVIDER_FAILURE || outcome === PROVIDER_TIMEOUT || outcome === CONNECTION_FAILED;
-    return after === UNAVAILABLE && saysNothing;
-  }
-
   #end(outcome: number, retryAfterMs: number, own?: End): AfterCall {
-    const { notes, ticket } = this;
+    const { course, notes, ticket } = this;
+    const { tickets } = this.resource;
     if (ticket === NONE) return FINAL;
     this.ticket = NONE;
-    if (this.isOfTask || this.isRepeated) this.ending = { outcome, retryAfterMs };
-    if (this.isRepeated) {
-      const [input, output] = own !== undefined && own.input >= 0 ? [own.input, own.output] : (notes?.usage ?? UNKNOWN);
-      if (notes?.limit !== undefined) lift(notes.limit, this.outer);
-      // The next try is another call.
-      this.notes = undefined;
-      return this.resource.tickets.finishCall(ticket, outcome, retryAfterMs, input, output);
-    }
-    if (notes === undefined && own === undefined) {
-      this.resource.tickets.finish(ticket, outcome, retryAfterMs, -1, 0);
+    if (notes?.timeout !== undefined) endTimeout(notes.timeout, this.outer);
+    const [input, output] = own !== undefined && own.input >= 0 ? [own.input, own.output] : (notes?.usage ?? UNKNOWN);
+    if (course !== undefined) course.ending = { outcome, retryAfterMs };
+    if (course?.isRepeated !== true) {
+      tickets.finish(ticket, outcome, retryAfterMs, input, output);
       return FINAL;
     }
-    if (notes?.limit !== undefined) lift(notes.limit, this.outer);
-    const [input, output] = own !== undefined && own.input >= 0 ? [own.input, own.output] : (notes?.usage ?? UNKNOWN);
-    this.resource.tickets.finish(ticket, outcome, retryAfterMs, input, output);
-    return FINAL;
+    // The next try is another call.
+    this.notes = undefined;
+    return tickets.finishCall(ticket, outcome, retryAfterMs, input, output);
   }
-}
-
-/** @internal The core's backoff of one call, made when it first fails. */
-export class Retries {
-  readonly #resource: Resource;
-  readonly #retries: number;
-  #backoff: InstanceType<GateModule["CallRetries"]> | undefined;
-
-  constructor(resource: Resource, retries: number) {
-    this.#resource = resource;
-    this.#retries = retries;
-  }
-
-  /** In how many milliseconds a call that ended so is made again; NaN if its end is final. */
-  after({ outcome, retryAfterMs }: Ending): number {
-    if (outcome === SUCCESS) return NaN;
-    this.#backoff ??= new this.#resource.tickets.module.CallRetries(this.#retries);
-    return this.#backoff.afterCall(outcome, retryAfterMs);
-  }
-}
-
-/** @internal The backoff of a call with this setting; undefined for one that is made once. */
-export function retriesOf(resource: Resource, retries: number | undefined): Retries | undefined {
-  const number = whole("retries", retries ?? 0);
-  return number === 0 ? undefined : new Retries(resource, number);
 }
 
 const UNKNOWN = [-1, 0] as const;
-const UNENDED: Ending = { outcome: SUCCESS, retryAfterMs: NaN };
 
 function ask<T>(classify: Classify<T>, result: CallResult<T>): End | undefined {
   try {
@@ -297,277 +209,5 @@ function ask<T>(classify: Classify<T>, result: CallResult<T>): End | undefined {
   } catch (error) {
     console.error("tidegate: `classify` failed; the call is classified as if there were none.", error);
     return undefined;
-  }
-}
-
-/** The longest delay that a timer holds. */
-const LONGEST_DELAY_MS = 2 ** 31 - 1;
-
-/** Begins the time that a call may take. */
-function limited(outer: AbortSignal | undefined, timeoutMs: number): Limit {
-  const controller = new AbortController();
-  const limit: Limit = { isOver: false, controller, onAbort: () => controller.abort(outer?.reason), timer: undefined };
-  if (outer !== undefined) onAbort(outer, limit.onAbort);
-  const until = performance.now() + timeoutMs;
-  const arm = (): void => {
-    const left = Math.ceil(until - performance.now());
-    if (left > 0) {
-      limit.timer = setTimeout(arm, Math.min(left, LONGEST_DELAY_MS));
-      return;
-    }
-    limit.isOver = !controller.signal.aborted;
-    controller.abort(new DOMException(`the call took longer than its ${timeoutMs} ms`, "TimeoutError"));
-  };
-  arm();
-  return limit;
-}
-
-function lift({ timer, onAbort: listener }: Limit, outer: AbortSignal | undefined): void {
-  if (timer !== undefined) clearTimeout(timer);
-  if (outer !== undefined) offAbort(outer, listener);
-}
-
-/** @internal Whether a call that was to be made again is not: its failure was its own. */
-function failureStands(error: unknown): boolean {
-  return error instanceof DeniedError && error.reason === "request_at_fault";
-}
-
-/** Lets go of an answer that nobody will see. */
-function abandon({ result }: Ended<unknown>): void {
-  if ("value" in result && isResponse(result.value)) void letGo(result.value);
-}
-
-/** @internal Asks for a permit for a call that was made before; `isAfterOutage` says that the core has kept it. */
-export type AskAgain = (call: Waiter, how: object, isAfterOutage: boolean) => void;
-
-/** @internal A function that is called once its call has a permit. */
-export class Running<T> extends CallUnderWay<T> {
-  readonly fn: (call: Call) => T | PromiseLike<T>;
-  readonly resolve: (value: T) => void;
-  readonly reject: (error: unknown) => void;
-  readonly behalf: Behalf | undefined;
-  readonly how: HowToCall<T>;
-  /** Asks for the call again: one function for all calls of a gate. */
-  readonly again: AskAgain;
-  /** How it failed, while it is to be made again. */
-  #kept: Ended<T> | undefined = undefined;
-
-  constructor(
-    resource: Resource,
-    fn: (call: Call) => T | PromiseLike<T>,
-    how: HowToCall<T>,
-    resolve: (value: T) => void,
-    reject: (error: unknown) => void,
-    behalf: Behalf | undefined,
-    again: AskAgain,
-  ) {
-    const { signal, classify, callTimeoutMs, retries } = how;
-    const isOfTask = behalf?.ended !== undefined;
-    const backoff = retriesOf(resource, retries);
-    super(resource, signal, classify, callTimeoutMs, isOfTask, isOfTask || backoff !== undefined, backoff);
-    this.how = how;
-    this.fn = fn;
-    this.resolve = resolve;
-    this.reject = reject;
-    this.behalf = behalf;
-    this.again = again;
-  }
-
-  granted(): void {
-    if (this.#kept !== undefined) abandon(this.#kept);
-    this.#kept = undefined;
-    this.begin();
-    const { fn } = this;
-    const failed = (error: unknown): void => this.#threw(error);
-    try {
-      Promise.resolve(fn(this)).then((value) => {
-        if (maySayMore(value) && this.notes?.observed !== value) {
-          return this.#observeFor(value, () => this.#tell({ value }, this.succeeded(value)));
-        }
-        const after = this.succeeded(value);
-        // Most calls are made once, and no task hears of them.
-        if (this.isRepeated) this.#tell({ value }, after);
-        else this.resolve(value);
-        return undefined;
-      }, failed);
-    } catch (error) {
-      failed(error);
-    }
-  }
-
-  #threw(error: unknown): void {
-    const over = (): void => this.#tell({ error }, this.failed(error, outcomeOfConnection(error) ?? UNEXPECTED));
-    const response = this.notes?.observed === undefined ? answerOfThrown(error)?.response : undefined;
-    if (maySayMore(response)) void this.#observeFor(response, over);
-    else over();
-  }
-
-  /** Reads a refusal with its body, and then goes on. */
-  async #observeFor(answer: Response, goOn: () => void): Promise<void> {
-    try {
-      await this.observeBody(answer);
-    } catch {
-      // Its head cannot be read: so it counts as unexpected.
-    }
-    goOn();
-  }
-
-  refused(error: unknown): void {
-    const kept = this.#kept;
-    if (kept !== undefined && failureStands(error)) return this.#settle(kept);
-    if (kept !== undefined) abandon(kept);
-    this.reject(error);
-  }
-
-  #tell(result: CallResult<T>, after: AfterCall): void {
-    const ended = { result, ending: this.ending };
-    if (this.isNobodys(after)) {
-      abandon(ended);
-      this.reject(new DeniedError(this.resource.name, "unavailable", undefined));
-    } else if (after === AGAIN) {
-      this.#kept = ended;
-      this.again(this, this.how, true);
-    } else {
-      const retryInMs = this.retryInMs(after);
-      if (Number.isNaN(retryInMs)) return this.#settle(ended);
-      abandon(ended);
-      this.resource.book.pauses.begin(this.resource, retryInMs, this.outer, () => this.again(this, this.how, false), this.reject);
-    }
-  }
-
-  #settle({ result, ending }: Ended<T>): void {
-    this.behalf?.ended?.(ending, "error" in result ? result.error : undefined);
-    if ("value" in result) this.resolve(result.value);
-    else this.reject(result.error);
-  }
-}
-
-/** @internal A fetch that goes on once its call has a permit. */
-class Fetching extends CallUnderWay<Response> {
-  readonly resolve: (call: Fetching) => void;
-  readonly refused: (error: unknown) => void;
-
-  constructor(
-    resource: Resource,
-    { signal, classify, callTimeoutMs }: HowToCall<Response>,
-    resolve: (call: Fetching) => void,
-    reject: (error: unknown) => void,
-    isOfTask: boolean,
-    isRepeated: boolean,
-    retries: Retries | undefined,
-  ) {
-    super(resource, signal, classify, callTimeoutMs, isOfTask, isRepeated, retries);
-    this.resolve = resolve;
-    this.refused = reject;
-  }
-
-  granted(): void {
-    this.begin();
-    this.resolve(this);
-  }
-
-  /** What an error means that says nothing itself. */
-  #otherwise = UNEXPECTED;
-
-  /**
-   * Sends the request, and reads what the head of its answer says, and the body of a refusal. The body of a task's answer is read to its
-   * end, so that a call is made again whose answer breaks off.
-   */
-  async send(request: Sending): Promise<CallResult<Response>> {
-    this.#otherwise = request.isSound() ? CONNECTION_FAILED : UNEXPECTED;
-    try {
-      const value = await request.send(this.signal, this.isRepeated);
-      this.#otherwise = PROVIDER_FAILURE;
-      if (maySayMore(value)) await this.observeBody(value);
-      else this.observe(value);
-      return { value: this.isOfTask && value.status < 400 ? await wholeOf(value) : value };
-    } catch (error) {
-      return { error };
-    }
-  }
-
-  /** The call is over with what {@link send} brought. */
-  over(result: CallResult<Response>): AfterCall {
-    return "value" in result ? this.succeeded(result.value) : this.failed(result.error, this.#otherwise);
-  }
-}
-
-/** @internal Asks for a permit for this call; the second time for the one that has just failed. */
-export type Ask = (call: Waiter, isAgain: boolean) => void;
-
-/** @internal Fetches under a permit that `ask` asks for, which is held until the body of the answer has ended. */
-export async function fetchUnder(
-  resource: Resource,
-  request: Sending,
-  how: HowToFetch,
-  behalf: Behalf | undefined,
-  ask: Ask,
-): Promise<Response> {
-  const { hold = "body", bodyIdleMs: idle } = how;
-  if (hold !== "body" && hold !== "head") throw new TypeError(`hold is ${shown(hold)}; expected "body" or "head"`);
-  const holdsBody = hold === "body";
-  const bodyIdleMs = idle === undefined ? BODY_IDLE_MS : spanMs("bodyIdleMs", idle);
-  const ended = behalf?.ended;
-  const isOfTask = ended !== undefined;
-  const retries = request.isRepeatable ? retriesOf(resource, how.retries) : undefined;
-  const isRepeated = (isOfTask || retries !== undefined) && request.isRepeatable;
-  // A refusal is over with its head, and so is a failure that may be made good.
-  const isOver = (call: Fetching, { status }: Response): boolean =>
-    isOfTask || call.isRefused || (status >= 400 && (status < 500 || retries !== undefined));
-  let kept: Ended<Response> | undefined;
-  for (;;) {
-    let call: Fetching;
-    try {
-      call = await new Promise<Fetching>((resolve, reject) => {
-        ask(new Fetching(resource, how, resolve, reject, isOfTask, isRepeated, retries), kept !== undefined);
-      });
-    } catch (error) {
-      if (kept !== undefined && failureStands(error)) return settle(kept, ended);
-      if (kept !== undefined) abandon(kept);
-      throw error;
-    }
-    if (kept !== undefined) abandon(kept);
-    const result = await call.send(request);
-    if ("value" in result && holdsBody && !isOver(call, result.value)) return held(call, result.value, bodyIdleMs);
-    const after = call.over(result);
-    const end = { result, ending: call.ending };
-    if (call.isNobodys(after)) {
-      abandon(end);
-      throw new DeniedError(resource.name, "unavailable", undefined);
-    }
-    if (after === AGAIN) {
-      kept = end;
-      continue;
-    }
-    kept = undefined;
-    const retryInMs = call.retryInMs(after);
-    if (Number.isNaN(retryInMs)) return settle(end, ended);
-    abandon(end);
-    await new Promise<void>((resolve, reject) => resource.book.pauses.begin(resource, retryInMs, call.outer, resolve, reject));
-  }
-}
-
-function settle({ result, ending }: Ended<Response>, ended: Behalf["ended"]): Response {
-  ended?.(ending, "error" in result ? result.error : undefined);
-  if ("error" in result) throw result.error;
-  return result.value;
-}
-
-/** The answer, which ends its call when its body has ended. */
-function held(call: Fetching, answer: Response, idleMs: number): Response {
-  const { resource } = call;
-  try {
-    return holdBody(answer, idleMs, {
-      waits: (isWaiting) => void (resource.unread += isWaiting ? 1 : -1),
-      ended: (how, error, isOwed) => {
-        const given = how === "given up" ? new DOMException("the body was given up", "AbortError") : error;
-        if (how === "whole" || how === "unread") call.succeeded(answer);
-        else call.failed(given, PROVIDER_FAILURE, isOwed);
-        if (how === "unread") resource.book.leftUnread(resource, idleMs);
-      },
-    });
-  } catch (error) {
-    call.failed(error, PROVIDER_FAILURE);
-    throw error;
   }
 }

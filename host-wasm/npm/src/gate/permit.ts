@@ -3,6 +3,7 @@
 
 import type { Guard } from "./guards.js";
 import { inspect, type Resource } from "./keys.js";
+import { Waiter } from "./tickets.js";
 import { type Completion, type Outcome, outcomeNumber, readEnd } from "../outcome.js";
 
 /**
@@ -79,5 +80,26 @@ export class Permit {
     if (guard === undefined) return -1;
     this.#guard = undefined;
     return this.resource.tickets.guards.release(guard);
+  }
+}
+
+/** @internal Waits for a permit. */
+export class Acquiring extends Waiter {
+  readonly resolve: (permit: Permit) => void;
+  readonly refused: (error: unknown) => void;
+
+  constructor(
+    resource: Resource,
+    signal: AbortSignal | null | undefined,
+    resolve: (permit: Permit) => void,
+    reject: (error: unknown) => void,
+  ) {
+    super(resource, signal);
+    this.resolve = resolve;
+    this.refused = reject;
+  }
+
+  granted(): void {
+    this.resolve(new Permit(this.resource, this.ticket));
   }
 }

@@ -33,7 +33,7 @@ export function answerOfThrown(thrown: unknown): ThrownAnswer | undefined {
           status,
           headers: { get: (name) => headerOf(headers, name) },
           body: jsonOf(own ?? error["data"]),
-          response: isResponse(response) ? response : undefined,
+          response: [response, error].find(isResponse),
         };
       }
       error = error["cause"];

@@ -1,11 +1,12 @@
-import { type AcquireOptions, onBehalf, type RequestGate, type RunOptions } from "../gate/gate.js";
+import type { RequestGate } from "../gate/gate.js";
 import type { Behalf, Call, Ending } from "../gate/call.js";
 import type { Key } from "../gate/keys.js";
+import { type AcquireOptions, onBehalf, type RunOptions } from "../gate/options.js";
 import type { Permit } from "../gate/permit.js";
 import { SUCCESS } from "../outcome.js";
 import type { CallTarget } from "../wasm/tidegate.js";
 import { isResponse, letGo, signalOf } from "../response.js";
-import { answerOf, meaningOf, noteEnding } from "./outcomes.js";
+import { meaningOf, noteEnding } from "./outcomes.js";
 import type { FetchInit, FetchInput, FetchResponse, Signal } from "../platform.js";
 
 /** How a task asks for a permit. */
@@ -62,14 +63,8 @@ export function acquireFor(asking: Asking, options: TaskCallOptions): Promise<Pe
 }
 
 export function runFor<T>(asking: Asking, call: (call: Call) => T | PromiseLike<T>, options: TaskRunOptions<T>): Promise<T> {
-  const { key: _, classify, ...rest } = options;
-  const read: RunOptions<T>["classify"] = (result) => {
-    const said = classify?.(result);
-    if (said !== undefined || !("error" in result)) return said;
-    const head = answerOf(result.error)?.head;
-    return head && { outcome: head.outcome, retryAfterMs: head.retryAfterMs };
-  };
-  return accepted((ended) => asking.gate.run(asking.key, call, asTask(asking, { ...rest, classify: read }, ended)));
+  const { key: _, ...rest } = options;
+  return accepted((ended) => asking.gate.run(asking.key, call, asTask(asking, rest, ended)));
 }
 
 export function fetchFor(

@@ -1,6 +1,7 @@
 import type { Ending } from "../gate/call.js";
-import { LOCAL_CANCELLED, OUTCOMES, nameOf, outcomeNumber, outcomeOfConnection, outcomeOfError, SUCCESS, UNEXPECTED } from "../outcome.js";
-import { type HeadReading, readHead } from "../response.js";
+import { answerOfThrown, type ThrownAnswer } from "../gate/thrown.js";
+import { LOCAL_CANCELLED, OUTCOMES, nameOf, outcomeOfConnection, outcomeOfError, SUCCESS, UNEXPECTED } from "../outcome.js";
+import { headNumbers } from "../response.js";
 import { type FailureKind, outcomeOfCall, type RetryKind } from "../wasm/tidegate.js";
 import type { Task } from "./task.js";
 
@@ -144,12 +145,12 @@ export function outcomeOf(thrown: unknown, task: Task, classify: ClassifyError |
     const name = nameOf(error);
     if (name === "DeniedError") return denied(error, outcome);
     if (name === "FreedError") return outcome(CANCELLED);
-    const refusal = answerOf(error);
-    const ending = endingOf(error, refusal?.head);
+    const answer = answerOfThrown(error);
+    const ending = endingOf(error, answer);
     if (ending.outcome === LOCAL_CANCELLED && task.signal.aborted) return outcome(CANCELLED);
     // What cannot be parsed is an answer that came otherwise than it was asked for.
     const isUnreadable = ending.outcome === UNEXPECTED && name === "SyntaxError";
-    error = isUnreadable ? new Retry("unreadable_answer") : (meaningOf(ending, refusal?.status ?? 0, message) ?? new Drop("other"));
+    error = isUnreadable ? new Retry("unreadable_answer") : (meaningOf(ending, answer?.status ?? 0, message) ?? new Drop("other"));
   }
   if (error instanceof Retry) {
     const { afterMs, status } = error;
@@ -195,40 +196,21 @@ export function messageOf(error: unknown): string {
   }
 }
 
-/** An answer that says how a call ended: a `Response`, or an error of an API client, which has its status and headers. */
-export interface Refusal {
-  readonly status: number;
-  readonly head: HeadReading;
-}
-
-/** Reads a `Response`, or an error that has a `status` from 400 to 599. */
-export function answerOf(value: unknown): Refusal | undefined {
-  if (typeof value !== "object" || value === null || !("status" in value)) return undefined;
-  const { status } = value;
-  if (typeof status !== "number" || status < 400 || status > 599) return undefined;
-  const headers = "headers" in value ? value.headers : undefined;
-  return { status, head: readHead({ status, headers: { get: (name) => header(headers, name) } }) };
-}
-
-function header(headers: unknown, name: string): string | undefined {
-  if (typeof headers !== "object" || headers === null) return undefined;
-  const { get } = headers as { get?: unknown };
-  const value: unknown = typeof get === "function" ? get.call(headers, name) : (headers as Record<string, unknown>)[name];
-  return typeof value === "string" ? value : undefined;
-}
-
 /** How far an error is followed to what caused it. */
 const CAUSES = 4;
 
 /** How the call of an error ended: as the gate was told, where this error or what caused it comes from a call. */
-function endingOf(error: unknown, head: HeadReading | undefined): Ending {
+function endingOf(error: unknown, answer: ThrownAnswer | undefined): Ending {
   let cause = error;
   for (let depth = 0; depth < CAUSES && typeof cause === "object" && cause !== null; depth += 1) {
     const ending = endings.get(cause);
     if (ending !== undefined && ending.outcome !== UNEXPECTED && ending.outcome !== SUCCESS) return ending;
     cause = (cause as { cause?: unknown }).cause;
   }
-  if (head !== undefined) return { outcome: outcomeNumber(head.outcome), retryAfterMs: head.retryAfterMs ?? NaN };
+  if (answer !== undefined) {
+    const [outcome = UNEXPECTED, retryAfterMs = NaN] = headNumbers(answer, answer.body);
+    return { outcome, retryAfterMs };
+  }
   return { outcome: outcomeOfError(error, outcomeOfConnection(error) ?? UNEXPECTED), retryAfterMs: NaN };
 }
 

@@ -1,0 +1,128 @@
+/** Calls of {@link RequestGate.run}: a function that is called under a permit. */
+
+import { DeniedError } from "../errors.js";
+import { type Call, type CallResult, CallUnderWay, type Classify } from "./call.js";
+import type { Resource } from "./keys.js";
+import { abandon, type Course, type Ended, failureStands, isNobodys, retryInMs } from "./retries.js";
+import { answerOfThrown } from "./thrown.js";
+import { AGAIN, type AfterCall } from "./tickets.js";
+import { outcomeOfConnection, UNEXPECTED } from "../outcome.js";
+import { maySayMore } from "../response.js";
+
+/** @internal */
+export interface HowToCall<T> {
+  readonly signal?: AbortSignal | null | undefined;
+  readonly classify?: Classify<T> | undefined;
+  readonly callTimeoutMs?: number | undefined;
+}
+
+/** @internal How a call is made again. */
+export interface Rerun<T> {
+  readonly course: Course;
+  /** Asks for a permit for it again; `isAfterOutage` says that the core has kept it. */
+  readonly ask: (call: Running<T>, isAfterOutage: boolean) => void;
+  /** How it failed, while it is to be made again. */
+  kept: Ended<T> | undefined;
+}
+
+/** @internal A function that is called once its call has a permit. */
+export class Running<T> extends CallUnderWay<T> {
+  readonly fn: (call: Call) => T | PromiseLike<T>;
+  readonly resolve: (value: T) => void;
+  readonly reject: (error: unknown) => void;
+  readonly rerun: Rerun<T> | undefined;
+
+  constructor(
+    resource: Resource,
+    fn: (call: Call) => T | PromiseLike<T>,
+    { signal, classify, callTimeoutMs }: HowToCall<T>,
+    resolve: (value: T) => void,
+    reject: (error: unknown) => void,
+    rerun: Rerun<T> | undefined,
+  ) {
+    super(resource, signal, classify, callTimeoutMs, rerun?.course);
+    this.fn = fn;
+    this.resolve = resolve;
+    this.reject = reject;
+    this.rerun = rerun;
+  }
+
+  granted(): void {
+    if (this.rerun !== undefined) letKeptGo(this.rerun);
+    this.begin();
+    const { fn } = this;
+    try {
+      Promise.resolve(fn(this)).then(
+        (value) => {
+          if (maySayMore(value) && this.notes?.observed !== value) void this.#observeFor(value, () => this.#made(value));
+          else this.#made(value);
+        },
+        (error: unknown) => this.#threw(error),
+      );
+    } catch (error) {
+      this.#threw(error);
+    }
+  }
+
+  #made(value: T): void {
+    const after = this.succeeded(value);
+    if (this.rerun === undefined) this.resolve(value);
+    else this.#tell(this.rerun, { value }, after);
+  }
+
+  #threw(error: unknown): void {
+    const over = (): void => {
+      const after = this.failed(error, outcomeOfConnection(error) ?? UNEXPECTED);
+      if (this.rerun === undefined) this.reject(error);
+      else this.#tell(this.rerun, { error }, after);
+    };
+    const response = this.notes?.observed === undefined ? answerOfThrown(error)?.response : undefined;
+    if (maySayMore(response)) void this.#observeFor(response, over);
+    else over();
+  }
+
+  /** Reads a refusal with its body, and then goes on. */
+  async #observeFor(answer: Response, goOn: () => void): Promise<void> {
+    try {
+      await this.observeBody(answer);
+    } catch {
+      // Its head cannot be read: so it counts as unexpected.
+    }
+    goOn();
+  }
+
+  refused(error: unknown): void {
+    const kept = this.rerun?.kept;
+    if (kept !== undefined && failureStands(error)) return this.#settle(kept);
+    if (kept !== undefined) abandon(kept);
+    this.reject(error);
+  }
+
+  #tell(rerun: Rerun<T>, result: CallResult<T>, after: AfterCall): void {
+    const { ask, course } = rerun;
+    const ended = { result, ending: course.ending };
+    if (isNobodys(course, after)) {
+      abandon(ended);
+      this.reject(new DeniedError(this.resource.name, "unavailable", undefined));
+    } else if (after === AGAIN) {
+      rerun.kept = ended;
+      ask(this, true);
+    } else {
+      const pauseMs = retryInMs(course, after);
+      if (Number.isNaN(pauseMs)) return this.#settle(ended);
+      abandon(ended);
+      this.resource.book.pauses.begin(this.resource, pauseMs, this.outer, () => ask(this, false), this.reject);
+    }
+  }
+
+  #settle({ result, ending }: Ended<T>): void {
+    this.course?.ended?.(ending, "error" in result ? result.error : undefined);
+    if ("value" in result) this.resolve(result.value);
+    else this.reject(result.error);
+  }
+}
+
+function letKeptGo(rerun: { kept: Ended<unknown> | undefined }): void {
+  if (rerun.kept !== undefined) abandon(rerun.kept);
+  rerun.kept = undefined;
+}
