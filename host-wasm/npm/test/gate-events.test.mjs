@@ -27,6 +27,7 @@ test("a call that waits tells its whole story", async () => {
   const heard = listen(gate);
   const held = await gate.acquire(KEY);
   const waiting = gate.acquire(KEY);
+  await quiet();
   held.finish("success");
   (await waiting).finish({ outcome: "rate_limited", retryAfterMs: 60_000 });
   await quiet();

@@ -110,3 +110,42 @@ test("a ramp opens slots as time passes", async (t) => {
   await end(calls);
   assert.equal(gate.snapshot(KEY).ramp, undefined);
 });
+
+test("the time that a program takes for itself is none of the provider's", async (t) => {
+  const time = clock(t);
+  const gate = new RequestGate();
+  gate.register(KEY, { maxParallel: 16 });
+  let made = 0;
+  const call = async () => {
+    await new Promise((resolve) => setTimeout(resolve, 10));
+    made += 1;
+  };
+  for (let n = 0; n < 200; n += 1) {
+    void gate.run(KEY, call);
+    time.pass(5);
+  }
+  await time.advance(300);
+  assert.equal(made, 200, "calls of 10 ms, 16 at once, whatever time it took to ask for them");
+});
+
+test("a command sees the calls that were made before it in the same turn", async () => {
+  const gate = new RequestGate();
+  gate.register(KEY, { maxParallel: 1 });
+  const calls = [1, 2, 3].map(() => gate.run(KEY, () => {}));
+  assert.equal(gate.tryAcquire(KEY), undefined);
+  assert.deepEqual([gate.pending(), gate.size()], [1, 2]);
+  const late = gate.run(KEY, () => {});
+  gate.shutdown();
+  await assert.rejects(late, { reason: "shutdown" });
+  assert.equal((await Promise.allSettled(calls)).filter(({ status }) => status === "fulfilled").length, 1);
+});
+
+test("a signal that is aborted before its call has asked takes the call out", async () => {
+  const gate = new RequestGate();
+  gate.register(KEY, { maxParallel: 1 });
+  const controller = new AbortController();
+  const call = gate.run(KEY, () => "made", { signal: controller.signal });
+  controller.abort(new Error("not any more"));
+  await assert.rejects(call, /not any more/);
+  assert.equal(gate.pending() + gate.size(), 0);
+});

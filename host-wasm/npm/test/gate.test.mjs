@@ -116,6 +116,7 @@ test("no listener is left on a signal, however its call ended", async (t) => {
   const held = await gate.acquire(KEY, { signal });
   const granted = gate.run(KEY, () => {}, { signal, callTimeoutMs: 1_000 });
   const late = assert.rejects(gate.acquire(KEY, { signal, timeoutMs: 5 }), denied("queue_timeout"));
+  await quiet();
   assert.equal(listeners, 1, "they share one");
   await time.advance(6);
   await late;

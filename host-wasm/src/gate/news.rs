@@ -44,6 +44,8 @@ thread_local! {
     static DENIAL: Cell<Denial> =
         const { Cell::new(Denial { reason: DenialReason::Unregistered, changes_at: None }) };
     static ON_TURN: RefCell<Option<Function>> = const { RefCell::new(None) };
+    /// Whether the news that is there was announced: its turn then takes up all that comes before it.
+    static IS_ANNOUNCED: Cell<bool> = const { Cell::new(false) };
     /// Gates whose events somebody wants.
     static LISTENING: Cell<u32> = const { Cell::new(0) };
 }
@@ -161,7 +163,10 @@ pub(super) fn count() -> u32 {
 #[must_use]
 pub fn next_news() -> i32 {
     loop {
-        let Some(ticket) = NEWS.with_borrow_mut(VecDeque::pop_front) else { return NO_NEWS };
+        let Some(ticket) = NEWS.with_borrow_mut(VecDeque::pop_front) else {
+            IS_ANNOUNCED.set(false);
+            return NO_NEWS;
+        };
         if let Some(answer) = SEATS.with_borrow_mut(|seats| seats.answer(ticket)) {
             return answer;
         }
@@ -212,7 +217,7 @@ fn turn_ended() {
 
 /// After a command whose answer does not say that there is news.
 pub(crate) fn announce() {
-    if count() > 0 {
+    if count() > 0 && !IS_ANNOUNCED.replace(true) {
         call_back();
     }
 }

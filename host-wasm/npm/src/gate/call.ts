@@ -4,7 +4,7 @@ import { spanMs } from "../errors.js";
 import type { Resource } from "./keys.js";
 import type { Course } from "./retries.js";
 import { answerOfThrown } from "./thrown.js";
-import { type AfterCall, FINAL, NONE, Waiter } from "./tickets.js";
+import { type AcquireRequest, type AfterCall, FINAL, NONE, Waiter } from "./tickets.js";
 import { endTimeout, startTimeout, type Timeout } from "./timeout.js";
 import {
   type Completion,
@@ -92,12 +92,13 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
 
   constructor(
     resource: Resource,
+    request: AcquireRequest,
     outer: AbortSignal | null | undefined,
     classify: Classify<T> | undefined,
     timeoutMs: number | undefined,
     course: Course | undefined,
   ) {
-    super(resource, outer);
+    super(resource, request, outer);
     this.classify = classify;
     this.timeoutMs = timeoutMs === undefined ? undefined : spanMs("callTimeoutMs", timeoutMs);
     this.course = course;

@@ -6,7 +6,7 @@ import { type Behalf, type CallResult, CallUnderWay } from "./call.js";
 import type { Resource } from "./keys.js";
 import { abandon, type Course, courseOf, type Ended, failureStands, isNobodys, retryInMs } from "./retries.js";
 import type { HowToCall } from "./running.js";
-import { AGAIN, type AfterCall, type Waiter } from "./tickets.js";
+import { type AcquireRequest, AGAIN, type AfterCall, type Waiter } from "./tickets.js";
 import { CONNECTION_FAILED, PROVIDER_FAILURE, UNEXPECTED } from "../outcome.js";
 import { maySayMore, type Sending, wholeOf } from "../response.js";
 
@@ -27,12 +27,13 @@ class Fetching extends CallUnderWay<Response> {
 
   constructor(
     resource: Resource,
+    request: AcquireRequest,
     { signal, classify, callTimeoutMs }: HowToCall<Response>,
     resolve: (call: Fetching) => void,
     reject: (error: unknown) => void,
     course: Course | undefined,
   ) {
-    super(resource, signal, classify, callTimeoutMs, course);
+    super(resource, request, signal, classify, callTimeoutMs, course);
     this.resolve = resolve;
     this.refused = reject;
   }
@@ -74,6 +75,7 @@ export type Ask = (call: Waiter, isAgain: boolean) => void;
 /** @internal Fetches under a permit that `ask` asks for, which is held until the body of the answer has ended. */
 export async function fetchUnder(
   resource: Resource,
+  wanted: AcquireRequest,
   request: Sending,
   how: HowToFetch,
   behalf: Behalf | undefined,
@@ -92,7 +94,7 @@ export async function fetchUnder(
     let call: Fetching;
     try {
       call = await new Promise<Fetching>((resolve, reject) => {
-        ask(new Fetching(resource, how, resolve, reject, course), kept !== undefined);
+        ask(new Fetching(resource, wanted, how, resolve, reject, course), kept !== undefined);
       });
     } catch (error) {
       if (kept !== undefined && failureStands(error)) return settle(kept, course);

@@ -4,6 +4,7 @@
 import { currentModule } from "../core.js";
 import { DeniedError, FreedError, anyNumber, onlyKnown, shown, spanMs, text, whole } from "../errors.js";
 import { bitsOf, GATE_EVENT_KINDS, type GateEvent, type GateEventKind, Listeners, readEvent } from "../events.js";
+import { Asking, type Gate } from "./asking.js";
 import type { Call } from "./call.js";
 import { fetchUnder } from "./fetching.js";
 import { Book, inspect, type Key, readKey, type Resource } from "./keys.js";
@@ -28,13 +29,10 @@ import { Acquiring, dispose, Permit } from "./permit.js";
 import { courseOf } from "./retries.js";
 import { Running } from "./running.js";
 import { readSnapshot, readWhy, withUnread, type ResourceSnapshot, type Why } from "./state.js";
-import { type GateModule, NONE, type Tickets, type Waiter } from "./tickets.js";
+import { type AcquireRequest, NONE, type Tickets, type Waiter } from "./tickets.js";
 import { readUsage } from "../outcome.js";
 import { Sending, signalOf } from "../response.js";
 import type { FetchInit, FetchInput, FetchResponse } from "../platform.js";
-
-/** A gate of the wasm module. */
-type Gate = InstanceType<GateModule["RequestGate"]>;
 
 /**
  * Decides when a call may go out, and learns from what became of it.
@@ -57,6 +55,7 @@ type Gate = InstanceType<GateModule["RequestGate"]>;
 export class RequestGate {
   #gate: Gate | undefined;
   readonly #tickets = currentModule();
+  readonly #asking = new Asking(this.#tickets, () => this.#core());
   readonly #book = new Book(this.#tickets, (ticket, notes) => {
     // A call may outlive its gate.
     this.#gate?.rateLimitFeedback(ticket, notes);
@@ -168,8 +167,9 @@ export class RequestGate {
    */
   acquire(key: Key, options: AcquireOptions = NO_OPTIONS): Promise<Permit> {
     return new Promise((resolve, reject) => {
-      const waiter = new Acquiring(this.#book.find(key), options.signal, resolve, reject);
-      this.#tickets.enter(waiter, this.#ask(waiter.resource, options, ACQUIRE_NAMES));
+      const resource = this.#book.find(key);
+      const request = this.#requestOf(options, ACQUIRE_NAMES);
+      this.#ask(new Acquiring(resource, request, options.signal, resolve, reject));
     });
   }
 
@@ -224,25 +224,21 @@ export class RequestGate {
   run<T>(key: Key, fn: (call: Call) => T | PromiseLike<T>, options: RunOptions<T> = NO_OPTIONS): Promise<T> {
     return new Promise((resolve, reject) => {
       const resource = this.#book.find(key);
+      const request = this.#requestOf(options, RUN_NAMES);
       const { [onBehalf]: behalf, retries }: OnBehalf & RunOptions<T> = options;
       const course = courseOf(resource, retries, behalf?.ended);
-      const rerun = course && {
-        course,
-        ask: (call: Running<T>, isAfterOutage: boolean) => this.#askAgain(call, options, isAfterOutage),
-        kept: undefined,
-      };
-      const running = new Running(resource, fn, options, resolve, reject, rerun);
-      this.#tickets.enter(running, this.#ask(resource, options, RUN_NAMES));
+      const rerun = course && { course, ask: this.#askAgain, kept: undefined };
+      this.#ask(new Running(resource, request, fn, options, resolve, reject, rerun));
     });
   }
 
-  #askAgain(call: Waiter, options: OnBehalf, isAfterOutage: boolean): void {
+  readonly #askAgain = (call: Waiter, isAfterOutage: boolean): void => {
     try {
-      this.#tickets.enter(call, this.#ask(call.resource, options, RUN_NAMES, isAfterOutage));
+      this.#asking.now(call, isAfterOutage);
     } catch (error) {
       call.refused(error);
     }
-  }
+  };
 
   /**
    * A function that runs others as {@link run} does, each with the arguments behind it: what `pLimit(n)` returns.
@@ -411,8 +407,10 @@ export class RequestGate {
     const signal = signalOf(input, init);
     const how: FetchOptions & { readonly signal?: AbortSignal } = signal ? { ...options, signal } : options;
     const { [onBehalf]: behalf }: OnBehalf = options;
-    return fetchUnder(resource, new Sending(input, init), how, behalf, (call, isAgain) => {
-      this.#tickets.enter(call, this.#ask(resource, how, HELD_NAMES, isAgain));
+    const request = this.#requestOf(how, HELD_NAMES);
+    return fetchUnder(resource, request, new Sending(input, init), how, behalf, (call, isAgain) => {
+      if (isAgain) this.#asking.now(call, true);
+      else this.#ask(call);
     });
   }
 
@@ -543,27 +541,39 @@ export class RequestGate {
     return this.#book.find(key).number;
   }
 
+  /** The wasm module's gate, for a command. Calls that came before it have asked. */
   #live(): Gate {
+    this.#asking.flush();
+    return this.#core();
+  }
+
+  #core(): Gate {
     if (this.#gate === undefined) throw new FreedError("gate");
     return this.#gate;
   }
 
-  /** Asks for a permit; what the wasm module answers. Throws for options that make no sense. */
-  #ask(resource: Resource, options: OnBehalf, names: readonly string[], isAgain = false): number {
-    const gate = this.#live();
-    if (options !== NO_OPTIONS) onlyKnown("a call", options, names);
+  /** Asks for a permit, in its turn. A task's tie is lent at once. */
+  #ask(waiter: Waiter): void {
+    if (waiter.request.lend === undefined) return this.#asking.soon(waiter);
+    this.#asking.flush();
+    this.#asking.now(waiter, false);
+  }
+
+  /** Reads what a call asks for. Throws for options that make no sense, and for a signal that is aborted. */
+  #requestOf(options: OnBehalf, names: readonly string[]): AcquireRequest {
+    this.#core();
+    if (options === NO_OPTIONS) return PLAIN;
+    onlyKnown("a call", options, names);
     const { signal, timeoutMs, estimate, tenant } = options;
     if (signal !== undefined && signal !== null && isAborted(signal)) throw signal.reason;
-    const longest = timeoutMs === undefined ? NaN : spanMs("timeoutMs", timeoutMs);
     const [input, output] = estimate === undefined ? NOTHING : readUsage("estimate", estimate);
-    const group = tenant === undefined ? -1 : this.#groupOf(tenant);
-    options[onBehalf]?.lend();
-    const { number } = resource;
-    const answer = isAgain
-      ? gate.acquireAgain(number, group, longest, input, output)
-      : gate.acquire(number, group, longest, input, output);
-    this.#tickets.changed();
-    return answer;
+    return {
+      group: tenant === undefined ? -1 : this.#groupOf(tenant),
+      timeoutMs: timeoutMs === undefined ? NaN : spanMs("timeoutMs", timeoutMs),
+      input,
+      output,
+      lend: options[onBehalf]?.lend,
+    };
   }
 
   #groupOf(tenant: string): number {
@@ -571,7 +581,7 @@ export class RequestGate {
   }
 
   #stranger(tenant: string): number {
-    const group = this.#live().groupOfTenant(text("the name of a tenant", tenant));
+    const group = this.#core().groupOfTenant(text("the name of a tenant", tenant));
     if (group < 0) return ~group;
     this.#tenants.set(tenant, group);
     return group;
@@ -601,6 +611,8 @@ export class RequestGate {
 }
 
 const NOTHING = [0, 0] as const;
+/** What a call asks for that has no options. */
+const PLAIN: AcquireRequest = { group: -1, timeoutMs: NaN, input: 0, output: 0, lend: undefined };
 
 /** Whether a signal is aborted; throws for what is none. */
 function isAborted(signal: AbortSignal): boolean {

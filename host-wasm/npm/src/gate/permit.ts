@@ -3,7 +3,7 @@
 
 import type { Guard } from "./guards.js";
 import { inspect, type Resource } from "./keys.js";
-import { Waiter } from "./tickets.js";
+import { type AcquireRequest, Waiter } from "./tickets.js";
 import { type Completion, type Outcome, outcomeNumber, readEnd } from "../outcome.js";
 
 /**
@@ -90,11 +90,12 @@ export class Acquiring extends Waiter {
 
   constructor(
     resource: Resource,
+    request: AcquireRequest,
     signal: AbortSignal | null | undefined,
     resolve: (permit: Permit) => void,
     reject: (error: unknown) => void,
   ) {
-    super(resource, signal);
+    super(resource, request, signal);
     this.resolve = resolve;
     this.refused = reject;
   }

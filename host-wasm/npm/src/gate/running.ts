@@ -5,7 +5,7 @@ import { type Call, type CallResult, CallUnderWay, type Classify } from "./call.
 import type { Resource } from "./keys.js";
 import { abandon, type Course, type Ended, failureStands, isNobodys, retryInMs } from "./retries.js";
 import { answerOfThrown } from "./thrown.js";
-import { AGAIN, type AfterCall } from "./tickets.js";
+import { type AcquireRequest, AGAIN, type AfterCall } from "./tickets.js";
 import { outcomeOfConnection, UNEXPECTED } from "../outcome.js";
 import { maySayMore } from "../response.js";
 
@@ -34,13 +34,14 @@ export class Running<T> extends CallUnderWay<T> {
 
   constructor(
     resource: Resource,
+    request: AcquireRequest,
     fn: (call: Call) => T | PromiseLike<T>,
     { signal, classify, callTimeoutMs }: HowToCall<T>,
     resolve: (value: T) => void,
     reject: (error: unknown) => void,
     rerun: Rerun<T> | undefined,
   ) {
-    super(resource, signal, classify, callTimeoutMs, rerun?.course);
+    super(resource, request, signal, classify, callTimeoutMs, rerun?.course);
     this.fn = fn;
     this.resolve = resolve;
     this.reject = reject;

@@ -37,18 +37,34 @@ export const FINAL: AfterCall = 0;
 export const AGAIN: AfterCall = 1;
 export const UNAVAILABLE: AfterCall = 2;
 
-/** A call that has asked. It is told of its answer once, and throws nothing. */
+/** What a call asks for. */
+export interface AcquireRequest {
+  /** The number of its tenant's group; -1 for that of the resource. */
+  readonly group: number;
+  /** The longest wait; NaN for that of the gate. */
+  readonly timeoutMs: number;
+  readonly input: number;
+  readonly output: number;
+  /** Called right before the wasm module is asked: lends it the tie of a pipeline's task. */
+  readonly lend: (() => void) | undefined;
+}
+
+/** A call that asks. It is told of its answer once, and throws nothing. */
 export abstract class Waiter {
   readonly resource: Resource;
   /** The caller's signal. */
   readonly outer: AbortSignal | undefined;
+  readonly request: AcquireRequest;
   /** What listens to it. */
   onAbort: (() => void) | undefined = undefined;
   /** That of its permit, while it has one. */
   ticket = NONE;
+  /** The call that asks after it. */
+  next: Waiter | undefined = undefined;
 
-  constructor(resource: Resource, outer: AbortSignal | null | undefined) {
+  constructor(resource: Resource, request: AcquireRequest, outer: AbortSignal | null | undefined) {
     this.resource = resource;
+    this.request = request;
     this.outer = outer ?? undefined;
   }
 
