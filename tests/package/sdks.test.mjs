@@ -20,9 +20,11 @@ const answers = {
   401: [401, {}, { error: { message: "no" } }],
 };
 let mode = "429";
+/** The call in progress. Requests of a call that timed out may arrive during a later one. */
+let calls = 0;
 let requests = 0;
-const server = createServer((_, response) => {
-  requests += 1;
+const server = createServer((request, response) => {
+  if (request.url.startsWith(`/${calls}/`)) requests += 1;
   if (mode === "silent") return;
   if (mode === "reset") return void response.destroy();
   const [status, headers, body] = answers[mode];
@@ -44,22 +46,23 @@ const message = { role: "user", content: "hello" };
 /** How each client makes a call that may take `timeout` milliseconds. */
 const clients = {
   openai: ({ signal }, timeout) =>
-    new OpenAI({ apiKey: "none", baseURL: `${address}/v1`, maxRetries: 0, timeout }).chat.completions.create(
+    new OpenAI({ apiKey: "none", baseURL: `${address}/${calls}/v1`, maxRetries: 0, timeout }).chat.completions.create(
       { model: "m", messages: [message] },
       { signal },
     ),
   anthropic: ({ signal }, timeout) =>
-    new Anthropic({ apiKey: "none", baseURL: address, maxRetries: 0, timeout }).messages.create(
+    new Anthropic({ apiKey: "none", baseURL: `${address}/${calls}`, maxRetries: 0, timeout }).messages.create(
       { model: "m", max_tokens: 8, messages: [message] },
       { signal },
     ),
-  axios: ({ signal }, timeout) => axios.post(`${address}/v1`, {}, { signal, timeout, proxy: false }),
-  ky: ({ signal }, timeout) => ky.post(`${address}/v1`, { json: {}, signal, timeout, retry: 0 }).json(),
+  axios: ({ signal }, timeout) => axios.post(`${address}/${calls}/v1`, {}, { signal, timeout, proxy: false }),
+  ky: ({ signal }, timeout) => ky.post(`${address}/${calls}/v1`, { json: {}, signal, timeout, retry: 0 }).json(),
 };
 
 /** What the gate makes of a call of `client` while the server behaves as `behaviour` says. */
 async function learned(client, behaviour, options = {}, timeout = 60_000) {
   mode = behaviour;
+  calls += 1;
   requests = 0;
   const gate = new RequestGate({ health: false });
   gate.register(KEY, { maxParallel: 4, algorithm: "aimd" });
