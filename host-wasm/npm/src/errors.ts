@@ -34,7 +34,9 @@ export type DenialReason =
   | "paced"
   | "paused";
 
-/** In the order of the core; the one that is missing is for calls that may go elsewhere, and never comes here. */
+/**
+ * In the order of the core; the one that is missing is for calls that may go elsewhere, and never comes here.
+ */
 const REASONS: readonly (DenialReason | undefined)[] = [
   "no_capacity",
   "cooldown",
@@ -74,7 +76,8 @@ export function denialReason(number: number): DenialReason {
 }
 
 /**
- * The call may not go out. What `acquire` and `run` reject with, and `tryAcquire` throws for what no waiting can mend.
+ * The call may not go out. What `acquire` and `run` reject with, and `tryAcquire` throws for what no waiting
+ * can mend.
  *
  * ```ts
  * import { DeniedError, RequestGate } from "tidegate";
@@ -96,7 +99,10 @@ export class DeniedError extends Error {
   readonly key: string;
   /** Why it was refused. */
   readonly reason: DenialReason;
-  /** In how many milliseconds capacity is next known to change by time alone; undefined where that is not known. */
+  /**
+   * In how many milliseconds capacity is next known to change by time alone; undefined where that is not
+   * known.
+   */
   readonly changesInMs: number | undefined;
 
   /** @internal */

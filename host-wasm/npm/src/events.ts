@@ -12,7 +12,10 @@ export interface EventHead {
   readonly sequence: number;
   /** When it happened, on the clock of `performance.now()`. */
   readonly atMs: number;
-  /** What it is about: the name of a resource, or `provider/model` for all its domains; undefined for the whole gate. */
+  /**
+   * What it is about: the name of a resource, or `provider/model` for all its domains; undefined for the
+   * whole gate.
+   */
   readonly key: string | undefined;
   /** The task of a pipeline whose call it is about; there is none for other calls. */
   readonly task?: CallingTask;
@@ -36,8 +39,8 @@ export interface CallingTask {
 export type ReleaseResult = "released" | "duplicate" | "stale" | "unknown_lease" | "wrong_controller";
 
 /**
- * What goes with each kind of event. Spans are in milliseconds, `waiter` and `lease` are numbers that name one call that waits
- * and one permit among those that are out.
+ * What goes with each kind of event. Spans are in milliseconds, `waiter` and `lease` are numbers that name
+ * one call that waits and one permit among those that are out.
  */
 export interface EventFacts {
   /** A model was registered, with this cap. */
@@ -50,13 +53,19 @@ export interface EventFacts {
   queue_drained: object;
   /** A call asked; `waiter` if it had to queue. */
   wait_started: { readonly waiter: number | undefined };
-  /** A call was let out. `waitedMs` is 0 for one without a timeout that came while nobody listened; so it is below. */
+  /**
+   * A call was let out. `waitedMs` is 0 for one without a timeout that came while nobody listened; so it is
+   * below.
+   */
   wait_completed: { readonly waiter: number | undefined; readonly waitedMs: number };
   /** A call waited for as long as it might. */
   wait_timeout: { readonly waiter: number | undefined; readonly waitedMs: number };
   /** A call withdrew, or was turned away by `shutdown()`. */
   wait_cancelled: { readonly waiter: number; readonly waitedMs: number; readonly reason: DenialReason };
-  /** A call was refused at once. `changesAtMs` is when capacity next changes by time alone, on the clock of `atMs`, if that is known. */
+  /**
+   * A call was refused at once. `changesAtMs` is when capacity next changes by time alone, on the clock of
+   * `atMs`, if that is known.
+   */
   acquire_denied: { readonly reason: DenialReason; readonly changesAtMs: number | undefined };
   /** A call may go out: the limit it was admitted under, and how many are out now. */
   lease_acquired: { readonly lease: number; readonly limit: number; readonly inFlight: number };
@@ -91,19 +100,28 @@ export interface EventFacts {
   ramp_aborted: { readonly limit: number };
   /** What the provider said about a budget changed what may be spent. */
   budget_corrected: { readonly dimension: BudgetDimension; readonly before: number; readonly after: number };
-  /** An answer stated a rate of the provider that was not known before: so much in each window. Calls are paced to it. */
+  /**
+   * An answer stated a rate of the provider that was not known before: so much in each window. Calls are
+   * paced to it.
+   */
   rate_learned: { readonly dimension: BudgetDimension; readonly limit: number; readonly windowMs: number };
   /** The provider is down, or still: its first failure and the next probe, on the clock of `atMs`. */
   provider_down: { readonly sinceMs: number; readonly probeAtMs: number };
   /** The one call goes out that finds out whether the provider is back. */
   provider_probed: { readonly lease: number };
-  /** The provider is back, which failed first then; limits have climbed to what they were at `fullAtMs`. On the clock of `atMs`. */
+  /**
+   * The provider is back, which failed first then; limits have climbed to what they were at `fullAtMs`. On
+   * the clock of `atMs`.
+   */
   provider_recovered: { readonly sinceMs: number; readonly fullAtMs: number };
-  /** Calls to the provider are denied, until one call finds out whether it can be used again: when, on the clock of `atMs`. */
+  /**
+   * Calls to the provider are denied, until one call finds out whether it can be used again: when, on the
+   * clock of `atMs`.
+   */
   provider_unavailable: { readonly cause: UnavailableCause; readonly probeAtMs: number | undefined };
   /**
-   * A warning: the body of an answer was not read for `idleMs`, and gave its slot back. It has the number of the event before it, for
-   * it is no decision of the gate's.
+   * A warning: the body of an answer was not read for `idleMs`, and gave its slot back. It has the number of
+   * the event before it, for it is no decision of the gate's.
    */
   body_left_unread: { readonly idleMs: number };
 }

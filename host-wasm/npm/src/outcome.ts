@@ -64,7 +64,9 @@ export interface Completion {
   readonly outcome: Outcome;
   /** The pause that the provider asked for together with a refusal, in milliseconds from 0 up. */
   readonly retryAfterMs?: number | undefined;
-  /** What the call used: it takes the place of its estimate in the budgets. Without it, the estimate stands. */
+  /**
+   * What the call used: it takes the place of its estimate in the budgets. Without it, the estimate stands.
+   */
   readonly used?: Usage | undefined;
 }
 
@@ -149,7 +151,10 @@ const FAILED_CONNECTIONS = [
 const SILENT = /^(UND_ERR_HEADERS_TIMEOUT|UND_ERR_BODY_TIMEOUT)$/;
 const UNREACHED = /^(ECONN\w+|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_\w+|EHOST\w+|ENET\w+|UND_ERR_CONNECT_TIMEOUT|UND_ERR_SOCKET|Connection\w+)$/;
 
-/** What the errors of API clients say by their class, as those of OpenAI and Anthropic do, or by their code, as those of axios. */
+/**
+ * What the errors of API clients say by their class, as those of OpenAI and Anthropic do, or by their code,
+ * as those of axios.
+ */
 const CLIENT_ERRORS: readonly (readonly [pattern: RegExp, outcome: number])[] = [
   [/^(APIUserAbortError|ERR_CANCELED)$/, LOCAL_CANCELLED],
   [/^APIConnectionTimeoutError$/, PROVIDER_TIMEOUT],
@@ -162,7 +167,10 @@ const TIMED_OUT = /^timeout of \d+ ?ms exceeded/;
 /** How far an error is followed to what caused it. */
 const CAUSES = 4;
 
-/** @internal What an error of a client says about its connection, by its own words and code or those of its causes; undefined for any other. */
+/**
+ * @internal What an error of a client says about its connection, by its own words and code or those of its
+ * causes; undefined for any other.
+ */
 export function outcomeOfConnection(thrown: unknown): number | undefined {
   let error = thrown;
   let ofClient: number | undefined;

@@ -1,6 +1,6 @@
 /**
- * The types of the platform, as the libraries of a program declare them: those of the DOM, of Node, of Deno or of an edge
- * runtime. A program that has none of them can still be compiled against this package.
+ * The types of the platform, as the libraries of a program declare them: those of the DOM, of Node, of Deno
+ * or of an edge runtime. A program that has none of them can still be compiled against this package.
  */
 
 /** An instance of a global class, where it is declared. */

@@ -58,14 +58,18 @@ export function notesOf(numbers: Float64Array): Float64Array | undefined {
   return numbers.length > FIRST_NOTE ? numbers.subarray(FIRST_NOTE) : undefined;
 }
 
-/** Calls `tell` for each rate that is spoken of: dimension, limit, remaining, milliseconds until it is whole, window. */
+/**
+ * Calls `tell` for each rate that is spoken of: dimension, limit, remaining, milliseconds until it is whole,
+ * window.
+ */
 function eachNote(numbers: Float64Array, tell: (note: Float64Array) => void): void {
   for (let at = FIRST_NOTE; at < numbers.length; at += NOTE) tell(numbers.subarray(at, at + NOTE));
 }
 
 /**
- * Reads what an answer says: how the call ended, when to come back, what is left of the rates. For clients that do not hand out
- * fetch responses; {@link RequestGate.run} and {@link RequestGate.fetch} do it by themselves.
+ * Reads what an answer says: how the call ended, when to come back, what is left of the rates. For clients
+ * that do not hand out fetch responses; {@link RequestGate.run} and {@link RequestGate.fetch} do it by
+ * themselves.
  *
  * | answer | outcome |
  * | --- | --- |
@@ -77,9 +81,9 @@ function eachNote(numbers: Float64Array, tell: (note: Float64Array) => void): vo
  * | other 4xx | `request_rejected` |
  * | anything else | `success` |
  *
- * Retry-After is read as seconds, as a date, and as `retry-after-ms`. A refusal without one takes its wait from the
- * `x-ratelimit-reset-*` headers of what is used up. Moments count from the `Date` of the answer, where the page may see it, or else from
- * this machine's clock. What cannot be read is as good as absent.
+ * Retry-After is read as seconds, as a date, and as `retry-after-ms`. A refusal without one takes its wait
+ * from the `x-ratelimit-reset-*` headers of what is used up. Moments count from the `Date` of the answer,
+ * where the page may see it, or else from this machine's clock. What cannot be read is as good as absent.
  *
  * ```ts
  * import { readHead } from "tidegate";
@@ -105,11 +109,16 @@ export function readHead(answer: AnswerHead): HeadReading {
   return { outcome, ...(retryAfterMs === undefined ? {} : { retryAfterMs }), rateLimits };
 }
 
-/** The most characters of the body of a refusal that are read, and how long that may take, in milliseconds. */
+/**
+ * The most characters of the body of a refusal that are read, and how long that may take, in milliseconds.
+ */
 export const LONGEST_ERROR = 65_536;
 const ERROR_PATIENCE_MS = 250;
 
-/** @internal Whether an answer is a refusal whose body may say more: that the account is empty, the key refused, the model unknown. */
+/**
+ * @internal Whether an answer is a refusal whose body may say more: that the account is empty, the key
+ * refused, the model unknown.
+ */
 export function maySayMore(answer: unknown): answer is Response {
   try {
     return isResponse(answer) && answer.status >= 400 && answer.status < 500 && !answer.bodyUsed && answer.body?.locked === false;
@@ -119,7 +128,10 @@ export function maySayMore(answer: unknown): answer is Response {
   }
 }
 
-/** @internal The body of a refusal, which its caller can still read; undefined if it does not come soon, or is too long. */
+/**
+ * @internal The body of a refusal, which its caller can still read; undefined if it does not come soon, or is
+ * too long.
+ */
 export async function errorText(answer: Response): Promise<string | undefined> {
   const reader = answer.clone().body?.getReader();
   if (reader === undefined) return undefined;
@@ -177,7 +189,10 @@ export class Sending {
     return fetch(isCopied ? input.clone() : input, { ...this.#init, signal });
   }
 
-  /** Whether there is such a request, so that a failure was the connection's: an address that is none never reaches anybody. */
+  /**
+   * Whether there is such a request, so that a failure was the connection's: an address that is none never
+   * reaches anybody.
+   */
   isSound(): boolean {
     const input = this.#input;
     if (typeof Request === "undefined" || isRequest(input) || !this.isRepeatable) return !this.#isSpent;

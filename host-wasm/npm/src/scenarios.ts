@@ -9,7 +9,10 @@ export function scenarios(): ScenarioInfo[] {
   return SCENARIOS.map((info) => ({ ...info }));
 }
 
-/** A scenario by its name, with every field, anew each time: it can be changed at will. Throws for an unknown one. */
+/**
+ * A scenario by its name, with every field, anew each time: it can be changed at will. Throws for an unknown
+ * one.
+ */
 export function scenario(name: string): Scenario {
   return completeScenario(short(name));
 }

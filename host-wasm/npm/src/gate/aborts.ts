@@ -1,4 +1,7 @@
-/** One listener for each signal, however many calls share it: a signal's own list of listeners is searched for each that goes. */
+/**
+ * One listener for each signal, however many calls share it: a signal's own list of listeners is searched for
+ * each that goes.
+ */
 
 /** Who hears of the abort of one signal. */
 class Listeners {

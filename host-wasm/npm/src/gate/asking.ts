@@ -1,9 +1,9 @@
 /**
  * Calls that are about to ask for their permits.
  *
- * A program that makes many calls in one go begins none of them before its turn is over. A permit that was granted at once would
- * be held all that time, and the limit would take it for the time that the provider needs. So calls ask when the turn is over,
- * a few at a time, and those that may go out do so in between.
+ * A program that makes many calls in one go begins none of them before its turn is over. A permit that was
+ * granted at once would be held all that time, and the limit would take it for the time that the provider
+ * needs. So calls ask when the turn is over, a few at a time, and those that may go out do so in between.
  */
 
 import type { GateModule, Tickets, Waiter } from "./tickets.js";
@@ -45,7 +45,10 @@ export class Asking {
     this.#last = waiter;
   }
 
-  /** Asks for a permit at once; `isAgain` says that it is for the call that ended last, which the core has kept. */
+  /**
+   * Asks for a permit at once; `isAgain` says that it is for the call that ended last, which the core has
+   * kept.
+   */
   now(waiter: Waiter, isAgain: boolean): void {
     const { number } = waiter.resource;
     const { group, timeoutMs, input, output, lend } = waiter.request;

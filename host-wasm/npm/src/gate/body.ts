@@ -1,10 +1,11 @@
 /**
  * The body of an answer, which holds the slot of its call for as long as the provider works on it.
  *
- * A provider counts a stream as a call until its last piece is sent, so the slot is held until then and not until the head:
- * calls that stream would otherwise look finished after their first token, and far too many would go out. What holds the slot
- * is the provider, never the reader. A body is read ahead of its reader, and most have ended before anybody looks at them. One
- * that is longer waits for its reader, and gives its slot back when that has taken nothing for a while.
+ * A provider counts a stream as a call until its last piece is sent, so the slot is held until then and not
+ * until the head: calls that stream would otherwise look finished after their first token, and far too many
+ * would go out. What holds the slot is the provider, never the reader. A body is read ahead of its reader,
+ * and most have ended before anybody looks at them. One that is longer waits for its reader, and gives its
+ * slot back when that has taken nothing for a while.
  *
  * ```text
  * provider --pump--> pieces, at most READ_AHEAD bytes and a piece --pull--> reader
@@ -16,7 +17,10 @@ import { copyOf, likened } from "../response.js";
 /** How much of a body is read before anybody takes it, in bytes. */
 const READ_AHEAD = 256 * 1_024;
 
-/** How the slot of a body ended: its body was read or came to its end, was given up, broke, or was left unread. */
+/**
+ * How the slot of a body ended: its body was read or came to its end, was given up, broke, or was left
+ * unread.
+ */
 export type BodyEnd = "whole" | "given up" | "broken" | "unread";
 
 /** Who hears of a body. */
@@ -35,7 +39,10 @@ const unread =
     ? undefined
     : new FinalizationRegistry<() => Promise<void>>((giveUp) => void giveUp().catch(() => {}));
 
-/** Pieces between a provider and a reader. It knows nothing of the stream that is handed out, which may so be forgotten. */
+/**
+ * Pieces between a provider and a reader. It knows nothing of the stream that is handed out, which may so be
+ * forgotten.
+ */
 class ReadAhead {
   readonly #reader: ReadableStreamDefaultReader<Piece>;
   readonly #watcher: BodyWatcher;
@@ -116,7 +123,9 @@ class ReadAhead {
     this.#watcher.ended(how, error, !isWaiting);
   }
 
-  /** The next piece, in order; undefined at the end. Throws what the body broke with, behind its last piece. */
+  /**
+   * The next piece, in order; undefined at the end. Throws what the body broke with, behind its last piece.
+   */
   async take(): Promise<Piece | undefined> {
     while (this.#pieces.length === 0 && this.#last === undefined) {
       await new Promise<void>((resolve) => (this.#onPiece = resolve));
@@ -144,7 +153,10 @@ class ReadAhead {
 /** The longest delay that a timer holds. */
 const LONGEST_DELAY_MS = 2 ** 31 - 1;
 
-/** The same answer, whose body says once how it ended, and holds its slot until then. `idleMs` bounds how long it waits for its reader. */
+/**
+ * The same answer, whose body says once how it ended, and holds its slot until then. `idleMs` bounds how long
+ * it waits for its reader.
+ */
 export function holdBody(answer: Response, idleMs: number, watcher: BodyWatcher): Response {
   const { body } = answer;
   if (body === null) {

@@ -29,11 +29,13 @@ export type CallResult<T> = { readonly value: T } | { readonly error: unknown };
 /**
  * Says how a call ended. Undefined leaves it to the gate.
  *
- * A fetch `Response` is read by its head; so is an error that has `status` and `headers`, or a `response` that has them, as those of
- * API clients do. Of the other errors, one whose `name` is `AbortError` is `local_cancelled`, one that is called `TimeoutError` is
- * `local_timeout`, a client's own timeout is `provider_timeout`, a connection that failed or broke is `connection_failed` or
- * `provider_failure`, and any other is `unexpected`. Any other value is a `success`. Once the call's signal is aborted, an error of whatever name is `provider_timeout` if `callTimeoutMs` is
- * over, `local_timeout` if the signal's reason is a `TimeoutError`, and `local_cancelled` otherwise.
+ * A fetch `Response` is read by its head; so is an error that has `status` and `headers`, or a `response`
+ * that has them, as those of API clients do. Of the other errors, one whose `name` is `AbortError` is
+ * `local_cancelled`, one that is called `TimeoutError` is `local_timeout`, a client's own timeout is
+ * `provider_timeout`, a connection that failed or broke is `connection_failed` or `provider_failure`, and any
+ * other is `unexpected`. Any other value is a `success`. Once the call's signal is aborted, an error of
+ * whatever name is `provider_timeout` if `callTimeoutMs` is over, `local_timeout` if the signal's reason is a
+ * `TimeoutError`, and `local_cancelled` otherwise.
  */
 export type Classify<T> = (result: CallResult<T>) => Outcome | Completion | undefined;
 
@@ -41,11 +43,14 @@ export type Classify<T> = (result: CallResult<T>) => Outcome | Completion | unde
 export interface Call {
   /** What is called. */
   readonly resource: Resource;
-  /** Aborted when the caller's signal is, and when `callTimeoutMs` is over. Hand it to whatever makes the call. */
+  /**
+   * Aborted when the caller's signal is, and when `callTimeoutMs` is over. Hand it to whatever makes the
+   * call.
+   */
   readonly signal: Signal;
   /**
-   * Reads the head of an answer that the function does not return: by its status, Retry-After and `x-ratelimit-*`. The call then
-   * ends as the head says, also if the function throws after a refusal.
+   * Reads the head of an answer that the function does not return: by its status, Retry-After and
+   * `x-ratelimit-*`. The call then ends as the head says, also if the function throws after a refusal.
    */
   observe(answer: AnswerHead): void;
   /**
@@ -77,7 +82,10 @@ export interface Ending {
 export interface Behalf {
   /** Called right before the wasm module is asked: it lends the gate the task's tie. */
   readonly lend: () => void;
-  /** Hears how a call ended, with what it threw, if it did: how a task's calls are made that are made again after an outage. */
+  /**
+   * Hears how a call ended, with what it threw, if it did: how a task's calls are made that are made again
+   * after an outage.
+   */
   readonly ended?: ((ending: Ending, error: unknown) => void) | undefined;
 }
 
@@ -166,7 +174,10 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     return this.#end(said?.[0] ?? SUCCESS, said?.[1] ?? NaN);
   }
 
-  /** The call ended in `error`, which means `otherwise` unless it says more itself. `isOwed`: it was the provider who had to do something. */
+  /**
+   * The call ended in `error`, which means `otherwise` unless it says more itself. `isOwed`: it was the
+   * provider who had to do something.
+   */
   failed(error: unknown, otherwise: number, isOwed = true): AfterCall {
     const own = this.classify && ask<T>(this.classify, { error });
     if (own !== undefined) return this.#end(own.outcome, own.retryAfterMs, own);

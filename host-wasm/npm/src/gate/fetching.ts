@@ -47,8 +47,8 @@ class Fetching extends CallUnderWay<Response> {
   #otherwise = UNEXPECTED;
 
   /**
-   * Sends the request, and reads what the head of its answer says, and the body of a refusal. The body of a task's answer is read to its
-   * end, so that a call is made again whose answer breaks off.
+   * Sends the request, and reads what the head of its answer says, and the body of a refusal. The body of a
+   * task's answer is read to its end, so that a call is made again whose answer breaks off.
    */
   async send(request: Sending): Promise<CallResult<Response>> {
     this.#otherwise = request.isSound() ? CONNECTION_FAILED : UNEXPECTED;
@@ -72,7 +72,9 @@ class Fetching extends CallUnderWay<Response> {
 /** @internal Asks for a permit for this call; the second time for the one that has just failed. */
 export type Ask = (call: Waiter, isAgain: boolean) => void;
 
-/** @internal Fetches under a permit that `ask` asks for, which is held until the body of the answer has ended. */
+/**
+ * @internal Fetches under a permit that `ask` asks for, which is held until the body of the answer has ended.
+ */
 export async function fetchUnder(
   resource: Resource,
   wanted: AcquireRequest,

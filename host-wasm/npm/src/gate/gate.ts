@@ -37,8 +37,9 @@ import type { FetchInit, FetchInput, FetchResponse } from "../platform.js";
 /**
  * Decides when a call may go out, and learns from what became of it.
  *
- * Register what is called, then {@link run} or {@link fetch} each call, or {@link acquire} a permit around it. Calls go out in the
- * order of asking, within their tenant; the limit of calls in flight follows what the provider accepts.
+ * Register what is called, then {@link run} or {@link fetch} each call, or {@link acquire} a permit around
+ * it. Calls go out in the order of asking, within their tenant; the limit of calls in flight follows what the
+ * provider accepts.
  *
  * ```ts
  * import { RequestGate } from "tidegate";
@@ -123,7 +124,8 @@ export class RequestGate {
   }
 
   /**
-   * Gives a tenant this share of whatever is contended, beside the others. Tenants that are not named here share alike: weight 1.
+   * Gives a tenant this share of whatever is contended, beside the others. Tenants that are not named here
+   * share alike: weight 1.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -162,8 +164,8 @@ export class RequestGate {
    * ```
    *
    * @throws DeniedError (as a rejection) when `timeoutMs` is over, after `shutdown()`, if the gate is freed while the call waits,
-   * and for a key that was never registered; FreedError after `free()`; the reason of `signal` once that is aborted; TypeError and
-   * RangeError for options that do not exist or make no sense
+   * and for a key that was never registered; FreedError after `free()`; the reason of `signal` once that is
+   * aborted; TypeError and RangeError for options that do not exist or make no sense
    */
   acquire(key: Key, options: AcquireOptions = NO_OPTIONS): Promise<Permit> {
     return new Promise((resolve, reject) => {
@@ -174,7 +176,8 @@ export class RequestGate {
   }
 
   /**
-   * A permit at once, or undefined. Never overtakes a call that waits. {@link why} tells what there is to wait for.
+   * A permit at once, or undefined. Never overtakes a call that waits. {@link why} tells what there is to
+   * wait for.
    *
    * @throws DeniedError after `shutdown()`, and for a key that was never registered; FreedError after `free()`
    */
@@ -196,9 +199,9 @@ export class RequestGate {
   /**
    * Makes a call as soon as it may go out, and tells the gate how it ended.
    *
-   * `fn` is given the call with a signal. What it returns is returned; what it throws is thrown, and either way the slot is given
-   * back. A returned fetch `Response` is read by its status, Retry-After and `x-ratelimit-*`, and by its body if it is a refusal; what a
-   * thrown error means says {@link Classify}.
+   * `fn` is given the call with a signal. What it returns is returned; what it throws is thrown, and either
+   * way the slot is given back. A returned fetch `Response` is read by its status, Retry-After and
+   * `x-ratelimit-*`, and by its body if it is a refusal; what a thrown error means says {@link Classify}.
    *
    * ```ts
    * import { RequestGate, readHead } from "tidegate";
@@ -241,7 +244,8 @@ export class RequestGate {
   };
 
   /**
-   * A function that runs others as {@link run} does, each with the arguments behind it: what `pLimit(n)` returns.
+   * A function that runs others as {@link run} does, each with the arguments behind it: what `pLimit(n)`
+   * returns.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -261,8 +265,8 @@ export class RequestGate {
   }
 
   /**
-   * Holds calls back from now on: those of a key, with all domains of its model, or all. They wait, and their timeouts run on. Calls that are
-   * out go on.
+   * Holds calls back from now on: those of a key, with all domains of its model, or all. They wait, and their
+   * timeouts run on. Calls that are out go on.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -294,8 +298,8 @@ export class RequestGate {
   }
 
   /**
-   * Changes how many calls of a key's model may be out at once, all domains together, and keeps what was learned about it:
-   * {@link register} would start afresh.
+   * Changes how many calls of a key's model may be out at once, all domains together, and keeps what was
+   * learned about it: {@link register} would start afresh.
    *
    * @throws RangeError for what is no whole number from 1 up, DeniedError for a key that was never registered
    */
@@ -362,8 +366,9 @@ export class RequestGate {
   }
 
   /**
-   * Turns away every call that waits, of a key or all, with a `DeniedError` of reason `cancelled`. Calls that are out go on, and the gate stays
-   * open. Tasks of a pipeline whose calls are turned away are left to a later run.
+   * Turns away every call that waits, of a key or all, with a `DeniedError` of reason `cancelled`. Calls that
+   * are out go on, and the gate stays open. Tasks of a pipeline whose calls are turned away are left to a
+   * later run.
    *
    * @returns how many calls were turned away
    */
@@ -376,11 +381,12 @@ export class RequestGate {
   }
 
   /**
-   * Fetches under a permit, which is held until the body of the answer has come, was cancelled or broke. A refusal, a 4xx, gives it back as
-   * soon as the beginning of its body was read, which may say that the account is empty; it is returned like any other answer.
+   * Fetches under a permit, which is held until the body of the answer has come, was cancelled or broke. A
+   * refusal, a 4xx, gives it back as soon as the beginning of its body was read, which may say that the
+   * account is empty; it is returned like any other answer.
    *
-   * Answers may be read in any order, or not at all: up to 256 KiB of each are read ahead, and a longer body that nobody reads gives its slot
-   * back after {@link FetchOptions.bodyIdleMs}.
+   * Answers may be read in any order, or not at all: up to 256 KiB of each are read ahead, and a longer body
+   * that nobody reads gives its slot back after {@link FetchOptions.bodyIdleMs}.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -415,8 +421,8 @@ export class RequestGate {
   }
 
   /**
-   * What keeps the next call of a key from going out, as an object and in words; undefined if it could go out at once. Changes
-   * nothing.
+   * What keeps the next call of a key from going out, as an object and in words; undefined if it could go out
+   * at once. Changes nothing.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -459,8 +465,9 @@ export class RequestGate {
   }
 
   /**
-   * Tells `listener` of what happens from now on, in turns of its own. Events are made only if somebody wants their kind. A
-   * listener that throws is reported once on the console, and disturbs nothing; it may call the gate.
+   * Tells `listener` of what happens from now on, in turns of its own. Events are made only if somebody wants
+   * their kind. A listener that throws is reported once on the console, and disturbs nothing; it may call the
+   * gate.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -495,8 +502,8 @@ export class RequestGate {
   }
 
   /**
-   * Turns away everyone who waits, and everyone who asks from now on, with a `DeniedError` of reason `shutdown`. Permits that are
-   * out stay valid.
+   * Turns away everyone who waits, and everyone who asks from now on, with a `DeniedError` of reason
+   * `shutdown`. Permits that are out stay valid.
    */
   shutdown(): void {
     this.#isShut = true;
@@ -506,8 +513,9 @@ export class RequestGate {
   }
 
   /**
-   * Shuts the gate down and gives back its memory. Permits that are out stay valid; anything else throws a `FreedError` from now
-   * on. A second call does nothing. A gate that is forgotten is freed by the garbage collector.
+   * Shuts the gate down and gives back its memory. Permits that are out stay valid; anything else throws a
+   * `FreedError` from now on. A second call does nothing. A gate that is forgotten is freed by the garbage
+   * collector.
    */
   free(): void {
     if (this.#gate === undefined || this.#isEnding) return;

@@ -1,11 +1,17 @@
-/** Permits that nobody can finish any more: they go back, so that a forgotten one costs time but never the slot. */
+/**
+ * Permits that nobody can finish any more: they go back, so that a forgotten one costs time but never the
+ * slot.
+ */
 
 /** The ticket of a permit, for when nobody can finish that any more. */
 interface Watched {
   ticket: number;
 }
 
-/** What goes when its permit goes, because only that has it. It serves one permit after the other: to be watched costs more. */
+/**
+ * What goes when its permit goes, because only that has it. It serves one permit after the other: to be
+ * watched costs more.
+ */
 export class Guard {
   readonly watched: Watched = { ticket: -1 };
 }

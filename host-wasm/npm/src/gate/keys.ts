@@ -5,8 +5,8 @@ import { Pauses } from "./pauses.js";
 import type { Tickets } from "./tickets.js";
 
 /**
- * A provider's model, called for one kind of work. Calls of one key share one adaptive limit; all domains of one model share
- * its `maxParallel`.
+ * A provider's model, called for one kind of work. Calls of one key share one adaptive limit; all domains of
+ * one model share its `maxParallel`.
  */
 export interface ResourceKey {
   /** Who serves it. Holds no `/`. */
@@ -18,8 +18,8 @@ export interface ResourceKey {
 }
 
 /**
- * `"provider/model"`, what is before the first `/` being the provider; or one name, such as `"api"`, for a service that has no models: its
- * model is then called the same; or an object; or what `register` returned.
+ * `"provider/model"`, what is before the first `/` being the provider; or one name, such as `"api"`, for a
+ * service that has no models: its model is then called the same; or an object; or what `register` returned.
  */
 export type Key = string | ResourceKey;
 

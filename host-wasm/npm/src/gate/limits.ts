@@ -3,11 +3,13 @@
 import { anyNumber, onlyKnown, shown, spanMs, whole, wholeBig } from "../errors.js";
 
 /**
- * Settings of the adaptive limit and of pauses. Each has a default. `maxLimit`, the cooldowns and the ramp hold for every algorithm; the
- * others are of `aimd`, and select it where no algorithm is named.
+ * Settings of the adaptive limit and of pauses. Each has a default. `maxLimit`, the cooldowns and the ramp
+ * hold for every algorithm; the others are of `aimd`, and select it where no algorithm is named.
  */
 export interface AdaptiveSettings {
-  /** Of `aimd`: calls that may be out at once in the beginning, from 1 up. Default: as many as `maxParallel`. */
+  /**
+   * Of `aimd`: calls that may be out at once in the beginning, from 1 up. Default: as many as `maxParallel`.
+   */
   readonly initialLimit?: number | undefined;
   /** A bound on the limit below `maxParallel`, from 1 up. Default: none. */
   readonly maxLimit?: number | undefined;
@@ -19,9 +21,14 @@ export interface AdaptiveSettings {
   readonly successesUntilIncrease?: number | undefined;
   /** Of `aimd`: whether it rises only once it was reached since it last changed. Default: false. */
   readonly growOnEvidence?: boolean | undefined;
-  /** How long a resource rests after a refusal that names no time itself, above 0 ms; under `tide` at most. Default: 2000. */
+  /**
+   * How long a resource rests after a refusal that names no time itself, above 0 ms; under `tide` at most.
+   * Default: 2000.
+   */
   readonly cooldownMs?: number | undefined;
-  /** The longest rest after one refusal, whatever the provider says; at least `cooldownMs`. Default: 600000. */
+  /**
+   * The longest rest after one refusal, whatever the provider says; at least `cooldownMs`. Default: 600000.
+   */
   readonly maxCooldownMs?: number | undefined;
   /** Over how long a new resource warms up from one call at once, from 0 ms up. Default: 0, not at all. */
   readonly rampMs?: number | undefined;
@@ -29,7 +36,10 @@ export interface AdaptiveSettings {
   readonly rampAfterIdleMs?: number | undefined;
 }
 
-/** Additive increase, multiplicative decrease, by the {@link AdaptiveSettings}. For providers that answer 429 when they have enough. */
+/**
+ * Additive increase, multiplicative decrease, by the {@link AdaptiveSettings}. For providers that answer 429
+ * when they have enough.
+ */
 export interface Aimd {
   readonly name: "aimd";
 }
@@ -60,7 +70,10 @@ export type RetryAfterStops = "learned" | "resource" | "call";
 /** In the order of the core. */
 const RETRY_AFTER_STOPS: readonly RetryAfterStops[] = ["learned", "resource", "call"];
 
-/** Finds how many calls the provider accepts, at once or per minute, and stays there. The default; its settings are meant to be left alone. */
+/**
+ * Finds how many calls the provider accepts, at once or per minute, and stays there. The default; its
+ * settings are meant to be left alone.
+ */
 export interface Tide {
   readonly name: "tide";
   /** The limit to start climbing from, from 1 up. Default: 10. */
@@ -69,7 +82,10 @@ export interface Tide {
   readonly probeAfter?: number | undefined;
   /** The same after many tries in vain, at least `probeAfter`. Default: 240. */
   readonly probeAfterMost?: number | undefined;
-  /** What a Retry-After stops: the whole resource, the refused call only, or whatever refusals show. Default: `learned`. */
+  /**
+   * What a Retry-After stops: the whole resource, the refused call only, or whatever refusals show. Default:
+   * `learned`.
+   */
   readonly retryAfter?: RetryAfterStops | undefined;
   /** What a refusal leaves of the limit while nothing is let through, 0.01 to 0.99. Default: 0.7. */
   readonly decreaseFactor?: number | undefined;
@@ -97,8 +113,9 @@ export interface Budget {
   /** The window, above 0 ms. Default: 60000, a minute. */
   readonly windowMs?: number | undefined;
   /**
-   * The most that may be spent at once after a rest, 1 to 10^15. Default: `limit`. A provider that counts in fixed or sliding
-   * windows wants a small one: a full bucket and its refill together let `burst + limit` through in one window.
+   * The most that may be spent at once after a rest, 1 to 10^15. Default: `limit`. A provider that counts in
+   * fixed or sliding windows wants a small one: a full bucket and its refill together let `burst + limit`
+   * through in one window.
    */
   readonly burst?: number | undefined;
 }
@@ -107,7 +124,10 @@ export interface Budget {
 export interface Limits extends AdaptiveSettings {
   /** Calls in flight at most, all domains of the model together; from 1 up. Registering again changes it. */
   readonly maxParallel: number;
-  /** What decides the limit between 1 and `maxParallel`. Default: `tide`; `aimd` where one of its settings is given. */
+  /**
+   * What decides the limit between 1 and `maxParallel`. Default: `tide`; `aimd` where one of its settings is
+   * given.
+   */
   readonly algorithm?: Algorithm | undefined;
   /** Rates, beside the limit of calls in flight. Default: none. */
   readonly budgets?: readonly Budget[] | undefined;
@@ -267,7 +287,10 @@ export class LimitNumbers {
   }
 }
 
-/** The algorithm of a resource: the one that is named, else `aimd` if one of its settings is given, here or for the whole gate. */
+/**
+ * The algorithm of a resource: the one that is named, else `aimd` if one of its settings is given, here or
+ * for the whole gate.
+ */
 function chosenAlgorithm(limits: Limits, defaults: AdaptiveSettings): Algorithm {
   const { algorithm } = limits;
   const own = AIMD_NAMES.find((name) => limits[name] !== undefined);

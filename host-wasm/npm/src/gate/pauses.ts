@@ -30,7 +30,9 @@ export class Pauses {
     return count;
   }
 
-  /** Calls `goOn` in `ms`, or `stop` with what ends the wait before that: the abort of `signal`, or a denial. */
+  /**
+   * Calls `goOn` in `ms`, or `stop` with what ends the wait before that: the abort of `signal`, or a denial.
+   */
   begin(resource: Resource, ms: number, signal: AbortSignal | undefined, goOn: () => void, stop: (error: unknown) => void): void {
     if (signal?.aborted) return stop(signal.reason);
     const abort = (): void => pause.end(signal?.reason);

@@ -7,15 +7,16 @@ import { type AcquireRequest, Waiter } from "./tickets.js";
 import { type Completion, type Outcome, outcomeNumber, readEnd } from "../outcome.js";
 
 /**
- * `Symbol.dispose`, or what stands for it where it is missing: `using` then needs a polyfill, everything else does not.
+ * `Symbol.dispose`, or what stands for it where it is missing: `using` then needs a polyfill, everything else
+ * does not.
  */
 export const dispose: typeof Symbol.dispose = Symbol.dispose ?? (Symbol.for("Symbol.dispose") as typeof Symbol.dispose);
 
 /**
  * The right to make one call. Give it back with {@link Permit.finish} and what became of the call.
  *
- * A permit that is disposed of unfinished, by the end of a `using` block, counts as a call that was given up; so does, after
- * some time, one that is forgotten. Permits outlive their gate.
+ * A permit that is disposed of unfinished, by the end of a `using` block, counts as a call that was given up;
+ * so does, after some time, one that is forgotten. Permits outlive their gate.
  *
  * ```ts
  * import { RequestGate } from "tidegate";
@@ -45,7 +46,8 @@ export class Permit {
   }
 
   /**
-   * Gives the slot back with what became of the call. Returns false, and does nothing, if that was done before.
+   * Gives the slot back with what became of the call. Returns false, and does nothing, if that was done
+   * before.
    *
    * @param end the outcome, alone or with what the provider said: `{ outcome: "rate_limited", retryAfterMs: 2000 }`
    * @throws TypeError for an outcome that does not exist, RangeError for a number out of its range; the permit is then

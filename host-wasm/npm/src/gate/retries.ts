@@ -13,7 +13,10 @@ export interface Ended<T> {
   readonly ending: Ending;
 }
 
-/** @internal What there is of a call that a task makes or that may be made again. Most calls are neither, and have none. */
+/**
+ * @internal What there is of a call that a task makes or that may be made again. Most calls are neither, and
+ * have none.
+ */
 export interface Course {
   /** Hears how the call ended, if a task makes it. */
   readonly ended: Behalf["ended"];
@@ -24,7 +27,10 @@ export interface Course {
   ending: Ending;
 }
 
-/** @internal The course of a call that is made like this; undefined for one that is made once, and for no task. */
+/**
+ * @internal The course of a call that is made like this; undefined for one that is made once, and for no
+ * task.
+ */
 export function courseOf(
   resource: Resource,
   retries: number | undefined,
@@ -61,7 +67,9 @@ export function retryInMs({ ending, retries }: Course, after: AfterCall): number
   return after === FINAL && retries !== undefined ? retries.after(ending) : NaN;
 }
 
-/** @internal Whether a failed try is nobody's fault: the core lets it stand for now, or keeps it for later. */
+/**
+ * @internal Whether a failed try is nobody's fault: the core lets it stand for now, or keeps it for later.
+ */
 export function isNobodys({ ending: { outcome } }: Course, after: AfterCall): boolean {
   const saysNothing = outcome === PROVIDER_FAILURE || outcome === PROVIDER_TIMEOUT || outcome === CONNECTION_FAILED;
   return after === UNAVAILABLE && saysNothing;

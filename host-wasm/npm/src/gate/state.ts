@@ -44,7 +44,10 @@ const CAUSE_TEXTS: Readonly<Record<UnavailableCause, string>> = {
 export type Health =
   | { readonly state: "healthy" }
   | {
-      /** `suspected`: its latest calls failed, and calls go out one by one. `probing`: it is down, and a call is out that finds out. */
+      /**
+       * `suspected`: its latest calls failed, and calls go out one by one. `probing`: it is down, and a call
+       * is out that finds out.
+       */
       readonly state: "suspected" | "probing";
       /** Since its first failure. */
       readonly failingForMs: number;
@@ -82,7 +85,10 @@ export interface ResourceSnapshot {
   readonly inFlight: number;
   /** Leases that are out, as the ledger has them: always `inFlight`, or something leaks. */
   readonly activeLeases: number;
-  /** How long ago the oldest of them was granted; undefined if there is none, or instants were not needed then. */
+  /**
+   * How long ago the oldest of them was granted; undefined if there is none, or instants were not needed
+   * then.
+   */
   readonly oldestLeaseAgeMs: number | undefined;
   /** Calls that wait. */
   readonly waiters: number;
@@ -98,7 +104,10 @@ export interface ResourceSnapshot {
   readonly successStreak: number;
   /** How the last call ended. */
   readonly lastOutcome: Outcome | undefined;
-  /** The start-up ramp that runs: the limit it climbs to, and how long that takes (undefined before the first call). */
+  /**
+   * The start-up ramp that runs: the limit it climbs to, and how long that takes (undefined before the first
+   * call).
+   */
   readonly ramp: { readonly target: number; readonly remainingMs: number | undefined } | undefined;
   /** The cap over all domains of the model. */
   readonly providerCap: number;
@@ -174,7 +183,10 @@ function causeOf(number: number): UnavailableCause {
   return UNAVAILABLE_CAUSES[number] ?? "outage";
 }
 
-/** Why the next call of a resource would have to wait, or the first one that waits does. `text` says it in words. */
+/**
+ * Why the next call of a resource would have to wait, or the first one that waits does. `text` says it in
+ * words.
+ */
 export type Why =
   | {
       /** A pause is in force: the provider asked for it, or refused without saying how long. */
@@ -245,8 +257,8 @@ export type Why =
     }
   | {
       /**
-       * `task_slots`: its pipeline worker has given back what it held, and cannot have it again yet. `turn`: nothing but that
-       * it is another's turn. `shutdown`: the gate is shut. `paused`: it was told to pause.
+       * `task_slots`: its pipeline worker has given back what it held, and cannot have it again yet. `turn`:
+       * nothing but that it is another's turn. `shutdown`: the gate is shut. `paused`: it was told to pause.
        */
       readonly kind: "task_slots" | "turn" | "shutdown" | "paused";
       readonly text: string;

@@ -15,9 +15,9 @@ export interface ThrownAnswer extends AnswerHead {
 const CAUSES = 4;
 
 /**
- * The answer of an error from 400 to 599, or of what caused it; undefined for an error that is about none. Read are
- * `status` or `statusCode` and `headers` of the error itself (OpenAI, Anthropic, superagent) and of its `response` (axios,
- * ky, got); headers are a `Headers` or a plain object.
+ * The answer of an error from 400 to 599, or of what caused it; undefined for an error that is about none.
+ * Read are `status` or `statusCode` and `headers` of the error itself (OpenAI, Anthropic, superagent) and of
+ * its `response` (axios, ky, got); headers are a `Headers` or a plain object.
  */
 export function answerOfThrown(thrown: unknown): ThrownAnswer | undefined {
   let error = thrown;

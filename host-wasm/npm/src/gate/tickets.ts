@@ -1,9 +1,9 @@
 /**
  * Who waits for which answer.
  *
- * The wasm module names every call by a ticket, a small number that is used again. A call leaves a {@link Waiter} here under its
- * ticket. Answers are taken up in one go, right after the command that brought them; who was answered is told in one turn of its
- * own, later, so whoever is called may do anything.
+ * The wasm module names every call by a ticket, a small number that is used again. A call leaves a {@link
+ * Waiter} here under its ticket. Answers are taken up in one go, right after the command that brought them;
+ * who was answered is told in one turn of its own, later, so whoever is called may do anything.
  */
 
 import { DeniedError, denialReason, known } from "../errors.js";
@@ -31,7 +31,10 @@ export type GateModule = Pick<
 /** The wasm module's "no ticket" and "no more news": the smallest number of 32 bits. */
 export const NONE = -(2 ** 31);
 
-/** What becomes of a call that has ended, by the core: it ended so, it is made again, its provider or model cannot be used any more. */
+/**
+ * What becomes of a call that has ended, by the core: it ended so, it is made again, its provider or model
+ * cannot be used any more.
+ */
 export type AfterCall = number;
 export const FINAL: AfterCall = 0;
 export const AGAIN: AfterCall = 1;
@@ -75,7 +78,10 @@ export abstract class Waiter {
   abstract refused(error: unknown): void;
 }
 
-/** What follows it has a turn of its own: as `queueMicrotask` does it, for which Node makes three objects more. */
+/**
+ * What follows it has a turn of its own: as `queueMicrotask` does it, for which Node makes three objects
+ * more.
+ */
 const settled = Promise.resolve();
 
 /** The calls of one wasm module. */
@@ -160,7 +166,9 @@ export class Tickets {
     waiter.refused(outer.reason);
   }
 
-  /** Turns away those who wait and are meant, with what `denied` makes of their resource. Answers how many. */
+  /**
+   * Turns away those who wait and are meant, with what `denied` makes of their resource. Answers how many.
+   */
   clear(isMeant: (resource: Resource) => boolean, denied: (resource: Resource) => unknown): number {
     let count = 0;
     this.#waiters.forEach((waiter, ticket) => {
@@ -195,14 +203,19 @@ export class Tickets {
     this.changed();
   }
 
-  /** The same for a call that is made again if it failed in an outage. What becomes of it: {@link AfterCall}. */
+  /**
+   * The same for a call that is made again if it failed in an outage. What becomes of it: {@link AfterCall}.
+   */
   finishCall(ticket: number, outcome: number, retryAfterMs: number, input: number, output: number): AfterCall {
     const after = this.module.finishCall(ticket, outcome, retryAfterMs, input, output);
     this.#soon();
     return after;
   }
 
-  /** Calls `watcher` in a turn of its own after anything may have happened; until the returned function is called. */
+  /**
+   * Calls `watcher` in a turn of its own after anything may have happened; until the returned function is
+   * called.
+   */
   watch(watcher: () => void): () => void {
     this.#watchers.add(watcher);
     return () => void this.#watchers.delete(watcher);

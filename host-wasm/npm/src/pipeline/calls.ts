@@ -43,7 +43,10 @@ function asTask<Options extends object>(
   return { ...options, signal, [onBehalf]: behalf };
 }
 
-/** The answer of a call that succeeded. What any other means is thrown, and the body of its answer let go of: it would keep its connection. */
+/**
+ * The answer of a call that succeeded. What any other means is thrown, and the body of its answer let go of:
+ * it would keep its connection.
+ */
 async function accepted<T>(call: (ended: NonNullable<Behalf["ended"]>) => Promise<T>): Promise<T> {
   let ending: Ending | undefined;
   const answer = await call((said, error) => {

@@ -7,13 +7,19 @@ export type TaskEnd =
   | { readonly outcome: "retryable"; readonly kind: RetryKind }
   | { readonly outcome: "failed"; readonly kind: FailureKind };
 
-/** Why a call of a task would have to wait. `paced`: the limit spaces calls in time, and fewer are out than it allows. */
+/**
+ * Why a call of a task would have to wait. `paced`: the limit spaces calls in time, and fewer are out than it
+ * allows.
+ */
 export type Pressure = "cap_reached" | "cooling_down" | "waiters" | "limit_reached" | "paced" | "outage";
 
 /** Why a ready task may not start. */
 export type TaskDenial = "no_capacity" | "group_cap" | "borrow_debt" | "shutdown" | "policy";
 
-/** What an event of each kind says beside what all say. `resource` counts the resources of the task stage; 0 is `workers`. */
+/**
+ * What an event of each kind says beside what all say. `resource` counts the resources of the task stage; 0
+ * is `workers`.
+ */
 export interface PipelineEventFacts {
   /** The run began. */
   job_started: { readonly rows: number; readonly rowGroups: number; readonly resumed: number };
@@ -50,7 +56,10 @@ export interface PipelineEventFacts {
   hook_failed: { readonly hook: Hook };
   /** The run stops itself: too many of the latest final outcomes were failures. */
   early_shutdown: { readonly failures: number; readonly window: number };
-  /** A provider mostly fails, though not for good; `retryable_failures` follow. `resource` is what its tasks hold, if they hold any. */
+  /**
+   * A provider mostly fails, though not for good; `retryable_failures` follow. `resource` is what its tasks
+   * hold, if they hold any.
+   */
   provider_degraded: { readonly retryable: number; readonly window: number; readonly resource: number | null };
   /** A task is about to be started against the policy, because nothing runs. */
   liveness_override: object;
@@ -78,7 +87,10 @@ export interface PipelineEventFacts {
   task_yielded: { readonly worker: number };
   /** A task that had yielded goes on. */
   task_resumed: { readonly worker: number };
-  /** A task is kept, to be tried again: not before `untilMs`, in the salvage round of that number or (null) at that instant. */
+  /**
+   * A task is kept, to be tried again: not before `untilMs`, in the salvage round of that number or (null) at
+   * that instant.
+   */
   retry_deferred: { readonly failure: RetryKind | null; readonly untilMs: number; readonly round: number | null };
   /** Rows were given up because of a task. */
   non_retryable_dropped: { readonly reason: DropReason; readonly rows: number };
@@ -95,8 +107,8 @@ export interface PipelineEventFacts {
   /** An internal error: a task was answered for that does not run. */
   release_diagnostic: { readonly worker: number };
   /**
-   * Failures that may pass, of one kind and HTTP status: how many of the last answers, and in all. After `health_snapshot` those of the
-   * whole run, after `provider_degraded` those of that provider.
+   * Failures that may pass, of one kind and HTTP status: how many of the last answers, and in all. After
+   * `health_snapshot` those of the whole run, after `provider_degraded` those of that provider.
    */
   retryable_failures: {
     readonly resource: number | null;

@@ -45,7 +45,10 @@ export const FAILURE_KINDS: readonly FailureKind[] = [
  */
 export class Retry extends Error {
   override readonly name = "Retry";
-  /** What happened. `rate_limited` and `admission_timeout` are tried again as often as it takes; the others in the run's `retries`. */
+  /**
+   * What happened. `rate_limited` and `admission_timeout` are tried again as often as it takes; the others in
+   * the run's `retries`.
+   */
   readonly kind: RetryKind;
   /** The pause that the provider asked for, in milliseconds. */
   readonly afterMs: number | undefined;
@@ -63,7 +66,10 @@ export class Retry extends Error {
   }
 }
 
-/** Throw it in a column's `fill`: it will not work. The row is dropped, or the row group when the task is for a whole one. */
+/**
+ * Throw it in a column's `fill`: it will not work. The row is dropped, or the row group when the task is for
+ * a whole one.
+ */
 export class Drop extends Error {
   override readonly name = "Drop";
   /** What happened. */
@@ -76,8 +82,9 @@ export class Drop extends Error {
 }
 
 /**
- * Throw it in a column's `fill`: its provider or model cannot be used any more. The row is neither made nor dropped; the run finishes
- * what it can without it, and stops. A `DeniedError` for that reason means the same.
+ * Throw it in a column's `fill`: its provider or model cannot be used any more. The row is neither made nor
+ * dropped; the run finishes what it can without it, and stops. A `DeniedError` for that reason means the
+ * same.
  */
 export class Unavailable extends Error {
   override readonly name = "Unavailable";
@@ -89,8 +96,8 @@ export class Fatal extends Error {
 }
 
 /**
- * Says what an error means for its task: what it returns counts in place of the error. `undefined` leaves the error to the
- * rules of {@link Pipeline}.
+ * Says what an error means for its task: what it returns counts in place of the error. `undefined` leaves the
+ * error to the rules of {@link Pipeline}.
  */
 export type ClassifyError = (error: unknown, task: Task) => Retry | Drop | Unavailable | Fatal | undefined;
 
@@ -199,7 +206,9 @@ export function messageOf(error: unknown): string {
 /** How far an error is followed to what caused it. */
 const CAUSES = 4;
 
-/** How the call of an error ended: as the gate was told, where this error or what caused it comes from a call. */
+/**
+ * How the call of an error ended: as the gate was told, where this error or what caused it comes from a call.
+ */
 function endingOf(error: unknown, answer: ThrownAnswer | undefined): Ending {
   let cause = error;
   for (let depth = 0; depth < CAUSES && typeof cause === "object" && cause !== null; depth += 1) {
@@ -214,7 +223,9 @@ function endingOf(error: unknown, answer: ThrownAnswer | undefined): Ending {
   return { outcome: outcomeOfError(error, outcomeOfConnection(error) ?? UNEXPECTED), retryAfterMs: NaN };
 }
 
-/** @internal What the end of a call means for its task, if it failed; `status` is 0 if there was no answer. */
+/**
+ * @internal What the end of a call means for its task, if it failed; `status` is 0 if there was no answer.
+ */
 export function meaningOf({ outcome, retryAfterMs }: Ending, status: number, message = wordsOf(outcome, status)): Retry | Drop | Unavailable | undefined {
   const code = outcomeOfCall(outcome);
   if (code >= FIRST_FAILURE) {

@@ -49,8 +49,8 @@ export type { Task } from "./task.js";
 /** What a pipeline works on, and its settings. */
 export interface PipelineOptions<Seed extends object> extends Readonly<PipelineSettings> {
   /**
-   * The rows: how many, or the seed of each, an object whose values are there from the start. An iterable that is no array is
-   * read to its end when the pipeline is made.
+   * The rows: how many, or the seed of each, an object whose values are there from the start. An iterable
+   * that is no array is read to its end when the pipeline is made.
    */
   readonly rows: number | Iterable<Seed>;
   /** Makes the seed of a row when its row group is begun, for rows that are given by number. */
@@ -65,18 +65,24 @@ export interface PipelineOptions<Seed extends object> extends Readonly<PipelineS
 
 /** How a column is made, whatever its strategy. */
 export interface ColumnSettings<Needed extends string> {
-  /** The columns that must be there before. The task sees the values of all columns that are there; the types know of these. */
+  /**
+   * The columns that must be there before. The task sees the values of all columns that are there; the types
+   * know of these.
+   */
   readonly after?: readonly Needed[];
   /**
-   * What its tasks call through the pipeline's gate, one call at a time. Its tasks take up no more worker slots than twice the
-   * calls that this accepts, and give theirs back while they wait.
+   * What its tasks call through the pipeline's gate, one call at a time. Its tasks take up no more worker
+   * slots than twice the calls that this accepts, and give theirs back while they wait.
    */
   readonly calls?: Key;
   /** Makes the order of its tasks a promise: one at a time, in the order of rows. Default false. */
   readonly ordered?: boolean;
   /** Whether it is skipped where an upstream is. Default false: it runs as if the upstream had been made. */
   readonly skipWithUpstream?: boolean;
-  /** Whether its tasks give their worker slot back while they wait for a call. Default: those that call something do. */
+  /**
+   * Whether its tasks give their worker slot back while they wait for a call. Default: those that call
+   * something do.
+   */
   readonly yields?: boolean;
   /** What a task holds while it runs, of the pipeline's `resources`. */
   readonly holds?: Readonly<Record<string, number>>;
@@ -97,7 +103,10 @@ export interface CellColumn<Seen, Value, Needed extends string> extends ColumnSe
   readonly fill: FillCell<Seen, Value>;
 }
 
-/** A column whose tasks make a whole row group each: once its upstreams are there in all rows, or `from_scratch` before all cells. */
+/**
+ * A column whose tasks make a whole row group each: once its upstreams are there in all rows, or
+ * `from_scratch` before all cells.
+ */
 export interface RowGroupColumn<Seen, Value, Needed extends string> extends ColumnSettings<Needed> {
   readonly strategy: "row_group" | "from_scratch";
   readonly fill: FillRows<Seen, Value>;
@@ -161,10 +170,11 @@ interface Definition {
  * | an `AbortError`, once `task.signal` is aborted | nothing: the task was told to stop |
  * | anything else | the row is dropped, as `other` |
  *
- * The report has the words of the first few. `classify` in the options comes before these rules. Where a task for a whole row
- * group fails for good, all of its rows are dropped.
+ * The report has the words of the first few. `classify` in the options comes before these rules. Where a task
+ * for a whole row group fails for good, all of its rows are dropped.
  *
- * A pipeline may be started any number of times; each run is one of its own. Its settings are checked when it is started.
+ * A pipeline may be started any number of times; each run is one of its own. Its settings are checked when it
+ * is started.
  */
 export class Pipeline<Seed extends object = object, Made extends object = object> {
   readonly #options: PipelineOptions<Seed>;
@@ -201,7 +211,10 @@ export class Pipeline<Seed extends object = object, Made extends object = object
     return this.#add([name], column);
   }
 
-  /** Adds several columns that one task fills together, with an object that has them all; the first names the task. */
+  /**
+   * Adds several columns that one task fills together, with an object that has them all; the first names the
+   * task.
+   */
   columns<Values extends object, Needed extends keyof Made & string = never>(
     names: readonly (keyof Values & string)[],
     column: CellColumn<Seen<Seed, Made, Needed>, Values, Needed> & { readonly when?: undefined },
@@ -220,8 +233,9 @@ export class Pipeline<Seed extends object = object, Made extends object = object
   }
 
   /**
-   * Says how the rows of a row group are kept that are complete: called once for each row group, in the order in which they
-   * are done, also for one of which no row is left. Their values are let go of afterwards. If it throws, the run stops.
+   * Says how the rows of a row group are kept that are complete: called once for each row group, in the order
+   * in which they are done, also for one of which no row is left. Their values are let go of afterwards. If
+   * it throws, the run stops.
    */
   save(save: Save<Seed & Made>): this {
     // At runtime a row has what its columns made.
@@ -230,15 +244,18 @@ export class Pipeline<Seed extends object = object, Made extends object = object
   }
 
   /**
-   * Is called for each row group once its `from_scratch` columns, and those for whole row groups that need no cell, are made;
-   * before all others. Returns the rows to leave out, counted from 0 within the row group. If it throws, the run stops.
+   * Is called for each row group once its `from_scratch` columns, and those for whole row groups that need no
+   * cell, are made; before all others. Returns the rows to leave out, counted from 0 within the row group. If
+   * it throws, the run stops.
    */
   preBatch(hook: (rows: readonly Readonly<Seed & Partial<Made>>[], batch: Batch) => Iterable<number> | void | PromiseLike<Iterable<number> | void>): this {
     this.#preBatch = hook as unknown as (rows: readonly Cells[], batch: Batch) => unknown;
     return this;
   }
 
-  /** Is called for each row group before it is saved, and may change its rows. If it throws, the run stops. */
+  /**
+   * Is called for each row group before it is saved, and may change its rows. If it throws, the run stops.
+   */
   postBatch(hook: Save<Seed & Made>): this {
     this.#postBatch = hook as unknown as Save<Cells>;
     return this;
@@ -286,7 +303,8 @@ export class Pipeline<Seed extends object = object, Made extends object = object
   }
 
   /**
-   * Starts it, and resolves with the report once the run is over. Aborting `signal` cancels the run, which ends with its report.
+   * Starts it, and resolves with the report once the run is over. Aborting `signal` cancels the run, which
+   * ends with its report.
    *
    * @throws what {@link start} throws
    */

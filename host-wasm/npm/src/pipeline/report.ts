@@ -6,7 +6,10 @@ export type DroppedRows = DroppedCount & {
   readonly messages: readonly string[];
 };
 
-/** What a run did. `rows = rowsResumed + rowsIn + rowsNotStarted`, and `rowsIn = rowsOut + rowsDropped + rowsUnmade`. */
+/**
+ * What a run did. `rows = rowsResumed + rowsIn + rowsNotStarted`, and `rowsIn = rowsOut + rowsDropped +
+ * rowsUnmade`.
+ */
 export interface Report extends Readonly<Omit<RunReport, "dropped">> {
   /** `rowsDropped` by column and reason. */
   readonly dropped: readonly DroppedRows[];

@@ -149,17 +149,26 @@ export class PipelineRun {
     else signal?.addEventListener("abort", cancel, { once: true });
   }
 
-  /** Stops the run: nothing more is begun, tasks under way are aborted, and row groups that are complete by then are kept. */
+  /**
+   * Stops the run: nothing more is begun, tasks under way are aborted, and row groups that are complete by
+   * then are kept.
+   */
   cancel(): void {
     if (!this.#isFreed) this.#core.cancel();
   }
 
-  /** Drains the run: calls that are out end, and none begins. Row groups that are not complete then are saved in part. It may still be cancelled. */
+  /**
+   * Drains the run: calls that are out end, and none begins. Row groups that are not complete then are saved
+   * in part. It may still be cancelled.
+   */
   drain(): void {
     if (!this.#isFreed) this.#core.drain();
   }
 
-  /** Winds the run down: no further row group is begun, and those in work are finished and saved. It may still be cancelled. */
+  /**
+   * Winds the run down: no further row group is begun, and those in work are finished and saved. It may still
+   * be cancelled.
+   */
   windDown(): void {
     if (!this.#isFreed) this.#core.windDown();
   }
@@ -172,7 +181,10 @@ export class PipelineRun {
 
   /** What keeps slots of each resource of the task stage empty. */
   why(): readonly SlotsWhy[];
-  /** What keeps a task, in words; `null` for one that runs, or is made or dropped. `row` counts over the whole run. */
+  /**
+   * What keeps a task, in words; `null` for one that runs, or is made or dropped. `row` counts over the whole
+   * run.
+   */
   why(task: { readonly column: string; readonly row: number }): string | null;
   why(task?: { readonly column: string; readonly row: number }): readonly SlotsWhy[] | string | null {
     this.#refuseFreed();
@@ -192,15 +204,18 @@ export class PipelineRun {
   }
 
   /**
-   * Hears events from now on, of these kinds or of all; returns what ends that. Kinds that nobody hears are not made. A
-   * listener runs outside of all decisions and may give any command; if it throws, the run goes on and the console has the
-   * first error. Subscribe in the turn in which the run was started to miss nothing.
+   * Hears events from now on, of these kinds or of all; returns what ends that. Kinds that nobody hears are
+   * not made. A listener runs outside of all decisions and may give any command; if it throws, the run goes
+   * on and the console has the first error. Subscribe in the turn in which the run was started to miss
+   * nothing.
    */
   subscribe(listener: (event: PipelineEvent) => void, options: { readonly kinds?: Iterable<PipelineEventKind> } = {}): () => void {
     return this.#subscribe(options.kinds ?? PIPELINE_EVENT_KINDS, listener);
   }
 
-  /** Cancels the run if it is not over, and lets go of what it holds in the module. Its report still comes. */
+  /**
+   * Cancels the run if it is not over, and lets go of what it holds in the module. Its report still comes.
+   */
   free(): void {
     if (this.#isFreed) return;
     this.#core.cancel();

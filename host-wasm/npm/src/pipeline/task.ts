@@ -18,23 +18,25 @@ export interface Task {
   /** Aborted when the task is to stop: nobody waits for its end then. Pass it on to `fetch`. */
   readonly signal: Signal;
   /**
-   * A permit for one call to what the column `calls`, as soon as it is this task's turn; finish it with what became of the
-   * call. While the task waits it gives its worker slot to others. Rejects with a `DeniedError`; thrown on, that means that
-   * the task is tried again.
+   * A permit for one call to what the column `calls`, as soon as it is this task's turn; finish it with what
+   * became of the call. While the task waits it gives its worker slot to others. Rejects with a
+   * `DeniedError`; thrown on, that means that the task is tried again.
    */
   acquire(options?: TaskCallOptions): Promise<Permit>;
   /**
-   * Makes one call as {@link RequestGate.run} does, as soon as it is this task's turn, and resolves with what `call` does. Where that
-   * is a failure, a `Response` that is not ok or what `classify` says is none, it rejects with a {@link Retry}, a {@link Drop} or an
-   * {@link Unavailable}, to throw on or to handle, and lets go of the body. A call that fails in an outage is made again once the provider
-   * is back: `call` is then called once more.
+   * Makes one call as {@link RequestGate.run} does, as soon as it is this task's turn, and resolves with what
+   * `call` does. Where that is a failure, a `Response` that is not ok or what `classify` says is none, it
+   * rejects with a {@link Retry}, a {@link Drop} or an {@link Unavailable}, to throw on or to handle, and
+   * lets go of the body. A call that fails in an outage is made again once the provider is back: `call` is
+   * then called once more.
    */
   run<Answer>(call: (call: Call) => Answer | PromiseLike<Answer>, options?: TaskRunOptions<Answer>): Promise<Answer>;
   /**
-   * Fetches as {@link RequestGate.fetch} does, as soon as it is this task's turn. An answer that is not ok rejects with a
-   * {@link Retry}, a {@link Drop} or an {@link Unavailable} by its status and body, which is let go of. What fails in an outage is fetched
-   * again once the provider is back, unless the body of the request is a stream in `init`. So the body of an answer has come as a whole
-   * before it is handed out, and a `Request` keeps its own until then; to read a long answer piece by piece, `fetch` in {@link run}.
+   * Fetches as {@link RequestGate.fetch} does, as soon as it is this task's turn. An answer that is not ok
+   * rejects with a {@link Retry}, a {@link Drop} or an {@link Unavailable} by its status and body, which is
+   * let go of. What fails in an outage is fetched again once the provider is back, unless the body of the
+   * request is a stream in `init`. So the body of an answer has come as a whole before it is handed out, and
+   * a `Request` keeps its own until then; to read a long answer piece by piece, `fetch` in {@link run}.
    */
   fetch(input: FetchInput, init?: FetchInit, options?: TaskRunOptions<FetchResponse>): Promise<FetchResponse>;
 }

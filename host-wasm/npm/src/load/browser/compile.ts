@@ -53,7 +53,9 @@ function isWasm(bytes: ArrayBuffer): boolean {
   return String.fromCharCode(...head) === "\0asm";
 }
 
-/** Whether an error of the compiler is about the policy: Chromium and Safari name the source that is missing. */
+/**
+ * Whether an error of the compiler is about the policy: Chromium and Safari name the source that is missing.
+ */
 function isOfPolicy(message: string): boolean {
   return /unsafe-eval|blocked by CSP|Content Security Policy/i.test(message);
 }
