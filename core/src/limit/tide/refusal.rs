@@ -26,9 +26,6 @@ impl Tide {
         self.is_queueing = false;
         self.queueing.forget_batch();
         let stops = self.stops(now, call);
-        if let Some(end) = self.paused_until.take() {
-            self.restart = Some(Restart { end, out: call.in_flight, tick: self.tick() });
-        }
         // A Retry-After that stops the refused call only does not tell when the next call is accepted.
         let may_stop_resource = |retry_after: &Duration| match stops {
             Stops::Call => false,
@@ -46,7 +43,13 @@ impl Tide {
             is_share: self.share.is_known(),
             may_risk: self.storm.may_risk(now),
         };
+        let had_pace = self.pace.is_known();
         let is_by_pace = self.pace.on_refused(now, &refusal);
+        // Under a pace that ended, the limit may have grown far beyond the calls in flight.
+        let pace_end = (had_pace && !self.pace.is_known()).then_some(now);
+        if let Some(end) = self.paused_until.take().or(pace_end) {
+            self.restart = Some(Restart { end, out: call.in_flight, tick: self.tick() });
+        }
         if let Some(share) = self.pace.take_refused_share() {
             self.share.learn(share);
         }

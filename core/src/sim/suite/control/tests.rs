@@ -54,6 +54,15 @@ fn an_oracle_that_has_to_climb_is_late_where_hundreds_of_calls_are_needed_and_in
 }
 
 #[test]
+fn calls_restart_step_by_step_when_a_pace_ends() {
+    // Here a pace ends whose limit has grown far beyond the calls in flight. Tide had 563 permille when all of
+    // them were sent at once.
+    let case = ControlCase::drawn(83);
+    let goodput = score(&case, &Contender::tide(), &Oracle::of(&case, 83).unwrap()).unwrap().goodput_permille;
+    assert!(goodput >= 900, "{goodput}");
+}
+
+#[test]
 fn a_trace_counts_every_answer_and_refusal_of_its_run_in_equal_windows() {
     let case = ControlCase::all().remove(0).lasting_secs(10);
     let oracle = Oracle::of(&case, 3).unwrap();
