@@ -5,7 +5,7 @@
 //! are refused between them. Under a share, the spacing is random. The interval is accepted after
 //! [four](AGREE) spacings that agree with the one before.
 
-use super::pace::is_near;
+use super::inflow::is_near;
 use crate::time::Instant;
 
 /// Spacings in a row that have to agree with the one before. If half of the calls are refused at random, two

@@ -101,6 +101,7 @@
 mod alone;
 mod ceiling;
 mod config;
+mod inflow;
 mod intervals;
 mod pace;
 mod pace_check;

@@ -1,7 +1,7 @@
 //! The response to a refusal: which part of the algorithm it concerns, and how long it stops calls.
 
 use super::ceiling::SearchPhase;
-use super::pace::Refusal;
+use super::inflow::Refusal;
 use super::restart::Restart;
 use super::scope::Stops;
 use super::{CallReport, RetryAfterStops, Tide, scaled_down, sent_at};

@@ -14,7 +14,7 @@
 //! After a trial that passed, the next waits for the total of its waits and has to pass at the first attempt.
 //! A call counts as accepted when a refusal of it would have arrived.
 
-use super::pace::Refusal;
+use super::inflow::Refusal;
 use crate::time::{Duration, Instant};
 
 /// The most refusals between two trials that are attributed to the concurrency limit.
