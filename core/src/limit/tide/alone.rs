@@ -14,6 +14,7 @@ const AGREE: u32 = 4;
 /// Two spacings agree if they differ by at most one part in this many.
 const EQUALLY: u64 = 4;
 
+/// The last accepted calls. See the [module documentation](self).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Alone {
     /// When the last accepted call was sent.

@@ -49,18 +49,18 @@
 //! A pace that is too slow is never refused. So it is quickened after a number of successes, by a sixteenth,
 //! then an eighth, then a quarter each time, until the next refusal. A refused quickening halves the greatest
 //! one, down to a sixteenth, until another pace begins: a provider that lets traffic grow by a third in a
-//! period refuses a step of a quarter each time, and accepts two of an eighth. The wait is longer where calls rarely
-//! overlap. The pace is not quickened again before a refusal of its first call would have arrived, and only
-//! while a refusal is affordable (`storm`). Calls that were in flight when a refusal corrected the pace are
-//! no sample of it.
+//! period refuses a step of a quarter each time, and accepts two of an eighth. The wait is longer where calls
+//! rarely overlap. The pace is not quickened again before a refusal of its first call would have arrived, and
+//! only while a refusal is affordable (`storm`). Calls that were in flight when a refusal corrected the pace
+//! are no sample of it.
 //!
 //! # End
 //!
 //! - A pace that delays no call is forgotten.
 //! - Two refusals in a row with more calls in flight than were accepted before belong to the concurrency
 //!   limit: the pace is forgotten.
-//! - A pace that is not a rate is given up (`pace_check`, `reached`). The next 32 refusals are then no samples,
-//!   then 64, and so on.
+//! - A pace that is not a rate is given up (`pace_check`, `reached`). The next 32 refusals are then no
+//!   samples, then 64, and so on.
 //!
 //! Where no call is accepted between two refusals, each call waits half as long again as the one before.
 

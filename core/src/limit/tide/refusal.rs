@@ -16,6 +16,7 @@ const CLOSED_PART: u64 = 4;
 const PASSES: u32 = 2;
 
 impl Tide {
+    /// Attributes a refusal to the pace, to a share of all calls, to a trial, or to the limit, in this order.
     pub(super) fn on_refused(&mut self, now: Instant, call: &CallReport) {
         if !self.is_within_share() {
             self.storm.on_refused(now);
@@ -92,6 +93,7 @@ impl Tide {
         self.refusal_streak = self.refusal_streak.saturating_add(1);
     }
 
+    /// Lowers the limit after a refusal, more with each refusal in the streak.
     pub(super) fn cut(&mut self, call: &CallReport) {
         let limit = self.limit;
         let ceiling = if self.share.is_known() {

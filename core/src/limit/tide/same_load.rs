@@ -89,6 +89,7 @@ impl SameLoad {
         self.trial = None;
     }
 
+    /// Records a grant, which is the trial if one is due and `in_flight` reaches its load.
     pub(super) fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32, accepted_at: Instant) {
         if let Some(trial) = &mut self.trial
             && trial.sent.is_none()
