@@ -6,13 +6,15 @@
 //!                                    the goodput over so many providers drawn from seeds, counted from N (0); of one contender
 //! control --storms COUNT [--from N] [--only NAME]
 //!                                    those of them on which most calls were refused in ten seconds, of one contender (tide)
+//! control --climb COUNT [--from N]   on how many of them a client that knows all, but has to climb, is in time
 //! ```
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use tidegate_core::sim::suite::control::{Contender, ControlCase, Survey, Surveyed, Table, call_times};
+use tidegate_core::sim::suite::control::{Contender, ControlCase, Oracle, Survey, Surveyed, Table, call_times};
 use tidegate_tests::check::storm::{ALLOWED, Worst, worst};
 
 /// The seed of the table.
@@ -25,7 +27,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!(
-                "{error:#}\nusage: control [--markdown]  or  control --drawn|--storms COUNT [--from N] [--only NAME]"
+                "{error:#}\nusage: control [--markdown]  or  control --drawn|--storms COUNT [--from N] [--only NAME]  \
+                 or  control --climb COUNT [--from N]"
             );
             ExitCode::from(2)
         }
@@ -45,6 +48,8 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["--storms", count, "--only", name] => storms(0, number(count)?, name)?,
         ["--storms", count, "--from", from] => storms(number(from)?, number(count)?, "tide")?,
         ["--storms", count, "--from", from, "--only", name] => storms(number(from)?, number(count)?, name)?,
+        ["--climb", count] => climb(0, number(count)?)?,
+        ["--climb", count, "--from", from] => climb(number(from)?, number(count)?)?,
         _ => bail!("these arguments make no sense"),
     }
     Ok(())
@@ -107,6 +112,25 @@ fn storms(from: u64, count: u64, name: &str) -> Result<()> {
         println!("{:.0} at {from}: {refused} refused, cascade {cascade}, share {share:.0}: {case}", worst.excess());
     }
     println!("{} of {count} have more than {ALLOWED} refused in ten seconds", found.len());
+    Ok(())
+}
+
+/// Prints on how many of the drawn cases the bound of the start is in time, by kind: a client that knows the
+/// provider, but starts with ten calls in flight and doubles them each 250 ms. See [`Oracle::climbing`].
+fn climb(from: u64, count: u64) -> Result<()> {
+    let mut kinds: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for seed in from..from + count {
+        let case = ControlCase::drawn(seed);
+        let oracle = Oracle::of(&case, seed)?;
+        let Some(is_met) = Oracle::climbing(&case, seed)?.score(&case, &oracle).is_in_time else { continue };
+        let (met, of) = kinds.entry(case.kind().to_owned()).or_default();
+        (*met, *of) = (*met + usize::from(is_met), *of + 1);
+    }
+    for (kind, (met, of)) in &kinds {
+        println!("{kind}: {met}/{of}");
+    }
+    let (met, of) = kinds.values().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+    println!("all: {met}/{of}");
     Ok(())
 }
 

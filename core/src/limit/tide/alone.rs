@@ -5,7 +5,7 @@
 //! are refused between them. Under a share, the spacing is random. The interval is accepted after
 //! [four](AGREE) spacings that agree with the one before.
 
-use super::pace::is_near;
+use super::inflow::is_near;
 use crate::time::Instant;
 
 /// Spacings in a row that have to agree with the one before. If half of the calls are refused at random, two
@@ -14,6 +14,7 @@ const AGREE: u32 = 4;
 /// Two spacings agree if they differ by at most one part in this many.
 const EQUALLY: u64 = 4;
 
+/// The last accepted calls. See the [module documentation](self).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Alone {
     /// When the last accepted call was sent.

@@ -1,6 +1,9 @@
 //! The search for the most calls that a provider accepts at once: its phases, and how long each of them
 //! lasts.
 //!
+//! A *cut* lowers the limit after a refusal. A *probe* raises it by one call. `floor` is the limit below the
+//! probe, and `best` the most calls that were accepted at once.
+//!
 //! ```text
 //! wait before a probe = probe_after x 2^failures x limit / best        in successes
 //! best                -= (best - floor) / 16                           with each failed probe
@@ -23,7 +26,7 @@ const LEAP: u32 = 4;
 /// The phase of the search for the ceiling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SearchPhase {
-    /// The limit grows by one with each success.
+    /// The limit grows by one with each success. `from` is the limit at the start of the climb.
     Climb { from: u32 },
     /// The limit stays for a number of successes.
     Hold,
@@ -31,6 +34,7 @@ pub(super) enum SearchPhase {
     Probe { floor: u32 },
 }
 
+/// The state of the search. Calls are identified by their grant: the number of calls granted before.
 #[derive(Clone, Debug)]
 pub(super) struct Ceiling {
     phase: SearchPhase,

@@ -1,4 +1,4 @@
-//! The intervals between calls, and between trials.
+//! The intervals between calls, and between trials: calls that are sent to learn why one before was refused.
 
 use super::Tide;
 use crate::time::Duration;
@@ -23,6 +23,7 @@ impl Tide {
         Duration::from_nanos(longest as u64)
     }
 
+    /// Returns the time between two steps of a restart, and between calls at the start.
     pub(super) fn tick(&self) -> Duration {
         // Twice the latency of a refusal, but short compared with that of a call.
         let longest = self.latency / 8.0;

@@ -60,7 +60,8 @@
 //! it ends, or [set](TideConfig::retry_after).
 //!
 //! **Restart.** After a pause, the calls in flight are raised step by step, 1, 2, 4, ..., each time a refusal
-//! would have arrived. So a ceiling that fell during the pause costs one or two refusals and not a burst.
+//! would have arrived. So a ceiling that fell during the pause costs one or two refusals and not a burst. The
+//! same holds when a refusal ends a pace, because the limit may have grown far beyond the calls in flight.
 //!
 //! # Pace
 //!
@@ -100,6 +101,7 @@
 mod alone;
 mod ceiling;
 mod config;
+mod inflow;
 mod intervals;
 mod pace;
 mod pace_check;

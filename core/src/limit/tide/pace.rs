@@ -49,22 +49,23 @@
 //! A pace that is too slow is never refused. So it is quickened after a number of successes, by a sixteenth,
 //! then an eighth, then a quarter each time, until the next refusal. A refused quickening halves the greatest
 //! one, down to a sixteenth, until another pace begins: a provider that lets traffic grow by a third in a
-//! period refuses a step of a quarter each time, and accepts two of an eighth. The wait is longer where calls rarely
-//! overlap. The pace is not quickened again before a refusal of its first call would have arrived, and only
-//! while a refusal is affordable (`storm`). Calls that were in flight when a refusal corrected the pace are
-//! no sample of it.
+//! period refuses a step of a quarter each time, and accepts two of an eighth. The wait is longer where calls
+//! rarely overlap. The pace is not quickened again before a refusal of its first call would have arrived, and
+//! only while a refusal is affordable (`storm`). Calls that were in flight when a refusal corrected the pace
+//! are no sample of it.
 //!
 //! # End
 //!
 //! - A pace that delays no call is forgotten.
 //! - Two refusals in a row with more calls in flight than were accepted before belong to the concurrency
 //!   limit: the pace is forgotten.
-//! - A pace that is not a rate is given up (`pace_check`, `reached`). The next 32 refusals are then no samples,
-//!   then 64, and so on.
+//! - A pace that is not a rate is given up (`pace_check`, `reached`). The next 32 refusals are then no
+//!   samples, then 64, and so on.
 //!
 //! Where no call is accepted between two refusals, each call waits half as long again as the one before.
 
 use super::alone::Alone;
+use super::inflow::{Inflow, Refusal, is_near};
 use super::pace_check::{FASTER, PaceCheck};
 use super::reached::Reached;
 use crate::time::{Duration, Instant};
@@ -103,49 +104,6 @@ const UNRELATED: u32 = 2;
 const CLOSED_PART: u64 = 2;
 /// Refusals that are ignored after a pace was given up. Each time doubles them, this many times at most.
 const IGNORED: (u32, u32) = (32, 10);
-
-/// A refused call.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Refusal {
-    /// The grant of the call.
-    pub(super) grant: u64,
-    /// When the call was sent.
-    pub(super) sent: Instant,
-    /// The Retry-After if it may stop the resource; else zero.
-    pub(super) retry_after: Duration,
-    /// The Retry-After, whatever it stops; zero if there is none.
-    pub(super) stated_retry_after: Duration,
-    /// Calls in flight when the call was sent, itself included.
-    pub(super) in_flight: u32,
-    /// Whether the provider refuses a share of all calls.
-    pub(super) is_share: bool,
-    /// Whether a refusal may be risked.
-    pub(super) may_risk: bool,
-}
-
-impl Refusal {
-    fn ready(&self) -> Instant {
-        self.sent + self.retry_after
-    }
-
-    /// Returns whether the Retry-After may have been rounded to seconds.
-    fn is_rounded(&self) -> bool {
-        self.retry_after.as_nanos().is_multiple_of(1_000_000_000)
-    }
-}
-
-/// A sample of the inflow: a time, and the calls accepted in it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Inflow {
-    nanos: u64,
-    calls: u64,
-}
-
-impl Inflow {
-    fn interval(self) -> u64 {
-        self.nanos.checked_div(self.calls).unwrap_or(0)
-    }
-}
 
 /// Refusals in a row, each of a call that was sent after the refusal before had arrived.
 #[derive(Clone, Copy, Debug, Default)]
@@ -390,7 +348,7 @@ impl Pace {
         }
         let is_to_blame = match self.interval {
             None => self.learn(&last, refusal, inflow, is_contradiction),
-            Some(interval) if is_contradiction || is_about_one_call(refusal, interval) => {
+            Some(interval) if is_contradiction || refusal.is_about_one_call(interval) => {
                 self.unrelated = 0;
                 self.corrected = now;
                 self.correct(inflow, refusal.ready());
@@ -435,7 +393,7 @@ impl Pace {
         // A single call may have been expensive, or delayed by a pause.
         let is_mean = inflow.calls >= MEAN;
         let is_again = is_near(previous, measured, 8);
-        let is_bucket = is_contradiction && is_about_one_call(refusal, measured) && (is_again || (is_exact && is_mean));
+        let is_bucket = is_contradiction && refusal.is_about_one_call(measured) && (is_again || (is_exact && is_mean));
         if self.ignored > 0 {
             self.ignored -= 1;
             return false;
@@ -544,14 +502,4 @@ impl Pace {
         // The other calls that were in flight with it have been accepted, answered or not.
         self.most_accepted_before = core::mem::take(&mut self.most_accepted).max(refusal.in_flight.saturating_sub(1));
     }
-}
-
-/// Returns whether the Retry-After is about the time of one call. Only a bucket states that.
-fn is_about_one_call(refusal: &Refusal, interval: u64) -> bool {
-    !refusal.retry_after.is_zero() && refusal.retry_after.as_nanos() <= interval.saturating_mul(2)
-}
-
-/// Returns whether two values differ by at most one part of the second in `parts`.
-pub(super) fn is_near(figure: u64, other: u64, parts: u64) -> bool {
-    figure.abs_diff(other) <= other / parts
 }

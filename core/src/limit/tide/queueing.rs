@@ -4,8 +4,8 @@
 //! baseline   the mean latency of calls that did not queue
 //! mean       the mean latency of the current batch
 //!
-//! mean > tolerance x baseline   the limit is limit x baseline / mean for one batch, which is added to `baseline`,
-//!                               then limit x midway x baseline / mean
+//! mean > tolerance x baseline   the limit is limit x baseline / mean for one batch, which is added to
+//!                               `baseline`, then limit x midway x baseline / mean
 //!                               (Little's law: limit x baseline / mean calls are in service)
 //! mean < midway x baseline      the limit may grow: by 1/16, then 1/8, 1/4, 1/2 while this continues
 //! ```

@@ -1,7 +1,7 @@
 //! The response to a refusal: which part of the algorithm it concerns, and how long it stops calls.
 
 use super::ceiling::SearchPhase;
-use super::pace::Refusal;
+use super::inflow::Refusal;
 use super::restart::Restart;
 use super::scope::Stops;
 use super::{CallReport, RetryAfterStops, Tide, scaled_down, sent_at};
@@ -16,6 +16,7 @@ const CLOSED_PART: u64 = 4;
 const PASSES: u32 = 2;
 
 impl Tide {
+    /// Attributes a refusal to the pace, to a share of all calls, to a trial, or to the limit, in this order.
     pub(super) fn on_refused(&mut self, now: Instant, call: &CallReport) {
         if !self.is_within_share() {
             self.storm.on_refused(now);
@@ -26,9 +27,6 @@ impl Tide {
         self.is_queueing = false;
         self.queueing.forget_batch();
         let stops = self.stops(now, call);
-        if let Some(end) = self.paused_until.take() {
-            self.restart = Some(Restart { end, out: call.in_flight, tick: self.tick() });
-        }
         // A Retry-After that stops the refused call only does not tell when the next call is accepted.
         let may_stop_resource = |retry_after: &Duration| match stops {
             Stops::Call => false,
@@ -46,7 +44,13 @@ impl Tide {
             is_share: self.share.is_known(),
             may_risk: self.storm.may_risk(now),
         };
+        let had_pace = self.pace.is_known();
         let is_by_pace = self.pace.on_refused(now, &refusal);
+        // Under a pace that ended, the limit may have grown far beyond the calls in flight.
+        let pace_end = (had_pace && !self.pace.is_known()).then_some(now);
+        if let Some(end) = self.paused_until.take().or(pace_end) {
+            self.restart = Some(Restart { end, out: call.in_flight, tick: self.tick() });
+        }
         if let Some(share) = self.pace.take_refused_share() {
             self.share.learn(share);
         }
@@ -89,6 +93,7 @@ impl Tide {
         self.refusal_streak = self.refusal_streak.saturating_add(1);
     }
 
+    /// Lowers the limit after a refusal, more with each refusal in the streak.
     pub(super) fn cut(&mut self, call: &CallReport) {
         let limit = self.limit;
         let ceiling = if self.share.is_known() {

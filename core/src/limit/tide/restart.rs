@@ -1,7 +1,7 @@
-//! Raises the number of calls in flight step by step after a pause.
+//! Raises the number of calls in flight step by step after a pause, or after a refusal that ends a pace.
 //!
 //! ```text
-//! allowed(t) = out + 2^floor((t - end) / tick)        out: calls still in flight when the pause ended
+//! allowed(t) = out + 2^floor((t - end) / tick)        out: calls still in flight at `end`
 //! ```
 //!
 //! A refusal arrives sooner than an answer. So the current capacity shows after a few ticks, at the cost of
@@ -9,10 +9,14 @@
 
 use crate::time::{Duration, Instant};
 
+/// A restart. See the [module documentation](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Restart {
+    /// The end of the pause, or the refusal that ended the pace.
     pub(super) end: Instant,
+    /// Calls still in flight at `end`.
     pub(super) out: u32,
+    /// The time in which a refusal would have arrived.
     pub(super) tick: Duration,
 }
 

@@ -14,7 +14,7 @@
 //! After a trial that passed, the next waits for the total of its waits and has to pass at the first attempt.
 //! A call counts as accepted when a refusal of it would have arrived.
 
-use super::pace::Refusal;
+use super::inflow::Refusal;
 use crate::time::{Duration, Instant};
 
 /// The most refusals between two trials that are attributed to the concurrency limit.
@@ -89,6 +89,7 @@ impl SameLoad {
         self.trial = None;
     }
 
+    /// Records a grant, which is the trial if one is due and `in_flight` reaches its load.
     pub(super) fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32, accepted_at: Instant) {
         if let Some(trial) = &mut self.trial
             && trial.sent.is_none()

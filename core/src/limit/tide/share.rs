@@ -40,6 +40,7 @@ const RUNNING: f64 = 0.5;
 const PATIENCE: u32 = 256;
 const DOUBLINGS: u32 = 6;
 
+/// The measured fractions. See the [module documentation](self).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Share {
     /// The refused fraction at low load, and the calls that it is measured on.

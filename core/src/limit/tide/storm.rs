@@ -24,8 +24,10 @@ const LEAST: f64 = -2.0;
 const SURPLUS: u32 = 8;
 const SURPLUS_PART: u32 = 10;
 
+/// The budget and the surplus. See the [module documentation](self).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Storm {
+    /// The budget at `since`, when it was last charged.
     budget: f64,
     since: Instant,
     surplus: u32,

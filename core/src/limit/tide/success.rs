@@ -13,6 +13,7 @@ const WAITS_OF_TRUST: u32 = 8;
 const DRAIN: u32 = 5;
 
 impl Tide {
+    /// Records an answer, and moves the search for the ceiling on.
     pub(super) fn on_success(&mut self, now: Instant, call: &CallReport) {
         follow(&mut self.latency, call.latency);
         self.storm.on_success();

@@ -22,6 +22,7 @@ pub(super) struct Watched {
     pub(super) since: Instant,
 }
 
+/// The watched call, and the latency of refusals.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Watch {
     watched: Option<Watched>,

@@ -3,7 +3,6 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::drawn;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, Neighbour, Outage, Overload, ProviderSpec, Rate, Step};
 use crate::time::Duration;
@@ -79,15 +78,6 @@ impl ControlCase {
             Self::new("drift, asks for 500 ms", drift, 120).retrying_after(500),
         ]
         .into()
-    }
-
-    /// Draws a case from a seed.
-    ///
-    /// It is a provider of any kind, with 1 to about 500 slots and calls of 20 ms to 30 s. Its name starts
-    /// with the kind.
-    #[must_use]
-    pub fn drawn(seed: u64) -> Self {
-        drawn::case(seed)
     }
 
     /// Returns the case with a duration of `secs` seconds.

@@ -112,31 +112,41 @@ impl Draw {
     }
 }
 
+/// Returns the duration of a case whose calls take `median` milliseconds: 400 calls, but 60 to 400 s, and at least
+/// 60 calls.
 pub(super) fn span_of(median: u64) -> Duration {
     Duration::from_millis((median * 400).clamp(60_000, 400_000).max(median * 60))
 }
 
-pub(super) fn case(seed: u64) -> ControlCase {
-    let mut rng = Rng::new(seed);
-    let mut from = |low: u64, high: u64| low + rng.below(high - low + 1);
-    let (name, is_stationary, make) = KINDS[from(0, KINDS.len() as u64 - 1) as usize];
-    let slots = [from(1, 4), from(4, 40), from(30, 200), from(150, 500)][from(0, 3) as usize] as u32;
-    let room = [from(130, 400), from(130, 400), from(400, 2_000)][from(0, 2) as usize];
-    let median = [from(20, 100), from(80, 600), from(400, 2_500)][from(0, 2) as usize];
-    let sigma = from(0, 50) as f64 / 100.0;
-    let retry_after_ms = [0, 0, 0, from(100, 1_000), from(1_000, 5_000), from(5_000, 30_000)][from(0, 5) as usize];
-    let retry_after = (retry_after_ms > 0).then(|| Duration::from_millis(retry_after_ms));
-    let mut draw = Draw { rng, slots, median, span: span_of(median), tokens: Tokens::Between(300, 300), retry_after };
-    let mut provider = make(&mut draw);
-    let Draw { slots, median, span, tokens, .. } = draw;
-    provider.latency = Latency::LogNormal { median: Duration::from_millis(median), sigma, tail: None };
-    if let Overload::Refuse { retry_after: of_slots } = &mut provider.overload {
-        *of_slots = retry_after;
+impl ControlCase {
+    /// Draws a case from a seed.
+    ///
+    /// It is a provider of any kind, with 1 to about 500 slots and calls of 20 ms to 30 s. Its name starts
+    /// with the kind.
+    #[must_use]
+    pub fn drawn(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let mut from = |low: u64, high: u64| low + rng.below(high - low + 1);
+        let (name, is_stationary, make) = KINDS[from(0, KINDS.len() as u64 - 1) as usize];
+        let slots = [from(1, 4), from(4, 40), from(30, 200), from(150, 500)][from(0, 3) as usize] as u32;
+        let room = [from(130, 400), from(130, 400), from(400, 2_000)][from(0, 2) as usize];
+        let median = [from(20, 100), from(80, 600), from(400, 2_500)][from(0, 2) as usize];
+        let sigma = from(0, 50) as f64 / 100.0;
+        let retry_after_ms = [0, 0, 0, from(100, 1_000), from(1_000, 5_000), from(5_000, 30_000)][from(0, 5) as usize];
+        let retry_after = (retry_after_ms > 0).then(|| Duration::from_millis(retry_after_ms));
+        let mut draw =
+            Draw { rng, slots, median, span: span_of(median), tokens: Tokens::Between(300, 300), retry_after };
+        let mut provider = make(&mut draw);
+        let Draw { slots, median, span, tokens, .. } = draw;
+        provider.latency = Latency::LogNormal { median: Duration::from_millis(median), sigma, tail: None };
+        if let Overload::Refuse { retry_after: of_slots } = &mut provider.overload {
+            *of_slots = retry_after;
+        }
+        let name =
+            format!("{name}, {slots} slots, {median} ms, sigma {sigma}, Retry-After {retry_after_ms} ms, seed {seed}");
+        let cap = (u64::from(slots) * room / 100 + 1).min(2_000) as u32;
+        Self { name, provider, cap, span, tokens, is_stationary }
     }
-    let name =
-        format!("{name}, {slots} slots, {median} ms, sigma {sigma}, Retry-After {retry_after_ms} ms, seed {seed}");
-    let cap = (u64::from(slots) * room / 100 + 1).min(2_000) as u32;
-    ControlCase { name, provider, cap, span, tokens, is_stationary }
 }
 
 fn of_capacity(capacity: Capacity) -> ProviderSpec {

@@ -5,13 +5,18 @@ use core::cmp::Reverse;
 
 use super::case::ControlCase;
 use super::drive::{Costs, call_timeout};
-use super::figures::Run;
+use super::figures::{Run, Score};
 use crate::error::ConfigError;
 use crate::sim::provider::{MockProvider, MockResponse};
 use crate::time::{Duration, Instant};
 
 /// The number of consecutive calls refused at any load after which the oracle waits for the next event.
 const MAX_REFUSED: u32 = 1_000;
+
+/// The calls in flight at the start of a client that has to climb, and the time in which it doubles them. A
+/// client that has not been refused yet takes silence for acceptance, and refusals of real providers take up
+/// to about that long.
+const CLIMB: (u32, Duration) = (10, Duration::from_millis(250));
 
 /// The run of a client that knows the provider's whole schedule and its rates.
 ///
@@ -27,6 +32,31 @@ pub struct Oracle {
 impl Oracle {
     /// Runs the oracle on a case. Returns an error if the provider's spec is invalid.
     pub fn of(case: &ControlCase, seed: u64) -> Result<Self, ConfigError> {
+        Self::run_within(case, seed, |_| (case.cap, None))
+    }
+
+    /// Runs a client that knows all that the oracle knows, but has to climb: it starts with ten calls in
+    /// flight and doubles them each 250 ms.
+    ///
+    /// No client reaches the capacity sooner that starts with ten calls and waits 250 ms for a refusal before
+    /// it doubles them.
+    pub fn climbing(case: &ControlCase, seed: u64) -> Result<Self, ConfigError> {
+        let (first, step) = CLIMB;
+        Self::run_within(case, seed, |now| {
+            let steps = now.as_nanos() / step.as_nanos();
+            let limit = u64::from(first) << steps.min(32);
+            let next = Instant::ZERO + Duration::from_nanos((steps + 1) * step.as_nanos());
+            (limit.min(u64::from(case.cap)) as u32, (limit < u64::from(case.cap)).then_some(next))
+        })
+    }
+
+    /// Runs a client that never has more calls in flight than `limit` allows. `limit` returns the limit, and
+    /// when it next changes.
+    fn run_within(
+        case: &ControlCase,
+        seed: u64,
+        limit: impl Fn(Instant) -> (u32, Option<Instant>),
+    ) -> Result<Self, ConfigError> {
         let mut provider = MockProvider::new(&case.provider, seed)?;
         let mut costs = Costs::new(case, seed);
         let mut run = Run::default();
@@ -43,10 +73,10 @@ impl Oracle {
                     run.answer(now, sent.latency, 0);
                 }
             }
-            let cap = case.cap as usize;
-            let opens = send(&mut provider, now, cap, call_timeout(case), &mut costs, &mut ends);
+            let (limit, grows) = limit(now);
+            let opens = send(&mut provider, now, limit as usize, call_timeout(case), &mut costs, &mut ends);
             let next_end = ends.peek().map(|Reverse((at, _))| *at);
-            match [next_end, provider.next_change(now), opens].into_iter().flatten().min() {
+            match [next_end, provider.next_change(now), opens, grows].into_iter().flatten().min() {
                 Some(next) => now = next,
                 None => break,
             }
@@ -60,6 +90,12 @@ impl Oracle {
 
     pub(super) fn run(&self) -> &Run {
         &self.run
+    }
+
+    /// Compares this run with the one of the oracle of the same case.
+    #[must_use]
+    pub fn score(&self, case: &ControlCase, oracle: &Self) -> Score {
+        Score::of(case, &self.run, &oracle.run)
     }
 
     /// Returns the number of answered calls.

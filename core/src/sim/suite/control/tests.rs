@@ -39,6 +39,30 @@ fn the_oracle_is_never_refused_and_no_contender_has_many_more_answers() {
 }
 
 #[test]
+fn an_oracle_that_has_to_climb_is_late_where_hundreds_of_calls_are_needed_and_in_time_where_a_dozen_are() {
+    let dozen = ControlCase::all().remove(0).lasting_secs(20);
+    let mut hundreds = ControlCase { cap: 2_000, ..dozen.clone() };
+    hundreds.provider.capacity = Capacity::Constant { slots: 400 };
+    let in_time = |case: &ControlCase| {
+        let (oracle, climbing) = (Oracle::of(case, 1).unwrap(), Oracle::climbing(case, 1).unwrap());
+        assert_eq!(climbing.run().refused, 0);
+        assert!(climbing.answered() < oracle.answered());
+        climbing.score(case, &oracle).is_in_time
+    };
+    // Of 300 ms each: the 400 slots are full after 1.5 s, and the goal counts the answers from 1 to 2 s.
+    assert_eq!((in_time(&dozen), in_time(&hundreds)), (Some(true), Some(false)));
+}
+
+#[test]
+fn calls_restart_step_by_step_when_a_pace_ends() {
+    // Here a pace ends whose limit has grown far beyond the calls in flight. Tide had 563 permille when all of
+    // them were sent at once.
+    let case = ControlCase::drawn(83);
+    let goodput = score(&case, &Contender::tide(), &Oracle::of(&case, 83).unwrap()).unwrap().goodput_permille;
+    assert!(goodput >= 900, "{goodput}");
+}
+
+#[test]
 fn a_trace_counts_every_answer_and_refusal_of_its_run_in_equal_windows() {
     let case = ControlCase::all().remove(0).lasting_secs(10);
     let oracle = Oracle::of(&case, 3).unwrap();
