@@ -84,7 +84,7 @@ test("other scenarios beside each other, to the end: which is better is said in 
     assert.ok((await page.locator("td.better").count()) > 0);
     // One of the two ended earlier, and both charts have the same axes.
     const halves = page.locator("#compare .half");
-    const tops = await halves.locator("input.tide").evaluateAll((all) => all.map(({ max }) => Number(max)));
+    const tops = await halves.locator("input.capacity").evaluateAll((all) => all.map(({ max }) => Number(max)));
     assert.equal(tops[0], tops[1], "the same height is as many calls");
     const instants = [];
     for (const side of [0, 1]) {
@@ -105,7 +105,7 @@ test("other scenarios beside each other, to the end: which is better is said in 
 const queues = (page) =>
   page.locator("#compare .half").evaluateAll((halves) =>
     halves.map((half) => {
-      const numbers = [...half.querySelectorAll(".queues .stage-foot")].map(({ textContent }) => /^A full bar: ([\d,]+) running, ([\d,]+) queued\.$/.exec(textContent)).find(Boolean);
+      const numbers = [...half.querySelectorAll(".queues .dashboard-foot")].map(({ textContent }) => /^A full bar: ([\d,]+) running, ([\d,]+) queued\.$/.exec(textContent)).find(Boolean);
       const [slots, tasks] = numbers.slice(1).map((text) => Number(text.replaceAll(",", "")));
       const rows = [...half.querySelectorAll(".group-row")].map((row) => {
         const value = (name) => Number(row.querySelector(`[data-figure="${name}"]`).dataset.value);
@@ -128,7 +128,7 @@ test("equal bars of the queues mean equal numbers on both sides", () =>
     // They are to be looked at soon after that instant, also where a page draws few frames.
     await playground.ownClock(1 / 32);
     await playground.playBothTo(2_000);
-    await page.waitForFunction(() => [...document.querySelectorAll(".stage")].every((stage) => stage.dataset.fresh === "true"));
+    await page.waitForFunction(() => [...document.querySelectorAll(".dashboard")].every((dashboard) => dashboard.dataset.fresh === "true"));
     const [left, right] = await queues(page);
     assert.deepEqual([left.slots, left.tasks], [right.slots, right.tasks], "a full bar is as many");
     const deepest = ({ rows }) => Math.max(...rows.map(({ queued }) => queued));
@@ -158,10 +158,10 @@ test("tabs may change faster than runs are there: each is found as it was left",
   kit.withPage(async (playground, page) => {
     await playground.playTo(2_000);
     const left = await playground.sample();
-    const stagesOf = (view) => page.locator(`#${view} [data-figure="rows_total"]`);
-    await page.evaluate(() => ["compare", "stage", "compare"].forEach((view) => document.getElementById(`tab-${view}`).click()));
-    await stagesOf("compare").nth(1).waitFor();
-    await page.evaluate(() => ["stage", "compare", "stage"].forEach((view) => document.getElementById(`tab-${view}`).click()));
+    const dashboardsOf = (view) => page.locator(`#${view} [data-figure="rows_total"]`);
+    await page.evaluate(() => ["compare", "explore", "compare"].forEach((view) => document.getElementById(`tab-${view}`).click()));
+    await dashboardsOf("compare").nth(1).waitFor();
+    await page.evaluate(() => ["explore", "compare", "explore"].forEach((view) => document.getElementById(`tab-${view}`).click()));
     await page.waitForFunction((at) => Number(document.getElementById("virtual-time").dataset.value) === at, left.at);
     await playground.stands();
     assert.deepEqual(await playground.sample(), left);

@@ -110,7 +110,7 @@ test("once loaded it opens and runs without its server", async () => {
   await page.goto(address);
   await page.reload();
   await playground.isUsable();
-  await page.goto(new URL("index.html#/stage", relay.url).href);
+  await page.goto(new URL("index.html#/explore", relay.url).href);
   await playground.isUsable();
   await playground.close();
 });

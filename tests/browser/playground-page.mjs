@@ -5,7 +5,7 @@ import { painted } from "./painted.mjs";
 import { deflateSync, inflateSync } from "node:zlib";
 
 /** The part of an address that asks for this set-up, as JSON text. */
-export const linkTo = (text) => `#/stage/${deflateSync(text).toString("base64url")}`;
+export const linkTo = (text) => `#/dashboard/${deflateSync(text).toString("base64url")}`;
 
 export class PlaygroundPage {
   /** Everything that went wrong in the page: it must stay empty. */
@@ -37,7 +37,7 @@ export class PlaygroundPage {
   }
 
   /** Opens the page and waits until it can be used. `script` runs in it before its own. */
-  static async open(browser, url, { hash = "#/stage", script, ...options } = {}) {
+  static async open(browser, url, { hash = "#/explore", script, ...options } = {}) {
     // A full locale: the chart library refuses the one a bare machine has.
     const context = await browser.newContext({ locale: "en-US", viewport: { width: 1280, height: 900 }, ...options });
     if (script) await context.addInitScript(script);
@@ -103,7 +103,7 @@ export class PlaygroundPage {
       await Promise.all(this.page.workers().map((worker) => worker.evaluate(() => new Promise((resolve) => setTimeout(resolve)))));
       await this.framesPass(2);
     }
-    await this.page.waitForFunction(() => [...document.querySelectorAll(".stage")].every((stage) => stage.dataset.fresh === "true"));
+    await this.page.waitForFunction(() => [...document.querySelectorAll(".dashboard")].every((dashboard) => dashboard.dataset.fresh === "true"));
   }
 
   /** Waits for so many frames of the display. */
@@ -193,10 +193,10 @@ export class PlaygroundPage {
 
   /** Figures on the page, under the names of the core's sample. */
   async sample() {
-    // The parts of the stage are drawn one after the other: while nothing moves, all of them have to show the same instant.
+    // The panels of the dashboard are drawn one after the other: while nothing moves, all of them have to show the same instant.
     await this.page.waitForFunction(() => {
       const isStill = document.getElementById("phase").dataset.shown === "still";
-      return !isStill || [...document.querySelectorAll(".stage")].every((stage) => stage.dataset.fresh === "true");
+      return !isStill || [...document.querySelectorAll(".dashboard")].every((dashboard) => dashboard.dataset.fresh === "true");
     });
     return this.page.evaluate(() => {
       const number = (element) => Number(element?.dataset.value);
@@ -208,8 +208,8 @@ export class PlaygroundPage {
         running: figure("running"),
         rows_dropped: figure("rows-dropped"),
         refused: figure("refused"),
-        rows_done: number(document.querySelector('#stage [data-figure="rows_done"]')),
-        providers: [...document.querySelectorAll("#stage [data-provider] [data-figure=limit]")].map((limit) => {
+        rows_done: number(document.querySelector('#explore [data-figure="rows_done"]')),
+        providers: [...document.querySelectorAll("#explore [data-provider] [data-figure=limit]")].map((limit) => {
           const panel = limit.closest("[data-provider]");
           return Object.fromEntries(["limit", "in_flight", "capacity", "waiting", "refused"].map((name) => [name, number(panel.querySelector(`[data-figure=${name}]`))]));
         }),
@@ -243,6 +243,6 @@ export class PlaygroundPage {
 
   /** How many pixels of a provider's chart are painted in the colour of a custom property, within a small distance. */
   async painted(provider, property) {
-    return painted(this.page.locator(`#stage [data-provider="${provider}"] canvas`).first(), property);
+    return painted(this.page.locator(`#explore [data-provider="${provider}"] canvas`).first(), property);
   }
 }

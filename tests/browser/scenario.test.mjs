@@ -31,7 +31,7 @@ test("typing narrows it down, arrow keys and Enter choose, Escape leaves it", ()
     await page.locator("#description").filter({ hasText: chosen.description }).waitFor();
     assert.equal(await field(page).inputValue(), chosen.title);
     const names = kit.core.scenario("outage").models.map(({ name }) => name);
-    await page.waitForFunction((names) => [...document.querySelectorAll("#stage .provider")].length === names.length, names);
+    await page.waitForFunction((names) => [...document.querySelectorAll("#explore .provider")].length === names.length, names);
   }));
 
 test("an edited scenario runs; a mistake is shown at its line and changes nothing", () =>

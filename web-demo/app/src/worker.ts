@@ -3,16 +3,16 @@
 // loop works for at most SLICE_MS, and a frame is sent only after the page has drawn the last one.
 import * as Comlink from "comlink";
 import init, { completeScenario, Playground } from "./pkg/tidegate_playground.js";
-import { Exports } from "./take/exports.ts";
-import { files } from "./take/files.ts";
+import { Exports } from "./share/exports.ts";
+import { files } from "./share/files.ts";
 import { Pictures } from "./pictures.ts";
-import { wordsOf } from "./words.ts";
+import { wordsOf } from "./errors.ts";
 import type { About, Intervention } from "./pkg/tidegate_playground.js";
 import type { Listener, Side, Wanted } from "./messages.ts";
 import type { Scenario } from "./pkg/tidegate_playground.js";
 import type { Packed } from "./scenarios.ts";
 
-/** The longest a turn may work, so that commands are heard at once. */
+/** The longest a turn may work, so that commands are taken at once. */
 const SLICE_MS = 8;
 /** Between two looks at the clock; an event takes some microseconds. */
 const EVENTS_PER_CALL = 256;
@@ -54,7 +54,7 @@ let listener: Listener | undefined;
 const channel = new MessageChannel();
 channel.port1.onmessage = () => guarded(turn);
 
-/** Runs a step; whatever it throws ends the run and is told to the page. */
+/** Runs a step; whatever it throws ends the run and is reported to the page. */
 function guarded(step: () => void) {
   try {
     step();
@@ -367,7 +367,7 @@ const scheduler = {
   change: (number: number, what: Intervention, side: Side | undefined) => answer(() => change(number, what, side)),
   why: (number: number, side: Side, about: About) => runOf(number, side).why(about),
   /** How a run stands: enough to bring it about again. */
-  standing(number: number, side: Side) {
+  snapshot(number: number, side: Side) {
     const one = runOf(number, side);
     return { scenario: one.scenario(), changes: one.changes(), seed: one.seed(), at: one.now() };
   },

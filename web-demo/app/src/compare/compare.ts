@@ -3,7 +3,7 @@ import { byId, make, say } from "../dom.ts";
 import { betterOf, figuresOf, ROWS, verdict } from "./figures.ts";
 import { complete } from "./sides.ts";
 import type { Frame } from "../messages.ts";
-import type { Session } from "../session.ts";
+import type { Simulation } from "../simulation.ts";
 import type { Figures } from "./figures.ts";
 import type { Choice } from "./sides.ts";
 
@@ -24,7 +24,7 @@ const NAMES = ["Left", "Right"] as const;
 const ALGORITHMS = { aimd: "AIMD", tide: "Tide", vegas: "Vegas", fixed: "a fixed limit" };
 
 export class Compare {
-  #session;
+  #simulation;
   /** Puts a side's choice into its controls. */
   #fillers: ((choice: Choice) => void)[] = [];
   #sides = make("div", { class: "sides" });
@@ -36,11 +36,11 @@ export class Compare {
   #heads = [...document.querySelectorAll(".half-title")];
   #filledAt = 0;
 
-  constructor(session: Session) {
-    this.#session = session;
+  constructor(simulation: Simulation) {
+    this.#simulation = simulation;
     const pairs = PAIRS.map(({ label, scenario, choices }) => {
       const button = make("button", { type: "button" }, label);
-      button.addEventListener("click", () => void session.setChoices(() => [complete({ scenario, ...choices[0] }), complete({ scenario, ...choices[1] })]));
+      button.addEventListener("click", () => void simulation.setChoices(() => [complete({ scenario, ...choices[0] }), complete({ scenario, ...choices[1] })]));
       return button;
     });
     const choose = make(
@@ -61,18 +61,18 @@ export class Compare {
     // What came of it is seen first in the charts.
     byId("compare").prepend(choose);
     byId("compare").append(outcome);
-    session.on("loaded", () => this.#fillChoices());
+    simulation.on("loaded", () => this.#fillChoices());
     // What was refused does not stay in its control.
-    session.on("refused", () => this.#fillChoices());
-    session.on("frame", (frame) => this.#show(frame));
+    simulation.on("refused", () => this.#fillChoices());
+    simulation.on("frame", (frame) => this.#show(frame));
     this.#sides.replaceChildren(...NAMES.map((name, side) => this.#side(name, side)));
     this.#fillChoices();
   }
 
   #fillChoices() {
     this.#filledAt = 0;
-    const titleOf = (name: string) => this.#session.scenarios.find((one) => one.name === name)?.title ?? name;
-    this.#session.choices.forEach((choice, side) => {
+    const titleOf = (name: string) => this.#simulation.scenarios.find((one) => one.name === name)?.title ?? name;
+    this.#simulation.choices.forEach((choice, side) => {
       this.#fillers[side]?.(choice);
       const head = this.#heads[side];
       if (head) head.replaceChildren(make("strong", {}, NAMES[side] ?? ""), ` ${inWords(choice, titleOf)}`);
@@ -81,14 +81,14 @@ export class Compare {
 
   #side(name: string, side: number) {
     const change = (part: Partial<Choice>) => {
-      void this.#session.setChoices(([left, right]) => (side === 0 ? [{ ...left, ...part }, right] : [left, { ...right, ...part }]));
+      void this.#simulation.setChoices(([left, right]) => (side === 0 ? [{ ...left, ...part }, right] : [left, { ...right, ...part }]));
     };
     const asIs = { "": "as the scenario" };
     const yesNo = { ...asIs, yes: "yes", no: "no" };
-    const suites = [...new Set(this.#session.scenarios.map(({ suite }) => suite))];
+    const suites = [...new Set(this.#simulation.scenarios.map(({ suite }) => suite))];
     const scenario = make("select", {}, new Option("the one above", ""));
     for (const suite of suites) {
-      const options = this.#session.scenarios.filter((one) => one.suite === suite).map((one) => new Option(one.title, one.name));
+      const options = this.#simulation.scenarios.filter((one) => one.suite === suite).map((one) => new Option(one.title, one.name));
       scenario.append(make("optgroup", { label: suite }, ...options));
     }
     const controls = {
@@ -134,7 +134,7 @@ export class Compare {
     const now = performance.now();
     if (!left || !right || (frame.playing && now - this.#filledAt < PAUSE_MS)) return;
     this.#filledAt = now;
-    const { fields, stride } = this.#session;
+    const { fields, stride } = this.#simulation;
     const [one, other] = [left, right].map((picture) => {
       const numbers = new Float64Array(picture.telemetry);
       const column = (index: number) => numbers.subarray(index * stride, index * stride + picture.buckets);

@@ -1,9 +1,9 @@
 // The scenario as TOML, to read and to edit. What cannot be read or run is shown at its line and changes nothing.
 import { byId, make, say, wordsOf } from "../dom.ts";
-import type { Session } from "../session.ts";
+import type { Simulation } from "../simulation.ts";
 
 export class ScenarioView {
-  #session;
+  #simulation;
   #text = make("textarea", { id: "toml", spellcheck: "false", autocomplete: "off", autocapitalize: "off", wrap: "off", "aria-label": "The scenario as TOML", "aria-describedby": "toml-state" });
   #lines = make("div", { class: "lines", "aria-hidden": "true" });
   #state = make("p", { class: "remark", id: "toml-state", role: "status" });
@@ -14,8 +14,8 @@ export class ScenarioView {
   /** The line that something is wrong with, from 1. */
   #wrong: number | undefined;
 
-  constructor(session: Session) {
-    this.#session = session;
+  constructor(simulation: Simulation) {
+    this.#simulation = simulation;
     const hint = make("p", { class: "lead" }, "Durations are in milliseconds, in fields that end in _ms. Changes made by hand are not in here; Share and export writes them in.");
     const editor = make("div", { class: "editor" }, this.#lines, this.#text);
     const row = make("div", { class: "row" }, this.#apply, this.#revert, this.#state);
@@ -29,7 +29,7 @@ export class ScenarioView {
       event.preventDefault();
       void this.#use();
     });
-    session.on("loaded", () => this.show());
+    simulation.on("loaded", () => this.show());
   }
 
   /** The view has been put in front, or another scenario runs. */
@@ -38,11 +38,11 @@ export class ScenarioView {
   }
 
   async #refresh() {
-    const { base } = this.#session;
+    const { base } = this.#simulation;
     if (!base) return;
     const isEdited = this.#text.value !== this.#written;
     try {
-      const written = await this.#session.runner.ask((worker) => worker.writeScenario(base));
+      const written = await this.#simulation.runner.ask((worker) => worker.writeScenario(base));
       const isOther = written !== this.#written;
       this.#written = written;
       // What a person is writing stays while the same scenario starts anew.
@@ -75,8 +75,8 @@ export class ScenarioView {
 
   async #use() {
     try {
-      const scenario = await this.#session.runner.ask((worker) => worker.readScenario(this.#text.value));
-      await this.#session.use(scenario, undefined);
+      const scenario = await this.#simulation.runner.ask((worker) => worker.readScenario(this.#text.value));
+      await this.#simulation.use(scenario, undefined);
       await this.#refresh();
       this.#say("It runs.");
     } catch (error) {
