@@ -48,8 +48,7 @@ test("two runs go on in lockstep, and the table says what the core counts", () =
 
 test("the share of the capacity that is used is what the core has counted", () =>
   kit.withPage(async (playground, page) => {
-    await playground.tab("Compare");
-    await page.locator("#verdict").waitFor();
+    await playground.openSides();
     // A limit below the capacity, which stays what it is: what is used is what the core has counted.
     await page.locator('fieldset[data-side="0"]').getByLabel("Limit", { exact: true }).selectOption("fixed");
     await playground.stands();
@@ -68,7 +67,7 @@ test("the share of the capacity that is used is what the core has counted", () =
 
 test("other scenarios beside each other, to the end: which is better is said in words", () =>
   kit.withPage(async (playground, page) => {
-    await playground.tab("Compare");
+    await playground.openSides();
     await page.locator('fieldset[data-side="0"]').getByLabel("Scenario", { exact: true }).selectOption("cold-storm");
     await playground.stands();
     await page.locator('fieldset[data-side="1"]').getByLabel("Scenario", { exact: true }).selectOption("cold-ramp");
@@ -77,7 +76,10 @@ test("other scenarios beside each other, to the end: which is better is said in 
     await playground.play.click();
     await playground.reaches("Finished");
     await page.locator("#verdict").filter({ hasText: "is better" }).waitFor();
-    const [left, right] = [kit.replay("cold-storm"), kit.replay("cold-ramp")];
+    // The comparison begins with AIMD beside Tide.
+    const ramp = kit.core.scenario("cold-ramp");
+    const models = ramp.models.map((model) => ({ ...model, algorithm: { name: "tide" } }));
+    const [left, right] = [kit.replay("cold-storm"), kit.replay({ ...ramp, models })];
     await agrees(page, left, right);
     const better = left.now() < right.now() ? "Left" : "Right";
     assert.match(await page.locator("#verdict").textContent(), new RegExp(`^${better} is better`));
@@ -120,7 +122,7 @@ const queues = (page) =>
 test("equal bars of the queues mean equal numbers on both sides", () =>
   kit.withPage(async (playground, page) => {
     const pick = (side, scenario) => page.locator(`fieldset[data-side="${side}"]`).getByLabel("Scenario", { exact: true }).selectOption(scenario);
-    await playground.tab("Compare");
+    await playground.openSides();
     await pick(0, "two-harbours");
     await pick(1, "borrow-and-repay");
     await page.locator(".half-title").nth(1).filter({ hasText: "Borrow" }).waitFor();
@@ -136,14 +138,38 @@ test("equal bars of the queues mean equal numbers on both sides", () =>
     for (const { queued, within, queue, slots } of [left, right].flatMap(({ rows }) => rows)) {
       assert.ok(Math.abs(queue - queued / left.tasks) < 1e-3 && Math.abs(slots - within / left.slots) < 8e-3, `${queued} queued: ${queue}, ${within} running: ${slots}`);
     }
-    await page.locator("#compare .halves").screenshot({ path: `${ARTIFACTS}queues-beside-each-other.png` });
+    await page.locator("#compare").screenshot({ path: `${ARTIFACTS}queues-beside-each-other.png` });
+  }));
+
+test("the table shows what differs, and names what is the same", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.compare("No ramp, 10 s ramp", 4_000);
+    const isShown = (figure) => page.locator(`#compare tr[data-figure="${figure}"]`).isVisible();
+    assert.deepEqual([await isShown("refused"), await isShown("dropped"), await isShown("time")], [true, false, false]);
+    assert.match(await page.locator(".outcome .remark").textContent(), /^The same on both sides: .*Rows dropped 0/);
+  }));
+
+test("where two runs take as long, the wait of ready tasks is the core's, and decides", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.tab("Compare");
+    await page.getByRole("button", { name: "Strictly fair, borrowing" }).click();
+    await playground.stands();
+    await playground.setSpeed(3);
+    await playground.play.click();
+    await playground.reaches("Finished");
+    await page.locator("#verdict").filter({ hasText: "Right is better: both take about as long, and there a ready task waits" }).waitFor();
+    const base = kit.core.scenario("late-peer/bounded");
+    const waitUnder = (policy) => JSON.parse(kit.replay({ ...base, policy }).results()).figures.downstream_ready_gap.mean_ns / 1e6;
+    const expected = [waitUnder("strict_fair"), waitUnder({ bounded_borrow: {} })];
+    assert.deepEqual((await table(page)).wait.slice(0, 2), expected);
+    assert.ok(expected[0] > 2 * expected[1], `${expected} ms`);
   }));
 
 test("every choice of a side reaches the run", () =>
   kit.withPage(async (playground, page) => {
-    await playground.tab("Compare");
+    await playground.openSides();
     const side = page.locator('fieldset[data-side="1"]');
-    for (const [label, value] of [["Limit", "vegas"], ["Policy", "strict_fair"], ["Ramp", " 5000"], ["Passes over waiters", "no"], ["Yields while waiting", "no"]]) {
+    for (const [label, value] of [["Limit", "vegas"], ["Policy", "strict_fair"], ["Ramp", "5000"], ["Passes over waiters", "no"], ["Yields while waiting", "no"]]) {
       await side.getByLabel(label, { exact: true }).selectOption(value);
       await playground.stands();
     }
@@ -194,6 +220,6 @@ test("every pair worth a look brings a scenario in which its sides differ, with 
       await playground.reaches("Finished");
       await page.locator("#verdict").filter({ hasText: /^(Left|Right) is better: / }).waitFor();
     }
-    const [charts, table] = await Promise.all([".halves", ".outcome"].map((part) => page.locator(`#compare ${part}`).boundingBox()));
+    const [charts, table] = await Promise.all([".provider-panels", ".outcome"].map((part) => page.locator(`#compare ${part}`).first().boundingBox()));
     assert.ok(charts.y + charts.height <= table.y);
   }));

@@ -119,7 +119,9 @@ test("whatever waits can be clicked, and says what it is about", () =>
     const lanes = page.getByRole("application", { name: /^Worker slots/ });
     const { height } = await lanes.boundingBox();
     await lanes.click({ position: { x: 300, y: ((height - 22) * 4.5) / 24 } });
-    assert.deepEqual(await heard(page), [{ why: { lane: 4 } }]);
+    const [{ why, at }] = await heard(page);
+    assert.deepEqual(why, { lane: 4 });
+    assert.ok(at > 10_000 && at < 20_000, `the instant that was clicked: ${at}`);
   }));
 
 test("the dashboard can be worked with the keyboard alone", () =>
@@ -171,7 +173,7 @@ test("in the worker slots the arrow keys go from span to span, and Enter asks wh
     for (const text of seen) assert.match(text, /^Slot 2: \w+, (call out|waiting for a call|local work), from \d+\.\d s for \d+\.\d s/);
     await page.keyboard.press("End");
     await page.keyboard.press("Enter");
-    assert.deepEqual(await heard(page), [{ why: { lane: 23 } }]);
+    assert.deepEqual((await heard(page)).map(({ why }) => why), [{ lane: 23 }]);
     assert.match(await said.textContent(), /^Slot 24:/);
     const spoken = await said.textContent();
     await show(page, 21_000);
@@ -179,6 +181,116 @@ test("in the worker slots the arrow keys go from span to span, and Enter asks wh
     await lanes.blur();
     await page.locator(".lanes .readout").filter({ hasText: /^Point at a span/ }).waitFor();
   }));
+
+/** Four spans of the first slot: a task of three steps, then one that goes on. */
+const STORY = [0, 15_000, 15_400, 1, 1, 0, 15_400, 15_405, 1, 2, 0, 15_405, 16_000, 1, 1, 0, 17_000, null, 2, 2];
+
+async function showStory(page, ms, changed = {}) {
+  await page.evaluate(
+    ([spans, ms, changed]) => window.fixture.show(ms, { lanes: Float64Array.from(spans, (value) => value ?? Number.NaN), lanesCount: 4, ...changed }),
+    [STORY, ms, changed],
+  );
+  await fresh(page);
+}
+
+test("a span of the past comes with the steps of its task, one that goes on is about the present", () =>
+  withDashboard({}, async (page) => {
+    await showStory(page, 20_000);
+    const lanes = page.getByRole("application", { name: /^Worker slots/ });
+    const { width } = await lanes.boundingBox();
+    const clickAt = async (ms) => {
+      await lanes.click({ position: { x: ((ms - 10_000) / 10_000) * width, y: 4 } });
+      return heard(page);
+    };
+    const [past] = await clickAt(15_700);
+    assert.deepEqual(past.why, { lane: 0 });
+    assert.ok(Math.abs(past.at - 15_700) < 50);
+    assert.deepEqual(past.steps, [
+      "question: waiting for a call from 15.0 s, for 0.4 s",
+      "question: call out from 15.4 s, for 0.0 s",
+      "question: waiting for a call from 15.4 s, for 0.5 s",
+    ]);
+    assert.deepEqual(await clickAt(18_000), [{ why: { lane: 0 } }]);
+  }));
+
+/** The stretch that the worker slots show, read from the keyboard's cursor at both ends of the picture. */
+async function stretch(page) {
+  const lanes = page.getByRole("application", { name: /^Worker slots/ });
+  const { width } = await lanes.boundingBox();
+  const readout = page.locator(".lanes .readout");
+  const at = async (x) => {
+    await lanes.hover({ position: { x, y: 300 } });
+    return Number(/free at ([\d.]+) s/.exec(await readout.filter({ hasText: "free at" }).textContent())[1]);
+  };
+  return [await at(1), await at(width - 2)];
+}
+
+test("the worker slots zoom and pan by keys, wheel and mouse, and come back to the latest", () =>
+  withDashboard({}, async (page) => {
+    // Nothing is in the slot that is read.
+    await showStory(page, 20_000);
+    const lanes = page.getByRole("application", { name: /^Worker slots/ });
+    const follow = page.locator(".lanes").getByRole("button", { name: "Follow" });
+    assert.deepEqual(await stretch(page), [10, 19.9]);
+    assert.equal(await follow.isDisabled(), true);
+    await lanes.focus();
+    await page.keyboard.press("+");
+    const [from, to] = await stretch(page);
+    assert.ok(to - from > 6 && to - from < 7, `two thirds of ten seconds: ${from} to ${to}`);
+    await page.keyboard.press("0");
+    assert.deepEqual(await stretch(page), [10, 19.9]);
+    await page.keyboard.press("Shift+ArrowLeft");
+    assert.deepEqual(await stretch(page), [7.5, 17.4]);
+    assert.deepEqual(await heard(page), [{ past: 12_500 * 1.5 }], "more of the past is asked for once");
+    await showStory(page, 20_050);
+    assert.deepEqual(await stretch(page), [7.5, 17.4], "it does not follow the run while a person looks elsewhere");
+    await follow.click();
+    assert.deepEqual(await heard(page), [{ past: null }]);
+    await showStory(page, 20_000);
+    await lanes.hover({ position: { x: 300, y: 300 } });
+    const scrolled = () => page.evaluate(() => scrollY);
+    const before = await scrolled();
+    await page.keyboard.down("Control");
+    await page.mouse.wheel(0, -240);
+    await page.keyboard.up("Control");
+    await page.waitForFunction(() => !document.querySelector(".lanes .switch button:last-child").disabled);
+    assert.equal(await scrolled(), before, "the page does not scroll meanwhile");
+    const [left, right] = await stretch(page);
+    assert.ok(right - left > 4.8 && right - left < 5.1 && left > 10, `half as much: ${left} to ${right}`);
+    const box = await lanes.boundingBox();
+    await page.mouse.move(box.x + 300, box.y + 300);
+    await page.mouse.down();
+    await page.mouse.move(box.x + 300 + box.width / 5, box.y + 300, { steps: 4 });
+    await page.mouse.up();
+    const [panned] = await stretch(page);
+    assert.ok(Math.abs(panned - (left - 1)) < 0.15, `a fifth of the picture to the right: from ${left} to ${panned}`);
+    assert.deepEqual((await heard(page)).filter(({ why }) => why), [], "a drag is no click");
+  }));
+
+test("two fingers zoom the worker slots, one moves them", () =>
+  withDashboard(
+    {},
+    async (page) => {
+      await showStory(page, 20_000);
+      const lanes = page.getByRole("application", { name: /^Worker slots/ });
+      await lanes.scrollIntoViewIfNeeded();
+      const box = await lanes.boundingBox();
+      const touch = await page.context().newCDPSession(page);
+      const send = (type, ...places) => touch.send("Input.dispatchTouchEvent", { type, touchPoints: places.map((x, id) => ({ x: box.x + x, y: box.y + 60, id })) });
+      const middle = box.width / 2;
+      await send("touchStart", middle - 20, middle + 20);
+      for (const half of [25, 30, 35, 40]) await send("touchMove", middle - half, middle + half);
+      await send("touchEnd");
+      const [from, to] = await stretch(page);
+      assert.ok(to - from > 4.5 && to - from < 5.5, `half as much: ${from} to ${to}`);
+      await send("touchStart", middle);
+      for (const step of [1, 2, 3, 4]) await send("touchMove", middle + (step * box.width) / 20);
+      await send("touchEnd");
+      const [panned] = await stretch(page);
+      assert.ok(Math.abs(panned - (from - 1)) < 0.3, `a fifth of the picture: from ${from} to ${panned}`);
+    },
+    { hasTouch: true },
+  ));
 
 test("the worker slots are told in words: how many there are, and what they do now", () =>
   withDashboard({}, async (page) => {

@@ -149,7 +149,7 @@ test("a tab has an address of its own", () =>
       assert.equal(await page.getByRole("tab", { selected: true }).textContent(), "Scenario");
       await page.getByRole("tab", { selected: true }).focus();
       await page.keyboard.press("ArrowRight");
-      assert.match(page.url(), /#\/tour$/);
+      assert.match(page.url(), /#\/lessons$/);
       await page.keyboard.press("Home");
       assert.equal(await page.getByRole("tab", { selected: true }).textContent(), "Watch");
       assert.equal(await page.locator("#watch").isVisible(), true);

@@ -10,7 +10,8 @@ import "../../../web-demo/app/src/graph.css";
 
 const heard = [];
 const on = {
-  why: (about) => heard.push({ why: about }),
+  why: (about, past) => heard.push(past ? { why: about, at: past.at, steps: past.steps } : { why: about }),
+  past: (ms) => heard.push({ past: ms ?? null }),
   hold: (groups) => heard.push({ hold: groups }),
   capacity: (provider, slots) => heard.push({ capacity: slots ?? null, provider }),
   change: (what) => heard.push({ change: what }),

@@ -1,7 +1,6 @@
 // The page: puts the views together. It decides nothing about scheduling and keeps no figures of its own.
 import "./style.css";
 import "./views.css";
-import "./explain.css";
 import "./dashboard.css";
 import "./providers.css";
 import "./graph.css";
@@ -10,9 +9,9 @@ import "./scenario/scenario.css";
 import "./lessons/lessons.css";
 import "./share/share.css";
 import { announce, announceEvents } from "./announce.ts";
-import { Compare } from "./compare/compare.ts";
-import { sameAsScenario } from "./compare/sides.ts";
-import { buttonById, byId, say, wordsOf } from "./dom.ts";
+import { openCompare } from "./compare/compare.svelte.ts";
+import { usualSides } from "./compare/sides.ts";
+import { buttonById, byId, say, messageOf } from "./dom.ts";
 import { NotLoaded } from "./fetching.ts";
 import { count, span } from "./format.ts";
 import { Controls } from "./controls/controls.ts";
@@ -24,9 +23,9 @@ import { Dashboards } from "./dashboards.ts";
 import { addressed, Tabs } from "./tabs.ts";
 import { read } from "./share/link.ts";
 import { SharePanel } from "./share/share.ts";
-import { Guide } from "./lessons/guide.ts";
+import { Guide } from "./lessons/guide.svelte.ts";
 import { Transport } from "./transport.ts";
-import { ExplainPanel } from "./explain.ts";
+import { Explain } from "./explain/explain.svelte.ts";
 import { openWatch } from "./watch/screen.svelte.ts";
 import type { Frame } from "./messages.ts";
 import type { View } from "./tabs.ts";
@@ -34,7 +33,7 @@ import type { View } from "./tabs.ts";
 const simulation = new Simulation();
 /** The last view that shows a run: where a link leads to. */
 let runView: "explore" | "compare" = "explore";
-const why = new ExplainPanel(simulation);
+const explain = new Explain(simulation);
 const picker = new Picker(byId("picker"), "Scenario", (name) => void simulation.pick(name));
 // These hear of a run before the dashboards do: a value that is written into a control lays the page out, as it is then.
 const transport = new Transport(simulation);
@@ -49,13 +48,13 @@ simulation.on("loaded", () => {
   byId("failure").hidden = byId("notice").hidden = true;
   showScenario();
 });
-new Dashboards(simulation, why);
+new Dashboards(simulation, explain);
 new Controls(simulation);
 const tabs = new Tabs(show);
-new Compare(simulation);
-new Guide(simulation, tabs);
+openCompare(simulation);
+new Guide(simulation, tabs, explain);
 const scenarioView = new ScenarioView(simulation);
-const takeAway = new SharePanel(simulation, () => runView);
+const sharePanel = new SharePanel(simulation, () => runView);
 
 const watch = openWatch(byId("watch"), { explore: () => tabs.go("explore"), learn: () => tabs.go("lessons") });
 
@@ -71,14 +70,14 @@ function show(view: View) {
     void simulation.setMode(view === "explore" ? "one" : "two");
   }
   if (view === "scenario") scenarioView.show();
-  if (view === "share") takeAway.show();
+  if (view === "share") sharePanel.show();
   document.title = view === "watch" ? "tidegate playground" : `${byId(`tab-${view}`).textContent} · tidegate playground`;
 }
 
 /** What shows when the address asks for nothing that can be. */
 async function showUsual() {
   const scenario = simulation.scenarios[0]?.name ?? "";
-  await simulation.setUp({ scenario, seed: 1, mode: simulation.mode, choices: [sameAsScenario(), sameAsScenario()], changes: undefined, at: 0, speed: 0.3 });
+  await simulation.setUp({ scenario, seed: 1, mode: simulation.mode, choices: usualSides(), changes: undefined, at: 0, speed: 0.3 });
   if (tabs.view === "compare") await simulation.setMode("two");
 }
 
@@ -112,7 +111,7 @@ async function followAddress() {
     await showUsual();
   }
   if (!refusal) return;
-  const reason = wordsOf(refusal).replace(/\.$/, "");
+  const reason = messageOf(refusal).replace(/\.$/, "");
   simulation.refuse(new Error(`${reason}. ${isFirst ? "The usual scenario is shown instead." : "The page stays as it was."}`));
   // A link that could not be followed for want of a file is as good as before: loading the page again follows it.
   if (!(refusal instanceof NotLoaded)) history.replaceState(null, "", `#/${tabs.view}`);

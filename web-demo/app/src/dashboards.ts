@@ -6,18 +6,18 @@ import { Dashboard } from "./dashboard/dashboard.ts";
 import type { Frame, Picture, Side } from "./messages.ts";
 import type { Simulation } from "./simulation.ts";
 import type { Columns, On } from "./dashboard/view.ts";
-import type { ExplainPanel } from "./explain.ts";
+import type { Explain } from "./explain/explain.svelte.ts";
 
 export class Dashboards {
   #simulation;
-  #why;
+  #explain;
   #dashboards: Dashboard[] = [];
   /** Where the dashboards of two runs go. */
   #halves = [...document.querySelectorAll(".half")];
 
-  constructor(simulation: Simulation, why: ExplainPanel) {
+  constructor(simulation: Simulation, explain: Explain) {
     this.#simulation = simulation;
-    this.#why = why;
+    this.#explain = explain;
     simulation.on("loaded", () => this.#build());
     simulation.on("frame", (frame) => this.#show(frame));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#dashboards.forEach((dashboard) => dashboard.recolour()));
@@ -31,7 +31,8 @@ export class Dashboards {
       const side = index as Side;
       const name = (provider: number) => layout.providers[provider]?.name ?? "";
       const on: On = {
-        why: (about) => this.#why.open(side, about),
+        why: (about, past) => this.#explain.open(side, about, past),
+        past: (ms) => this.#simulation.showPast(side, ms),
         capacity: (provider, slots) => void this.#simulation.change({ set: "capacity", model: name(provider), slots: slots ?? "schedule" }, side),
         hold: (groups) => this.#simulation.runner.send((worker) => worker.hold(side, groups)),
         change: (what) => void this.#simulation.change(what, side),
@@ -59,7 +60,8 @@ export class Dashboards {
       columns: (provider) => Object.fromEntries(fields.map((field, offset) => [field, column(1 + provider * fields.length + offset)])) as Columns,
       lanes: new Float64Array(picture.lanes),
       lanesCount: picture.lanesCount,
-      windowMs: picture.windowMs,
+      windowMs: this.#simulation.windowMs,
+      lanesMs: picture.windowMs,
       changes: this.#simulation.changes[side] ?? [],
     });
   }

@@ -1,7 +1,7 @@
 // The set-up of the page: which scenario, with which seed, changed how, and where in it. It asks the worker for the
 // runs and emits to the views what has come of it; it decides nothing about scheduling.
-import { wordsOf } from "./dom.ts";
-import { sidesOf, sameAsScenario } from "./compare/sides.ts";
+import { messageOf } from "./dom.ts";
+import { sidesOf, usualSides } from "./compare/sides.ts";
 import { FELT_MS } from "./fetching.ts";
 import { Runner } from "./runner.ts";
 import { find, SCENARIOS } from "./scenarios.ts";
@@ -81,7 +81,7 @@ export class Simulation {
   name: string | undefined;
   seed = 1;
   mode: Mode = "one";
-  choices: [Choice, Choice] = [sameAsScenario(), sameAsScenario()];
+  choices: [Choice, Choice] = usualSides();
   layouts: Layout[] = [];
   /** All changes of each run. */
   changes: Change[][] = [];
@@ -97,6 +97,8 @@ export class Simulation {
   extent = 0;
   /** A power of ten. */
   speed = 0.3;
+  /** How much of the past the worker slots of each run show, where that is more than usual, in virtual ms. */
+  #past: [number, number] = [0, 0];
   /** The newest frame. */
   frame: Frame | undefined;
   runner;
@@ -145,7 +147,7 @@ export class Simulation {
 
   /** Says that something a person wanted cannot be. */
   refuse(error: unknown) {
-    this.#emit("refused", wordsOf(error));
+    this.#emit("refused", messageOf(error));
   }
 
   /** Counts `work` as under way until it has ended. */
@@ -335,6 +337,8 @@ export class Simulation {
     this.at = at;
     this.extent = Math.max(extent, at);
     this.frame = undefined;
+    this.#past = [0, 0];
+    this.look();
     this.#emit("loaded", undefined);
     this.#enter(at > 0 ? "paused" : "ready", true);
   }
@@ -386,9 +390,20 @@ export class Simulation {
     this.#emit("speed", speed);
   }
 
+  /** How much of the past a view shows that follows the run, in virtual ms. */
+  get windowMs() {
+    return Math.min(Math.max(WINDOW_MS * 10 ** this.speed, WINDOW_LEAST_MS), WINDOW_MOST_MS);
+  }
+
+  /** The worker slots of a run show this much of the past, in virtual ms; undefined: as much as follows from the speed. */
+  showPast(side: Side, ms: number | undefined) {
+    this.#past[side] = ms ?? 0;
+    this.look();
+  }
+
   /** Asks for a picture of the present instant: a view that has come late missed the last one. */
   look() {
-    const ms = Math.min(Math.max(WINDOW_MS * 10 ** this.speed, WINDOW_LEAST_MS), WINDOW_MOST_MS);
+    const ms = Math.max(this.windowMs, ...this.#past);
     this.runner.send((worker) => worker.setWindow(ms));
   }
 

@@ -6,8 +6,8 @@ import init, { completeScenario, Playground } from "./pkg/tidegate_playground.js
 import { Exports } from "./share/exports.ts";
 import { files } from "./share/files.ts";
 import { Pictures } from "./pictures.ts";
-import { wordsOf } from "./errors.ts";
-import type { About, Intervention } from "./pkg/tidegate_playground.js";
+import { messageOf } from "./errors.ts";
+import type { About, Intervention, RunFigures } from "./pkg/tidegate_playground.js";
 import type { Listener, Side, Wanted } from "./messages.ts";
 import type { Scenario } from "./pkg/tidegate_playground.js";
 import type { Packed } from "./scenarios.ts";
@@ -63,7 +63,7 @@ function guarded(step: () => void) {
     sought = undefined;
     runs = [];
     exports.clear();
-    void listener?.failed(wordsOf(error));
+    void listener?.failed(messageOf(error));
   }
 }
 
@@ -335,7 +335,7 @@ const scheduler = {
     try {
       await init();
     } catch (error) {
-      throw new Error(`the scheduler could not be loaded: ${wordsOf(error)}`);
+      throw new Error(`the scheduler could not be loaded: ${messageOf(error)}`);
     }
     return { fields: Playground.telemetryFields(), stride: Playground.telemetryStride() };
   },
@@ -370,6 +370,11 @@ const scheduler = {
   snapshot(number: number, side: Side) {
     const one = runOf(number, side);
     return { scenario: one.scenario(), changes: one.changes(), seed: one.seed(), at: one.now() };
+  },
+  /** How long tasks that build on others waited from being ready to their start, the mean in virtual ms; NaN where there were none. */
+  meanWait(number: number, side: Side) {
+    const { downstream_ready_gap: wait } = JSON.parse(runOf(number, side).results()).figures as RunFigures;
+    return wait.count > 0 ? wait.mean_ns / NANOS_PER_MS : Number.NaN;
   },
   results: (number: number, side: Side) => runOf(number, side).results(),
   /** Resolves once `chunk` has taken all of the text. */

@@ -1,4 +1,4 @@
-// The axes of tide charts, and what a full bar of a queue stands for. Two dashboards beside each other share theirs, so that
+// The axes of the charts, and what a full bar of a queue stands for. Two dashboards beside each other share theirs, so that
 // runs can be compared by eye: the same height is as many calls, the same place the same instant, and the same length as
 // many tasks.
 

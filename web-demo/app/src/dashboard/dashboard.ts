@@ -9,7 +9,7 @@ import { RowsBar } from "./rows-bar.ts";
 import { ProviderPanels } from "./provider-panels.ts";
 import { WorkerLanes } from "./worker-lanes.ts";
 import type { Component, On, View } from "./view.ts";
-import type { Part } from "./panel.ts";
+import type { Panel } from "./panel.ts";
 import type { Layout } from "../pkg/tidegate_playground.js";
 
 export { IdleSplit, PipelineGraph, QueueDepths, RowsBar, ProviderPanels, WorkerLanes };
@@ -23,8 +23,8 @@ const SINGLE_MS = 400;
 
 export class Dashboard implements Component {
   /** `data-fresh` says whether all parts show the last view. */
-  element = make("div", { class: "explore", "data-fresh": "true" });
-  #parts: Part[];
+  element = make("div", { class: "dashboard", "data-fresh": "true" });
+  #parts: Panel[];
   /** When each was drawn last. */
   #partsDrawnAt;
   /** The part that is drawn first in the next frame. */

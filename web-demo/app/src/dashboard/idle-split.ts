@@ -1,5 +1,5 @@
-// Where each resource's slot-time went: busy, starved (idle while something wanted it) and frontier (idle, and nothing
-// could have used it yet), with the main causes of the idle part in words.
+// Where each resource's slot-time went: busy, starved (idle while something wanted it) and with nothing to do (the core calls it frontier:
+// nothing could have used it yet), with the main causes of the idle part in words.
 import { Figure, make, section, shownOf, StackedBar, Text, explainButton } from "./dom.ts";
 import { SamplePanel } from "./panel.ts";
 import type { Sample } from "./panel.ts";
@@ -11,6 +11,7 @@ const MOST = 16;
 /** How many causes are named. */
 const CAUSES = 3;
 const PARTS = ["busy", "starved", "frontier"] as const;
+const LABELS = { busy: "busy", starved: "starved", frontier: "nothing to do" };
 
 /** A share of the whole as a whole percentage. */
 const inPercent = (share: number) => `${Math.round(100 * share)} %`;
@@ -23,7 +24,7 @@ class Resource {
   #shares = [0, 0, 0];
 
   constructor(name: string, ask: () => void) {
-    const figures = PARTS.map((part, index) => make("span", { class: `idle-figure key-${part}` }, this.#figures[index]?.element, ` ${part}`));
+    const figures = PARTS.map((part, index) => make("span", { class: `idle-figure key-${part}` }, this.#figures[index]?.element, ` ${LABELS[part]}`));
     this.element = explainButton(
       "idle-row",
       ask,
@@ -64,7 +65,7 @@ export class IdleSplit extends SamplePanel {
   #layout;
 
   constructor(parent: HTMLElement, layout: Layout, on: On) {
-    const { element } = section("idle", "Idle time", "Starved: idle though wanted. Idle: nothing to do");
+    const { element } = section("idle", "Idle time", "Of the slots that each limit allows: busy, starved (free while a task or call waits), or with nothing to do");
     super(element, parent);
     element.append(this.#list);
     this.#on = on;

@@ -99,14 +99,15 @@ export class LanePainter {
     return { lane, ms: Math.max(0, this.#from + share * this.#windowMs) };
   }
 
-  /** @param windowMs both in ms */
-  paint(spans: Float64Array, count: number, now: number, windowMs: number, cursor: { lane: number, ms: number } | undefined) {
+  /** @param time in ms: the present, where the picture begins, how much it shows, and from when on the spans are known */
+  paint(spans: Float64Array, count: number, time: { now: number, from: number, span: number, knownFrom: number }, cursor: { lane: number, ms: number } | undefined) {
     const ctx = this.#ctx;
-    this.#windowMs = windowMs;
-    this.#from = Math.max(0, now - windowMs);
+    const { now, from, span, knownFrom } = time;
+    this.#windowMs = span;
+    this.#from = from;
     ctx.clearRect(0, 0, this.#canvas.width, this.#canvas.height);
     // So many are kept: what lies before the earliest of them is not known.
-    const known = count >= KEPT ? Math.max(this.#from, spans[2] ?? 0) : this.#from;
+    const known = Math.max(this.#from, knownFrom, count >= KEPT ? (spans[2] ?? 0) : 0);
     this.#paintAxis(known);
     this.#paintSpans(spans, count, now);
     if (cursor) this.#paintCursor(cursor);
@@ -152,7 +153,9 @@ export class LanePainter {
       if (slot >= this.#lanes || end < this.#from) continue;
       // Whole pixels, which are painted fastest.
       const left = Math.max(0, Math.floor(this.#place(spans[at + 1] ?? 0)));
-      const right = Math.ceil(this.#place(Number.isNaN(end) ? now : Math.min(end, now)));
+      const right = Math.min(this.#canvas.width, Math.ceil(this.#place(Number.isNaN(end) ? now : Math.min(end, now))));
+      // It begins after the stretch that is shown.
+      if (left >= right) continue;
       // Within the pixel painted last: nothing would change.
       if (right <= (this.#painted[slot] ?? 0) && right - left <= 1) continue;
       this.#painted[slot] = right;

@@ -10,7 +10,7 @@ export const OUT_OF_SIGHT_MS = 300;
 
 export type Sample = View["sample"];
 
-export class Part implements Component {
+export class Panel implements Component {
   /** Whether a view has been taken that is not drawn yet. */
   isStale = false;
 
@@ -50,7 +50,7 @@ export class Part implements Component {
 }
 
 /** A part that shows nothing but the newest sample. */
-export class SamplePanel extends Part {
+export class SamplePanel extends Panel {
   #sample: Sample | undefined;
 
   /** @override */

@@ -1,5 +1,5 @@
-// The tide chart of one provider: calls in flight as water, the limit as the gate above it, the provider's true
-// capacity as the tide mark; 429 answers as ticks along the top, cooldowns as shade, live changes as labelled lines.
+// The chart of one provider: calls in flight as an area, the limit as a line above it, the provider's true
+// capacity as a dashed line; 429 answers as ticks along the top, cooldowns as shade, live changes as labelled lines.
 import { count, mean, span, tick } from "../format.ts";
 import { UNBOUNDED } from "./dom.ts";
 import { colour } from "./palette.ts";

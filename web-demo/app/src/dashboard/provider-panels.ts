@@ -1,10 +1,10 @@
-// A panel per provider: its figures, its tide chart, the slider beside the chart that moves its true capacity, and the
+// A panel per provider: its figures, its chart, the slider beside the chart that moves its true capacity, and the
 // troubles a person can make for it. The slider's thumb lies at the height of the capacity line.
 import { count, percent, span } from "../format.ts";
 import { usedShare } from "../utilisation.ts";
 import { Axes } from "./axes.ts";
 import { Figure, Flag, make, section, shownOf, Text, UNBOUNDED, watchVisibility, explainButton } from "./dom.ts";
-import { OUT_OF_SIGHT_MS, Part, READABLE_MS } from "./panel.ts";
+import { OUT_OF_SIGHT_MS, Panel, READABLE_MS } from "./panel.ts";
 import { ProviderChart } from "./provider-chart.ts";
 import type { On, View } from "./view.ts";
 import type { Layout, ProviderSample } from "../pkg/tidegate_playground.js";
@@ -23,9 +23,9 @@ const SLOW_MS = 10_000;
 const SLOW_FACTOR = 4;
 
 const FIGURES = [
-  ["in_flight", "in flight"],
+  ["in_flight", "calls in flight"],
   ["limit", "limit"],
-  ["capacity", "capacity"],
+  ["capacity", "can take"],
   ["waiting", "waiting"],
   ["refused", "429s"],
 ] as const;
@@ -36,7 +36,7 @@ const FIGURES = [
  */
 const left = (until: number | null, now: number) => (until !== null && until > now ? span((until - now) / 1e6) : "");
 
-class Panel {
+class ProviderPanel {
   element;
   chart;
   #name;
@@ -44,8 +44,9 @@ class Panel {
   #figures = FIGURES.map(([field]) => new Figure(field));
   #status = new Text(make("p", { class: "provider-status", "data-status": "" }));
   #used = new Text(make("p", { class: "soft provider-used" }));
+  #cooldown = new Text(make("span"));
   #cools;
-  #tide = make("input", { class: "capacity", type: "range", min: "0", step: "1", "aria-orientation": "vertical" });
+  #slider = make("input", { class: "capacity", type: "range", min: "0", step: "1", "aria-orientation": "vertical" });
   #release = make("button", { class: "small", type: "button", disabled: "" }, "Give capacity back");
   #isVisible = true;
   #drawnAt = Number.NEGATIVE_INFINITY;
@@ -62,23 +63,23 @@ class Panel {
   constructor(parent: HTMLElement, name: string, index: number, on: On, axes: Axes, appeared: () => void) {
     this.#name = name;
     this.#index = index;
-    const plot = make("div", { class: "chart", role: "img", "aria-label": `Tide chart of ${name}: limit, calls in flight and true capacity over virtual time` });
+    const plot = make("div", { class: "chart", role: "img", "aria-label": `Chart of ${name}: limit, calls in flight and true capacity over virtual time` });
     const readout = new Text(make("p", { class: "readout" }));
     this.element = make(
       "article",
       { class: "provider", "data-provider": name, "aria-label": `Provider ${name}` },
       make("header", {}, make("h3", {}, explainButton("provider-name", () => on.why({ provider: index }), name)), this.#used.element, this.#status.element, this.#list()),
-      make("div", { class: "provider-plot" }, plot, this.#tide),
+      make("div", { class: "provider-plot" }, plot, this.#slider),
       make("footer", {}, readout.element, this.#troubles(on)),
     );
     this.#cools = new Flag(this.element, "cools");
-    this.#tide.setAttribute("aria-label", `True capacity of ${name}`);
+    this.#slider.setAttribute("aria-label", `True capacity of ${name}`);
     this.#listen(on);
     // First into the document: the chart is made in the size that it is shown in.
     parent.append(this.element);
     this.chart = new ProviderChart(axes, index, name, plot, readout, (top, height) => {
-      this.#tide.style.marginTop = `${top - THUMB / 2}px`;
-      this.#tide.style.height = `${height + THUMB}px`;
+      this.#slider.style.marginTop = `${top - THUMB / 2}px`;
+      this.#slider.style.height = `${height + THUMB}px`;
     });
     this.#visibility = watchVisibility(plot, (visible) => {
       this.#isVisible = visible;
@@ -90,37 +91,39 @@ class Panel {
     const list = FIGURES.map(([field, words], index) => {
       return make("div", { class: `key-${field.replace("_", "-")}` }, make("dt", {}, words), make("dd", {}, this.#figures[index]?.element));
     });
-    return make("dl", {}, ...list);
+    // With the marks of what the chart draws, the figures are its legend.
+    const cooldown = make("div", { class: "key-cooling" }, make("dt", {}, "cooldown"), make("dd", {}, this.#cooldown.element));
+    return make("dl", {}, ...list, cooldown);
   }
 
   #troubles(on: On) {
     const model = this.#name;
-    const button = (text: string, title: string, act: () => void) => {
-      const made = make("button", { class: "small", type: "button", title }, text);
+    const button = (trouble: string, text: string, title: string, act: () => void) => {
+      const made = make("button", { class: "small", type: "button", title, "data-trouble": trouble }, text);
       made.addEventListener("click", act);
       return made;
     };
     const group = make(
       "div",
       { class: "troubles", role: "group", "aria-label": `Trouble for ${model}` },
-      button("Drop to zero", "It takes no call at all until you give the capacity back", () => on.change({ set: "capacity", model, slots: 0 })),
-      button("429 burst", `It refuses every call for ${span(BURST_MS)}`, () => on.change({ set: "refuse", model, for_ms: BURST_MS })),
-      button("Slow patch", `Calls take ${SLOW_FACTOR} times as long for ${span(SLOW_MS)}`, () => on.change({ set: "slow", model, factor: SLOW_FACTOR, for_ms: SLOW_MS })),
+      button("zero", "Drop to zero", "It takes no call at all until you give the capacity back", () => on.change({ set: "capacity", model, slots: 0 })),
+      button("refuse", "429 burst", `It refuses every call for ${span(BURST_MS)}`, () => on.change({ set: "refuse", model, for_ms: BURST_MS })),
+      button("slow", "Slow patch", `Calls take ${SLOW_FACTOR} times as long for ${span(SLOW_MS)}`, () => on.change({ set: "slow", model, factor: SLOW_FACTOR, for_ms: SLOW_MS })),
       this.#release,
     );
     return group;
   }
 
   #listen(on: On) {
-    const tide = this.#tide;
-    tide.addEventListener("input", () => {
-      this.#say(tide.valueAsNumber);
-      on.capacity(this.#index, tide.valueAsNumber);
+    const slider = this.#slider;
+    slider.addEventListener("input", () => {
+      this.#say(slider.valueAsNumber);
+      on.capacity(this.#index, slider.valueAsNumber);
     });
-    tide.addEventListener("pointerdown", () => (this.#isHeld = true));
-    for (const end of ["pointerup", "pointercancel", "blur"]) tide.addEventListener(end, () => (this.#isHeld = false));
+    slider.addEventListener("pointerdown", () => (this.#isHeld = true));
+    for (const end of ["pointerup", "pointercancel", "blur"]) slider.addEventListener(end, () => (this.#isHeld = false));
     this.#release.addEventListener("click", () => {
-      tide.focus();
+      slider.focus();
       on.capacity(this.#index, undefined);
     });
   }
@@ -141,6 +144,7 @@ class Panel {
     }
     this.#used.set(Number.isNaN(this.#share) ? "" : `${percent(this.#share, 1)} of the capacity used`);
     this.#status.set(status(sample, now));
+    this.#cooldown.set(left(sample.cooldown_until, now) || "–");
     this.#cools.set(sample.cooldown_until !== null && sample.cooldown_until > now);
     if (this.#release.disabled === sample.changed) this.#release.disabled = !sample.changed;
     this.#follow(sample.capacity);
@@ -169,34 +173,32 @@ class Panel {
   #follow(capacity: number) {
     if (this.chart.top !== this.#top) {
       this.#top = this.chart.top;
-      this.#tide.max = String(this.#top);
+      this.#slider.max = String(this.#top);
     }
     if (capacity === this.#capacity || this.#isHeld) return;
     this.#capacity = capacity;
-    this.#tide.value = String(Math.min(capacity, this.#top));
+    this.#slider.value = String(Math.min(capacity, this.#top));
     this.#say(capacity);
   }
 
   #say(capacity: number) {
     const taken = capacity < UNBOUNDED ? `${count(capacity)} calls` : "any number of calls";
-    this.#tide.setAttribute("aria-valuetext", `${this.#name} can take ${taken} at once`);
+    this.#slider.setAttribute("aria-valuetext", `${this.#name} can take ${taken} at once`);
   }
 }
 
 /** What is out of the ordinary with a provider, and for how much longer. */
 function status(sample: ProviderSample, now: number) {
-  const cooling = left(sample.cooldown_until, now);
   const refusing = left(sample.refusing_until, now);
   const slow = left(sample.slow_until, now);
-  let words = cooling && `cooling down, ${cooling} left`;
-  if (refusing) words += `${words && " · "}429 burst, ${refusing} left`;
+  let words = refusing && `429 burst, ${refusing} left`;
   if (slow) words += `${words && " · "}slow patch, ${slow} left`;
   return words;
 }
 
-export class ProviderPanels extends Part {
+export class ProviderPanels extends Panel {
   restMs = 0;
-  #panels: Panel[] = [];
+  #panels: ProviderPanel[] = [];
   #next = 0;
   #figuresAreStale = false;
   #figuresAt = Number.NEGATIVE_INFINITY;
@@ -204,17 +206,17 @@ export class ProviderPanels extends Part {
 
   /** @param axes those of a dashboard beside this one, if there is one */
   constructor(parent: HTMLElement, layout: Layout, on: On, axes: Axes = new Axes()) {
-    const { element, head } = section("provider-panels", "Providers", "Drag the tide mark: the limit finds what the provider can take");
+    const { element, head } = section("provider-panels", "Providers", "Drag the slider beside a chart: the limit finds what the provider can take");
     super(element, parent);
     this.#axes = axes;
     const grid = make("div", { class: layout.providers.length > MANY ? "providers many" : "providers" });
     head.append(this.#stretch());
-    element.append(grid, legend());
+    element.append(grid);
     const rest = shownOf(MOST, layout.providers.length, "providers");
     if (rest) element.append(rest);
     // A run without a model has nothing to show here.
     element.hidden = layout.providers.length === 0;
-    this.#panels = layout.providers.slice(0, MOST).map(({ name }, index) => new Panel(grid, name, index, on, axes, () => this.draw(0)));
+    this.#panels = layout.providers.slice(0, MOST).map(({ name }, index) => new ProviderPanel(grid, name, index, on, axes, () => this.draw(0)));
   }
 
   /** @override */
@@ -272,15 +274,4 @@ export class ProviderPanels extends Part {
     });
     return make("div", { class: "switch", role: "group", "aria-label": "Time shown in the charts" }, ...choices.map(({ button }) => button));
   }
-}
-
-function legend() {
-  const keys = [
-    ["in-flight", "calls in flight"],
-    ["limit", "limit that admission allows"],
-    ["capacity", "what the provider can take"],
-    ["refused", "429s (too many requests)"],
-    ["cooling", "cooldown"],
-  ];
-  return make("ul", { class: "legend", "aria-label": "How to read the charts" }, ...keys.map(([key, text]) => make("li", { class: `key-${key}` }, text)));
 }

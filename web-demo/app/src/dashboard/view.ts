@@ -21,16 +21,28 @@ export interface View {
   lanes: Float64Array;
   /** How many spans `lanes` holds. */
   lanesCount: number;
-  /** How much of the latest virtual time the worker slots show (and the charts, while they follow), in ms. */
+  /** How much of the latest virtual time the worker slots and the charts show while they follow the run, in ms. */
   windowMs: number;
+  /** How much of the latest virtual time `lanes` covers, in ms; `windowMs` if left out. */
+  lanesMs?: number;
   /** The live changes so far, which the charts mark; none when left out. */
   changes?: readonly Change[];
 }
 
+/** What a worker slot did at an instant in the past. */
+export interface Past {
+  /** In virtual ms. */
+  at: number;
+  /** The task that the slot had, step by step. */
+  steps: string[];
+}
+
 /** What a person wants. */
 export interface On {
-  /** Why does this wait? The shell shows the answer. */
-  why(about: About): void;
+  /** Why does this wait? The shell shows the answer. With `past`, what is meant lies before the present instant. */
+  why(about: About, past?: Past): void;
+  /** The worker slots show this much of the latest virtual time, in ms; undefined: no more than `windowMs`. */
+  past(ms: number | undefined): void;
   /** Drags the provider's true capacity; undefined gives it back to the scenario. Comes with every movement of the slider. */
   capacity(provider: number, slots: number | undefined): void;
   /** A person is at these groups of very many: the views show them, and no others, until this comes with undefined. */

@@ -1,5 +1,5 @@
 // The scenario as TOML, to read and to edit. What cannot be read or run is shown at its line and changes nothing.
-import { byId, make, say, wordsOf } from "../dom.ts";
+import { byId, make, say, messageOf } from "../dom.ts";
 import type { Simulation } from "../simulation.ts";
 
 export class ScenarioView {
@@ -49,7 +49,7 @@ export class ScenarioView {
       if ((isOther || !isEdited) && this.#text.value !== written) this.#fill(written);
       this.#offer();
     } catch (error) {
-      this.#say(`It cannot be written as TOML: ${wordsOf(error)}`, true);
+      this.#say(`It cannot be written as TOML: ${messageOf(error)}`, true);
     }
   }
 
@@ -80,7 +80,7 @@ export class ScenarioView {
       await this.#refresh();
       this.#say("It runs.");
     } catch (error) {
-      this.#refuse(wordsOf(error));
+      this.#refuse(messageOf(error));
     }
   }
 

@@ -1,5 +1,5 @@
 // Exports of a run, made by running it anew beside the one that is shown: a slice at a time, in chunks of text.
-import { wordsOf } from "../errors.ts";
+import { messageOf } from "../errors.ts";
 import { files } from "./files.ts";
 import type { Exporter } from "../pkg/tidegate_files.js";
 import type { Playground } from "../pkg/tidegate_playground.js";
@@ -78,7 +78,7 @@ export class Exports {
       if (job.text.length >= CHUNK) this.#send(job);
     } catch (error) {
       this.#drop(job);
-      job.reject(new Error(wordsOf(error)));
+      job.reject(new Error(messageOf(error)));
     }
     return this.#jobs.length > 0;
   }

@@ -1,6 +1,6 @@
 // What can be taken away: a link, the trace, the decisions, the scenario and the results.
 import * as Comlink from "comlink";
-import { byId, make, say, wordsOf } from "../dom.ts";
+import { byId, make, say, messageOf } from "../dom.ts";
 import { percent, span } from "../format.ts";
 import { write } from "./link.ts";
 import type { Side } from "../messages.ts";
@@ -97,7 +97,7 @@ export class SharePanel {
         save(name, parts, type);
         say(state, `${name} has been made.`);
       } catch (error) {
-        say(state, `It could not be made: ${wordsOf(error).replace(/\.$/, "")}.`);
+        say(state, `It could not be made: ${messageOf(error).replace(/\.$/, "")}.`);
       } finally {
         button.disabled = false;
       }
