@@ -35,11 +35,10 @@ const VIEWS = {
     await playground.compare("Fixed limit, AIMD", 12_000);
   },
   scenario: async (playground, page) => {
-    await playground.tab("Scenario");
-    await page.waitForFunction(() => document.querySelector("#toml")?.value.includes("rows ="));
-    await page.locator("#toml").fill((await page.locator("#toml").inputValue()).replace("row_groups = 4", "row_groups = -4"));
+    await playground.openText();
+    await playground.rewrite(kit.text().replace("row_groups = 4", "row_groups = -4"));
     await page.getByRole("button", { name: "Apply" }).click();
-    await page.locator(".lines .wrong").waitFor();
+    await page.locator(".cm-lint-marker-error").waitFor();
   },
   picker: async (playground, page) => {
     await page.getByRole("combobox", { name: "Scenario" }).first().click();

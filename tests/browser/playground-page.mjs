@@ -5,7 +5,7 @@ import { painted } from "./painted.mjs";
 import { deflateSync, inflateSync } from "node:zlib";
 
 /** The part of an address that asks for this set-up, as JSON text. */
-export const linkTo = (text) => `#/dashboard/${deflateSync(text).toString("base64url")}`;
+export const linkTo = (text) => `#/explore/${deflateSync(text).toString("base64url")}`;
 
 export class PlaygroundPage {
   /** Everything that went wrong in the page: it must stay empty. */
@@ -226,6 +226,23 @@ export class PlaygroundPage {
   /** Waits until a figure is at least this large. */
   async until(id, atLeast) {
     await this.waits(([id, atLeast]) => Number(document.getElementById(id).dataset.value) >= atLeast, [id, atLeast]);
+  }
+
+  /** Opens the scenario as text, and waits until it is there. */
+  async openText() {
+    await this.tab("Scenario");
+    await this.page.locator("#toml").filter({ hasText: "rows =" }).waitFor();
+  }
+
+  /** Pastes a text in place of that of the scenario. */
+  async rewrite(text) {
+    await this.page.locator("#toml").focus();
+    await this.page.keyboard.press("ControlOrMeta+a");
+    await this.page.locator("#toml").evaluate((content, text) => {
+      const clipboardData = new DataTransfer();
+      clipboardData.setData("text/plain", text);
+      content.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+    }, text);
   }
 
   /** What the link of this instant holds. */

@@ -62,9 +62,8 @@ test("a link of a comparison brings both sides back, on its view", () =>
 
 test("an edited scenario travels in its link", () =>
   kit.withPage(async (playground, page) => {
-    await playground.tab("Scenario");
-    await page.waitForFunction(() => document.querySelector("#toml")?.value.includes("rows ="));
-    await page.locator("#toml").fill((await page.locator("#toml").inputValue()).replace(/^rows = \d+$/m, "rows = 77"));
+    await playground.openText();
+    await playground.rewrite(kit.text().replace(/^rows = \d+$/m, "rows = 77"));
     await page.getByRole("button", { name: "Apply" }).click();
     await page.locator("#toml-state").filter({ hasText: "It runs." }).waitFor();
     const { address } = await playground.linked();
@@ -181,6 +180,9 @@ test("the downloads are a trace, a log that replays, a scenario that tidegate si
     for (const line of lines) JSON.parse(line);
     const replayed = kit.files.replayDecisions(log.text);
     assert.ok(replayed && lines.length > 100, "the log replays");
+    const { digest, name } = await page.locator('[data-card="decisions"] .remark').evaluate(({ textContent }) => /^(?<name>\S+) has been made\. tidegate replay prints: decision digest (?<digest>.*)$/.exec(textContent).groups);
+    assert.ok(log.path.endsWith(name));
+    assert.ok((await tidegate("replay", log.path)).includes(`decision digest ${digest}\nevery decision is the same`), "a person can match the digests");
     const toml = await text("toml", ".toml");
     assert.deepEqual(kit.files.readScenario(toml.text).changes, scenario.changes);
     const told = JSON.parse(await tidegate("simulate", toml.path, "--seed", "1", "--json"));

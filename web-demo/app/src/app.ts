@@ -5,7 +5,6 @@ import "./dashboard.css";
 import "./providers.css";
 import "./graph.css";
 import "./compare/compare.css";
-import "./scenario/scenario.css";
 import "./lessons/lessons.css";
 import "./share/share.css";
 import { announce, announceEvents } from "./announce.ts";
@@ -17,7 +16,7 @@ import { count, span } from "./format.ts";
 import { Controls } from "./controls/controls.ts";
 import { workOffline } from "./offline.ts";
 import { Picker } from "./picker.ts";
-import { ScenarioView } from "./scenario/scenario.ts";
+import { openScenario } from "./scenario/scenario.svelte.ts";
 import { Simulation } from "./simulation.ts";
 import { Dashboards } from "./dashboards.ts";
 import { addressed, Tabs } from "./tabs.ts";
@@ -53,7 +52,7 @@ new Controls(simulation);
 const tabs = new Tabs(show);
 openCompare(simulation);
 new Guide(simulation, tabs, explain);
-const scenarioView = new ScenarioView(simulation);
+const scenarioForm = openScenario(simulation);
 const sharePanel = new SharePanel(simulation, () => runView);
 
 const watch = openWatch(byId("watch"), { explore: () => tabs.go("explore"), learn: () => tabs.go("lessons") });
@@ -69,7 +68,7 @@ function show(view: View) {
     runView = view;
     void simulation.setMode(view === "explore" ? "one" : "two");
   }
-  if (view === "scenario") scenarioView.show();
+  scenarioForm.shown = view === "scenario";
   if (view === "share") sharePanel.show();
   document.title = view === "watch" ? "tidegate playground" : `${byId(`tab-${view}`).textContent} · tidegate playground`;
 }
@@ -89,18 +88,17 @@ function unlessShown(error: unknown) {
 /** Brings about what the address asks for. */
 async function followAddress() {
   const { payload, view = payload ? "explore" : "watch" } = addressed(location.hash);
-  if (view === "watch" && !payload) {
+  if (!payload) {
+    // At once: the view says what is being loaded.
+    if (view === "watch") watch.shown = true;
     tabs.show(view);
-    watch.shown = true;
     return;
   }
   await begin();
   let refusal: unknown;
   try {
-    if (payload) {
-      await simulation.setUp(await read(payload));
-      history.replaceState(null, "", `#/${view}`);
-    }
+    await simulation.setUp(await read(payload));
+    history.replaceState(null, "", `#/${view}`);
     tabs.show(view);
   } catch (error) {
     refusal = error;
@@ -134,6 +132,9 @@ function showResult(frame: Frame) {
       `${count(sample.rows_dropped)} dropped, ${count(refused)} 429s.`,
   );
   say(byId("digest"), result.digest);
+  const { scenario, seed, changes } = simulation.currentSetUp();
+  // Without a name, the file is the one under Share and export.
+  say(byId("digest-command"), `tidegate simulate ${typeof scenario === "string" && !changes ? scenario : "FILE"} --seed ${seed}`);
   panel.dataset.stop = reason;
   panel.dataset.digest = result.digest;
 }

@@ -291,7 +291,7 @@ function sideOf(side: number) {
 }
 
 /** The run of this side. Throws if the page means runs that have been replaced. */
-function runOf(number: number, side: Side) {
+function runOf(number: number, side: number) {
   if (number !== run) throw new Error("the run has been replaced");
   return sideOf(side);
 }
@@ -365,7 +365,7 @@ const scheduler = {
     }),
   load: (number: number, question: LoadQuestion) => answer(() => load(number, question)),
   change: (number: number, what: Intervention, side: Side | undefined) => answer(() => change(number, what, side)),
-  why: (number: number, side: Side, about: About) => runOf(number, side).why(about),
+  why: (number: number, side: number, about: About) => runOf(number, side).why(about),
   /** How a run stands: enough to bring it about again. */
   snapshot(number: number, side: Side) {
     const one = runOf(number, side);

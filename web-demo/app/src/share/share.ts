@@ -10,6 +10,14 @@ import type { View } from "../tabs.ts";
 /** Addresses longer than this are cut off by some programs that pass them on. */
 const LONG_LINK = 8_000;
 
+interface Download {
+  name: string;
+  parts: string[];
+  type: string;
+  /** More to say of it. */
+  about?: string;
+}
+
 export class SharePanel {
   #simulation;
   #view;
@@ -86,16 +94,16 @@ export class SharePanel {
     }
   }
 
-  #download(id: string, title: string, text: string, produce: () => Promise<{ name: string, parts: string[], type: string }>) {
+  #download(id: string, title: string, text: string, produce: () => Promise<Download>) {
     const button = make("button", { type: "button", id: `download-${id}` }, "Download");
     const state = make("p", { class: "remark", role: "status" });
     button.addEventListener("click", async () => {
       button.disabled = true;
       this.#progress = (share) => say(state, `Being made: ${percent(share, 1)}`);
       try {
-        const { name, parts, type } = await produce();
+        const { name, parts, type, about } = await produce();
         save(name, parts, type);
-        say(state, `${name} has been made.`);
+        say(state, `${name} has been made.${about ? ` ${about}` : ""}`);
       } catch (error) {
         say(state, `It could not be made: ${messageOf(error).replace(/\.$/, "")}.`);
       } finally {
@@ -112,7 +120,7 @@ export class SharePanel {
     return { side, scenario: this.#simulation.runs[side]?.name ?? "scenario" };
   }
 
-  async #export(what: "trace" | "decisions") {
+  async #export(what: "trace" | "decisions"): Promise<Download> {
     const { side, scenario } = this.#chosen();
     const progress = this.#progress;
     const parts: string[] = [];
@@ -122,9 +130,8 @@ export class SharePanel {
       progress(share);
     });
     await this.#simulation.runner.ask((worker, run) => worker.export(run, side, what, whole, take));
-    return what === "trace"
-      ? { name: `${scenario}-trace.json`, parts, type: "application/json" }
-      : { name: `${scenario}-decisions.jsonl`, parts, type: "application/jsonl" };
+    if (what === "trace") return { name: `${scenario}-trace.json`, parts, type: "application/json" };
+    return { name: `${scenario}-decisions.jsonl`, parts, type: "application/jsonl", about: `tidegate replay prints: decision digest ${digestOf(parts)}` };
   }
 
   async #scenario() {
@@ -137,6 +144,12 @@ export class SharePanel {
     const { side, scenario } = this.#chosen();
     return { name: `${scenario}-results.json`, parts: [await this.#simulation.runner.ask((worker, run) => worker.results(run, side))], type: "application/json" };
   }
+}
+
+/** The digest of a decision log, from its last line: that is far shorter than a part, of which only the last may be short. */
+function digestOf(parts: string[]) {
+  const { end } = JSON.parse(parts.slice(-2).join("").trimEnd().split("\n").at(-1) ?? "") as { end: { run: string; requests: string } };
+  return `${end.run} ${end.requests}`;
 }
 
 function card(id: string, title: string, text: string, ...children: HTMLElement[]) {
