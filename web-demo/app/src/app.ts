@@ -11,7 +11,7 @@ import { announce, announceEvents } from "./announce.ts";
 import { openCompare } from "./compare/compare.svelte.ts";
 import { usualSides } from "./compare/sides.ts";
 import { buttonById, byId, say, messageOf } from "./dom.ts";
-import { NotLoaded } from "./fetching.ts";
+import { fetched, NotLoaded } from "./fetching.ts";
 import { count, span } from "./format.ts";
 import { Controls } from "./controls/controls.ts";
 import { workOffline } from "./offline.ts";
@@ -22,7 +22,6 @@ import { Dashboards } from "./dashboards.ts";
 import { addressed, Tabs } from "./tabs.ts";
 import { read } from "./share/link.ts";
 import { SharePanel } from "./share/share.ts";
-import { Guide } from "./lessons/guide.svelte.ts";
 import { Transport } from "./transport.ts";
 import { Explain } from "./explain/explain.svelte.ts";
 import { openWatch } from "./watch/screen.svelte.ts";
@@ -51,7 +50,6 @@ new Dashboards(simulation, explain);
 new Controls(simulation);
 const tabs = new Tabs(show);
 openCompare(simulation);
-new Guide(simulation, tabs, explain);
 const scenarioForm = openScenario(simulation);
 const sharePanel = new SharePanel(simulation, () => runView);
 
@@ -61,6 +59,16 @@ const watch = openWatch(byId("watch"), { explore: () => tabs.go("explore"), lear
 let begun: Promise<void> | undefined;
 const begin = () => (begun ??= simulation.begin().then(() => picker.offer(simulation.scenarios)));
 
+/** Opens the lessons once they are wanted: their words are more than the first screen has. */
+let lessons: Promise<unknown> | undefined;
+function openLessons() {
+  lessons ??= fetched("The lessons", () => import("./lessons/guide.svelte.ts")).then(({ Guide }) => new Guide(simulation, tabs, explain));
+  lessons.catch((error: unknown) => {
+    lessons = undefined;
+    simulation.refuse(error);
+  });
+}
+
 function show(view: View) {
   watch.shown = view === "watch";
   if (view !== "watch" && !begun) void begin().then(showUsual).catch(unlessShown);
@@ -69,6 +77,7 @@ function show(view: View) {
     void simulation.setMode(view === "explore" ? "one" : "two");
   }
   scenarioForm.shown = view === "scenario";
+  if (view === "lessons") openLessons();
   if (view === "share") sharePanel.show();
   document.title = view === "watch" ? "tidegate playground" : `${byId(`tab-${view}`).textContent} · tidegate playground`;
 }
