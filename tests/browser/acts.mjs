@@ -8,7 +8,7 @@ export async function crowdInFlight(playground) {
   await playground.choose("crowd");
   await playground.setSpeed(0);
   await playground.play.click();
-  await playground.waits(() => Number(document.querySelector('#stage [data-figure="in_flight"]').dataset.value) >= 9_000);
+  await playground.waits(() => Number(document.querySelector('#explore [data-figure="in_flight"]').dataset.value) >= 9_000);
 }
 
 /** Picks the scenario of very many groups, and plays it from start to end. */
@@ -21,8 +21,8 @@ export async function runToTheEnd(playground) {
 
 /** Types parts of names into the search for groups. Returns what it said of those called "c40". */
 export async function findGroups(playground, page) {
-  const search = page.locator("#hands").getByRole("textbox", { name: "Groups to show" });
-  const state = page.locator("#hands").getByRole("status");
+  const search = page.locator("#controls").getByRole("textbox", { name: "Groups to show" });
+  const state = page.locator("#controls").getByRole("status");
   await search.focus();
   await page.keyboard.type("C40");
   const some = state.filter({ hasText: "groups called so are shown." });
@@ -45,6 +45,7 @@ export async function twoVeryManyGroups(playground, page) {
   await page.getByRole("button", { name: "AIMD, Tide" }).click();
   await playground.stands();
   // The pair brings a scenario of its own.
+  await page.getByText("Change what differs").click();
   for (const side of [0, 1]) {
     await page.locator(`fieldset[data-side="${side}"]`).getByLabel("Scenario", { exact: true }).selectOption(VERY_MANY);
     await playground.stands();
@@ -53,10 +54,10 @@ export async function twoVeryManyGroups(playground, page) {
 
 /** Goes to the single run and back to the two. */
 export async function turnTabs(playground, page) {
-  for (const [view, stages] of [["stage", 1], ["compare", 2]]) {
+  for (const [view, dashboards] of [["explore", 1], ["compare", 2]]) {
     // Looking for a tab as people name it would be a long task by itself.
     await page.evaluate((view) => document.getElementById(`tab-${view}`).click(), view);
-    await page.locator(`#${view} .stage`).nth(stages - 1).waitFor();
+    await page.locator(`#${view} .dashboard`).nth(dashboards - 1).waitFor();
     await playground.stands();
   }
 }

@@ -4,14 +4,14 @@ import { mkdir } from "node:fs/promises";
 import { crowdInFlight, findGroups, runToTheEnd, turnTabs, twoVeryManyGroups, VERY_MANY } from "./acts.mjs";
 import { ARTIFACTS, startBrowser, startServer } from "./demo.mjs";
 import { PlaygroundPage } from "./playground-page.mjs";
-import { CROWD, openStage } from "./stage-page.mjs";
-import { startStageSite } from "./stage-site.mjs";
+import { CROWD, openDashboard } from "./dashboard-page.mjs";
+import { startDashboardSite } from "./dashboard-site.mjs";
 import { framesASecond, workDuring } from "./work.mjs";
 
 const SECONDS = 5;
 const named = process.argv.slice(2);
 await mkdir(ARTIFACTS, { recursive: true });
-const [server, site, browser] = [await startServer(), await startStageSite(), await startBrowser()];
+const [server, site, browser] = [await startServer(), await startDashboardSite(), await startBrowser()];
 
 async function withPage(use) {
   const playground = await PlaygroundPage.open(browser, server.url);
@@ -66,9 +66,9 @@ const BENCHES = {
     }),
   ...Object.fromEntries(
     [["the charts", 0], ["the worker slots", 900]].map(([part, top]) => [
-      `stage by itself, 10^4 tasks, ${part} in sight`,
+      `dashboard by itself, 10^4 tasks, ${part} in sight`,
       async () => {
-        const { page } = await openStage(browser, site.url, CROWD);
+        const { page } = await openDashboard(browser, site.url, CROWD);
         await page.evaluate((top) => scrollTo(0, top), top);
         await page.evaluate(() => window.fixture.feed(30));
         const { perSecond, ...seen } = await workDuring(browser, page, () => page.evaluate(() => window.fixture.feed(180)));

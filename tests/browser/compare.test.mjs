@@ -48,8 +48,7 @@ test("two runs go on in lockstep, and the table says what the core counts", () =
 
 test("the share of the capacity that is used is what the core has counted", () =>
   kit.withPage(async (playground, page) => {
-    await playground.tab("Compare");
-    await page.locator("#verdict").waitFor();
+    await playground.openSides();
     // A limit below the capacity, which stays what it is: what is used is what the core has counted.
     await page.locator('fieldset[data-side="0"]').getByLabel("Limit", { exact: true }).selectOption("fixed");
     await playground.stands();
@@ -68,7 +67,7 @@ test("the share of the capacity that is used is what the core has counted", () =
 
 test("other scenarios beside each other, to the end: which is better is said in words", () =>
   kit.withPage(async (playground, page) => {
-    await playground.tab("Compare");
+    await playground.openSides();
     await page.locator('fieldset[data-side="0"]').getByLabel("Scenario", { exact: true }).selectOption("cold-storm");
     await playground.stands();
     await page.locator('fieldset[data-side="1"]').getByLabel("Scenario", { exact: true }).selectOption("cold-ramp");
@@ -77,14 +76,17 @@ test("other scenarios beside each other, to the end: which is better is said in 
     await playground.play.click();
     await playground.reaches("Finished");
     await page.locator("#verdict").filter({ hasText: "is better" }).waitFor();
-    const [left, right] = [kit.replay("cold-storm"), kit.replay("cold-ramp")];
+    // The comparison begins with AIMD beside Tide.
+    const ramp = kit.core.scenario("cold-ramp");
+    const models = ramp.models.map((model) => ({ ...model, algorithm: { name: "tide" } }));
+    const [left, right] = [kit.replay("cold-storm"), kit.replay({ ...ramp, models })];
     await agrees(page, left, right);
     const better = left.now() < right.now() ? "Left" : "Right";
     assert.match(await page.locator("#verdict").textContent(), new RegExp(`^${better} is better`));
     assert.ok((await page.locator("td.better").count()) > 0);
     // One of the two ended earlier, and both charts have the same axes.
     const halves = page.locator("#compare .half");
-    const tops = await halves.locator("input.tide").evaluateAll((all) => all.map(({ max }) => Number(max)));
+    const tops = await halves.locator("input.capacity").evaluateAll((all) => all.map(({ max }) => Number(max)));
     assert.equal(tops[0], tops[1], "the same height is as many calls");
     const instants = [];
     for (const side of [0, 1]) {
@@ -105,7 +107,7 @@ test("other scenarios beside each other, to the end: which is better is said in 
 const queues = (page) =>
   page.locator("#compare .half").evaluateAll((halves) =>
     halves.map((half) => {
-      const numbers = [...half.querySelectorAll(".queues .stage-foot")].map(({ textContent }) => /^A full bar: ([\d,]+) running, ([\d,]+) queued\.$/.exec(textContent)).find(Boolean);
+      const numbers = [...half.querySelectorAll(".queues .dashboard-foot")].map(({ textContent }) => /^A full bar: ([\d,]+) running, ([\d,]+) queued\.$/.exec(textContent)).find(Boolean);
       const [slots, tasks] = numbers.slice(1).map((text) => Number(text.replaceAll(",", "")));
       const rows = [...half.querySelectorAll(".group-row")].map((row) => {
         const value = (name) => Number(row.querySelector(`[data-figure="${name}"]`).dataset.value);
@@ -120,7 +122,7 @@ const queues = (page) =>
 test("equal bars of the queues mean equal numbers on both sides", () =>
   kit.withPage(async (playground, page) => {
     const pick = (side, scenario) => page.locator(`fieldset[data-side="${side}"]`).getByLabel("Scenario", { exact: true }).selectOption(scenario);
-    await playground.tab("Compare");
+    await playground.openSides();
     await pick(0, "two-harbours");
     await pick(1, "borrow-and-repay");
     await page.locator(".half-title").nth(1).filter({ hasText: "Borrow" }).waitFor();
@@ -128,7 +130,7 @@ test("equal bars of the queues mean equal numbers on both sides", () =>
     // They are to be looked at soon after that instant, also where a page draws few frames.
     await playground.ownClock(1 / 32);
     await playground.playBothTo(2_000);
-    await page.waitForFunction(() => [...document.querySelectorAll(".stage")].every((stage) => stage.dataset.fresh === "true"));
+    await page.waitForFunction(() => [...document.querySelectorAll(".dashboard")].every((dashboard) => dashboard.dataset.fresh === "true"));
     const [left, right] = await queues(page);
     assert.deepEqual([left.slots, left.tasks], [right.slots, right.tasks], "a full bar is as many");
     const deepest = ({ rows }) => Math.max(...rows.map(({ queued }) => queued));
@@ -136,14 +138,38 @@ test("equal bars of the queues mean equal numbers on both sides", () =>
     for (const { queued, within, queue, slots } of [left, right].flatMap(({ rows }) => rows)) {
       assert.ok(Math.abs(queue - queued / left.tasks) < 1e-3 && Math.abs(slots - within / left.slots) < 8e-3, `${queued} queued: ${queue}, ${within} running: ${slots}`);
     }
-    await page.locator("#compare .halves").screenshot({ path: `${ARTIFACTS}queues-beside-each-other.png` });
+    await page.locator("#compare").screenshot({ path: `${ARTIFACTS}queues-beside-each-other.png` });
+  }));
+
+test("the table shows what differs, and names what is the same", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.compare("No ramp, 10 s ramp", 4_000);
+    const isShown = (figure) => page.locator(`#compare tr[data-figure="${figure}"]`).isVisible();
+    assert.deepEqual([await isShown("refused"), await isShown("dropped"), await isShown("time")], [true, false, false]);
+    assert.match(await page.locator(".outcome .remark").textContent(), /^The same on both sides: .*Rows dropped 0/);
+  }));
+
+test("where two runs take as long, the wait of ready tasks is the core's, and decides", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.tab("Compare");
+    await page.getByRole("button", { name: "Strictly fair, borrowing" }).click();
+    await playground.stands();
+    await playground.setSpeed(3);
+    await playground.play.click();
+    await playground.reaches("Finished");
+    await page.locator("#verdict").filter({ hasText: "Right is better: both take about as long, and there a ready task waits" }).waitFor();
+    const base = kit.core.scenario("late-peer/bounded");
+    const waitUnder = (policy) => JSON.parse(kit.replay({ ...base, policy }).results()).figures.downstream_ready_gap.mean_ns / 1e6;
+    const expected = [waitUnder("strict_fair"), waitUnder({ bounded_borrow: {} })];
+    assert.deepEqual((await table(page)).wait.slice(0, 2), expected);
+    assert.ok(expected[0] > 2 * expected[1], `${expected} ms`);
   }));
 
 test("every choice of a side reaches the run", () =>
   kit.withPage(async (playground, page) => {
-    await playground.tab("Compare");
+    await playground.openSides();
     const side = page.locator('fieldset[data-side="1"]');
-    for (const [label, value] of [["Limit", "vegas"], ["Policy", "strict_fair"], ["Ramp", " 5000"], ["Passes over waiters", "no"], ["Yields while waiting", "no"]]) {
+    for (const [label, value] of [["Limit", "vegas"], ["Policy", "strict_fair"], ["Ramp", "5000"], ["Passes over waiters", "no"], ["Yields while waiting", "no"]]) {
       await side.getByLabel(label, { exact: true }).selectOption(value);
       await playground.stands();
     }
@@ -158,10 +184,10 @@ test("tabs may change faster than runs are there: each is found as it was left",
   kit.withPage(async (playground, page) => {
     await playground.playTo(2_000);
     const left = await playground.sample();
-    const stagesOf = (view) => page.locator(`#${view} [data-figure="rows_total"]`);
-    await page.evaluate(() => ["compare", "stage", "compare"].forEach((view) => document.getElementById(`tab-${view}`).click()));
-    await stagesOf("compare").nth(1).waitFor();
-    await page.evaluate(() => ["stage", "compare", "stage"].forEach((view) => document.getElementById(`tab-${view}`).click()));
+    const dashboardsOf = (view) => page.locator(`#${view} [data-figure="rows_total"]`);
+    await page.evaluate(() => ["compare", "explore", "compare"].forEach((view) => document.getElementById(`tab-${view}`).click()));
+    await dashboardsOf("compare").nth(1).waitFor();
+    await page.evaluate(() => ["explore", "compare", "explore"].forEach((view) => document.getElementById(`tab-${view}`).click()));
     await page.waitForFunction((at) => Number(document.getElementById("virtual-time").dataset.value) === at, left.at);
     await playground.stands();
     assert.deepEqual(await playground.sample(), left);
@@ -194,6 +220,6 @@ test("every pair worth a look brings a scenario in which its sides differ, with 
       await playground.reaches("Finished");
       await page.locator("#verdict").filter({ hasText: /^(Left|Right) is better: / }).waitFor();
     }
-    const [charts, table] = await Promise.all([".halves", ".outcome"].map((part) => page.locator(`#compare ${part}`).boundingBox()));
+    const [charts, table] = await Promise.all([".provider-panels", ".outcome"].map((part) => page.locator(`#compare ${part}`).first().boundingBox()));
     assert.ok(charts.y + charts.height <= table.y);
   }));

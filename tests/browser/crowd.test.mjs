@@ -29,7 +29,7 @@ test("with 10^4 calls in flight a frame is one picture, of a bounded size, and t
       const seen = await workDuring(kit.browser, page, () => countPictures(page, PICTURES));
       t.diagnostic(JSON.stringify(seen));
       assert.equal(await playground.phase(), "Running", "it ran all the time");
-      const inFlight = Number(await page.locator('#stage [data-figure="in_flight"]').first().getAttribute("data-value"));
+      const inFlight = Number(await page.locator('#explore [data-figure="in_flight"]').first().getAttribute("data-value"));
       assert.ok(inFlight >= 9_000, `${inFlight} calls in flight`);
       assertBounded(seen);
       assert.ok(seen.pictures <= 1, `${seen.pictures} pictures in a frame`);
@@ -54,7 +54,7 @@ test("of 4096 groups those with the most waiting are shown, the others as a sum,
     const { groups } = kit.replay(name, 1, (await playground.figure("virtual-time")) / 1e6).sample();
     assert.equal(groups.length, 4096);
     assert.ok(groups.filter(({ queued }) => queued > 0).length > 48, "more groups wait than are shown");
-    const rows = page.locator("#stage .group-row");
+    const rows = page.locator("#explore .group-row");
     const shown = await rows.evaluateAll((all) =>
       all.map((row) => [row.querySelector(".group-name").textContent, ...["queued", "running", "weight"].map((name) => Number(row.querySelector(`[data-figure=${name}]`).dataset.value))]),
     );
@@ -66,9 +66,9 @@ test("of 4096 groups those with the most waiting are shown, the others as a sum,
     assert.deepEqual(shown, expected.map(({ name, queued, running, weight }) => [name, queued, running, weight]));
     const sum = (field) => groups.reduce((all, group) => all + group[field], 0) - expected.reduce((all, group) => all + group[field], 0);
     const others = `The 4,048 others: ${sum("running").toLocaleString("en")} running, ${sum("queued").toLocaleString("en")} queued.`;
-    await page.locator(".queues .stage-foot").filter({ hasText: others }).waitFor();
+    await page.locator(".queues .dashboard-foot").filter({ hasText: others }).waitFor();
     await rows.nth(20).click();
-    await page.locator("#why-title").filter({ hasText: expected[20].name }).waitFor();
+    await page.locator("#explain-title").filter({ hasText: expected[20].name }).waitFor();
   }));
 
 test("while a person is at the list of very many groups each row stays the group it is", () =>
@@ -79,8 +79,8 @@ test("while a person is at the list of very many groups each row stays the group
     await playground.stands();
     // The run must not end while it is looked at.
     await playground.ownClock(1 / 32);
-    const rows = page.locator("#stage .group-row");
-    const foot = page.locator(".queues .stage-foot").last();
+    const rows = page.locator("#explore .group-row");
+    const foot = page.locator(".queues .dashboard-foot").last();
     /** The most names that a row had while 4 virtual ms passed, and how many sums of the others were shown. Without a person, all rows
      * change in one ms. */
     const seen = () =>
@@ -91,14 +91,14 @@ test("while a person is at the list of very many groups each row stays the group
           await new Promise(requestAnimationFrame);
           if (document.querySelector("#phase").textContent !== "Running") throw new Error("the run has ended");
           all.forEach((row, index) => names[index].add(row.title));
-          sums.add([...document.querySelectorAll("#stage .queues .stage-foot")].at(-1).textContent);
+          sums.add([...document.querySelectorAll("#explore .queues .dashboard-foot")].at(-1).textContent);
         }
         return { names: Math.max(...names.map(({ size }) => size)), sums: sums.size };
       });
     const titles = await rows.evaluateAll((all) => all.map(({ title }) => title).join());
     await playground.play.click();
     // Rows change while nobody is there.
-    await playground.waits((titles) => [...document.querySelectorAll("#stage .group-row")].map(({ title }) => title).join() !== titles, titles);
+    await playground.waits((titles) => [...document.querySelectorAll("#explore .group-row")].map(({ title }) => title).join() !== titles, titles);
     await rows.nth(20).focus();
     await foot.filter({ hasText: "groups stay while you are here." }).waitFor();
     const focused = await seen();
@@ -109,7 +109,7 @@ test("while a person is at the list of very many groups each row stays the group
     assert.equal((await seen()).names, 1, "so does one under the pointer");
     const title = await rows.nth(20).getAttribute("title");
     await rows.nth(20).click();
-    await page.locator("#why-title").filter({ hasText: title.replace(": why?", "") }).waitFor();
+    await page.locator("#explain-title").filter({ hasText: title.replace(": why?", "") }).waitFor();
     await playground.play.click();
     await playground.play.focus();
     await page.mouse.move(0, 0);
@@ -119,7 +119,7 @@ test("while a person is at the list of very many groups each row stays the group
 test("the weight of any of 4096 groups can be set, by a part of its name, and no task touches as many elements", (t) =>
   kit.withPage(async (playground, page) => {
     await playground.choose("very-many/fairness-groups");
-    const hands = page.locator("#hands");
+    const hands = page.locator("#controls");
     const search = hands.getByRole("textbox", { name: "Groups to show" });
     const state = hands.getByRole("status");
     const shown = () => hands.locator("input[data-group]").evaluateAll((all) => all.map((input) => input.dataset.group));

@@ -27,6 +27,8 @@ export function playground() {
       return run;
     },
     first: () => kit.core.scenarios()[0].name,
+    /** The text of the scenario that the page opens with. */
+    text: () => kit.files.writeScenario(kit.core.scenario(kit.first())),
   };
   before(async () => {
     await mkdir(ARTIFACTS, { recursive: true });

@@ -9,7 +9,7 @@ import { promisify } from "node:util";
 import { ARTIFACTS, exportSite, outputOf } from "./demo.mjs";
 import { playground } from "./harness.mjs";
 import { PlaygroundPage } from "./playground-page.mjs";
-import { serveFolder } from "./stage-site.mjs";
+import { serveFolder } from "./dashboard-site.mjs";
 
 const kit = playground();
 
@@ -21,25 +21,24 @@ const LOOKS = {
 
 /** How each view comes to show something. */
 const VIEWS = {
-  stage: async (playground) => {
+  explore: async (playground) => {
     await playground.choose("falling-tide");
     await playground.playTo(9_000);
   },
   why: async (playground, page) => {
     await playground.choose("two-harbours");
     await playground.playTo(3_000);
-    await page.locator("#stage .why").nth(1).click();
-    await page.locator("#why-list li").first().waitFor();
+    await page.locator("#explore .explain").nth(1).click();
+    await page.locator("#explain-list li").first().waitFor();
   },
   compare: async (playground) => {
     await playground.compare("Fixed limit, AIMD", 12_000);
   },
   scenario: async (playground, page) => {
-    await playground.tab("Scenario");
-    await page.waitForFunction(() => document.querySelector("#toml")?.value.includes("rows ="));
-    await page.locator("#toml").fill((await page.locator("#toml").inputValue()).replace("row_groups = 4", "row_groups = -4"));
+    await playground.openText();
+    await playground.rewrite(kit.text().replace("row_groups = 4", "row_groups = -4"));
     await page.getByRole("button", { name: "Apply" }).click();
-    await page.locator(".lines .wrong").waitFor();
+    await page.locator(".cm-lint-marker-error").waitFor();
   },
   picker: async (playground, page) => {
     await page.getByRole("combobox", { name: "Scenario" }).first().click();
@@ -67,7 +66,7 @@ for (const [look, options] of Object.entries(LOOKS)) {
         const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
         assert.equal(overflow, 0, "nothing sticks out sideways");
         assert.deepEqual(await nameless(page), [], "every control has a name");
-        if (view === "stage" || view === "compare") {
+        if (view === "explore" || view === "compare") {
           // What is out of sight is drawn at leisure: a picture of all of it needs a window as tall.
           const height = await page.evaluate(() => document.documentElement.scrollHeight);
           await page.setViewportSize({ width: page.viewportSize().width, height });
@@ -83,7 +82,7 @@ test("controls stay in their cards, however long the names of groups are", () =>
     async (playground, page) => {
       for (const scenario of ["two-harbours", "noisy-neighbour", "storm", "cooldown/both"]) {
         await playground.choose(scenario);
-        const outside = await page.locator("#hands").evaluate((card) => {
+        const outside = await page.locator("#controls").evaluate((card) => {
           const { right } = card.getBoundingClientRect();
           return [...card.querySelectorAll("input, select, span")].filter((one) => one.checkVisibility() && one.getBoundingClientRect().right > right).map((one) => one.outerHTML);
         });

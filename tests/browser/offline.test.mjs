@@ -99,8 +99,7 @@ test("once loaded it opens and runs without its server", async () => {
   await playground.play.click();
   await playground.reaches("Finished");
   // Views that were never opened before.
-  await playground.tab("Scenario");
-  await page.waitForFunction(() => document.querySelector("#toml")?.value.includes("rows ="));
+  await playground.openText();
   await playground.tab("Compare");
   await page.getByRole("button", { name: "Fixed limit, AIMD" }).click();
   await playground.reaches("Ready");
@@ -110,7 +109,7 @@ test("once loaded it opens and runs without its server", async () => {
   await page.goto(address);
   await page.reload();
   await playground.isUsable();
-  await page.goto(new URL("index.html#/stage", relay.url).href);
+  await page.goto(new URL("index.html#/explore", relay.url).href);
   await playground.isUsable();
   await playground.close();
 });

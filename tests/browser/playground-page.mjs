@@ -5,7 +5,7 @@ import { painted } from "./painted.mjs";
 import { deflateSync, inflateSync } from "node:zlib";
 
 /** The part of an address that asks for this set-up, as JSON text. */
-export const linkTo = (text) => `#/stage/${deflateSync(text).toString("base64url")}`;
+export const linkTo = (text) => `#/explore/${deflateSync(text).toString("base64url")}`;
 
 export class PlaygroundPage {
   /** Everything that went wrong in the page: it must stay empty. */
@@ -37,7 +37,7 @@ export class PlaygroundPage {
   }
 
   /** Opens the page and waits until it can be used. `script` runs in it before its own. */
-  static async open(browser, url, { hash = "#/stage", script, ...options } = {}) {
+  static async open(browser, url, { hash = "#/explore", script, ...options } = {}) {
     // A full locale: the chart library refuses the one a bare machine has.
     const context = await browser.newContext({ locale: "en-US", viewport: { width: 1280, height: 900 }, ...options });
     if (script) await context.addInitScript(script);
@@ -103,7 +103,7 @@ export class PlaygroundPage {
       await Promise.all(this.page.workers().map((worker) => worker.evaluate(() => new Promise((resolve) => setTimeout(resolve)))));
       await this.framesPass(2);
     }
-    await this.page.waitForFunction(() => [...document.querySelectorAll(".stage")].every((stage) => stage.dataset.fresh === "true"));
+    await this.page.waitForFunction(() => [...document.querySelectorAll(".dashboard")].every((dashboard) => dashboard.dataset.fresh === "true"));
   }
 
   /** Waits for so many frames of the display. */
@@ -171,6 +171,12 @@ export class PlaygroundPage {
     );
   }
 
+  /** Opens the comparison, and the forms of its sides. */
+  async openSides() {
+    await this.tab("Compare");
+    await this.page.getByText("Change what differs").click();
+  }
+
   /** Begins a comparison of one of the pairs worth a look, and plays it until this many virtual ms have passed. */
   async compare(pair, ms) {
     await this.tab("Compare");
@@ -193,10 +199,10 @@ export class PlaygroundPage {
 
   /** Figures on the page, under the names of the core's sample. */
   async sample() {
-    // The parts of the stage are drawn one after the other: while nothing moves, all of them have to show the same instant.
+    // The panels of the dashboard are drawn one after the other: while nothing moves, all of them have to show the same instant.
     await this.page.waitForFunction(() => {
       const isStill = document.getElementById("phase").dataset.shown === "still";
-      return !isStill || [...document.querySelectorAll(".stage")].every((stage) => stage.dataset.fresh === "true");
+      return !isStill || [...document.querySelectorAll(".dashboard")].every((dashboard) => dashboard.dataset.fresh === "true");
     });
     return this.page.evaluate(() => {
       const number = (element) => Number(element?.dataset.value);
@@ -208,8 +214,8 @@ export class PlaygroundPage {
         running: figure("running"),
         rows_dropped: figure("rows-dropped"),
         refused: figure("refused"),
-        rows_done: number(document.querySelector('#stage [data-figure="rows_done"]')),
-        providers: [...document.querySelectorAll("#stage [data-provider] [data-figure=limit]")].map((limit) => {
+        rows_done: number(document.querySelector('#explore [data-figure="rows_done"]')),
+        providers: [...document.querySelectorAll("#explore [data-provider] [data-figure=limit]")].map((limit) => {
           const panel = limit.closest("[data-provider]");
           return Object.fromEntries(["limit", "in_flight", "capacity", "waiting", "refused"].map((name) => [name, number(panel.querySelector(`[data-figure=${name}]`))]));
         }),
@@ -220,6 +226,23 @@ export class PlaygroundPage {
   /** Waits until a figure is at least this large. */
   async until(id, atLeast) {
     await this.waits(([id, atLeast]) => Number(document.getElementById(id).dataset.value) >= atLeast, [id, atLeast]);
+  }
+
+  /** Opens the scenario as text, and waits until it is there. */
+  async openText() {
+    await this.tab("Scenario");
+    await this.page.locator("#toml").filter({ hasText: "rows =" }).waitFor();
+  }
+
+  /** Pastes a text in place of that of the scenario. */
+  async rewrite(text) {
+    await this.page.locator("#toml").focus();
+    await this.page.keyboard.press("ControlOrMeta+a");
+    await this.page.locator("#toml").evaluate((content, text) => {
+      const clipboardData = new DataTransfer();
+      clipboardData.setData("text/plain", text);
+      content.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+    }, text);
   }
 
   /** What the link of this instant holds. */
@@ -243,6 +266,6 @@ export class PlaygroundPage {
 
   /** How many pixels of a provider's chart are painted in the colour of a custom property, within a small distance. */
   async painted(provider, property) {
-    return painted(this.page.locator(`#stage [data-provider="${provider}"] canvas`).first(), property);
+    return painted(this.page.locator(`#explore [data-provider="${provider}"] canvas`).first(), property);
   }
 }

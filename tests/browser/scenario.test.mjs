@@ -31,26 +31,24 @@ test("typing narrows it down, arrow keys and Enter choose, Escape leaves it", ()
     await page.locator("#description").filter({ hasText: chosen.description }).waitFor();
     assert.equal(await field(page).inputValue(), chosen.title);
     const names = kit.core.scenario("outage").models.map(({ name }) => name);
-    await page.waitForFunction((names) => [...document.querySelectorAll("#stage .provider")].length === names.length, names);
+    await page.waitForFunction((names) => [...document.querySelectorAll("#explore .provider")].length === names.length, names);
   }));
 
 test("an edited scenario runs; a mistake is shown at its line and changes nothing", () =>
   kit.withPage(async (playground, page) => {
-    await playground.tab("Scenario");
-    const text = page.locator("#toml");
-    await page.waitForFunction(() => document.querySelector("#toml")?.value.includes("rows ="));
-    const written = await text.inputValue();
+    const written = kit.text();
     const line = written.split("\n").findIndex((one) => one.startsWith("rows =")) + 1;
-    await text.fill(written.replace(/^rows = \d+$/m, 'rows = "many"'));
+    await playground.openText();
+    await playground.rewrite(written.replace(/^rows = \d+$/m, 'rows = "many"'));
     await page.getByRole("button", { name: "Apply" }).click();
     await page.locator("#toml-state").filter({ hasText: `line ${line}, column` }).waitFor();
-    assert.equal(await page.locator(".lines .wrong").textContent(), String(line));
-    assert.equal(await text.getAttribute("aria-invalid"), "true");
-    assert.match(await text.evaluate((area) => area.value.slice(area.selectionStart, area.selectionEnd)), /^rows = "many"$/);
+    await page.locator(".cm-lintRange-error").filter({ hasText: '"many"' }).waitFor();
+    await page.locator(".cm-lint-marker-error").waitFor();
+    await page.keyboard.type("90");
+    await page.locator("#toml").getByText("rows = 90", { exact: true }).waitFor();
     await page.getByRole("button", { name: "Revert" }).click();
-    assert.equal(await text.inputValue(), written);
     assert.equal(await page.getByRole("button", { name: "Apply" }).isDisabled(), true);
-    await text.fill(written.replace(/^rows = \d+$/m, "rows = 120"));
+    await playground.rewrite(written.replace(/^rows = \d+$/m, "rows = 120"));
     await page.keyboard.press("Control+Enter");
     await page.locator("#toml-state").filter({ hasText: "It runs." }).waitFor();
     assert.match(await field(page).inputValue(), /\(edited\)$/);
@@ -60,14 +58,48 @@ test("an edited scenario runs; a mistake is shown at its line and changes nothin
     await playground.reaches("Finished");
     const expected = kit.replay({ ...kit.core.scenario(kit.first()), rows: 120 });
     assert.equal(await page.locator("#digest").textContent(), expected.digest());
+    assert.equal(await page.locator("#digest-command").textContent(), "tidegate simulate FILE --seed 1");
+  }));
+
+test("a name that is nearly right is told as it was meant, and corrected with a click", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.openText();
+    await playground.rewrite(kit.text().replace("max_parallel =", "max_paralel ="));
+    await page.locator(".cm-lintRange-error").hover();
+    const tip = page.locator(".cm-tooltip").filter({ hasText: "did you mean max_parallel?" });
+    await tip.getByRole("button", { name: "Change to max_parallel" }).click();
+    await page.locator(".cm-lintRange-error").waitFor({ state: "detached" });
+    assert.equal(await page.getByRole("button", { name: "Apply" }).isDisabled(), true, "the text is as it was");
+  }));
+
+test("keys and values are completed by the schema of scenarios", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.openText();
+    const options = () => page.locator(".cm-tooltip-autocomplete [role=option]").allTextContents();
+    const offered = (text) => page.locator(".cm-tooltip-autocomplete [role=option]").filter({ hasText: text }).first();
+    await playground.rewrite("rows = 10\n");
+    await page.keyboard.type("row_gr");
+    await offered("row_group_size").waitFor();
+    await page.keyboard.press("Escape");
+    await playground.rewrite('[[models]]\nname = "one"\n');
+    await page.keyboard.type("max_p");
+    await offered("max_parallel").waitFor();
+    assert.ok(!(await options()).some((one) => one.includes("row_group_size")), "no key of another table");
+    await offered("max_parallel").click();
+    await page.locator("#toml").getByText("max_parallel = ").waitFor();
+    await playground.rewrite('[[models]]\nprovider = { capacity = { shape = ');
+    await page.keyboard.press("Control+Space");
+    await offered('"warm_up"').waitFor();
+    await playground.rewrite("[models.provider.cap");
+    await page.keyboard.press("Control+Space");
+    await offered("capacity").click();
+    await page.locator("#toml").getByText("[models.provider.capacity").waitFor();
   }));
 
 test("a scenario that reads well and cannot run is refused, and the old one stays", () =>
   kit.withPage(async (playground, page) => {
-    await playground.tab("Scenario");
-    await page.waitForFunction(() => document.querySelector("#toml")?.value.includes("rows ="));
-    const text = page.locator("#toml");
-    await text.fill((await text.inputValue()).replace("max_parallel = 32", "max_parallel = 0"));
+    await playground.openText();
+    await playground.rewrite(kit.text().replace("max_parallel = 32", "max_parallel = 0"));
     await page.getByRole("button", { name: "Apply" }).click();
     await page.locator("#toml-state.problem").filter({ hasText: "max_parallel" }).waitFor();
     await playground.tab("Explore");
@@ -93,8 +125,7 @@ test("what reads and writes files may not come: the page says so, and tries agai
         await playground.isUsable();
       }
       playground.isOffline = false;
-      await playground.tab("Scenario");
-      await page.waitForFunction(() => document.querySelector("#toml")?.value.includes("rows ="));
+      await playground.openText();
     },
     { serviceWorkers: "block" },
   ));

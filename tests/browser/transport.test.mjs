@@ -64,7 +64,7 @@ test("the page opens on the first scenario, ready, and its controls have names",
 
 test("while it plays, virtual time and the chart move", () =>
   kit.withPage(async (playground, page) => {
-    const provider = await page.locator("#stage [data-provider]").first().getAttribute("data-provider");
+    const provider = await page.locator("#explore [data-provider]").first().getAttribute("data-provider");
     const dry = await playground.painted(provider, "--in-flight");
     await playground.play.click();
     await playground.until("virtual-time", 3e9);
@@ -138,7 +138,7 @@ test("a change after a seek back begins a new branch, and the page says so", () 
     await playground.playTo(5_000);
     await playground.seek.fill("2000");
     await page.waitForFunction(() => Number(document.getElementById("virtual-time").dataset.value) === 2e9);
-    const provider = page.locator("#hands fieldset[data-provider]").first();
+    const provider = page.locator("#controls fieldset[data-provider]").first();
     await provider.getByRole("spinbutton", { name: "Cap" }).fill("5");
     await provider.getByRole("spinbutton", { name: "Cap" }).blur();
     await page.locator("#branch", { hasText: "A new branch begins at 2.0 s" }).waitFor();

@@ -95,7 +95,7 @@ test("a request can be followed until it is answered, by a click on its dot or b
     await phase(page, "paused");
     const story = page.locator(".story");
     await page.getByRole("button", { name: "Follow one request of Fixed cap" }).press("Enter");
-    await story.filter({ hasText: /^Fixed cap: this request .* refused (once|\d+ times)\.$/ }).waitFor();
+    await story.filter({ hasText: /^Fixed cap: this request .* refused (once|\d+ times)\. / }).waitFor();
     const canvas = contender(page, "tide").getByRole("img");
     const { width, height } = await canvas.boundingBox();
     // The dots stand in a grid: one of these points is near one.
@@ -106,6 +106,19 @@ test("a request can be followed until it is answered, by a click on its dot or b
     await story.filter({ hasText: /^tide: this request (waits|is with the provider), for / }).waitFor();
     await page.getByRole("button", { name: "Play" }).click();
     await story.filter({ hasText: /^tide: this request was answered after / }).waitFor();
+    await page.locator(".reason").waitFor({ state: "detached" });
+  }));
+
+test("a request that is followed comes with the reason that the core gives for its wait", () =>
+  withScreen(async (page) => {
+    await phase(page, "playing");
+    await page.waitForFunction(() => Number(document.querySelector(".watch").dataset.at) > 700);
+    await page.getByRole("button", { name: "Pause" }).click();
+    await phase(page, "paused");
+    for (const name of ["Fixed cap", "AIMD", "tide"]) {
+      await page.getByRole("button", { name: `Follow one request of ${name}` }).click();
+      await page.locator(".story").filter({ hasText: new RegExp(`^${name}: this request .*\\. (It waits for a call: .*|Its call (is in flight|fails or is refused).*)\\.$`) }).waitFor();
+    }
   }));
 
 test("it pauses while another view is in front, and the Space bar plays and pauses it", () =>

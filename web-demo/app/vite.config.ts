@@ -13,6 +13,8 @@ export default defineConfig({
   base: "./",
   build: { outDir: "../dist", target: "es2023", assetsInlineLimit: 0 },
   worker: { format: "es" },
+  // The schema of scenario files lies beside the documentation.
+  server: { fs: { allow: ["../.."] } },
   plugins: [
     svelte(),
     {

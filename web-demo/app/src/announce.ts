@@ -1,7 +1,7 @@
 // Tells people who do not see the page what matters, as it happens: never once per frame.
 import { byId } from "./dom.ts";
 import { count, span } from "./format.ts";
-import type { Session } from "./session.ts";
+import type { Simulation } from "./simulation.ts";
 
 /** Between two announcements of 429s, in real ms. */
 const PAUSE_MS = 8_000;
@@ -11,26 +11,26 @@ export function announce(text: string) {
   byId("announcer").textContent = text;
 }
 
-export function announceEvents(session: Session) {
+export function announceEvents(simulation: Simulation) {
   let refused = 0;
   let saidAt = -Infinity;
-  session.on("loaded", () => (refused = 0));
-  session.on("frame", (frame) => {
+  simulation.on("loaded", () => (refused = 0));
+  simulation.on("frame", (frame) => {
     const now = performance.now();
     const latest = frame.sides.reduce((sum, { sample }) => sum + sample.providers.reduce((some, one) => some + one.refused, 0), 0);
     if (latest > refused && frame.playing && now - saidAt > PAUSE_MS) {
       saidAt = now;
-      announce(`Providers push back: ${count(latest)} 429s so far, at ${span(session.at)}.`);
+      announce(`Providers push back: ${count(latest)} 429s so far, at ${span(simulation.at)}.`);
     }
     refused = latest;
   });
-  session.on("branched", (at) => announce(`A new branch begins at ${span(at)}.`));
-  session.on("changed", ({ what }) => {
+  simulation.on("branched", (at) => announce(`A new branch begins at ${span(at)}.`));
+  simulation.on("changed", ({ what }) => {
     const words = inWords(what);
     if (words) announce(words);
   });
-  session.on("phase", (phase) => {
-    if (phase === "finished") announce(`The run has ended after ${span(session.at)} of virtual time.`);
+  simulation.on("phase", (phase) => {
+    if (phase === "finished") announce(`The run has ended after ${span(simulation.at)} of virtual time.`);
   });
 }
 

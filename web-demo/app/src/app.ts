@@ -1,119 +1,125 @@
 // The page: puts the views together. It decides nothing about scheduling and keeps no figures of its own.
 import "./style.css";
 import "./views.css";
-import "./why.css";
-import "./stage.css";
-import "./tides.css";
+import "./dashboard.css";
+import "./providers.css";
 import "./graph.css";
 import "./compare/compare.css";
-import "./scenario/scenario.css";
-import "./tour/tour.css";
-import "./take/take.css";
+import "./lessons/lessons.css";
+import "./share/share.css";
 import { announce, announceEvents } from "./announce.ts";
-import { Compare } from "./compare/compare.ts";
-import { sameAsScenario } from "./compare/sides.ts";
-import { buttonById, byId, say, wordsOf } from "./dom.ts";
-import { NotLoaded } from "./fetching.ts";
+import { openCompare } from "./compare/compare.svelte.ts";
+import { usualSides } from "./compare/sides.ts";
+import { buttonById, byId, say, messageOf } from "./dom.ts";
+import { fetched, NotLoaded } from "./fetching.ts";
 import { count, span } from "./format.ts";
-import { Hands } from "./hands/hands.ts";
+import { Controls } from "./controls/controls.ts";
 import { workOffline } from "./offline.ts";
 import { Picker } from "./picker.ts";
-import { ScenarioView } from "./scenario/scenario.ts";
-import { Session } from "./session.ts";
-import { Stages } from "./stage-view.ts";
+import { openScenario } from "./scenario/scenario.svelte.ts";
+import { Simulation } from "./simulation.ts";
+import { Dashboards } from "./dashboards.ts";
 import { addressed, Tabs } from "./tabs.ts";
-import { read } from "./take/link.ts";
-import { TakeAway } from "./take/take.ts";
-import { Tour } from "./tour/tour.ts";
+import { read } from "./share/link.ts";
+import { SharePanel } from "./share/share.ts";
 import { Transport } from "./transport.ts";
-import { WhyPanel } from "./why.ts";
+import { Explain } from "./explain/explain.svelte.ts";
 import { openWatch } from "./watch/screen.svelte.ts";
 import type { Frame } from "./messages.ts";
 import type { View } from "./tabs.ts";
 
-const session = new Session();
+const simulation = new Simulation();
 /** The last view that shows a run: where a link leads to. */
-let runView: "stage" | "compare" = "stage";
-const why = new WhyPanel(session);
-const picker = new Picker(byId("picker"), "Scenario", (name) => void session.pick(name));
-// These hear of a run before the stages do: a value that is written into a control lays the page out, as it is then.
-const transport = new Transport(session);
-session.on("coming", (name) => {
-  const text = name === undefined ? (session.base?.description ?? "") : `${titleOf(name)} is being loaded.`;
+let runView: "explore" | "compare" = "explore";
+const explain = new Explain(simulation);
+const picker = new Picker(byId("picker"), "Scenario", (name) => void simulation.pick(name));
+// These hear of a run before the dashboards do: a value that is written into a control lays the page out, as it is then.
+const transport = new Transport(simulation);
+simulation.on("coming", (name) => {
+  const text = name === undefined ? (simulation.base?.description ?? "") : `${titleOf(name)} is being loaded.`;
   say(byId("description"), text);
   if (name !== undefined) announce(text);
 });
-session.on("loaded", () => {
+simulation.on("loaded", () => {
   byId("finish").hidden = true;
   delete byId("finish").dataset.digest;
   byId("failure").hidden = byId("notice").hidden = true;
   showScenario();
 });
-new Stages(session, why);
-new Hands(session);
+new Dashboards(simulation, explain);
+new Controls(simulation);
 const tabs = new Tabs(show);
-new Compare(session);
-new Tour(session, tabs);
-const scenarioView = new ScenarioView(session);
-const takeAway = new TakeAway(session, () => runView);
+openCompare(simulation);
+const scenarioForm = openScenario(simulation);
+const sharePanel = new SharePanel(simulation, () => runView);
 
-const watch = openWatch(byId("watch"), { explore: () => tabs.go("stage"), learn: () => tabs.go("tour") });
+const watch = openWatch(byId("watch"), { explore: () => tabs.go("explore"), learn: () => tabs.go("lessons") });
 
 /** Starts the scheduler behind the other views, once: the first screen has its own. */
 let begun: Promise<void> | undefined;
-const begin = () => (begun ??= session.begin().then(() => picker.offer(session.scenarios)));
+const begin = () => (begun ??= simulation.begin().then(() => picker.offer(simulation.scenarios)));
+
+/** Opens the lessons once they are wanted: their words are more than the first screen has. */
+let lessons: Promise<unknown> | undefined;
+function openLessons() {
+  lessons ??= fetched("The lessons", () => import("./lessons/guide.svelte.ts")).then(({ Guide }) => new Guide(simulation, tabs, explain));
+  lessons.catch((error: unknown) => {
+    lessons = undefined;
+    simulation.refuse(error);
+  });
+}
 
 function show(view: View) {
   watch.shown = view === "watch";
-  if (view !== "watch" && !begun) void begin().then(showUsual).catch(unlessTold);
-  if (view === "stage" || view === "compare") {
+  if (view !== "watch" && !begun) void begin().then(showUsual).catch(unlessShown);
+  if (view === "explore" || view === "compare") {
     runView = view;
-    void session.setMode(view === "stage" ? "one" : "two");
+    void simulation.setMode(view === "explore" ? "one" : "two");
   }
-  if (view === "scenario") scenarioView.show();
-  if (view === "take") takeAway.show();
+  scenarioForm.shown = view === "scenario";
+  if (view === "lessons") openLessons();
+  if (view === "share") sharePanel.show();
   document.title = view === "watch" ? "tidegate playground" : `${byId(`tab-${view}`).textContent} · tidegate playground`;
 }
 
 /** What shows when the address asks for nothing that can be. */
 async function showUsual() {
-  const scenario = session.scenarios[0]?.name ?? "";
-  await session.setUp({ scenario, seed: 1, mode: session.mode, choices: [sameAsScenario(), sameAsScenario()], changes: undefined, at: 0, speed: 0.3 });
-  if (tabs.view === "compare") await session.setMode("two");
+  const scenario = simulation.scenarios[0]?.name ?? "";
+  await simulation.setUp({ scenario, seed: 1, mode: simulation.mode, choices: usualSides(), changes: undefined, at: 0, speed: 0.3 });
+  if (tabs.view === "compare") await simulation.setMode("two");
 }
 
 /** That the worker failed has been shown. */
-function unlessTold(error: unknown) {
-  if (session.phase !== "failed") throw error;
+function unlessShown(error: unknown) {
+  if (simulation.phase !== "failed") throw error;
 }
 
 /** Brings about what the address asks for. */
 async function followAddress() {
-  const { payload, view = payload ? "stage" : "watch" } = addressed(location.hash);
-  if (view === "watch" && !payload) {
+  const { payload, view = payload ? "explore" : "watch" } = addressed(location.hash);
+  if (!payload) {
+    // At once: the view says what is being loaded.
+    if (view === "watch") watch.shown = true;
     tabs.show(view);
-    watch.shown = true;
     return;
   }
   await begin();
   let refusal: unknown;
   try {
-    if (payload) {
-      await session.setUp(await read(payload));
-      history.replaceState(null, "", `#/${view}`);
-    }
+    await simulation.setUp(await read(payload));
+    history.replaceState(null, "", `#/${view}`);
     tabs.show(view);
   } catch (error) {
     refusal = error;
   }
-  const isFirst = !session.base;
+  const isFirst = !simulation.base;
   if (isFirst) {
     tabs.show(view);
     await showUsual();
   }
   if (!refusal) return;
-  const reason = wordsOf(refusal).replace(/\.$/, "");
-  session.refuse(new Error(`${reason}. ${isFirst ? "The usual scenario is shown instead." : "The page stays as it was."}`));
+  const reason = messageOf(refusal).replace(/\.$/, "");
+  simulation.refuse(new Error(`${reason}. ${isFirst ? "The usual scenario is shown instead." : "The page stays as it was."}`));
   // A link that could not be followed for want of a file is as good as before: loading the page again follows it.
   if (!(refusal instanceof NotLoaded)) history.replaceState(null, "", `#/${tabs.view}`);
 }
@@ -135,26 +141,29 @@ function showResult(frame: Frame) {
       `${count(sample.rows_dropped)} dropped, ${count(refused)} 429s.`,
   );
   say(byId("digest"), result.digest);
+  const { scenario, seed, changes } = simulation.currentSetUp();
+  // Without a name, the file is the one under Share and export.
+  say(byId("digest-command"), `tidegate simulate ${typeof scenario === "string" && !changes ? scenario : "FILE"} --seed ${seed}`);
   panel.dataset.stop = reason;
   panel.dataset.digest = result.digest;
 }
 
-const titleOf = (name: string | undefined) => session.scenarios.find((one) => one.name === name)?.title;
+const titleOf = (name: string | undefined) => simulation.scenarios.find((one) => one.name === name)?.title;
 
 /** Says which scenario there is. */
 function showScenario() {
-  const title = session.base?.title || session.base?.name || "";
-  picker.show(session.name, titleOf(session.name) ?? `${title} (edited)`);
-  say(byId("description"), session.base?.description ?? "");
+  const title = simulation.base?.title || simulation.base?.name || "";
+  picker.show(simulation.name, titleOf(simulation.name) ?? `${title} (edited)`);
+  say(byId("description"), simulation.base?.description ?? "");
 }
 
-session.on("frame", showResult);
-session.on("failed", (message) => {
+simulation.on("frame", showResult);
+simulation.on("failed", (message) => {
   say(byId("failure-text"), `${message}.`);
   byId("failure").hidden = false;
 });
-session.on("refused", (message) => {
-  if (session.base) showScenario();
+simulation.on("refused", (message) => {
+  if (simulation.base) showScenario();
   say(byId("notice-text"), message);
   byId("notice").hidden = false;
 });
@@ -163,12 +172,12 @@ buttonById("notice-close").addEventListener("click", () => {
   buttonById("play").focus();
 });
 buttonById("failure-again").addEventListener("click", () => location.reload());
-buttonById("start-tour").addEventListener("click", () => tabs.show("tour"));
+buttonById("start-lessons").addEventListener("click", () => tabs.show("lessons"));
 buttonById("again").addEventListener("click", () => transport.toggle());
-announceEvents(session);
+announceEvents(simulation);
 
-addEventListener("hashchange", () => void followAddress().catch(unlessTold));
-followAddress().catch(unlessTold);
+addEventListener("hashchange", () => void followAddress().catch(unlessShown));
+followAddress().catch(unlessShown);
 void workOffline((text) => {
   say(byId("offline"), text);
   announce(text);

@@ -1,7 +1,7 @@
 // The page's own markup, and small helpers for elements.
 
-export { make } from "./stage/dom.ts";
-export { wordsOf } from "./words.ts";
+export { make } from "./dashboard/dom.ts";
+export { messageOf } from "./errors.ts";
 
 /** The element of this kind below `root`. The page's own markup is known to have it. */
 export function part<T extends Element>(root: ParentNode, selector: string, kind: new () => T): T {

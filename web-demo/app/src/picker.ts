@@ -36,7 +36,7 @@ export class Picker {
     this.#input.addEventListener("click", () => this.#open(""));
     this.#input.addEventListener("focus", () => this.#input.select());
     this.#input.addEventListener("blur", () => this.#close());
-    this.#input.addEventListener("keydown", (event) => this.#hear(event));
+    this.#input.addEventListener("keydown", (event) => this.#onKey(event));
     // The field keeps the focus, so that a click is not a way out of it.
     this.#list.addEventListener("pointerdown", (event) => event.preventDefault());
     this.#list.addEventListener("click", (event) => {
@@ -109,7 +109,7 @@ export class Picker {
     this.#onPick(name);
   }
 
-  #hear(event: KeyboardEvent) {
+  #onKey(event: KeyboardEvent) {
     const isOpen = !this.#list.hidden;
     const option = this.#options[this.#active];
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {

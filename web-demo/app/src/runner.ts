@@ -52,7 +52,7 @@ export class Runner {
   }
 
   /** Calls the scheduler and waits for nothing. */
-  tell(call: (worker: Comlink.Remote<Scheduler>) => Promise<void>) {
+  send(call: (worker: Comlink.Remote<Scheduler>) => Promise<void>) {
     if (this.#worker) call(this.#worker).catch((error: unknown) => reportError(error));
   }
 

@@ -1,7 +1,7 @@
 // Play, pause, one decision, seek, speed, reset and seed, by pointer and by keyboard.
 import { buttonById, byId, inputById, part, say } from "./dom.ts";
 import { span, times as speedText } from "./format.ts";
-import type { Phase, Session } from "./session.ts";
+import type { Phase, Simulation } from "./simulation.ts";
 
 const PHASES: Record<Phase, string> = { loading: "Loading", ready: "Ready", playing: "Running", paused: "Paused", finished: "Finished", failed: "Stopped" };
 /** How far an arrow key seeks, as a share of the run so far, and at least, in virtual ms. */
@@ -16,7 +16,7 @@ const speed = inputById("speed");
 const seed = inputById("seed");
 
 export class Transport {
-  #session;
+  #simulation;
   /** Where a person wants to be, while the worker is still under way to somewhere else. */
   #wanted: number | undefined;
   #isSeeking = false;
@@ -25,40 +25,40 @@ export class Transport {
   /** Whether the run went on when the slider was taken. */
   #wasPlaying = false;
 
-  constructor(session: Session) {
-    this.#session = session;
-    session.on("phase", (phase) => this.#enter(phase));
-    session.on("frame", (frame) => this.#show(frame));
-    session.on("seeking", (share) => this.#sought(share));
-    session.on("loaded", () => this.#loaded());
-    session.on("pending", (count) => byId("phase").toggleAttribute("data-pending", count > 0));
-    session.on("speed", (value) => this.#showSpeed(value));
-    session.on("refused", () => (seed.value = String(session.seed)));
-    session.on("branched", (at) => this.#branch(`A new branch begins at ${span(at)}: what came after it is gone.`));
+  constructor(simulation: Simulation) {
+    this.#simulation = simulation;
+    simulation.on("phase", (phase) => this.#enter(phase));
+    simulation.on("frame", (frame) => this.#show(frame));
+    simulation.on("seeking", (share) => this.#sought(share));
+    simulation.on("loaded", () => this.#loaded());
+    simulation.on("pending", (count) => byId("phase").toggleAttribute("data-pending", count > 0));
+    simulation.on("speed", (value) => this.#showSpeed(value));
+    simulation.on("refused", () => (seed.value = String(simulation.seed)));
+    simulation.on("branched", (at) => this.#branch(`A new branch begins at ${span(at)}: what came after it is gone.`));
     play.addEventListener("click", () => this.toggle());
-    step.addEventListener("click", () => session.step());
-    reset.addEventListener("click", () => void session.reset());
-    speed.addEventListener("input", () => session.setSpeed(speed.valueAsNumber));
+    step.addEventListener("click", () => simulation.step());
+    reset.addEventListener("click", () => void simulation.reset());
+    speed.addEventListener("input", () => simulation.setSpeed(speed.valueAsNumber));
     seed.addEventListener("change", () => {
-      if (seed.reportValidity()) void session.setSeed(seed.valueAsNumber);
+      if (seed.reportValidity()) void simulation.setSeed(seed.valueAsNumber);
       // What cannot be a seed does not stay in its field.
-      else seed.value = String(session.seed);
+      else seed.value = String(simulation.seed);
     });
     seek.addEventListener("input", () => this.#drag());
     // A slider that is let go where it was taken tells no change.
     for (const end of ["change", "pointerup", "pointercancel", "blur"]) seek.addEventListener(end, () => this.#release());
     seek.addEventListener("keydown", (event) => this.#seekByKey(event));
-    document.addEventListener("keydown", (event) => this.#hearKey(event));
+    document.addEventListener("keydown", (event) => this.#onKey(event));
   }
 
   toggle() {
-    if (this.#session.phase === "playing") this.#session.pause();
-    else this.#session.play();
+    if (this.#simulation.phase === "playing") this.#simulation.pause();
+    else this.#simulation.play();
   }
 
   #loaded() {
     for (const control of [play, step, reset, seek, speed, seed]) control.disabled = false;
-    seed.value = String(this.#session.seed);
+    seed.value = String(this.#simulation.seed);
     this.#wanted = undefined;
     this.#isSeeking = false;
     // No picture of these runs has been drawn yet.
@@ -86,12 +86,12 @@ export class Transport {
   }
 
   #showTime() {
-    const { at, extent } = this.#session;
+    const { at, extent } = this.#simulation;
     const most = String(Math.max(extent, 1));
     if (seek.max !== most) seek.max = most;
     if (!this.#isHeld && !this.#isSeeking) seek.value = String(at);
     this.#sayTime(this.#isHeld ? seek.valueAsNumber : at);
-    if (at < extent && !this.#isSeeking && this.#session.phase === "paused") {
+    if (at < extent && !this.#isSeeking && this.#simulation.phase === "paused") {
       this.#branch(`You are ${span(extent - at)} before the end of what has run. Play takes the same decisions again; a change starts a new branch.`);
     } else if (at >= extent && byId("branch").textContent?.startsWith("You are")) {
       this.#branch("");
@@ -99,7 +99,7 @@ export class Transport {
   }
 
   #sayTime(at: number) {
-    const { extent } = this.#session;
+    const { extent } = this.#simulation;
     const words = extent > at + 1 ? `${span(at)} / ${span(extent)}` : span(at);
     say(byId("seek-value"), words);
     seek.setAttribute("aria-valuetext", `${span(at)} of ${span(extent)}`);
@@ -112,9 +112,9 @@ export class Transport {
   }
 
   #drag() {
-    if (!this.#isHeld) this.#wasPlaying = this.#session.phase === "playing";
+    if (!this.#isHeld) this.#wasPlaying = this.#simulation.phase === "playing";
     this.#isHeld = true;
-    this.#session.pause();
+    this.#simulation.pause();
     this.#sayTime(seek.valueAsNumber);
     this.#seekTo(seek.valueAsNumber);
   }
@@ -122,7 +122,7 @@ export class Transport {
   #release() {
     if (!this.#isHeld) return;
     this.#isHeld = false;
-    if (this.#wasPlaying) this.#session.play();
+    if (this.#wasPlaying) this.#simulation.play();
     this.#wasPlaying = false;
   }
 
@@ -132,7 +132,7 @@ export class Transport {
     if (this.#isSeeking) return;
     this.#isSeeking = true;
     this.#wanted = undefined;
-    this.#session.seek(to);
+    this.#simulation.seek(to);
   }
 
   #sought(share: number | undefined) {
@@ -150,7 +150,7 @@ export class Transport {
 
   /** @returns whether it was one */
   #seekByKey(event: KeyboardEvent): boolean {
-    const { at, extent } = this.#session;
+    const { at, extent } = this.#simulation;
     const stride = Math.max(extent * KEY_SHARE, KEY_LEAST_MS);
     const from = this.#wanted ?? at;
     const to = {
@@ -165,13 +165,13 @@ export class Transport {
     }[event.key];
     if (to === undefined || event.altKey || event.ctrlKey || event.metaKey) return false;
     event.preventDefault();
-    this.#session.pause();
+    this.#simulation.pause();
     this.#seekTo(Math.min(Math.max(to, 0), extent));
     return true;
   }
 
   /** Keys that mean something anywhere but in a control that uses them itself. */
-  #hearKey(event: KeyboardEvent) {
+  #onKey(event: KeyboardEvent) {
     if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey || play.disabled || document.body.dataset.view === "watch") return;
     const { target } = event;
     const on = (selector: string) => target instanceof Element && target.closest(selector) !== null;
@@ -181,7 +181,7 @@ export class Transport {
       this.toggle();
     } else if (event.key === "." && !event.repeat) {
       event.preventDefault();
-      this.#session.step();
+      this.#simulation.step();
     } else if ((event.key === "ArrowLeft" || event.key === "ArrowRight") && !on("[role=tab], input")) {
       this.#seekByKey(event);
     }

@@ -3,16 +3,16 @@
 // loop works for at most SLICE_MS, and a frame is sent only after the page has drawn the last one.
 import * as Comlink from "comlink";
 import init, { completeScenario, Playground } from "./pkg/tidegate_playground.js";
-import { Exports } from "./take/exports.ts";
-import { files } from "./take/files.ts";
+import { Exports } from "./share/exports.ts";
+import { files } from "./share/files.ts";
 import { Pictures } from "./pictures.ts";
-import { wordsOf } from "./words.ts";
-import type { About, Intervention } from "./pkg/tidegate_playground.js";
+import { messageOf } from "./errors.ts";
+import type { About, Intervention, RunFigures } from "./pkg/tidegate_playground.js";
 import type { Listener, Side, Wanted } from "./messages.ts";
 import type { Scenario } from "./pkg/tidegate_playground.js";
 import type { Packed } from "./scenarios.ts";
 
-/** The longest a turn may work, so that commands are heard at once. */
+/** The longest a turn may work, so that commands are taken at once. */
 const SLICE_MS = 8;
 /** Between two looks at the clock; an event takes some microseconds. */
 const EVENTS_PER_CALL = 256;
@@ -54,7 +54,7 @@ let listener: Listener | undefined;
 const channel = new MessageChannel();
 channel.port1.onmessage = () => guarded(turn);
 
-/** Runs a step; whatever it throws ends the run and is told to the page. */
+/** Runs a step; whatever it throws ends the run and is reported to the page. */
 function guarded(step: () => void) {
   try {
     step();
@@ -63,7 +63,7 @@ function guarded(step: () => void) {
     sought = undefined;
     runs = [];
     exports.clear();
-    void listener?.failed(wordsOf(error));
+    void listener?.failed(messageOf(error));
   }
 }
 
@@ -291,7 +291,7 @@ function sideOf(side: number) {
 }
 
 /** The run of this side. Throws if the page means runs that have been replaced. */
-function runOf(number: number, side: Side) {
+function runOf(number: number, side: number) {
   if (number !== run) throw new Error("the run has been replaced");
   return sideOf(side);
 }
@@ -335,7 +335,7 @@ const scheduler = {
     try {
       await init();
     } catch (error) {
-      throw new Error(`the scheduler could not be loaded: ${wordsOf(error)}`);
+      throw new Error(`the scheduler could not be loaded: ${messageOf(error)}`);
     }
     return { fields: Playground.telemetryFields(), stride: Playground.telemetryStride() };
   },
@@ -365,11 +365,16 @@ const scheduler = {
     }),
   load: (number: number, question: LoadQuestion) => answer(() => load(number, question)),
   change: (number: number, what: Intervention, side: Side | undefined) => answer(() => change(number, what, side)),
-  why: (number: number, side: Side, about: About) => runOf(number, side).why(about),
+  why: (number: number, side: number, about: About) => runOf(number, side).why(about),
   /** How a run stands: enough to bring it about again. */
-  standing(number: number, side: Side) {
+  snapshot(number: number, side: Side) {
     const one = runOf(number, side);
     return { scenario: one.scenario(), changes: one.changes(), seed: one.seed(), at: one.now() };
+  },
+  /** How long tasks that build on others waited from being ready to their start, the mean in virtual ms; NaN where there were none. */
+  meanWait(number: number, side: Side) {
+    const { downstream_ready_gap: wait } = JSON.parse(runOf(number, side).results()).figures as RunFigures;
+    return wait.count > 0 ? wait.mean_ns / NANOS_PER_MS : Number.NaN;
   },
   results: (number: number, side: Side) => runOf(number, side).results(),
   /** Resolves once `chunk` has taken all of the text. */

@@ -8,7 +8,7 @@ use crate::limit::LimitChoice;
 use crate::pipeline::{PolicyChoice, Strategy};
 use crate::request::AimdConfig;
 use crate::sim::latency::Latency;
-use crate::sim::provider::{Capacity, Neighbour, Outage, Overload, ProviderSpec, Step};
+use crate::sim::provider::{Capacity, Neighbour, Outage, Overload, ProviderSpec, Rate, RetryAfter, Step};
 use crate::task::BoundedBorrowConfig;
 use crate::time::Duration;
 
@@ -54,6 +54,10 @@ pub fn builtin() -> Vec<Scenario> {
             .rows(600)
             .model("ample", 64, constant(64, 200))
             .in_two_groups(16, 6, 4_000),
+        base("rate-limit", "600 calls a minute")
+            .about("The provider counts calls, not slots: 600 a minute, and 20 at once after a quiet time. A limit on calls at once cannot follow it; a pace can.")
+            .rows(150)
+            .model("metered", 32, metered(600, 20)),
         base("crowd", "Ten thousand calls at once")
             .about("A provider that serves 10 000 calls at once, and 12 000 workers: the cost of the scheduler itself.")
             .rows(16_000)
@@ -174,6 +178,11 @@ fn warm_up(slots: u32, warm_up_ms: u64) -> ProviderSpec {
 fn steps(slots: u32, steps: &[(u64, u32)]) -> ProviderSpec {
     let steps = steps.iter().map(|(at_ms, slots)| Step { at: Duration::from_millis(*at_ms), slots: *slots }).collect();
     spec(Capacity::Steps { slots, steps }, 120)
+}
+
+fn metered(per_minute: u32, burst: u32) -> ProviderSpec {
+    let rate = Rate { per_minute, burst: Some(burst), window: None, retry_after: RetryAfter::Exact };
+    ProviderSpec { requests: Some(rate), ..constant(32, 400) }
 }
 
 fn neighbour(slots: u32) -> ProviderSpec {

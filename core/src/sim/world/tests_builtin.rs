@@ -1,6 +1,6 @@
 use super::tests::millis;
 use super::*;
-use crate::limit::LimitChoice;
+use crate::limit::{LimitChoice, TideConfig};
 use crate::sim::scenario::builtin;
 
 fn named(name: &str) -> Scenario {
@@ -30,6 +30,20 @@ fn in_a_storm_most_calls_are_refused_without_a_limit_and_few_with_one() {
     let adapted = finish(&calm);
     assert!(adapted.providers[0].refused * 10 < stormy.refused, "{} refused", adapted.providers[0].refused);
     assert!(adapted.at.as_nanos() * 10 < end.at.as_nanos() * 9, "{} against {}", adapted.at, end.at);
+}
+
+#[test]
+fn a_rate_is_met_by_a_pace_with_a_handful_of_refusals_and_by_a_fixed_limit_with_thousands() {
+    let finish_with = |algorithm| {
+        let mut scenario = named("rate-limit");
+        scenario.models[0].algorithm = algorithm;
+        finish(&scenario)
+    };
+    let (tide, fixed) =
+        (finish_with(LimitChoice::Tide(TideConfig::default())), finish_with(LimitChoice::Fixed { limit: 32 }));
+    assert!(tide.providers[0].refused < 20, "{} refused", tide.providers[0].refused);
+    assert!(fixed.providers[0].refused > 1_000, "{} refused", fixed.providers[0].refused);
+    assert!(tide.at <= fixed.at, "{} against {}", tide.at, fixed.at);
 }
 
 #[test]

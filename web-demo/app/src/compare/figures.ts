@@ -4,7 +4,9 @@ import { usedShare } from "../utilisation.ts";
 import type { Picture } from "../messages.ts";
 
 /** Times closer than this share count as equal. */
-const SAME = 0.01;
+const SAME = 0.02;
+/** Waits further apart than this factor decide, where times are equal. */
+const WAITS = 1.5;
 
 export interface Figures {
   /** Virtual ms so far, or to the end. */
@@ -22,6 +24,8 @@ export interface Figures {
   starved: number;
   /** Rows dropped. */
   dropped: number;
+  /** How long tasks that build on others waited from being ready to their start, the mean in virtual ms; NaN while it is not known. */
+  wait: number;
 }
 
 /**
@@ -39,6 +43,7 @@ export function figuresOf({ sample, result }: Picture, column: (field: "inFlight
     used: usedShare(sample.providers.map((_, provider) => ({ inFlight: column("inFlight", provider), capacity: column("capacity", provider) })), times),
     starved: sum((one) => one.idle.starved_slot_ns) / 1e6,
     dropped: sample.rows_dropped,
+    wait: Number.NaN,
   };
 }
 
@@ -53,6 +58,7 @@ export const ROWS = [
   { field: "goodput", label: "Goodput, rows a second", words: fine, better: 1 },
   { field: "refused", label: "429s", words: count, better: -1 },
   { field: "used", label: "Provider capacity used", words: share, better: 1 },
+  { field: "wait", label: "Wait of a ready task, mean", words: span, better: -1 },
   { field: "starved", label: "Slots starved, slot-time", words: span, better: -1 },
   { field: "dropped", label: "Rows dropped", words: count, better: -1 },
 ] as const;
@@ -63,7 +69,7 @@ export function betterOf(row: typeof ROWS[number], left: Figures, right: Figures
   if (row.field === "time" && !(left.finished && right.finished)) return undefined;
   const [one, other] = [left[row.field], right[row.field]];
   if (Number.isNaN(one) || Number.isNaN(other)) return undefined;
-  if (Math.abs(one - other) <= SAME * 0.1 * Math.max(Math.abs(one), Math.abs(other))) return undefined;
+  if (Math.abs(one - other) <= 0.001 * Math.max(Math.abs(one), Math.abs(other))) return undefined;
   return (other > one) === (row.better > 0) ? 1 : 0;
 }
 
@@ -81,7 +87,7 @@ export function verdict(left: Figures, right: Figures) {
       return `${name(better)} is better: ${name(better === 0 ? 1 : 0).toLowerCase()} loses ${count(lost)} more ${lost === 1 ? "row" : "rows"}${besides}.`;
     }
     const ratio = Math.max(left.time, right.time) / Math.max(Math.min(left.time, right.time), 1e-6);
-    if (ratio < 1 + SAME) return refusals ? `Both take as long; ${right.refused > left.refused ? "right" : "left"} meets ${refusals}.` : "Both come to the same.";
+    if (ratio < 1 + SAME) return amongEqualTimes(left, right, refusals);
     const better = left.time < right.time ? 0 : 1;
     return `${name(better)} is better: it is ready ${span(Math.abs(left.time - right.time))} earlier, ${ratio.toFixed(2)} times as fast${besides}.`;
   }
@@ -92,6 +98,17 @@ export function verdict(left: Figures, right: Figures) {
   if (left.rows === right.rows) return `So far both have done as many rows${besides}.`;
   const ahead = left.rows > right.rows ? 0 : 1;
   return `So far ${name(ahead).toLowerCase()} is ahead by ${count(Math.abs(left.rows - right.rows))} rows${besides}.`;
+}
+
+/** Which of two runs is better that take about as long. */
+function amongEqualTimes(left: Figures, right: Figures, refusals: string) {
+  if (refusals) {
+    const better = left.refused < right.refused ? "Left" : "Right";
+    return `${better} is better: both take about as long, and ${better === "Left" ? "right" : "left"} meets ${refusals}.`;
+  }
+  if (!(Math.max(left.wait, right.wait) > WAITS * Math.min(left.wait, right.wait))) return "Both come to the same.";
+  const [better, sooner, later] = left.wait < right.wait ? (["Left", left, right] as const) : (["Right", right, left] as const);
+  return `${better} is better: both take about as long, and there a ready task waits ${span(sooner.wait)} instead of ${span(later.wait)} for its turn.`;
 }
 
 /** How many more, of either side. */

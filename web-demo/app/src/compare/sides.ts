@@ -24,6 +24,9 @@ export function sameAsScenario(): Choice {
   return { scenario: "", algorithm: "", fixed: 8, policy: "", ramp: "", advisory: "", yields: "" };
 }
 
+/** The sides that a comparison begins with: two limit algorithms on the same scenario. */
+export const usualSides = (): [Choice, Choice] => [complete({ algorithm: "aimd" }), complete({ algorithm: "tide" })];
+
 /** The limit algorithm of that name, as a setting. */
 export function limitChoice(name: Exclude<Choice["algorithm"], "">, fixed: number): LimitChoice {
   return name === "fixed" ? { name, limit: fixed } : { name };
@@ -31,6 +34,24 @@ export function limitChoice(name: Exclude<Choice["algorithm"], "">, fixed: numbe
 
 export function policyChoice(name: Exclude<Choice["policy"], "">): PolicyChoice {
   return name === "strict_fair" ? name : { bounded_borrow: {} };
+}
+
+const ALGORITHMS = { aimd: "AIMD", tide: "Tide", vegas: "Vegas", fixed: "a fixed limit" };
+
+/**
+ * A side in a few words.
+ * @param titleOf the title of a scenario, by its name
+ */
+export function describe(choice: Choice, titleOf: (name: string) => string) {
+  const words = [
+    choice.scenario && titleOf(choice.scenario),
+    choice.algorithm && (choice.algorithm === "fixed" ? `${ALGORITHMS.fixed} of ${choice.fixed}` : ALGORITHMS[choice.algorithm]),
+    choice.policy && (choice.policy === "strict_fair" ? "strictly fair" : "bounded borrowing"),
+    choice.ramp !== "" && (choice.ramp > 0 ? `a ramp of ${choice.ramp / 1000} s` : "no ramp"),
+    choice.advisory && (choice.advisory === "yes" ? "passes over tasks that would wait" : "does not pass over"),
+    choice.yields && (choice.yields === "yes" ? "yields while waiting" : "does not yield"),
+  ].filter((word) => word !== false && word !== "");
+  return words.length > 0 ? words.join(", ") : "as the scenario has it";
 }
 
 /** What a side has instead of what the scenario has. */

@@ -1,0 +1,136 @@
+// The lessons: each sets the page up, stands beside what it speaks of, and notices what a person does.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { playground } from "./harness.mjs";
+
+const kit = playground();
+
+const live = (page) => page.locator("#controls");
+
+/** What a person does in each step; `watch`: nothing. */
+const LESSONS = [
+  { title: "A storm of 429s", steps: [play, (page) => live(page).getByLabel("Limit", { exact: true }).selectOption("aimd"), watch] },
+  {
+    title: "The limit finds the capacity",
+    steps: [play, (page) => page.locator("#explore input.capacity").fill("5"), (page) => page.locator("#explore input.capacity").fill("12"), explain],
+  },
+  {
+    title: "A ramp for a cold server",
+    steps: [play, hurry, async (page) => (await page.locator('fieldset[data-side="0"]').getByLabel("Ramp", { exact: true }).selectOption("10000"), await still(page), await play(page))],
+  },
+  { title: "A cooldown instead of hammering", steps: [play, (page) => page.getByRole("button", { name: "429 burst" }).click(), watch, watch] },
+  {
+    title: "A fair share by weight",
+    steps: [play, async (page) => (await live(page).getByLabel("Weight of ample/first").fill("3"), await page.keyboard.press("Enter")), watch],
+  },
+  { title: "Borrow and repay", steps: [play, hurry, (page) => live(page).getByLabel("Policy", { exact: true }).selectOption("strict_fair")] },
+  { title: "A waiting worker yields its slot", steps: [play, hurry, watch] },
+  { title: "An outage, and no row lost", steps: [play, explain, hurry, watch] },
+  { title: "A limit on calls per minute", steps: [play, hurry, watch] },
+];
+
+async function play(page) {
+  await page.locator("#play").click();
+}
+
+async function hurry(page) {
+  await page.getByRole("slider", { name: "Speed" }).fill("2");
+}
+
+async function explain(page) {
+  await page.locator("#explore .provider-name").first().click();
+}
+
+async function watch() {}
+
+async function still(page) {
+  await page.locator("#phase").filter({ hasText: "Ready" }).waitFor();
+}
+
+LESSONS.forEach(({ title, steps }, index) => {
+  test(`lesson ${index + 1}: ${title}`, () =>
+    kit.withPage(
+      async (playground, page) => {
+        await page.getByRole("button", { name: `Start lesson ${index + 1}: ${title}` }).click();
+        const lesson = page.getByRole("region", { name: "Lesson" });
+        await lesson.getByRole("heading", { name: title }).waitFor();
+        for (const [number, act] of steps.entries()) {
+          await lesson.getByRole("img", { name: `Step ${number + 1} of ${steps.length}` }).waitFor();
+          assert.ok((await lesson.locator(".look").textContent()).length > 30, "it says what to look at");
+          const isDone = async () => (await lesson.getAttribute("data-done")) !== null;
+          if (!(await isDone())) assert.ok((await page.locator(".spot").first().isVisible()) || (await isDone()), `step ${number + 1} shows where`);
+          await act(page);
+          // A step that is done goes on to the next one by itself; the last one waits for a person.
+          const next = `Step ${number + 2} of `;
+          if (number < steps.length - 1) await playground.waits((next) => document.querySelector(`#lesson [role=img][aria-label^="${next}"]`) !== null, next);
+          else await playground.waits(() => document.querySelector("#lesson [data-done]") !== null);
+          if (await page.locator("#explain").isVisible()) await page.keyboard.press("Escape");
+        }
+        const isLast = index === LESSONS.length - 1;
+        await lesson.getByRole("button", { name: isLast ? "Finish" : "Next lesson" }).click();
+        if (!isLast) {
+          await lesson.getByRole("heading", { name: LESSONS[index + 1].title }).waitFor();
+          await lesson.getByRole("button", { name: "End the lesson" }).click();
+        }
+        await lesson.waitFor({ state: "hidden" });
+        assert.deepEqual(await page.locator("#lessons li").evaluateAll((all) => all.map((one) => one.textContent.includes("Done"))), LESSONS.map((_, one) => one === index));
+      },
+      { hash: "#/lessons" },
+    ));
+});
+
+test("a step can be passed, taken back, and the lesson ended at any time", () =>
+  kit.withPage(
+    async (_, page) => {
+      await page.getByRole("button", { name: /^Start lesson 2/ }).click();
+      const lesson = page.getByRole("region", { name: "Lesson" });
+      await lesson.getByRole("button", { name: "Next", exact: true }).click();
+      await lesson.getByRole("img", { name: "Step 2 of 4" }).waitFor();
+      await lesson.getByRole("button", { name: "Show me where" }).click();
+      assert.ok(await page.locator("#explore input.capacity").evaluate((one) => one === document.activeElement));
+      await lesson.getByRole("button", { name: "Back" }).click();
+      await lesson.getByRole("img", { name: "Step 1 of 4" }).waitFor();
+      await lesson.getByRole("button", { name: "End the lesson" }).click();
+      await lesson.waitFor({ state: "hidden" });
+      assert.equal(await page.getByRole("tab", { selected: true }).textContent(), "Lessons");
+    },
+    { hash: "#/lessons" },
+  ));
+
+for (const [look, viewport] of [["wide", { width: 1440, height: 900 }], ["narrow", { width: 390, height: 844 }]]) {
+  test(`a lesson covers nothing of what it speaks of, and both are in sight: ${look}`, () =>
+    kit.withPage(
+      async (playground, page) => {
+        const lesson = page.getByRole("region", { name: "Lesson" });
+        for (const [number] of LESSONS.entries()) {
+          if (number === 0) await page.getByRole("button", { name: /^Start lesson 1/ }).click();
+          else await lesson.getByRole("button", { name: "Next lesson" }).click();
+          await lesson.getByRole("heading", { name: LESSONS[number].title }).waitFor();
+          await playground.stands();
+          for (let step = 0; ; step += 1) {
+            await lesson.getByRole("img", { name: `Step ${step + 1} of` }).waitFor();
+            const problem = await page.waitForFunction(placement, undefined).then((found) => found.jsonValue());
+            assert.equal(problem, "fits", `lesson ${number + 1}, step ${step + 1}`);
+            const next = lesson.getByRole("button", { name: "Next", exact: true });
+            if (!(await next.isVisible())) break;
+            await next.click();
+          }
+        }
+      },
+      { hash: "#/lessons", viewport, reducedMotion: "reduce" },
+    ));
+}
+
+/** Waits for what the lesson points at to be in sight. A step that is done points at nothing, and neither does one about the result of a
+ * run that has not ended. */
+function placement() {
+  const target = document.querySelector(".spot")?.getBoundingClientRect();
+  const panel = document.querySelector("#lesson section").getBoundingClientRect();
+  if (panel.bottom > innerHeight + 1 || panel.top < 0) return `the panel is not in sight: ${JSON.stringify(panel)}`;
+  if (!target || target.height === 0) return "fits";
+  // Of something taller than the window, the top is enough.
+  const shown = { top: target.top, bottom: Math.min(target.bottom, target.top + 120) };
+  const isInSight = shown.top >= 0 && shown.bottom <= innerHeight;
+  const isFree = target.right <= panel.left || panel.right <= target.left || shown.bottom <= panel.top || panel.bottom <= shown.top;
+  return isInSight && isFree ? "fits" : false;
+}

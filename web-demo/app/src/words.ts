@@ -1,4 +1,0 @@
-// What both the page and its worker say alike.
-
-/** What an error says. */
-export const wordsOf = (error: unknown) => (error instanceof Error ? error.message : String(error));
