@@ -12,6 +12,7 @@ mod columns;
 #[cfg(feature = "reqwest-middleware")]
 mod default_limit;
 mod export;
+mod fallbacks;
 mod generated_rows;
 mod jobs;
 mod mock_command;
