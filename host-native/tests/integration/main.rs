@@ -5,6 +5,7 @@
 #[cfg(all(feature = "reqwest-middleware", feature = "tower"))]
 mod admitted_clients;
 mod answers;
+mod apis;
 mod bad_input;
 mod blocking;
 mod check;

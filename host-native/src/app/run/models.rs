@@ -302,7 +302,7 @@ fn client(file: &PipelineFile, model: &ModelSpec, is_called: bool, mock: &str) -
     }
 }
 
-/// Returns the client of an OpenAI-compatible endpoint, for the domain of the model.
+/// Returns the client of a remote endpoint, for the domain and API of the model.
 fn remote_client(
     file: &PipelineFile,
     model: &ModelSpec,
@@ -320,7 +320,8 @@ fn remote_client(
     let client = match model.domain {
         Domain::Embedding => EmbeddingClient::new(endpoint).map(|client| Client::Embedding(client.with_extras(extras))),
         Domain::Chat | Domain::Judge => {
-            ChatClient::new(endpoint).map(|client| Client::Chat(client.with_extras(extras)))
+            let client = ChatClient::with_api(endpoint, model.api);
+            client.map(|client| Client::Chat(client.with_extras(extras)))
         }
     };
     client.map_err(|error| https_error(file, model, &error))

@@ -16,7 +16,7 @@ use super::structure::{self, Structure};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
 use crate::app::config::value::{At, JsonTable, NumberOrTemplate, Setting, Table, Text};
-use crate::app::provider::chat::Role;
+use crate::app::provider::chat::{ChatApi, Role};
 
 /// The source of a column's values.
 #[derive(Clone, Debug)]
@@ -259,6 +259,21 @@ impl Column<'_, '_> {
 
     fn llm(&self, mut raw: RawColumn, directory: &Path) -> Result<LlmCall, FileError> {
         let (model, fallbacks) = self.chat_models(raw.model.take(), raw.models.take())?;
+        let called: Vec<&ModelSpec> = fallbacks.iter().chain([&model]).map(|at| &self.models[*at]).collect();
+        let lacks = [
+            ("seed", raw.seed.as_ref().map(At::span), &[ChatApi::Anthropic, ChatApi::Responses][..]),
+            ("stop", raw.stop.as_ref().map(At::span), &[ChatApi::Responses]),
+        ];
+        for (key, span, apis) in lacks {
+            if let (Some(span), Some(other)) = (span, called.iter().find(|model| apis.contains(&model.api))) {
+                let message =
+                    format!("`{key}` in [[columns]] is given, but the API of the model `{}` has none", other.name);
+                return Err(self
+                    .file
+                    .error(span, message)
+                    .expected(format!("no `{key}`, or a model with another `api`")));
+            }
+        }
         Ok(LlmCall {
             model,
             fallback_on: self.fallback_on(raw.fallback_on.take(), &fallbacks)?,

@@ -27,7 +27,7 @@ use crate::app::config::value::{
 };
 use crate::app::data::DatasetFormat;
 use crate::app::data::row_file::RowFormat;
-use crate::app::provider::chat::Role;
+use crate::app::provider::chat::{ChatApi, Role};
 
 /// The input of `tidegate run`. Rules that a schema cannot express, such as references to columns and
 /// variables, are checked by the program.
@@ -83,7 +83,9 @@ pub(super) struct RawModel {
     pub(super) provider: Option<Text>,
     /// The model id in requests. Default: the name
     pub(super) model: Option<Text>,
-    /// The base address of an OpenAI-compatible API, such as `https://host/v1`
+    /// The API of a chat model. Default: openai
+    pub(super) api: Option<At<ChatApi>>,
+    /// The base address of the API, such as `https://host/v1`
     pub(super) base_url: Option<At<Text>>,
     /// The full address of a judge server, which receives the question as a POST
     pub(super) url: Option<At<Text>>,
