@@ -167,13 +167,17 @@ pub struct Request {
     /// `resource`.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub fallback: Option<FallbackId>,
+    /// Whether the same call was made before, as after a rate limit. While another resource of its list is
+    /// usable, a repeated call is not the trial call of a provider that responds only with rate limits.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "core::ops::Not::not"))]
+    pub is_repeated: bool,
 }
 
 impl Request {
     /// Creates a request for `resource`, in the resource's own group, with the default timeout.
     #[must_use]
     pub const fn new(resource: ResourceId) -> Self {
-        Self { resource, group: None, timeout: None, estimate: Usage::tokens(0, 0), fallback: None }
+        Self { resource, group: None, timeout: None, estimate: Usage::tokens(0, 0), fallback: None, is_repeated: false }
     }
 
     /// Returns the request with its fairness group set to `group`.
@@ -198,5 +202,11 @@ impl Request {
     #[must_use]
     pub const fn with_fallbacks(self, fallback: FallbackId) -> Self {
         Self { fallback: Some(fallback), ..self }
+    }
+
+    /// Returns the request with [`Self::is_repeated`] set to `is_repeated`.
+    #[must_use]
+    pub const fn repeated(self, is_repeated: bool) -> Self {
+        Self { is_repeated, ..self }
     }
 }

@@ -215,6 +215,75 @@ fn after_fallback_after_of_rate_limits_only_one_trial_call_follows_each_pause() 
 }
 
 #[test]
+fn trial_calls_that_are_rate_limited_are_spaced_by_doubling_pauses() {
+    let mut setup = FallbackBench::new();
+    setup.rate_limit_twice(secs(30));
+    let mut pauses = Vec::new();
+    for _ in 0..3 {
+        let trial = setup.call();
+        assert_eq!(trial.resource(), setup.bench.chat);
+        let done = Completion { retry_after: Some(Duration::from_millis(1)), ..Outcome::RateLimited.into() };
+        let _ = setup.bench.machine.finish(setup.bench.now, trial, &done);
+        let start = setup.bench.now;
+        while setup.called_resource() == setup.bench.elsewhere {
+            setup.bench.advance_to(setup.bench.now + Duration::from_millis(10));
+        }
+        pauses.push(setup.bench.now - start);
+    }
+    // The first pause follows the rate limit that began the change-over, and the others those of the trials.
+    assert!(pauses[0] >= Duration::from_millis(400), "{pauses:?}");
+    assert!(pauses.windows(2).all(|pair| pair[1] > pair[0]), "{pauses:?}");
+}
+
+#[test]
+fn a_call_that_was_the_trial_is_repeated_at_the_next_model() {
+    for pause in [Duration::from_millis(1), secs(10)] {
+        let mut setup = FallbackBench::new();
+        setup.rate_limit_twice(secs(15));
+        setup.bench.advance_to(setup.bench.now + secs(60));
+        let trial = setup.call();
+        assert_eq!(trial.resource(), setup.bench.chat);
+        let done = Completion { retry_after: Some(pause), ..Outcome::RateLimited.into() };
+        let _ = setup.bench.machine.finish(setup.bench.now, trial, &done);
+        // The next trial is due, and this is the last call.
+        setup.bench.advance_to(setup.bench.now + secs(60));
+        setup.request = setup.request.repeated(true);
+        assert_eq!(setup.called_resource(), setup.bench.elsewhere, "{pause}");
+        setup.request = setup.request.repeated(false);
+        assert_eq!(setup.called_resource(), setup.bench.chat, "another call makes the trial after {pause}");
+    }
+}
+
+#[test]
+fn a_repeated_call_waits_for_a_model_that_only_limits_if_no_other_is_usable() {
+    let mut setup = FallbackBench::with(HealthConfig { recheck: None, ..HealthConfig::default() });
+    setup.rate_limit_twice(secs(30));
+    setup.request = setup.request.repeated(true);
+    let lease = setup.call();
+    assert_eq!(lease.resource(), setup.bench.elsewhere);
+    setup.bench.end(lease, Outcome::KeyRejected);
+    assert_eq!(setup.called_resource(), setup.bench.chat);
+}
+
+#[test]
+fn of_the_waiters_at_the_next_model_one_that_is_not_repeated_makes_the_trial_call() {
+    let mut setup = FallbackBench::new();
+    setup.rate_limit_twice(secs(30));
+    let trial = setup.call();
+    let done = Completion { retry_after: Some(secs(1)), ..Outcome::RateLimited.into() };
+    let _ = setup.bench.machine.finish(setup.bench.now, trial, &done);
+    let _leases = setup.fill(setup.bench.elsewhere);
+    setup.request = setup.request.repeated(true);
+    setup.wait();
+    setup.request = setup.request.repeated(false);
+    let waiter = setup.wait();
+    let due = setup.bench.machine.poll_timeout().expect("the trial falls due");
+    setup.bench.advance_to(due);
+    assert_eq!(setup.moved_waiters(), [waiter]);
+    assert_eq!(setup.called_resource(), setup.bench.chat);
+}
+
+#[test]
 fn waiters_in_a_cooldown_move_exactly_when_fallback_after_has_passed() {
     let mut setup = FallbackBench::new();
     let lease = setup.call();

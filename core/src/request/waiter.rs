@@ -29,6 +29,8 @@ pub(super) struct Waiter {
     pub(super) is_yielding: bool,
     /// Its list of fallbacks, if it has one.
     pub(super) fallback: Option<FallbackId>,
+    /// Whether the same call was made before.
+    pub(super) is_repeated: bool,
     /// Its node in the queue of its provider and model.
     pub(super) node: u32,
 }

@@ -5,6 +5,7 @@
 #[cfg(all(feature = "reqwest-middleware", feature = "tower"))]
 mod admitted_clients;
 mod answers;
+mod apis;
 mod bad_input;
 mod blocking;
 mod check;
@@ -14,6 +15,7 @@ mod dashboard;
 #[cfg(feature = "reqwest-middleware")]
 mod default_limit;
 mod export;
+mod fallbacks;
 mod generated_rows;
 mod jobs;
 mod mock_command;

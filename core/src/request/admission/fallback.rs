@@ -6,6 +6,10 @@
 //! due for a *trial call*, such as a probe, one request with fallbacks makes that call. If no resource is
 //! usable, the request waits for the one that may become usable first.
 //!
+//! The pause before the next trial call grows with each one that fails. After a rate limit, the host requests
+//! the same call again, as [repeated](Request::is_repeated): otherwise it could be the trial call each time
+//! that it falls due, and wait again and again.
+//!
 //! A waiter does not stay at a resource that is not usable. It is denied with [`DenialReason::UseFallback`],
 //! is requested again by the caller, and is queued at the resource that is chosen then. In the same way it
 //! moves back when a resource earlier in its list becomes usable again.
@@ -101,17 +105,17 @@ impl RequestAdmission {
             return Err(unregistered);
         }
         list.is_trial_offered = false;
-        let resource = self.best_resource(now, fallback.index(), None);
+        let resource = self.best_resource(now, fallback.index(), None, request.is_repeated);
         Ok(Request { resource, ..*request })
     }
 
     /// Returns the resource of a list to use at `now`, for a request that waits for `waits_for`, or for none
-    /// of them yet.
-    fn best_resource(&self, now: Instant, list: usize, waits_for: Option<ResourceId>) -> ResourceId {
+    /// of them yet, and whose call was made before if `is_repeated`.
+    fn best_resource(&self, now: Instant, list: usize, waits_for: Option<ResourceId>, is_repeated: bool) -> ResourceId {
         let resources = &self.shared.fallbacks.get(list).expect("the list is known").resources;
         let usable = resources.iter().find(|resource| {
             let (provider, slot) = self.provider_of(**resource);
-            provider.is_usable(now, slot, waits_for == Some(**resource))
+            provider.is_usable(now, slot, waits_for == Some(**resource), is_repeated)
         });
         let soonest = |resource: &&ResourceId| {
             let (provider, slot) = self.provider_of(**resource);
@@ -127,7 +131,7 @@ impl RequestAdmission {
     pub(super) fn fallback_for(&self, now: Instant, resource: ResourceId) -> ResourceId {
         let mut lists = 0..self.shared.fallbacks.len();
         let begins_with = |list: &usize| self.shared.fallbacks.get(*list).is_some_and(|it| it.resources[0] == resource);
-        lists.find(begins_with).map_or(resource, |list| self.best_resource(now, list, None))
+        lists.find(begins_with).map_or(resource, |list| self.best_resource(now, list, None, false))
     }
 
     fn provider_of(&self, resource: ResourceId) -> (&ProviderModel, usize) {
@@ -153,31 +157,37 @@ impl RequestAdmission {
             let Some(list) = self.shared.fallbacks.get(index) else { break };
             let (resources, waiting) = (list.resources.clone(), list.waiting.clone());
             for (resource, _) in resources.into_iter().zip(waiting).filter(|(_, count)| *count > 0) {
-                self.move_from(now, index, resource);
+                for is_repeated in [false, true] {
+                    self.move_from(now, index, resource, is_repeated);
+                }
             }
         }
         self.arm_fallbacks(now);
     }
 
-    /// Denies the waiters of a list that wait for `from`, if another resource is better. If that resource
-    /// needs only a trial call, denies one waiter.
-    fn move_from(&mut self, now: Instant, list: usize, from: ResourceId) {
-        let best = self.best_resource(now, list, Some(from));
+    /// Denies the repeated waiters of a list that wait for `from`, or the others, if another resource is
+    /// better. If that resource needs only a trial call, denies one waiter.
+    fn move_from(&mut self, now: Instant, list: usize, from: ResourceId, is_repeated: bool) {
+        let best = self.best_resource(now, list, Some(from), is_repeated);
         if best == from {
             return;
         }
         let ((current, _), (better, slot)) = (self.provider_of(from), self.provider_of(best));
         let moves_all = better.serves(now) || current.is_unavailable(now) && !better.is_unavailable(now);
-        let offers_trial = better.is_usable(now, slot, false);
+        let offers_trial = better.is_usable(now, slot, false, is_repeated);
         let id = FallbackId::new(list);
         let waiters = self.shared.waiters.iter();
-        let waiters = waiters.filter(|(_, waiter)| waiter.fallback == id && waiter.resource == from);
+        let waiters = waiters.filter(|(_, waiter)| {
+            waiter.fallback == id && waiter.resource == from && waiter.is_repeated == is_repeated
+        });
         let mut waiters: Vec<(u64, SlotKey)> = waiters.map(|(key, waiter)| (waiter.number, key)).collect();
         waiters.sort_unstable();
         if !moves_all {
             let Some(list) = self.shared.fallbacks.get_mut(list) else { return };
-            let makes_offer = offers_trial && !core::mem::replace(&mut list.is_trial_offered, offers_trial);
+            let makes_offer = offers_trial && !list.is_trial_offered;
             waiters.truncate(usize::from(makes_offer));
+            let keeps_offer = list.is_trial_offered && (offers_trial || is_repeated);
+            list.is_trial_offered = keeps_offer || !waiters.is_empty();
         }
         for (_, key) in waiters {
             self.deny_waiter(now, key, DenialReason::UseFallback);
@@ -191,7 +201,7 @@ impl RequestAdmission {
         let used = lists.filter(|list| list.waiting.iter().any(|count| *count > 0));
         let changes = used.flat_map(|list| &list.resources).filter_map(|resource| {
             let (provider, slot) = self.provider_of(*resource);
-            if provider.serves(now) { provider.gives_up_at() } else { provider.next_change(now, slot) }
+            if provider.serves(now) { provider.gives_up_at() } else { provider.next_trial(now, slot) }
         });
         let wake_at = changes.filter(|at| *at > now).min();
         if wake_at != self.shared.fallbacks.wake_at {

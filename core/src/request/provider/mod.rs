@@ -378,13 +378,21 @@ impl ProviderModel {
 
     /// Returns whether one request with fallbacks may use this provider and model at `now`: it
     /// [serves](Self::serves) all of them, or this request can be its trial call. `waits_here` is whether the
-    /// request waits here already.
-    pub(super) fn is_usable(&self, now: Instant, slot: usize, waits_here: bool) -> bool {
+    /// request waits here already, and `is_repeated` whether its call was made before.
+    pub(super) fn is_usable(&self, now: Instant, slot: usize, waits_here: bool, is_repeated: bool) -> bool {
         let Some(health) = self.health.as_deref() else { return true };
         let has_priority = waits_here || !self.has_waiters();
-        let may_be_trial = has_priority && (health.is_probed() || self.in_flight == 0);
+        let is_trial_due = !is_repeated && health.next_trial_at().is_none_or(|at| at <= now);
+        let may_be_trial = has_priority && (health.is_probed() || self.in_flight == 0 && is_trial_due);
         let is_blocked = || self.resources[slot].block(now, self.common_block(now), Usage::default()).is_some();
         health.serves(now) || may_be_trial && !is_blocked()
+    }
+
+    /// Returns when requests with fallbacks may use this provider and model, which does not serve them at
+    /// `now`, if it is known.
+    pub(super) fn next_trial(&self, now: Instant, slot: usize) -> Option<Instant> {
+        let spaced = self.health.as_deref().and_then(Health::next_trial_at);
+        self.next_change(now, slot).into_iter().chain(spaced).max()
     }
 
     /// Returns whether its health blocks all calls at `now`.

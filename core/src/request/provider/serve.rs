@@ -256,6 +256,7 @@ impl ProviderModel {
             is_undecided,
             is_yielding: yielding.is_some(),
             fallback: request.fallback,
+            is_repeated: request.is_repeated,
             node: 0,
         });
         if shared.events.is_on() {

@@ -193,7 +193,8 @@ impl World {
         let column = &self.column_work[work.task.column.index()];
         let Some(provider) = column.provider else { return };
         let first = Request::new(self.providers[provider].resource);
-        let request = Request { group: column.tenant, fallback: column.fallback, ..first };
+        let is_repeated = work.task.attempt > 1;
+        let request = Request { group: column.tenant, fallback: column.fallback, is_repeated, ..first };
         let Self { admission, pipeline, now, .. } = self;
         let answer = match (work.retry, work.task.token) {
             (None, Some(token)) => admission.acquire_yielding(*now, &request, token, pipeline),

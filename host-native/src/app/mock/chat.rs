@@ -42,11 +42,15 @@ pub(super) struct Choice {
     pub(super) refusal: Option<&'static str>,
 }
 
-/// The endpoint of a request: chat completions, or text completions.
+/// The endpoint of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Chat,
     Text,
+    /// The Messages API of Anthropic, whose requests are translated by [`messages`](super::messages).
+    Messages,
+    /// The Responses API of OpenAI, whose requests are translated by [`responses`](super::responses).
+    Responses,
 }
 
 /// The fields that requests of both endpoints share.
@@ -180,7 +184,7 @@ impl CompletionCall {
     pub(super) fn parse(protocol: Protocol, body: &[u8]) -> Result<Self, ApiError> {
         let invalid_body = |error: serde_json::Error| ApiError::invalid(format!("the body cannot be read: {error}"));
         let (prompts, settings) = match protocol {
-            Protocol::Chat => {
+            Protocol::Chat | Protocol::Messages | Protocol::Responses => {
                 let body: ChatBody = serde_json::from_slice(body).map_err(invalid_body)?;
                 if body.messages.is_empty() {
                     return Err(ApiError::field("messages", "`messages` is empty; expected at least one"));

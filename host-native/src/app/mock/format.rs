@@ -15,14 +15,19 @@ impl CompletionCall {
         let body = if self.stream {
             ReplyBody::Stream(self.events(number, created))
         } else {
-            ReplyBody::Whole(Bytes::from(self.whole(number, created).to_string()))
+            let body = match self.protocol {
+                Protocol::Messages => self.message(number),
+                Protocol::Responses => self.response(number, created),
+                Protocol::Chat | Protocol::Text => self.whole(number, created),
+            };
+            ReplyBody::Whole(Bytes::from(body.to_string()))
         };
         Reply { body, tokens }
     }
 
     pub(super) fn whole(&self, number: u64, created: u64) -> Value {
         let choices = self.choices.iter().zip(0_u32..).map(|(choice, index)| match self.protocol {
-            Protocol::Chat => json!({
+            Protocol::Chat | Protocol::Messages | Protocol::Responses => json!({
                 "index": index,
                 "message": message(choice, number, index),
                 "logprobs": null,
@@ -47,7 +52,7 @@ impl CompletionCall {
         };
         let indexed = || self.choices.iter().zip(0_u32..);
         let opening = match self.protocol {
-            Protocol::Chat => indexed()
+            Protocol::Chat | Protocol::Messages | Protocol::Responses => indexed()
                 .map(|(choice, index)| chunk(Some(chat_choice(index, &opening_delta(choice, number, index), None))))
                 .collect(),
             Protocol::Text => Vec::new(),
@@ -60,8 +65,10 @@ impl CompletionCall {
                 let Some(piece) = text.get(nth) else { continue };
                 tokens.push(chunk(Some(match (self.protocol, &choice.tool) {
                     (Protocol::Text, _) => text_choice(index, piece, None),
-                    (Protocol::Chat, None) => chat_choice(index, &json!({ "content": piece }), None),
-                    (Protocol::Chat, Some(_)) => {
+                    (Protocol::Chat | Protocol::Messages | Protocol::Responses, None) => {
+                        chat_choice(index, &json!({ "content": piece }), None)
+                    }
+                    (Protocol::Chat | Protocol::Messages | Protocol::Responses, Some(_)) => {
                         let call = json!({ "index": 0, "function": { "arguments": piece } });
                         chat_choice(index, &json!({ "tool_calls": [call] }), None)
                     }
@@ -70,7 +77,9 @@ impl CompletionCall {
         }
         let mut closing: Vec<Value> = indexed()
             .map(|(choice, index)| match self.protocol {
-                Protocol::Chat => chunk(Some(chat_choice(index, &json!({}), Some(choice.finish_reason)))),
+                Protocol::Chat | Protocol::Messages | Protocol::Responses => {
+                    chunk(Some(chat_choice(index, &json!({}), Some(choice.finish_reason))))
+                }
                 Protocol::Text => chunk(Some(text_choice(index, "", Some(choice.finish_reason)))),
             })
             .collect();
@@ -84,8 +93,8 @@ impl CompletionCall {
 
     fn envelope(&self, number: u64, created: u64, is_chunk: bool) -> Value {
         let (prefix, object) = match (self.protocol, is_chunk) {
-            (Protocol::Chat, false) => ("chatcmpl", "chat.completion"),
-            (Protocol::Chat, true) => ("chatcmpl", "chat.completion.chunk"),
+            (Protocol::Chat | Protocol::Messages | Protocol::Responses, false) => ("chatcmpl", "chat.completion"),
+            (Protocol::Chat | Protocol::Messages | Protocol::Responses, true) => ("chatcmpl", "chat.completion.chunk"),
             (Protocol::Text, _) => ("cmpl", "text_completion"),
         };
         json!({

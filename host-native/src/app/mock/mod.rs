@@ -11,6 +11,8 @@
 //! | route | response |
 //! | --- | --- |
 //! | `POST /v1/chat/completions`, `POST /v1/completions` | a completion, whole or streamed |
+//! | `POST /v1/responses` | a response of the OpenAI API of that name |
+//! | `POST /v1/messages` | a message of the Anthropic API |
 //! | `POST /v1/embeddings` | vectors |
 //! | `GET /v1/models`, `GET /v1/models/{id}` | the served models |
 //! | `GET /healthz` | 200 while the server listens |
@@ -23,6 +25,7 @@
 //! | `server` | routes, authentication, request ids |
 //! | `model` | a provider on the host's clock, the slots that calls hold, and statistics |
 //! | `chat`, `embeddings` | parsing of requests |
+//! | `responses`, `messages` | requests and answers of the APIs of these names |
 //! | `answer`, `schema`, `shape` | texts, and JSON for a schema, in the shapes of providers |
 //! | `format`, `reply`, `stream`, `headers`, `error` | responses: bodies, timing, events, headers, errors |
 //! | `control` | `/mock/stats` and `/mock/models` |
@@ -38,8 +41,10 @@ mod error;
 pub mod flags;
 mod format;
 mod headers;
+mod messages;
 mod model;
 mod reply;
+mod responses;
 mod schema;
 mod server;
 mod shape;

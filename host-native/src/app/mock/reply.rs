@@ -12,7 +12,7 @@ use tidegate_core::sim::provider::{Flaw, MockResponse, RateLeft, Rejection};
 use tidegate_core::time::{Duration, Instant};
 
 use super::error::ApiError;
-use super::headers::{insert_rate_headers, insert_retry_after};
+use super::headers::{RateHeaders, insert_rate_headers, insert_retry_after};
 use super::model::{CallDecision, ServedModel, Slot};
 use super::server::Service;
 use super::stream::{self as token_stream, StreamEvents};
@@ -43,6 +43,7 @@ pub(super) async fn respond(
     service: &Service,
     model: &ServedModel,
     decision: CallDecision,
+    rate_headers: RateHeaders,
     reply: impl FnOnce() -> Reply,
 ) -> Response {
     let CallDecision { response, slot, requests_left, tokens_left, is_rate_limited } = decision;
@@ -79,7 +80,7 @@ pub(super) async fn respond(
             ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "internal", message).into_response()
         }
     };
-    insert_rate_headers(response.headers_mut(), service.rate_headers, requests_left, tokens_left);
+    insert_rate_headers(response.headers_mut(), rate_headers, requests_left, tokens_left);
     response
 }
 

@@ -21,7 +21,7 @@ use super::error::ApiError;
 use super::headers::RateHeaders;
 use super::model::ServedModel;
 use super::reply::respond;
-use super::{CallLog, MockConfig, MockKey};
+use super::{CallLog, MockConfig, MockKey, messages, responses};
 use crate::app::answer_shape::AnswerShapes;
 use crate::host::TokioHost;
 
@@ -50,6 +50,8 @@ pub(super) fn router(service: &Arc<Service>) -> Router {
     Router::new()
         .route("/v1/chat/completions", post(chat_completions))
         .route("/v1/completions", post(completions))
+        .route("/v1/responses", post(create_response))
+        .route("/v1/messages", post(create_message))
         .route("/v1/embeddings", post(embeddings))
         .route("/v1/models", get(models))
         .route("/v1/models/{*id}", get(model))
@@ -60,6 +62,7 @@ pub(super) fn router(service: &Arc<Service>) -> Router {
         .method_not_allowed_fallback(no_such_method)
         // At every address: without the key, a client learns nothing about the mock.
         .layer(middleware::from_fn_with_state(Arc::clone(service), check_key))
+        .layer(middleware::from_fn(messages::format_errors))
         .layer(DefaultBodyLimit::max(MAX_BYTES))
         .layer(middleware::from_fn_with_state(Arc::clone(service), number))
         .with_state(Arc::clone(service))
@@ -142,6 +145,20 @@ async fn completions(State(service): State<Arc<Service>>, body: ReadBody) -> Res
     complete(&service, Protocol::Text, body).await
 }
 
+async fn create_response(State(service): State<Arc<Service>>, body: ReadBody) -> Response {
+    match read(body).and_then(|body| responses::chat_request(&body)) {
+        Ok(body) => complete(&service, Protocol::Responses, Ok(body)).await,
+        Err(refusal) => service.reject(refusal),
+    }
+}
+
+async fn create_message(State(service): State<Arc<Service>>, headers: HeaderMap, body: ReadBody) -> Response {
+    match read(body).and_then(|body| messages::chat_request(&headers, &body)) {
+        Ok(body) => complete(&service, Protocol::Messages, Ok(body)).await,
+        Err(refusal) => service.reject(refusal),
+    }
+}
+
 async fn complete(service: &Service, protocol: Protocol, body: ReadBody) -> Response {
     let prepared = read(body).and_then(|body| chat::CompletionCall::parse(protocol, &body));
     let found = prepared.and_then(|prepared| Ok((service.model(&prepared.model)?, prepared)));
@@ -157,7 +174,11 @@ async fn complete(service: &Service, protocol: Protocol, body: ReadBody) -> Resp
     let number = service.completions.fetch_add(1, Ordering::Relaxed);
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let decision = model.arrive(prepared.tokens.0.saturating_add(prepared.tokens.1));
-    respond(service, model, decision, || prepared.reply(number, created)).await
+    let rate_headers = match (protocol, service.rate_headers) {
+        (Protocol::Messages, RateHeaders::Openai) => RateHeaders::Anthropic,
+        (_, given) => given,
+    };
+    respond(service, model, decision, rate_headers, || prepared.reply(number, created)).await
 }
 
 async fn embeddings(State(service): State<Arc<Service>>, body: ReadBody) -> Response {
@@ -168,7 +189,7 @@ async fn embeddings(State(service): State<Arc<Service>>, body: ReadBody) -> Resp
         Err(refusal) => return service.reject(refusal),
     };
     let decision = model.arrive(prepared.tokens);
-    respond(&service, model, decision, || prepared.reply()).await
+    respond(&service, model, decision, service.rate_headers, || prepared.reply()).await
 }
 
 async fn models(State(service): State<Arc<Service>>) -> Json<Value> {
@@ -222,7 +243,8 @@ async fn check_key(State(service): State<Arc<Service>>, request: Request, next: 
 
 impl MockKey {
     fn is_in(&self, headers: &HeaderMap) -> bool {
-        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        given.and_then(|given| given.strip_prefix("Bearer ")) == Some(&self.0)
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let bearer = text(header::AUTHORIZATION.as_str()).and_then(|given| given.strip_prefix("Bearer "));
+        bearer.or(text("x-api-key")) == Some(&self.0)
     }
 }

@@ -12,11 +12,11 @@ impl CompletionCall {
     /// content filter.
     pub(super) fn give_shape(&mut self, shapes: &AnswerShapes) -> bool {
         let Some(shape) = shapes.draw(hash_text(&format!("shape\0{}", self.prompt_hash))) else { return true };
-        if self.protocol == Protocol::Chat {
+        if self.protocol != Protocol::Text {
             self.choices.iter_mut().filter(|choice| choice.tool.is_none()).for_each(|choice| choice.give_shape(shape));
             self.count_tokens();
         }
-        self.protocol != Protocol::Chat || shape != AnswerShape::PromptFilter
+        self.protocol == Protocol::Text || shape != AnswerShape::PromptFilter
     }
 }
 

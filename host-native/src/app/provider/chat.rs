@@ -1,4 +1,5 @@
-//! Calls to the chat completions endpoint of OpenAI-compatible APIs.
+//! Calls to chat models: by chat completions of OpenAI-compatible APIs, the Responses API of OpenAI, or the Messages API
+//! of Anthropic.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use tidegate_core::time::Duration;
 use super::answer::CallError;
 use super::completion::{ChatAnswer, read_completion};
 use super::http::{HttpClient, HttpEndpoint, RequestExtras};
-use super::{ApiKey, CallOutput};
+use super::{ApiKey, CallOutput, messages, responses};
 
 /// The address of one model, and how to connect to it.
 #[derive(Clone, Debug)]
@@ -50,6 +51,20 @@ pub struct ChatClient {
     model: String,
     /// Keys of each request body. Those of a conversation replace them.
     extra_body: Map<String, Value>,
+    api: ChatApi,
+}
+
+/// The API of a chat model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChatApi {
+    /// Chat completions, as OpenAI and most other providers have them
+    #[default]
+    Openai,
+    /// The Responses API of OpenAI
+    Responses,
+    /// The Messages API of Anthropic
+    Anthropic,
 }
 
 /// A request with one prompt. Options that are `None` are not sent.
@@ -124,16 +139,30 @@ struct Body<'a> {
 }
 
 impl ChatClient {
-    /// Creates a client with its own connection pool. Fails if TLS cannot be set up.
+    /// Creates a client of chat completions with its own connection pool. Fails if TLS cannot be set up.
     pub fn new(endpoint: ChatEndpoint) -> Result<Self, String> {
+        Self::with_api(endpoint, ChatApi::Openai)
+    }
+
+    /// Creates a client of this API, like [`new`](Self::new).
+    pub fn with_api(mut endpoint: ChatEndpoint, api: ChatApi) -> Result<Self, String> {
         let model = endpoint.model.clone();
-        Ok(Self { http: endpoint.client("chat/completions")?, model, extra_body: Map::new() })
+        let http = match api {
+            ChatApi::Openai => endpoint.client("chat/completions")?,
+            ChatApi::Responses => endpoint.client("responses")?,
+            ChatApi::Anthropic => {
+                // The key is in a header of its own.
+                let headers = messages::headers(endpoint.api_key.take());
+                endpoint.client("messages")?.with_extras(&headers)
+            }
+        };
+        Ok(Self { http, model, extra_body: Map::new(), api })
     }
 
     /// Adds `extras` to all requests.
     #[must_use]
     pub fn with_extras(self, extras: RequestExtras) -> Self {
-        Self { http: self.http.with_extras(&extras), model: self.model, extra_body: extras.body }
+        Self { http: self.http.with_extras(&extras), extra_body: extras.body, ..self }
     }
 
     /// Makes one call with one prompt, and returns the text of the response.
@@ -151,7 +180,18 @@ impl ChatClient {
 
     /// Makes one call, and returns the answer with its token usage.
     pub async fn chat(&self, conversation: &Conversation) -> Result<CallOutput<ChatAnswer>, CallError> {
-        self.http.post(&self.body(conversation), read_completion).await
+        match self.api {
+            ChatApi::Openai => self.http.post(&self.body(conversation), read_completion).await,
+            ChatApi::Responses => {
+                let body = responses::body(&self.model, conversation, &self.extra_body);
+                self.http.post(&body, responses::read).await
+            }
+            ChatApi::Anthropic => {
+                let body = messages::body(&self.model, conversation, &self.extra_body);
+                let read = |body: &[u8]| messages::read(body, conversation.response_format.as_ref());
+                self.http.post(&body, read).await
+            }
+        }
     }
 
     fn body<'a>(&'a self, conversation: &'a Conversation) -> Body<'a> {

@@ -33,6 +33,13 @@ impl ApiKey {
         self.header.clone()
     }
 
+    /// Returns the key as the value of a header of its own, marked as sensitive.
+    pub(crate) fn plain_header(&self) -> Option<HeaderValue> {
+        let mut header = HeaderValue::from_str(&self.key).ok()?;
+        header.set_sensitive(true);
+        Some(header)
+    }
+
     /// Returns the key itself, to search for it in the texts of providers.
     pub(crate) fn secret(&self) -> &str {
         &self.key

@@ -1,4 +1,4 @@
-//! Clients of models: OpenAI-compatible endpoints, HTTP judges, and commands on this machine.
+//! Clients of models: OpenAI-compatible endpoints, Anthropic's, HTTP judges, and commands on this machine.
 //!
 //! A client makes one attempt per call and never retries. The core decides whether and when to retry; this
 //! module only classifies the response (see [`answer`]).
@@ -12,9 +12,11 @@ pub mod cost;
 pub mod embedding;
 pub mod http;
 pub mod key;
+mod messages;
 pub mod probe;
 mod rate_feedback;
 mod reasoning;
+mod responses;
 
 use serde::Deserialize;
 use tidegate_core::budget::Usage;
@@ -71,7 +73,11 @@ impl<'de> Deserialize<'de> for TokenCounts {
         // A `usage` field of another form is ignored, since the rest of the response may be valid.
         let usage = serde_json::Value::deserialize(deserializer)?;
         let count = |key: &str| usage[key].as_u64().map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-        let (input, output) = (count("prompt_tokens"), count("completion_tokens"));
+        // Anthropic counts the tokens that were written to its cache or read from it beside the others.
+        let cached = ["cache_creation_input_tokens", "cache_read_input_tokens"].into_iter().filter_map(count);
+        let input = count("input_tokens").map(|input| cached.fold(input, u32::saturating_add));
+        let input = count("prompt_tokens").or(input);
+        let output = count("completion_tokens").or(count("output_tokens"));
         // Some providers count reasoning beside the completion tokens, and some in the total only. It has the
         // price of output.
         let in_total = count("total_tokens").map(|total| total.saturating_sub(input.unwrap_or(0)));

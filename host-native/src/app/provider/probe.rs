@@ -52,7 +52,9 @@ pub async fn probe_model(client: &Client) -> Result<CallOutput<()>, CallError> {
 fn is_token_limit_error(error: &CallError) -> bool {
     match error {
         CallError::Rejected { rejection: RejectionReason::UnsupportedParameter, .. } => true,
-        CallError::Rejected { status: 400, detail, .. } => detail.contains("max_tokens"),
+        CallError::Rejected { status: 400, detail, .. } => {
+            detail.contains("max_tokens") || detail.contains("max_output_tokens")
+        }
         _ => false,
     }
 }

@@ -156,6 +156,7 @@ fn tables(summary: &Summary) -> Markup {
     html! {
         (table("Providers", None, &providers))
         (table("Columns", Some("left2"), &columns))
+        @for line in summary.answers() { p { (line) } }
         (table("Why slots were idle", Some("left2"), &idle_table(&summary.figures, &summary.labels())))
         (table("Dropped rows", Some("left2"), &dropped))
     }

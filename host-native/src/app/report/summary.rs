@@ -81,8 +81,11 @@ pub struct DropSummary {
 pub struct ColumnSummary {
     /// The name of the column.
     pub name: String,
-    /// The name of the model, or `expression`.
+    /// The names of its models in order of preference, or its kind.
     pub filled_by: String,
+    /// The answers of each model by `provider/model`, if it has several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<(String, u64)>,
     /// Tasks that succeeded.
     pub succeeded: u64,
     /// Attempts that failed and were retried.
@@ -146,6 +149,15 @@ impl Summary {
         self.rows_in.saturating_sub(self.earlier.rows_out + self.rows_out + self.rows_dropped())
     }
 
+    /// Returns a line for each column with several models: the number of answers of each.
+    pub(crate) fn answers(&self) -> impl Iterator<Item = String> {
+        self.columns.iter().filter(|column| !column.answers.is_empty()).map(|column| {
+            let counts: Vec<String> =
+                column.answers.iter().map(|(model, count)| format!("{count} by {model}")).collect();
+            format!("answers of {}: {}", column.name, counts.join(", "))
+        })
+    }
+
     /// Returns the labels of the providers.
     pub(crate) fn labels(&self) -> Vec<String> {
         self.providers.iter().map(|provider| provider.label.clone()).collect()
@@ -192,6 +204,7 @@ mod tests {
             columns: vec![ColumnSummary {
                 name: "title".to_string(),
                 filled_by: "writer".to_string(),
+                answers: Vec::new(),
                 succeeded: 7,
                 retried: 3,
                 failed: 2,

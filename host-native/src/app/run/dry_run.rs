@@ -5,7 +5,7 @@ use std::fmt;
 
 use tidegate_core::pipeline::{Pipeline, Strategy};
 
-use crate::app::config::pipeline::PipelineFile;
+use crate::app::config::pipeline::{ColumnSpec, PipelineFile};
 use crate::app::data::row_file::RowFormat;
 use crate::app::error::Error;
 use crate::app::output::ExportFile;
@@ -75,7 +75,7 @@ fn columns(file: &PipelineFile, resolved: &ResolvedPipeline, estimates: &[Column
         table.push(vec![
             column.name.clone(),
             spec.kind.name().to_string(),
-            spec.kind.model().map_or_else(|| "-".to_string(), |model| file.models[model].name.clone()),
+            filled_by(file, spec),
             if column.strategy == Strategy::Cell { "row" } else { "row group" }.to_string(),
             reads(resolved, column),
             estimate.tasks.to_string(),
@@ -85,6 +85,13 @@ fn columns(file: &PipelineFile, resolved: &ResolvedPipeline, estimates: &[Column
         ]);
     }
     table
+}
+
+/// Returns the names of the models that fill the column, in order of preference.
+fn filled_by(file: &PipelineFile, spec: &ColumnSpec) -> String {
+    let models = spec.kind.models();
+    let names: Vec<&str> = models.iter().map(|model| file.models[*model].name.as_str()).collect();
+    if names.is_empty() { "-".to_string() } else { names.join(", else ") }
 }
 
 /// Returns the names of the columns that `column` reads.

@@ -251,7 +251,7 @@ fn placeholder(fill: &Fill, context: FillContext<'_>) -> Placeholder {
                 .map_or_else(|| placeholder_text(usage.output_tokens), AnswerFormat::placeholder);
             Placeholder { value, call: Some(usage), error }
         }
-        Fill::Reasoning { .. } => Placeholder { value: placeholder_text(1), call: None, error: None },
+        Fill::OfAnswer { .. } => Placeholder { value: placeholder_text(1), call: None, error: None },
         Fill::Embedding(fill) => {
             let input = context.render(&fill.input);
             let usage = EmbeddingFill::estimate(input.as_deref().unwrap_or_default());

@@ -63,16 +63,17 @@ pub fn summarise(
         let found = report.and_then(|report| report.columns.iter().find(|known| known.name == column));
         found.map_or_else(TaskCounts::default, |found| found.tasks)
     };
-    let columns = file.columns.iter().map(|column| {
+    let columns = file.columns.iter().enumerate().map(|(index, column)| {
         let name = column.name.get_ref();
-        let filled_by = match column.kind.model() {
-            Some(model) => file.models[model].name.clone(),
-            None => column.kind.name().to_string(),
-        };
+        let models = column.kind.models();
+        let filled_by: Vec<&str> = models.iter().map(|model| file.models[*model].name.as_str()).collect();
+        let filled_by = if models.is_empty() { column.kind.name().to_string() } else { filled_by.join(", else ") };
+        let answers = if models.len() > 1 { work.answers(index) } else { Vec::new() };
         let tasks = counts(name);
         ColumnSummary {
             name: name.clone(),
             filled_by,
+            answers,
             succeeded: tasks.succeeded,
             retried: tasks.retryable,
             failed: tasks.failed,

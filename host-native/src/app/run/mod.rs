@@ -293,14 +293,21 @@ fn sinks(
     Ok(observer.sinks(events, trace).map_err(|source| unwritable(&request.events, source))?)
 }
 
-/// Returns, for each generated column, how it calls its model; `None` for a column that calls none.
-fn callers(file: &PipelineFile, resolved: &ResolvedPipeline, models: &Models) -> Result<Vec<Option<Caller>>, Error> {
+/// Returns, for each generated column, how it calls its models; `None` for a column that calls none.
+fn callers(
+    file: &PipelineFile,
+    resolved: &ResolvedPipeline,
+    models_of_run: &Models,
+) -> Result<Vec<Option<Caller>>, Error> {
     let caller = |(column, spec): (&GeneratedColumn, &ColumnSpec)| {
-        let Some(model) = spec.kind.model() else { return Ok(None) };
+        let models = spec.kind.models();
+        if models.is_empty() {
+            return Ok(None);
+        }
         let invalid = |error: &dyn std::fmt::Display| file.source.error(spec.weight.span(), error.to_string());
-        let group = models.group(&column.name, column.weight).map_err(|error| invalid(&error))?;
-        let (provider, client) = models.caller(model);
-        Ok(Some(Caller { provider, client, group }))
+        let group = models_of_run.group(&column.name, column.weight).map_err(|error| invalid(&error))?;
+        let models = models_of_run.called(&models).map_err(|error| invalid(&error))?;
+        Ok(Some(Caller { models, group }))
     };
     resolved.columns.iter().zip(&file.columns).map(caller).collect()
 }
@@ -309,8 +316,10 @@ fn callers(file: &PipelineFile, resolved: &ResolvedPipeline, models: &Models) ->
 fn request_config(file: &PipelineFile) -> RequestConfig {
     let (run, seed) = (&file.run, random_seed());
     let (patience, rate_limit_patience) = (run.outage_patience, run.rate_limit_patience);
+    let fallback_after = run.fallback_after;
     // A model that needs a human, such as one with a rejected key, is not tried again.
-    let health = HealthConfig { patience, rate_limit_patience, recheck: None, seed, ..HealthConfig::default() };
+    let health =
+        HealthConfig { patience, rate_limit_patience, fallback_after, recheck: None, seed, ..HealthConfig::default() };
     RequestConfig { health: Some(health), rate_limit_headers: run.rate_limit_headers, ..RequestConfig::default() }
 }
 

@@ -24,6 +24,7 @@ use crate::app::provider::embedding::EmbeddingClient;
 use crate::app::provider::http::{HttpClient, HttpEndpoint, RequestExtras};
 use crate::app::provider::key::{is_name_of_key, is_variable_name};
 use crate::app::provider::{ApiKey, ChatClient, ChatEndpoint, Client};
+use crate::app::run::columns::CalledModel;
 use crate::app::run::provider::Provider;
 use crate::app::run::resolve::request_resource;
 use crate::host::TokioHost;
@@ -89,11 +90,17 @@ impl Models {
         self.gate.with(|machine, _| machine.group(name, weight))
     }
 
-    /// Returns the provider and client of the model at `index` of the file.
-    #[must_use]
-    pub fn caller(&self, index: usize) -> (Arc<Provider>, Client) {
-        let (client, provider) = &self.callers[index];
-        (Arc::clone(&self.providers[*provider]), client.clone())
+    /// Returns the models at these indices of the file, each with those after it as its fallbacks.
+    pub fn called(&self, indices: &[usize]) -> Result<Vec<CalledModel>, ConfigError> {
+        let resource = |index: &usize| self.providers[self.callers[*index].1].resource();
+        let called = |(place, index): (usize, &usize)| {
+            let (client, provider) = &self.callers[*index];
+            let rest: Vec<ResourceId> = indices[place..].iter().map(resource).collect();
+            let fallbacks = (rest.len() > 1).then(|| self.gate.with(|machine, _| machine.fallbacks(&rest)));
+            let provider = Arc::clone(&self.providers[*provider]);
+            Ok(CalledModel { provider, client: client.clone(), fallbacks: fallbacks.transpose()? })
+        };
+        indices.iter().enumerate().map(called).collect()
     }
 
     /// Returns all providers, in file order of their first models.
@@ -146,7 +153,12 @@ fn make_health_calls(providers: &[Arc<Provider>], callers: &[(Client, usize)]) -
 pub fn task_resources(file: &PipelineFile) -> Vec<(String, u32)> {
     let mut resources: Vec<(String, u32)> = Vec::new();
     for model in &file.models {
-        let cap = lowest_cap(file, model);
+        // The tasks of a column hold the resource of its first model, also while another one is called.
+        let label = model.label();
+        let is_first = |models: &Vec<usize>| models.first().is_some_and(|first| file.models[*first].label() == label);
+        let columns = file.columns.iter().map(|column| column.kind.models()).filter(is_first);
+        let fallbacks = columns.flatten().map(|index| &file.models[index]).filter(|other| other.label() != label);
+        let cap = fallbacks.chain([model]).map(|model| lowest_cap(file, model)).max().unwrap_or(1);
         let resource = (request_resource(&model.label()), cap.saturating_mul(2));
         if !resources.contains(&resource) {
             resources.push(resource);
@@ -164,7 +176,7 @@ fn lowest_cap(file: &PipelineFile, model: &ModelSpec) -> u32 {
 /// Returns the models that columns of `file` call, by index.
 #[must_use]
 pub fn called_models(file: &PipelineFile) -> BTreeSet<usize> {
-    file.columns.iter().filter_map(|column| column.kind.model()).collect()
+    file.columns.iter().flat_map(|column| column.kind.models()).collect()
 }
 
 /// Checks that the model at `index` of `file` can be called, as far as this machine can tell: its key is set
@@ -290,7 +302,7 @@ fn client(file: &PipelineFile, model: &ModelSpec, is_called: bool, mock: &str) -
     }
 }
 
-/// Returns the client of an OpenAI-compatible endpoint, for the domain of the model.
+/// Returns the client of a remote endpoint, for the domain and API of the model.
 fn remote_client(
     file: &PipelineFile,
     model: &ModelSpec,
@@ -308,7 +320,8 @@ fn remote_client(
     let client = match model.domain {
         Domain::Embedding => EmbeddingClient::new(endpoint).map(|client| Client::Embedding(client.with_extras(extras))),
         Domain::Chat | Domain::Judge => {
-            ChatClient::new(endpoint).map(|client| Client::Chat(client.with_extras(extras)))
+            let client = ChatClient::with_api(endpoint, model.api);
+            client.map(|client| Client::Chat(client.with_extras(extras)))
         }
     };
     client.map_err(|error| https_error(file, model, &error))

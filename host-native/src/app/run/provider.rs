@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use tidegate_core::budget::{Correction, Usage as Tokens};
 use tidegate_core::gate::{Classify, Gate, GateRef, PermitOf};
 use tidegate_core::request::{
-    AfterCall, Completion, Denial, DenialReason, GroupId, HealthState, Outcome, Request, ResourceId, ResourceSnapshot,
-    UnavailableCause,
+    AfterCall, Completion, Denial, DenialReason, FallbackId, GroupId, HealthState, Outcome, Request, ResourceId,
+    ResourceSnapshot, UnavailableCause,
 };
 use tidegate_core::yielding::TaskToken;
 
@@ -38,6 +38,10 @@ pub struct Provider {
 pub struct CallAdmission {
     /// The fairness group in which the call waits.
     pub group: GroupId,
+    /// The resources that are called instead of the first one if it cannot be used.
+    pub fallbacks: Option<FallbackId>,
+    /// Whether the call was made before.
+    pub is_repeated: bool,
     /// The task that makes the call; with a token, it yields its task resources while it waits.
     pub token: Option<TaskToken>,
     /// The estimated tokens, for rate budgets and for the cost limit.
@@ -101,43 +105,61 @@ impl Provider {
     /// Acquires a slot, makes the call with `attempt`, and reports the outcome to the gate; repeats this as
     /// long as the gate returns a retry.
     ///
+    /// The call is made at one of `providers` from the place `from` on: at the first that can be used, if the
+    /// admission has fallbacks. They all have the same gate. `attempt` receives the place of the provider, which
+    /// is also returned.
+    ///
     /// The slot is held exactly while a call is outstanding. It is released also if this future is dropped.
     ///
     /// # Errors
     /// See [`CallFailure`]. A call that would exceed the cost limit is not made and returns
     /// [`CallFailure::Unavailable`].
-    pub async fn call<T, F>(&self, admission: CallAdmission, mut attempt: impl FnMut() -> F) -> Result<T, CallFailure>
+    ///
+    /// # Panics
+    /// If `from` is not less than the number of providers.
+    pub async fn call_usable<T, F>(
+        providers: &[&Self],
+        from: usize,
+        admission: CallAdmission,
+        mut attempt: impl FnMut(usize) -> F,
+    ) -> Result<(usize, T), (usize, CallFailure)>
     where
         F: Future<Output = Result<CallOutput<T>, CallError>>,
     {
-        let request = Request { group: Some(admission.group), ..Request::new(self.resource) };
-        let request = request.estimated(admission.estimate);
-        let estimate = self.cost(admission.estimate);
-        let (mut retry, mut failed) = (None, None);
+        let first = providers[from];
+        let request = Request { group: Some(admission.group), ..Request::new(first.resource) };
+        let request = request.estimated(admission.estimate).repeated(admission.is_repeated);
+        let request = Request { fallback: admission.fallbacks, ..request };
+        let (mut at, mut retry, mut failed) = (from, None, None);
         loop {
-            let permit = match self.gate.acquire(request).with_retry(retry).for_task(admission.token).await {
+            let permit = match first.gate.acquire(request).with_retry(retry).for_task(admission.token).await {
                 Ok(permit) => permit,
-                Err(denial) => return Err(denied(denial, failed)),
+                Err(denial) => return Err((at, denied(denial, failed))),
             };
-            if !self.ledger.lock().reserve(estimate) {
-                return Err(CallFailure::Unavailable(failed));
+            at = providers.iter().position(|other| other.resource == permit.resource()).unwrap_or(from);
+            let provider = providers[at];
+            let estimate = provider.cost(admission.estimate);
+            if !provider.ledger.lock().reserve(estimate) {
+                return Err((at, CallFailure::Unavailable(failed)));
             }
-            let call = OutstandingCall::new(self, permit, estimate);
-            let (answer, feedback) = with_rate_feedback(attempt()).await;
+            let call = OutstandingCall::new(provider, permit, estimate);
+            let (answer, feedback) = with_rate_feedback(attempt(at)).await;
             call.record_feedback(&feedback);
             let after = call.finish(&answer);
             let error = match answer {
-                Ok(answer) => return Ok(answer.value),
+                Ok(answer) => return Ok((at, answer.value)),
                 Err(error) => error,
             };
             // Such an error describes the provider and not one request.
             if after != AfterCall::Final || matches!(error, CallError::RateLimited { .. }) {
-                self.last_errors.lock().record(&error);
+                provider.last_errors.lock().record(&error);
             }
             match after {
-                AfterCall::Final => return Err(CallFailure::Failed(error)),
+                AfterCall::Final => return Err((at, CallFailure::Failed(error))),
                 AfterCall::Retry(again) => (retry, failed) = (Some(again), Some(error)),
-                AfterCall::Unavailable => return Err(CallFailure::Unavailable(Some(error))),
+                // A request with fallbacks is made once more, and then uses one of them or is denied.
+                AfterCall::Unavailable if admission.fallbacks.is_some() => (retry, failed) = (None, Some(error)),
+                AfterCall::Unavailable => return Err((at, CallFailure::Unavailable(Some(error)))),
             }
         }
     }
@@ -371,7 +393,17 @@ mod tests {
     }
 
     fn estimated(group: GroupId, tokens: u32) -> CallAdmission {
-        CallAdmission { group, token: None, estimate: Tokens::tokens(tokens, 0) }
+        CallAdmission { group, fallbacks: None, is_repeated: false, token: None, estimate: Tokens::tokens(tokens, 0) }
+    }
+
+    impl Provider {
+        async fn call<T, F>(&self, admission: CallAdmission, mut attempt: impl FnMut() -> F) -> Result<T, CallFailure>
+        where
+            F: Future<Output = Result<CallOutput<T>, CallError>>,
+        {
+            let answer = Self::call_usable(&[self], 0, admission, |_| attempt()).await;
+            answer.map(|(_, value)| value).map_err(|(_, failure)| failure)
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -16,7 +17,7 @@ use tidegate_core::pipeline::{
 
 use crate::app::output::{DroppedLine, OutputDirectory, WriteOutcome};
 use crate::app::run::buffer::{OutputRow, RowGroupBuffer, RowGroupBuffers};
-use crate::app::run::columns::{Caller, Fill, FillContext, FillError, Filled, ModelCalls};
+use crate::app::run::columns::{AnswerPart, Caller, Fill, FillContext, FillError, Filled, ModelCalls};
 use crate::app::run::resolve::output::{OutputColumn, OutputSource};
 use crate::app::run::resolve::{GeneratedColumn, Input, REQUEST_RESOURCE, ResolvedPipeline};
 use crate::app::template::{Serde, TemplateError, TemplateValue};
@@ -31,8 +32,10 @@ struct Shared {
     /// For each generated column, how it calls its model; `None` for a column that calls none.
     callers: Vec<Option<Caller>>,
     by_id: HashMap<ColumnId, usize>,
-    /// For each generated column, the columns that keep the reasoning for its answers.
-    reasoning_columns: Vec<Vec<usize>>,
+    /// For each generated column, the columns that keep what is known about its answers.
+    answer_columns: Vec<Vec<(usize, AnswerPart)>>,
+    /// For each generated column, the answers of each of its models.
+    answers: Vec<Vec<AtomicU64>>,
     buffers: RowGroupBuffers,
     output: Arc<OutputDirectory>,
     written: Mutex<WrittenCounts>,
@@ -96,18 +99,23 @@ impl PipelineWorkload {
     pub fn new(resolved: ResolvedPipeline, callers: Vec<Option<Caller>>, output: Arc<OutputDirectory>) -> Self {
         let id = |(index, column): (usize, &GeneratedColumn)| Some((resolved.plan.column_id(&column.name)?, index));
         let by_id = resolved.columns.iter().enumerate().filter_map(id).collect();
-        let mut reasoning_columns = vec![Vec::new(); resolved.columns.len()];
+        let mut answer_columns = vec![Vec::new(); resolved.columns.len()];
         for (index, column) in resolved.columns.iter().enumerate() {
-            if let Fill::Reasoning { of } = column.fill {
-                reasoning_columns[of].push(index);
+            if let Fill::OfAnswer { of, part } = column.fill {
+                answer_columns[of].push((index, part));
             }
         }
+        let counters = |caller: &Option<Caller>| {
+            caller.iter().flat_map(|caller| &caller.models).map(|_| AtomicU64::new(0)).collect()
+        };
+        let answers = callers.iter().map(counters).collect();
         let buffers = RowGroupBuffers::new(resolved.columns.len());
         Self(Arc::new(Shared {
             resolved,
             callers,
             by_id,
-            reasoning_columns,
+            answer_columns,
+            answers,
             buffers,
             output,
             written: Mutex::default(),
@@ -125,6 +133,15 @@ impl PipelineWorkload {
     #[must_use]
     pub fn resolved(&self) -> &ResolvedPipeline {
         &self.0.resolved
+    }
+
+    /// Returns the models that the column at `index` may call, by `provider/model`, each with the number of its
+    /// answers so far.
+    #[must_use]
+    pub fn answers(&self, index: usize) -> Vec<(String, u64)> {
+        let models = self.0.callers[index].iter().flat_map(|caller| &caller.models);
+        let counts = self.0.answers[index].iter().map(|count| count.load(Ordering::Relaxed));
+        models.map(|model| model.provider.label.clone()).zip(counts).collect()
     }
 
     /// Returns what has been written so far.
@@ -174,16 +191,20 @@ impl Shared {
         if outcome == TaskOutcome::Skipped {
             self.buffers.mark_skipped(task.row_group, index, task.row);
         }
-        let is_reasoning = matches!(self.resolved.columns[index].fill, Fill::Reasoning { .. });
-        if is_reasoning && outcome == TaskOutcome::Success {
+        let is_of_answer = matches!(self.resolved.columns[index].fill, Fill::OfAnswer { .. });
+        if is_of_answer && outcome == TaskOutcome::Success {
             // The task that made the answer has set it.
             return Ok(outcome);
         }
-        let CellValue { value, reasoning } = filled;
-        for &column in &self.reasoning_columns[index] {
+        let CellValue { value, reasoning, model } = filled;
+        for &(column, part) in &self.answer_columns[index] {
             // A column that is skipped with its upstream has no task, and another value.
             if outcome == TaskOutcome::Success || !self.resolved.columns[column].skips_with_upstream {
-                self.buffers.set_value(task.row_group, column, task.row, &reasoning);
+                let part = match part {
+                    AnswerPart::Reasoning => &reasoning,
+                    AnswerPart::Model => &model,
+                };
+                self.buffers.set_value(task.row_group, column, task.row, part);
             }
         }
         self.buffers.set_value(task.row_group, index, task.row, &value);
@@ -223,14 +244,29 @@ impl Shared {
             let holds = self.resolved.templates.holds(when, values.clone());
             let failed = |error: TemplateError| FillError::failed(FailureKind::Template, error.to_string());
             if !holds.map_err(failed)? {
-                let value = CellValue { value: Arc::clone(&column.otherwise), reasoning: Arc::default() };
+                let (reasoning, model) = (Arc::default(), Arc::default());
+                let value = CellValue { value: Arc::clone(&column.otherwise), reasoning, model };
                 return Ok((value, TaskOutcome::Skipped));
             }
         }
-        let calls = ModelCalls::new(self.callers[index].as_ref(), task.token);
-        let Filled { value, reasoning } = column.fill.fill(context, calls).await?;
-        let value = CellValue { value: Arc::new(value), reasoning: Arc::new(reasoning.into()) };
-        Ok((value, TaskOutcome::Success))
+        let calls = ModelCalls::new(self.callers[index].as_ref(), task);
+        let Filled { value, reasoning, model } = column.fill.fill(context, calls).await?;
+        let model = model.and_then(|place| self.count_answer(index, place));
+        let (value, reasoning) = (Arc::new(value), Arc::new(reasoning.into()));
+        Ok((CellValue { value, reasoning, model: Arc::new(model.into()) }, TaskOutcome::Success))
+    }
+
+    /// Counts an answer in the column at `index` of its model at `place`, and returns the label of the model.
+    fn count_answer(&self, index: usize, place: usize) -> Option<String> {
+        let provider = &self.callers[index].as_ref()?.models.get(place)?.provider;
+        let earlier = self.answers[index].get(place)?.fetch_add(1, Ordering::Relaxed);
+        if place > 0 && earlier == 0 {
+            let column = &self.resolved.columns[index].name;
+            self.warnings
+                .lock()
+                .push(format!("warning: `{column}` is answered by {} where it falls back", provider.label));
+        }
+        Some(provider.label.clone())
     }
 
     /// Returns the row number in the dataset of a row of a row group.
@@ -345,6 +381,8 @@ struct CellValue {
     value: Arc<Value>,
     /// The reasoning for an answer, or null.
     reasoning: Arc<Value>,
+    /// The model that answered, or null.
+    model: Arc<Value>,
 }
 
 /// The state of a complete cell.

@@ -24,7 +24,8 @@
 //!
 //! A provider whose only answers are rate limits stays healthy until `rate_limit_patience` ends. It becomes
 //! unavailable at once if its Retry-After is at least that long. Failures between rate limits do not
-//! restart the patience.
+//! restart the patience. After `fallback_after`, requests with fallbacks make only trial calls to it. The
+//! pauses between them grow like those of an outage.
 //!
 //! Calls to an *unavailable* provider are denied until `recheck` or the Retry-After has passed. Then one call
 //! is sent as a probe.
@@ -111,8 +112,8 @@ pub(super) struct Health {
     /// The first failure of the latest outage, or of the first of several outages that follow one another
     /// without calm.
     failing_since: Instant,
-    /// The first rate limit since the last other answer.
-    limited_since: Option<Instant>,
+    /// The rate limits since the last other answer.
+    limited: Option<RateLimits>,
     /// The number of pauses since the last calm.
     pauses: u32,
     /// The number of successes since the last recovery.
@@ -124,6 +125,15 @@ pub(super) struct Health {
     probes_failed: u32,
     /// The result of the last end of a call for which [`Self::end`] returned `true`.
     last_end: CallEnd,
+}
+
+/// Rate limits without another answer in between.
+#[derive(Clone, Copy, Debug)]
+struct RateLimits {
+    since: Instant,
+    /// The number of rate-limited calls that postponed the next trial call.
+    trials: u32,
+    next_trial_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,7 +254,7 @@ impl Health {
             quiet_since: None,
             has_succeeded: false,
             failing_since: Instant::ZERO,
-            limited_since: None,
+            limited: None,
             pauses: 0,
             successes: 0,
             recovered_by_success: false,
@@ -316,7 +326,7 @@ impl Health {
         match self.phase {
             HealthPhase::Healthy | HealthPhase::Suspected { .. } if in_flight > 0 => None,
             HealthPhase::Healthy | HealthPhase::Suspected { .. } => {
-                Some(self.limited_since? + self.config.rate_limit_patience?)
+                Some(self.limited?.since + self.config.rate_limit_patience?)
             }
             HealthPhase::Down { .. } => Some(self.failing_since + self.config.patience?),
             HealthPhase::Probing | HealthPhase::Unavailable { .. } => None,
@@ -332,7 +342,12 @@ impl Health {
     /// Returns when requests with fallbacks use another resource, if it responds only with rate limits until
     /// then.
     pub(super) fn gives_up_at(&self) -> Option<Instant> {
-        self.limited_since.map(|since| since + self.config.fallback_after)
+        self.limited.map(|limits| limits.since + self.config.fallback_after)
+    }
+
+    /// Returns when the next trial call may start, if a trial call was rate limited.
+    pub(super) fn next_trial_at(&self) -> Option<Instant> {
+        self.limited.and_then(|limits| limits.next_trial_at)
     }
 
     /// Returns how long limits take to climb to their previous values.
@@ -399,7 +414,7 @@ impl Health {
         outcome: Outcome,
         retry_after: Option<Duration>,
     ) -> bool {
-        let is_calm = self.is_healthy() && self.pauses == 0 && self.streak == 0 && self.limited_since.is_none();
+        let is_calm = self.is_healthy() && self.pauses == 0 && self.streak == 0 && self.limited.is_none();
         if outcome == Outcome::Success && is_calm {
             self.has_succeeded = true;
             return false;

@@ -1,6 +1,6 @@
 //! The changes of health: what the end of a call, the end of the patience and an operator change.
 
-use super::{CALM_PAUSES, GrantKind, Health, HealthChange, HealthPhase};
+use super::{CALM_PAUSES, GrantKind, Health, HealthChange, HealthPhase, RateLimits};
 use crate::backoff;
 use crate::call::Outcome;
 use crate::request::snapshot::UnavailableCause;
@@ -25,7 +25,7 @@ impl Health {
                 return self.close(now, UnavailableCause::RateLimited, retry_after);
             }
             Outcome::RateLimited => {
-                self.limited_since.get_or_insert(now);
+                self.record_rate_limit(now);
                 // While a call is in flight, or no request waits, no timer ends the patience.
                 let change = self.end_patience(now, 0);
                 if change != HealthChange::None {
@@ -34,7 +34,7 @@ impl Health {
             }
             // This is no answer.
             _ if outcome.is_local() || outcome.is_counted_failure() => {}
-            _ => self.limited_since = None,
+            _ => self.limited = None,
         }
         match grant_kind {
             GrantKind::Probe if outcome.is_local() => self.make_due(now),
@@ -50,6 +50,19 @@ impl Health {
             GrantKind::CurrentEpoch if !outcome.is_local() => self.record_answer(outcome),
             GrantKind::OlderEpoch | GrantKind::CurrentEpoch => HealthChange::None,
         }
+    }
+
+    /// Records a rate limit. If requests with fallbacks use another provider by now, it was the answer to a
+    /// trial call, or to a call from before the last one. Only the former postpones the next trial call.
+    fn record_rate_limit(&mut self, now: Instant) {
+        let limits = self.limited.unwrap_or(RateLimits { since: now, trials: 0, next_trial_at: None });
+        self.limited = Some(limits);
+        if self.serves(now) || limits.next_trial_at.is_some_and(|at| now < at) {
+            return;
+        }
+        let pause = backoff::doubled(self.config.first_pause, limits.trials, self.config.longest_pause);
+        let next_trial_at = Some(now + backoff::jittered(pause, &self.jitter()));
+        self.limited = Some(RateLimits { trials: limits.trials.saturating_add(1), next_trial_at, ..limits });
     }
 
     /// Records an answer, which ends the streak.
@@ -146,7 +159,7 @@ impl Health {
             return HealthChange::None;
         }
         self.epoch += 1;
-        (self.streak, self.limited_since) = (0, None);
+        (self.streak, self.limited) = (0, None);
         let probe_at = pause.or(self.config.recheck).map(|pause| now + pause);
         self.phase = HealthPhase::Unavailable { since: now, cause, probe_at };
         HealthChange::Unavailable { cause, probe_at }
@@ -159,7 +172,7 @@ impl Health {
         }
         let since = self.failing_since;
         self.epoch += 1;
-        (self.streak, self.pauses, self.recovered_by_success, self.limited_since) = (0, 0, false, None);
+        (self.streak, self.pauses, self.recovered_by_success, self.limited) = (0, 0, false, None);
         self.probes_failed = 0;
         self.phase = HealthPhase::Healthy;
         HealthChange::Recovered { since }

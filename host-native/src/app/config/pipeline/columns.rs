@@ -85,6 +85,7 @@ impl KindName {
             Self::Sampler => "sampler",
             Self::Judge => "judge",
             Self::Reasoning => "reasoning",
+            Self::Model => "model",
         }
     }
 
@@ -93,6 +94,8 @@ impl KindName {
         match self {
             Self::Llm => &[
                 "model",
+                "models",
+                "fallback_on",
                 "prompt",
                 "system",
                 "messages",
@@ -115,7 +118,7 @@ impl KindName {
             Self::Expression => &["template", "output"],
             Self::Sampler => &["sampler"],
             Self::Judge => &["model", "input", "inputs", "output"],
-            Self::Reasoning => &["of"],
+            Self::Reasoning | Self::Model => &["of"],
         }
     }
 }

@@ -6,16 +6,17 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use tidegate_core::pipeline::FailureKind;
 use toml::Spanned;
 
 use super::models::{Domain, ModelSpec};
-use super::raw::{KindName, RawColumn, RawMessage};
+use super::raw::{FallbackReason, KindName, RawColumn, RawMessage};
 use super::sampler::{self, SamplerSpec};
 use super::structure::{self, Structure};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
 use crate::app::config::value::{At, JsonTable, NumberOrTemplate, Setting, Table, Text};
-use crate::app::provider::chat::Role;
+use crate::app::provider::chat::{ChatApi, Role};
 
 /// The source of a column's values.
 #[derive(Clone, Debug)]
@@ -32,19 +33,31 @@ pub enum ColumnKind {
     Judge(JudgeCall),
     /// The reasoning for the answer of this column of kind llm.
     Reasoning(Spanned<String>),
+    /// The model that answered in this column of kind llm.
+    Model(Spanned<String>),
 }
 
 impl ColumnKind {
     /// Returns the index in [`PipelineFile::models`](super::PipelineFile::models) of the model that the
-    /// column calls.
+    /// column calls; of several, the preferred one.
     #[must_use]
     pub fn model(&self) -> Option<usize> {
         match self {
             Self::Llm(call) => Some(call.model),
             Self::Embedding(call) => Some(call.model),
             Self::Judge(call) => Some(call.model),
-            Self::Expression(_) | Self::Sampler(_) | Self::Reasoning(_) => None,
+            Self::Expression(_) | Self::Sampler(_) | Self::Reasoning(_) | Self::Model(_) => None,
         }
+    }
+
+    /// Returns the indices of all models that the column may call, in order of preference.
+    #[must_use]
+    pub fn models(&self) -> Vec<usize> {
+        let fallbacks = match self {
+            Self::Llm(call) => &call.fallbacks[..],
+            _ => &[],
+        };
+        self.model().into_iter().chain(fallbacks.iter().copied()).collect()
     }
 
     /// Returns the name of the kind in files.
@@ -57,6 +70,7 @@ impl ColumnKind {
             Self::Sampler(_) => "sampler",
             Self::Judge(_) => "judge",
             Self::Reasoning(_) => "reasoning",
+            Self::Model(_) => "model",
         }
     }
 }
@@ -79,6 +93,10 @@ pub enum OutputForm {
 pub struct LlmCall {
     /// The model, by its place in [`PipelineFile::models`](super::PipelineFile::models).
     pub model: usize,
+    /// The models that are called if that one cannot be used, in order of preference.
+    pub fallbacks: Vec<usize>,
+    /// The failures after which the next model is asked.
+    pub fallback_on: Vec<FailureKind>,
     /// The messages, each with its key in the file.
     pub messages: Vec<MessageSpec>,
     /// Sampling temperature.
@@ -172,9 +190,8 @@ pub(super) fn check(
         }),
         KindName::Sampler => ColumnKind::Sampler(sampler::check(file, table, raw.sampler)?),
         KindName::Judge => ColumnKind::Judge(column.judge(raw)?),
-        KindName::Reasoning => {
-            ColumnKind::Reasoning(column.required("of", "the name of a column of kind `llm`", raw.of)?)
-        }
+        KindName::Reasoning => ColumnKind::Reasoning(column.answer_column(raw.of)?),
+        KindName::Model => ColumnKind::Model(column.answer_column(raw.of)?),
     })
 }
 
@@ -193,9 +210,74 @@ impl Column<'_, '_> {
         value.map(At::spanned).ok_or_else(missing)
     }
 
+    fn answer_column(&self, of: Option<At<Text>>) -> Result<Spanned<String>, FileError> {
+        self.required("of", "the name of a column of kind `llm`", of)
+    }
+
+    /// Returns the preferred model and its fallbacks, from `model` or `models`.
+    fn chat_models(
+        &self,
+        model: Option<At<Text>>,
+        models: Option<At<Vec<At<Text>>>>,
+    ) -> Result<(usize, Vec<usize>), FileError> {
+        let Some(models) = models else { return Ok((self.model(model, Domain::Chat)?, Vec::new())) };
+        if let Some(model) = model {
+            let message = "`model` in [[columns]] is given beside `models`, which lists all models";
+            return Err(self.file.error(model.span(), message).expected("`model` or `models`"));
+        }
+        let span = models.span();
+        let mut found: Vec<usize> = Vec::new();
+        for name in models.into_inner() {
+            let at = self.model(Some(name.clone()), Domain::Chat)?;
+            let label = self.models[at].label();
+            if let Some(same) = found.iter().find(|known| self.models[**known].label() == label) {
+                let message = format!("`models` in [[columns]] has `{}`, which is {label}", name.get().0);
+                let expected = format!("another provider or model id than that of `{}`", self.models[*same].name);
+                return Err(self.file.error(name.span(), message).expected(expected));
+            }
+            found.push(at);
+        }
+        match found.split_first() {
+            Some((first, fallbacks)) => Ok((*first, fallbacks.to_vec())),
+            None => Err(self.file.wrong(span, "at least one model")),
+        }
+    }
+
+    fn fallback_on(
+        &self,
+        reasons: Option<At<Vec<FallbackReason>>>,
+        fallbacks: &[usize],
+    ) -> Result<Vec<FailureKind>, FileError> {
+        match reasons {
+            Some(reasons) if fallbacks.is_empty() => Err(self
+                .file
+                .error(reasons.span(), "`fallback_on` in [[columns]] has no effect with one model")
+                .expected("`models = ` at least two beside it")),
+            reasons => Ok(reasons.into_iter().flat_map(At::into_inner).map(FailureKind::from).collect()),
+        }
+    }
+
     fn llm(&self, mut raw: RawColumn, directory: &Path) -> Result<LlmCall, FileError> {
+        let (model, fallbacks) = self.chat_models(raw.model.take(), raw.models.take())?;
+        let called: Vec<&ModelSpec> = fallbacks.iter().chain([&model]).map(|at| &self.models[*at]).collect();
+        let lacks = [
+            ("seed", raw.seed.as_ref().map(At::span), &[ChatApi::Anthropic, ChatApi::Responses][..]),
+            ("stop", raw.stop.as_ref().map(At::span), &[ChatApi::Responses]),
+        ];
+        for (key, span, apis) in lacks {
+            if let (Some(span), Some(other)) = (span, called.iter().find(|model| apis.contains(&model.api))) {
+                let message =
+                    format!("`{key}` in [[columns]] is given, but the API of the model `{}` has none", other.name);
+                return Err(self
+                    .file
+                    .error(span, message)
+                    .expected(format!("no `{key}`, or a model with another `api`")));
+            }
+        }
         Ok(LlmCall {
-            model: self.model(raw.model.take(), Domain::Chat)?,
+            model,
+            fallback_on: self.fallback_on(raw.fallback_on.take(), &fallbacks)?,
+            fallbacks,
             structure: structure::check(self.file, &mut raw, directory)?,
             temperature: raw.temperature.take().map(At::setting),
             top_p: raw.top_p.take().map(At::setting),

@@ -21,6 +21,7 @@ use crate::app::config::document::Document;
 use crate::app::config::limit::{LimitKeys, LimitSettings, read_limit};
 use crate::app::config::source::FileError;
 use crate::app::config::value::{At, Is, Table};
+use crate::app::provider::chat::ChatApi;
 use crate::app::provider::cost::Price;
 
 /// The name of the provider that is served in this process.
@@ -37,6 +38,8 @@ pub struct ModelSpec {
     pub model: String,
     /// The kind of calls. Limits and budgets are per provider, model id and domain.
     pub domain: Domain,
+    /// The API of a chat model \[OpenAI's\].
+    pub api: ChatApi,
     /// The destination of calls.
     pub endpoint: Endpoint,
     /// The certificate authorities to trust instead of those of the system.
@@ -128,7 +131,7 @@ impl From<Domain> for tidegate_core::request::Domain {
 /// The destination of the calls to a model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Endpoint {
-    /// An OpenAI-compatible API.
+    /// A remote API.
     Remote {
         /// The base address of the API.
         base_url: Url,
@@ -244,6 +247,7 @@ impl ModelTable<'_, '_> {
         Ok(ModelSpec {
             authorities: endpoint::check_transport(self, &endpoint, &extras, directory)?,
             extras,
+            api: self.api(domain)?,
             endpoint,
             max_parallel: raw.max_parallel,
             timeout: file.positive(raw.timeout.as_ref())?.unwrap_or(Duration::from_secs(60)),
@@ -258,6 +262,16 @@ impl ModelTable<'_, '_> {
             model,
             domain,
         })
+    }
+
+    fn api(&self, domain: Domain) -> Result<ChatApi, FileError> {
+        match &self.raw.api {
+            Some(api) if domain != Domain::Chat => {
+                let message = format!("`api` is given for a model of the domain `{}`", domain.name());
+                Err(self.file.error(api.span(), message).expected("`api` only for chat models"))
+            }
+            api => Ok(api.as_ref().map(|api| *api.get()).unwrap_or_default()),
+        }
     }
 
     fn domain(&self, is_judge: bool) -> Result<Domain, FileError> {

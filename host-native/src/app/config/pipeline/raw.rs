@@ -8,6 +8,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 use serde_json::json;
 use tidegate_core::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
+use tidegate_core::pipeline::FailureKind;
 use tidegate_core::sim::provider::ProviderSpec;
 
 use super::columns::StrategyName;
@@ -26,7 +27,7 @@ use crate::app::config::value::{
 };
 use crate::app::data::DatasetFormat;
 use crate::app::data::row_file::RowFormat;
-use crate::app::provider::chat::Role;
+use crate::app::provider::chat::{ChatApi, Role};
 
 /// The input of `tidegate run`. Rules that a schema cannot express, such as references to columns and
 /// variables, are checked by the program.
@@ -82,7 +83,9 @@ pub(super) struct RawModel {
     pub(super) provider: Option<Text>,
     /// The model id in requests. Default: the name
     pub(super) model: Option<Text>,
-    /// The base address of an OpenAI-compatible API, such as `https://host/v1`
+    /// The API of a chat model. Default: openai
+    pub(super) api: Option<At<ChatApi>>,
+    /// The base address of the API, such as `https://host/v1`
     pub(super) base_url: Option<At<Text>>,
     /// The full address of a judge server, which receives the question as a POST
     pub(super) url: Option<At<Text>>,
@@ -188,6 +191,11 @@ pub(super) struct RawColumn {
     pub(super) drop: Option<bool>,
     /// llm, embedding, judge: the name of the model
     pub(super) model: Option<At<Text>>,
+    /// llm: models in order of preference, instead of `model`: calls use the first that can be used
+    #[schemars(length(min = 1))]
+    pub(super) models: Option<At<Vec<At<Text>>>>,
+    /// llm: failures after which the next of `models` is asked. Default: none
+    pub(super) fallback_on: Option<At<Vec<FallbackReason>>>,
     /// llm: the template of the user message
     pub(super) prompt: Option<At<Text>>,
     /// llm: the template of the system message
@@ -235,7 +243,7 @@ pub(super) struct RawColumn {
     pub(super) template: Option<At<Text>>,
     /// sampler: the distribution. Values depend only on the seed, the column and the row number
     pub(super) sampler: Option<At<Table<RawSampler>>>,
-    /// reasoning: the column of kind llm with the answer
+    /// reasoning, model: the column of kind llm with the answer
     pub(super) of: Option<At<Text>>,
     /// judge: the columns whose values are sent
     pub(super) inputs: Option<Vec<At<Text>>>,
@@ -245,11 +253,12 @@ pub(super) struct RawColumn {
 fn require_keys_of_kind(schema: &mut Schema) {
     let either = |one: &str, other: &str| json!([{ "required": [one] }, { "required": [other] }]);
     let conditions = [
-        ("llm", json!({ "required": ["model"], "anyOf": either("prompt", "messages") })),
+        ("llm", json!({ "oneOf": either("model", "models"), "anyOf": either("prompt", "messages") })),
         ("embedding", json!({ "required": ["model", "input"] })),
         ("expression", json!({ "required": ["template"] })),
         ("sampler", json!({ "required": ["sampler"], "properties": { "strategy": { "const": "cell" } } })),
         ("reasoning", json!({ "required": ["of"] })),
+        ("model", json!({ "required": ["of"] })),
         ("judge", json!({ "required": ["model"], "anyOf": either("input", "inputs") })),
     ];
     let conditions = conditions.map(|(kind, then)| where_key_is("kind", kind, kind == "llm", &then));
@@ -290,6 +299,36 @@ pub(super) enum KindName {
     Judge,
     /// The reasoning of the model for the answer of a column of kind llm
     Reasoning,
+    /// The model that answered in a column of kind llm
+    Model,
+}
+
+/// A failure after which another model is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum FallbackReason {
+    /// The answer does not have the required form
+    MalformedAnswer,
+    /// The answer was cut off at the token limit
+    TruncatedAnswer,
+    /// A content filter withheld the answer, or rejected the prompt
+    ContentFiltered,
+    /// The model refused to answer
+    Refused,
+    /// The provider rejected the request, such as a prompt that is too long
+    Request,
+}
+
+impl From<FallbackReason> for FailureKind {
+    fn from(reason: FallbackReason) -> Self {
+        match reason {
+            FallbackReason::MalformedAnswer => Self::MalformedAnswer,
+            FallbackReason::TruncatedAnswer => Self::TruncatedAnswer,
+            FallbackReason::ContentFiltered => Self::ContentFiltered,
+            FallbackReason::Refused => Self::Refused,
+            FallbackReason::Request => Self::Request,
+        }
+    }
 }
 
 /// A message of the conversation
@@ -389,6 +428,8 @@ pub(super) struct RawRun {
     pub(super) degraded_rate: Option<Is<Share>>,
     /// How long a model may return only rate limits before the run stops, or never. Default: 10m
     pub(super) rate_limit_patience: Option<Is<Patience>>,
+    /// How long a model may return only rate limits before calls use the next of a column's `models`. Default: 30s
+    pub(super) fallback_after: Option<Span>,
     /// How long a provider may be down before the run stops, or never. Default: 10m
     pub(super) outage_patience: Option<Is<Patience>>,
     /// The number of rows to make without a dataset

@@ -83,6 +83,8 @@ pub struct RunSettings {
     /// How long a model may return only rate limits before the run stops without the rows that need it.
     /// `None` is no limit \[10 min\].
     pub rate_limit_patience: Option<Duration>,
+    /// How long a model may return only rate limits before calls use the next one of their column \[30 s\].
+    pub fallback_after: Duration,
     /// How long a provider may be down before the run stops without the rows that need it. `None` is no limit
     /// \[10 min\].
     pub outage_patience: Option<Duration>,
@@ -194,6 +196,7 @@ impl Default for RunSettings {
             degraded_window: non_zero(20),
             degraded_rate: Some(0.5),
             rate_limit_patience: Some(Duration::from_secs(600)),
+            fallback_after: Duration::from_secs(30),
             outage_patience: Some(Duration::from_secs(600)),
             seed: 0,
         }
@@ -218,6 +221,7 @@ impl From<RawRun> for RunSettings {
             degraded_window: raw.degraded_window.unwrap_or(default.degraded_window),
             degraded_rate: raw.degraded_rate.map_or(default.degraded_rate, |Is(Share(rate))| rate),
             rate_limit_patience: raw.rate_limit_patience.map_or(default.rate_limit_patience, |Is(Patience(span))| span),
+            fallback_after: raw.fallback_after.map_or(default.fallback_after, |Is(span)| span),
             outage_patience: raw.outage_patience.map_or(default.outage_patience, |Is(Patience(span))| span),
             seed: raw.seed.unwrap_or(default.seed),
         }

@@ -141,7 +141,8 @@ impl Summary {
                 line.truncate(5);
             }
         }
-        write_table(f, &table, 2)
+        write_table(f, &table, 2)?;
+        self.answers().try_for_each(|line| writeln!(f, "  {line}"))
     }
 
     fn write_tokens(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,18 +2,21 @@
 //!
 //! A truncated answer is asked for once more with `retry_max_tokens`, if the column sets it.
 //!
+//! A column with several models asks the first that can be used. After a failure that `fallback_on` lists, it asks
+//! the next one.
+//!
 //! If an answer does not have the required structure, the model is asked again, a limited number of times:
 //! the next call shows it the answer and the error. Every such call waits for a slot of its own.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
-use tidegate_core::pipeline::FailureKind;
+use tidegate_core::pipeline::{FailureKind, TaskOutcome};
 
 use super::structure::{AnswerFormat, parse_number};
 use super::{FillContext, FillError, Filled, ModelCalls};
 use crate::app::provider::Client;
-use crate::app::provider::chat::{Conversation, Message, Role};
+use crate::app::provider::chat::{ChatClient, Conversation, Message, Role};
 use crate::app::provider::completion::ChatAnswer;
 use crate::app::template::TemplateId;
 use crate::app::tokens;
@@ -29,6 +32,8 @@ const MESSAGE_OVERHEAD_TOKENS: u32 = 4;
 pub struct LlmFill {
     /// The index of the model in the pipeline file.
     pub model: usize,
+    /// The failures after which the next model is asked.
+    pub fallback_on: Vec<FailureKind>,
     /// The templates of the messages.
     pub messages: Vec<(Role, TemplateId)>,
     /// The sampling temperature.
@@ -124,30 +129,59 @@ impl LlmFill {
     }
 
     pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Filled, FillError> {
-        let Some(Client::Chat(client)) = calls.client() else { return Err(FillError::no_client(context.column)) };
-        let mut conversation = self.conversation(context)?;
+        let chat = |client| match client {
+            &Client::Chat(ref chat) => Ok(chat),
+            _ => Err(FillError::no_client(context.column)),
+        };
+        let clients: Vec<&ChatClient> = calls.clients().map(chat).collect::<Result<_, _>>()?;
+        let mut from = 0;
+        loop {
+            match self.ask(context, calls, &clients, from).await {
+                Err((at, FillError::Outcome(TaskOutcome::Failed(kind), _)))
+                    if self.fallback_on.contains(&kind) && at + 1 < clients.len() =>
+                {
+                    from = at + 1;
+                }
+                answer => return answer.map_err(|(_, error)| error),
+            }
+        }
+    }
+
+    /// Asks the first model that can be used among those from the place `from` on. An error has the place of the
+    /// model that it is about.
+    async fn ask(
+        &self,
+        context: FillContext<'_>,
+        calls: ModelCalls<'_>,
+        clients: &[&ChatClient],
+        from: usize,
+    ) -> Result<Filled, (usize, FillError)> {
+        let mut conversation = self.conversation(context).map_err(|error| (from, error))?;
         let prompt_messages = conversation.messages.len();
         let mut retries = self.structure.as_ref().map_or(0, |structure| structure.retries);
         loop {
-            let attempt = || client.chat(&conversation);
-            let answer = calls.call(context.column, self.estimate(&conversation), attempt).await?;
+            let attempt = |at: usize| clients[at].chat(&conversation);
+            let estimate = self.estimate(&conversation);
+            let (at, answer) = calls.call_usable(context.column, from, estimate, attempt).await?;
+            let failed = |kind, why| Err((at, FillError::failed(kind, why)));
             if answer.is_truncated {
                 if self.raise_token_limit(&mut conversation) {
                     continue;
                 }
                 if !self.keep_truncated {
-                    return Err(FillError::failed(FailureKind::TruncatedAnswer, truncation(&conversation)));
+                    return failed(FailureKind::TruncatedAnswer, truncation(&conversation));
                 }
             }
             let ChatAnswer { text, reasoning, .. } = answer;
-            let Some(structure) = &self.structure else { return Ok(Filled { value: Value::String(text), reasoning }) };
+            let filled = |value| Ok(Filled { value, reasoning, model: Some(at) });
+            let Some(structure) = &self.structure else { return filled(Value::String(text)) };
             let violation = match structure.parse(&text) {
-                Ok(value) => return Ok(Filled { value, reasoning }),
+                Ok(value) => return filled(value),
                 Err(violation) => violation,
             };
             if retries == 0 {
                 let why = format!("the answer does not fit: {violation}");
-                return Err(FillError::failed(FailureKind::MalformedAnswer, why));
+                return failed(FailureKind::MalformedAnswer, why);
             }
             retries -= 1;
             // Only the latest attempt is kept: errors of earlier ones do not help the model.

@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tidegate_core::budget::Usage;
-use tidegate_core::pipeline::{FailureKind, FatalError, RetryKind, TaskOutcome};
+use tidegate_core::pipeline::{FailureKind, FatalError, RetryKind, Task, TaskOutcome};
 use tidegate_core::request::response::RejectionReason;
-use tidegate_core::request::{Denial, DenialReason, GroupId};
+use tidegate_core::request::{Denial, DenialReason, FallbackId, GroupId};
 use tidegate_core::yielding::TaskToken;
 
 use crate::app::provider::{CallError, CallOutput, Client};
@@ -43,11 +43,22 @@ pub enum Fill {
     Sampler(SamplerFill),
     /// The answer of a command or server.
     Judge(JudgeFill),
-    /// The reasoning for an answer. The task that makes the answer sets it.
-    Reasoning {
+    /// What is known about an answer. The task that makes the answer sets it.
+    OfAnswer {
         /// The index of the generated column with the answer.
         of: usize,
+        /// What of it.
+        part: AnswerPart,
     },
+}
+
+/// What is known about an answer besides the answer itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerPart {
+    /// The reasoning for it.
+    Reasoning,
+    /// The provider and model that answered.
+    Model,
 }
 
 /// The value of a task.
@@ -57,23 +68,35 @@ pub struct Filled {
     pub value: Value,
     /// The reasoning of the model for it.
     pub reasoning: Option<String>,
+    /// The model that answered, by its place in [`Caller::models`].
+    pub model: Option<usize>,
 }
 
 impl From<Value> for Filled {
     fn from(value: Value) -> Self {
-        Self { value, reasoning: None }
+        Self { value, reasoning: None, model: None }
     }
 }
 
-/// How a column calls its model.
+/// How a column calls its models.
 #[derive(Debug)]
 pub struct Caller {
-    /// The provider that is called.
+    /// The models in order of preference, at least one.
+    pub models: Vec<CalledModel>,
+    /// The fairness group in which calls wait.
+    pub group: GroupId,
+}
+
+/// A model that a column may call.
+#[derive(Debug)]
+pub struct CalledModel {
+    /// Its provider.
     pub provider: Arc<Provider>,
     /// The client that makes the calls.
     pub client: Client,
-    /// The fairness group in which calls wait.
-    pub group: GroupId,
+    /// The list of this model and those after it, which are called if it cannot be used; `None` for the last
+    /// one.
+    pub fallbacks: Option<FallbackId>,
 }
 
 /// What a fill may read for one task.
@@ -141,28 +164,58 @@ impl FillError {
 pub struct ModelCalls<'a> {
     caller: Option<&'a Caller>,
     token: Option<TaskToken>,
+    /// Whether an earlier attempt of the task has failed.
+    is_repeated: bool,
 }
 
 impl<'a> ModelCalls<'a> {
-    /// Creates the calls of a task through `caller`. With a `token`, the task yields its resources while a
-    /// call waits.
+    /// Creates the calls of `task` through `caller`. If it has a token, it yields its resources while a call
+    /// waits.
     #[must_use]
-    pub fn new(caller: Option<&'a Caller>, token: Option<TaskToken>) -> Self {
-        Self { caller, token }
+    pub fn new(caller: Option<&'a Caller>, task: &Task) -> Self {
+        Self { caller, token: task.token, is_repeated: task.attempt > 1 }
     }
 
+    fn clients(&self) -> impl Iterator<Item = &'a Client> + use<'a> {
+        self.caller.into_iter().flat_map(|caller| &caller.models).map(|model| &model.client)
+    }
+
+    /// Returns the client of a column that calls one model.
     fn client(&self) -> Option<&'a Client> {
-        self.caller.map(|caller| &caller.client)
+        self.clients().next()
     }
 
-    /// Makes one call, after waiting for a slot.
-    async fn call<T, F>(&self, column: &str, estimate: Usage, attempt: impl FnMut() -> F) -> Result<T, FillError>
+    /// Makes one call of the first model, after waiting for a slot.
+    async fn call<T, F>(&self, column: &str, estimate: Usage, mut attempt: impl FnMut() -> F) -> Result<T, FillError>
     where
         F: Future<Output = Result<CallOutput<T>, CallError>>,
     {
-        let caller = self.caller.ok_or_else(|| FillError::no_client(column))?;
-        let admission = CallAdmission { group: caller.group, token: self.token, estimate };
-        caller.provider.call(admission, attempt).await.map_err(fill_error)
+        let answer = self.call_usable(column, 0, estimate, |_| attempt()).await;
+        answer.map(|(_, value)| value).map_err(|(_, error)| error)
+    }
+
+    /// Makes one call, after waiting for a slot: of the first model that can be used among those from the place
+    /// `from` on. `attempt` receives the place of the model. Returns it with the answer or error.
+    async fn call_usable<T, F>(
+        &self,
+        column: &str,
+        from: usize,
+        estimate: Usage,
+        attempt: impl FnMut(usize) -> F,
+    ) -> Result<(usize, T), (usize, FillError)>
+    where
+        F: Future<Output = Result<CallOutput<T>, CallError>>,
+    {
+        let models = self.caller.map_or(&[][..], |caller| &caller.models);
+        let (Some(caller), Some(first)) = (self.caller, models.get(from)) else {
+            return Err((from, FillError::no_client(column)));
+        };
+        let providers: Vec<&Provider> = models.iter().map(|model| &*model.provider).collect();
+        let (group, fallbacks) = (caller.group, first.fallbacks);
+        let Self { token, is_repeated, .. } = *self;
+        let admission = CallAdmission { group, fallbacks, is_repeated, token, estimate };
+        let answer = Provider::call_usable(&providers, from, admission, attempt).await;
+        answer.map_err(|(at, failure)| (at, fill_error(failure)))
     }
 }
 
@@ -175,7 +228,7 @@ impl Fill {
             Self::Expression(fill) => fill.fill(context),
             Self::Sampler(fill) => fill.fill(context),
             Self::Judge(fill) => fill.fill(context, calls).await,
-            Self::Reasoning { .. } => Ok(Value::Null),
+            Self::OfAnswer { .. } => Ok(Value::Null),
         };
         value.map(Filled::from)
     }

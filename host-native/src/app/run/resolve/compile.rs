@@ -12,13 +12,13 @@ use super::names::Names;
 use super::{GeneratedColumn, Input, TemplateKind, TemplateSource};
 use crate::app::config::pipeline::{ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, OutputForm, Setting};
 use crate::app::data::column_type::ColumnType;
-use crate::app::run::columns::Fill;
 use crate::app::run::columns::embedding::EmbeddingFill;
 use crate::app::run::columns::expression::ExpressionFill;
 use crate::app::run::columns::judge::JudgeFill;
 use crate::app::run::columns::llm::{CallOption, LlmFill};
 use crate::app::run::columns::sampler::SamplerFill;
 use crate::app::run::columns::structure::AnswerFormat;
+use crate::app::run::columns::{AnswerPart, Fill};
 use crate::app::template::{Condition, TemplateId, Templates};
 
 /// Compiles the column at `index` of the file.
@@ -76,7 +76,7 @@ fn column_type(kind: &ColumnKind) -> ColumnType {
             },
         },
         ColumnKind::Embedding(_) => ColumnType::Numbers,
-        ColumnKind::Reasoning(_) => ColumnType::Text,
+        ColumnKind::Reasoning(_) | ColumnKind::Model(_) => ColumnType::Text,
         ColumnKind::Expression(expression) => of_form(expression.output),
         ColumnKind::Judge(call) => of_form(call.output),
         ColumnKind::Sampler(spec) => spec.laws().map(law_type).fold(ColumnType::Null, ColumnType::unify),
@@ -150,7 +150,8 @@ impl Compiler<'_> {
                 let seed = self.names.file.run.seed;
                 Fill::Sampler(SamplerFill::new(spec.law.clone(), cases, seed, self.spec.name.get_ref()))
             }
-            ColumnKind::Reasoning(of) => Fill::Reasoning { of: self.answer_column(of) },
+            ColumnKind::Reasoning(of) => Fill::OfAnswer { of: self.answer_column(of), part: AnswerPart::Reasoning },
+            ColumnKind::Model(of) => Fill::OfAnswer { of: self.answer_column(of), part: AnswerPart::Model },
             ColumnKind::Judge(call) => {
                 call.inputs.iter().for_each(|input| self.add_named_input(input, "`inputs` in [[columns]]"));
                 Fill::Judge(JudgeFill {
@@ -186,6 +187,7 @@ impl Compiler<'_> {
         });
         LlmFill {
             model: call.model,
+            fallback_on: call.fallback_on.clone(),
             messages,
             temperature: self.option("temperature", call.temperature.as_ref()),
             top_p: self.option("top_p", call.top_p.as_ref()),

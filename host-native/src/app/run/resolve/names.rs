@@ -113,7 +113,9 @@ impl Names<'_> {
             Some(model) => {
                 let model = &self.file.models[model];
                 let resource = request_resource(&model.label());
-                let limit = model.max_parallel.get().saturating_mul(2);
+                // The tasks of all models that may be called.
+                let caps = spec.kind.models().into_iter().map(|at| self.file.models[at].max_parallel.get());
+                let limit = caps.max().unwrap_or(1).saturating_mul(2);
                 let identity = vec![model.provider.clone(), model.model.clone()];
                 (GroupKind::Model, identity, vec![(resource, 1)], Some(limit))
             }

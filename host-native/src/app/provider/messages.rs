@@ -1,0 +1,281 @@
+//! The Messages API of Anthropic: how a [`Conversation`] is sent, and how its answers are read.
+//!
+//! | of a conversation | in the request |
+//! | --- | --- |
+//! | system messages | `system` |
+//! | no `max_tokens` | [`DEFAULT_MAX_TOKENS`], since the API requires one |
+//! | `stop` | `stop_sequences` |
+//! | a JSON Schema | a tool with that schema, which the model must call: its input is the answer |
+//!
+//! | `stop_reason` | result |
+//! | --- | --- |
+//! | `max_tokens`, `model_context_window_exceeded` | the answer is truncated |
+//! | `refusal` | [`CallError::Refused`] |
+//! | any other, or none | the answer is complete |
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::answer::{CallError, excerpt, unreadable};
+use super::chat::{Conversation, Message, Role};
+use super::completion::ChatAnswer;
+use super::http::RequestExtras;
+use super::reasoning::{Content, SplitText};
+use super::{ApiKey, CallOutput, TokenCounts};
+
+/// The token limit of an answer if none is set. All models of the API allow it.
+const DEFAULT_MAX_TOKENS: u32 = 4_096;
+
+/// The version of the API, unless a header of the model replaces it.
+const VERSION: &str = "2023-06-01";
+
+/// The key of the tool's input that holds an answer that is no object.
+const WRAPPED: &str = "value";
+
+/// Returns the headers of all requests.
+pub(super) fn headers(key: Option<ApiKey>) -> RequestExtras {
+    let mut headers =
+        HeaderMap::from_iter([(HeaderName::from_static("anthropic-version"), HeaderValue::from_static(VERSION))]);
+    if let Some(header) = key.as_ref().and_then(ApiKey::plain_header) {
+        headers.insert(HeaderName::from_static("x-api-key"), header);
+    }
+    RequestExtras { headers, secrets: key.into_iter().collect(), ..RequestExtras::default() }
+}
+
+/// Returns the body of a request. `extra_body` holds the keys that every request of the model has.
+pub(super) fn body(model: &str, conversation: &Conversation, extra_body: &Map<String, Value>) -> Value {
+    let Conversation { messages, temperature, top_p, max_tokens, stop, response_format, extra, .. } = conversation;
+    let (system, dialogue): (Vec<&Message>, Vec<&Message>) =
+        messages.iter().partition(|message| message.role == Role::System);
+    let mut body = extra_body.clone();
+    body.extend(extra.clone());
+    body.insert("model".to_string(), model.into());
+    body.insert("messages".to_string(), json!(dialogue));
+    if !system.is_empty() {
+        let texts: Vec<&str> = system.iter().map(|message| message.content.as_str()).collect();
+        body.insert("system".to_string(), texts.join("\n\n").into());
+    }
+    body.entry("max_tokens").or_insert(DEFAULT_MAX_TOKENS.into());
+    let options = [
+        ("max_tokens", max_tokens.map(Value::from)),
+        ("temperature", temperature.map(Value::from)),
+        ("top_p", top_p.map(Value::from)),
+    ];
+    body.extend(options.into_iter().filter_map(|(key, value)| Some((key.to_string(), value?))));
+    if !stop.is_empty() {
+        body.insert("stop_sequences".to_string(), json!(stop));
+    }
+    if let Some(tool) = response_format.as_ref().and_then(AnswerTool::of) {
+        // A model that thinks may not be forced to call a tool. It then may answer with a text, too.
+        let is_thinking = body.get("thinking").is_some_and(|thinking| thinking["type"] != "disabled");
+        let choice = if is_thinking { json!({ "type": "auto" }) } else { json!({ "type": "tool", "name": tool.name }) };
+        body.insert(
+            "tools".to_string(),
+            json!([{ "name": tool.name, "description": TOOL, "input_schema": tool.schema }]),
+        );
+        body.insert("tool_choice".to_string(), choice);
+    }
+    Value::Object(body)
+}
+
+/// What the model reads about the tool.
+const TOOL: &str = "Returns the answer in the form that is asked for. Call it once, with the whole answer.";
+
+/// The tool whose input is the answer.
+struct AnswerTool<'a> {
+    name: &'a Value,
+    /// The schema of its input, which is always an object.
+    schema: Value,
+}
+
+impl<'a> AnswerTool<'a> {
+    /// Returns the tool for a `response_format` with a schema.
+    fn of(response_format: &'a Value) -> Option<Self> {
+        let format = response_format.get("json_schema")?;
+        let (name, schema) = (format.get("name")?, format.get("schema")?);
+        let schema = if is_object(schema) { schema.clone() } else { wrap(schema) };
+        Some(Self { name, schema })
+    }
+}
+
+/// Returns whether a schema only accepts objects, as that of a tool's input must.
+fn is_object(schema: &Value) -> bool {
+    schema["type"] == "object"
+}
+
+/// Returns a schema of objects with the value that `schema` describes. Definitions stay at the root, to which
+/// references are relative.
+fn wrap(schema: &Value) -> Value {
+    let mut inner = schema.clone();
+    let mut outer = json!({ "type": "object", "required": [WRAPPED] });
+    for key in ["$defs", "definitions"] {
+        if let Some(definitions) = inner.as_object_mut().and_then(|inner| inner.remove(key)) {
+            outer[key] = definitions;
+        }
+    }
+    outer["properties"] = json!({ WRAPPED: inner });
+    outer
+}
+
+/// The fields of an answer that are used.
+#[derive(Deserialize)]
+struct MessageBody {
+    content: Vec<Value>,
+    #[serde(default)]
+    stop_reason: Value,
+    #[serde(default)]
+    usage: TokenCounts,
+}
+
+/// Reads the answer to a request with this `response_format`.
+pub(super) fn read(body: &[u8], response_format: Option<&Value>) -> Result<CallOutput<ChatAnswer>, CallError> {
+    let what = "a message";
+    let message: MessageBody = serde_json::from_slice(body).map_err(|error| unreadable(what, &error, body))?;
+    let usage = message.usage.known();
+    let reason = message.stop_reason.as_str().unwrap_or_default();
+    let is_wrapped = response_format.is_some_and(|format| !is_object(&format["json_schema"]["schema"]));
+    let (mut texts, mut reasoning, mut input) = (String::new(), Vec::new(), None);
+    for block in &message.content {
+        match block["type"].as_str() {
+            Some("text") => texts.push_str(block["text"].as_str().unwrap_or_default()),
+            Some("thinking") => {
+                let thought = block["thinking"].as_str().unwrap_or_default().trim();
+                reasoning.extend((!thought.is_empty()).then(|| thought.to_string()));
+            }
+            Some("tool_use") => {
+                let given = &block["input"];
+                input = Some(given.get(WRAPPED).filter(|_| is_wrapped).unwrap_or(given).to_string());
+            }
+            // Encrypted reasoning, and blocks of tools of the server.
+            _ => {}
+        }
+    }
+    if reason == "refusal" {
+        return Err(CallError::Refused { detail: excerpt(&texts), usage });
+    }
+    let is_truncated = matches!(reason, "max_tokens" | "model_context_window_exceeded");
+    let text = match input {
+        Some(input) => input,
+        None => {
+            let SplitText { text, reasoning: more } = Content::Text(texts).split(!reasoning.is_empty());
+            reasoning.extend(more);
+            text
+        }
+    };
+    if text.is_empty() && !is_truncated {
+        let detail = format!("it has no text (stop_reason {})", excerpt(reason));
+        return Err(CallError::Malformed { what, detail, usage });
+    }
+    let reasoning = (!reasoning.is_empty()).then(|| reasoning.join("\n\n"));
+    Ok(CallOutput { value: ChatAnswer { text, reasoning, is_truncated }, usage })
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::budget::Usage;
+
+    use super::*;
+
+    fn conversation(response_format: Option<Value>) -> Conversation {
+        let message = |role, content: &str| Message { role, content: content.to_string() };
+        Conversation {
+            messages: vec![
+                message(Role::System, "Be brief."),
+                message(Role::User, "Why?"),
+                message(Role::Assistant, "Because."),
+                message(Role::User, "Again?"),
+            ],
+            stop: vec!["END".to_string()],
+            temperature: Some(0.5),
+            response_format,
+            ..Conversation::default()
+        }
+    }
+
+    fn format(schema: &Value) -> Value {
+        json!({ "type": "json_schema", "json_schema": { "name": "grade", "schema": schema } })
+    }
+
+    #[test]
+    fn a_conversation_is_sent_with_its_system_messages_apart_and_a_token_limit() {
+        let body = body("claude", &conversation(None), &Map::new());
+        assert_eq!(
+            body,
+            json!({
+                "model": "claude", "system": "Be brief.", "max_tokens": 4096, "temperature": 0.5, "stop_sequences": ["END"],
+                "messages": [{ "role": "user", "content": "Why?" }, { "role": "assistant", "content": "Because." },
+                    { "role": "user", "content": "Again?" }],
+            })
+        );
+        let given = Conversation { max_tokens: Some(7), ..conversation(None) };
+        assert_eq!(super::body("claude", &given, &Map::new())["max_tokens"], 7);
+        let extra = json!({ "max_tokens": 90, "top_k": 3 });
+        let body = super::body("claude", &conversation(None), extra.as_object().unwrap());
+        assert_eq!((&body["max_tokens"], &body["top_k"]), (&json!(90), &json!(3)));
+    }
+
+    #[test]
+    fn a_schema_becomes_a_tool_that_must_be_called_unless_the_model_thinks() {
+        let object = json!({ "type": "object", "properties": { "score": { "type": "integer" } } });
+        let body = body("claude", &conversation(Some(format(&object))), &Map::new());
+        assert_eq!(body["tools"][0]["input_schema"], object);
+        assert_eq!(body["tool_choice"], json!({ "type": "tool", "name": "grade" }));
+        let thinking = json!({ "thinking": { "type": "enabled", "budget_tokens": 1024 } });
+        let body = super::body("claude", &conversation(Some(format(&object))), thinking.as_object().unwrap());
+        assert_eq!(body["tool_choice"], json!({ "type": "auto" }));
+        let list = json!({ "type": "array", "items": { "$ref": "#/$defs/a" }, "$defs": { "a": { "type": "string" } } });
+        let body = super::body("claude", &conversation(Some(format(&list))), &Map::new());
+        let schema = &body["tools"][0]["input_schema"];
+        assert_eq!(
+            (&schema["$defs"]["a"]["type"], &schema["properties"]["value"]["type"]),
+            (&json!("string"), &json!("array"))
+        );
+        assert_eq!(
+            super::body("c", &conversation(Some(json!({ "type": "json_object" }))), &Map::new()).get("tools"),
+            None
+        );
+    }
+
+    fn answer(body: &str, format: Option<&Value>) -> Result<ChatAnswer, CallError> {
+        read(body.as_bytes(), format).map(|output| output.value)
+    }
+
+    /// Recorded answers of the API, with shorter texts and without what is not read.
+    #[test]
+    fn recorded_answers_are_read() {
+        let text = r#"{"id":"msg_013Zva2CMHLNnXjNJJKqJ2EF","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[{"type":"text","text":"Hi! My name is Claude."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":2095,"cache_creation_input_tokens":100,"cache_read_input_tokens":5,"output_tokens":503,"service_tier":"standard"}}"#;
+        let output = read(text.as_bytes(), None).unwrap();
+        assert_eq!(output.usage, Some(Usage::tokens(2_200, 503)), "with what was written to and read from the cache");
+        assert_eq!(output.value, ChatAnswer { text: "Hi! My name is Claude.".to_string(), ..ChatAnswer::default() });
+
+        let thinking = r#"{"type":"message","content":[{"type":"thinking","thinking":"Let me see.","signature":"WaUj"},{"type":"redacted_thinking","data":"Em"},{"type":"text","text":"Yes."}],"stop_reason":"end_turn","usage":{"input_tokens":9,"output_tokens":4}}"#;
+        let read = answer(thinking, None).unwrap();
+        assert_eq!((read.text.as_str(), read.reasoning.as_deref()), ("Yes.", Some("Let me see.")));
+
+        let object = format(&json!({ "type": "object" }));
+        let tool = r#"{"content":[{"type":"text","text":"I grade it."},{"type":"tool_use","id":"toolu_01D7","name":"grade","input":{"score":4}}],"stop_reason":"tool_use","usage":{"input_tokens":1,"output_tokens":1}}"#;
+        assert_eq!(answer(tool, Some(&object)).unwrap().text, r#"{"score":4}"#);
+        let list = format(&json!({ "type": "array" }));
+        let wrapped = r#"{"content":[{"type":"tool_use","id":"t","name":"grade","input":{"value":[1,2]}}],"stop_reason":"tool_use"}"#;
+        assert_eq!(answer(wrapped, Some(&list)).unwrap().text, "[1,2]");
+
+        let cut =
+            r#"{"content":[{"type":"text","text":"Once"}],"stop_reason":"max_tokens","usage":{"output_tokens":1}}"#;
+        assert!(answer(cut, None).unwrap().is_truncated);
+        let refused = r#"{"content":[],"stop_reason":"refusal","usage":{"input_tokens":3,"output_tokens":2}}"#;
+        assert!(matches!(answer(refused, None), Err(CallError::Refused { usage: Some(_), .. })));
+        let empty = r#"{"content":[],"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":2}}"#;
+        assert!(matches!(answer(empty, None), Err(CallError::Malformed { usage: Some(_), .. })));
+        let error = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+        assert!(answer(error, None).is_err());
+    }
+
+    #[test]
+    fn the_key_is_in_a_header_of_its_own_and_in_no_output() {
+        let extras = headers(Some(ApiKey::new("sk-ant-secret").unwrap()));
+        assert_eq!(extras.headers["x-api-key"], "sk-ant-secret");
+        assert_eq!(extras.headers["anthropic-version"], "2023-06-01");
+        assert!(!format!("{:?} {extras:?}", extras.headers).contains("secret"));
+    }
+}

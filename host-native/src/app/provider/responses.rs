@@ -1,0 +1,167 @@
+//! The Responses API of OpenAI: how a [`Conversation`] is sent, and how its answers are read.
+//!
+//! | of a conversation | in the request |
+//! | --- | --- |
+//! | messages | `input` |
+//! | `max_tokens` | `max_output_tokens` |
+//! | the format of the answer | `text.format` |
+//! | | `store = false`: the provider keeps no copy, unless the file says so |
+//!
+//! | `status` and `incomplete_details.reason` | result |
+//! | --- | --- |
+//! | `incomplete`, `max_output_tokens` | the answer is truncated |
+//! | `incomplete`, `content_filter` | [`CallError::ContentFiltered`] |
+//! | `failed` | the error that the answer states |
+//! | any other; a part of the type `refusal` is [`CallError::Refused`] | the answer is complete |
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::answer::{CallError, error_in_success, excerpt, unreadable};
+use super::chat::Conversation;
+use super::completion::ChatAnswer;
+use super::reasoning::{Content, SplitText};
+use super::{CallOutput, TokenCounts};
+
+/// Returns the body of a request. `extra_body` holds the keys that every request of the model has.
+pub(super) fn body(model: &str, conversation: &Conversation, extra_body: &Map<String, Value>) -> Value {
+    let Conversation { messages, temperature, top_p, max_tokens, response_format, extra, .. } = conversation;
+    let mut body = Map::from_iter([("store".to_string(), false.into())]);
+    body.extend(extra_body.clone());
+    body.extend(extra.clone());
+    body.insert("model".to_string(), model.into());
+    body.insert("input".to_string(), json!(messages));
+    let options = [
+        ("max_output_tokens", max_tokens.map(Value::from)),
+        ("temperature", temperature.map(Value::from)),
+        ("top_p", top_p.map(Value::from)),
+    ];
+    body.extend(options.into_iter().filter_map(|(key, value)| Some((key.to_string(), value?))));
+    if let Some(format) = response_format {
+        // Other settings of the text, such as its verbosity, stay.
+        let text = body.entry("text").or_insert_with(|| json!({}));
+        text["format"] = flat_format(format);
+    }
+    Value::Object(body)
+}
+
+/// Returns a `response_format` in the form of this API, which has the keys of `json_schema` beside `type`.
+fn flat_format(format: &Value) -> Value {
+    let mut flat = format["json_schema"].as_object().cloned().unwrap_or_default();
+    flat.insert("type".to_string(), format["type"].clone());
+    Value::Object(flat)
+}
+
+/// The fields of an answer that are used.
+#[derive(Deserialize)]
+struct ResponseBody {
+    output: Vec<Value>,
+    #[serde(default)]
+    status: Value,
+    #[serde(default)]
+    incomplete_details: Value,
+    #[serde(default)]
+    usage: TokenCounts,
+}
+
+/// Reads an answer.
+pub(super) fn read(body: &[u8]) -> Result<CallOutput<ChatAnswer>, CallError> {
+    let what = "a response";
+    let response: ResponseBody = serde_json::from_slice(body).map_err(|error| unreadable(what, &error, body))?;
+    let usage = response.usage.known();
+    let status = response.status.as_str().unwrap_or_default();
+    if matches!(status, "failed" | "cancelled") {
+        let detail = format!("its status is {status}");
+        return Err(error_in_success(body).unwrap_or(CallError::Unreadable { what: "complete", detail, usage }));
+    }
+    let (mut text, mut refusal, mut reasoning) = (String::new(), None, Vec::new());
+    for item in &response.output {
+        let parts = |key: &str| item[key].as_array().map_or(&[][..], Vec::as_slice).iter();
+        match item["type"].as_str() {
+            Some("message") => parts("content").for_each(|part| match part["type"].as_str() {
+                Some("refusal") => refusal = Some(excerpt(part["refusal"].as_str().unwrap_or_default())),
+                _ => text.push_str(part["text"].as_str().unwrap_or_default()),
+            }),
+            // The summaries of closed models, and the whole reasoning of open ones.
+            Some("reasoning") => {
+                let texts = parts("summary").chain(parts("content")).filter_map(|part| part["text"].as_str());
+                reasoning.extend(texts.map(|text| text.trim().to_string()).filter(|text| !text.is_empty()));
+            }
+            _ => {}
+        }
+    }
+    let reason = response.incomplete_details["reason"].as_str().unwrap_or_default();
+    let is_incomplete = status == "incomplete";
+    if is_incomplete && reason == "content_filter" {
+        return Err(CallError::ContentFiltered { detail: refusal.unwrap_or_default(), usage });
+    }
+    if let Some(detail) = refusal {
+        return Err(CallError::Refused { detail, usage });
+    }
+    let SplitText { text, reasoning: more } = Content::Text(text).split(!reasoning.is_empty());
+    reasoning.extend(more);
+    if text.is_empty() && !is_incomplete {
+        let detail = format!("it has no text (status {})", excerpt(status));
+        return Err(CallError::Malformed { what, detail, usage });
+    }
+    let reasoning = (!reasoning.is_empty()).then(|| reasoning.join("\n\n"));
+    Ok(CallOutput { value: ChatAnswer { text, reasoning, is_truncated: is_incomplete }, usage })
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::budget::Usage;
+
+    use super::*;
+    use crate::app::provider::chat::{Message, Role};
+
+    #[test]
+    fn a_conversation_is_sent_as_input_with_a_flat_format() {
+        let message = |role, content: &str| Message { role, content: content.to_string() };
+        let schema = json!({ "type": "object" });
+        let conversation = Conversation {
+            messages: vec![message(Role::System, "Be brief."), message(Role::User, "Why?")],
+            max_tokens: Some(50),
+            response_format: Some(
+                json!({ "type": "json_schema", "json_schema": { "name": "grade", "schema": schema, "strict": true } }),
+            ),
+            ..Conversation::default()
+        };
+        let extra = json!({ "reasoning": { "effort": "low" }, "text": { "verbosity": "low" } });
+        assert_eq!(
+            body("gpt", &conversation, extra.as_object().unwrap()),
+            json!({
+                "model": "gpt", "store": false, "max_output_tokens": 50, "reasoning": { "effort": "low" },
+                "input": [{ "role": "system", "content": "Be brief." }, { "role": "user", "content": "Why?" }],
+                "text": { "verbosity": "low",
+                    "format": { "type": "json_schema", "name": "grade", "schema": schema, "strict": true } },
+            })
+        );
+    }
+
+    fn answer(body: &str) -> Result<ChatAnswer, CallError> {
+        read(body.as_bytes()).map(|output| output.value)
+    }
+
+    /// Recorded answers of the API, with shorter texts and without what is not read.
+    #[test]
+    fn recorded_answers_are_read() {
+        let text = r#"{"id":"resp_67ccd2bed1ec8190b14f964abc0542670bb6a6b452d3795b","object":"response","created_at":1741476542,"status":"completed","error":null,"incomplete_details":null,"model":"gpt-4.1-2025-04-14","output":[{"type":"message","id":"msg_67","status":"completed","role":"assistant","content":[{"type":"output_text","text":"In a grove.","annotations":[]}]}],"usage":{"input_tokens":36,"input_tokens_details":{"cached_tokens":0},"output_tokens":87,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":123}}"#;
+        let output = read(text.as_bytes()).unwrap();
+        assert_eq!(output.usage, Some(Usage::tokens(36, 87)));
+        assert_eq!(output.value, ChatAnswer { text: "In a grove.".to_string(), ..ChatAnswer::default() });
+
+        let reasoning = r#"{"status":"completed","output":[{"id":"rs_68","type":"reasoning","summary":[{"type":"summary_text","text":"**Counting**"}]},{"type":"message","content":[{"type":"output_text","text":"Three."}]}]}"#;
+        assert_eq!(answer(reasoning).unwrap().reasoning.as_deref(), Some("**Counting**"));
+        let cut = r#"{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[{"type":"reasoning","summary":[]}],"usage":{"input_tokens":1,"output_tokens":16}}"#;
+        assert!(answer(cut).unwrap().is_truncated);
+        let filtered = r#"{"status":"incomplete","incomplete_details":{"reason":"content_filter"},"output":[]}"#;
+        assert!(matches!(answer(filtered), Err(CallError::ContentFiltered { .. })));
+        let refused = r#"{"status":"completed","output":[{"type":"message","content":[{"type":"refusal","refusal":"I'm sorry."}]}]}"#;
+        assert_eq!(answer(refused), Err(CallError::Refused { detail: "I'm sorry.".to_string(), usage: None }));
+        let failed = r#"{"status":"failed","error":{"code":"server_error","message":"The model failed"},"output":[]}"#;
+        assert!(matches!(answer(failed), Err(CallError::Server { .. } | CallError::Unreadable { .. })), "{failed}");
+        let empty = r#"{"status":"completed","output":[]}"#;
+        assert!(matches!(answer(empty), Err(CallError::Malformed { .. })));
+    }
+}
