@@ -6,6 +6,7 @@
 //!                                    the goodput over so many providers drawn from seeds, counted from N (0); of one contender
 //! control --storms COUNT [--from N] [--only NAME]
 //!                                    those of them on which most calls were refused in ten seconds, of one contender (tide)
+//! control --chance COUNT [--from N]  on how many of them a client storms that knows all but what chance decides
 //! control --climb COUNT [--from N]   on how many of them a client that knows all, but has to climb, is in time
 //! ```
 
@@ -14,7 +15,8 @@ use std::process::ExitCode;
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use tidegate_core::sim::suite::control::{Contender, ControlCase, Oracle, Survey, Surveyed, Table, call_times};
+use tidegate_core::sim::suite::control::{Contender, ControlCase, Oracle, Survey, Surveyed, Table, call_times, score};
+use tidegate_tests::check::informed::informed;
 use tidegate_tests::check::storm::{ALLOWED, Worst, worst};
 
 /// The seed of the table.
@@ -28,7 +30,7 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!(
                 "{error:#}\nusage: control [--markdown]  or  control --drawn|--storms COUNT [--from N] [--only NAME]  \
-                 or  control --climb COUNT [--from N]"
+                 or  control --chance|--climb COUNT [--from N]"
             );
             ExitCode::from(2)
         }
@@ -48,6 +50,8 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["--storms", count, "--only", name] => storms(0, number(count)?, name)?,
         ["--storms", count, "--from", from] => storms(number(from)?, number(count)?, "tide")?,
         ["--storms", count, "--from", from, "--only", name] => storms(number(from)?, number(count)?, name)?,
+        ["--chance", count] => chance(0, number(count)?)?,
+        ["--chance", count, "--from", from] => chance(number(from)?, number(count)?)?,
         ["--climb", count] => climb(0, number(count)?)?,
         ["--climb", count, "--from", from] => climb(number(from)?, number(count)?)?,
         _ => bail!("these arguments make no sense"),
@@ -102,16 +106,47 @@ fn storms(from: u64, count: u64, name: &str) -> Result<()> {
     let mut found = Vec::new();
     for seed in from..from + count {
         let case = ControlCase::drawn(seed);
-        let share = case.provider.faults.map_or(0.0, |faults| faults.refused_share);
-        let worst = worst(&call_times(&case, &contender, seed)?, share);
+        let worst = worst_of(&case, &contender, seed)?;
         found.extend(worst.filter(|worst| worst.excess() > ALLOWED).map(|worst| (case.name, worst)));
     }
     found.sort_by(|(_, one), (_, other)| other.excess().total_cmp(&one.excess()));
     for (case, worst) in &found {
-        let Worst { from, refused, cascade, share } = worst;
-        println!("{:.0} at {from}: {refused} refused, cascade {cascade}, share {share:.0}: {case}", worst.excess());
+        let Worst { from, refused, cascade, share, attempts } = worst;
+        println!(
+            "{:.0} at {from}: {refused} refused in {attempts} attempts, cascade {cascade}, share {share:.0}: {case}",
+            worst.excess()
+        );
     }
     println!("{} of {count} have more than {ALLOWED} refused in ten seconds", found.len());
+    Ok(())
+}
+
+/// Returns the ten seconds in which a contender was refused most, beyond a cascade and the share.
+fn worst_of(case: &ControlCase, contender: &Contender, seed: u64) -> Result<Option<Worst>> {
+    let share = case.provider.faults.map_or(0.0, |faults| faults.refused_share);
+    Ok(worst(&call_times(case, contender, seed)?, share))
+}
+
+/// Prints what chance alone makes unavoidable, by kind: the refusals of a client that knows the provider but not
+/// what chance decides. See [`informed`].
+fn chance(from: u64, count: u64) -> Result<()> {
+    let mut kinds: BTreeMap<String, Vec<(u64, f64)>> = BTreeMap::new();
+    for seed in from..from + count {
+        let case = ControlCase::drawn(seed);
+        let Some(contender) = informed(&case) else { continue };
+        let goodput = score(&case, &contender, &Oracle::of(&case, seed)?)?.goodput_permille;
+        let excess = worst_of(&case, &contender, seed)?.map_or(0.0, |worst| worst.excess());
+        kinds.entry(case.kind().to_owned()).or_default().push((goodput, excess));
+    }
+    println!(
+        "| kind | providers | law broken | greatest excess | median goodput |\n| --- | ---: | ---: | ---: | ---: |"
+    );
+    for (kind, mut found) in kinds {
+        found.sort_unstable_by_key(|(goodput, _)| *goodput);
+        let broken = found.iter().filter(|(_, excess)| *excess > ALLOWED).count();
+        let greatest = found.iter().map(|(_, excess)| *excess).fold(0.0, f64::max);
+        println!("| {kind} | {} | {broken} | {greatest:.0} | {} |", found.len(), found[found.len() / 2].0);
+    }
     Ok(())
 }
 
