@@ -6,14 +6,14 @@ import "./providers.css";
 import "./graph.css";
 import "./compare/compare.css";
 import "./lessons/lessons.css";
-import "./share/share.css";
+import { mount } from "svelte";
 import { announce, announceEvents } from "./announce.ts";
 import { openCompare } from "./compare/compare.svelte.ts";
 import { usualSides } from "./compare/sides.ts";
 import { buttonById, byId, say, messageOf } from "./dom.ts";
 import { fetched, NotLoaded } from "./fetching.ts";
 import { count, span } from "./format.ts";
-import { Controls } from "./controls/controls.ts";
+import Controls from "./controls/Controls.svelte";
 import { workOffline } from "./offline.ts";
 import { Picker } from "./picker.ts";
 import { openScenario } from "./scenario/scenario.svelte.ts";
@@ -21,7 +21,7 @@ import { Simulation } from "./simulation.ts";
 import { Dashboards } from "./dashboards.ts";
 import { addressed, Tabs } from "./tabs.ts";
 import { read } from "./share/link.ts";
-import { SharePanel } from "./share/share.ts";
+import { openShare } from "./share/share.svelte.ts";
 import { Transport } from "./transport.ts";
 import { Explain } from "./explain/explain.svelte.ts";
 import { openWatch } from "./watch/screen.svelte.ts";
@@ -29,8 +29,6 @@ import type { Frame } from "./messages.ts";
 import type { View } from "./tabs.ts";
 
 const simulation = new Simulation();
-/** The last view that shows a run: where a link leads to. */
-let runView: "explore" | "compare" = "explore";
 const explain = new Explain(simulation);
 const picker = new Picker(byId("picker"), "Scenario", (name) => void simulation.pick(name));
 // These hear of a run before the dashboards do: a value that is written into a control lays the page out, as it is then.
@@ -47,11 +45,11 @@ simulation.on("loaded", () => {
   showScenario();
 });
 new Dashboards(simulation, explain);
-new Controls(simulation);
+mount(Controls, { target: byId("live-controls"), props: { simulation } });
 const tabs = new Tabs(show);
 openCompare(simulation);
 const scenarioForm = openScenario(simulation);
-const sharePanel = new SharePanel(simulation, () => runView);
+const share = openShare(simulation);
 
 const watch = openWatch(byId("watch"), { explore: () => tabs.go("explore"), learn: () => tabs.go("lessons") });
 
@@ -73,12 +71,12 @@ function show(view: View) {
   watch.shown = view === "watch";
   if (view !== "watch" && !begun) void begin().then(showUsual).catch(unlessShown);
   if (view === "explore" || view === "compare") {
-    runView = view;
+    share.view = view;
     void simulation.setMode(view === "explore" ? "one" : "two");
   }
   scenarioForm.shown = view === "scenario";
   if (view === "lessons") openLessons();
-  if (view === "share") sharePanel.show();
+  share.shown = view === "share";
   document.title = view === "watch" ? "tidegate playground" : `${byId(`tab-${view}`).textContent} · tidegate playground`;
 }
 

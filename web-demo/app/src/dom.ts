@@ -14,7 +14,6 @@ export function part<T extends Element>(root: ParentNode, selector: string, kind
 export const byId = (id: string) => part(document, `#${id}`, HTMLElement);
 export const inputById = (id: string) => part(document, `#${id}`, HTMLInputElement);
 export const buttonById = (id: string) => part(document, `#${id}`, HTMLButtonElement);
-export const selectById = (id: string) => part(document, `#${id}`, HTMLSelectElement);
 
 /** Writes text only where it differs. */
 export function say(element: HTMLElement, text: string) {
