@@ -2,6 +2,7 @@
 //!
 //! All tests are in one binary, so that the crate is linked once.
 
+mod accepted_rows;
 #[cfg(all(feature = "reqwest-middleware", feature = "tower"))]
 mod admitted_clients;
 mod answers;

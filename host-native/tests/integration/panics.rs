@@ -139,7 +139,7 @@ async fn the_summary_after_a_panic_names_column_row_group_and_cause_and_the_prog
         state: RunState::Running,
     };
     let layout = resolved.layout(RowFormat::Jsonl);
-    let spec = OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, dataset: None };
+    let spec = OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, wanted: None, dataset: None };
     let claim = DirectoryLock::acquire(&scratch.path().join("out"), Existing::Refuse).unwrap();
     let output = OutputDirectory::prepare(claim, &spec).unwrap();
     let output = Arc::new(output);

@@ -11,7 +11,7 @@ use super::files::{
     remove_temporary, rows_name, sync_directory, visit_names,
 };
 use super::scan::ScanResult;
-use super::{DroppedLine, JobTotals, MANIFEST_SCHEMA, Manifest, OutputSpec, dropped_file, write_dropped};
+use super::{DroppedLine, JobTotals, MANIFEST_SCHEMA, Manifest, OutputSpec, SURPLUS, dropped_file, write_dropped};
 use crate::app::provider::cost::AmountFile;
 
 /// Checks that `root` holds the same job, and returns what its earlier runs have left and used.
@@ -35,7 +35,10 @@ pub(super) fn resume(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(Sca
     let stored = AmountFile::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
     // A run that was killed may have spent more than its manifest says.
     let totals = JobTotals { spent: before.totals.spent.max(stored), ..before.totals };
-    Ok((ScanResult::scan(rows, spec)?, totals))
+    let found = ScanResult::scan(rows, spec, true)?;
+    // More rows are wanted than before.
+    let lacks_rows = found.acceptance.end().is_none() && found.dropped.keys().any(|(_, reason)| reason == SURPLUS);
+    Ok((if lacks_rows { ScanResult::scan(rows, spec, false)? } else { found }, totals))
 }
 
 /// Lists the new rows in the last row group of a job that was extended as unmade.

@@ -21,6 +21,7 @@
 //! If rows do not depend on each other, later rows are merged into the rows file. Otherwise the whole row
 //! group is generated again and replaces the file.
 
+mod acceptance;
 mod directory_lock;
 mod done_row_groups;
 mod dropped_file;
@@ -47,9 +48,10 @@ use serde::Serialize;
 use tidegate_core::observe::CapacityPlan;
 use tidegate_core::pipeline::DropReason;
 
+pub use acceptance::KeptRows;
 pub use directory_lock::DirectoryLock;
 pub use done_row_groups::DoneRowGroups;
-pub use dropped_file::{DroppedCounts, DroppedLine, UNMADE};
+pub use dropped_file::{DroppedCounts, DroppedLine, REJECTED, SURPLUS, UNMADE};
 pub use error::OutputError;
 pub use export::{ExportFile, ExportPlan, Exported, MakeRecord};
 pub use files::rotate_file;
@@ -58,6 +60,7 @@ pub use output_file::{OutputFile, open_all};
 
 use crate::app::data::row_file::{FileRow, Layout};
 use crate::app::provider::cost::AmountFile;
+use acceptance::Acceptance;
 use directory_lock::file_names;
 use error::{io_error, unreadable};
 use files::{
@@ -92,6 +95,8 @@ pub struct OutputSpec {
     /// Rows dropped for these reasons are generated again; an empty list means all reasons, `None` means no
     /// reason.
     pub retry_dropped: Option<Vec<DropReason>>,
+    /// The number of rows to accept, if the job makes rows until they are accepted.
+    pub wanted: Option<u64>,
     /// The dataset file, if it is a text format, which may have been appended to since an earlier run.
     pub dataset: Option<PathBuf>,
 }
@@ -103,6 +108,8 @@ pub struct EarlierOutput {
     pub rows_out: u64,
     /// Rows dropped.
     pub rows_dropped: u64,
+    /// Rows that a column has rejected, or that were one too many.
+    pub rows_rejected: u64,
     /// Row groups without unmade rows.
     pub row_groups: u64,
 }
@@ -126,6 +133,7 @@ impl EarlierOutput {
         Self {
             rows_out: self.rows_out + other.rows_out,
             rows_dropped: self.rows_dropped + other.rows_dropped,
+            rows_rejected: self.rows_rejected + other.rows_rejected,
             row_groups: self.row_groups + other.row_groups,
         }
     }
@@ -140,6 +148,7 @@ pub struct OutputDirectory {
     keeps_parts: bool,
     manifest: Mutex<CachedManifest>,
     found: ScanResult,
+    acceptance: Mutex<Acceptance>,
     /// Counts of the row groups that this run has to write again and has not written yet.
     replaceable: Mutex<BTreeMap<u32, ReplaceableCounts>>,
     /// The usage of earlier runs.
@@ -177,7 +186,8 @@ impl OutputDirectory {
         let rows = root.join(ROWS);
         // A run that was killed before it wrote its manifest leaves only temporary files.
         let is_unused = names.iter().all(|name| is_temporary_name(name));
-        let (mut found, mut used) = (ScanResult::default(), JobTotals::default());
+        let acceptance = Acceptance::new(spec.wanted);
+        let (mut found, mut used) = (ScanResult { acceptance, ..ScanResult::default() }, JobTotals::default());
         // Those of an earlier job, too: the new one may replace its export.
         let exports = export::exports(root);
         match existing {
@@ -194,6 +204,7 @@ impl OutputDirectory {
             layout: spec.layout.clone(),
             keeps_parts: spec.keeps_parts,
             manifest: Mutex::new(CachedManifest { manifest, written_at: StdInstant::now(), is_stale: true }),
+            acceptance: Mutex::new(mem::take(&mut found.acceptance)),
             replaceable: Mutex::new(mem::take(&mut found.replaceable)),
             found,
             used,
@@ -338,6 +349,7 @@ impl OutputDirectory {
         let rows_path = self.rows.join(rows_name(index, self.layout.format.extension()));
         let dropped_path = self.rows.join(dropped_name(index));
         let new_rows: Vec<_> = rows.into_iter().map(|(number, row)| (number, FileRow::New(row))).collect();
+        let mut accepted = new_rows.len() as u64;
         let is_done = if rows_path.exists() {
             let mut merged = BTreeMap::new();
             let mut lines = BTreeMap::new();
@@ -350,6 +362,7 @@ impl OutputDirectory {
                 let before = self.replaceable.lock().get(&index).map_or(0, |group| group.earlier.rows_out);
                 let rows = new_rows.len() as u64;
                 if before > 0 && rows <= before {
+                    self.acceptance.lock().add(index, before);
                     return Ok(WriteOutcome::KeptEarlier { rows, before });
                 }
             }
@@ -359,6 +372,7 @@ impl OutputDirectory {
             }
             lines.extend(dropped.iter().map(|line| (line.row, line.clone())));
             lines.retain(|row, _| !merged.contains_key(row));
+            accepted = merged.len() as u64;
             // The rows file comes before the dropped list here, and after it below: see the module docs.
             self.write_rows(&rows_path, merged.into_values())?;
             if lines.is_empty() {
@@ -376,6 +390,7 @@ impl OutputDirectory {
         };
         self.replaceable.lock().remove(&index);
         if is_done {
+            self.acceptance.lock().add(index, accepted);
             self.mark_done(index);
         }
         Ok(WriteOutcome::Written)

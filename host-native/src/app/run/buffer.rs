@@ -1,7 +1,7 @@
 //! Buffers the values of row groups from their first task to their checkpoint. The core knows rows only by
 //! index; their values are here.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
@@ -30,6 +30,8 @@ pub struct RowGroupBuffer {
     failures: HashMap<(usize, Option<u32>), String>,
     /// The skipped cells, by column, and by row unless all rows are skipped.
     skips: BTreeSet<(usize, Option<u32>)>,
+    /// The rejected rows, each with the column that rejected it.
+    rejected: BTreeMap<u32, usize>,
 }
 
 impl RowGroupBuffer {
@@ -58,6 +60,12 @@ impl RowGroupBuffer {
         self.skips.contains(&(column, Some(row))) || self.skips.contains(&(column, None))
     }
 
+    /// Returns the column that rejected row `row`, if one did.
+    #[must_use]
+    pub fn rejected_by(&self, row: u32) -> Option<usize> {
+        self.rejected.get(&row).copied()
+    }
+
     fn index(&self, column: usize, row: u32) -> Option<usize> {
         (row < self.rows).then(|| column * self.rows as usize + row as usize)
     }
@@ -78,6 +86,7 @@ impl RowGroupBuffers {
             values: vec![None; self.columns * rows as usize],
             failures: HashMap::new(),
             skips: BTreeSet::new(),
+            rejected: BTreeMap::new(),
         };
         self.groups.lock().entry(group).or_insert_with(|| Arc::new(RwLock::new(buffer())));
     }
@@ -117,6 +126,24 @@ impl RowGroupBuffers {
         if let Some(buffer) = self.get(group) {
             buffer.write().skips.insert((column, row));
         }
+    }
+
+    /// Marks row `row` as rejected by `column`, unless a column before it has rejected it.
+    pub fn reject(&self, group: u32, column: usize, row: u32) {
+        if let Some(buffer) = self.get(group) {
+            let mut buffer = buffer.write();
+            let first = buffer.rejected.entry(row).or_insert(column);
+            *first = column.min(*first);
+        }
+    }
+
+    /// Returns whether row `row` of the group, or all its rows, are rejected.
+    pub fn is_rejected(&self, group: u32, row: Option<u32>) -> bool {
+        let is_rejected = |buffer: &RowGroupBuffer| match row {
+            Some(row) => buffer.rejected.contains_key(&row),
+            None => buffer.rejected.len() == buffer.rows as usize,
+        };
+        self.read(group, is_rejected).unwrap_or(false)
     }
 
     /// Sets the error of `column`, in row `row` or in all rows of the group.

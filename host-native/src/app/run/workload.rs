@@ -15,7 +15,9 @@ use tidegate_core::pipeline::{
     TaskOutcome,
 };
 
-use crate::app::output::{DroppedLine, OutputDirectory, WriteOutcome};
+use crate::app::output::{
+    DroppedCounts, DroppedLine, EarlierOutput, KeptRows, OutputDirectory, REJECTED, WriteOutcome,
+};
 use crate::app::run::buffer::{OutputRow, RowGroupBuffer, RowGroupBuffers};
 use crate::app::run::columns::{AnswerPart, Caller, Fill, FillContext, FillError, Filled, ModelCalls};
 use crate::app::run::resolve::output::{OutputColumn, OutputSource};
@@ -50,6 +52,8 @@ pub struct WrittenCounts {
     pub rows: u64,
     /// Dropped rows by column and reason.
     pub dropped: BTreeMap<(String, String), DroppedRows>,
+    /// Rejected rows by column.
+    pub rejected: BTreeMap<String, u64>,
     /// Row groups without missing rows.
     pub row_groups: u64,
 }
@@ -64,6 +68,20 @@ pub struct DroppedRows {
 }
 
 impl WrittenCounts {
+    /// Reduces the counts to what is left in the output of this run, after rows were removed from it.
+    fn limit_to(&mut self, left: &KeptRows, earlier: EarlierOutput, earlier_dropped: &DroppedCounts) {
+        let now = |column: &str, reason: &str| {
+            let key = (column.to_string(), reason.to_string());
+            let count = |counts: &DroppedCounts| counts.get(&key).copied().unwrap_or_default();
+            count(&left.dropped).saturating_sub(count(earlier_dropped))
+        };
+        self.rows = left.counts.rows_out.saturating_sub(earlier.rows_out);
+        self.row_groups = left.counts.row_groups.saturating_sub(earlier.row_groups);
+        self.rejected.iter_mut().for_each(|(column, rows)| *rows = now(column, REJECTED));
+        self.dropped.iter_mut().for_each(|((column, reason), dropped)| dropped.rows = now(column, reason));
+        self.dropped.retain(|_, dropped| dropped.rows > 0);
+    }
+
     /// Returns the number of rows that were dropped for any reason.
     #[must_use]
     pub fn rows_dropped(&self) -> u64 {
@@ -73,7 +91,11 @@ impl WrittenCounts {
     fn add(&mut self, group: &FinishedRowGroup, dropped_lines: &[DroppedLine]) {
         self.rows += group.live.len() as u64;
         self.row_groups += u64::from(group.unmade.is_empty());
-        for line in dropped_lines.iter().filter(|line| !line.is_unmade()) {
+        for line in dropped_lines.iter().filter(|line| line.is_rejected()) {
+            self.rows -= 1;
+            *self.rejected.entry(line.column.clone().unwrap_or_default()).or_default() += 1;
+        }
+        for line in dropped_lines.iter().filter(|line| !line.is_unmade() && !line.is_rejected()) {
             let entry = self.dropped.entry(line.key()).or_default();
             entry.rows += 1;
             if let Some(detail) = &line.detail
@@ -144,6 +166,12 @@ impl PipelineWorkload {
         models.map(|model| model.provider.label.clone()).zip(counts).collect()
     }
 
+    /// Reduces what was written to what is `left` of it.
+    pub fn limit_written(&self, left: &KeptRows) {
+        let output = &self.0.output;
+        self.0.written.lock().limit_to(left, output.remaining(), &output.dropped());
+    }
+
     /// Returns what has been written so far.
     #[must_use]
     pub fn written(&self) -> WrittenCounts {
@@ -180,7 +208,38 @@ impl Shared {
     async fn run_task(self: Arc<Self>, task: Task) -> Result<TaskOutcome, FatalError> {
         self.buffers.open(task.row_group, task.rows);
         let Some(&index) = self.by_id.get(&task.column) else { return self.read_rows(task).await };
-        let (filled, outcome) = match self.fill_cell(&task, index).await {
+        if self.buffers.is_rejected(task.row_group, task.row) {
+            self.buffers.mark_skipped(task.row_group, index, task.row);
+            return Ok(TaskOutcome::Skipped);
+        }
+        let outcome = self.make_cell(&task, index).await?;
+        let (Some(row), TaskOutcome::Success | TaskOutcome::Skipped) = (task.row, outcome) else { return Ok(outcome) };
+        match self.is_accepted(&task, index, row) {
+            Ok(true) => {}
+            Ok(false) => self.buffers.reject(task.row_group, index, row),
+            Err(error) => {
+                self.buffers.set_failure(task.row_group, index, task.row, error.to_string());
+                return Ok(TaskOutcome::Failed(FailureKind::Template));
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Returns whether the column at `index`, which is made, accepts the row.
+    fn is_accepted(&self, task: &Task, index: usize, row: u32) -> Result<bool, TemplateError> {
+        let column = &self.resolved.columns[index];
+        let Some(condition) = &column.accept_if else { return Ok(true) };
+        let values = self.buffers.read(task.row_group, |buffer| {
+            let own = output_value(column, buffer, index, row);
+            let own = own.map(|value| (column.name.as_str(), TemplateValue::from(Serde(&**value))));
+            TemplateValue::from_pairs(self.row_values(task, column, buffer, row).chain(own))
+        });
+        self.resolved.templates.holds(condition, values.unwrap_or_default())
+    }
+
+    /// Makes the cell, or the cells of the row group, that are the task of the column at `index`.
+    async fn make_cell(&self, task: &Task, index: usize) -> Result<TaskOutcome, FatalError> {
+        let (filled, outcome) = match self.fill_cell(task, index).await {
             Ok(filled) => filled,
             Err(FillError::Fatal(error)) => return Err(error),
             Err(FillError::Outcome(outcome, why)) => {
@@ -284,7 +343,9 @@ impl Shared {
             _ => read(&|buffer| {
                 // A row that an upstream has dropped is left out, even if it has other values.
                 let ancestors = self.resolved.ancestors(index);
-                let rows = (0..task.rows).filter(|row| is_complete(&self.resolved.columns, &ancestors, buffer, *row));
+                let rows = (0..task.rows).filter(|row| {
+                    buffer.rejected_by(*row).is_none() && is_complete(&self.resolved.columns, &ancestors, buffer, *row)
+                });
                 let rows = rows.map(|row| TemplateValue::from_pairs(self.row_values(task, column, buffer, row)));
                 let rows: TemplateValue = rows.collect();
                 TemplateValue::from_pairs([("rows", rows), ("row_group", TemplateValue::from(task.row_group))])
@@ -323,9 +384,13 @@ impl Shared {
         let buffer = shared.read();
         let dropped = group.dropped.iter().map(|dropped| self.dropped_line(group, &buffer, dropped));
         let unmade = group.unmade.iter().map(|row| DroppedLine::unmade(self.row_number(group.first_row, *row)));
-        let mut dropped_lines: Vec<DroppedLine> = dropped.chain(unmade).collect();
+        let rejected = group.live.iter().filter_map(|row| {
+            let column = &self.resolved.columns[buffer.rejected_by(*row)?].name;
+            Some(DroppedLine::rejected(self.row_number(group.first_row, *row), column))
+        });
+        let mut dropped_lines: Vec<DroppedLine> = dropped.chain(unmade).chain(rejected).collect();
         dropped_lines.sort_unstable_by_key(|line| line.row);
-        let rows = group.live.iter().map(|row| {
+        let rows = group.live.iter().filter(|row| buffer.rejected_by(**row).is_none()).map(|row| {
             let row = self.output_row(group.first_row, &buffer, *row);
             (row.row, row)
         });
