@@ -16,6 +16,7 @@ mod default_limit;
 mod export;
 mod fallbacks;
 mod generated_rows;
+mod inspect;
 mod jobs;
 mod mock_command;
 mod outages;

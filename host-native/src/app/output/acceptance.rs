@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use super::dropped_file::{self, DroppedCounts, DroppedLine};
+use super::dropped_file::{DroppedCounts, DroppedLine};
 use super::error::{OutputError, io_error, unreadable};
-use super::files::{RowFile, dropped_name, remove_if_exists, rows_name, visit_names};
+use super::files::{RowFile, calls_name, dropped_name, read_lines, remove_if_exists, rows_name, visit_names};
 use super::scan::ScanResult;
 use super::{EarlierOutput, OutputDirectory, OutputSpec, write_dropped};
 use crate::app::data::row_file::FileRow;
@@ -96,7 +96,7 @@ impl OutputDirectory {
         .map_err(io_error(&self.rows))?;
         for row_group in surplus {
             // Without its rows, a row group is unmade, whatever its list has.
-            for name in [rows_name(row_group, extension), dropped_name(row_group)] {
+            for name in [rows_name(row_group, extension), dropped_name(row_group), calls_name(row_group)] {
                 let path = self.rows.join(name);
                 remove_if_exists(&path).map_err(io_error(&path))?;
             }
@@ -117,7 +117,8 @@ impl OutputDirectory {
             return Ok(());
         }
         let dropped_path = self.rows.join(dropped_name(end.row_group));
-        let mut lines = dropped_file::read(&dropped_path).map_err(unreadable(&dropped_path))?.unwrap_or_default();
+        let mut lines: Vec<DroppedLine> =
+            read_lines(&dropped_path).map_err(unreadable(&dropped_path))?.unwrap_or_default();
         lines.extend(stored[kept..].iter().map(|(number, _)| DroppedLine::surplus(*number)));
         lines.sort_unstable_by_key(|line| line.row);
         // A row in both files is complete, so that a crash in between is repaired by the next run.
@@ -131,10 +132,6 @@ impl OutputDirectory {
 mod tests {
     use super::*;
 
-    fn end(row_group: u32, rows: u64) -> Option<End> {
-        Some(End { row_group, rows })
-    }
-
     #[test]
     fn a_job_has_enough_rows_once_the_row_groups_without_gaps_have_them_in_any_order() {
         for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
@@ -143,7 +140,7 @@ mod tests {
                 assert_eq!(acceptance.end(), None, "{order:?}");
                 acceptance.add(row_group, [3, 0, 3, 2][row_group as usize]);
             }
-            assert_eq!(acceptance.end(), end(3, 1), "{order:?}");
+            assert_eq!(acceptance.end(), Some(End { row_group: 3, rows: 1 }), "{order:?}");
         }
     }
 
@@ -153,6 +150,6 @@ mod tests {
         for (row_group, rows) in [(1, 4), (0, 4), (2, 4)] {
             acceptance.add(row_group, rows);
         }
-        assert_eq!(acceptance.end(), end(0, 4));
+        assert_eq!(acceptance.end(), Some(End { row_group: 0, rows: 4 }));
     }
 }

@@ -1,9 +1,6 @@
 //! `NNNNNN.dropped.jsonl`: the rows that are missing from the rows file of a row group, with the reasons.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Write};
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -71,21 +68,3 @@ impl DroppedLine {
 
 /// The number of dropped rows by column and reason.
 pub type DroppedCounts = BTreeMap<(String, String), u64>;
-
-/// Reads the file at `path`. Returns `None` if it does not exist.
-pub(super) fn read(path: &Path) -> io::Result<Option<Vec<DroppedLine>>> {
-    let file = match File::open(path) {
-        Ok(file) => BufReader::new(file),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    file.lines().map(|line| Ok(serde_json::from_str(&line?)?)).collect::<io::Result<_>>().map(Some)
-}
-
-pub(super) fn write<'a>(lines: impl IntoIterator<Item = &'a DroppedLine>, file: &mut impl Write) -> io::Result<()> {
-    for line in lines {
-        serde_json::to_writer(&mut *file, line)?;
-        file.write_all(b"\n")?;
-    }
-    Ok(())
-}

@@ -7,6 +7,7 @@
 //! OUT/capacity.1.json, ...        the same for earlier runs, oldest first
 //! OUT/rows/000000.jsonl           the complete rows of row group 0, in order; also .csv or .parquet
 //! OUT/rows/000000.dropped.jsonl   the rows missing from it: dropped, or unmade because a run stopped
+//! OUT/rows/000000.calls.jsonl     if the job keeps them: the calls for its rows
 //! ```
 //!
 //! A file is written under a temporary name, synced and renamed, and then its directory is synced. A run that
@@ -22,6 +23,7 @@
 //! group is generated again and replaces the file.
 
 mod acceptance;
+mod calls_file;
 mod directory_lock;
 mod done_row_groups;
 mod dropped_file;
@@ -32,6 +34,7 @@ mod files;
 mod manifest;
 mod output_file;
 mod scan;
+mod stored_output;
 #[cfg(test)]
 mod tests;
 
@@ -49,6 +52,7 @@ use tidegate_core::observe::CapacityPlan;
 use tidegate_core::pipeline::DropReason;
 
 pub use acceptance::KeptRows;
+pub use calls_file::CallLine;
 pub use directory_lock::DirectoryLock;
 pub use done_row_groups::DoneRowGroups;
 pub use dropped_file::{DroppedCounts, DroppedLine, REJECTED, SURPLUS, UNMADE};
@@ -57,6 +61,7 @@ pub use export::{ExportFile, ExportPlan, Exported, MakeRecord};
 pub use files::rotate_file;
 pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, RunState};
 pub use output_file::{OutputFile, open_all};
+pub use stored_output::{StoredOutput, StoredRowGroup};
 
 use crate::app::data::row_file::{FileRow, Layout};
 use crate::app::provider::cost::AmountFile;
@@ -64,8 +69,8 @@ use acceptance::Acceptance;
 use directory_lock::file_names;
 use error::{io_error, unreadable};
 use files::{
-    CAPACITY, MANIFEST, ROWS, SPENT, dropped_name, is_temporary_name, remove_if_exists, remove_temporary, rows_name,
-    sync_directory, write_atomically,
+    CAPACITY, MANIFEST, ROWS, SPENT, dropped_name, is_temporary_name, read_lines, remove_if_exists, remove_temporary,
+    rows_name, sync_directory, write_atomically, write_lines,
 };
 use scan::{ReplaceableCounts, ScanResult, add_counts};
 
@@ -356,7 +361,7 @@ impl OutputDirectory {
             if self.keeps_parts {
                 let stored = self.layout.read(&rows_path).map_err(unreadable(&rows_path))?;
                 merged.extend(stored.into_iter().map(|(number, row)| (number, FileRow::Stored(row))));
-                let before = dropped_file::read(&dropped_path).map_err(unreadable(&dropped_path))?;
+                let before: Option<Vec<DroppedLine>> = read_lines(&dropped_path).map_err(unreadable(&dropped_path))?;
                 lines.extend(before.unwrap_or_default().into_iter().map(|line| (line.row, line)));
             } else {
                 let before = self.replaceable.lock().get(&index).map_or(0, |group| group.earlier.rows_out);
@@ -420,5 +425,5 @@ impl OutputDirectory {
 }
 
 fn write_dropped<'a>(path: &Path, lines: impl IntoIterator<Item = &'a DroppedLine>) -> Result<(), OutputError> {
-    write_atomically(path, |file| dropped_file::write(lines, file)).map_err(io_error(path))
+    write_atomically(path, |file| write_lines(lines, file)).map_err(io_error(path))
 }

@@ -9,9 +9,9 @@ use tidegate_core::pipeline::DropReason;
 
 use super::acceptance::Acceptance;
 use super::done_row_groups::DoneRowGroups;
-use super::dropped_file::{self, DroppedCounts, DroppedLine, SURPLUS};
+use super::dropped_file::{DroppedCounts, DroppedLine, SURPLUS};
 use super::error::{OutputError, io_error, unreadable};
-use super::files::{RowFile, dropped_name, is_temporary_name, rows_name, visit_names};
+use super::files::{RowFile, dropped_name, is_temporary_name, read_lines, rows_name, visit_names};
 use super::manifest::Manifest;
 use super::{EarlierOutput, OutputSpec};
 
@@ -103,7 +103,7 @@ impl ScanResult {
         let stored = spec.layout.read(&path).map_err(unreadable(&path))?;
         let complete: BTreeSet<u64> = stored.into_iter().map(|(row, _)| row).collect();
         let path = rows.join(dropped_name(row_group));
-        let lines = dropped_file::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
+        let lines: Vec<DroppedLine> = read_lines(&path).map_err(unreadable(&path))?.unwrap_or_default();
         let dropped: BTreeMap<u64, _> = lines.into_iter().map(|line| (line.row, line)).collect();
         let first = u64::from(row_group) * u64::from(manifest.row_group_size);
         let (mut kept, mut missing) = (ReplaceableCounts::default(), Vec::new());

@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::app::data::Row;
+use crate::app::output::CallLine;
 
 /// The buffers of all row groups in progress.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub struct RowGroupBuffer {
     skips: BTreeSet<(usize, Option<u32>)>,
     /// The rejected rows, each with the column that rejected it.
     rejected: BTreeMap<u32, usize>,
+    /// The calls by column, and by row unless they are for all rows, if the job keeps them.
+    calls: BTreeMap<(usize, Option<u32>), CallLine>,
 }
 
 impl RowGroupBuffer {
@@ -58,6 +61,11 @@ impl RowGroupBuffer {
     #[must_use]
     pub fn is_skipped(&self, column: usize, row: u32) -> bool {
         self.skips.contains(&(column, Some(row))) || self.skips.contains(&(column, None))
+    }
+
+    /// Returns the calls that are kept.
+    pub fn calls(&self) -> impl Iterator<Item = &CallLine> {
+        self.calls.values()
     }
 
     /// Returns the column that rejected row `row`, if one did.
@@ -87,6 +95,7 @@ impl RowGroupBuffers {
             failures: HashMap::new(),
             skips: BTreeSet::new(),
             rejected: BTreeMap::new(),
+            calls: BTreeMap::new(),
         };
         self.groups.lock().entry(group).or_insert_with(|| Arc::new(RwLock::new(buffer())));
     }
@@ -125,6 +134,13 @@ impl RowGroupBuffers {
     pub fn mark_skipped(&self, group: u32, column: usize, row: Option<u32>) {
         if let Some(buffer) = self.get(group) {
             buffer.write().skips.insert((column, row));
+        }
+    }
+
+    /// Keeps the calls for `column`, in row `row` or in all rows of the group, beside those of earlier attempts.
+    pub fn add_calls(&self, group: u32, column: usize, row: Option<u32>, calls: CallLine) {
+        if let Some(buffer) = self.get(group) {
+            buffer.write().calls.entry((column, row)).or_default().add(calls);
         }
     }
 

@@ -134,7 +134,7 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
 
     let is_whole_example = request.pipeline.is_none() && earlier == EarlierOutput::default();
     let comparison = is_whole_example.then(|| compare(&file, &resolved)).flatten();
-    let work = Arc::new(PipelineWorkload::new(resolved, callers, Arc::clone(&output)));
+    let work = Arc::new(PipelineWorkload::new(resolved, callers, Arc::clone(&output), file.output.calls));
     let calls = if file.run.pressure_advisory { models.request_resources() } else { Vec::new() };
     let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
     let run = driver::run_through(pipeline, Arc::clone(&work), models.gate(), &calls).with_sinks(sinks);

@@ -16,7 +16,7 @@ use tidegate_core::pipeline::{
 };
 
 use crate::app::output::{
-    DroppedCounts, DroppedLine, EarlierOutput, KeptRows, OutputDirectory, REJECTED, WriteOutcome,
+    CallLine, DroppedCounts, DroppedLine, EarlierOutput, KeptRows, OutputDirectory, REJECTED, WriteOutcome,
 };
 use crate::app::run::buffer::{OutputRow, RowGroupBuffer, RowGroupBuffers};
 use crate::app::run::columns::{AnswerPart, Caller, Fill, FillContext, FillError, Filled, ModelCalls};
@@ -40,6 +40,8 @@ struct Shared {
     answers: Vec<Vec<AtomicU64>>,
     buffers: RowGroupBuffers,
     output: Arc<OutputDirectory>,
+    /// Whether the calls for each row are kept.
+    keeps_calls: bool,
     written: Mutex<WrittenCounts>,
     /// Warnings for the screen, oldest first.
     warnings: Mutex<Vec<String>>,
@@ -117,8 +119,14 @@ type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl PipelineWorkload {
     /// Creates the work of a run. `callers` has an entry for each generated column, in the same order.
+    /// `keeps_calls` is whether the calls for each row are kept in the output.
     #[must_use]
-    pub fn new(resolved: ResolvedPipeline, callers: Vec<Option<Caller>>, output: Arc<OutputDirectory>) -> Self {
+    pub fn new(
+        resolved: ResolvedPipeline,
+        callers: Vec<Option<Caller>>,
+        output: Arc<OutputDirectory>,
+        keeps_calls: bool,
+    ) -> Self {
         let id = |(index, column): (usize, &GeneratedColumn)| Some((resolved.plan.column_id(&column.name)?, index));
         let by_id = resolved.columns.iter().enumerate().filter_map(id).collect();
         let mut answer_columns = vec![Vec::new(); resolved.columns.len()];
@@ -140,6 +148,7 @@ impl PipelineWorkload {
             answers,
             buffers,
             output,
+            keeps_calls,
             written: Mutex::default(),
             warnings: Mutex::default(),
         }))
@@ -308,8 +317,15 @@ impl Shared {
                 return Ok((value, TaskOutcome::Skipped));
             }
         }
-        let calls = ModelCalls::new(self.callers[index].as_ref(), task);
-        let Filled { value, reasoning, model } = column.fill.fill(context, calls).await?;
+        let kept = self.keeps_calls.then(Mutex::<CallLine>::default);
+        let calls = ModelCalls::new(self.callers[index].as_ref(), task).keeping(kept.as_ref());
+        let filled = column.fill.fill(context, calls).await;
+        if let Some(calls) = kept.map(Mutex::into_inner).filter(|line| line.calls > 0) {
+            let row = task.row.map(|row| self.row_number(task.first_row, row));
+            let calls = CallLine { row, column: column.name.clone(), ..calls };
+            self.buffers.add_calls(task.row_group, index, task.row, calls);
+        }
+        let Filled { value, reasoning, model } = filled?;
         let model = model.and_then(|place| self.count_answer(index, place));
         let (value, reasoning) = (Arc::new(value), Arc::new(reasoning.into()));
         Ok((CellValue { value, reasoning, model: Arc::new(model.into()) }, TaskOutcome::Success))
@@ -394,7 +410,9 @@ impl Shared {
             let row = self.output_row(group.first_row, &buffer, *row);
             (row.row, row)
         });
-        match self.output.write_row_group(group.row_group, rows, &dropped_lines) {
+        let calls_written =
+            if self.keeps_calls { self.output.write_calls(group.row_group, buffer.calls().cloned()) } else { Ok(()) };
+        match calls_written.and_then(|()| self.output.write_row_group(group.row_group, rows, &dropped_lines)) {
             Ok(WriteOutcome::Written) => {
                 self.written.lock().add(group, &dropped_lines);
                 Ok(())

@@ -454,6 +454,9 @@ pub(super) struct RawOutput {
     /// The format of row files. Default: jsonl
     #[serde(default)]
     pub(super) format: RowFormat,
+    /// Whether the prompts, answers, models and tokens of the calls for each row are kept, for `tidegate inspect`.
+    /// Default: false
+    pub(super) calls: Option<bool>,
     /// The columns to write after the row number, in order. Default: those of the dataset, then those of the
     /// file without `drop`
     #[schemars(length(min = 1))]

@@ -115,6 +115,8 @@ pub struct OutputSettings {
     pub row_key: String,
     /// The format of row files \[JSONL\].
     pub format: RowFormat,
+    /// Whether the calls for each row are kept \[no\].
+    pub calls: bool,
     /// The columns after the row number; `None` for those of the dataset and all that are
     /// [written](super::ColumnSpec::is_written).
     pub columns: Option<Vec<OutputColumnSpec>>,
@@ -271,13 +273,13 @@ impl From<RawRun> for RunSettings {
 }
 
 pub(super) fn check_output(file: &Document<'_>, raw: RawOutput) -> Result<OutputSettings, FileError> {
-    let RawOutput { row_key, format, columns, record } = raw;
+    let RawOutput { row_key, format, calls, columns, record } = raw;
     let row_key = row_key.map_or_else(|| "row".to_string(), |Is(key)| key);
     let columns = columns.map(|columns| check_output_columns(file, columns, &row_key)).transpose()?;
     let record = record.map(|record| record.map(|JsonTable(table)| table));
     match &record {
         Some(record) if record.get_ref().is_empty() => Err(file.wrong(record.span(), "at least one key")),
-        _ => Ok(OutputSettings { row_key, format, columns, record }),
+        _ => Ok(OutputSettings { row_key, format, calls: calls.unwrap_or(false), columns, record }),
     }
 }
 
