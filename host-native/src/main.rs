@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use tidegate_native::app::check::check;
-use tidegate_native::app::cli::{CheckArgs, Cli, Command, Reasons, RunArgs, SchemaOf, TimelineArgs};
+use tidegate_native::app::cli::{CheckArgs, Cli, Command, InspectArgs, Reasons, RunArgs, SchemaOf, TimelineArgs};
 use tidegate_native::app::config::pipeline;
 use tidegate_native::app::error::{Error, Exit};
+use tidegate_native::app::inspect::{InspectRequest, inspect};
 use tidegate_native::app::mock::args::MockArgs;
 use tidegate_native::app::mock::command::serve_until_interrupted;
 use tidegate_native::app::proxy::args::ProxyArgs;
@@ -41,6 +42,9 @@ fn main() -> Exit {
         Command::Replay { log } => report_result(replay_log(&log)),
         Command::Timeline(TimelineArgs { events, row, column }) => {
             report_result(timeline(&TimelineRequest { events, row, column }))
+        }
+        Command::Inspect(InspectArgs { out, row, limit, dropped, html }) => {
+            report_result(inspect(&InspectRequest { out, row, limit, dropped, html }))
         }
         Command::Simulate(args) => report_result(simulate(&args)),
         Command::Mock(args) => serve_mock(&args),

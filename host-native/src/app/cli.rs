@@ -49,6 +49,8 @@ pub enum Command {
     },
     /// Print what happened to one row, task by task, from the events that `run --events` wrote
     Timeline(TimelineArgs),
+    /// Show the rows of an output directory with their prompts and answers, and why others are missing
+    Inspect(InspectArgs),
     /// Simulate a run in virtual time: the real scheduler with mock providers
     Simulate(SimulateArgs),
     /// Serve mock models over HTTP: an OpenAI-compatible provider with rate limits, for tests and experiments
@@ -110,6 +112,26 @@ pub struct TimelineArgs {
     /// Show only the task of this column
     #[arg(long, value_name = "NAME")]
     pub column: Option<String>,
+}
+
+/// The arguments of `inspect`.
+#[derive(Clone, Debug, Args)]
+pub struct InspectArgs {
+    /// The output directory of a run
+    #[arg(value_name = "OUT")]
+    pub out: PathBuf,
+    /// Show only this row, with its whole texts
+    #[arg(long, value_name = "N")]
+    pub row: Option<u64>,
+    /// Show at most so many rows [default: 20]
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// Show only rows that are missing
+    #[arg(long)]
+    pub dropped: bool,
+    /// Write a page to FILE instead
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// The text below the options of `mock`.

@@ -12,7 +12,7 @@
 //! | [`run`] | a run of a pipeline file: resolved, checked, estimated, executed |
 //! | [`report`] | progress, summary and report of a run |
 //! | `render` | tables, charts and pages |
-//! | [`replay`], [`task_timeline`], [`check`] | `tidegate replay`, `tidegate timeline`, `tidegate check` |
+//! | [`replay`], [`task_timeline`], [`inspect`], [`check`] | the commands of these names |
 //! | [`answer_shape`] | the shapes of chat answers that a mock can send |
 //! | [`mock`] | a provider that needs no account: inside a run, and as `tidegate mock` |
 //! | `openmetrics` | pages of metrics for Prometheus |
@@ -28,6 +28,7 @@ pub mod error;
 pub mod example;
 #[cfg(test)]
 mod fuzz;
+pub mod inspect;
 mod interrupt;
 pub mod mock;
 mod openmetrics;

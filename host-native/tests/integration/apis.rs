@@ -186,9 +186,10 @@ fn the_responses_api_is_called_with_the_key_as_a_bearer_and_its_recorded_answers
         } else {
             json!({ "type": "output_text", "text": "Fog", "annotations": [] })
         };
-        let (status, details) = match about(5) {
-            true => ("incomplete", json!({ "reason": "max_output_tokens" })),
-            false => ("completed", Value::Null),
+        let (status, details) = if about(5) {
+            ("incomplete", json!({ "reason": "max_output_tokens" }))
+        } else {
+            ("completed", Value::Null)
         };
         Json(json!({
             "id": "resp_67ccd2bed1ec8190", "object": "response", "status": status, "error": null,

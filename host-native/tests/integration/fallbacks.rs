@@ -93,9 +93,7 @@ fn after_a_failure_that_is_listed_the_next_model_is_asked_for_the_same_row() {
     let server = chat(|model, body| {
         let is_second = body.to_string().contains("entry 1 ");
         match (model, body.to_string().contains("entry 3 ")) {
-            ("large", true) | ("small", true) => {
-                completion(&json!({ "content": null, "refusal": "I would rather not." }))
-            }
+            ("large" | "small", true) => completion(&json!({ "content": null, "refusal": "I would rather not." })),
             ("large", false) if is_second => completion(&json!({ "content": null, "refusal": "No." })),
             _ => completion(&json!({ "content": "Fog" })),
         }
@@ -153,9 +151,8 @@ fn the_example_of_the_reference_is_answered_by_the_first_model() {
         _ => completion(&json!({ "content": "Fog" })),
     });
     let local = example.replace("https://api.acme.test/v1", &server).replace("https://api.other.test/v1", &server);
-    let local: String =
-        local.lines().filter(|line| !line.starts_with("api_key_env")).map(|line| format!("{line}\n")).collect();
-    scratch.write("p.toml", &format!("[seed]\npath = \"data.csv\"\n{local}"));
+    let local: Vec<&str> = local.lines().filter(|line| !line.starts_with("api_key_env")).collect();
+    scratch.write("p.toml", &format!("[seed]\npath = \"data.csv\"\n{}", local.join("\n")));
     scratch.run(&["p.toml", "--out", "out"]).assert(0, &["answers of title: 0 by acme/large, 3 by other/small"]);
     assert_eq!(scratch.rows("out")[0]["answered_by"], "other/small");
 }

@@ -2,6 +2,7 @@
 //!
 //! All tests are in one binary, so that the crate is linked once.
 
+mod accepted_rows;
 #[cfg(all(feature = "reqwest-middleware", feature = "tower"))]
 mod admitted_clients;
 mod answers;
@@ -17,6 +18,7 @@ mod default_limit;
 mod export;
 mod fallbacks;
 mod generated_rows;
+mod inspect;
 mod jobs;
 mod mock_command;
 mod outages;

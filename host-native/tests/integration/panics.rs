@@ -139,13 +139,13 @@ async fn the_summary_after_a_panic_names_column_row_group_and_cause_and_the_prog
         state: RunState::Running,
     };
     let layout = resolved.layout(RowFormat::Jsonl);
-    let spec = OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, dataset: None };
+    let spec = OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, wanted: None, dataset: None };
     let claim = DirectoryLock::acquire(&scratch.path().join("out"), Existing::Refuse).unwrap();
     let output = OutputDirectory::prepare(claim, &spec).unwrap();
     let output = Arc::new(output);
     let config = PipelineConfig { rows: 2, resources: task_resources(&file), ..PipelineConfig::default() };
     let pipeline = Pipeline::new(resolved.plan.clone(), config).unwrap();
-    let work = Arc::new(PipelineWorkload::new(resolved, vec![None], Arc::clone(&output)));
+    let work = Arc::new(PipelineWorkload::new(resolved, vec![None], Arc::clone(&output), false));
     let report = Some(driver::run(host, pipeline, Arc::clone(&work)).await);
     let end = RunEnd { report, wall: std::time::Duration::ZERO, figures: RunFigures::default() };
 

@@ -1,14 +1,17 @@
 //! `NNNNNN.dropped.jsonl`: the rows that are missing from the rows file of a row group, with the reasons.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Write};
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 /// The reason of a row that was not generated because the run stopped first. A resumed run generates it.
 pub const UNMADE: &str = "unmade";
+
+/// The reason of a row that a column has rejected.
+pub const REJECTED: &str = "rejected";
+
+/// The reason of an accepted row after the number of rows to accept was reached.
+pub const SURPLUS: &str = "surplus";
 
 /// A line of the file: one row that is missing from the rows file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +21,7 @@ pub struct DroppedLine {
     /// The column that failed. `None` for an unmade row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
-    /// [`UNMADE`], or the [name](tidegate_core::pipeline::DropReason::name) of a drop reason.
+    /// [`UNMADE`], [`REJECTED`], [`SURPLUS`], or the [name](tidegate_core::pipeline::DropReason::name) of a drop reason.
     pub reason: String,
     /// The error message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,6 +33,24 @@ impl DroppedLine {
     #[must_use]
     pub fn unmade(row: u64) -> Self {
         Self { row, column: None, reason: UNMADE.to_string(), detail: None }
+    }
+
+    /// Creates the line of a row that `column` has rejected.
+    #[must_use]
+    pub fn rejected(row: u64, column: &str) -> Self {
+        Self { row, column: Some(column.to_string()), reason: REJECTED.to_string(), detail: None }
+    }
+
+    /// Creates the line of a row that is one too many.
+    #[must_use]
+    pub fn surplus(row: u64) -> Self {
+        Self { row, column: None, reason: SURPLUS.to_string(), detail: None }
+    }
+
+    /// Returns whether the row is left out because it was rejected, or is one too many. It is never retried.
+    #[must_use]
+    pub fn is_rejected(&self) -> bool {
+        self.reason == REJECTED || self.reason == SURPLUS
     }
 
     /// Returns whether the row is unmade: every resumed run generates it, also without `--retry-dropped`.
@@ -47,21 +68,3 @@ impl DroppedLine {
 
 /// The number of dropped rows by column and reason.
 pub type DroppedCounts = BTreeMap<(String, String), u64>;
-
-/// Reads the file at `path`. Returns `None` if it does not exist.
-pub(super) fn read(path: &Path) -> io::Result<Option<Vec<DroppedLine>>> {
-    let file = match File::open(path) {
-        Ok(file) => BufReader::new(file),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    file.lines().map(|line| Ok(serde_json::from_str(&line?)?)).collect::<io::Result<_>>().map(Some)
-}
-
-pub(super) fn write<'a>(lines: impl IntoIterator<Item = &'a DroppedLine>, file: &mut impl Write) -> io::Result<()> {
-    for line in lines {
-        serde_json::to_writer(&mut *file, line)?;
-        file.write_all(b"\n")?;
-    }
-    Ok(())
-}

@@ -8,24 +8,17 @@ use serde::Deserialize;
 use super::error::{OutputError, io_error, unreadable};
 use super::files::{
     MANIFEST, ROWS, RowFile, SPENT, dropped_name, is_capacity_name, is_own_name, is_row_file_name, is_temporary_name,
-    remove_temporary, rows_name, sync_directory, visit_names,
+    read_lines, remove_temporary, rows_name, sync_directory, visit_names,
 };
 use super::scan::ScanResult;
-use super::{DroppedLine, JobTotals, MANIFEST_SCHEMA, Manifest, OutputSpec, dropped_file, write_dropped};
+use super::stored_output::read_manifest;
+use super::{DroppedLine, JobTotals, Manifest, OutputSpec, SURPLUS, write_dropped};
 use crate::app::provider::cost::AmountFile;
 
 /// Checks that `root` holds the same job, and returns what its earlier runs have left and used.
 pub(super) fn resume(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(ScanResult, JobTotals), OutputError> {
     let not_resumable = |why: String| OutputError::NothingToResume { path: root.to_path_buf(), why };
-    let text =
-        fs::read(root.join(MANIFEST)).map_err(|error| not_resumable(format!("{MANIFEST} cannot be read: {error}")))?;
-    let value: serde_json::Value =
-        serde_json::from_slice(&text).map_err(|error| not_resumable(format!("{MANIFEST}: {error}")))?;
-    if value.get("schema").and_then(serde_json::Value::as_u64) != Some(u64::from(MANIFEST_SCHEMA)) {
-        return Err(not_resumable(format!("{MANIFEST} was written by another version of this program")));
-    }
-    let before: Manifest =
-        serde_json::from_value(value).map_err(|error| not_resumable(format!("{MANIFEST}: {error}")))?;
+    let before = read_manifest(root).map_err(not_resumable)?;
     if let Some(what) = spec.manifest.first_difference(&before, spec.dataset.as_deref()).map_err(io_error(root))? {
         return Err(OutputError::DifferentJob { path: root.to_path_buf(), what });
     }
@@ -35,7 +28,10 @@ pub(super) fn resume(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(Sca
     let stored = AmountFile::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
     // A run that was killed may have spent more than its manifest says.
     let totals = JobTotals { spent: before.totals.spent.max(stored), ..before.totals };
-    Ok((ScanResult::scan(rows, spec)?, totals))
+    let found = ScanResult::scan(rows, spec, true)?;
+    // More rows are wanted than before.
+    let lacks_rows = found.acceptance.end().is_none() && found.dropped.keys().any(|(_, reason)| reason == SURPLUS);
+    Ok((if lacks_rows { ScanResult::scan(rows, spec, false)? } else { found }, totals))
 }
 
 /// Lists the new rows in the last row group of a job that was extended as unmade.
@@ -52,7 +48,7 @@ pub(super) fn extend_last_row_group(rows: &Path, spec: &OutputSpec, before: &Man
         return Ok(());
     }
     let path = rows.join(dropped_name(last));
-    let mut lines = dropped_file::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
+    let mut lines: Vec<DroppedLine> = read_lines(&path).map_err(unreadable(&path))?.unwrap_or_default();
     let first = new.first_row + u64::from(last) * u64::from(new.row_group_size);
     lines.retain(|line| line.row < first + old_rows);
     lines.extend((first + old_rows..first + new_rows).map(DroppedLine::unmade));

@@ -30,6 +30,24 @@ pub enum OutputError {
         /// The reason.
         why: String,
     },
+    /// The directory does not hold the output of a run.
+    #[error("{} is not the output directory of a run: {why}", .path.display())]
+    NoOutput {
+        /// The directory.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// The output has no such row.
+    #[error("{} has no row {row}; {known}", .path.display())]
+    NoRow {
+        /// The directory.
+        path: PathBuf,
+        /// The row number.
+        row: u64,
+        /// Which rows there are.
+        known: String,
+    },
     /// The directory holds the output of another job, or of this job with another input.
     #[error(
         "{} holds rows of another job: {what}; put it back to resume, or choose another directory with --out",
@@ -135,7 +153,9 @@ impl OutputError {
     pub fn exit(&self) -> Exit {
         match self {
             // What is wrong with one file for two purposes is the command line.
-            Self::OneFile { .. } | Self::ExportInside { .. } | Self::Record { .. } => Exit::Pipeline,
+            Self::OneFile { .. } | Self::ExportInside { .. } | Self::Record { .. } | Self::NoRow { .. } => {
+                Exit::Pipeline
+            }
             Self::ExportInterrupted { .. } => Exit::Interrupted,
             _ => Exit::Output,
         }

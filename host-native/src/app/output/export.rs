@@ -225,6 +225,7 @@ impl OutputDirectory {
         mut visit: impl FnMut(&[(u64, Map<String, Value>)], bool) -> Result<(), OutputError>,
     ) -> Result<(), OutputError> {
         let row_groups = u32::try_from(self.manifest.lock().manifest.row_group_count()).unwrap_or(u32::MAX);
+        let row_groups = self.acceptance.lock().end().map_or(row_groups, |end| end.row_group + 1);
         let (mut rows, mut bytes) = (0, 0);
         for row_group in 0..row_groups {
             if plan.is_cancelled.load(Ordering::Relaxed) {

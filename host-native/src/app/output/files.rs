@@ -1,8 +1,11 @@
 //! The names of files in an output directory, and atomic writes.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 pub(super) const MANIFEST: &str = "manifest.json";
 pub(super) const SPENT: &str = "spent.txt";
@@ -10,6 +13,7 @@ pub(super) const CAPACITY: &str = "capacity.json";
 pub(super) const ROWS: &str = "rows";
 pub(super) const LOCK: &str = ".lock";
 const DROPPED_SUFFIX: &str = ".dropped.jsonl";
+const CALLS_SUFFIX: &str = ".calls.jsonl";
 const ROW_EXTENSIONS: [&str; 3] = ["jsonl", "csv", "parquet"];
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
@@ -38,6 +42,32 @@ pub(super) fn rows_name(row_group: u32, extension: &str) -> String {
 
 pub(super) fn dropped_name(row_group: u32) -> String {
     format!("{row_group:06}{DROPPED_SUFFIX}")
+}
+
+pub(super) fn calls_name(row_group: u32) -> String {
+    format!("{row_group:06}{CALLS_SUFFIX}")
+}
+
+/// Reads the file at `path`, with one JSON value per line. Returns `None` if it does not exist.
+pub(super) fn read_lines<T: DeserializeOwned>(path: &Path) -> io::Result<Option<Vec<T>>> {
+    let file = match File::open(path) {
+        Ok(file) => BufReader::new(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    file.lines().map(|line| Ok(serde_json::from_str(&line?)?)).collect::<io::Result<_>>().map(Some)
+}
+
+/// Writes one JSON value per line.
+pub(super) fn write_lines<'a, T: Serialize + 'a>(
+    lines: impl IntoIterator<Item = &'a T>,
+    file: &mut impl io::Write,
+) -> io::Result<()> {
+    for line in lines {
+        serde_json::to_writer(&mut *file, line)?;
+        file.write_all(b"\n")?;
+    }
+    Ok(())
 }
 
 /// Returns whether runs of this program write a file of this name next to the manifest.

@@ -7,6 +7,7 @@
 //! OUT/capacity.1.json, ...        the same for earlier runs, oldest first
 //! OUT/rows/000000.jsonl           the complete rows of row group 0, in order; also .csv or .parquet
 //! OUT/rows/000000.dropped.jsonl   the rows missing from it: dropped, or unmade because a run stopped
+//! OUT/rows/000000.calls.jsonl     if the job keeps them: the calls for its rows
 //! ```
 //!
 //! A file is written under a temporary name, synced and renamed, and then its directory is synced. A run that
@@ -21,6 +22,8 @@
 //! If rows do not depend on each other, later rows are merged into the rows file. Otherwise the whole row
 //! group is generated again and replaces the file.
 
+mod acceptance;
+mod calls_file;
 mod directory_lock;
 mod done_row_groups;
 mod dropped_file;
@@ -31,6 +34,7 @@ mod files;
 mod manifest;
 mod output_file;
 mod scan;
+mod stored_output;
 #[cfg(test)]
 mod tests;
 
@@ -47,22 +51,26 @@ use serde::Serialize;
 use tidegate_core::observe::CapacityPlan;
 use tidegate_core::pipeline::DropReason;
 
+pub use acceptance::KeptRows;
+pub use calls_file::CallLine;
 pub use directory_lock::DirectoryLock;
 pub use done_row_groups::DoneRowGroups;
-pub use dropped_file::{DroppedCounts, DroppedLine, UNMADE};
+pub use dropped_file::{DroppedCounts, DroppedLine, REJECTED, SURPLUS, UNMADE};
 pub use error::OutputError;
 pub use export::{ExportFile, ExportPlan, Exported, MakeRecord};
 pub use files::rotate_file;
 pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, RunState};
 pub use output_file::{OutputFile, open_all};
+pub use stored_output::{StoredOutput, StoredRowGroup};
 
 use crate::app::data::row_file::{FileRow, Layout};
 use crate::app::provider::cost::AmountFile;
+use acceptance::Acceptance;
 use directory_lock::file_names;
 use error::{io_error, unreadable};
 use files::{
-    CAPACITY, MANIFEST, ROWS, SPENT, dropped_name, is_temporary_name, remove_if_exists, remove_temporary, rows_name,
-    sync_directory, write_atomically,
+    CAPACITY, MANIFEST, ROWS, SPENT, dropped_name, is_temporary_name, read_lines, remove_if_exists, remove_temporary,
+    rows_name, sync_directory, write_atomically, write_lines,
 };
 use scan::{ReplaceableCounts, ScanResult, add_counts};
 
@@ -92,6 +100,8 @@ pub struct OutputSpec {
     /// Rows dropped for these reasons are generated again; an empty list means all reasons, `None` means no
     /// reason.
     pub retry_dropped: Option<Vec<DropReason>>,
+    /// The number of rows to accept, if the job makes rows until they are accepted.
+    pub wanted: Option<u64>,
     /// The dataset file, if it is a text format, which may have been appended to since an earlier run.
     pub dataset: Option<PathBuf>,
 }
@@ -103,6 +113,8 @@ pub struct EarlierOutput {
     pub rows_out: u64,
     /// Rows dropped.
     pub rows_dropped: u64,
+    /// Rows that a column has rejected, or that were one too many.
+    pub rows_rejected: u64,
     /// Row groups without unmade rows.
     pub row_groups: u64,
 }
@@ -126,6 +138,7 @@ impl EarlierOutput {
         Self {
             rows_out: self.rows_out + other.rows_out,
             rows_dropped: self.rows_dropped + other.rows_dropped,
+            rows_rejected: self.rows_rejected + other.rows_rejected,
             row_groups: self.row_groups + other.row_groups,
         }
     }
@@ -140,6 +153,7 @@ pub struct OutputDirectory {
     keeps_parts: bool,
     manifest: Mutex<CachedManifest>,
     found: ScanResult,
+    acceptance: Mutex<Acceptance>,
     /// Counts of the row groups that this run has to write again and has not written yet.
     replaceable: Mutex<BTreeMap<u32, ReplaceableCounts>>,
     /// The usage of earlier runs.
@@ -177,7 +191,8 @@ impl OutputDirectory {
         let rows = root.join(ROWS);
         // A run that was killed before it wrote its manifest leaves only temporary files.
         let is_unused = names.iter().all(|name| is_temporary_name(name));
-        let (mut found, mut used) = (ScanResult::default(), JobTotals::default());
+        let acceptance = Acceptance::new(spec.wanted);
+        let (mut found, mut used) = (ScanResult { acceptance, ..ScanResult::default() }, JobTotals::default());
         // Those of an earlier job, too: the new one may replace its export.
         let exports = export::exports(root);
         match existing {
@@ -194,6 +209,7 @@ impl OutputDirectory {
             layout: spec.layout.clone(),
             keeps_parts: spec.keeps_parts,
             manifest: Mutex::new(CachedManifest { manifest, written_at: StdInstant::now(), is_stale: true }),
+            acceptance: Mutex::new(mem::take(&mut found.acceptance)),
             replaceable: Mutex::new(mem::take(&mut found.replaceable)),
             found,
             used,
@@ -338,18 +354,20 @@ impl OutputDirectory {
         let rows_path = self.rows.join(rows_name(index, self.layout.format.extension()));
         let dropped_path = self.rows.join(dropped_name(index));
         let new_rows: Vec<_> = rows.into_iter().map(|(number, row)| (number, FileRow::New(row))).collect();
+        let mut accepted = new_rows.len() as u64;
         let is_done = if rows_path.exists() {
             let mut merged = BTreeMap::new();
             let mut lines = BTreeMap::new();
             if self.keeps_parts {
                 let stored = self.layout.read(&rows_path).map_err(unreadable(&rows_path))?;
                 merged.extend(stored.into_iter().map(|(number, row)| (number, FileRow::Stored(row))));
-                let before = dropped_file::read(&dropped_path).map_err(unreadable(&dropped_path))?;
+                let before: Option<Vec<DroppedLine>> = read_lines(&dropped_path).map_err(unreadable(&dropped_path))?;
                 lines.extend(before.unwrap_or_default().into_iter().map(|line| (line.row, line)));
             } else {
                 let before = self.replaceable.lock().get(&index).map_or(0, |group| group.earlier.rows_out);
                 let rows = new_rows.len() as u64;
                 if before > 0 && rows <= before {
+                    self.acceptance.lock().add(index, before);
                     return Ok(WriteOutcome::KeptEarlier { rows, before });
                 }
             }
@@ -359,6 +377,7 @@ impl OutputDirectory {
             }
             lines.extend(dropped.iter().map(|line| (line.row, line.clone())));
             lines.retain(|row, _| !merged.contains_key(row));
+            accepted = merged.len() as u64;
             // The rows file comes before the dropped list here, and after it below: see the module docs.
             self.write_rows(&rows_path, merged.into_values())?;
             if lines.is_empty() {
@@ -376,6 +395,7 @@ impl OutputDirectory {
         };
         self.replaceable.lock().remove(&index);
         if is_done {
+            self.acceptance.lock().add(index, accepted);
             self.mark_done(index);
         }
         Ok(WriteOutcome::Written)
@@ -405,5 +425,5 @@ impl OutputDirectory {
 }
 
 fn write_dropped<'a>(path: &Path, lines: impl IntoIterator<Item = &'a DroppedLine>) -> Result<(), OutputError> {
-    write_atomically(path, |file| dropped_file::write(lines, file)).map_err(io_error(path))
+    write_atomically(path, |file| write_lines(lines, file)).map_err(io_error(path))
 }

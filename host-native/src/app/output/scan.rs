@@ -7,10 +7,11 @@ use std::path::Path;
 
 use tidegate_core::pipeline::DropReason;
 
+use super::acceptance::Acceptance;
 use super::done_row_groups::DoneRowGroups;
-use super::dropped_file::{self, DroppedCounts, DroppedLine};
+use super::dropped_file::{DroppedCounts, DroppedLine, SURPLUS};
 use super::error::{OutputError, io_error, unreadable};
-use super::files::{RowFile, dropped_name, is_temporary_name, rows_name, visit_names};
+use super::files::{RowFile, dropped_name, is_temporary_name, read_lines, rows_name, visit_names};
 use super::manifest::Manifest;
 use super::{EarlierOutput, OutputSpec};
 
@@ -25,6 +26,8 @@ pub(super) struct ScanResult {
     pub(super) earlier: EarlierOutput,
     /// The dropped rows among them.
     pub(super) dropped: DroppedCounts,
+    /// The rows of the row groups that are done.
+    pub(super) acceptance: Acceptance,
     /// Counts of the rows that this run has to generate again, by row group. They count until the row group
     /// is written.
     pub(super) replaceable: BTreeMap<u32, ReplaceableCounts>,
@@ -43,7 +46,9 @@ impl ScanResult {
     ///
     /// Reads the files of row groups that have a dropped list, and only the names of the others. O(row
     /// groups), plus the rows that are read.
-    pub(super) fn scan(rows: &Path, spec: &OutputSpec) -> Result<Self, OutputError> {
+    ///
+    /// Rows that were one too many are unmade, unless `keeps_surplus`.
+    pub(super) fn scan(rows: &Path, spec: &OutputSpec, keeps_surplus: bool) -> Result<Self, OutputError> {
         let manifest = &spec.manifest;
         let extension = manifest.format.extension();
         let (mut written, mut listed) = (DoneRowGroups::default(), DoneRowGroups::default());
@@ -67,10 +72,10 @@ impl ScanResult {
             let path = rows.join(name);
             fs::remove_file(&path).map_err(io_error(&path))?;
         }
-        let mut found = Self::default();
+        let mut found = Self { acceptance: Acceptance::new(spec.wanted), ..Self::default() };
         for row_group in written.iter() {
             if listed.contains(row_group) {
-                found.add_partial(rows, spec, row_group)?;
+                found.add_partial(rows, spec, row_group, keeps_surplus)?;
             } else {
                 found.add_complete(manifest, row_group);
             }
@@ -82,26 +87,34 @@ impl ScanResult {
         self.done.insert(row_group);
         self.earlier.row_groups += 1;
         self.earlier.rows_out += manifest.rows_in_group(row_group);
+        self.acceptance.add(row_group, manifest.rows_in_group(row_group));
     }
 
     /// Adds a row group with a dropped list. A row in both files is complete, a row in neither is unmade.
-    fn add_partial(&mut self, rows: &Path, spec: &OutputSpec, row_group: u32) -> Result<(), OutputError> {
+    fn add_partial(
+        &mut self,
+        rows: &Path,
+        spec: &OutputSpec,
+        row_group: u32,
+        keeps_surplus: bool,
+    ) -> Result<(), OutputError> {
         let manifest = &spec.manifest;
         let path = rows.join(rows_name(row_group, manifest.format.extension()));
         let stored = spec.layout.read(&path).map_err(unreadable(&path))?;
         let complete: BTreeSet<u64> = stored.into_iter().map(|(row, _)| row).collect();
         let path = rows.join(dropped_name(row_group));
-        let lines = dropped_file::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
+        let lines: Vec<DroppedLine> = read_lines(&path).map_err(unreadable(&path))?.unwrap_or_default();
         let dropped: BTreeMap<u64, _> = lines.into_iter().map(|line| (line.row, line)).collect();
         let first = u64::from(row_group) * u64::from(manifest.row_group_size);
         let (mut kept, mut missing) = (ReplaceableCounts::default(), Vec::new());
         let (mut retried, mut has_unmade) = (ReplaceableCounts::default(), false);
         for row in first..first + manifest.rows_in_group(row_group) {
             let number = manifest.first_row + row;
-            let line = dropped.get(&number).filter(|line| !line.is_unmade());
+            let is_unmade = |line: &DroppedLine| line.is_unmade() || line.reason == SURPLUS && !keeps_surplus;
+            let line = dropped.get(&number).filter(|line| !is_unmade(line));
             match line {
                 _ if complete.contains(&number) => kept.earlier.rows_out += 1,
-                Some(line) if !spec.retries(&line.reason) => kept.add_dropped(line),
+                Some(line) if line.is_rejected() || !spec.retries(&line.reason) => kept.add_dropped(line),
                 _ => {
                     add_row(&mut missing, row);
                     line.map_or_else(|| has_unmade = true, |line| retried.add_dropped(line));
@@ -110,6 +123,7 @@ impl ScanResult {
         }
         if missing.is_empty() {
             self.done.insert(row_group);
+            self.acceptance.add(row_group, kept.earlier.rows_out);
             kept.earlier.row_groups = 1;
         } else {
             retried.earlier.row_groups = u64::from(!has_unmade);
@@ -130,7 +144,8 @@ impl ScanResult {
 
 impl ReplaceableCounts {
     fn add_dropped(&mut self, line: &DroppedLine) {
-        self.earlier.rows_dropped += 1;
+        let rows = if line.is_rejected() { &mut self.earlier.rows_rejected } else { &mut self.earlier.rows_dropped };
+        *rows += 1;
         *self.dropped.entry(line.key()).or_default() += 1;
     }
 

@@ -35,7 +35,7 @@ fn four_groups() -> Manifest {
 fn spec(manifest: Manifest) -> OutputSpec {
     let columns = vec![("row".to_string(), ColumnType::Integer), ("a".to_string(), ColumnType::Text)];
     let layout = Layout { format: manifest.format, columns };
-    OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, dataset: None }
+    OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, wanted: None, dataset: None }
 }
 
 fn claimed(root: &Path, existing: Existing, spec: &OutputSpec) -> Result<OutputDirectory, OutputError> {
@@ -68,8 +68,8 @@ fn unmade(row: u64) -> DroppedLine {
 fn stored(root: &Path, row_group: u32) -> (Vec<u64>, Vec<(u64, String)>) {
     let layout = spec(manifest()).layout;
     let rows = layout.read(&root.join(format!("rows/{row_group:06}.jsonl"))).unwrap();
-    let lines =
-        dropped_file::read(&root.join(format!("rows/{row_group:06}.dropped.jsonl"))).unwrap().unwrap_or_default();
+    let list = root.join(format!("rows/{row_group:06}.dropped.jsonl"));
+    let lines: Vec<DroppedLine> = read_lines(&list).unwrap().unwrap_or_default();
     (rows.into_iter().map(|(row, _)| row).collect(), lines.into_iter().map(|line| (line.row, line.reason)).collect())
 }
 
@@ -108,13 +108,12 @@ fn a_resumed_run_keeps_complete_row_groups_and_removes_incomplete_files() {
     first.write_row_group(2, [row(4)], &[dropped(5, "request")]).unwrap();
     drop(first);
     // Killed between the dropped list and the rows of row group 3, and while writing a manifest.
-    dropped_file::write(&[dropped(6, "timeout")], &mut File::create(rows.join("000003.dropped.jsonl")).unwrap())
-        .unwrap();
+    write_lines(&[dropped(6, "timeout")], &mut File::create(rows.join("000003.dropped.jsonl")).unwrap()).unwrap();
     fs::write(rows.join(".000003.jsonl.tmp"), "half a").unwrap();
     fs::write(scratch.path().join(".manifest.json.tmp"), "{").unwrap();
     let again = resume(scratch.path());
     assert_eq!(again.done().iter().collect::<Vec<_>>(), [0, 2]);
-    assert_eq!(again.earlier(), EarlierOutput { rows_out: 3, rows_dropped: 1, row_groups: 2 });
+    assert_eq!(again.earlier(), EarlierOutput { rows_out: 3, rows_dropped: 1, rows_rejected: 0, row_groups: 2 });
     assert_eq!(again.dropped(), [(("a".to_string(), "request".to_string()), 1)].into());
     let mut left = file_names(&rows).unwrap();
     left.sort();
@@ -133,7 +132,7 @@ fn later_rows_are_merged_in_order_and_the_dropped_list_shrinks_until_it_is_remov
     resume().write_row_group(0, [row(1), row(3)], &lines).unwrap();
     let again = resume();
     assert_eq!((again.missing(), again.done().len()), (&[0..1, 4..6][..], 0));
-    assert_eq!(again.earlier(), EarlierOutput { rows_out: 2, rows_dropped: 1, row_groups: 0 });
+    assert_eq!(again.earlier(), EarlierOutput { rows_out: 2, rows_dropped: 1, rows_rejected: 0, row_groups: 0 });
     again.write_row_group(0, [row(0), row(4)], &[unmade(5)]).unwrap();
     let reasons = |lines: &[(u64, &str)]| lines.iter().map(|(row, why)| (*row, (*why).to_string())).collect::<Vec<_>>();
     assert_eq!(stored(scratch.path(), 0), (vec![0, 1, 3, 4], reasons(&[(2, "timeout"), (5, UNMADE)])));
@@ -145,7 +144,7 @@ fn later_rows_are_merged_in_order_and_the_dropped_list_shrinks_until_it_is_remov
     drop(last);
     assert_eq!(stored(scratch.path(), 0), ((0..6).collect(), Vec::new()));
     assert_eq!(file_names(&scratch.path().join(ROWS)).unwrap(), ["000000.jsonl"]);
-    assert_eq!(resume().earlier(), EarlierOutput { rows_out: 6, rows_dropped: 0, row_groups: 1 });
+    assert_eq!(resume().earlier(), EarlierOutput { rows_out: 6, rows_dropped: 0, rows_rejected: 0, row_groups: 1 });
 }
 
 #[test]
@@ -174,7 +173,7 @@ fn a_kill_at_any_step_of_a_merge_neither_loses_nor_duplicates_a_row() {
     drop(left);
     // A row that is in neither file is unmade.
     begin();
-    dropped_file::write(&[], &mut File::create(&list).unwrap()).unwrap();
+    write_lines::<DroppedLine>(&[], &mut File::create(&list).unwrap()).unwrap();
     assert_eq!(resume(scratch.path()).missing(), std::slice::from_ref(&(1..2)));
 }
 
@@ -211,7 +210,7 @@ fn a_row_group_with_dependent_rows_is_replaced_as_a_whole_if_the_new_one_has_mor
     let again = remake(scratch.path(), wide());
     assert!(again.missing().is_empty() && again.done().is_empty() && again.earlier() == EarlierOutput::default());
     assert_eq!(stored(scratch.path(), 0).0, [0], "the file is kept until then");
-    let remaining = EarlierOutput { rows_out: 1, rows_dropped: 2, row_groups: 1 };
+    let remaining = EarlierOutput { rows_out: 1, rows_dropped: 2, rows_rejected: 0, row_groups: 1 };
     assert_eq!((again.remaining(), again.dropped()[&("a".to_string(), "timeout".to_string())]), (remaining, 2));
     let worse = again.write_row_group(0, [row(1)], &[dropped(0, "request"), dropped(2, "request")]).unwrap();
     assert_eq!((worse, again.remaining()), (WriteOutcome::KeptEarlier { rows: 1, before: 1 }, remaining));
@@ -229,7 +228,7 @@ fn a_last_row_group_that_was_extended_is_replaced_only_by_one_with_more_rows_and
     first.write_row_group(0, (0..4).map(row), &[]).unwrap();
     first.write_row_group(1, [row(4), row(5)], &[]).unwrap();
     drop(first);
-    let remaining = EarlierOutput { rows_out: 6, rows_dropped: 0, row_groups: 1 };
+    let remaining = EarlierOutput { rows_out: 6, rows_dropped: 0, rows_rejected: 0, row_groups: 1 };
     for rows in [&[row(6), row(7)][..], &[]] {
         let longer = remake(scratch.path(), rows_in(8));
         assert_eq!(longer.done().iter().collect::<Vec<_>>(), [0]);
@@ -257,7 +256,7 @@ fn rows_to_be_retried_still_count_if_the_run_stops_before_it_reaches_them() {
         let reason = DropReason::from_name("timeout").unwrap();
         let second = claimed(scratch.path(), Existing::Resume, &again(Some(vec![reason]))).unwrap();
         assert_eq!(second.done().iter().collect::<Vec<_>>(), [1]);
-        assert_eq!(second.remaining(), EarlierOutput { rows_out: 2, rows_dropped: 2, row_groups: 2 });
+        assert_eq!(second.remaining(), EarlierOutput { rows_out: 2, rows_dropped: 2, rows_rejected: 0, row_groups: 2 });
         assert_eq!(second.dropped().values().sum::<u64>(), 2);
         second.close(RunState::Running, &JobTotals::default()).unwrap();
         let manifest: Manifest = serde_json::from_slice(&fs::read(scratch.path().join(MANIFEST)).unwrap()).unwrap();
@@ -288,7 +287,7 @@ fn an_extended_job_has_unmade_rows_in_its_former_last_row_group() {
             (longer.missing(), longer.done().iter().collect::<Vec<_>>()),
             (std::slice::from_ref(&(6..8)), vec![0])
         );
-        assert_eq!(longer.earlier(), EarlierOutput { rows_out: 5, rows_dropped: 1, row_groups: 1 });
+        assert_eq!(longer.earlier(), EarlierOutput { rows_out: 5, rows_dropped: 1, rows_rejected: 0, row_groups: 1 });
     }
     let refused = claimed(scratch.path(), Existing::Resume, &rows_in(6)).unwrap_err().to_string();
     assert!(refused.contains("a job can be extended, not shortened"), "{refused}");
@@ -317,11 +316,8 @@ fn a_row_group_without_a_dropped_list_is_not_read() {
     // Corrupted, but not read.
     fs::write(scratch.path().join("rows/000001.jsonl"), "{").unwrap();
     assert_eq!(resume(scratch.path()).earlier().rows_out, 2);
-    dropped_file::write(
-        &[dropped(2, "request")],
-        &mut File::create(scratch.path().join("rows/000001.dropped.jsonl")).unwrap(),
-    )
-    .unwrap();
+    write_lines(&[dropped(2, "request")], &mut File::create(scratch.path().join("rows/000001.dropped.jsonl")).unwrap())
+        .unwrap();
     let refused = claimed(scratch.path(), Existing::Resume, &spec(four_groups())).unwrap_err();
     assert!(
         refused.to_string().starts_with("cannot read ") && refused.to_string().contains("000001.jsonl: line 1"),
@@ -427,4 +423,32 @@ fn a_manifest_that_could_not_be_written_is_written_later_although_it_has_not_cha
     output.record_usage(&used).unwrap();
     let stored: Manifest = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     assert_eq!(stored.totals.spent, used.spent);
+}
+
+#[test]
+fn rows_after_the_wanted_ones_are_removed_and_made_again_if_more_are_wanted() {
+    let scratch = tempfile::tempdir().unwrap();
+    let wanting = |wanted| OutputSpec { wanted: Some(wanted), ..spec(four_groups()) };
+    let open = |wanted| claimed(scratch.path(), Existing::Resume, &wanting(wanted)).unwrap();
+    let first = open(2);
+    first.write_row_group(2, [row(4), row(5)], &[]).unwrap();
+    first.write_row_group(1, [row(2), row(3)], &[]).unwrap();
+    assert!(!first.has_enough() && first.remove_surplus(&wanting(2)).unwrap().is_none());
+    first.write_row_group(0, [row(0)], &[DroppedLine::rejected(1, "a")]).unwrap();
+    assert!(first.has_enough());
+    let left = first.remove_surplus(&wanting(2)).unwrap().unwrap().counts;
+    assert_eq!((left.rows_out, left.rows_dropped, left.rows_rejected), (2, 0, 2), "row 1, and row 3 is one too many");
+    assert_eq!(rows_files(&first).len(), 4, "two row groups, each with a list");
+    drop(first);
+
+    // Rows that were rejected are not made again, and those that were too many are, once they are wanted.
+    assert!(open(2).has_enough());
+    let more = open(3);
+    assert_eq!((more.has_enough(), more.missing().first(), more.missing().len()), (false, Some(&(3..4)), 1));
+    more.write_row_group(1, [row(3)], &[]).unwrap();
+    assert!(more.has_enough());
+}
+
+fn rows_files(output: &OutputDirectory) -> Vec<String> {
+    file_names(&output.root().join(ROWS)).unwrap()
 }

@@ -93,7 +93,7 @@ pub enum Role {
 }
 
 /// A message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// The author.
     pub role: Role,

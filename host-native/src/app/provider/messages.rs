@@ -155,13 +155,12 @@ pub(super) fn read(body: &[u8], response_format: Option<&Value>) -> Result<CallO
         return Err(CallError::Refused { detail: excerpt(&texts), usage });
     }
     let is_truncated = matches!(reason, "max_tokens" | "model_context_window_exceeded");
-    let text = match input {
-        Some(input) => input,
-        None => {
-            let SplitText { text, reasoning: more } = Content::Text(texts).split(!reasoning.is_empty());
-            reasoning.extend(more);
-            text
-        }
+    let text = if let Some(input) = input {
+        input
+    } else {
+        let SplitText { text, reasoning: more } = Content::Text(texts).split(!reasoning.is_empty());
+        reasoning.extend(more);
+        text
     };
     if text.is_empty() && !is_truncated {
         let detail = format!("it has no text (stop_reason {})", excerpt(reason));

@@ -61,6 +61,7 @@ fn totals(summary: &Summary) -> Markup {
             "; " (summary.rows_dropped()) " dropped, " (summary.rows_left()) " not done; "
             (format_seconds(summary.wall.as_secs_f64()))
         }
+        @if let Some(acceptance) = &summary.acceptance { p { "accepted: " (acceptance) } }
         @if let Some(retry) = &summary.retry { p { "To make the dropped rows again: " code { (retry) } } }
         @if job.runs > 1 {
             @let calls: u64 = job.models.values().map(|model| model.calls).sum();

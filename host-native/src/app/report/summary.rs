@@ -2,6 +2,8 @@
 
 mod text;
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration as StdDuration;
 
@@ -29,6 +31,9 @@ pub struct Summary {
     pub rows_out: u64,
     /// Dropped rows of the job, by column and reason.
     pub dropped: Vec<DropSummary>,
+    /// The decisions of the columns with `accept_if`, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acceptance: Option<Acceptance>,
     /// Retryable failures by kind and HTTP status.
     pub retryable: Vec<RetryableCount>,
     /// The command that retries the dropped rows, if there are any.
@@ -74,6 +79,47 @@ pub struct DropSummary {
     pub rows: u64,
     /// The first of these rows in this run, with its error message.
     pub example: Option<(u64, String)>,
+}
+
+/// How many rows of a job were accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Acceptance {
+    /// The number of rows that are to be accepted, if the file says.
+    pub wanted: Option<u64>,
+    /// The number of accepted rows.
+    pub accepted: u64,
+    /// Rejected rows by column.
+    pub rejected: BTreeMap<String, u64>,
+    /// Whether all rows that are wanted are accepted.
+    pub is_enough: bool,
+}
+
+impl Acceptance {
+    /// Returns the number of rows that were accepted or rejected.
+    #[must_use]
+    pub fn decided(&self) -> u64 {
+        self.accepted + self.rejected.values().sum::<u64>()
+    }
+
+    /// Returns why there are fewer rows than wanted after all candidates were made.
+    #[must_use]
+    pub fn shortage(&self) -> Option<String> {
+        let (wanted, accepted) = (self.wanted?, self.accepted);
+        (accepted < wanted).then(|| {
+            format!(
+                "{accepted} of {wanted} rows were accepted, and no candidates are left; `max_candidates` in [run] allows \
+                 more"
+            )
+        })
+    }
+}
+
+impl fmt::Display for Acceptance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = if self.decided() == 0 { 0.0 } else { self.accepted as f64 / self.decided() as f64 };
+        write!(f, "{} of {} candidates ({:.1}%)", self.accepted, self.decided(), 100.0 * rate)?;
+        self.rejected.iter().try_for_each(|(column, rows)| write!(f, ", {rows} rejected by {column}"))
+    }
 }
 
 /// The results of one generated column.
@@ -146,7 +192,12 @@ impl Summary {
     /// row groups were kept unchanged.
     #[must_use]
     pub fn rows_left(&self) -> u64 {
-        self.rows_in.saturating_sub(self.earlier.rows_out + self.rows_out + self.rows_dropped())
+        let rejected = match &self.acceptance {
+            Some(acceptance) if acceptance.is_enough => return 0,
+            Some(acceptance) => acceptance.rejected.values().sum(),
+            None => 0,
+        };
+        self.rows_in.saturating_sub(self.earlier.rows_out + self.rows_out + self.rows_dropped() + rejected)
     }
 
     /// Returns a line for each column with several models: the number of answers of each.
@@ -195,6 +246,7 @@ mod tests {
                 rows: 2,
                 example: Some((4, "the request was refused (HTTP 400): too long".to_string())),
             }],
+            acceptance: None,
             retryable: vec![
                 RetryableCount { kind: RetryKind::RateLimited, status: Some(429), recent: 0, total: 2 },
                 RetryableCount { kind: RetryKind::Timeout, status: None, recent: 1, total: 1 },

@@ -1,7 +1,7 @@
 //! Buffers the values of row groups from their first task to their checkpoint. The core knows rows only by
 //! index; their values are here.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::app::data::Row;
+use crate::app::output::CallLine;
 
 /// The buffers of all row groups in progress.
 #[derive(Debug)]
@@ -30,6 +31,10 @@ pub struct RowGroupBuffer {
     failures: HashMap<(usize, Option<u32>), String>,
     /// The skipped cells, by column, and by row unless all rows are skipped.
     skips: BTreeSet<(usize, Option<u32>)>,
+    /// The rejected rows, each with the column that rejected it.
+    rejected: BTreeMap<u32, usize>,
+    /// The calls by column, and by row unless they are for all rows, if the job keeps them.
+    calls: BTreeMap<(usize, Option<u32>), CallLine>,
 }
 
 impl RowGroupBuffer {
@@ -58,6 +63,17 @@ impl RowGroupBuffer {
         self.skips.contains(&(column, Some(row))) || self.skips.contains(&(column, None))
     }
 
+    /// Returns the calls that are kept.
+    pub fn calls(&self) -> impl Iterator<Item = &CallLine> {
+        self.calls.values()
+    }
+
+    /// Returns the column that rejected row `row`, if one did.
+    #[must_use]
+    pub fn rejected_by(&self, row: u32) -> Option<usize> {
+        self.rejected.get(&row).copied()
+    }
+
     fn index(&self, column: usize, row: u32) -> Option<usize> {
         (row < self.rows).then(|| column * self.rows as usize + row as usize)
     }
@@ -78,6 +94,8 @@ impl RowGroupBuffers {
             values: vec![None; self.columns * rows as usize],
             failures: HashMap::new(),
             skips: BTreeSet::new(),
+            rejected: BTreeMap::new(),
+            calls: BTreeMap::new(),
         };
         self.groups.lock().entry(group).or_insert_with(|| Arc::new(RwLock::new(buffer())));
     }
@@ -117,6 +135,31 @@ impl RowGroupBuffers {
         if let Some(buffer) = self.get(group) {
             buffer.write().skips.insert((column, row));
         }
+    }
+
+    /// Keeps the calls for `column`, in row `row` or in all rows of the group, beside those of earlier attempts.
+    pub fn add_calls(&self, group: u32, column: usize, row: Option<u32>, calls: CallLine) {
+        if let Some(buffer) = self.get(group) {
+            buffer.write().calls.entry((column, row)).or_default().add(calls);
+        }
+    }
+
+    /// Marks row `row` as rejected by `column`, unless a column before it has rejected it.
+    pub fn reject(&self, group: u32, column: usize, row: u32) {
+        if let Some(buffer) = self.get(group) {
+            let mut buffer = buffer.write();
+            let first = buffer.rejected.entry(row).or_insert(column);
+            *first = column.min(*first);
+        }
+    }
+
+    /// Returns whether row `row` of the group, or all its rows, are rejected.
+    pub fn is_rejected(&self, group: u32, row: Option<u32>) -> bool {
+        let is_rejected = |buffer: &RowGroupBuffer| match row {
+            Some(row) => buffer.rejected.contains_key(&row),
+            None => buffer.rejected.len() == buffer.rows as usize,
+        };
+        self.read(group, is_rejected).unwrap_or(false)
     }
 
     /// Sets the error of `column`, in row `row` or in all rows of the group.

@@ -74,7 +74,7 @@ pub(super) async fn drive(
     let handle = run.handle();
     let mut refresh = tokio::time::interval(REFRESH);
     let started = std::time::Instant::now();
-    let (mut interrupted, mut is_reported) = (false, false);
+    let (mut interrupted, mut is_reported, mut has_enough) = (false, false, false);
     let mut usage_write = None;
     let report = loop {
         tokio::select! {
@@ -88,6 +88,11 @@ pub(super) async fn drive(
                     metrics.publish(view);
                 }
                 write_commands(log, &handle, models, screen);
+                if !has_enough && output.has_enough() {
+                    has_enough = true;
+                    // The rows of calls in flight are too many, but the calls cost what they cost.
+                    handle.drain();
+                }
                 let withheld = models.ledger().lock().stop_reason().filter(|_| !is_reported).cloned();
                 if let Some(withheld) = withheld {
                     is_reported = true;

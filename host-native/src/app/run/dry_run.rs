@@ -57,7 +57,7 @@ pub fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
         rows: (rows, resolved.dataset.rows(), rows.div_ceil(u64::from(size)), size),
         columns: columns(&file, &resolved, &estimates),
         models,
-        notes: notes(&resolved, &estimates),
+        notes: notes(&file, &resolved, &estimates),
         export: request.export.as_ref().map(|export| describe_export(export, &file, &resolved)),
         cost,
         max_cost: request.max_cost,
@@ -142,13 +142,27 @@ fn describe_export(export: &ExportFile, file: &PipelineFile, resolved: &Resolved
     format!("{}, with the {what} {}", export.path.display(), names.join(", "))
 }
 
-fn notes(resolved: &ResolvedPipeline, estimates: &[ColumnEstimate]) -> Vec<String> {
+fn notes(file: &PipelineFile, resolved: &ResolvedPipeline, estimates: &[ColumnEstimate]) -> Vec<String> {
     let sample = SAMPLE_ROWS.min(resolved.rows.end - resolved.rows.start);
     let mut notes = vec![format!(
         "Tokens are estimated from the templates as rendered for the first {sample} rows, at four characters a token; beyond ASCII every \
          byte counts as one. Answers \
          count as `answer_tokens`, else `max_tokens`, else 256. Retries are not counted."
     )];
+    let accepts = resolved.columns.iter().find(|column| column.accept_if.is_some());
+    if let Some(column) = accepts {
+        let most = resolved.rows.end - resolved.rows.start;
+        let until = file.rows.wanted().map_or_else(String::new, |wanted| {
+            format!(
+                " The run ends once {wanted} are accepted, at the earliest after {:.0}% of this.",
+                100.0 * wanted as f64 / most as f64
+            )
+        });
+        notes.push(format!(
+            "`{}` accepts or rejects rows. Calls, tokens and cost are those of all {most} candidates, as if none were rejected.{until}",
+            column.name
+        ));
+    }
     for (column, estimate) in resolved.columns.iter().zip(estimates).filter(|(_, estimate)| estimate.unrendered > 0) {
         let why = match &estimate.failure {
             Some(failure) => format!("such as {}. The run would drop them", failure.error),

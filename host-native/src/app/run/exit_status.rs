@@ -9,9 +9,9 @@ use tidegate_core::pipeline::{DropReason, DroppedCount, FailureKind, RunReport, 
 
 use crate::app::config::pipeline::PipelineFile;
 use crate::app::error::Exit;
-use crate::app::output::{EarlierOutput, JobTotals, ModelTotals, OutputDirectory};
+use crate::app::output::{EarlierOutput, JobTotals, ModelTotals, OutputDirectory, REJECTED, SURPLUS};
 use crate::app::provider::cost::LedgerStop;
-use crate::app::report::summary::{ColumnSummary, DropSummary, ProviderSummary, Summary};
+use crate::app::report::summary::{Acceptance, ColumnSummary, DropSummary, ProviderSummary, Summary};
 use crate::app::run::models::Models;
 use crate::app::run::provider::Provider;
 use crate::app::run::workload::{DroppedRows, PipelineWorkload, WrittenCounts};
@@ -59,6 +59,18 @@ pub fn summarise(
     };
     // Counted by the writer, because there is no report after a second signal.
     let written = work.written();
+    let acceptance = acceptance(file, &written, output);
+    let (exit, stopped) = match &acceptance {
+        Some(Acceptance { is_enough: true, .. }) => {
+            let has_dropped = written.rows_dropped() + output.remaining().rows_dropped > 0;
+            (if has_dropped { Exit::RowsDropped } else { Exit::Done }, None)
+        }
+        Some(acceptance) if stopped.is_none() => match acceptance.shortage() {
+            Some(why) => (Exit::RowsDropped, Some(why)),
+            None => (exit, stopped),
+        },
+        _ => (exit, stopped),
+    };
     let counts = |column: &str| {
         let found = report.and_then(|report| report.columns.iter().find(|known| known.name == column));
         found.map_or_else(TaskCounts::default, |found| found.tasks)
@@ -87,6 +99,7 @@ pub fn summarise(
         rows_in,
         rows_out: written.rows,
         dropped: dropped_rows(&written, output),
+        acceptance,
         retryable: report.map_or_else(Vec::new, |report| report.retryable.clone()),
         retry: None,
         row_groups: written.row_groups,
@@ -139,12 +152,23 @@ pub fn run_totals(models: &Models) -> JobTotals {
 /// run.
 fn dropped_rows(written: &WrittenCounts, output: &OutputDirectory) -> Vec<DropSummary> {
     let mut all = written.dropped.clone();
-    for (key, rows) in output.dropped() {
+    for (key, rows) in output.dropped().into_iter().filter(|((_, reason), _)| reason != REJECTED && reason != SURPLUS) {
         let known: &mut DroppedRows = all.entry(key).or_default();
         known.rows += rows;
     }
     let one = |((column, reason), DroppedRows { rows, example })| DropSummary { column, reason, rows, example };
     all.into_iter().map(one).collect()
+}
+
+/// Returns what the columns with `accept_if` have decided, if there are any.
+fn acceptance(file: &PipelineFile, written: &WrittenCounts, output: &OutputDirectory) -> Option<Acceptance> {
+    file.columns.iter().find(|column| column.accept_if.is_some())?;
+    let mut rejected = written.rejected.clone();
+    for ((column, _), rows) in output.dropped().into_iter().filter(|((_, reason), _)| reason == REJECTED) {
+        *rejected.entry(column).or_default() += rows;
+    }
+    let accepted = written.rows + output.remaining().rows_out;
+    Some(Acceptance { wanted: file.rows.wanted(), accepted, rejected, is_enough: output.has_enough() })
 }
 
 /// Returns the exit status, and the reason if the run stopped before its end. `unavailable` describes the

@@ -90,7 +90,11 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     let amount_file = has_prices.then(|| output.create_amount_file()).transpose()?;
     models.ledger().lock().resume_from(output.used().spent, amount_file);
     resolved.skip_row_groups(output.done().iter(), file.run.row_group_size.get());
-    let (done_row_groups, missing_rows) = (output.done().iter().collect(), output.missing().to_vec());
+    let (done_row_groups, missing_rows) = if output.has_enough() {
+        ((0..u32::try_from(spec.manifest.row_group_count()).unwrap_or(u32::MAX)).collect(), Vec::new())
+    } else {
+        (output.done().iter().collect(), output.missing().to_vec())
+    };
     // A seed per run, so that concurrent runs do not retry at the same times.
     let seed = requests.health.map_or(0, |health| health.seed as u32);
     let config = PipelineConfig { done_row_groups, missing_rows, run: seed, ..config };
@@ -111,7 +115,14 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     }
     let columns = task_totals(&resolved, &output, &spec.manifest);
     let count = columns.len();
-    screen.print_message(&format!("{name}: {rows} rows, {count} columns to fill, output in {}", request.out.display()));
+    let rows_to_make = match file.rows.wanted() {
+        Some(wanted) => format!("{wanted} accepted rows of at most {rows}"),
+        None => format!("{rows} rows"),
+    };
+    screen.print_message(&format!(
+        "{name}: {rows_to_make}, {count} columns to fill, output in {}",
+        request.out.display()
+    ));
     if let Some(metrics) = &metrics {
         screen.print_message(&format!("metrics at http://{}/metrics", metrics.address()));
     }
@@ -123,7 +134,7 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
 
     let is_whole_example = request.pipeline.is_none() && earlier == EarlierOutput::default();
     let comparison = is_whole_example.then(|| compare(&file, &resolved)).flatten();
-    let work = Arc::new(PipelineWorkload::new(resolved, callers, Arc::clone(&output)));
+    let work = Arc::new(PipelineWorkload::new(resolved, callers, Arc::clone(&output), file.output.calls));
     let calls = if file.run.pressure_advisory { models.request_resources() } else { Vec::new() };
     let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
     let run = driver::run_through(pipeline, Arc::clone(&work), models.gate(), &calls).with_sinks(sinks);
@@ -140,6 +151,9 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     let mut timeline = ProgressHistory::default();
     let ended = drive(run, &monitored, &mut log, screen, &mut timeline).await?;
     let end = RunEnd { figures: observer.finish(models.gate()), ..ended };
+    if let Some(left) = output.remove_surplus(&spec)? {
+        work.limit_written(&left);
+    }
     let mut summary = summarise(&name, &file, rows, &end, &models, &work, &output);
     summary.comparison = comparison.filter(|_| summary.exit == Exit::Done);
     summary.retry = (summary.rows_dropped() > 0).then(|| retry_command(request));
@@ -213,6 +227,7 @@ fn output_spec(
         layout: resolved.layout(file.output.format),
         keeps_parts: resolved.plan.keeps_parts(),
         retry_dropped: request.retry_dropped.clone(),
+        wanted: file.rows.wanted(),
         dataset: appendable.map(|seed| seed.path.clone()),
     }
 }
@@ -239,7 +254,7 @@ fn retry_command(request: &RunRequest) -> String {
 /// Returns the generated columns, each with the number of tasks that earlier runs have left.
 fn task_totals(resolved: &ResolvedPipeline, output: &OutputDirectory, manifest: &Manifest) -> Vec<(String, u64)> {
     let earlier = output.earlier();
-    let rows = manifest.rows_in.saturating_sub(earlier.rows_out + earlier.rows_dropped);
+    let rows = manifest.rows_in.saturating_sub(earlier.rows_out + earlier.rows_dropped + earlier.rows_rejected);
     let row_groups = manifest.row_group_count().saturating_sub(earlier.row_groups);
     let tasks = |column: &GeneratedColumn| match column.strategy {
         Strategy::Cell => rows,

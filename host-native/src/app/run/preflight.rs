@@ -130,7 +130,9 @@ impl Preflight {
             None => example::dataset()?,
             Some(_) => match &file.rows {
                 RowSource::Dataset(seed) => Dataset::load(&seed.path, seed.format)?,
-                RowSource::Generated(rows) => Dataset::without_columns(*rows),
+                RowSource::Generated(rows) | RowSource::Candidates { most: rows, .. } => {
+                    Dataset::without_columns(*rows)
+                }
             },
         };
         let mut resolved = match ResolvedPipeline::resolve(file, dataset) {

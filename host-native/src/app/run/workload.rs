@@ -15,7 +15,9 @@ use tidegate_core::pipeline::{
     TaskOutcome,
 };
 
-use crate::app::output::{DroppedLine, OutputDirectory, WriteOutcome};
+use crate::app::output::{
+    CallLine, DroppedCounts, DroppedLine, EarlierOutput, KeptRows, OutputDirectory, REJECTED, WriteOutcome,
+};
 use crate::app::run::buffer::{OutputRow, RowGroupBuffer, RowGroupBuffers};
 use crate::app::run::columns::{AnswerPart, Caller, Fill, FillContext, FillError, Filled, ModelCalls};
 use crate::app::run::resolve::output::{OutputColumn, OutputSource};
@@ -38,6 +40,8 @@ struct Shared {
     answers: Vec<Vec<AtomicU64>>,
     buffers: RowGroupBuffers,
     output: Arc<OutputDirectory>,
+    /// Whether the calls for each row are kept.
+    keeps_calls: bool,
     written: Mutex<WrittenCounts>,
     /// Warnings for the screen, oldest first.
     warnings: Mutex<Vec<String>>,
@@ -50,6 +54,8 @@ pub struct WrittenCounts {
     pub rows: u64,
     /// Dropped rows by column and reason.
     pub dropped: BTreeMap<(String, String), DroppedRows>,
+    /// Rejected rows by column.
+    pub rejected: BTreeMap<String, u64>,
     /// Row groups without missing rows.
     pub row_groups: u64,
 }
@@ -64,6 +70,20 @@ pub struct DroppedRows {
 }
 
 impl WrittenCounts {
+    /// Reduces the counts to what is left in the output of this run, after rows were removed from it.
+    fn limit_to(&mut self, left: &KeptRows, earlier: EarlierOutput, earlier_dropped: &DroppedCounts) {
+        let now = |column: &str, reason: &str| {
+            let key = (column.to_string(), reason.to_string());
+            let count = |counts: &DroppedCounts| counts.get(&key).copied().unwrap_or_default();
+            count(&left.dropped).saturating_sub(count(earlier_dropped))
+        };
+        self.rows = left.counts.rows_out.saturating_sub(earlier.rows_out);
+        self.row_groups = left.counts.row_groups.saturating_sub(earlier.row_groups);
+        self.rejected.iter_mut().for_each(|(column, rows)| *rows = now(column, REJECTED));
+        self.dropped.iter_mut().for_each(|((column, reason), dropped)| dropped.rows = now(column, reason));
+        self.dropped.retain(|_, dropped| dropped.rows > 0);
+    }
+
     /// Returns the number of rows that were dropped for any reason.
     #[must_use]
     pub fn rows_dropped(&self) -> u64 {
@@ -73,7 +93,11 @@ impl WrittenCounts {
     fn add(&mut self, group: &FinishedRowGroup, dropped_lines: &[DroppedLine]) {
         self.rows += group.live.len() as u64;
         self.row_groups += u64::from(group.unmade.is_empty());
-        for line in dropped_lines.iter().filter(|line| !line.is_unmade()) {
+        for line in dropped_lines.iter().filter(|line| line.is_rejected()) {
+            self.rows -= 1;
+            *self.rejected.entry(line.column.clone().unwrap_or_default()).or_default() += 1;
+        }
+        for line in dropped_lines.iter().filter(|line| !line.is_unmade() && !line.is_rejected()) {
             let entry = self.dropped.entry(line.key()).or_default();
             entry.rows += 1;
             if let Some(detail) = &line.detail
@@ -95,8 +119,14 @@ type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl PipelineWorkload {
     /// Creates the work of a run. `callers` has an entry for each generated column, in the same order.
+    /// `keeps_calls` is whether the calls for each row are kept in the output.
     #[must_use]
-    pub fn new(resolved: ResolvedPipeline, callers: Vec<Option<Caller>>, output: Arc<OutputDirectory>) -> Self {
+    pub fn new(
+        resolved: ResolvedPipeline,
+        callers: Vec<Option<Caller>>,
+        output: Arc<OutputDirectory>,
+        keeps_calls: bool,
+    ) -> Self {
         let id = |(index, column): (usize, &GeneratedColumn)| Some((resolved.plan.column_id(&column.name)?, index));
         let by_id = resolved.columns.iter().enumerate().filter_map(id).collect();
         let mut answer_columns = vec![Vec::new(); resolved.columns.len()];
@@ -118,6 +148,7 @@ impl PipelineWorkload {
             answers,
             buffers,
             output,
+            keeps_calls,
             written: Mutex::default(),
             warnings: Mutex::default(),
         }))
@@ -142,6 +173,12 @@ impl PipelineWorkload {
         let models = self.0.callers[index].iter().flat_map(|caller| &caller.models);
         let counts = self.0.answers[index].iter().map(|count| count.load(Ordering::Relaxed));
         models.map(|model| model.provider.label.clone()).zip(counts).collect()
+    }
+
+    /// Reduces what was written to what is `left` of it.
+    pub fn limit_written(&self, left: &KeptRows) {
+        let output = &self.0.output;
+        self.0.written.lock().limit_to(left, output.remaining(), &output.dropped());
     }
 
     /// Returns what has been written so far.
@@ -180,7 +217,38 @@ impl Shared {
     async fn run_task(self: Arc<Self>, task: Task) -> Result<TaskOutcome, FatalError> {
         self.buffers.open(task.row_group, task.rows);
         let Some(&index) = self.by_id.get(&task.column) else { return self.read_rows(task).await };
-        let (filled, outcome) = match self.fill_cell(&task, index).await {
+        if self.buffers.is_rejected(task.row_group, task.row) {
+            self.buffers.mark_skipped(task.row_group, index, task.row);
+            return Ok(TaskOutcome::Skipped);
+        }
+        let outcome = self.make_cell(&task, index).await?;
+        let (Some(row), TaskOutcome::Success | TaskOutcome::Skipped) = (task.row, outcome) else { return Ok(outcome) };
+        match self.is_accepted(&task, index, row) {
+            Ok(true) => {}
+            Ok(false) => self.buffers.reject(task.row_group, index, row),
+            Err(error) => {
+                self.buffers.set_failure(task.row_group, index, task.row, error.to_string());
+                return Ok(TaskOutcome::Failed(FailureKind::Template));
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Returns whether the column at `index`, which is made, accepts the row.
+    fn is_accepted(&self, task: &Task, index: usize, row: u32) -> Result<bool, TemplateError> {
+        let column = &self.resolved.columns[index];
+        let Some(condition) = &column.accept_if else { return Ok(true) };
+        let values = self.buffers.read(task.row_group, |buffer| {
+            let own = output_value(column, buffer, index, row);
+            let own = own.map(|value| (column.name.as_str(), TemplateValue::from(Serde(&**value))));
+            TemplateValue::from_pairs(self.row_values(task, column, buffer, row).chain(own))
+        });
+        self.resolved.templates.holds(condition, values.unwrap_or_default())
+    }
+
+    /// Makes the cell, or the cells of the row group, that are the task of the column at `index`.
+    async fn make_cell(&self, task: &Task, index: usize) -> Result<TaskOutcome, FatalError> {
+        let (filled, outcome) = match self.fill_cell(task, index).await {
             Ok(filled) => filled,
             Err(FillError::Fatal(error)) => return Err(error),
             Err(FillError::Outcome(outcome, why)) => {
@@ -249,8 +317,15 @@ impl Shared {
                 return Ok((value, TaskOutcome::Skipped));
             }
         }
-        let calls = ModelCalls::new(self.callers[index].as_ref(), task);
-        let Filled { value, reasoning, model } = column.fill.fill(context, calls).await?;
+        let kept = self.keeps_calls.then(Mutex::<CallLine>::default);
+        let calls = ModelCalls::new(self.callers[index].as_ref(), task).keeping(kept.as_ref());
+        let filled = column.fill.fill(context, calls).await;
+        if let Some(calls) = kept.map(Mutex::into_inner).filter(|line| line.calls > 0) {
+            let row = task.row.map(|row| self.row_number(task.first_row, row));
+            let calls = CallLine { row, column: column.name.clone(), ..calls };
+            self.buffers.add_calls(task.row_group, index, task.row, calls);
+        }
+        let Filled { value, reasoning, model } = filled?;
         let model = model.and_then(|place| self.count_answer(index, place));
         let (value, reasoning) = (Arc::new(value), Arc::new(reasoning.into()));
         Ok((CellValue { value, reasoning, model: Arc::new(model.into()) }, TaskOutcome::Success))
@@ -284,7 +359,9 @@ impl Shared {
             _ => read(&|buffer| {
                 // A row that an upstream has dropped is left out, even if it has other values.
                 let ancestors = self.resolved.ancestors(index);
-                let rows = (0..task.rows).filter(|row| is_complete(&self.resolved.columns, &ancestors, buffer, *row));
+                let rows = (0..task.rows).filter(|row| {
+                    buffer.rejected_by(*row).is_none() && is_complete(&self.resolved.columns, &ancestors, buffer, *row)
+                });
                 let rows = rows.map(|row| TemplateValue::from_pairs(self.row_values(task, column, buffer, row)));
                 let rows: TemplateValue = rows.collect();
                 TemplateValue::from_pairs([("rows", rows), ("row_group", TemplateValue::from(task.row_group))])
@@ -323,13 +400,19 @@ impl Shared {
         let buffer = shared.read();
         let dropped = group.dropped.iter().map(|dropped| self.dropped_line(group, &buffer, dropped));
         let unmade = group.unmade.iter().map(|row| DroppedLine::unmade(self.row_number(group.first_row, *row)));
-        let mut dropped_lines: Vec<DroppedLine> = dropped.chain(unmade).collect();
+        let rejected = group.live.iter().filter_map(|row| {
+            let column = &self.resolved.columns[buffer.rejected_by(*row)?].name;
+            Some(DroppedLine::rejected(self.row_number(group.first_row, *row), column))
+        });
+        let mut dropped_lines: Vec<DroppedLine> = dropped.chain(unmade).chain(rejected).collect();
         dropped_lines.sort_unstable_by_key(|line| line.row);
-        let rows = group.live.iter().map(|row| {
+        let rows = group.live.iter().filter(|row| buffer.rejected_by(**row).is_none()).map(|row| {
             let row = self.output_row(group.first_row, &buffer, *row);
             (row.row, row)
         });
-        match self.output.write_row_group(group.row_group, rows, &dropped_lines) {
+        let calls_written =
+            if self.keeps_calls { self.output.write_calls(group.row_group, buffer.calls().cloned()) } else { Ok(()) };
+        match calls_written.and_then(|()| self.output.write_row_group(group.row_group, rows, &dropped_lines)) {
             Ok(WriteOutcome::Written) => {
                 self.written.lock().add(group, &dropped_lines);
                 Ok(())

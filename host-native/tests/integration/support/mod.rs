@@ -142,7 +142,7 @@ impl Scratch {
 
     /// Returns all output rows, in file order.
     pub(crate) fn rows(&self, out: &str) -> Vec<Value> {
-        lines(&self.path(out).join("rows"), |name| !name.contains(".dropped."))
+        lines(&self.path(out).join("rows"), |name| !name.contains(".dropped.") && !name.contains(".calls."))
     }
 
     /// Returns all dropped rows, in file order.

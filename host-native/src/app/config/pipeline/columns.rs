@@ -33,6 +33,8 @@ pub struct ColumnSpec {
     pub weight: Spanned<f64>,
     /// The condition. Rows for which it is false are skipped.
     pub when: Option<Spanned<String>>,
+    /// The condition on a row with the value of this column. Rows for which it is false are rejected.
+    pub accept_if: Option<Spanned<String>>,
     /// The value of skipped rows \[null\].
     pub otherwise: Value,
     /// Whether rows are skipped if a column that this one reads was skipped \[no\].
@@ -72,8 +74,18 @@ impl From<StrategyName> for Strategy {
 }
 
 /// The keys that every kind has.
-pub(super) const COMMON_KEYS: &[&str] =
-    &["name", "kind", "strategy", "upstreams", "weight", "when", "otherwise", "skip_with_upstream", "drop"];
+pub(super) const COMMON_KEYS: &[&str] = &[
+    "name",
+    "kind",
+    "strategy",
+    "upstreams",
+    "weight",
+    "when",
+    "accept_if",
+    "otherwise",
+    "skip_with_upstream",
+    "drop",
+];
 
 impl KindName {
     /// Returns the name in files.
@@ -147,6 +159,13 @@ fn check_column(
     reject_foreign_keys(file, &table, raw.kind)?;
     let strategy = check_strategy(file, &raw)?;
     let (when, otherwise) = check_condition(file, &mut raw)?;
+    let accept_if = raw.accept_if.take().map(At::spanned);
+    if let Some(accept_if) = &accept_if
+        && strategy != Strategy::Cell
+    {
+        let message = "`accept_if` in [[columns]] decides about a row, but this column is made for whole row groups";
+        return Err(file.error(accept_if.span(), message).expected("`strategy = \"cell\"`, or no `strategy`"));
+    }
     let weight = raw.weight.take().map_or_else(|| Spanned::new(raw.name.span(), 1.0), At::spanned);
     if !(MIN_WEIGHT..=MAX_WEIGHT).contains(weight.get_ref()) {
         return Err(file.wrong(weight.span(), "a number from 2^-20 to 2^20"));
@@ -158,6 +177,7 @@ fn check_column(
         upstreams: upstreams.into_iter().map(At::spanned).collect(),
         weight,
         when,
+        accept_if,
         otherwise,
         skip_with_upstream: raw.skip_with_upstream.unwrap_or(false),
         is_written: !raw.drop.unwrap_or(false),

@@ -111,8 +111,9 @@ impl PipelineFile {
         let RawPipeline { seed, models, columns, run: Table(mut run), output: Table(output) } =
             file.read_described()?;
         let (models, currency) = models::check(&file, models, directory)?;
+        let accepts = columns.iter().any(|column| column.get().0.accept_if.is_some());
         Ok(Self {
-            rows: settings::check_rows(&file, seed, run.rows.take(), directory)?,
+            rows: settings::check_rows(&file, seed, &mut run, accepts, directory)?,
             columns: columns::check(&file, columns, &models, directory)?,
             models,
             currency,

@@ -185,6 +185,9 @@ pub(super) struct RawColumn {
     pub(super) when: Option<At<Text>>,
     /// The value of skipped rows. Default: null
     pub(super) otherwise: Option<At<Json>>,
+    /// A condition such as `grade.score > 3`, which may read this column. Rows where it is false are rejected: the
+    /// columns after this one are not made for them, and they are not written
+    pub(super) accept_if: Option<At<Text>>,
     /// Whether rows are skipped if a column that this one reads was skipped. Default: false
     pub(super) skip_with_upstream: Option<bool>,
     /// Whether the column is left out of the output. Default: false
@@ -432,9 +435,12 @@ pub(super) struct RawRun {
     pub(super) fallback_after: Option<Span>,
     /// How long a provider may be down before the run stops, or never. Default: 10m
     pub(super) outage_patience: Option<Is<Patience>>,
-    /// The number of rows to make without a dataset
+    /// The number of rows to make without a dataset. With `accept_if` in a column: the number of accepted rows
     #[schemars(range(min = 1, max = MAX_ROWS))]
     pub(super) rows: Option<At<u64>>,
+    /// The maximum number of rows to make until `rows` are accepted. Default: ten times `rows`
+    #[schemars(range(min = 1, max = MAX_ROWS))]
+    pub(super) max_candidates: Option<At<u64>>,
     /// The seed of all samplers. Default: 0
     pub(super) seed: Option<u64>,
 }
@@ -448,6 +454,9 @@ pub(super) struct RawOutput {
     /// The format of row files. Default: jsonl
     #[serde(default)]
     pub(super) format: RowFormat,
+    /// Whether the prompts, answers, models and tokens of the calls for each row are kept, for `tidegate inspect`.
+    /// Default: false
+    pub(super) calls: Option<bool>,
     /// The columns to write after the row number, in order. Default: those of the dataset, then those of the
     /// file without `drop`
     #[schemars(length(min = 1))]

@@ -25,6 +25,13 @@ pub enum RowSource {
     Dataset(SeedSpec),
     /// Nothing but their number: every column is generated.
     Generated(u64),
+    /// The same, until `wanted` of at most `most` rows are accepted.
+    Candidates {
+        /// The number of accepted rows to write.
+        wanted: u64,
+        /// The maximum number of rows to make.
+        most: u64,
+    },
 }
 
 impl RowSource {
@@ -33,7 +40,16 @@ impl RowSource {
     pub fn dataset(&self) -> Option<&SeedSpec> {
         match self {
             Self::Dataset(seed) => Some(seed),
-            Self::Generated(_) => None,
+            Self::Generated(_) | Self::Candidates { .. } => None,
+        }
+    }
+
+    /// Returns the number of rows to accept, if there is one.
+    #[must_use]
+    pub fn wanted(&self) -> Option<u64> {
+        match self {
+            Self::Candidates { wanted, .. } => Some(*wanted),
+            Self::Dataset(_) | Self::Generated(_) => None,
         }
     }
 }
@@ -99,6 +115,8 @@ pub struct OutputSettings {
     pub row_key: String,
     /// The format of row files \[JSONL\].
     pub format: RowFormat,
+    /// Whether the calls for each row are kept \[no\].
+    pub calls: bool,
     /// The columns after the row number; `None` for those of the dataset and all that are
     /// [written](super::ColumnSpec::is_written).
     pub columns: Option<Vec<OutputColumnSpec>>,
@@ -118,15 +136,41 @@ pub struct OutputColumnSpec {
 /// The maximum number of rows without a dataset.
 pub(super) const MAX_ROWS: u64 = 1_000_000_000;
 
+/// The number of rows to make at most for each one to accept, unless the file says.
+const CANDIDATES_PER_ROW: u64 = 10;
+
+/// Returns where rows come from. `accepts` is whether a column accepts rows.
 pub(super) fn check_rows(
     file: &Document<'_>,
     seed: Option<Table<RawSeed>>,
-    rows: Option<At<u64>>,
+    run: &mut RawRun,
+    accepts: bool,
     directory: &Path,
 ) -> Result<RowSource, FileError> {
+    let (rows, most) = (run.rows.take(), run.max_candidates.take());
+    if let Some(most) = most.as_ref().filter(|_| !accepts || rows.is_none()) {
+        return Err(file
+            .error(most.span(), "`max_candidates` in [run] has no effect without rows to accept")
+            .expected("`rows = ` beside it, the number of rows to accept, and a column with `accept_if`"));
+    }
     match (seed, rows) {
         (Some(seed), None) => check_seed(file, seed, directory).map(RowSource::Dataset),
-        (None, Some(rows)) if (1..=MAX_ROWS).contains(rows.get()) => Ok(RowSource::Generated(*rows.get())),
+        (None, Some(rows)) if (1..=MAX_ROWS).contains(rows.get()) => {
+            let wanted = *rows.get();
+            match most {
+                _ if !accepts => Ok(RowSource::Generated(wanted)),
+                None => {
+                    let most = wanted.saturating_mul(CANDIDATES_PER_ROW).min(MAX_ROWS);
+                    Ok(RowSource::Candidates { wanted, most })
+                }
+                Some(most) if (wanted..=MAX_ROWS).contains(most.get()) => {
+                    Ok(RowSource::Candidates { wanted, most: *most.get() })
+                }
+                Some(most) => {
+                    Err(file.wrong(most.span(), format!("a whole number from {wanted}, which is `rows`, to {MAX_ROWS}")))
+                }
+            }
+        }
         (None, Some(rows)) => Err(file.wrong(rows.span(), format!("a whole number from 1 to {MAX_ROWS}"))),
         (Some(_), Some(rows)) => Err(file
             .error(rows.span(), "`rows` in [run] is given beside [seed], whose dataset has the rows")
@@ -229,13 +273,13 @@ impl From<RawRun> for RunSettings {
 }
 
 pub(super) fn check_output(file: &Document<'_>, raw: RawOutput) -> Result<OutputSettings, FileError> {
-    let RawOutput { row_key, format, columns, record } = raw;
+    let RawOutput { row_key, format, calls, columns, record } = raw;
     let row_key = row_key.map_or_else(|| "row".to_string(), |Is(key)| key);
     let columns = columns.map(|columns| check_output_columns(file, columns, &row_key)).transpose()?;
     let record = record.map(|record| record.map(|JsonTable(table)| table));
     match &record {
         Some(record) if record.get_ref().is_empty() => Err(file.wrong(record.span(), "at least one key")),
-        _ => Ok(OutputSettings { row_key, format, columns, record }),
+        _ => Ok(OutputSettings { row_key, format, calls: calls.unwrap_or(false), columns, record }),
     }
 }
 

@@ -34,7 +34,7 @@ impl Summary {
     fn write_rows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  rows in   {:>8}", self.rows_in)?;
         if self.earlier != EarlierOutput::default() {
-            let EarlierOutput { rows_out, rows_dropped, row_groups } = self.earlier;
+            let EarlierOutput { rows_out, rows_dropped, row_groups, .. } = self.earlier;
             writeln!(
                 f,
                 "  resumed   {rows_out:>8}   {row_groups} row groups of earlier runs, with {rows_dropped} dropped rows"
@@ -50,6 +50,9 @@ impl Summary {
         )?;
         if let Some(Exported { path, rows, .. }) = &self.export {
             writeln!(f, "  exported  {rows:>8}   to {}", path.display())?;
+        }
+        if let Some(acceptance) = &self.acceptance {
+            writeln!(f, "  accepted  {:>8}   {acceptance}", acceptance.accepted)?;
         }
         self.write_dropped(f)?;
         if self.rows_left() > 0 {

@@ -129,11 +129,11 @@ impl LlmFill {
     }
 
     pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Filled, FillError> {
-        let chat = |client| match client {
-            &Client::Chat(ref chat) => Ok(chat),
+        let chats = calls.clients().map(|client| match client {
+            Client::Chat(chat) => Ok(chat),
             _ => Err(FillError::no_client(context.column)),
-        };
-        let clients: Vec<&ChatClient> = calls.clients().map(chat).collect::<Result<_, _>>()?;
+        });
+        let clients: Vec<&ChatClient> = chats.collect::<Result<_, _>>()?;
         let mut from = 0;
         loop {
             match self.ask(context, calls, &clients, from).await {
@@ -160,7 +160,14 @@ impl LlmFill {
         let prompt_messages = conversation.messages.len();
         let mut retries = self.structure.as_ref().map_or(0, |structure| structure.retries);
         loop {
-            let attempt = |at: usize| clients[at].chat(&conversation);
+            let attempt = |at: usize| {
+                let (client, conversation) = (clients[at], &conversation);
+                async move {
+                    let answer = client.chat(conversation).await;
+                    calls.keep(at, &conversation.messages, &answer);
+                    answer
+                }
+            };
             let estimate = self.estimate(&conversation);
             let (at, answer) = calls.call_usable(context.column, from, estimate, attempt).await?;
             let failed = |kind, why| Err((at, FillError::failed(kind, why)));

@@ -13,6 +13,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::{FailureKind, FatalError, RetryKind, Task, TaskOutcome};
@@ -20,6 +21,9 @@ use tidegate_core::request::response::RejectionReason;
 use tidegate_core::request::{Denial, DenialReason, FallbackId, GroupId};
 use tidegate_core::yielding::TaskToken;
 
+use crate::app::output::CallLine;
+use crate::app::provider::chat::Message;
+use crate::app::provider::completion::ChatAnswer;
 use crate::app::provider::{CallError, CallOutput, Client};
 use crate::app::run::provider::{CallAdmission, CallFailure, Provider};
 use crate::app::template::{TemplateId, TemplateValue, Templates};
@@ -166,6 +170,8 @@ pub struct ModelCalls<'a> {
     token: Option<TaskToken>,
     /// Whether an earlier attempt of the task has failed.
     is_repeated: bool,
+    /// What is kept of the calls, if the job keeps it.
+    kept: Option<&'a Mutex<CallLine>>,
 }
 
 impl<'a> ModelCalls<'a> {
@@ -173,7 +179,35 @@ impl<'a> ModelCalls<'a> {
     /// waits.
     #[must_use]
     pub fn new(caller: Option<&'a Caller>, task: &Task) -> Self {
-        Self { caller, token: task.token, is_repeated: task.attempt > 1 }
+        Self { caller, token: task.token, is_repeated: task.attempt > 1, kept: None }
+    }
+
+    /// Keeps the calls in `kept`.
+    #[must_use]
+    pub fn keeping(self, kept: Option<&'a Mutex<CallLine>>) -> Self {
+        Self { kept, ..self }
+    }
+
+    /// Keeps a call of the model at the place `at`.
+    fn keep(&self, at: usize, messages: &[Message], answer: &Result<CallOutput<ChatAnswer>, CallError>) {
+        let Some(mut line) = self.kept.map(Mutex::lock) else { return };
+        let model = self.caller.and_then(|caller| caller.models.get(at));
+        line.model = model.map_or_else(String::new, |model| model.provider.label.clone());
+        line.messages = messages.to_vec();
+        line.calls += 1;
+        let usage = match answer {
+            Ok(answer) => {
+                (line.answer, line.error) = (Some(answer.value.text.clone()), None);
+                answer.usage
+            }
+            Err(error) => {
+                (line.answer, line.error) = (None, Some(error.to_string()));
+                error.charged_usage().1
+            }
+        };
+        let Usage { input_tokens, output_tokens, .. } = usage.unwrap_or_default();
+        line.input_tokens += u64::from(input_tokens);
+        line.output_tokens += u64::from(output_tokens);
     }
 
     fn clients(&self) -> impl Iterator<Item = &'a Client> + use<'a> {

@@ -34,7 +34,8 @@ pub(super) fn compile_column(
 ) -> GeneratedColumn {
     let mut compiler = Compiler { names, index, spec, templates, sources, inputs: BTreeSet::new(), errors };
     let fill = compiler.fill();
-    let when = spec.when.as_ref().and_then(|when| compiler.condition(when));
+    let when = spec.when.as_ref().and_then(|when| compiler.condition(when, TemplateKind::Condition));
+    let accept_if = spec.accept_if.as_ref().and_then(|when| compiler.condition(when, TemplateKind::Acceptance));
     let mut inputs = compiler.inputs;
     if spec.strategy != Strategy::Cell {
         inputs.extend(names.row_group_inputs(spec));
@@ -55,6 +56,7 @@ pub(super) fn compile_column(
         inputs: inputs.into_iter().collect(),
         upstreams: upstreams.into_iter().collect(),
         when,
+        accept_if,
         otherwise: Arc::new(spec.otherwise.clone()),
         skips_with_upstream: spec.skip_with_upstream,
     }
@@ -145,7 +147,8 @@ impl Compiler<'_> {
                         self.add_named_input(of, "`of` in [columns.sampler]");
                     }
                 }
-                let case = |(when, law): &(_, LawSpec)| Some((self.condition(when)?, law.clone()));
+                let case =
+                    |(when, law): &(_, LawSpec)| Some((self.condition(when, TemplateKind::Condition)?, law.clone()));
                 let cases = spec.cases.iter().filter_map(case).collect();
                 let seed = self.names.file.run.seed;
                 Fill::Sampler(SamplerFill::new(spec.law.clone(), cases, seed, self.spec.name.get_ref()))
@@ -227,10 +230,10 @@ impl Compiler<'_> {
         }
     }
 
-    fn condition(&mut self, text: &Spanned<String>) -> Option<Condition> {
+    fn condition(&mut self, text: &Spanned<String>, kind: fn(Condition) -> TemplateKind) -> Option<Condition> {
         match self.templates.condition(text.get_ref()) {
             Ok(condition) => {
-                self.register(text, TemplateKind::Condition(condition.clone()));
+                self.register(text, kind(condition.clone()));
                 Some(condition)
             }
             Err(error) => {
@@ -245,6 +248,9 @@ impl Compiler<'_> {
     /// Registers a compiled template or condition, and resolves its variables to inputs.
     fn register(&mut self, text: &Spanned<String>, kind: TemplateKind) {
         for variable in kind.variables(self.templates) {
+            if matches!(kind, TemplateKind::Acceptance(_)) && variable == *self.spec.name.get_ref() {
+                continue;
+            }
             match self.names.resolve_variable(self.spec.strategy, text, &variable) {
                 Ok(input) => self.inputs.extend(input),
                 Err(error) => self.errors.push(error),

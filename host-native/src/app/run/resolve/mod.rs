@@ -71,6 +71,8 @@ pub struct GeneratedColumn {
     pub upstreams: Vec<usize>,
     /// The condition under which it is made.
     pub when: Option<Condition>,
+    /// The condition on a row with its value that decides whether the row is accepted.
+    pub accept_if: Option<Condition>,
     /// Its value where it is skipped.
     pub otherwise: Arc<Value>,
     /// Whether it is skipped, without a task, where one of its upstreams is skipped.
@@ -98,7 +100,9 @@ impl TemplateSource {
     ) -> Vec<FileError> {
         let errors = match &self.kind {
             TemplateKind::Text(template) => templates.static_errors(template, shape),
-            TemplateKind::Condition(condition) => templates.condition_static_errors(condition, shape),
+            TemplateKind::Condition(condition) | TemplateKind::Acceptance(condition) => {
+                templates.condition_static_errors(condition, shape)
+            }
         };
         errors.into_iter().map(|error| location::static_error(source, &self.text, error)).collect()
     }
@@ -111,6 +115,8 @@ pub enum TemplateKind {
     Text(TemplateId),
     /// A condition that decides whether a column is made.
     Condition(Condition),
+    /// A condition that decides whether a row is accepted. It may read its own column.
+    Acceptance(Condition),
 }
 
 impl TemplateKind {
@@ -119,7 +125,7 @@ impl TemplateKind {
     pub fn variables(&self, templates: &Templates) -> BTreeSet<String> {
         match self {
             Self::Text(template) => templates.variables(template),
-            Self::Condition(condition) => templates.condition_variables(condition),
+            Self::Condition(condition) | Self::Acceptance(condition) => templates.condition_variables(condition),
         }
     }
 }
@@ -148,8 +154,11 @@ impl ResolvedPipeline {
         let mut builder = PlanBuilder::new().column(names.root_column());
         for (index, spec) in file.columns.iter().enumerate() {
             let column = compile::compile_column(&names, index, spec, (&mut templates, &mut sources), &mut errors);
-            builder = builder.column(names.plan_column(spec, &column));
             columns.push(column);
+        }
+        wait_for_acceptance(&mut columns);
+        for (spec, column) in file.columns.iter().zip(&columns) {
+            builder = builder.column(names.plan_column(spec, column));
         }
         let output = output::output_columns(&names, &dataset, &columns, &mut errors);
         let record = file.output.record.as_ref().map(|record| {
@@ -265,6 +274,9 @@ impl ResolvedPipeline {
         let column = self.columns.get(at)?;
         let named = |input: &&Input| self.input_name(**input) == Some(name);
         match (column.strategy, name) {
+            (Strategy::Cell, _) if column.accept_if.is_some() && column.name == name => {
+                Some(self.input_shape(Input::Generated(at)))
+            }
             (Strategy::Cell, _) => column.inputs.iter().find(named).map(|input| self.input_shape(*input)),
             (Strategy::FullColumn | Strategy::FromScratch, "rows") => {
                 let field = |input: &Input| Some((self.input_name(*input)?, self.input_shape(*input)));
@@ -323,6 +335,32 @@ impl ResolvedPipeline {
     pub fn output_columns(&self) -> Vec<String> {
         self.output.iter().map(|column| column.name.clone()).collect()
     }
+}
+
+/// Makes the columns after one that accepts rows wait for it, so that they are not made for rejected rows: unless it
+/// waits for them, or they are skipped with what they wait for.
+fn wait_for_acceptance(columns: &mut [GeneratedColumn]) {
+    for accepting in 0..columns.len() {
+        for at in accepting + 1..columns.len() {
+            let column = &columns[at];
+            let may_wait = column.strategy != Strategy::FromScratch && !column.skips_with_upstream;
+            let waits = column.upstreams.contains(&accepting);
+            if columns[accepting].accept_if.is_some() && may_wait && !waits && !leads_to(columns, at, accepting) {
+                columns[at].upstreams.push(accepting);
+            }
+        }
+    }
+}
+
+/// Returns whether the column at `to` waits for the one at `from`, directly or indirectly.
+fn leads_to(columns: &[GeneratedColumn], from: usize, to: usize) -> bool {
+    let (mut is_known, mut open) = (vec![false; columns.len()], vec![to]);
+    while let Some(at) = open.pop() {
+        if !std::mem::replace(&mut is_known[at], true) {
+            open.extend(&columns[at].upstreams);
+        }
+    }
+    is_known[from]
 }
 
 /// Returns the name of the task resource that stands for calls to the provider and model `label`.

@@ -100,7 +100,8 @@ impl Names<'_> {
             Input::Generated(generated) => Some(self.file.columns[*generated].name.get_ref().as_str()),
         });
         let listed = spec.upstreams.iter().map(|upstream| upstream.get_ref().as_str());
-        for upstream in derived.chain(listed) {
+        let resolved = column.upstreams.iter().map(|at| self.file.columns[*at].name.get_ref().as_str());
+        for upstream in derived.chain(listed).chain(resolved) {
             if !upstreams.iter().any(|known| known == upstream) {
                 upstreams.push(upstream.to_string());
             }

@@ -1,0 +1,61 @@
+//! `NNNNNN.calls.jsonl`: what the columns of a row group have asked chat models, if the job keeps it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::OutputDirectory;
+use super::error::{OutputError, io_error, unreadable};
+use super::files::{calls_name, read_lines, write_atomically, write_lines};
+use crate::app::provider::chat::Message;
+
+/// A line of the file: the calls for one cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallLine {
+    /// The row number in the dataset. `None` for a column that is made for whole row groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row: Option<u64>,
+    /// The column.
+    pub column: String,
+    /// The model that was called last, as `provider/model`.
+    pub model: String,
+    /// The messages of the last call.
+    pub messages: Vec<Message>,
+    /// The text of the last answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+    /// The error of the last call, if it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The number of calls, including those that were repeated.
+    pub calls: u32,
+    /// The input tokens of all calls that reported them.
+    pub input_tokens: u64,
+    /// The output tokens of all calls that reported them.
+    pub output_tokens: u64,
+}
+
+impl CallLine {
+    /// Adds the calls of a later attempt for the same cell.
+    pub fn add(&mut self, later: Self) {
+        let calls = self.calls + later.calls;
+        let input_tokens = self.input_tokens + later.input_tokens;
+        let output_tokens = self.output_tokens + later.output_tokens;
+        *self = Self { calls, input_tokens, output_tokens, ..later };
+    }
+}
+
+impl OutputDirectory {
+    /// Writes the calls of row group `index`. Those of an earlier run for other cells are kept.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read or written.
+    pub fn write_calls(&self, index: u32, lines: impl IntoIterator<Item = CallLine>) -> Result<(), OutputError> {
+        let path = self.rows.join(calls_name(index));
+        let before: Vec<CallLine> = read_lines(&path).map_err(unreadable(&path))?.unwrap_or_default();
+        let cell = |line: CallLine| ((line.row, line.column.clone()), line);
+        let lines: BTreeMap<_, _> = before.into_iter().chain(lines).map(cell).collect();
+        write_atomically(&path, |file| write_lines(lines.values(), file)).map_err(io_error(&path))
+    }
+}

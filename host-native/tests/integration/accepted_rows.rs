@@ -1,0 +1,197 @@
+//! Tests of columns that accept or reject rows, and of jobs that make rows until enough are accepted.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use crate::support::{Scratch, serve};
+
+/// A provider that writes stories, grades those of even rows with 5 and others with 1, and writes titles.
+struct Provider {
+    base_url: String,
+    titled: Arc<Mutex<BTreeSet<u64>>>,
+}
+
+impl Provider {
+    fn start() -> Self {
+        let titled = Arc::default();
+        let router = Router::new().route("/v1/chat/completions", post(answer)).with_state(Arc::clone(&titled));
+        Self { base_url: serve(router) + "/v1", titled }
+    }
+}
+
+async fn answer(State(titled): State<Arc<Mutex<BTreeSet<u64>>>>, Json(request): Json<Value>) -> Response {
+    let prompt = request["messages"][0]["content"].as_str().unwrap().to_string();
+    let row: u64 = prompt.split(|c: char| !c.is_ascii_digit()).find_map(|word| word.parse().ok()).unwrap();
+    let text = match prompt.split(' ').next() {
+        Some("Grade") => json!({ "score": if row.is_multiple_of(2) { 5 } else { 1 } }).to_string(),
+        Some("Title") => {
+            titled.lock().unwrap().insert(row);
+            format!("Title {row}")
+        }
+        _ => format!("story {row}"),
+    };
+    // Answers come in another order than their rows.
+    tokio::time::sleep(std::time::Duration::from_millis(row * 7 % 5)).await;
+    let choice = json!({ "message": { "role": "assistant", "content": text }, "finish_reason": "stop" });
+    Json(json!({ "choices": [choice], "usage": { "prompt_tokens": 40, "completion_tokens": 60 } })).into_response()
+}
+
+/// A pipeline that accepts `rows` rows of stories with a good grade.
+fn pipeline(base_url: &str, run: &str) -> String {
+    format!(
+        r#"
+[run]
+{run}
+row_group_size = 4
+
+[[models]]
+name = "writer"
+provider = "acme"
+base_url = "{base_url}"
+max_parallel = 8
+
+[[columns]]
+name = "story"
+model = "writer"
+prompt = "Tell {{{{ row }}}}"
+
+[[columns]]
+name = "grade"
+model = "writer"
+prompt = "Grade {{{{ story }}}}"
+schema = {{ type = "object", properties = {{ score = {{ type = "integer" }} }}, required = ["score"], additionalProperties = false }}
+accept_if = "grade.score > 3 and row != 4"
+
+[[columns]]
+name = "title"
+model = "writer"
+prompt = "Title of {{{{ row }}}}"
+"#
+    )
+}
+
+fn numbers(scratch: &Scratch) -> Vec<u64> {
+    scratch.rows("out").iter().map(|row| row["row"].as_u64().unwrap()).collect()
+}
+
+/// The first rows that are accepted.
+fn accepted(count: usize) -> Vec<u64> {
+    (0..).step_by(2).filter(|row| *row != 4).take(count).collect()
+}
+
+#[test]
+fn a_run_makes_candidates_until_exactly_the_wanted_number_of_rows_is_accepted() {
+    let (scratch, provider) = (Scratch::new(0), Provider::start());
+    scratch.write("p.toml", &pipeline(&provider.base_url, "rows = 9"));
+    scratch
+        .run(&["p.toml", "--dry-run"])
+        .assert(0, &["of all 90 candidates", "ends once 9 are accepted, at the earliest after 10%"]);
+    scratch.run(&["p.toml", "--out", "out", "--report", "run.html", "--export", "all.jsonl"]).assert(
+        0,
+        &["9 accepted rows of at most 90", "9 of 20 candidates (45.0%), 11 rejected by grade", "to all.jsonl"],
+    );
+    assert_eq!(numbers(&scratch), accepted(9));
+    let dropped = scratch.dropped("out");
+    assert!(dropped.iter().any(|line| line["row"] == 4 && line["reason"] == "rejected" && line["column"] == "grade"));
+    assert!(std::fs::read_to_string(scratch.path("run.html")).unwrap().contains("9 of 20 candidates"));
+    assert_eq!(std::fs::read_to_string(scratch.path("all.jsonl")).unwrap().lines().count(), 9);
+    let titled = provider.titled.lock().unwrap();
+    assert!(titled.iter().all(|row| row.is_multiple_of(2) && *row != 4), "rejected rows need no title: {titled:?}");
+}
+
+#[test]
+fn a_job_that_has_enough_rows_is_done_and_continues_if_more_are_wanted() {
+    let (scratch, provider) = (Scratch::new(0), Provider::start());
+    for (wanted, calls) in [(6, true), (6, false), (11, true)] {
+        scratch.write("p.toml", &pipeline(&provider.base_url, &format!("rows = {wanted}\nmax_candidates = 40")));
+        let ended = scratch.run(&["p.toml", "--out", "out", "--resume"]);
+        ended.assert(0, &["rejected by grade"]);
+        assert_eq!(ended.all().contains("calls            0"), !calls, "{}", ended.all());
+        assert_eq!(numbers(&scratch), accepted(wanted), "{wanted}");
+    }
+}
+
+#[test]
+fn a_run_without_enough_accepted_candidates_says_so() {
+    let (scratch, provider) = (Scratch::new(0), Provider::start());
+    scratch.write("p.toml", &pipeline(&provider.base_url, "rows = 9\nmax_candidates = 10"));
+    scratch
+        .run(&["p.toml", "--out", "out"])
+        .assert(6, &["4 of 9 rows were accepted", "`max_candidates`", "4 of 10 candidates (40.0%)"]);
+    assert_eq!(numbers(&scratch), accepted(4));
+    scratch.write("p.toml", &pipeline(&provider.base_url, "rows = 9\nmax_candidates = 60"));
+    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &["9 of 20 candidates"]);
+    assert_eq!(numbers(&scratch), accepted(9));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_killed_run_is_resumed_to_the_same_rows() {
+    let (scratch, provider) = (Scratch::new(0), Provider::start());
+    scratch.write("p.toml", &pipeline(&provider.base_url, "rows = 40"));
+    let mut run = scratch.command(&["p.toml", "--out", "out"]).spawn().unwrap();
+    crate::support::patience::wait_until(|| provider.titled.lock().unwrap().len(), |titles| *titles > 15);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &["40 of 83 candidates"]);
+    assert_eq!(numbers(&scratch), accepted(40));
+}
+
+#[test]
+fn rows_of_a_dataset_can_be_rejected() {
+    let (scratch, provider) = (Scratch::new(10), Provider::start());
+    let text = format!("[seed]\npath = \"data.csv\"\n{}", pipeline(&provider.base_url, ""));
+    scratch.write("p.toml", &text);
+    scratch.run(&["p.toml", "--out", "out"]).assert(0, &["4 of 10 candidates (40.0%), 6 rejected by grade"]);
+    assert_eq!(numbers(&scratch), accepted(4));
+    scratch
+        .run(&["p.toml", "--out", "out", "--resume", "--retry-dropped"])
+        .assert(0, &["4 of 10 candidates (40.0%), 6 rejected by grade", "calls            0"]);
+}
+
+#[test]
+fn settings_that_accept_nothing_are_errors_at_their_place() {
+    let scratch = Scratch::new(2);
+    let whole = pipeline("http://127.0.0.1:9/v1", "rows = 9");
+    for (from, to, part) in [
+        ("rows = 9", "rows = 9\nmax_candidates = 8", "a whole number from 9, which is `rows`"),
+        ("accept_if = \"grade.score > 3 and row != 4\"", "", "candidates"),
+        ("grade.score > 3", "grade.scor > 3", "scor"),
+        ("grade.score > 3", "grad.score > 3", "did you mean `grade`?"),
+        ("accept_if = ", "strategy = \"full_column\"\naccept_if = ", "decides about a row"),
+    ] {
+        let run = if part == "candidates" {
+            whole.replace("rows = 9", "rows = 9\nmax_candidates = 20")
+        } else {
+            whole.clone()
+        };
+        scratch.write("p.toml", &run.replace(from, to));
+        scratch.run(&["p.toml", "--out", "out"]).assert(2, &["p.toml:", part]);
+    }
+}
+
+#[test]
+fn the_example_of_the_reference_accepts_its_rows_in_the_same_way_each_time() {
+    let reference = include_str!("../../docs/pipeline-file.md");
+    let section = &reference[reference.find("### Accepting rows").unwrap()..];
+    let example = section.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let runs = [1, 8].map(|max_parallel| {
+        let scratch = Scratch::new(0);
+        let model = format!(
+            "[[models]]\nname = \"writer\"\nprovider = \"mock\"\nmax_parallel = {max_parallel}\n\
+             mock = {{ capacity = {{ shape = \"constant\", slots = 8 }} }}\n"
+        );
+        scratch.write("p.toml", &format!("{example}\n{model}"));
+        scratch.run(&["p.toml", "--out", "out"]).assert(0, &["accepted        20"]);
+        scratch.rows("out")
+    });
+    assert!(runs[0].iter().all(|row| row["grade"]["score"].as_u64() >= Some(3)));
+    assert_eq!(runs[0], runs[1]);
+    assert_eq!(runs[0].len(), 20);
+}

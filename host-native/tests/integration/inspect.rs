@@ -1,0 +1,80 @@
+//! Tests of `tidegate inspect`.
+
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use crate::support::{Scratch, remote_pipeline, serve};
+
+/// A provider that refuses the row with `entry 2`, and answers others with markup.
+async fn answer(Json(request): Json<Value>) -> Response {
+    let prompt = request["messages"][0]["content"].as_str().unwrap();
+    let message = if prompt.contains("entry 2 ") {
+        json!({ "content": null, "refusal": "I would rather not." })
+    } else {
+        json!({ "content": format!("<b>\u{1b}[31m{prompt}</b>") })
+    };
+    let usage = json!({ "prompt_tokens": 40, "completion_tokens": 60 });
+    Json(json!({ "choices": [{ "message": message, "finish_reason": "stop" }], "usage": usage })).into_response()
+}
+
+/// Runs a pipeline over five rows, of which one is dropped.
+fn run(output: &str) -> Scratch {
+    let scratch = Scratch::new(5);
+    let server = serve(Router::new().route("/v1/chat/completions", post(answer))) + "/v1";
+    let text = remote_pipeline(&server, "", "shutdown_rate = \"never\"");
+    scratch.write("p.toml", &format!("{text}\n[output]\n{output}\n"));
+    scratch.run(&["p.toml", "--out", "out"]).assert(6, &["I would rather not."]);
+    scratch
+}
+
+#[test]
+fn rows_are_shown_with_their_prompts_answers_models_and_tokens_and_drops_with_their_reasons() {
+    let scratch = run("calls = true");
+    let shown = scratch.run(&["inspect", "out"]);
+    shown.assert(
+        0,
+        &[
+            "p.toml: 4 rows; the last run ended: completed",
+            "1 missing: refused at ",
+            "row 2, missing: refused at ",
+            "I would rather not.",
+            "1 call of ",
+            "40 input and 60 output tokens",
+            "    user: ",
+            "    answer: <b> [31m",
+        ],
+    );
+    assert!(!shown.all().contains('\u{1b}'), "no control characters reach the terminal");
+    let one = scratch.run(&["inspect", "out", "--row", "3"]).all();
+    assert!(one.contains("row 3\n") && !one.contains("row 4\n"), "{one}");
+    let dropped = scratch.run(&["inspect", "out", "--dropped"]).all();
+    assert!(dropped.contains("row 2, missing") && !dropped.contains("row 3\n"), "{dropped}");
+    let few = scratch.run(&["inspect", "out", "--limit", "2"]).all();
+    assert!(few.contains("row 1\n") && !few.contains("row 3\n"), "{few}");
+    scratch.run(&["inspect", "out", "--html", "rows.html"]).assert(0, &["5 rows in rows.html"]);
+    let page = std::fs::read_to_string(scratch.path("rows.html")).unwrap();
+    assert!(page.contains("&lt;b&gt;") && !page.contains("<b>"), "{page}");
+    assert!(page.contains("1 missing: refused"), "{page}");
+}
+
+#[test]
+fn without_kept_calls_rows_and_drops_are_shown() {
+    for format in ["jsonl", "csv"] {
+        let scratch = run(&format!("format = \"{format}\""));
+        let shown = scratch.run(&["inspect", "out"]);
+        shown.assert(0, &["p.toml: 4 rows", "row 0\n", "row 2, missing: refused"]);
+        assert!(!shown.all().contains("1 call of"), "{}", shown.all());
+    }
+}
+
+#[test]
+fn what_cannot_be_inspected_is_an_error() {
+    let scratch = run("");
+    scratch
+        .run(&["inspect", "elsewhere"])
+        .assert(5, &["elsewhere is not the output directory of a run: manifest.json"]);
+    scratch.run(&["inspect", "out", "--row", "9"]).assert(2, &["out has no row 9; the job has the rows 0 to 4"]);
+    scratch.run(&["inspect", "out", "--html", "no/such/place.html"]).assert(5, &["cannot write to no/such/place.html"]);
+}
