@@ -8,7 +8,7 @@ use tidegate_core::pipeline::DropReason;
 
 use crate::app::error::Exit;
 use crate::app::mock::args::MockArgs;
-use crate::app::output::{Existing, ExportFile};
+use crate::app::output::{ExistingOutput, ExportFile};
 use crate::app::provider::cost::Money;
 use crate::app::proxy::args::ProxyArgs;
 use crate::app::simulate::args::{RegressArgs, SimulateArgs};
@@ -269,11 +269,11 @@ impl RunArgs {
     ///
     /// The example without `--out` replaces its own output, so it can be run repeatedly.
     #[must_use]
-    pub fn output(&self) -> (PathBuf, Existing) {
+    pub fn output(&self) -> (PathBuf, ExistingOutput) {
         let existing = match (self.overwrite, self.resume) {
-            (true, _) => Existing::Replace,
-            (false, true) => Existing::Resume,
-            (false, false) => Existing::Refuse,
+            (true, _) => ExistingOutput::Replace,
+            (false, true) => ExistingOutput::Resume,
+            (false, false) => ExistingOutput::Refuse,
         };
         match (&self.out, &self.pipeline) {
             (Some(out), _) => (out.clone(), existing),
@@ -282,7 +282,7 @@ impl RunArgs {
                 (PathBuf::from("out").join(name), existing)
             }
             (None, None) if self.resume => (PathBuf::from("out/example"), existing),
-            (None, None) => (PathBuf::from("out/example"), Existing::Replace),
+            (None, None) => (PathBuf::from("out/example"), ExistingOutput::Replace),
         }
     }
 }
@@ -322,18 +322,18 @@ mod tests {
 
     #[test]
     fn the_default_command_is_run_and_the_default_pipeline_is_the_example() {
-        assert_eq!(parse("tidegate").output(), (PathBuf::from("out/example"), Existing::Replace));
-        assert_eq!(parse("tidegate run").output(), (PathBuf::from("out/example"), Existing::Replace));
+        assert_eq!(parse("tidegate").output(), (PathBuf::from("out/example"), ExistingOutput::Replace));
+        assert_eq!(parse("tidegate run").output(), (PathBuf::from("out/example"), ExistingOutput::Replace));
         let args = parse("tidegate --out x");
-        assert_eq!((args.pipeline.clone(), args.output()), (None, (PathBuf::from("x"), Existing::Refuse)));
+        assert_eq!((args.pipeline.clone(), args.output()), (None, (PathBuf::from("x"), ExistingOutput::Refuse)));
     }
 
     #[test]
     fn the_output_is_named_after_the_pipeline_and_is_replaced_only_on_request() {
-        assert_eq!(parse("tidegate run a/b.toml").output(), (PathBuf::from("out/b"), Existing::Refuse));
-        assert_eq!(parse("tidegate b.toml --overwrite").output(), (PathBuf::from("out/b"), Existing::Replace));
-        assert_eq!(parse("tidegate b.toml --resume").output(), (PathBuf::from("out/b"), Existing::Resume));
-        assert_eq!(parse("tidegate --resume").output(), (PathBuf::from("out/example"), Existing::Resume));
+        assert_eq!(parse("tidegate run a/b.toml").output(), (PathBuf::from("out/b"), ExistingOutput::Refuse));
+        assert_eq!(parse("tidegate b.toml --overwrite").output(), (PathBuf::from("out/b"), ExistingOutput::Replace));
+        assert_eq!(parse("tidegate b.toml --resume").output(), (PathBuf::from("out/b"), ExistingOutput::Resume));
+        assert_eq!(parse("tidegate --resume").output(), (PathBuf::from("out/example"), ExistingOutput::Resume));
         assert!(Cli::try_parse_from(["tidegate", "b.toml", "--resume", "--overwrite"]).is_err());
     }
 

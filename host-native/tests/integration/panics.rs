@@ -18,7 +18,7 @@ use tidegate_native::app::data::row_file::RowFormat;
 use tidegate_native::app::data::{Dataset, DatasetFormat};
 use tidegate_native::app::error::Exit;
 use tidegate_native::app::output::{
-    DirectoryLock, DoneRowGroups, Existing, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, OutputDirectory,
+    DirectoryLock, DoneRowGroups, ExistingOutput, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, OutputDirectory,
     OutputSpec, RunState,
 };
 use tidegate_native::app::provider::cost::Ledger;
@@ -140,7 +140,7 @@ async fn the_summary_after_a_panic_names_column_row_group_and_cause_and_the_prog
     };
     let layout = resolved.layout(RowFormat::Jsonl);
     let spec = OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, wanted: None, dataset: None };
-    let claim = DirectoryLock::acquire(&scratch.path().join("out"), Existing::Refuse).unwrap();
+    let claim = DirectoryLock::acquire(&scratch.path().join("out"), ExistingOutput::Refuse).unwrap();
     let output = OutputDirectory::prepare(claim, &spec).unwrap();
     let output = Arc::new(output);
     let config = PipelineConfig { rows: 2, resources: task_resources(&file), ..PipelineConfig::default() };

@@ -6,7 +6,7 @@ use tidegate_core::budget::{BudgetConfig, Dimension};
 
 use super::document::Document;
 use super::source::FileError;
-use super::value::At;
+use super::value::WithSpan;
 
 /// Budgets for calls and tokens in a time window
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -14,29 +14,29 @@ use super::value::At;
 pub(crate) struct RawBudgets {
     /// Calls per minute
     #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
-    requests_per_minute: Option<At<u64>>,
+    requests_per_minute: Option<WithSpan<u64>>,
     /// Calls per day
     #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
-    requests_per_day: Option<At<u64>>,
+    requests_per_day: Option<WithSpan<u64>>,
     /// Input and output tokens per minute
     #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
-    tokens_per_minute: Option<At<u64>>,
+    tokens_per_minute: Option<WithSpan<u64>>,
     /// Input and output tokens per day
     #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
-    tokens_per_day: Option<At<u64>>,
+    tokens_per_day: Option<WithSpan<u64>>,
     /// Input tokens per minute
     #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
-    input_tokens_per_minute: Option<At<u64>>,
+    input_tokens_per_minute: Option<WithSpan<u64>>,
     /// Output tokens per minute
     #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
-    output_tokens_per_minute: Option<At<u64>>,
+    output_tokens_per_minute: Option<WithSpan<u64>>,
     /// Input tokens per day
     #[schemars(range(min = 1, max = 1_000_000_000_000_000_u64))]
-    input_tokens_per_day: Option<At<u64>>,
+    input_tokens_per_day: Option<WithSpan<u64>>,
 }
 
 type MakeBudget = fn(Dimension, u64) -> BudgetConfig;
-type Limit = fn(&RawBudgets) -> Option<&At<u64>>;
+type Limit = fn(&RawBudgets) -> Option<&WithSpan<u64>>;
 
 /// The budgets with their keys in files.
 const BUDGETS: [(&str, MakeBudget, Dimension, Limit); 7] = [

@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use super::original;
 use super::schema::schema_of;
 use super::source::{FileError, SourceText};
-use super::value::{At, Span};
+use super::value::{DurationText, WithSpan};
 
 /// A parsed file.
 pub(crate) struct Document<'t> {
@@ -116,7 +116,7 @@ impl<'t> Document<'t> {
     }
 
     /// Returns the duration in `value`, or an error if it is zero.
-    pub(crate) fn positive(&self, value: Option<&At<Span>>) -> Result<Option<Duration>, FileError> {
+    pub(crate) fn positive(&self, value: Option<&WithSpan<DurationText>>) -> Result<Option<Duration>, FileError> {
         match value {
             Some(value) if value.get().0.is_zero() => Err(self.wrong(value.span(), "a duration of more than 0")),
             value => Ok(value.map(|value| value.get().0)),

@@ -15,7 +15,7 @@ use tidegate_core::limit::{AimdConfig, LimitChoice, TideConfig, VegasConfig};
 
 use super::document::Document;
 use super::source::FileError;
-use super::value::{At, Finite, Is, Span, Table};
+use super::value::{Checked, DurationText, Finite, Table, WithSpan};
 use crate::gate::default_limit;
 
 /// The name of a limit algorithm.
@@ -59,26 +59,26 @@ pub(crate) struct RawAimd {
     /// The number of consecutive successes after which the limit increases
     successes_until_increase: Option<u32>,
     /// Same as `cooldown` of the model, which applies to every limit
-    cooldown: Option<Span>,
+    cooldown: Option<DurationText>,
     /// Same as `max_cooldown` of the model, which applies to every limit
-    max_cooldown: Option<Span>,
+    max_cooldown: Option<DurationText>,
     /// Same as `ramp` of the model, which applies to every limit
-    ramp: Option<Span>,
+    ramp: Option<DurationText>,
 }
 
 /// The keys of a table that configure its limit.
 #[derive(Clone, Copy)]
 pub(crate) struct LimitKeys<'a> {
-    pub(crate) limit: Option<&'a At<LimitName>>,
-    pub(crate) aimd: Option<&'a At<Table<RawAimd>>>,
-    pub(crate) cooldown: Option<&'a At<Span>>,
-    pub(crate) max_cooldown: Option<&'a At<Span>>,
-    pub(crate) ramp: Option<&'a At<Span>>,
+    pub(crate) limit: Option<&'a WithSpan<LimitName>>,
+    pub(crate) aimd: Option<&'a WithSpan<Table<RawAimd>>>,
+    pub(crate) cooldown: Option<&'a WithSpan<DurationText>>,
+    pub(crate) max_cooldown: Option<&'a WithSpan<DurationText>>,
+    pub(crate) ramp: Option<&'a WithSpan<DurationText>>,
 }
 
 impl LimitKeys<'_> {
     /// Returns the keys that apply to every limit, in the order in which they are checked.
-    pub(crate) fn common(&self) -> [(&'static str, Option<&At<Span>>); 3] {
+    pub(crate) fn common(&self) -> [(&'static str, Option<&WithSpan<DurationText>>); 3] {
         [("cooldown", self.cooldown), ("max_cooldown", self.max_cooldown), ("ramp", self.ramp)]
     }
 }
@@ -125,7 +125,7 @@ fn conflicting_aimd_error(
     table: &Range<usize>,
     keys: &LimitKeys<'_>,
     other: LimitChoice,
-    aimd: &At<Table<RawAimd>>,
+    aimd: &WithSpan<Table<RawAimd>>,
 ) -> FileError {
     let title = file.title(table.clone());
     let other = other.name();
@@ -142,7 +142,7 @@ fn read_common(
     keys: &LimitKeys<'_>,
     mut aimd: AimdConfig,
 ) -> Result<AimdConfig, FileError> {
-    let or = |given: Option<&At<Span>>, default| given.map_or(default, |given| given.get().0);
+    let or = |given: Option<&WithSpan<DurationText>>, default| given.map_or(default, |given| given.get().0);
     aimd.cooldown = or(keys.cooldown, aimd.cooldown);
     aimd.max_cooldown = or(keys.max_cooldown, aimd.max_cooldown);
     aimd.ramp = or(keys.ramp, aimd.ramp);
@@ -157,19 +157,19 @@ fn read_common(
 /// Applies the table `aimd`. Omitted keys keep the values in `aimd`.
 fn read_aimd(
     file: &Document<'_>,
-    table: Option<&At<Table<RawAimd>>>,
+    table: Option<&WithSpan<Table<RawAimd>>>,
     mut aimd: AimdConfig,
 ) -> Result<AimdConfig, FileError> {
     let Some(table) = table else { return Ok(aimd) };
     let raw = table.get();
     aimd.initial_limit = raw.initial_limit.or(aimd.initial_limit);
     aimd.max_limit = raw.max_limit.or(aimd.max_limit);
-    aimd.decrease_factor = raw.decrease_factor.map_or(aimd.decrease_factor, |Is(factor)| factor);
+    aimd.decrease_factor = raw.decrease_factor.map_or(aimd.decrease_factor, |Checked(factor)| factor);
     aimd.increase_step = raw.increase_step.unwrap_or(aimd.increase_step);
     aimd.successes_until_increase = raw.successes_until_increase.unwrap_or(aimd.successes_until_increase);
-    aimd.cooldown = raw.cooldown.map_or(aimd.cooldown, |Is(span)| span);
-    aimd.max_cooldown = raw.max_cooldown.map_or(aimd.max_cooldown, |Is(span)| span);
-    aimd.ramp = raw.ramp.map_or(aimd.ramp, |Is(span)| span);
+    aimd.cooldown = raw.cooldown.map_or(aimd.cooldown, |Checked(span)| span);
+    aimd.max_cooldown = raw.max_cooldown.map_or(aimd.max_cooldown, |Checked(span)| span);
+    aimd.ramp = raw.ramp.map_or(aimd.ramp, |Checked(span)| span);
     aimd.validate().map_err(|error| file.config_error(&table.span(), &error))?;
     Ok(aimd)
 }

@@ -7,7 +7,7 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
 
-use super::value::{At, FromValue, Is, Json, JsonTable, Table, Text, Texts};
+use super::value::{Checked, FromValue, Json, JsonTable, Table, Text, Texts, WithSpan};
 
 /// Returns the JSON Schema of a file that is deserialized as a `T`, as formatted text.
 pub(crate) fn schema_text<T: JsonSchema>(title: &str) -> String {
@@ -90,7 +90,7 @@ pub(crate) fn where_key_is(key: &str, name: &str, is_default: bool, then: &Value
     serde_json::json!({ "if": { "properties": properties, "required": required }, "then": then })
 }
 
-impl<T: JsonSchema> JsonSchema for At<T> {
+impl<T: JsonSchema> JsonSchema for WithSpan<T> {
     fn schema_name() -> Cow<'static, str> {
         T::schema_name()
     }
@@ -118,7 +118,7 @@ impl<T: JsonSchema> JsonSchema for Table<T> {
     }
 }
 
-impl<T: FromValue> JsonSchema for Is<T> {
+impl<T: FromValue> JsonSchema for Checked<T> {
     fn schema_name() -> Cow<'static, str> {
         T::EXPECTED.into()
     }

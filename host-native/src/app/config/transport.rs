@@ -8,7 +8,7 @@ use reqwest::{Certificate, Url};
 
 use super::document::Document;
 use super::source::FileError;
-use super::value::{At, Text};
+use super::value::{Text, WithSpan};
 use crate::app::provider::address::is_plain_and_far;
 
 /// Returns an error if a key would be sent to `url`, which is in `span`, unencrypted and to another machine.
@@ -32,7 +32,7 @@ pub(crate) fn check_plain_http(
 /// is absent, and an error if `url` is not an https address.
 pub(crate) fn read_authorities(
     file: &Document<'_>,
-    ca_file: Option<&At<Text>>,
+    ca_file: Option<&WithSpan<Text>>,
     directory: &Path,
     url: &Url,
 ) -> Result<Option<Vec<Certificate>>, FileError> {

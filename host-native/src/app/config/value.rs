@@ -16,9 +16,9 @@ use toml::Spanned;
 /// A value with its span. Wraps [`Spanned`], so that this crate can implement traits for it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(transparent, bound = "T: Deserialize<'de>")]
-pub(crate) struct At<T>(Spanned<T>);
+pub(crate) struct WithSpan<T>(Spanned<T>);
 
-impl<T> At<T> {
+impl<T> WithSpan<T> {
     pub(crate) fn span(&self) -> std::ops::Range<usize> {
         self.0.span()
     }
@@ -36,10 +36,10 @@ impl<T> At<T> {
     }
 }
 
-impl<T> At<Is<T>> {
+impl<T> WithSpan<Checked<T>> {
     /// Returns the inner value with its span.
     pub(crate) fn spanned(self) -> Spanned<T> {
-        self.map(|Is(value)| value)
+        self.map(|Checked(value)| value)
     }
 }
 
@@ -101,14 +101,14 @@ pub(crate) trait FromValue: Sized {
 
 /// A value that is validated during deserialization.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Is<T>(pub(crate) T);
+pub(crate) struct Checked<T>(pub(crate) T);
 
 /// A string that is not empty.
-pub(crate) type Text = Is<String>;
+pub(crate) type Text = Checked<String>;
 /// A duration, written as a number with a unit such as `"1.5s"`.
-pub(crate) type Span = Is<Duration>;
+pub(crate) type DurationText = Checked<Duration>;
 /// A finite number.
-pub(crate) type Finite = Is<f64>;
+pub(crate) type Finite = Checked<f64>;
 
 struct ValueVisitor<T>(PhantomData<T>);
 
@@ -136,7 +136,7 @@ impl<T: FromValue> Visitor<'_> for ValueVisitor<T> {
     }
 }
 
-impl<'de, T: FromValue> Deserialize<'de> for Is<T> {
+impl<'de, T: FromValue> Deserialize<'de> for Checked<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(ValueVisitor(PhantomData)).map(Self)
     }
@@ -207,9 +207,9 @@ impl FromValue for Duration {
 
 /// A duration, or `"never"` for no time limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Patience(pub(crate) Option<Duration>);
+pub(crate) struct DurationOrNever(pub(crate) Option<Duration>);
 
-impl FromValue for Patience {
+impl FromValue for DurationOrNever {
     const EXPECTED: &'static str = "a duration such as \"10m\", or \"never\"";
 
     fn schema() -> Schema {
@@ -226,9 +226,9 @@ impl FromValue for Patience {
 
 /// A fraction above 0 and at most 1, or `"never"` for a threshold that is never reached.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Share(pub(crate) Option<f64>);
+pub(crate) struct ShareOrNever(pub(crate) Option<f64>);
 
-impl FromValue for Share {
+impl FromValue for ShareOrNever {
     const EXPECTED: &'static str = "a number above 0 and at most 1, or \"never\"";
 
     fn schema() -> Schema {
@@ -280,7 +280,7 @@ impl<T: FromValue> FromValue for NumberOrTemplate<T> {
     }
 }
 
-impl<T> At<Is<NumberOrTemplate<T>>> {
+impl<T> WithSpan<Checked<NumberOrTemplate<T>>> {
     pub(crate) fn setting(self) -> Setting<T> {
         let span = self.span();
         match self.into_inner().0 {
@@ -355,7 +355,7 @@ impl<'de> Deserialize<'de> for Texts {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Texts, A::Error> {
                 let mut texts = Vec::new();
-                while let Some(text) = items.next_element::<At<Text>>()? {
+                while let Some(text) = items.next_element::<WithSpan<Text>>()? {
                     texts.push(text.spanned());
                 }
                 Ok(Texts(texts))
@@ -366,7 +366,7 @@ impl<'de> Deserialize<'de> for Texts {
     }
 }
 
-impl At<Texts> {
+impl WithSpan<Texts> {
     pub(crate) fn into_texts(self) -> Vec<Spanned<String>> {
         let span = self.span();
         // A single string has the span of the whole value.

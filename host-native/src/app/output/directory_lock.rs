@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::Existing;
+use super::ExistingOutput;
 use super::error::{OutputError, io_error};
 use super::files::{LOCK, visit_names};
 
@@ -13,7 +13,7 @@ use super::files::{LOCK, visit_names};
 #[derive(Debug)]
 pub struct DirectoryLock {
     pub(super) root: PathBuf,
-    pub(super) existing: Existing,
+    pub(super) existing: ExistingOutput,
     pub(super) is_new: bool,
     /// The operating system unlocks the file when the process ends, also after a crash.
     pub(super) lock: File,
@@ -25,10 +25,11 @@ impl DirectoryLock {
     /// # Errors
     ///
     /// If another run holds the lock, or if the directory is not empty and `existing` is
-    /// [`Existing::Refuse`].
-    pub fn acquire(root: &Path, existing: Existing) -> Result<Self, OutputError> {
+    /// [`ExistingOutput::Refuse`].
+    pub fn acquire(root: &Path, existing: ExistingOutput) -> Result<Self, OutputError> {
         let path = root.join(LOCK);
-        let is_refused = || Ok(existing == Existing::Refuse && !file_names(root).map_err(io_error(root))?.is_empty());
+        let is_refused =
+            || Ok(existing == ExistingOutput::Refuse && !file_names(root).map_err(io_error(root))?.is_empty());
         // Without a lock file no run is active here, so the check needs no lock. It leaves no lock file
         // behind.
         if is_refused()? && !path.exists() {

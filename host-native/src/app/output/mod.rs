@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A file is written under a temporary name, synced and renamed, and then its directory is synced. A run that
-//! is killed at any moment can be [resumed](Existing::Resume). The order of the two files of a row group
+//! is killed at any moment can be [resumed](ExistingOutput::Resume). The order of the two files of a row group
 //! decides what is missing:
 //!
 //! ```text
@@ -79,7 +79,7 @@ const MANIFEST_INTERVAL: StdDuration = StdDuration::from_secs(1);
 
 /// What to do if the output directory is not empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Existing {
+pub enum ExistingOutput {
     /// Fail and change nothing.
     Refuse,
     /// Remove its content, provided that a run of this program wrote all of it.
@@ -196,7 +196,7 @@ impl OutputDirectory {
         // Those of an earlier job, too: the new one may replace its export.
         let exports = export::exports(root);
         match existing {
-            Existing::Resume if !is_unused => (found, used) = earlier_output::resume(root, &rows, spec)?,
+            ExistingOutput::Resume if !is_unused => (found, used) = earlier_output::resume(root, &rows, spec)?,
             _ if is_unused => remove_temporary(root).map_err(io_error(root))?,
             _ => earlier_output::remove(root, &names)?,
         }

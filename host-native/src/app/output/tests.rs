@@ -38,17 +38,17 @@ fn spec(manifest: Manifest) -> OutputSpec {
     OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, wanted: None, dataset: None }
 }
 
-fn claimed(root: &Path, existing: Existing, spec: &OutputSpec) -> Result<OutputDirectory, OutputError> {
+fn claimed(root: &Path, existing: ExistingOutput, spec: &OutputSpec) -> Result<OutputDirectory, OutputError> {
     OutputDirectory::prepare(DirectoryLock::acquire(root, existing)?, spec)
 }
 
-fn prepare(root: &Path, existing: Existing) -> Result<OutputDirectory, String> {
+fn prepare(root: &Path, existing: ExistingOutput) -> Result<OutputDirectory, String> {
     claimed(root, existing, &spec(manifest())).map_err(|error| error.to_string())
 }
 
 /// Resumes the run of seven rows in `root`.
 fn resume(root: &Path) -> OutputDirectory {
-    claimed(root, Existing::Resume, &spec(four_groups())).unwrap()
+    claimed(root, ExistingOutput::Resume, &spec(four_groups())).unwrap()
 }
 
 fn row(number: u64) -> (u64, Value) {
@@ -77,7 +77,7 @@ fn stored(root: &Path, row_group: u32) -> (Vec<u64>, Vec<(u64, String)>) {
 fn a_row_group_is_written_in_order_and_leaves_no_temporary_file() {
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path().join("deep/out");
-    let output = prepare(&root, Existing::Refuse).unwrap();
+    let output = prepare(&root, ExistingOutput::Refuse).unwrap();
     output.write_row_group(7, [(14, json!({"row": 14})), (15, json!({"row": 15}))], &[dropped(13, "timeout")]).unwrap();
     assert_eq!(fs::read_to_string(root.join("rows/000007.jsonl")).unwrap(), "{\"row\":14}\n{\"row\":15}\n");
     let line = "{\"row\":13,\"column\":\"a\",\"reason\":\"timeout\"}\n";
@@ -88,13 +88,13 @@ fn a_row_group_is_written_in_order_and_leaves_no_temporary_file() {
 #[test]
 fn earlier_output_is_an_error_unless_it_is_to_be_replaced() {
     let scratch = tempfile::tempdir().unwrap();
-    let first = prepare(scratch.path(), Existing::Refuse).unwrap();
+    let first = prepare(scratch.path(), ExistingOutput::Refuse).unwrap();
     first.write_row_group(0, [row(0)], &[dropped(1, "timeout")]).unwrap();
     drop(first);
-    let refused = prepare(scratch.path(), Existing::Refuse).unwrap_err();
+    let refused = prepare(scratch.path(), ExistingOutput::Refuse).unwrap_err();
     assert!(refused.contains("is not empty") && refused.contains("--overwrite"), "{refused}");
     assert!(scratch.path().join("rows/000000.jsonl").exists());
-    prepare(scratch.path(), Existing::Replace).unwrap();
+    prepare(scratch.path(), ExistingOutput::Replace).unwrap();
     assert_eq!(file_names(&scratch.path().join(ROWS)).unwrap().len(), 0);
 }
 
@@ -127,7 +127,7 @@ fn a_resumed_run_keeps_complete_row_groups_and_removes_incomplete_files() {
 fn later_rows_are_merged_in_order_and_the_dropped_list_shrinks_until_it_is_removed() {
     let scratch = tempfile::tempdir().unwrap();
     let wide = || spec(Manifest { rows_in: 6, row_group_size: 6, ..manifest() });
-    let resume = || claimed(scratch.path(), Existing::Resume, &wide()).unwrap();
+    let resume = || claimed(scratch.path(), ExistingOutput::Resume, &wide()).unwrap();
     let lines = [unmade(0), dropped(2, "timeout"), unmade(4), unmade(5)];
     resume().write_row_group(0, [row(1), row(3)], &lines).unwrap();
     let again = resume();
@@ -138,7 +138,7 @@ fn later_rows_are_merged_in_order_and_the_dropped_list_shrinks_until_it_is_remov
     assert_eq!(stored(scratch.path(), 0), (vec![0, 1, 3, 4], reasons(&[(2, "timeout"), (5, UNMADE)])));
     drop(again);
     let retrying = OutputSpec { retry_dropped: Some(Vec::new()), ..wide() };
-    let last = claimed(scratch.path(), Existing::Resume, &retrying).unwrap();
+    let last = claimed(scratch.path(), ExistingOutput::Resume, &retrying).unwrap();
     assert_eq!((last.missing(), last.earlier().rows_dropped), (&[2..3, 5..6][..], 0));
     last.write_row_group(0, [row(2), row(5)], &[]).unwrap();
     drop(last);
@@ -186,7 +186,7 @@ fn dropped_rows_are_retried_by_reason() {
     drop(first);
     let reason = DropReason::from_name("timeout").unwrap();
     let retrying = OutputSpec { retry_dropped: Some(vec![reason]), ..spec(four_groups()) };
-    let again = claimed(scratch.path(), Existing::Resume, &retrying).unwrap();
+    let again = claimed(scratch.path(), ExistingOutput::Resume, &retrying).unwrap();
     assert_eq!((again.missing(), again.earlier().rows_dropped), (&[1..2, 3..4][..], 1));
     assert!(again.done().is_empty());
 }
@@ -194,7 +194,7 @@ fn dropped_rows_are_retried_by_reason() {
 /// Resumes the job of `manifest` in `root`, whose rows depend on each other, and retries dropped rows.
 fn remake(root: &Path, manifest: Manifest) -> OutputDirectory {
     let spec = OutputSpec { keeps_parts: false, retry_dropped: Some(Vec::new()), ..spec(manifest) };
-    claimed(root, Existing::Resume, &spec).unwrap()
+    claimed(root, ExistingOutput::Resume, &spec).unwrap()
 }
 
 #[test]
@@ -249,12 +249,12 @@ fn rows_to_be_retried_still_count_if_the_run_stops_before_it_reaches_them() {
     for keeps_parts in [true, false] {
         let scratch = tempfile::tempdir().unwrap();
         let again = |retry_dropped| OutputSpec { keeps_parts, retry_dropped, ..spec(four_groups()) };
-        let first = claimed(scratch.path(), Existing::Resume, &again(None)).unwrap();
+        let first = claimed(scratch.path(), ExistingOutput::Resume, &again(None)).unwrap();
         first.write_row_group(0, [row(0)], &[dropped(1, "timeout")]).unwrap();
         first.write_row_group(1, [row(2)], &[dropped(3, "request")]).unwrap();
         drop(first);
         let reason = DropReason::from_name("timeout").unwrap();
-        let second = claimed(scratch.path(), Existing::Resume, &again(Some(vec![reason]))).unwrap();
+        let second = claimed(scratch.path(), ExistingOutput::Resume, &again(Some(vec![reason]))).unwrap();
         assert_eq!(second.done().iter().collect::<Vec<_>>(), [1]);
         assert_eq!(second.remaining(), EarlierOutput { rows_out: 2, rows_dropped: 2, rows_rejected: 0, row_groups: 2 });
         assert_eq!(second.dropped().values().sum::<u64>(), 2);
@@ -272,24 +272,24 @@ fn rows_to_be_retried_still_count_if_the_run_stops_before_it_reaches_them() {
 fn an_extended_job_has_unmade_rows_in_its_former_last_row_group() {
     let scratch = tempfile::tempdir().unwrap();
     let rows_in = |rows_in| spec(Manifest { rows_in, row_group_size: 4, ..manifest() });
-    let first = claimed(scratch.path(), Existing::Resume, &rows_in(6)).unwrap();
+    let first = claimed(scratch.path(), ExistingOutput::Resume, &rows_in(6)).unwrap();
     first.write_row_group(0, (0..4).map(row), &[]).unwrap();
     first.write_row_group(1, [row(4)], &[dropped(5, "request")]).unwrap();
     drop(first);
     // Killed before the manifest was written: nothing has changed for the job with its former length.
     earlier_output::extend_last_row_group(&scratch.path().join(ROWS), &rows_in(9), &rows_in(6).manifest).unwrap();
-    let same = claimed(scratch.path(), Existing::Resume, &rows_in(6)).unwrap();
+    let same = claimed(scratch.path(), ExistingOutput::Resume, &rows_in(6)).unwrap();
     assert_eq!((same.done().len(), same.earlier().rows_dropped), (2, 1));
     drop(same);
     for _ in 0..2 {
-        let longer = claimed(scratch.path(), Existing::Resume, &rows_in(9)).unwrap();
+        let longer = claimed(scratch.path(), ExistingOutput::Resume, &rows_in(9)).unwrap();
         assert_eq!(
             (longer.missing(), longer.done().iter().collect::<Vec<_>>()),
             (std::slice::from_ref(&(6..8)), vec![0])
         );
         assert_eq!(longer.earlier(), EarlierOutput { rows_out: 5, rows_dropped: 1, rows_rejected: 0, row_groups: 1 });
     }
-    let refused = claimed(scratch.path(), Existing::Resume, &rows_in(6)).unwrap_err().to_string();
+    let refused = claimed(scratch.path(), ExistingOutput::Resume, &rows_in(6)).unwrap_err().to_string();
     assert!(refused.contains("a job can be extended, not shortened"), "{refused}");
 }
 
@@ -318,7 +318,7 @@ fn a_row_group_without_a_dropped_list_is_not_read() {
     assert_eq!(resume(scratch.path()).earlier().rows_out, 2);
     write_lines(&[dropped(2, "request")], &mut File::create(scratch.path().join("rows/000001.dropped.jsonl")).unwrap())
         .unwrap();
-    let refused = claimed(scratch.path(), Existing::Resume, &spec(four_groups())).unwrap_err();
+    let refused = claimed(scratch.path(), ExistingOutput::Resume, &spec(four_groups())).unwrap_err();
     assert!(
         refused.to_string().starts_with("cannot read ") && refused.to_string().contains("000001.jsonl: line 1"),
         "{refused}"
@@ -328,29 +328,29 @@ fn a_row_group_without_a_dropped_list_is_not_read() {
 #[test]
 fn another_job_is_not_resumed_and_not_changed() {
     let scratch = tempfile::tempdir().unwrap();
-    drop(prepare(scratch.path(), Existing::Resume).unwrap());
+    drop(prepare(scratch.path(), ExistingOutput::Resume).unwrap());
     let other = spec(Manifest { row_key: "id".to_string(), ..manifest() });
-    let refused = claimed(scratch.path(), Existing::Resume, &other).unwrap_err().to_string();
+    let refused = claimed(scratch.path(), ExistingOutput::Resume, &other).unwrap_err().to_string();
     assert!(
         refused.contains("holds rows of another job: `row_key` in [output] was row and is now id; put it back"),
         "{refused}"
     );
     fs::write(scratch.path().join(MANIFEST), r#"{"schema":1}"#).unwrap();
-    let refused = prepare(scratch.path(), Existing::Resume).unwrap_err();
+    let refused = prepare(scratch.path(), ExistingOutput::Resume).unwrap_err();
     assert!(
         refused.ends_with("holds nothing to resume: manifest.json was written by another version of this program"),
         "{refused}"
     );
     fs::write(scratch.path().join(MANIFEST), "{").unwrap();
-    assert!(prepare(scratch.path(), Existing::Resume).unwrap_err().contains("holds nothing to resume"));
+    assert!(prepare(scratch.path(), ExistingOutput::Resume).unwrap_err().contains("holds nothing to resume"));
     let other = tempfile::tempdir().unwrap();
     fs::write(other.path().join("thesis.txt"), "years of work").unwrap();
-    assert!(prepare(other.path(), Existing::Resume).unwrap_err().contains("manifest.json cannot be read"));
+    assert!(prepare(other.path(), ExistingOutput::Resume).unwrap_err().contains("manifest.json cannot be read"));
 }
 
 #[test]
 fn a_run_that_was_killed_before_it_wrote_its_manifest_is_ignored() {
-    for existing in [Existing::Resume, Existing::Replace] {
+    for existing in [ExistingOutput::Resume, ExistingOutput::Replace] {
         let scratch = tempfile::tempdir().unwrap();
         fs::write(scratch.path().join(".manifest.json.tmp"), "{").unwrap();
         drop(prepare(scratch.path(), existing).unwrap());
@@ -362,35 +362,35 @@ fn a_run_that_was_killed_before_it_wrote_its_manifest_is_ignored() {
 fn files_that_this_program_did_not_write_are_never_removed() {
     let scratch = tempfile::tempdir().unwrap();
     fs::write(scratch.path().join("thesis.txt"), "years of work").unwrap();
-    let refused = prepare(scratch.path(), Existing::Replace).unwrap_err();
+    let refused = prepare(scratch.path(), ExistingOutput::Replace).unwrap_err();
     assert!(refused.contains("thesis.txt"), "{refused}");
     assert!(scratch.path().join("thesis.txt").exists());
     let other = tempfile::tempdir().unwrap();
-    drop(prepare(other.path(), Existing::Refuse).unwrap());
+    drop(prepare(other.path(), ExistingOutput::Refuse).unwrap());
     fs::write(other.path().join("rows/notes.md"), "mine").unwrap();
-    assert!(prepare(other.path(), Existing::Replace).unwrap_err().contains("rows/notes.md"));
+    assert!(prepare(other.path(), ExistingOutput::Replace).unwrap_err().contains("rows/notes.md"));
 }
 
 #[test]
 fn a_second_run_on_the_same_directory_fails() {
     let scratch = tempfile::tempdir().unwrap();
-    let first = prepare(scratch.path(), Existing::Refuse).unwrap();
-    for existing in [Existing::Refuse, Existing::Replace, Existing::Resume] {
+    let first = prepare(scratch.path(), ExistingOutput::Refuse).unwrap();
+    for existing in [ExistingOutput::Refuse, ExistingOutput::Replace, ExistingOutput::Resume] {
         assert!(prepare(scratch.path(), existing).unwrap_err().contains("another run"), "{existing:?}");
     }
     drop(first);
-    assert!(prepare(scratch.path(), Existing::Refuse).unwrap_err().contains("is not empty"));
+    assert!(prepare(scratch.path(), ExistingOutput::Refuse).unwrap_err().contains("is not empty"));
 }
 
 #[test]
 fn a_run_that_does_not_start_leaves_the_directory_unchanged() {
     let scratch = tempfile::tempdir().unwrap();
     let (new, old) = (scratch.path().join("new"), scratch.path().join("old"));
-    DirectoryLock::acquire(&new, Existing::Refuse).unwrap().release();
+    DirectoryLock::acquire(&new, ExistingOutput::Refuse).unwrap().release();
     assert!(!new.exists());
     fs::create_dir(&old).unwrap();
     fs::write(old.join("thesis.txt"), "years of work").unwrap();
-    assert!(prepare(&old, Existing::Refuse).unwrap_err().contains("is not empty"));
+    assert!(prepare(&old, ExistingOutput::Refuse).unwrap_err().contains("is not empty"));
     assert_eq!(fs::read_dir(&old).unwrap().count(), 1, "no lock file is left");
 }
 
@@ -399,14 +399,14 @@ fn a_path_below_a_file_is_a_write_error() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("file");
     fs::write(&file, "").unwrap();
-    assert!(prepare(&file.join("out"), Existing::Refuse).unwrap_err().starts_with("cannot write to "));
+    assert!(prepare(&file.join("out"), ExistingOutput::Refuse).unwrap_err().starts_with("cannot write to "));
 }
 
 #[test]
 fn a_manifest_that_could_not_be_written_is_written_later_although_it_has_not_changed_since() {
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path().join("out");
-    let output = prepare(&root, Existing::Refuse).unwrap();
+    let output = prepare(&root, ExistingOutput::Refuse).unwrap();
     let path = root.join(MANIFEST);
     let earlier = || {
         let mut cached = output.manifest.lock();
@@ -429,7 +429,7 @@ fn a_manifest_that_could_not_be_written_is_written_later_although_it_has_not_cha
 fn rows_after_the_wanted_ones_are_removed_and_made_again_if_more_are_wanted() {
     let scratch = tempfile::tempdir().unwrap();
     let wanting = |wanted| OutputSpec { wanted: Some(wanted), ..spec(four_groups()) };
-    let open = |wanted| claimed(scratch.path(), Existing::Resume, &wanting(wanted)).unwrap();
+    let open = |wanted| claimed(scratch.path(), ExistingOutput::Resume, &wanting(wanted)).unwrap();
     let first = open(2);
     first.write_row_group(2, [row(4), row(5)], &[]).unwrap();
     first.write_row_group(1, [row(2), row(3)], &[]).unwrap();

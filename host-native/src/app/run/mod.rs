@@ -37,8 +37,8 @@ use tidegate_core::request::{HealthConfig, RequestConfig};
 use crate::app::config::pipeline::{ColumnSpec, PipelineFile};
 use crate::app::error::{Error, Exit};
 use crate::app::output::{
-    DirectoryLock, EarlierOutput, Existing, JobTotals, Manifest, OutputDirectory, OutputError, OutputFile, OutputSpec,
-    RunState, open_all, rotate_file,
+    DirectoryLock, EarlierOutput, ExistingOutput, JobTotals, Manifest, OutputDirectory, OutputError, OutputFile,
+    OutputSpec, RunState, open_all, rotate_file,
 };
 use crate::app::provider::cost::Ledger;
 use crate::app::replay::LogWriter;
@@ -164,7 +164,7 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     }
     // The rows are on disk already, so an error of the report does not discard them.
     let report = request.report.as_ref().map_or(Ok(()), |path| {
-        let earlier = if request.existing == Existing::Resume { rotate_file(path) } else { Ok(()) };
+        let earlier = if request.existing == ExistingOutput::Resume { rotate_file(path) } else { Ok(()) };
         let written = earlier.and_then(|()| std::fs::write(path, page(&summary, &timeline, observer.capacity())));
         written.map_err(|source| OutputError::Io { path: path.clone(), source })
     });

@@ -17,7 +17,7 @@ use crate::app::data::Dataset;
 use crate::app::data::row_file::RowFormat;
 use crate::app::error::Error;
 use crate::app::example;
-use crate::app::output::{Existing, ExportFile, OutputError};
+use crate::app::output::{ExistingOutput, ExportFile, OutputError};
 use crate::app::run::estimate::{ColumnEstimate, SampleFailure, estimate};
 use crate::app::run::models;
 use crate::app::run::request::RunRequest;
@@ -162,7 +162,7 @@ impl Preflight {
             Err(source) => self.problems.push(OutputError::Io { path: out.clone(), source }.into()),
         }
         // Rows that exist already may be kept or replaced, so the space that they need is unknown.
-        let is_new = request.existing == Existing::Refuse;
+        let is_new = request.existing == ExistingOutput::Refuse;
         let (Some(free), Some(needed), true) = (self.free_bytes, self.bytes_needed(), is_new) else { return };
         if let Err(source) = check_space(free, needed) {
             self.problems.push(OutputError::Io { path: out.clone(), source }.into());

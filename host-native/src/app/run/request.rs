@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use tidegate_core::pipeline::DropReason;
 
-use crate::app::output::{Existing, ExportFile};
+use crate::app::output::{ExistingOutput, ExportFile};
 use crate::app::provider::cost::Money;
 
 /// What to run and where to write.
@@ -17,7 +17,7 @@ pub struct RunRequest {
     /// The output directory.
     pub out: PathBuf,
     /// What to do about existing output.
-    pub existing: Existing,
+    pub existing: ExistingOutput,
     /// Retries rows that were dropped for these reasons; an empty list means any reason.
     pub retry_dropped: Option<Vec<DropReason>>,
     /// The file for the decision log.

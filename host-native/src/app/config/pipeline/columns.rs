@@ -16,7 +16,7 @@ use super::models::ModelSpec;
 use super::raw::{KindName, RawColumn};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
-use crate::app::config::value::{At, Json, Table};
+use crate::app::config::value::{Json, Table, WithSpan};
 
 /// One `[[columns]]` table.
 #[derive(Clone, Debug)]
@@ -138,7 +138,7 @@ impl KindName {
 /// Validates the columns. Returns an error if there are none.
 pub(super) fn check(
     file: &Document<'_>,
-    raw: Vec<At<Table<RawColumn>>>,
+    raw: Vec<WithSpan<Table<RawColumn>>>,
     models: &[ModelSpec],
     directory: &Path,
 ) -> Result<Vec<ColumnSpec>, FileError> {
@@ -150,7 +150,7 @@ pub(super) fn check(
 
 fn check_column(
     file: &Document<'_>,
-    raw: At<Table<RawColumn>>,
+    raw: WithSpan<Table<RawColumn>>,
     models: &[ModelSpec],
     directory: &Path,
 ) -> Result<ColumnSpec, FileError> {
@@ -159,22 +159,22 @@ fn check_column(
     reject_foreign_keys(file, &table, raw.kind)?;
     let strategy = check_strategy(file, &raw)?;
     let (when, otherwise) = check_condition(file, &mut raw)?;
-    let accept_if = raw.accept_if.take().map(At::spanned);
+    let accept_if = raw.accept_if.take().map(WithSpan::spanned);
     if let Some(accept_if) = &accept_if
         && strategy != Strategy::Cell
     {
         let message = "`accept_if` in [[columns]] decides about a row, but this column is made for whole row groups";
         return Err(file.error(accept_if.span(), message).expected("`strategy = \"cell\"`, or no `strategy`"));
     }
-    let weight = raw.weight.take().map_or_else(|| Spanned::new(raw.name.span(), 1.0), At::spanned);
+    let weight = raw.weight.take().map_or_else(|| Spanned::new(raw.name.span(), 1.0), WithSpan::spanned);
     if !(MIN_WEIGHT..=MAX_WEIGHT).contains(weight.get_ref()) {
         return Err(file.wrong(weight.span(), "a number from 2^-20 to 2^20"));
     }
-    let upstreams = raw.upstreams.take().map_or_else(Vec::new, At::into_inner);
+    let upstreams = raw.upstreams.take().map_or_else(Vec::new, WithSpan::into_inner);
     Ok(ColumnSpec {
         name: raw.name.clone().spanned(),
         strategy,
-        upstreams: upstreams.into_iter().map(At::spanned).collect(),
+        upstreams: upstreams.into_iter().map(WithSpan::spanned).collect(),
         weight,
         when,
         accept_if,
@@ -212,7 +212,7 @@ fn check_condition(file: &Document<'_>, raw: &mut RawColumn) -> Result<(Option<S
                 let Json(value) = otherwise.into_inner();
                 value
             });
-            Ok((raw.when.take().map(At::spanned), otherwise))
+            Ok((raw.when.take().map(WithSpan::spanned), otherwise))
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::app::answer_shape::{AnswerShape, AnswerShapes};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
 use crate::app::config::transport::{check_plain_http, read_authorities};
-use crate::app::config::value::{At, Is, Text};
+use crate::app::config::value::{Checked, Text, WithSpan};
 
 /// Returns the endpoint of a judge: a command or a URL.
 pub(super) fn judge_endpoint(table: &ModelTable<'_, '_>, directory: &Path) -> Result<Endpoint, FileError> {
@@ -29,23 +29,23 @@ pub(super) fn judge_endpoint(table: &ModelTable<'_, '_>, directory: &Path) -> Re
             .expected(format!("`{of}` alone"))),
         None => Ok(()),
     };
-    let base_url = ("base_url", raw.base_url.as_ref().map(At::span));
-    let mock = ("mock", raw.mock.as_ref().map(At::span));
+    let base_url = ("base_url", raw.base_url.as_ref().map(WithSpan::span));
+    let mock = ("mock", raw.mock.as_ref().map(WithSpan::span));
     let Some(command) = &raw.command else {
-        let pass_env = ("pass_env", raw.pass_env.as_ref().map(At::span));
+        let pass_env = ("pass_env", raw.pass_env.as_ref().map(WithSpan::span));
         reject_keys("url", &[base_url, mock, pass_env])?;
         let url = address(file, "url", raw.url.as_ref(), span, true)?;
         return Ok(Endpoint::Http { url, api_key_env: key_variable(table) });
     };
-    let url = ("url", raw.url.as_ref().map(At::span));
-    let api_key_env = ("api_key_env", raw.api_key_env.as_ref().map(At::span));
+    let url = ("url", raw.url.as_ref().map(WithSpan::span));
+    let api_key_env = ("api_key_env", raw.api_key_env.as_ref().map(WithSpan::span));
     let [plain_http, ca_file] = transport_keys(table);
     reject_keys("command", &[base_url, url, mock, api_key_env, plain_http, ca_file])?;
     if command.get().is_empty() {
         let expected = "the program and its arguments, such as [\"python3\", \"judge.py\"]";
         return Err(file.wrong(command.span(), expected));
     }
-    let strings = |given: &At<Vec<Text>>| given.get().iter().map(|Is(text)| text.clone()).collect();
+    let strings = |given: &WithSpan<Vec<Text>>| given.get().iter().map(|Checked(text)| text.clone()).collect();
     let pass_env = raw.pass_env.as_ref().map(strings).unwrap_or_default();
     Ok(Endpoint::Command { argv: strings(command), directory: directory.to_path_buf(), pass_env })
 }
@@ -63,7 +63,7 @@ pub(super) fn remote_endpoint(table: &ModelTable<'_, '_>, same: Option<&ModelSpe
             let message = format!(
                 "an earlier model of the same provider and model id is at {other}: one provider has one address"
             );
-            Err(file.error(raw.base_url.as_ref().map_or(span.clone(), At::span), message))
+            Err(file.error(raw.base_url.as_ref().map_or(span.clone(), WithSpan::span), message))
         }
         _ => Ok(Endpoint::Remote { base_url, api_key_env: key_variable(table) }),
     }
@@ -81,7 +81,7 @@ pub(super) fn check_transport(
     let (Endpoint::Remote { base_url: url, .. } | Endpoint::Http { url, .. }) = endpoint else { return Ok(None) };
     // A header or parameter whose value is in a variable may be a key, too.
     if raw.api_key_env.is_some() || extras.variables().next().is_some() {
-        let address = raw.base_url.as_ref().or(raw.url.as_ref()).map_or(span.clone(), At::span);
+        let address = raw.base_url.as_ref().or(raw.url.as_ref()).map_or(span.clone(), WithSpan::span);
         check_plain_http(file, url, address, raw.allow_plain_http.as_ref().map(|allowed| *allowed.get()))?;
     }
     read_authorities(file, raw.ca_file.as_ref(), directory, url)
@@ -90,7 +90,10 @@ pub(super) fn check_transport(
 /// Returns the keys of [`check_transport`] with their spans.
 fn transport_keys(table: &ModelTable<'_, '_>) -> [(&'static str, Option<std::ops::Range<usize>>); 2] {
     let RawModel { allow_plain_http, ca_file, .. } = table.raw;
-    [("allow_plain_http", allow_plain_http.as_ref().map(At::span)), ("ca_file", ca_file.as_ref().map(At::span))]
+    [
+        ("allow_plain_http", allow_plain_http.as_ref().map(WithSpan::span)),
+        ("ca_file", ca_file.as_ref().map(WithSpan::span)),
+    ]
 }
 
 fn key_variable(table: &ModelTable<'_, '_>) -> Option<String> {
@@ -104,7 +107,7 @@ fn key_variable(table: &ModelTable<'_, '_>) -> Option<String> {
 pub(crate) fn address(
     file: &Document<'_>,
     key: &str,
-    value: Option<&At<Text>>,
+    value: Option<&WithSpan<Text>>,
     table: &std::ops::Range<usize>,
     with_query: bool,
 ) -> Result<Url, FileError> {
@@ -133,7 +136,7 @@ pub(crate) fn address(
 
 pub(super) fn mock_endpoint(table: &ModelTable<'_, '_>, same: Option<&ModelSpec>) -> Result<Endpoint, FileError> {
     let ModelTable { file, raw, span, index } = table;
-    let text = |value: &Option<At<Text>>| value.as_ref().map(At::span);
+    let text = |value: &Option<WithSpan<Text>>| value.as_ref().map(WithSpan::span);
     let [plain_http, ca_file] = transport_keys(table);
     for (key, value) in
         [("base_url", text(&raw.base_url)), ("api_key_env", text(&raw.api_key_env)), plain_http, ca_file]

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::kinds::RESERVED;
 use super::models::{Domain, Endpoint, ModelTable};
 use crate::app::config::source::FileError;
-use crate::app::config::value::{At, JsonTable, Text};
+use crate::app::config::value::{JsonTable, Text, WithSpan};
 use crate::app::provider::key::{is_name_of_key, is_variable_name};
 
 /// What the requests to a model have besides what the program sets.
@@ -53,7 +53,7 @@ pub(super) struct RawVariable {
 }
 
 /// Values by name.
-pub(super) type RawExtras = BTreeMap<String, At<RawExtraValue>>;
+pub(super) type RawExtras = BTreeMap<String, WithSpan<RawExtraValue>>;
 
 /// Headers that the program or its HTTP client sets.
 const OWN_HEADERS: [&str; 16] = [
@@ -112,9 +112,9 @@ pub(super) fn check(
 ) -> Result<RequestExtras, FileError> {
     let ModelTable { file, raw, .. } = table;
     let given = [
-        ("extra_headers", raw.extra_headers.as_ref().map(At::span)),
-        ("query", raw.query.as_ref().map(At::span)),
-        ("extra_body", raw.extra_body.as_ref().map(At::span)),
+        ("extra_headers", raw.extra_headers.as_ref().map(WithSpan::span)),
+        ("query", raw.query.as_ref().map(WithSpan::span)),
+        ("extra_body", raw.extra_body.as_ref().map(WithSpan::span)),
     ];
     if matches!(endpoint, Endpoint::Command { .. } | Endpoint::Http { .. })
         && let Some((key, span)) = given.into_iter().find_map(|(key, span)| Some((key, span?)))
@@ -124,18 +124,18 @@ pub(super) fn check(
             .expected("`extra_headers`, `query` and `extra_body` only beside `base_url`"));
     }
     let mut headers = Vec::new();
-    for (name, value) in raw.extra_headers.iter().flat_map(At::get) {
+    for (name, value) in raw.extra_headers.iter().flat_map(WithSpan::get) {
         headers.push((header_name(table, name, value)?, extra_value(table, "extra_headers", name, value)?));
     }
     let mut query = Vec::new();
-    for (name, value) in raw.query.iter().flat_map(At::get) {
+    for (name, value) in raw.query.iter().flat_map(WithSpan::get) {
         query.push((name.clone(), extra_value(table, "query", name, value)?));
     }
     Ok(RequestExtras { headers, query, body: extra_body(table, domain)? })
 }
 
 /// Returns the lower-case name of a header that a file may set.
-fn header_name(table: &ModelTable<'_, '_>, name: &str, value: &At<RawExtraValue>) -> Result<String, FileError> {
+fn header_name(table: &ModelTable<'_, '_>, name: &str, value: &WithSpan<RawExtraValue>) -> Result<String, FileError> {
     let error =
         |why: &str| table.file.error(value.span(), format!("`extra_headers` in [[models]] has `{name}`, {why}"));
     let header = HeaderName::from_str(name)
@@ -159,7 +159,7 @@ fn extra_value(
     table: &ModelTable<'_, '_>,
     key: &str,
     name: &str,
-    value: &At<RawExtraValue>,
+    value: &WithSpan<RawExtraValue>,
 ) -> Result<ExtraValue, FileError> {
     match value.get() {
         RawExtraValue::Variable(RawVariable { env }) if is_variable_name(&env.0) => {

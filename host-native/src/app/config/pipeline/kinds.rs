@@ -15,7 +15,7 @@ use super::sampler::{self, SamplerSpec};
 use super::structure::{self, Structure};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
-use crate::app::config::value::{At, JsonTable, NumberOrTemplate, Setting, Table, Text};
+use crate::app::config::value::{JsonTable, NumberOrTemplate, Setting, Table, Text, WithSpan};
 use crate::app::provider::chat::{ChatApi, Role};
 
 /// The source of a column's values.
@@ -186,7 +186,7 @@ pub(super) fn check(
         KindName::Embedding => ColumnKind::Embedding(column.embedding(raw)?),
         KindName::Expression => ColumnKind::Expression(Expression {
             template: column.required("template", "a template", raw.template)?,
-            output: raw.output.map_or(OutputForm::Text, At::into_inner),
+            output: raw.output.map_or(OutputForm::Text, WithSpan::into_inner),
         }),
         KindName::Sampler => ColumnKind::Sampler(sampler::check(file, table, raw.sampler)?),
         KindName::Judge => ColumnKind::Judge(column.judge(raw)?),
@@ -205,20 +205,20 @@ struct Column<'a, 't> {
 }
 
 impl Column<'_, '_> {
-    fn required(&self, key: &str, what: &str, value: Option<At<Text>>) -> Result<Spanned<String>, FileError> {
+    fn required(&self, key: &str, what: &str, value: Option<WithSpan<Text>>) -> Result<Spanned<String>, FileError> {
         let missing = || self.file.missing(self.table.clone(), key, format!("`{key} = ` {what}"));
-        value.map(At::spanned).ok_or_else(missing)
+        value.map(WithSpan::spanned).ok_or_else(missing)
     }
 
-    fn answer_column(&self, of: Option<At<Text>>) -> Result<Spanned<String>, FileError> {
+    fn answer_column(&self, of: Option<WithSpan<Text>>) -> Result<Spanned<String>, FileError> {
         self.required("of", "the name of a column of kind `llm`", of)
     }
 
     /// Returns the preferred model and its fallbacks, from `model` or `models`.
     fn chat_models(
         &self,
-        model: Option<At<Text>>,
-        models: Option<At<Vec<At<Text>>>>,
+        model: Option<WithSpan<Text>>,
+        models: Option<WithSpan<Vec<WithSpan<Text>>>>,
     ) -> Result<(usize, Vec<usize>), FileError> {
         let Some(models) = models else { return Ok((self.model(model, Domain::Chat)?, Vec::new())) };
         if let Some(model) = model {
@@ -245,7 +245,7 @@ impl Column<'_, '_> {
 
     fn fallback_on(
         &self,
-        reasons: Option<At<Vec<FallbackReason>>>,
+        reasons: Option<WithSpan<Vec<FallbackReason>>>,
         fallbacks: &[usize],
     ) -> Result<Vec<FailureKind>, FileError> {
         match reasons {
@@ -253,7 +253,7 @@ impl Column<'_, '_> {
                 .file
                 .error(reasons.span(), "`fallback_on` in [[columns]] has no effect with one model")
                 .expected("`models = ` at least two beside it")),
-            reasons => Ok(reasons.into_iter().flat_map(At::into_inner).map(FailureKind::from).collect()),
+            reasons => Ok(reasons.into_iter().flat_map(WithSpan::into_inner).map(FailureKind::from).collect()),
         }
     }
 
@@ -261,8 +261,8 @@ impl Column<'_, '_> {
         let (model, fallbacks) = self.chat_models(raw.model.take(), raw.models.take())?;
         let called: Vec<&ModelSpec> = fallbacks.iter().chain([&model]).map(|at| &self.models[*at]).collect();
         let lacks = [
-            ("seed", raw.seed.as_ref().map(At::span), &[ChatApi::Anthropic, ChatApi::Responses][..]),
-            ("stop", raw.stop.as_ref().map(At::span), &[ChatApi::Responses]),
+            ("seed", raw.seed.as_ref().map(WithSpan::span), &[ChatApi::Anthropic, ChatApi::Responses][..]),
+            ("stop", raw.stop.as_ref().map(WithSpan::span), &[ChatApi::Responses]),
         ];
         for (key, span, apis) in lacks {
             if let (Some(span), Some(other)) = (span, called.iter().find(|model| apis.contains(&model.api))) {
@@ -279,13 +279,13 @@ impl Column<'_, '_> {
             fallback_on: self.fallback_on(raw.fallback_on.take(), &fallbacks)?,
             fallbacks,
             structure: structure::check(self.file, &mut raw, directory)?,
-            temperature: raw.temperature.take().map(At::setting),
-            top_p: raw.top_p.take().map(At::setting),
+            temperature: raw.temperature.take().map(WithSpan::setting),
+            top_p: raw.top_p.take().map(WithSpan::setting),
             retry_max_tokens: self.retry_max_tokens(&raw)?,
             keep_truncated: raw.keep_truncated.unwrap_or(false),
-            max_tokens: raw.max_tokens.take().map(At::setting),
-            seed: raw.seed.take().map(At::setting),
-            stop: raw.stop.take().map_or_else(Vec::new, At::into_texts),
+            max_tokens: raw.max_tokens.take().map(WithSpan::setting),
+            seed: raw.seed.take().map(WithSpan::setting),
+            stop: raw.stop.take().map_or_else(Vec::new, WithSpan::into_texts),
             extra: self.extra(raw.extra.take())?,
             answer_tokens: raw.answer_tokens,
             messages: self.messages(raw)?,
@@ -324,14 +324,14 @@ impl Column<'_, '_> {
         if list.get().is_empty() {
             return Err(self.file.wrong(list.span(), "at least one message"));
         }
-        let message = |(index, message): (usize, At<Table<RawMessage>>)| {
+        let message = |(index, message): (usize, WithSpan<Table<RawMessage>>)| {
             let Table(RawMessage { role, content }) = message.into_inner();
             MessageSpec { role, content: content.spanned(), title: format!("messages[{index}]") }
         };
         Ok(list.into_inner().into_iter().enumerate().map(message).collect())
     }
 
-    fn extra(&self, extra: Option<At<JsonTable>>) -> Result<Spanned<Map<String, Value>>, FileError> {
+    fn extra(&self, extra: Option<WithSpan<JsonTable>>) -> Result<Spanned<Map<String, Value>>, FileError> {
         let Some(extra) = extra else { return Ok(Spanned::new(0..0, Map::new())) };
         let extra = extra.map(|JsonTable(table)| table);
         match RESERVED.iter().find(|key| extra.get_ref().contains_key(**key)) {
@@ -344,19 +344,19 @@ impl Column<'_, '_> {
     }
 
     fn embedding(&self, raw: RawColumn) -> Result<EmbeddingCall, FileError> {
-        let is_out_of_range = |dimensions: &&At<u32>| !(1..=MAX_DIMENSIONS).contains(dimensions.get());
+        let is_out_of_range = |dimensions: &&WithSpan<u32>| !(1..=MAX_DIMENSIONS).contains(dimensions.get());
         if let Some(dimensions) = raw.dimensions.as_ref().filter(is_out_of_range) {
             return Err(self.file.wrong(dimensions.span(), "a whole number from 1 to 1048576"));
         }
         Ok(EmbeddingCall {
             model: self.model(raw.model, Domain::Embedding)?,
             input: self.required("input", "a template", raw.input)?,
-            dimensions: raw.dimensions.map(At::into_inner),
+            dimensions: raw.dimensions.map(WithSpan::into_inner),
         })
     }
 
     fn judge(&self, raw: RawColumn) -> Result<JudgeCall, FileError> {
-        let inputs: Vec<_> = raw.inputs.into_iter().flatten().map(At::spanned).collect();
+        let inputs: Vec<_> = raw.inputs.into_iter().flatten().map(WithSpan::spanned).collect();
         if raw.input.is_none() && inputs.is_empty() {
             return Err(self
                 .file
@@ -365,14 +365,14 @@ impl Column<'_, '_> {
         }
         Ok(JudgeCall {
             model: self.model(raw.model, Domain::Judge)?,
-            input: raw.input.map(At::spanned),
+            input: raw.input.map(WithSpan::spanned),
             inputs,
-            output: raw.output.map_or(OutputForm::Json, At::into_inner),
+            output: raw.output.map_or(OutputForm::Json, WithSpan::into_inner),
         })
     }
 
     /// Returns the index of the column's model, which must have the domain that the kind calls.
-    fn model(&self, name: Option<At<Text>>, domain: Domain) -> Result<usize, FileError> {
+    fn model(&self, name: Option<WithSpan<Text>>, domain: Domain) -> Result<usize, FileError> {
         let name = self.required("model", "the name of a model", name)?;
         let suitable = || self.models.iter().filter(|model| model.domain == domain).map(|model| model.name.as_str());
         let model_error = |message: String| {

@@ -20,7 +20,7 @@ use crate::app::answer_shape::AnswerShapes;
 use crate::app::config::document::Document;
 use crate::app::config::limit::{LimitKeys, LimitSettings, read_limit};
 use crate::app::config::source::FileError;
-use crate::app::config::value::{At, Is, Table};
+use crate::app::config::value::{Checked, Table, WithSpan};
 use crate::app::provider::chat::ChatApi;
 use crate::app::provider::cost::Price;
 
@@ -188,7 +188,7 @@ const DEFAULT_CURRENCY: &str = "USD";
 /// Validates the models, and returns them with the currency of their prices.
 pub(super) fn check(
     file: &Document<'_>,
-    raw: Vec<At<Table<RawModel>>>,
+    raw: Vec<WithSpan<Table<RawModel>>>,
     directory: &Path,
 ) -> Result<(Vec<ModelSpec>, String), FileError> {
     let mut models: Vec<ModelSpec> = Vec::new();
@@ -218,19 +218,19 @@ impl ModelTable<'_, '_> {
         currency: &mut Option<String>,
     ) -> Result<ModelSpec, FileError> {
         let Self { file, raw, .. } = self;
-        let Is(name) = raw.name.get().clone();
+        let Checked(name) = raw.name.get().clone();
         if earlier.iter().any(|model| model.name == name) {
             let message = format!("there are two models called `{name}`");
             return Err(file.error(raw.name.span(), message).expected("a name that no other model has"));
         }
         let is_judge = raw.command.is_some() || raw.url.is_some();
         let provider = match &raw.provider {
-            Some(Is(provider)) => provider.clone(),
+            Some(Checked(provider)) => provider.clone(),
             None if raw.command.is_some() => "command".to_string(),
             None if raw.url.is_some() => "http".to_string(),
             None => return Err(file.missing(self.span.clone(), "provider", "`provider = ` the name of the provider")),
         };
-        let model = raw.model.as_ref().map_or_else(|| name.clone(), |Is(model)| model.clone());
+        let model = raw.model.as_ref().map_or_else(|| name.clone(), |Checked(model)| model.clone());
         let domain = self.domain(is_judge)?;
         let same = earlier.iter().find(|other| other.provider == provider && other.model == model);
         let endpoint = if is_judge {
@@ -297,18 +297,18 @@ impl ModelTable<'_, '_> {
         let name = given.as_ref().map_or(DEFAULT_CURRENCY, |given| &given.get().0);
         match currency {
             Some(known) if known != name => {
-                let at = given.as_ref().map_or(table.span(), At::span);
+                let at = given.as_ref().map_or(table.span(), WithSpan::span);
                 let message = format!("this price is in {name}, and an earlier one in {known}");
                 return Err(self.file.error(at, message).expected("one currency for all prices of the file"));
             }
             _ => *currency = Some(name.to_string()),
         }
-        let Is(input_price) = *input.get();
+        let Checked(input_price) = *input.get();
         let output_price = output.as_ref().map_or(0.0, |output| output.get().0);
         let wrong = if Price::per_million(input_price, 0.0).is_none() {
             input.span()
         } else {
-            output.as_ref().map_or(input.span(), At::span)
+            output.as_ref().map_or(input.span(), WithSpan::span)
         };
         let price = Price::per_million(input_price, output_price);
         let expected = "a number from 0 to 1000000: the price of a million tokens";

@@ -23,7 +23,8 @@ use crate::app::config::budgets::RawBudgets;
 use crate::app::config::limit::{LimitName, RawAimd};
 use crate::app::config::schema::where_key_is;
 use crate::app::config::value::{
-    At, Finite, Is, Json, JsonTable, NumberOrTemplate, Patience, Share, Span, Table, Text, Texts,
+    Checked, DurationOrNever, DurationText, Finite, Json, JsonTable, NumberOrTemplate, ShareOrNever, Table, Text,
+    Texts, WithSpan,
 };
 use crate::app::data::DatasetFormat;
 use crate::app::data::row_file::RowFormat;
@@ -45,11 +46,11 @@ pub(super) struct RawPipeline {
     pub(super) seed: Option<Table<RawSeed>>,
     /// The models that columns call
     #[serde(default)]
-    pub(super) models: Vec<At<Table<RawModel>>>,
+    pub(super) models: Vec<WithSpan<Table<RawModel>>>,
     /// The columns to fill
     #[serde(default)]
     #[schemars(length(min = 1))]
-    pub(super) columns: Vec<At<Table<RawColumn>>>,
+    pub(super) columns: Vec<WithSpan<Table<RawColumn>>>,
     /// Settings of the run
     #[serde(default)]
     pub(super) run: Table<RawRun>,
@@ -63,7 +64,7 @@ pub(super) struct RawPipeline {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSeed {
     /// The file, a directory of files, or a pattern such as `logs/*.jsonl`, relative to the pipeline file
-    pub(super) path: At<Text>,
+    pub(super) path: WithSpan<Text>,
     /// The format of the files. Default: by the extension
     pub(super) format: Option<DatasetFormat>,
 }
@@ -77,63 +78,63 @@ pub(super) struct RawSeed {
 ))]
 pub(super) struct RawModel {
     /// The name that columns use
-    pub(super) name: At<Text>,
+    pub(super) name: WithSpan<Text>,
     /// The provider. Limits are per provider, model id and domain. `mock` is served in this process. Default:
     /// `command` or `http` for a judge
     pub(super) provider: Option<Text>,
     /// The model id in requests. Default: the name
     pub(super) model: Option<Text>,
     /// The API of a chat model. Default: openai
-    pub(super) api: Option<At<ChatApi>>,
+    pub(super) api: Option<WithSpan<ChatApi>>,
     /// The base address of the API, such as `https://host/v1`
-    pub(super) base_url: Option<At<Text>>,
+    pub(super) base_url: Option<WithSpan<Text>>,
     /// The full address of a judge server, which receives the question as a POST
-    pub(super) url: Option<At<Text>>,
+    pub(super) url: Option<WithSpan<Text>>,
     #[schemars(length(min = 1))]
     /// The program and arguments of a judge, started for each call in the directory of the pipeline file
-    pub(super) command: Option<At<Vec<Text>>>,
+    pub(super) command: Option<WithSpan<Vec<Text>>>,
     /// Environment variables with keys that the command may read
-    pub(super) pass_env: Option<At<Vec<Text>>>,
+    pub(super) pass_env: Option<WithSpan<Vec<Text>>>,
     /// The environment variable that holds the API key
-    pub(super) api_key_env: Option<At<Text>>,
+    pub(super) api_key_env: Option<WithSpan<Text>>,
     /// Whether the key may be sent to an http address of another machine. Default: false
-    pub(super) allow_plain_http: Option<At<bool>>,
+    pub(super) allow_plain_http: Option<WithSpan<bool>>,
     /// A PEM file with the certificate authorities to trust, relative to the pipeline file. Default: those of
     /// the system
-    pub(super) ca_file: Option<At<Text>>,
+    pub(super) ca_file: Option<WithSpan<Text>>,
     /// Headers of each request besides those that the program sets. A value is a text, or `{ env = "NAME" }`
     /// for the value of an environment variable, as for keys
-    pub(super) extra_headers: Option<At<RawExtras>>,
+    pub(super) extra_headers: Option<WithSpan<RawExtras>>,
     /// Query parameters of the address, with values as in `extra_headers`
-    pub(super) query: Option<At<RawExtras>>,
+    pub(super) query: Option<WithSpan<RawExtras>>,
     /// Keys of the body of each request besides those that the program and the columns set
-    pub(super) extra_body: Option<At<JsonTable>>,
+    pub(super) extra_body: Option<WithSpan<JsonTable>>,
     /// The kind of calls. Default: chat; judge with `url` or `command`
-    pub(super) domain: Option<At<Domain>>,
+    pub(super) domain: Option<WithSpan<Domain>>,
     /// The maximum number of calls in flight
     pub(super) max_parallel: NonZeroU32,
     /// The timeout of one call. Default: 60s
-    pub(super) timeout: Option<At<Span>>,
+    pub(super) timeout: Option<WithSpan<DurationText>>,
     /// The algorithm that limits the calls in flight, up to `max_parallel`. Default: tide; aimd if there is a
     /// table `aimd`
-    pub(super) limit: Option<At<LimitName>>,
+    pub(super) limit: Option<WithSpan<LimitName>>,
     /// Settings of AIMD. The table selects AIMD and cannot be combined with another `limit`
-    pub(super) aimd: Option<At<Table<RawAimd>>>,
+    pub(super) aimd: Option<WithSpan<Table<RawAimd>>>,
     /// The maximum pause after a 429 without a Retry-After; aimd, vegas and fixed always pause this long.
     /// Default: 2s
-    pub(super) cooldown: Option<At<Span>>,
+    pub(super) cooldown: Option<WithSpan<DurationText>>,
     /// The maximum pause after one 429, also with a longer Retry-After. Default: 10m
-    pub(super) max_cooldown: Option<At<Span>>,
+    pub(super) max_cooldown: Option<WithSpan<DurationText>>,
     /// The time over which the limit rises step by step from 1, for servers that start cold. Default: no ramp
-    pub(super) ramp: Option<At<Span>>,
+    pub(super) ramp: Option<WithSpan<DurationText>>,
     /// Budgets for calls and tokens in a time window
-    pub(super) budgets: Option<At<Table<RawBudgets>>>,
+    pub(super) budgets: Option<WithSpan<Table<RawBudgets>>>,
     /// The price of tokens
-    pub(super) price: Option<At<Table<RawPrice>>>,
+    pub(super) price: Option<WithSpan<Table<RawPrice>>>,
     /// The behaviour of a model of the provider `mock`: the settings of a provider in a scenario file, `seed`,
     /// and the shapes of its `answers`
     #[schemars(with = "Option<RawMock>")]
-    pub(super) mock: Option<At<toml::Table>>,
+    pub(super) mock: Option<WithSpan<toml::Table>>,
 }
 
 /// The schema of the table `mock`. [`endpoint`](super::endpoint) deserializes its two parts separately.
@@ -155,12 +156,12 @@ pub(super) struct RawMock {
 pub(super) struct RawPrice {
     /// The price of a million input tokens
     #[schemars(range(min = 0, max = 1_000_000))]
-    pub(super) input_per_million: At<Finite>,
+    pub(super) input_per_million: WithSpan<Finite>,
     /// The price of a million output tokens. Default: 0
     #[schemars(range(min = 0, max = 1_000_000))]
-    pub(super) output_per_million: Option<At<Finite>>,
+    pub(super) output_per_million: Option<WithSpan<Finite>>,
     /// The currency, the same in the whole file. Default: USD
-    pub(super) currency: Option<At<Text>>,
+    pub(super) currency: Option<WithSpan<Text>>,
 }
 
 /// A column to fill
@@ -169,87 +170,87 @@ pub(super) struct RawPrice {
 #[schemars(transform = require_keys_of_kind)]
 pub(super) struct RawColumn {
     /// The name of the output column
-    pub(super) name: At<Text>,
+    pub(super) name: WithSpan<Text>,
     /// The source of its values. Default: llm
     #[serde(default)]
     pub(super) kind: KindName,
     /// A task per row; a task per row group, with one value for all its rows; or the latter without
     /// upstreams. Default: cell
-    pub(super) strategy: Option<At<StrategyName>>,
+    pub(super) strategy: Option<WithSpan<StrategyName>>,
     /// Columns to wait for besides those that the templates read
-    pub(super) upstreams: Option<At<Vec<At<Text>>>>,
+    pub(super) upstreams: Option<WithSpan<Vec<WithSpan<Text>>>>,
     /// Its weight when columns compete for a model, from 2^-20 to 2^20. Default: 1
     #[schemars(range(min = MIN_WEIGHT, max = MAX_WEIGHT))]
-    pub(super) weight: Option<At<Finite>>,
+    pub(super) weight: Option<WithSpan<Finite>>,
     /// A condition such as `score > 3`. Rows where it is false are skipped without a call
-    pub(super) when: Option<At<Text>>,
+    pub(super) when: Option<WithSpan<Text>>,
     /// The value of skipped rows. Default: null
-    pub(super) otherwise: Option<At<Json>>,
+    pub(super) otherwise: Option<WithSpan<Json>>,
     /// A condition such as `grade.score > 3`, which may read this column. Rows where it is false are rejected: the
     /// columns after this one are not made for them, and they are not written
-    pub(super) accept_if: Option<At<Text>>,
+    pub(super) accept_if: Option<WithSpan<Text>>,
     /// Whether rows are skipped if a column that this one reads was skipped. Default: false
     pub(super) skip_with_upstream: Option<bool>,
     /// Whether the column is left out of the output. Default: false
     pub(super) drop: Option<bool>,
     /// llm, embedding, judge: the name of the model
-    pub(super) model: Option<At<Text>>,
+    pub(super) model: Option<WithSpan<Text>>,
     /// llm: models in order of preference, instead of `model`: calls use the first that can be used
     #[schemars(length(min = 1))]
-    pub(super) models: Option<At<Vec<At<Text>>>>,
+    pub(super) models: Option<WithSpan<Vec<WithSpan<Text>>>>,
     /// llm: failures after which the next of `models` is asked. Default: none
-    pub(super) fallback_on: Option<At<Vec<FallbackReason>>>,
+    pub(super) fallback_on: Option<WithSpan<Vec<FallbackReason>>>,
     /// llm: the template of the user message
-    pub(super) prompt: Option<At<Text>>,
+    pub(super) prompt: Option<WithSpan<Text>>,
     /// llm: the template of the system message
-    pub(super) system: Option<At<Text>>,
+    pub(super) system: Option<WithSpan<Text>>,
     /// llm: the whole conversation, instead of `prompt` and `system`
     #[schemars(length(min = 1))]
-    pub(super) messages: Option<At<Vec<At<Table<RawMessage>>>>>,
+    pub(super) messages: Option<WithSpan<Vec<WithSpan<Table<RawMessage>>>>>,
     /// llm: sampling temperature; a number, or a template of one
-    pub(super) temperature: Option<At<Is<NumberOrTemplate<f64>>>>,
+    pub(super) temperature: Option<WithSpan<Checked<NumberOrTemplate<f64>>>>,
     /// llm: the probability mass of nucleus sampling; a number, or a template of one
-    pub(super) top_p: Option<At<Is<NumberOrTemplate<f64>>>>,
+    pub(super) top_p: Option<WithSpan<Checked<NumberOrTemplate<f64>>>>,
     /// llm: the maximum number of output tokens; a number, or a template of one
-    pub(super) max_tokens: Option<At<Is<NumberOrTemplate<u32>>>>,
+    pub(super) max_tokens: Option<WithSpan<Checked<NumberOrTemplate<u32>>>>,
     /// llm: the maximum number of output tokens of a second call after a truncated answer. Default: no second
     /// call
     #[schemars(range(min = 1))]
-    pub(super) retry_max_tokens: Option<At<u32>>,
+    pub(super) retry_max_tokens: Option<WithSpan<u32>>,
     /// llm: whether a truncated answer is used like a complete one. Default: false
     pub(super) keep_truncated: Option<bool>,
     /// llm: stop sequences, as templates
-    pub(super) stop: Option<At<Texts>>,
+    pub(super) stop: Option<WithSpan<Texts>>,
     /// llm: the seed sent to the provider; a number, or a template of one
-    pub(super) seed: Option<At<Is<NumberOrTemplate<u64>>>>,
+    pub(super) seed: Option<WithSpan<Checked<NumberOrTemplate<u64>>>>,
     /// llm: further keys of the request body; strings in it are templates
-    pub(super) extra: Option<At<JsonTable>>,
+    pub(super) extra: Option<WithSpan<JsonTable>>,
     /// llm: the estimated number of output tokens, for budgets and costs. Default: `max_tokens`, else 256
     pub(super) answer_tokens: Option<u32>,
     /// The type that the text is parsed as. Default: text; json for judge, and with a schema
-    pub(super) output: Option<At<OutputForm>>,
+    pub(super) output: Option<WithSpan<OutputForm>>,
     /// llm: the JSON Schema that the answer must match
-    pub(super) schema: Option<At<JsonTable>>,
+    pub(super) schema: Option<WithSpan<JsonTable>>,
     /// llm: a file with the JSON Schema, relative to the pipeline file
-    pub(super) schema_file: Option<At<Text>>,
+    pub(super) schema_file: Option<WithSpan<Text>>,
     /// llm: how the request asks for the form of the answer. Default: schema with a schema, else prompt
-    pub(super) json_mode: Option<At<JsonMode>>,
+    pub(super) json_mode: Option<WithSpan<JsonMode>>,
     /// llm: the number of retries after an invalid answer. Default: 2
     #[schemars(range(max = 10))]
-    pub(super) schema_retries: Option<At<u32>>,
+    pub(super) schema_retries: Option<WithSpan<u32>>,
     /// embedding: the template of the text. judge: the template of a text to send
-    pub(super) input: Option<At<Text>>,
+    pub(super) input: Option<WithSpan<Text>>,
     /// embedding: the number of dimensions of the vector. Default: the default of the model
     #[schemars(range(min = 1, max = 1_048_576))]
-    pub(super) dimensions: Option<At<u32>>,
+    pub(super) dimensions: Option<WithSpan<u32>>,
     /// expression: the template
-    pub(super) template: Option<At<Text>>,
+    pub(super) template: Option<WithSpan<Text>>,
     /// sampler: the distribution. Values depend only on the seed, the column and the row number
-    pub(super) sampler: Option<At<Table<RawSampler>>>,
+    pub(super) sampler: Option<WithSpan<Table<RawSampler>>>,
     /// reasoning, model: the column of kind llm with the answer
-    pub(super) of: Option<At<Text>>,
+    pub(super) of: Option<WithSpan<Text>>,
     /// judge: the columns whose values are sent
-    pub(super) inputs: Option<Vec<At<Text>>>,
+    pub(super) inputs: Option<Vec<WithSpan<Text>>>,
 }
 
 /// Adds the required keys of each kind.
@@ -341,7 +342,7 @@ pub(super) struct RawMessage {
     /// The role of the author
     pub(super) role: Role,
     /// The template of the content
-    pub(super) content: At<Text>,
+    pub(super) content: WithSpan<Text>,
 }
 
 /// The distribution of a column of kind sampler
@@ -353,50 +354,50 @@ pub(super) struct RawSampler {
     pub(super) law: Law,
     /// category: the values. subcategory: a list of values for each value of the other column
     #[schemars(extend("type" = ["array", "object"], "minItems" = 1, "minProperties" = 1))]
-    pub(super) values: Option<At<Json>>,
+    pub(super) values: Option<WithSpan<Json>>,
     /// category: the relative weight of each value. Default: all equal
-    pub(super) weights: Option<At<Vec<Finite>>>,
+    pub(super) weights: Option<WithSpan<Vec<Finite>>>,
     /// subcategory, timedelta: the other column
-    pub(super) of: Option<At<Text>>,
+    pub(super) of: Option<WithSpan<Text>>,
     /// uniform, timedelta: the minimum
     #[schemars(with = "Option<f64>")]
-    pub(super) low: Option<At<Json>>,
+    pub(super) low: Option<WithSpan<Json>>,
     /// uniform, timedelta: the maximum
     #[schemars(with = "Option<f64>")]
-    pub(super) high: Option<At<Json>>,
+    pub(super) high: Option<WithSpan<Json>>,
     /// uniform: whole numbers only. Default: false
     pub(super) integer: Option<bool>,
     /// uniform, normal: the number of decimals kept, up to 9. Default: all
     #[schemars(range(max = 9))]
-    pub(super) decimals: Option<At<u32>>,
+    pub(super) decimals: Option<WithSpan<u32>>,
     /// normal, poisson: the mean
-    pub(super) mean: Option<At<Finite>>,
+    pub(super) mean: Option<WithSpan<Finite>>,
     /// normal: the standard deviation
     #[schemars(range(min = 0))]
-    pub(super) sd: Option<At<Finite>>,
+    pub(super) sd: Option<WithSpan<Finite>>,
     /// bernoulli: the probability of true. binomial: the probability of success in each trial
     #[schemars(range(min = 0, max = 1))]
-    pub(super) p: Option<At<Finite>>,
+    pub(super) p: Option<WithSpan<Finite>>,
     /// binomial: the number of trials
     #[schemars(range(min = 1, max = 1_000_000_000))]
-    pub(super) trials: Option<At<u32>>,
+    pub(super) trials: Option<WithSpan<u32>>,
     /// datetime: the earliest time, such as 2024-05-01 or 2024-05-01T12:00:00Z
     #[schemars(with = "Option<Text>")]
-    pub(super) from: Option<At<Json>>,
+    pub(super) from: Option<WithSpan<Json>>,
     /// datetime: the end of the range, exclusive
     #[schemars(with = "Option<Text>")]
-    pub(super) to: Option<At<Json>>,
+    pub(super) to: Option<WithSpan<Json>>,
     /// datetime: the distance between possible times. timedelta: the unit of `low` and `high`. Default: second
     pub(super) unit: Option<DateUnit>,
     /// person: the language and country of the names. Default: `en_US`
     pub(super) locale: Option<Locale>,
     /// person: the minimum and maximum age in years, up to 130. Default: [18, 90]
     #[schemars(length(min = 2, max = 2), inner(range(max = 130)))]
-    pub(super) age: Option<At<Vec<u32>>>,
+    pub(super) age: Option<WithSpan<Vec<u32>>>,
     /// Distributions for some of the rows: the first whose condition holds is used instead of this one
-    pub(super) cases: Option<Vec<At<Table<RawSampler>>>>,
+    pub(super) cases: Option<Vec<WithSpan<Table<RawSampler>>>>,
     /// In `cases`: the condition, such as `age < 18`
-    pub(super) when: Option<At<Text>>,
+    pub(super) when: Option<WithSpan<Text>>,
 }
 
 /// Settings of the run
@@ -424,23 +425,23 @@ pub(super) struct RawRun {
     /// The number of most recent outcomes that early shutdown considers. Default: 10
     pub(super) shutdown_window: Option<NonZeroU32>,
     /// The fraction of failures among them that stops the run, or never. Default: 0.5
-    pub(super) shutdown_rate: Option<Is<Share>>,
+    pub(super) shutdown_rate: Option<Checked<ShareOrNever>>,
     /// The number of most recent answers of a model that the degraded warning considers. Default: 20
     pub(super) degraded_window: Option<NonZeroU32>,
     /// The fraction of transient failures among them at which the run warns, or never. Default: 0.5
-    pub(super) degraded_rate: Option<Is<Share>>,
+    pub(super) degraded_rate: Option<Checked<ShareOrNever>>,
     /// How long a model may return only rate limits before the run stops, or never. Default: 10m
-    pub(super) rate_limit_patience: Option<Is<Patience>>,
+    pub(super) rate_limit_patience: Option<Checked<DurationOrNever>>,
     /// How long a model may return only rate limits before calls use the next of a column's `models`. Default: 30s
-    pub(super) fallback_after: Option<Span>,
+    pub(super) fallback_after: Option<DurationText>,
     /// How long a provider may be down before the run stops, or never. Default: 10m
-    pub(super) outage_patience: Option<Is<Patience>>,
+    pub(super) outage_patience: Option<Checked<DurationOrNever>>,
     /// The number of rows to make without a dataset. With `accept_if` in a column: the number of accepted rows
     #[schemars(range(min = 1, max = MAX_ROWS))]
-    pub(super) rows: Option<At<u64>>,
+    pub(super) rows: Option<WithSpan<u64>>,
     /// The maximum number of rows to make until `rows` are accepted. Default: ten times `rows`
     #[schemars(range(min = 1, max = MAX_ROWS))]
-    pub(super) max_candidates: Option<At<u64>>,
+    pub(super) max_candidates: Option<WithSpan<u64>>,
     /// The seed of all samplers. Default: 0
     pub(super) seed: Option<u64>,
 }
@@ -460,11 +461,11 @@ pub(super) struct RawOutput {
     /// The columns to write after the row number, in order. Default: those of the dataset, then those of the
     /// file without `drop`
     #[schemars(length(min = 1))]
-    pub(super) columns: Option<At<Vec<Table<RawOutputColumn>>>>,
+    pub(super) columns: Option<WithSpan<Vec<Table<RawOutputColumn>>>>,
     /// The object that each line of `--export FILE.jsonl` has. Strings in it are templates, which read the columns
     /// of the output; one that is only `{{ an expression }}` becomes its value. Default: the columns
     #[schemars(extend("minProperties" = 1))]
-    pub(super) record: Option<At<JsonTable>>,
+    pub(super) record: Option<WithSpan<JsonTable>>,
 }
 
 /// A column of the output
@@ -472,8 +473,8 @@ pub(super) struct RawOutput {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawOutputColumn {
     /// Its name in the output
-    pub(super) name: At<Text>,
+    pub(super) name: WithSpan<Text>,
     /// The column that it is written from, or a field in the values of one, such as `grade.score`. Default: its
     /// name
-    pub(super) from: Option<At<Text>>,
+    pub(super) from: Option<WithSpan<Text>>,
 }

@@ -13,7 +13,7 @@ use toml::Spanned;
 use super::raw::RawSampler;
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
-use crate::app::config::value::{At, Finite, Is, Json, Table};
+use crate::app::config::value::{Checked, Finite, Json, Table, WithSpan};
 use crate::app::data::utc;
 
 /// The distribution of a column of kind `sampler`, and those that replace it for some rows.
@@ -265,7 +265,7 @@ impl Law {
 pub(super) fn check(
     file: &Document<'_>,
     column: &Range<usize>,
-    raw: Option<At<Table<RawSampler>>>,
+    raw: Option<WithSpan<Table<RawSampler>>>,
 ) -> Result<SamplerSpec, FileError> {
     let Some(raw) = raw else {
         let expected = "a table such as `sampler = { law = \"category\", values = [\"a\", \"b\"] }`";
@@ -327,7 +327,7 @@ struct Sampler<'a, 't> {
 }
 
 impl Sampler<'_, '_> {
-    fn required<T>(&self, key: &str, what: &str, value: Option<At<T>>) -> Result<At<T>, FileError> {
+    fn required<T>(&self, key: &str, what: &str, value: Option<WithSpan<T>>) -> Result<WithSpan<T>, FileError> {
         value.ok_or_else(|| self.file.missing(self.table.clone(), key, format!("`{key} = ` {what}")))
     }
 
@@ -342,7 +342,7 @@ impl Sampler<'_, '_> {
         let Some(given) = raw.weights else {
             return Ok(LawSpec::Category { weights: vec![1.0; values.len()], values });
         };
-        let weights: Vec<f64> = given.get().iter().map(|Is(weight)| *weight).collect();
+        let weights: Vec<f64> = given.get().iter().map(|Checked(weight)| *weight).collect();
         let total: f64 = weights.iter().sum();
         let are_valid = weights.len() == values.len() && weights.iter().all(|weight| *weight >= 0.0);
         if !are_valid || !total.is_finite() || total <= 0.0 {
@@ -365,12 +365,12 @@ impl Sampler<'_, '_> {
             let message = format!("`values.{name}` in [columns.sampler] is not a list of values");
             return Err(self.file.error(span, message).expected("an array of at least one value"));
         }
-        Ok(LawSpec::Subcategory { of: self.required("of", "the other column", raw.of)?.map(|Is(of)| of), values })
+        Ok(LawSpec::Subcategory { of: self.required("of", "the other column", raw.of)?.map(|Checked(of)| of), values })
     }
 
     /// Returns `low` and `high` as whole numbers.
     fn whole_range(&self, raw: &RawSampler) -> Result<(i64, i64), FileError> {
-        let bound = |key: &str, value: &Option<At<Json>>| {
+        let bound = |key: &str, value: &Option<WithSpan<Json>>| {
             const EXPECTED: &str = "a whole number of 64 bits";
             let value = self.required(key, EXPECTED, value.clone())?;
             value.get().0.as_i64().ok_or_else(|| self.file.wrong(value.span(), EXPECTED))
@@ -391,7 +391,7 @@ impl Sampler<'_, '_> {
     }
 
     fn uniform(&self, raw: RawSampler) -> Result<LawSpec, FileError> {
-        let bound = |key: &str, value: Option<At<Json>>| {
+        let bound = |key: &str, value: Option<WithSpan<Json>>| {
             let value = self.required(key, "a finite number", value)?;
             let number = value.get().0.as_f64().ok_or_else(|| self.file.wrong(value.span(), "a finite number"))?;
             Ok(Spanned::new(value.span(), number))
@@ -417,11 +417,11 @@ impl Sampler<'_, '_> {
         if sd.get().0 < 0.0 {
             return Err(self.file.wrong(sd.span(), "a finite number, 0 or more"));
         }
-        let Is(mean) = self.required("mean", "a finite number", raw.mean)?.into_inner();
+        let Checked(mean) = self.required("mean", "a finite number", raw.mean)?.into_inner();
         Ok(LawSpec::Normal { mean, sd: sd.get().0, decimals: self.decimals(raw.decimals.as_ref())? })
     }
 
-    fn probability(&self, p: Option<At<Finite>>) -> Result<f64, FileError> {
+    fn probability(&self, p: Option<WithSpan<Finite>>) -> Result<f64, FileError> {
         let p = self.required("p", "a number from 0 to 1", p)?;
         if !(0.0..=1.0).contains(&p.get().0) {
             return Err(self.file.wrong(p.span(), "a number from 0 to 1"));
@@ -447,7 +447,7 @@ impl Sampler<'_, '_> {
         Ok(LawSpec::Binomial { trials: *trials.get(), p: self.probability(raw.p)? })
     }
 
-    fn decimals(&self, given: Option<&At<u32>>) -> Result<Option<u32>, FileError> {
+    fn decimals(&self, given: Option<&WithSpan<u32>>) -> Result<Option<u32>, FileError> {
         match given {
             Some(given) if *given.get() > 9 => Err(self.file.wrong(given.span(), "a whole number from 0 to 9")),
             given => Ok(given.map(|given| *given.get())),
@@ -457,7 +457,7 @@ impl Sampler<'_, '_> {
     fn datetime(&self, raw: RawSampler) -> Result<LawSpec, FileError> {
         const EXPECTED: &str =
             "a date or a date and time in UTC, such as 2024-05-01 or 2024-05-01T12:00:00Z, from year 1 to 9999";
-        let moment = |key: &str, value: Option<At<Json>>| {
+        let moment = |key: &str, value: Option<WithSpan<Json>>| {
             let value = self.required(key, EXPECTED, value)?;
             let parsed = value.get().0.as_str().and_then(utc::parse);
             parsed.map(|moment| (moment, value.span())).ok_or_else(|| self.file.wrong(value.span(), EXPECTED))

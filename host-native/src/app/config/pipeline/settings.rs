@@ -14,7 +14,7 @@ use toml::Spanned;
 use super::raw::{RawOutput, RawOutputColumn, RawRun, RawSeed};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
-use crate::app::config::value::{At, Is, JsonTable, Patience, Share, Table};
+use crate::app::config::value::{Checked, DurationOrNever, JsonTable, ShareOrNever, Table, WithSpan};
 use crate::app::data::DatasetFormat;
 use crate::app::data::row_file::RowFormat;
 
@@ -187,7 +187,7 @@ fn check_seed(
     Table(RawSeed { path, format }): Table<RawSeed>,
     directory: &Path,
 ) -> Result<SeedSpec, FileError> {
-    let Is(name) = path.get();
+    let Checked(name) = path.get();
     let unknown = || {
         let names = DatasetFormat::NAMES.join(", ");
         file.error(path.span(), format!("the extension of {name:?} names no dataset format"))
@@ -261,12 +261,14 @@ impl From<RawRun> for RunSettings {
             submission_limit: raw.submission_limit.unwrap_or(default.submission_limit),
             retries: raw.retries.unwrap_or(default.retries),
             shutdown_window: raw.shutdown_window.unwrap_or(default.shutdown_window),
-            shutdown_rate: raw.shutdown_rate.map_or(default.shutdown_rate, |Is(Share(rate))| rate),
+            shutdown_rate: raw.shutdown_rate.map_or(default.shutdown_rate, |Checked(ShareOrNever(rate))| rate),
             degraded_window: raw.degraded_window.unwrap_or(default.degraded_window),
-            degraded_rate: raw.degraded_rate.map_or(default.degraded_rate, |Is(Share(rate))| rate),
-            rate_limit_patience: raw.rate_limit_patience.map_or(default.rate_limit_patience, |Is(Patience(span))| span),
-            fallback_after: raw.fallback_after.map_or(default.fallback_after, |Is(span)| span),
-            outage_patience: raw.outage_patience.map_or(default.outage_patience, |Is(Patience(span))| span),
+            degraded_rate: raw.degraded_rate.map_or(default.degraded_rate, |Checked(ShareOrNever(rate))| rate),
+            rate_limit_patience: raw
+                .rate_limit_patience
+                .map_or(default.rate_limit_patience, |Checked(DurationOrNever(span))| span),
+            fallback_after: raw.fallback_after.map_or(default.fallback_after, |Checked(span)| span),
+            outage_patience: raw.outage_patience.map_or(default.outage_patience, |Checked(DurationOrNever(span))| span),
             seed: raw.seed.unwrap_or(default.seed),
         }
     }
@@ -274,7 +276,7 @@ impl From<RawRun> for RunSettings {
 
 pub(super) fn check_output(file: &Document<'_>, raw: RawOutput) -> Result<OutputSettings, FileError> {
     let RawOutput { row_key, format, calls, columns, record } = raw;
-    let row_key = row_key.map_or_else(|| "row".to_string(), |Is(key)| key);
+    let row_key = row_key.map_or_else(|| "row".to_string(), |Checked(key)| key);
     let columns = columns.map(|columns| check_output_columns(file, columns, &row_key)).transpose()?;
     let record = record.map(|record| record.map(|JsonTable(table)| table));
     match &record {
@@ -285,7 +287,7 @@ pub(super) fn check_output(file: &Document<'_>, raw: RawOutput) -> Result<Output
 
 fn check_output_columns(
     file: &Document<'_>,
-    given: At<Vec<Table<RawOutputColumn>>>,
+    given: WithSpan<Vec<Table<RawOutputColumn>>>,
     row_key: &str,
 ) -> Result<Vec<OutputColumnSpec>, FileError> {
     if given.get().is_empty() {
@@ -300,7 +302,7 @@ fn check_output_columns(
             let error = file.error(name.span(), message).expected("a name that no other column of the output has");
             return Err(if name.get_ref() == row_key { error.help("the row number is always written") } else { error });
         }
-        columns.push(OutputColumnSpec { from: from.map_or_else(|| name.clone(), At::spanned), name });
+        columns.push(OutputColumnSpec { from: from.map_or_else(|| name.clone(), WithSpan::spanned), name });
     }
     Ok(columns)
 }

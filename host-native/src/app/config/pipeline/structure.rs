@@ -13,7 +13,7 @@ use super::kinds::OutputForm;
 use super::raw::RawColumn;
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
-use crate::app::config::value::{At, JsonTable};
+use crate::app::config::value::{JsonTable, WithSpan};
 
 /// The required form of an answer.
 #[derive(Clone, Debug)]
@@ -53,12 +53,12 @@ pub(super) fn check(
     let output = match (&schema, form) {
         (Some(_), None | Some(OutputForm::Json)) => OutputForm::Json,
         (Some(_), Some(_)) => {
-            let span = raw.output.as_ref().map_or(0..0, At::span);
+            let span = raw.output.as_ref().map_or(0..0, WithSpan::span);
             return Err(file.wrong(span, "\"json\", or no `output`: there is a schema"));
         }
         (None, None | Some(OutputForm::Text)) => {
-            let json_mode = ("json_mode", raw.json_mode.as_ref().map(At::span));
-            let retries = ("schema_retries", raw.schema_retries.as_ref().map(At::span));
+            let json_mode = ("json_mode", raw.json_mode.as_ref().map(WithSpan::span));
+            let retries = ("schema_retries", raw.schema_retries.as_ref().map(WithSpan::span));
             return match [json_mode, retries].into_iter().find_map(|(key, span)| Some((key, span?))) {
                 Some((key, span)) => Err(file
                     .error(span, format!("`{key}` applies only to structured answers"))

@@ -9,7 +9,7 @@ use http::uri::Authority;
 use super::raw::RawConnections;
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
-use crate::app::config::value::{At, Span, Text};
+use crate::app::config::value::{DurationText, Text, WithSpan};
 
 /// The hosts and origins that are served besides those of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,8 +65,8 @@ impl Default for ConnectionsConfig {
 
 pub(super) fn check_access(
     file: &Document<'_>,
-    allowed_hosts: Vec<At<Text>>,
-    allowed_origins: Vec<At<Text>>,
+    allowed_hosts: Vec<WithSpan<Text>>,
+    allowed_origins: Vec<WithSpan<Text>>,
 ) -> Result<AccessConfig, FileError> {
     let mut config = AccessConfig::default();
     for host in allowed_hosts {
@@ -103,11 +103,11 @@ const MAX_URL_BYTES: u32 = 60 << 10;
 
 pub(super) fn check_connections(file: &Document<'_>, raw: &RawConnections) -> Result<ConnectionsConfig, FileError> {
     let defaults = ConnectionsConfig::default();
-    let bytes = |given: Option<&At<NonZeroU32>>, default, max: u32| match given {
+    let bytes = |given: Option<&WithSpan<NonZeroU32>>, default, max: u32| match given {
         Some(given) if given.get().get() > max => Err(file.wrong(given.span(), format!("at most {max}"))),
         given => Ok(given.map_or(default, |given| given.get().get())),
     };
-    let timeout = |given: &Option<At<Span>>, default| -> Result<StdDuration, FileError> {
+    let timeout = |given: &Option<WithSpan<DurationText>>, default| -> Result<StdDuration, FileError> {
         Ok(file.positive(given.as_ref())?.map_or(default, StdDuration::from))
     };
     let max_connections = raw.max_connections.unwrap_or(defaults.max_connections);

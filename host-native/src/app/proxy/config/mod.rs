@@ -79,7 +79,7 @@ use super::headers::is_credential;
 use crate::app::config::document::Document;
 use crate::app::config::schema::schema_text;
 use crate::app::config::source::{FileError, SourceText};
-use crate::app::config::value::{At, Is, Table, Text};
+use crate::app::config::value::{Checked, Table, Text, WithSpan};
 
 pub use access::{AccessConfig, ConnectionsConfig};
 pub use provider::{ModelConfig, PassthroughRule, ProviderConfig};
@@ -257,14 +257,14 @@ impl ProxyConfig {
         let Table(queue) = raw.queue;
         let Table(retry) = raw.retry;
         Ok(Self {
-            listen: raw.listen.map_or(DEFAULT_LISTEN, |Is(Address(address))| address),
-            admin_listen: raw.admin_listen.map(|Is(Address(address))| address),
+            listen: raw.listen.map_or(DEFAULT_LISTEN, |Checked(Address(address))| address),
+            admin_listen: raw.admin_listen.map(|Checked(Address(address))| address),
             access: access::check_access(&file, raw.allowed_hosts, raw.allowed_origins)?,
             connections: match raw.connections {
                 Some(Table(connections)) => access::check_connections(&file, &connections)?,
                 None => ConnectionsConfig::default(),
             },
-            drain: raw.drain.map_or(StdDuration::from_secs(30), |Is(span)| span.into()),
+            drain: raw.drain.map_or(StdDuration::from_secs(30), |Checked(span)| span.into()),
             rate_limit_headers: raw.rate_limit_headers.unwrap_or(true),
             providers: provider::check(&file, raw.providers, directory, environment)?,
             tenants: match raw.tenants {
@@ -281,8 +281,8 @@ impl ProxyConfig {
     }
 }
 
-fn weight(given: Option<Is<Weight>>, default: f64) -> f64 {
-    given.map_or(default, |Is(Weight(weight))| weight)
+fn weight(given: Option<Checked<Weight>>, default: f64) -> f64 {
+    given.map_or(default, |Checked(Weight(weight))| weight)
 }
 
 fn check_tenants(
@@ -309,8 +309,8 @@ fn check_tenants(
     Ok(TenantsConfig { by, default_weight, require_known: raw.require_known.unwrap_or(false), known })
 }
 
-fn check_by(file: &Document<'_>, by: &At<Text>) -> Result<TenantBy, FileError> {
-    let Is(text) = by.get();
+fn check_by(file: &Document<'_>, by: &WithSpan<Text>) -> Result<TenantBy, FileError> {
+    let Checked(text) = by.get();
     match tenant_by(text) {
         // Tenant names are shown on admin pages and in logs, so the header must not contain a key.
         Some(TenantBy::Header(name)) if is_credential(&name) => Err(file
@@ -333,13 +333,13 @@ fn tenant_by(text: &str) -> Option<TenantBy> {
 
 fn check_tenant_key(
     file: &Document<'_>,
-    entry: &At<Table<RawTenant>>,
+    entry: &WithSpan<Table<RawTenant>>,
     by: &TenantBy,
     environment: Environment<'_>,
 ) -> Result<Option<[u8; 32]>, FileError> {
     let RawTenant { key_env, key_sha256, .. } = &**entry.get();
     if *by != TenantBy::ApiKey {
-        let given = key_env.as_ref().map(At::span).or(key_sha256.as_ref().map(At::span));
+        let given = key_env.as_ref().map(WithSpan::span).or(key_sha256.as_ref().map(WithSpan::span));
         return match given {
             Some(span) => Err(file
                 .error(span, "a key is given in [[tenants.known]], but tenants are not identified by key")
@@ -350,7 +350,7 @@ fn check_tenant_key(
     match (key_env, key_sha256) {
         (Some(name), None) => key_from(file, name, environment).map(|key| Some(super::tenant::sha256(key.as_bytes()))),
         (None, Some(digest)) => {
-            let Is(Digest(digest)) = digest.get();
+            let Checked(Digest(digest)) = digest.get();
             Ok(Some(*digest))
         }
         (None, None) | (Some(_), Some(_)) => Err(file
@@ -360,8 +360,8 @@ fn check_tenant_key(
 }
 
 /// Returns the value of the environment variable `name`.
-fn key_from(file: &Document<'_>, name: &At<Text>, environment: Environment<'_>) -> Result<String, FileError> {
-    let Is(variable) = name.get();
+fn key_from(file: &Document<'_>, name: &WithSpan<Text>, environment: Environment<'_>) -> Result<String, FileError> {
+    let Checked(variable) = name.get();
     let value = environment(variable).map(|value| value.trim().to_string()).filter(|value| !value.is_empty());
     value.ok_or_else(|| {
         file.error(name.span(), format!("the environment variable `{variable}` is not set"))
@@ -379,7 +379,7 @@ fn check_queue(file: &Document<'_>, raw: &RawQueue) -> Result<QueueConfig, FileE
     })
 }
 
-fn check_priority(file: &Document<'_>, raw: At<Table<RawPriority>>) -> Result<PriorityConfig, FileError> {
+fn check_priority(file: &Document<'_>, raw: WithSpan<Table<RawPriority>>) -> Result<PriorityConfig, FileError> {
     let defaults = PriorityConfig::default();
     let table = raw.span();
     let Table(RawPriority { header, high, normal, low }) = raw.into_inner();
@@ -390,7 +390,7 @@ fn check_priority(file: &Document<'_>, raw: At<Table<RawPriority>>) -> Result<Pr
             .error(table, "the factors in [priority] are out of order")
             .expected("`high` at least `normal`, and `normal` at least `low`"));
     }
-    Ok(PriorityConfig { header: header.map_or(defaults.header, |Is(name)| name), factors })
+    Ok(PriorityConfig { header: header.map_or(defaults.header, |Checked(name)| name), factors })
 }
 
 impl From<RawRetry> for RetryConfig {

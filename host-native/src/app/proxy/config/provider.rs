@@ -17,7 +17,7 @@ use crate::app::config::limit::{LimitKeys, LimitSettings, read_limit};
 use crate::app::config::pipeline::endpoint::address;
 use crate::app::config::source::FileError;
 use crate::app::config::transport::{check_plain_http, read_authorities};
-use crate::app::config::value::{At, Is, Table, Text};
+use crate::app::config::value::{Checked, Table, Text, WithSpan};
 use crate::app::provider::ApiKey;
 use crate::gate::Limits;
 
@@ -98,7 +98,7 @@ impl ProviderConfig {
 /// Checks the providers. There must be at least one.
 pub(super) fn check(
     file: &Document<'_>,
-    raw: Vec<At<Table<RawProvider>>>,
+    raw: Vec<WithSpan<Table<RawProvider>>>,
     directory: &Path,
     environment: Environment<'_>,
 ) -> Result<Vec<ProviderConfig>, FileError> {
@@ -121,7 +121,7 @@ pub(super) fn check(
 
 fn check_provider(
     file: &Document<'_>,
-    table: At<Table<RawProvider>>,
+    table: WithSpan<Table<RawProvider>>,
     directory: &Path,
     environment: Environment<'_>,
 ) -> Result<ProviderConfig, FileError> {
@@ -138,7 +138,7 @@ fn check_provider(
         check_limits(file, &span, raw.limit_keys(), raw.max_parallel, raw.budgets.as_deref(), &defaults.limits)?;
     let mut models: Vec<ModelConfig> = Vec::new();
     for model in &raw.models {
-        let RawProviderModel { name: Is(name), max_parallel, budgets, .. } = &**model.get();
+        let RawProviderModel { name: Checked(name), max_parallel, budgets, .. } = &**model.get();
         let keys = model.get().limit_keys();
         let limits = check_limits(file, &model.span(), keys, *max_parallel, budgets.as_deref(), &limits)?;
         models.push(ModelConfig { name: name.clone(), limits });
@@ -155,9 +155,9 @@ fn check_provider(
             .collect::<Result<_, _>>()?,
         api_key,
         serves: raw.serves.map_or(defaults.serves, |patterns| {
-            patterns.into_iter().map(|Is(pattern)| WildMatch::new(&pattern)).collect()
+            patterns.into_iter().map(|Checked(pattern)| WildMatch::new(&pattern)).collect()
         }),
-        rename: raw.rename.into_iter().map(|(requested, Is(sent))| (requested, sent)).collect(),
+        rename: raw.rename.into_iter().map(|(requested, Checked(sent))| (requested, sent)).collect(),
         timeout: timeout.map_or(defaults.timeout, StdDuration::from),
         connect_timeout: connect_timeout.map_or(defaults.connect_timeout, StdDuration::from),
         limits,
@@ -210,7 +210,7 @@ fn check_passthrough(file: &Document<'_>, rule: &RawPassthrough) -> Result<Passt
     }
 }
 
-fn read_key(file: &Document<'_>, name: &At<Text>, environment: Environment<'_>) -> Result<ApiKey, FileError> {
+fn read_key(file: &Document<'_>, name: &WithSpan<Text>, environment: Environment<'_>) -> Result<ApiKey, FileError> {
     ApiKey::new(&key_from(file, name, environment)?).ok_or_else(|| {
         let message =
             format!("the environment variable `{}` holds characters that a header cannot carry", name.get().0);

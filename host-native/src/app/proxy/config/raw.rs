@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::app::config::budgets::RawBudgets;
 use crate::app::config::limit::{LimitKeys, LimitName, RawAimd};
-use crate::app::config::value::{At, FromValue, Is, Span, Table, Text};
+use crate::app::config::value::{Checked, DurationText, FromValue, Table, Text, WithSpan};
 
 /// The configuration of `tidegate proxy`. The program also checks rules that a schema cannot express, such as
 /// whether a variable is set.
@@ -21,33 +21,33 @@ use crate::app::config::value::{At, FromValue, Is, Span, Table, Text};
 #[schemars(extend("required" = ["providers"]))]
 pub(super) struct RawProxy {
     /// The address of the client listener. Default: 127.0.0.1:4180
-    pub(super) listen: Option<Is<Address>>,
+    pub(super) listen: Option<Checked<Address>>,
     /// The address of a separate listener for /healthz, /metrics and /why. Default: `listen`
-    pub(super) admin_listen: Option<Is<Address>>,
+    pub(super) admin_listen: Option<Checked<Address>>,
     /// Values of `Host`, without a port, that are served besides `localhost` and the called address
     #[serde(default)]
-    pub(super) allowed_hosts: Vec<At<Text>>,
+    pub(super) allowed_hosts: Vec<WithSpan<Text>>,
     /// Origins of web pages that may call, such as `https://app.example`. They get CORS headers. Default:
     /// pages of this machine, without CORS headers
     #[serde(default)]
-    pub(super) allowed_origins: Vec<At<Text>>,
+    pub(super) allowed_origins: Vec<WithSpan<Text>>,
     /// The limits of connections
     pub(super) connections: Option<Table<RawConnections>>,
     /// How long calls in flight may take to end when the proxy stops. Default: 30s
-    pub(super) drain: Option<Span>,
+    pub(super) drain: Option<DurationText>,
     /// Whether calls keep to the rates that providers state in headers. Default: true
     pub(super) rate_limit_headers: Option<bool>,
     /// The providers. A request goes to the first one that serves its model
     #[serde(default)]
     #[schemars(length(min = 1))]
-    pub(super) providers: Vec<At<Table<RawProvider>>>,
+    pub(super) providers: Vec<WithSpan<Table<RawProvider>>>,
     /// How the tenants of requests are identified, and their weights
     pub(super) tenants: Option<Table<RawTenants>>,
     /// The limits of the queue
     #[serde(default)]
     pub(super) queue: Table<RawQueue>,
     /// Factors of the weight of a tenant, by priority
-    pub(super) priority: Option<At<Table<RawPriority>>>,
+    pub(super) priority: Option<WithSpan<Table<RawPriority>>>,
     /// The limits of retries
     #[serde(default)]
     pub(super) retry: Table<RawRetry>,
@@ -58,42 +58,42 @@ pub(super) struct RawProxy {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawProvider {
     /// The name of the provider, also in labels and for `x-tidegate-provider`
-    pub(super) name: At<Text>,
+    pub(super) name: WithSpan<Text>,
     /// The base URL of an OpenAI-compatible API: /v1/PATH is sent to `BASE_URL/PATH`
-    pub(super) base_url: At<Text>,
+    pub(super) base_url: WithSpan<Text>,
     /// The environment variable that contains the key. Default: no key of the proxy
-    pub(super) api_key_env: Option<At<Text>>,
+    pub(super) api_key_env: Option<WithSpan<Text>>,
     /// Whether the keys of clients are sent to this provider: `forward` or `drop`. Default: drop
-    pub(super) client_key: Option<At<ClientKey>>,
+    pub(super) client_key: Option<WithSpan<ClientKey>>,
     /// Whether keys may be sent over plain http to another machine. Default: false
     pub(super) allow_plain_http: Option<bool>,
     /// A PEM file with the certificate authorities to trust. Default: those of the system
-    pub(super) ca_file: Option<At<Text>>,
+    pub(super) ca_file: Option<WithSpan<Text>>,
     /// Calls that are forwarded besides those of the usual API. Default: none
     #[serde(default)]
-    pub(super) passthrough: Vec<At<Table<RawPassthrough>>>,
+    pub(super) passthrough: Vec<WithSpan<Table<RawPassthrough>>>,
     /// Patterns of the models that it serves: `*` matches any text, `?` one character. Default: all
     pub(super) serves: Option<Vec<Text>>,
     /// The model ids to send for ids that clients use
     #[serde(default)]
     pub(super) rename: BTreeMap<String, Text>,
     /// The read timeout of a call. Default: 10m
-    pub(super) timeout: Option<At<Span>>,
+    pub(super) timeout: Option<WithSpan<DurationText>>,
     /// The connect timeout. Default: 10s
-    pub(super) connect_timeout: Option<At<Span>>,
+    pub(super) connect_timeout: Option<WithSpan<DurationText>>,
     /// The maximum number of calls in flight for each model. Default: 64
     pub(super) max_parallel: Option<NonZeroU32>,
     /// The algorithm that limits the calls in flight, up to `max_parallel`. Default: tide, or aimd if `aimd`
     /// is given
-    pub(super) limit: Option<At<LimitName>>,
+    pub(super) limit: Option<WithSpan<LimitName>>,
     /// Settings of AIMD. They select it, and are rejected beside another `limit`
-    pub(super) aimd: Option<At<Table<RawAimd>>>,
+    pub(super) aimd: Option<WithSpan<Table<RawAimd>>>,
     /// The longest pause after a 429 without Retry-After. Default: 2s
-    pub(super) cooldown: Option<At<Span>>,
+    pub(super) cooldown: Option<WithSpan<DurationText>>,
     /// The longest pause after a 429, also if its Retry-After is longer. Default: 10m
-    pub(super) max_cooldown: Option<At<Span>>,
+    pub(super) max_cooldown: Option<WithSpan<DurationText>>,
     /// How long the limit rises after the first call, for servers that start slowly. Default: no ramp
-    pub(super) ramp: Option<At<Span>>,
+    pub(super) ramp: Option<WithSpan<DurationText>>,
     /// Rate budgets of each model
     pub(super) budgets: Option<Table<RawBudgets>>,
     /// The maximum number of models and kinds of call that are not in `models`; more are answered 404.
@@ -101,7 +101,7 @@ pub(super) struct RawProvider {
     pub(super) at_most_models: Option<u32>,
     /// Settings of single models; the others are those of the provider
     #[serde(default)]
-    pub(super) models: Vec<At<Table<RawProviderModel>>>,
+    pub(super) models: Vec<WithSpan<Table<RawProviderModel>>>,
 }
 
 impl RawProvider {
@@ -131,9 +131,9 @@ pub(super) enum ClientKey {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPassthrough {
     /// `GET`, `POST`, `PUT`, `PATCH`, `DELETE` or `HEAD`
-    pub(super) methods: Vec<At<Text>>,
+    pub(super) methods: Vec<WithSpan<Text>>,
     /// The path under /v1, such as `/files`, or `/files/*` for every path below it
-    pub(super) path: At<Text>,
+    pub(super) path: WithSpan<Text>,
 }
 
 /// The limits of connections
@@ -146,17 +146,17 @@ pub(super) struct RawConnections {
     /// are answered 429. Default: three quarters of `max_connections`
     pub(super) max_connections_per_address: Option<NonZeroU32>,
     /// The limit for idle time between two requests, and for receiving a request head. Default: 30s
-    pub(super) header_timeout: Option<At<Span>>,
+    pub(super) header_timeout: Option<WithSpan<DurationText>>,
     /// The limit between two chunks of a request body. Default: 30s
-    pub(super) body_timeout: Option<At<Span>>,
+    pub(super) body_timeout: Option<WithSpan<DurationText>>,
     /// The limit for a write of a response without progress. Default: 2m
-    pub(super) write_timeout: Option<At<Span>>,
+    pub(super) write_timeout: Option<WithSpan<DurationText>>,
     /// The maximum size of the headers of a request, in bytes; more are answered 431. Default: 32768
     #[schemars(range(max = 1_048_576))]
-    pub(super) max_header_bytes: Option<At<NonZeroU32>>,
+    pub(super) max_header_bytes: Option<WithSpan<NonZeroU32>>,
     /// The maximum size of path and query, in bytes; more are answered 414. Default: 8192
     #[schemars(range(max = 61_440))]
-    pub(super) max_url_bytes: Option<At<NonZeroU32>>,
+    pub(super) max_url_bytes: Option<WithSpan<NonZeroU32>>,
 }
 
 /// The settings of one model
@@ -169,16 +169,16 @@ pub(super) struct RawProviderModel {
     pub(super) max_parallel: Option<NonZeroU32>,
     /// The algorithm that limits the calls in flight. Default: that of the provider, or aimd if `aimd` is
     /// given
-    pub(super) limit: Option<At<LimitName>>,
+    pub(super) limit: Option<WithSpan<LimitName>>,
     /// Settings of AIMD. They select it, and are rejected beside another `limit`
-    pub(super) aimd: Option<At<Table<RawAimd>>>,
+    pub(super) aimd: Option<WithSpan<Table<RawAimd>>>,
     /// The longest pause after a 429 without Retry-After. Default: that of the provider
-    pub(super) cooldown: Option<At<Span>>,
+    pub(super) cooldown: Option<WithSpan<DurationText>>,
     /// The longest pause after a 429, also if its Retry-After is longer. Default: that of the provider
-    pub(super) max_cooldown: Option<At<Span>>,
+    pub(super) max_cooldown: Option<WithSpan<DurationText>>,
     /// How long the limit rises after the first call, for servers that start slowly. Default: that of the
     /// provider
-    pub(super) ramp: Option<At<Span>>,
+    pub(super) ramp: Option<WithSpan<DurationText>>,
     /// Rate budgets. Default: those of the provider
     pub(super) budgets: Option<Table<RawBudgets>>,
 }
@@ -201,14 +201,14 @@ impl RawProviderModel {
 pub(super) struct RawTenants {
     /// How tenants are identified: `none`, `api_key`, or `header:` and the name of a header. Default: none
     #[schemars(extend("pattern" = "^(none|api_key|header:.+)$"))]
-    pub(super) by: Option<At<Text>>,
+    pub(super) by: Option<WithSpan<Text>>,
     /// The weight of tenants that are not configured. Default: 1
-    pub(super) default_weight: Option<Is<Weight>>,
+    pub(super) default_weight: Option<Checked<Weight>>,
     /// Whether tenants that are not configured are answered 401. Default: false
     pub(super) require_known: Option<bool>,
     /// The configured tenants
     #[serde(default)]
-    pub(super) known: Vec<At<Table<RawTenant>>>,
+    pub(super) known: Vec<WithSpan<Table<RawTenant>>>,
 }
 
 /// A configured tenant
@@ -216,13 +216,13 @@ pub(super) struct RawTenants {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawTenant {
     /// The name of the tenant. With `header:NAME`, the value of that header
-    pub(super) name: At<Text>,
+    pub(super) name: WithSpan<Text>,
     /// The weight of the tenant: its share relative to others. Default: 1
-    pub(super) weight: Option<Is<Weight>>,
+    pub(super) weight: Option<Checked<Weight>>,
     /// With `api_key` only: the environment variable that contains its key
-    pub(super) key_env: Option<At<Text>>,
+    pub(super) key_env: Option<WithSpan<Text>>,
     /// With `api_key` only: the SHA-256 of its key, in hexadecimal
-    pub(super) key_sha256: Option<At<Is<Digest>>>,
+    pub(super) key_sha256: Option<WithSpan<Checked<Digest>>>,
 }
 
 /// The limits of the queue
@@ -232,7 +232,7 @@ pub(super) struct RawQueue {
     /// The maximum number of waiting requests; more are answered 429. Default: 10000
     pub(super) max_waiting: Option<u32>,
     /// How long a request may wait, over all its attempts; a client may request less. Default: 5m
-    pub(super) deadline: Option<At<Span>>,
+    pub(super) deadline: Option<WithSpan<DurationText>>,
     /// The maximum size of a request body, in bytes; longer ones are answered 413. Default: 33554432
     pub(super) max_body: Option<NonZeroU32>,
     /// The maximum size of all requests whose response has not begun, in bytes; more are answered 429.
@@ -245,13 +245,13 @@ pub(super) struct RawQueue {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPriority {
     /// The header that contains `high`, `normal` or `low`. Default: x-tidegate-priority
-    pub(super) header: Option<Is<HeaderName>>,
+    pub(super) header: Option<Checked<HeaderName>>,
     /// The factor of `high`, at least that of `normal`. Default: 4
-    pub(super) high: Option<Is<Weight>>,
+    pub(super) high: Option<Checked<Weight>>,
     /// The factor of `normal`, at least that of `low`. Default: 1
-    pub(super) normal: Option<Is<Weight>>,
+    pub(super) normal: Option<Checked<Weight>>,
     /// The factor of `low`. Default: 0.25
-    pub(super) low: Option<Is<Weight>>,
+    pub(super) low: Option<Checked<Weight>>,
 }
 
 /// The limits of retries
