@@ -87,6 +87,11 @@ impl Grant {
         self.in_flight
     }
 
+    /// Returns this grant with the number and the instant that another process reported for it.
+    pub(crate) fn as_reported(self, number: u64, since: Instant) -> Self {
+        Self { number, since: RecordedInstant::at(since, true), ..self }
+    }
+
     /// Returns the instant of the grant, or `None` if the host may not have read its clock for it.
     pub(crate) fn since(&self) -> Option<Instant> {
         self.since.known()

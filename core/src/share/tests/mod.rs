@@ -1,0 +1,5 @@
+//! Tests of the protocol in virtual time.
+
+mod laws;
+mod oracle;
+mod world;
