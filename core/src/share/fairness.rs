@@ -22,6 +22,13 @@ pub(super) struct Demand<'a> {
     pub(super) served: u64,
 }
 
+/// The demand of one member in one group.
+struct Part {
+    served: u64,
+    member: MemberId,
+    wanted: u64,
+}
+
 /// Divides `capacity` between claims: none gets more than it wants, and a claim that gets less than it wants
 /// gets at least as much for each unit of weight as any other, up to one slot. The slots that cannot be
 /// divided go to the unsatisfied claims in order, starting at number `first`.
@@ -74,14 +81,14 @@ pub(super) fn max_min(capacity: u64, claims: &[Claim], first: usize) -> Vec<u64>
 /// between its members, and then what is left between all members. `turn` rotates what cannot be divided
 /// between groups. Of the members of a group, those come first that were served least recently.
 pub(super) fn divide(limit: u32, demands: &BTreeMap<MemberId, Demand<'_>>, turn: usize) -> BTreeMap<MemberId, u32> {
-    let mut groups: BTreeMap<u64, (Claim, Vec<(u64, MemberId, u64)>)> = BTreeMap::new();
+    let mut groups: BTreeMap<u64, (Claim, Vec<Part>)> = BTreeMap::new();
     for (member, demand) in demands {
         for part in demand.groups {
             let none = (Claim { weight: 1, wanted: 0 }, Vec::new());
             let (claim, members) = groups.entry(part.group).or_insert(none);
             claim.weight = claim.weight.max(u64::from(part.weight));
             claim.wanted += u64::from(part.wanted);
-            members.push((demand.served, *member, u64::from(part.wanted)));
+            members.push(Part { served: demand.served, member: *member, wanted: u64::from(part.wanted) });
         }
     }
     let mut shares: BTreeMap<MemberId, u64> = demands.keys().map(|member| (*member, 0)).collect();
@@ -89,10 +96,10 @@ pub(super) fn divide(limit: u32, demands: &BTreeMap<MemberId, Demand<'_>>, turn:
     let parts = max_min(u64::from(limit), &claims, turn);
     let left = u64::from(limit) - parts.iter().sum::<u64>();
     for ((_, mut members), part) in groups.into_values().zip(parts) {
-        members.sort_unstable();
-        let claims: Vec<Claim> = members.iter().map(|(.., wanted)| Claim { weight: 1, wanted: *wanted }).collect();
-        for ((_, member, _), slots) in members.iter().zip(max_min(part, &claims, 0)) {
-            *shares.entry(*member).or_default() += slots;
+        members.sort_by_key(|part| (part.served, part.member));
+        let claims: Vec<Claim> = members.iter().map(|part| Claim { weight: 1, wanted: part.wanted }).collect();
+        for (Part { member, .. }, slots) in members.into_iter().zip(max_min(part, &claims, 0)) {
+            *shares.entry(member).or_default() += slots;
         }
     }
     let claims = vec![Claim { weight: 1, wanted: u64::MAX }; shares.len()];
