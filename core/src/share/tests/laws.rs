@@ -158,7 +158,9 @@ fn number(name: &str) -> Option<u64> {
 }
 
 fn replay(seed: u64) -> String {
-    format!("replay with\n    TIDEGATE_SEED={seed} cargo test -p tidegate-core --features std,sim shared_limit_holds")
+    format!(
+        "replay with\n    TIDEGATE_SEED={seed} cargo test -p tidegate-core --features std,sim in_every_random_world"
+    )
 }
 
 /// Runs as many seeds as `TIDEGATE_WORLDS` contains, on two threads. If `TIDEGATE_SEED` is set, runs only
@@ -166,7 +168,7 @@ fn replay(seed: u64) -> String {
 #[test]
 fn the_shared_limit_holds_in_every_random_world() {
     const THREADS: u64 = 2;
-    const WORLDS: u64 = 200;
+    const WORLDS: u64 = 500;
     let run = |first: u64, end: u64, step: usize| {
         let mut totals = Totals::default();
         for seed in (first..end).step_by(step) {
@@ -270,7 +272,7 @@ fn run_history(history: usize, depth: u32, on_loss: OnLoss) {
 
 #[test]
 fn the_shared_limit_holds_in_every_short_history_of_two_members() {
-    const DEPTH: u32 = 4;
+    const DEPTH: u32 = 5;
     for on_loss in [OnLoss::Share, OnLoss::Stop] {
         for history in 0..STEPS.len().pow(DEPTH) {
             let run = std::panic::catch_unwind(|| run_history(history, DEPTH, on_loss));
