@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use super::config::ShareConfig;
 use super::fairness::{Demand, divide};
 use super::message::{
-    Decide, Decided, Decision, EndedCall, Group, KnownMember, Lead, MemberId, MemberShare, Report, Snapshot, Term,
+    Decide, Decided, Decision, EndedCall, Group, KnownMember, Lead, MAX_NUMBER, MemberId, MemberShare, Report,
+    Snapshot, Term,
 };
 use crate::call::{Completion, Outcome};
 use crate::error::ConfigError;
@@ -22,9 +23,6 @@ const LATENCIES: usize = 128;
 
 /// The most calls of one member that are given to the limit algorithm.
 const MAX_CALLS: usize = 1 << 16;
-
-/// Numbers above this are no counts of events, so that a damaged report cannot exhaust them.
-const MAX_NUMBER: u64 = 1 << 53;
 
 /// What the host of the leader does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +172,7 @@ impl Coordinator {
         let cut_version = lead.snapshot.as_ref().map_or(0, |snapshot| snapshot.cut_version);
         let (version, members) = lead.snapshot.map_or((0, BTreeMap::new()), |snapshot| {
             let record = |(id, known)| (id, MemberRecord::new(now, snapshot.version, known));
-            (snapshot.version, snapshot.members.into_iter().map(record).collect())
+            (snapshot.version.min(MAX_NUMBER), snapshot.members.into_iter().map(record).collect())
         });
         let mut time = Monotonic::default();
         time.observe(now);

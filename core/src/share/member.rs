@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::hash::Hasher as _;
 
 use super::config::{OnLoss, ShareConfig};
-use super::message::{Decision, EndedCall, Group, MemberId, Report, TakeLead, Term};
+use super::message::{Decision, EndedCall, Group, MAX_NUMBER, MemberId, Report, TakeLead, Term};
 use crate::call::Outcome;
 use crate::error::ConfigError;
 use crate::limit::{CallReport, LimitAlgorithm};
@@ -150,7 +150,7 @@ impl Member {
             self.term = decision.term;
             self.await_decision(now);
         }
-        if decision.version <= self.version {
+        if decision.version <= self.version || decision.version > MAX_NUMBER {
             return false;
         }
         self.version = decision.version;

@@ -6,6 +6,10 @@ use core::fmt;
 
 use crate::call::Outcome;
 
+/// The highest version and report number. A message with a higher one is damaged and ignored, so that it
+/// cannot exhaust the numbers.
+pub(super) const MAX_NUMBER: u64 = 1 << 53;
+
 /// Names one process. A process draws a new one at random each time it starts.
 ///
 /// A number of at most 2^53, so that every JSON reader keeps it exactly.

@@ -169,6 +169,19 @@ fn damaged_reports_are_bounded_work_and_no_panic() {
 }
 
 #[test]
+fn damaged_decisions_and_snapshots_are_no_panic() {
+    let mut member = member(OnLoss::Share);
+    let damaged = Snapshot { version: u64::MAX, limit: 0, cut_version: u64::MAX, members: [].into() };
+    let mut leader = leader(10, Some(damaged));
+    let decided = decide(&mut leader, at(0), &[report(1, 1, 0, 0)]).decision;
+    let term = Term { epoch: u64::MAX, nonce: u64::MAX };
+    let (pause_ms, beat_ms) = (u32::MAX, 0);
+    assert!(!member.on_decision(at(0), &Decision { term, version: u64::MAX, pause_ms, beat_ms, ..decided.clone() }));
+    assert!(member.on_decision(at(0), &Decision { term, version: 1, limit: 0, pause_ms, beat_ms, ..decided }));
+    assert_eq!(next_report(&mut member, at(3_000)).version, 1);
+}
+
+#[test]
 fn a_lease_runs_from_the_report_that_the_decision_acknowledges() {
     let mut member = member(OnLoss::Stop);
     let seq = next_report(&mut member, at(0)).seq;
