@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn every_member_has_its_turn_if_there_are_fewer_slots_than_members() {
         let groups = [1, 1, 1, 2, 2].map(|group| [Group { group, weight: 1, wanted: 4 }]);
-        let groups: Vec<&[Group]> = groups.iter().map(|groups| groups.as_slice()).collect();
+        let groups: Vec<&[Group]> = groups.iter().map(|groups| &groups[..]).collect();
         for limit in 1..5 {
             let mut demands = demands(&groups);
             let mut had = BTreeMap::new();

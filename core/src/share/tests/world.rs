@@ -41,7 +41,7 @@ pub(super) struct WorldConfig {
 }
 
 impl WorldConfig {
-    pub(super) fn aimd(&self) -> AimdConfig {
+    pub(super) fn aimd() -> AimdConfig {
         AimdConfig {
             cooldown: Duration::from_millis(100),
             max_cooldown: Duration::from_millis(500),
@@ -152,7 +152,7 @@ impl World {
         };
         let local = clock.local(self.now);
         let id = MemberId(100 + p as u64);
-        let own = Aimd::new(self.config.aimd(), self.config.cap).expect("valid");
+        let own = Aimd::new(WorldConfig::aimd(), self.config.cap).expect("valid");
         let member = Member::new(local, id, self.config.share, Box::new(own), self.rng.next_u64()).expect("valid");
         self.processes.push(Process {
             id,
@@ -311,7 +311,7 @@ impl World {
     }
 
     /// Sends a message to the store: it can be lost, and it can arrive twice.
-    fn send(&mut self, p: usize, request: Request) {
+    fn send(&mut self, p: usize, request: &Request) {
         if self.processes[p].is_cut || self.rng.below(1_000) < self.config.lost {
             return;
         }
@@ -386,9 +386,15 @@ impl World {
                 if self.processes[p].member.on_lead(lead.term) {
                     self.oracle.on_leader(lead.term, lead.snapshot.as_ref().map(|snapshot| snapshot.version));
                     let config = &self.config;
-                    let leader =
-                        Coordinator::take_over(local, config.share, config.choice, &config.aimd(), config.cap, lead)
-                            .expect("valid");
+                    let leader = Coordinator::take_over(
+                        local,
+                        config.share,
+                        config.choice,
+                        &WorldConfig::aimd(),
+                        config.cap,
+                        lead,
+                    )
+                    .expect("valid");
                     (self.processes[p].leader, self.processes[p].read) = (Some(leader), 0);
                 }
             }
@@ -428,7 +434,7 @@ impl World {
                 }
                 MemberEffect::TakeLead(request) => Request::TakeLead(request),
             };
-            self.send(p, request);
+            self.send(p, &request);
         }
         while let Some(leader) = &mut self.processes[p].leader {
             let (term, Some(effect)) = (leader.term(), leader.poll_effect()) else { break };
@@ -440,7 +446,7 @@ impl World {
                     Request::Decide(decide, read)
                 }
             };
-            self.send(p, request);
+            self.send(p, &request);
         }
         self.start_calls(p, local);
         let process = &self.processes[p];
