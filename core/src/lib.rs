@@ -79,6 +79,7 @@
 //! | [`pipeline`] | what is ready, next, finished or failed? |
 //! | [`request`] | may this call start now? |
 //! | [`task`] | may this ready task become a running worker? |
+//! | [`share`] | which part of one limit may each of several processes use? |
 //! | [`limit`], [`budget`] | how many calls at once, and how many per minute? |
 //! | [`fair_queue`], [`lease`] | which waiter is next? which lease holds what? |
 //! | [`yielding`], [`backoff`] | when does a waiting worker release its slots? when is a call repeated? |
@@ -127,6 +128,7 @@ mod portable_hasher;
 pub mod replay;
 pub mod request;
 pub mod runtime;
+pub mod share;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod task;

@@ -23,6 +23,7 @@ const LAYERS: &[&str] = &[
     "event",
     "fair_queue",
     "limit",
+    "share",
     "budget",
     "yielding",
     "request",

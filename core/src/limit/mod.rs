@@ -21,6 +21,8 @@
 pub mod aimd;
 mod choice;
 mod config;
+pub(crate) mod controller;
+mod cooldown;
 pub mod fixed;
 mod ramp;
 mod start_up;
@@ -36,7 +38,6 @@ pub use aimd::Aimd;
 pub use choice::LimitChoice;
 pub use config::{AimdConfig, CooldownRule, CutRule};
 pub use fixed::Fixed;
-pub(crate) use start_up::StartUp;
 pub use tide::{RetryAfterStops, Tide, TideConfig};
 pub use vegas::{Vegas, VegasConfig};
 

@@ -2,10 +2,10 @@
 
 use super::answer::FailedProbes;
 use super::keys::{FallbackId, ResourceId};
-use super::provider::controller::RecordedInstant;
 use super::provider::health::Attempt;
 use crate::budget::Usage;
 use crate::id::SlotKey;
+use crate::limit::controller::RecordedInstant;
 use crate::time::Instant;
 
 /// A request that waits.

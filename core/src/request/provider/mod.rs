@@ -11,8 +11,6 @@
 //! another, even if they share groups. State that all of them need, such as leases and timers, is in
 //! [`Shared`].
 
-pub(super) mod controller;
-mod cooldown;
 mod emit;
 pub(super) mod health;
 pub(super) mod resource;

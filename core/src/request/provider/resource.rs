@@ -1,13 +1,13 @@
 //! One resource: a domain of a provider and model, with its controller, its budgets and its placement in the
 //! queue.
 
-use super::controller::{Controller, Grant};
 use super::health::GrantHealth;
 use crate::budget::{AnsweredCall, BudgetConfig, Budgets, Correction, Feedback, Usage};
 use crate::call::{Completion, Outcome};
 use crate::fair_queue::{BlockedSetId, ClassId, GroupId, ServiceRecord};
 use crate::lease::ReleaseDiagnostics;
 use crate::limit::AimdConfig;
+use crate::limit::controller::{Controller, Grant};
 use crate::request::answer::DenialReason;
 use crate::request::keys::{Domain, ResourceId};
 use crate::time::Instant;

@@ -1,12 +1,12 @@
 //! Selection of the next waiter, grants, and the wait queue of one provider and model.
 
-use super::controller::RecordedInstant;
 use super::health::{Attempt, GrantHealth, Health};
 use super::wait_queue::{QueuePosition, WaitQueue};
 use super::{Block, ProviderModel, TaskSide, reborrow};
 use crate::budget::Usage;
 use crate::fair_queue::{Eligibility, GroupId as QueueGroup, Selection, ServiceRecord};
 use crate::id::SlotKey;
+use crate::limit::controller::RecordedInstant;
 use crate::request::answer::{Denial, DenialReason, RequestEffect, RequestLease};
 use crate::request::keys::Request;
 use crate::request::shared::Shared;

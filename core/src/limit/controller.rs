@@ -7,12 +7,13 @@
 use alloc::boxed::Box;
 
 use super::cooldown::Cooldown;
+use super::start_up::StartUp;
+use super::{Aimd, AimdConfig, CallReport, LimitAlgorithm, LimitChoice, LimitState};
 use crate::call::{Completion, Outcome};
-use crate::limit::{Aimd, AimdConfig, CallReport, LimitAlgorithm, LimitChoice, LimitState, StartUp};
 use crate::time::{Duration, Instant};
 
 #[derive(Debug)]
-pub(in crate::request) struct Controller {
+pub(crate) struct Controller {
     config: AimdConfig,
     algorithm: Box<dyn LimitAlgorithm>,
     /// The algorithm as a setting; `None` for a custom algorithm.
@@ -71,23 +72,28 @@ impl Recovery {
 
 /// The state of the controller at the grant of a lease, which is stored with the lease.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::request) struct Grant {
+pub(crate) struct Grant {
     limit: u32,
     /// The calls of the resource in flight after the grant.
-    pub(super) in_flight: u32,
+    pub(crate) in_flight: u32,
     /// The number of the grant at the resource, counted from 0.
-    pub(in crate::request) number: u64,
+    pub(crate) number: u64,
     since: RecordedInstant,
 }
 
 impl Grant {
     /// Returns the calls of the resource in flight after the grant.
-    pub(super) fn in_flight(&self) -> u32 {
+    pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
+    /// Returns this grant with the number and the instant that another process reported for it.
+    pub(crate) fn as_reported(self, number: u64, since: Instant) -> Self {
+        Self { number, since: RecordedInstant::at(since, true), ..self }
+    }
+
     /// Returns the instant of the grant, or `None` if the host may not have read its clock for it.
-    pub(in crate::request) fn since(&self) -> Option<Instant> {
+    pub(crate) fn since(&self) -> Option<Instant> {
         self.since.known()
     }
 }
@@ -95,7 +101,7 @@ impl Grant {
 /// An optional instant in the size of an [`Instant`]. It is compact because leases are copied on the hot
 /// path.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::request) struct RecordedInstant(Instant);
+pub(crate) struct RecordedInstant(Instant);
 
 impl RecordedInstant {
     /// A value that no clock reaches.
@@ -103,7 +109,7 @@ impl RecordedInstant {
 
     /// Returns `now` if the clock was read for it, and an unknown instant otherwise.
     #[inline]
-    pub(in crate::request) fn at(now: Instant, is_read: bool) -> Self {
+    pub(crate) fn at(now: Instant, is_read: bool) -> Self {
         if is_read { Self(now) } else { Self::UNKNOWN }
     }
 
@@ -112,7 +118,7 @@ impl RecordedInstant {
     }
 
     /// Returns the time from this instant to `now`, or zero if the instant is unknown.
-    pub(in crate::request) fn elapsed(self, now: Instant) -> Duration {
+    pub(crate) fn elapsed(self, now: Instant) -> Duration {
         now - self.0
     }
 }
@@ -120,7 +126,7 @@ impl RecordedInstant {
 /// Settings.
 impl Controller {
     /// Creates a controller under a provider cap of `cap`. The settings must be valid.
-    pub(super) fn new(config: AimdConfig, cap: u32) -> Self {
+    pub(crate) fn new(config: AimdConfig, cap: u32) -> Self {
         let effective_max = effective_max(&config, cap);
         let algorithm = Aimd::validated(config.clone(), effective_max);
         Self {
@@ -141,12 +147,12 @@ impl Controller {
         }
     }
 
-    pub(in crate::request) fn config(&self) -> &AimdConfig {
+    pub(crate) fn config(&self) -> &AimdConfig {
         &self.config
     }
 
     /// Returns the algorithm as a setting, or `None` for a custom algorithm.
-    pub(in crate::request) fn choice(&self) -> Option<&LimitChoice> {
+    pub(crate) fn choice(&self) -> Option<&LimitChoice> {
         self.choice.as_ref()
     }
 
@@ -157,7 +163,7 @@ impl Controller {
     }
 
     /// Sets the limit settings, and restarts the limit from them with AIMD and without a cooldown.
-    pub(in crate::request) fn configure(&mut self, now: Instant, config: AimdConfig, cap: u32) {
+    pub(crate) fn configure(&mut self, now: Instant, config: AimdConfig, cap: u32) {
         self.effective_max = effective_max(&config, cap);
         self.config = config;
         self.install_aimd();
@@ -166,7 +172,7 @@ impl Controller {
     }
 
     /// Changes the settings, and keeps the limit as far as they allow.
-    pub(in crate::request) fn reconfigure(&mut self, now: Instant, config: AimdConfig, cap: u32, lifts: bool) {
+    pub(crate) fn reconfigure(&mut self, now: Instant, config: AimdConfig, cap: u32, lifts: bool) {
         self.algorithm.reconfigure(now, &config);
         if self.choice != Some(LimitChoice::Aimd) && config.ramp != self.config.ramp {
             // The ramp restarts as that of AIMD does: from 1 to the present limit.
@@ -178,7 +184,7 @@ impl Controller {
 
     /// Replaces the algorithm; `None` installs AIMD. A ramp in the settings is applied on top of an algorithm
     /// that has no ramp of its own.
-    pub(in crate::request) fn set_algorithm(
+    pub(crate) fn set_algorithm(
         &mut self,
         now: Instant,
         algorithm: Option<Box<dyn LimitAlgorithm>>,
@@ -200,7 +206,7 @@ impl Controller {
         self.choice.map_or(u32::MAX, |choice| choice.most()).min(self.effective_max)
     }
 
-    pub(in crate::request) fn set_cap(&mut self, now: Instant, cap: u32, lifts: bool) {
+    pub(crate) fn set_cap(&mut self, now: Instant, cap: u32, lifts: bool) {
         self.effective_max = effective_max(&self.config, cap);
         self.algorithm.set_max(now, self.effective_max, lifts);
         let target = self.ramp_target();
@@ -228,23 +234,23 @@ impl Controller {
 
 /// State.
 impl Controller {
-    pub(in crate::request) fn effective_max(&self) -> u32 {
+    pub(crate) fn effective_max(&self) -> u32 {
         self.effective_max
     }
 
     /// Returns the calls of the resource in flight.
-    pub(in crate::request) fn in_flight(&self) -> u32 {
+    pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
     /// Returns the number of grants so far.
-    pub(super) fn grants(&self) -> u64 {
+    pub(crate) fn grants(&self) -> u64 {
         self.grants
     }
 
     /// Returns the limit in force at `now`.
     #[inline]
-    pub(in crate::request) fn limit(&self, now: Instant) -> u32 {
+    pub(crate) fn limit(&self, now: Instant) -> u32 {
         if self.is_timed { self.clamped_limit(now) } else { self.steady_limit }
     }
 
@@ -259,7 +265,7 @@ impl Controller {
         self.algorithm.limit(now).clamp(1, self.effective_max)
     }
 
-    pub(in crate::request) fn limit_state(&self, now: Instant) -> LimitState {
+    pub(crate) fn limit_state(&self, now: Instant) -> LimitState {
         let state = self.algorithm.state(now);
         let ramp = self.start_up.and_then(|start_up| start_up.state(now));
         LimitState { ramp: state.ramp.or(ramp), ..state }
@@ -267,16 +273,16 @@ impl Controller {
 
     /// Returns the end of the cooldown in force at `now`.
     #[inline]
-    pub(in crate::request) fn blocked_until(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn blocked_until(&self, now: Instant) -> Option<Instant> {
         self.cooldown.until(now)
     }
 
-    pub(in crate::request) fn consecutive_rate_limits(&self) -> u32 {
+    pub(crate) fn consecutive_rate_limits(&self) -> u32 {
         self.cooldown.consecutive_rate_limits
     }
 
     /// Returns when the limit next changes by time alone, if it is known.
-    pub(super) fn next_limit_change(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn next_limit_change(&self, now: Instant) -> Option<Instant> {
         if !self.is_timed {
             return None;
         }
@@ -288,7 +294,7 @@ impl Controller {
 
     /// Returns whether a grant or an end of a call may depend on the time, at `latest` or later.
     #[inline]
-    pub(super) fn uses_time(&self, latest: Instant) -> bool {
+    pub(crate) fn uses_time(&self, latest: Instant) -> bool {
         self.uses_time
             || self.cooldown.until(latest).is_some()
             || self.start_up.is_some()
@@ -297,7 +303,7 @@ impl Controller {
 
     /// Returns whether the limit allows one more call at `now`, apart from cooldowns.
     #[inline]
-    pub(in crate::request) fn has_room(&self, now: Instant) -> bool {
+    pub(crate) fn has_room(&self, now: Instant) -> bool {
         if self.is_timed { self.has_room_timed(now) } else { self.in_flight < self.steady_limit }
     }
 
@@ -307,7 +313,7 @@ impl Controller {
 
     /// Returns when the algorithm allows the next call, if only the algorithm's spacing of calls blocks it at
     /// `now`: fewer calls are in flight than the limit allows.
-    pub(in crate::request) fn paced_until(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn paced_until(&self, now: Instant) -> Option<Instant> {
         if self.in_flight < self.limit(now) { self.opens_at(now) } else { None }
     }
 
@@ -320,7 +326,7 @@ impl Controller {
 /// Calls.
 impl Controller {
     #[inline]
-    pub(super) fn on_attempt(&mut self, now: Instant) {
+    pub(crate) fn on_attempt(&mut self, now: Instant) {
         if self.start_up.is_some() {
             self.attempt_ramp(now);
         }
@@ -336,13 +342,13 @@ impl Controller {
     }
 
     /// Notifies the algorithm of an instant at which the limit may change.
-    pub(super) fn on_time(&mut self, now: Instant) {
+    pub(crate) fn on_time(&mut self, now: Instant) {
         self.algorithm.on_time(now);
     }
 
     /// Records the grant of a call.
     #[inline]
-    pub(super) fn grant(&mut self, now: Instant, needs_clock: bool) -> Grant {
+    pub(crate) fn grant(&mut self, now: Instant, needs_clock: bool) -> Grant {
         let since = RecordedInstant::at(now, self.uses_time || needs_clock);
         self.in_flight += 1;
         let grant = Grant { limit: self.limit(now), in_flight: self.in_flight, number: self.grants, since };
@@ -357,7 +363,7 @@ impl Controller {
     /// Records the end of a call. A call with `is_hidden` was part of an outage: it counts as local
     /// cancelled, so that its outcome does not affect the limit.
     #[inline]
-    pub(super) fn end(&mut self, now: Instant, grant: &Grant, done: &Completion, is_hidden: bool) {
+    pub(crate) fn end(&mut self, now: Instant, grant: &Grant, done: &Completion, is_hidden: bool) {
         self.in_flight -= 1;
         let outcome = if is_hidden { Outcome::LocalCancelled } else { done.outcome };
         if self.recovery.is_some() {
@@ -381,7 +387,7 @@ impl Controller {
     }
 
     /// Starts the climb of the limit after an outage.
-    pub(super) fn begin_recovery(&mut self, now: Instant, span: Duration) {
+    pub(crate) fn begin_recovery(&mut self, now: Instant, span: Duration) {
         self.recovery = (!span.is_zero()).then_some(Recovery { began: now, span });
         self.refresh(now);
     }
@@ -435,7 +441,7 @@ impl Controller {
     }
 
     /// Returns whether the algorithm uses the time and the clock was read for this grant.
-    pub(super) fn is_timed_since(&self, grant: &Grant) -> bool {
+    pub(crate) fn is_timed_since(&self, grant: &Grant) -> bool {
         self.uses_time && grant.number >= self.timed_from
     }
 

@@ -1,7 +1,7 @@
 //! The cooldown of a resource after rate limits.
 
+use super::{AimdConfig, CooldownRule};
 use crate::call::Outcome;
-use crate::limit::{AimdConfig, CooldownRule};
 use crate::time::{Duration, Instant};
 
 /// The end of the cooldown, and the number of rate limits in a row.

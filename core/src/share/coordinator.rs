@@ -1,0 +1,469 @@
+//! The leader: it owns the limit and divides it between the members.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use super::config::ShareConfig;
+use super::fairness::{Demand, divide};
+use super::message::{
+    Decide, Decided, Decision, EndedCall, Group, KnownMember, Lead, MAX_NUMBER, MemberId, MemberShare, Report,
+    Snapshot, Term,
+};
+use crate::call::{Completion, Outcome};
+use crate::error::ConfigError;
+use crate::limit::controller::{Controller, Grant};
+use crate::limit::{AimdConfig, LimitChoice};
+use crate::time::{Duration, Instant, Monotonic};
+
+/// How often slots that cannot be divided go to other members.
+const TURN: Duration = Duration::from_secs(1);
+
+/// The number of latencies from which the 95th percentile is taken.
+const LATENCIES: usize = 128;
+
+/// The most calls of one member that are given to the limit algorithm.
+const MAX_CALLS: usize = 1 << 16;
+
+/// What the host of the leader does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CoordinatorEffect {
+    /// Read the reports written since the last time.
+    ReadReports,
+    /// Write this decision.
+    Decide(Decide),
+}
+
+/// The leader. See the [module documentation](super).
+#[derive(Debug)]
+pub struct Coordinator {
+    config: ShareConfig,
+    term: Term,
+    time: Monotonic,
+    began: Instant,
+    controller: Controller,
+    members: BTreeMap<MemberId, MemberRecord>,
+    /// The version of the newest decision.
+    version: u64,
+    /// The first version of this leader.
+    first_version: u64,
+    /// Calls started under a lower version belong to the cascade of the last cut.
+    cut_version: u64,
+    /// The number of grants at that cut; 0 if another leader made it.
+    cut_grants: u64,
+    /// Before this instant no share rises, unless it is `None`.
+    no_raise_until: Option<Instant>,
+    /// Whether that time ends when all members have adopted a decision of this leader.
+    ends_early: bool,
+    last_limit: u32,
+    /// The number of the turn, which lasts for [`TURN`].
+    turn: usize,
+    fast_until: Instant,
+    was_paused: bool,
+    next_beat: Instant,
+    /// The latest latencies in milliseconds.
+    latencies: VecDeque<u32>,
+    effect: Option<CoordinatorEffect>,
+}
+
+/// What the leader knows of one member.
+#[derive(Debug)]
+struct MemberRecord {
+    seq: u64,
+    /// When the report `seq` was received. The takeover counts as the receipt of the reports in the snapshot.
+    received: Instant,
+    /// Whether it has adopted a decision of this leader.
+    has_adopted: bool,
+    ended: u64,
+    in_flight: u32,
+    /// The share that the member uses according to its report.
+    held: u32,
+    /// Shares in decisions that the member may still adopt, with their versions. The shares fall from front
+    /// to back: a later share that is at least as high covers an earlier one.
+    pending: VecDeque<(u64, u32)>,
+    /// The share in the newest decision.
+    share: u32,
+    /// See [`Demand::served`].
+    served: u64,
+    groups: Vec<Group>,
+    /// The calls in flight, oldest first.
+    calls: VecDeque<Grant>,
+    /// When the lease was reclaimed.
+    reclaimed: Option<Instant>,
+    leaves: bool,
+}
+
+impl MemberRecord {
+    /// Creates the record of a member of the snapshot `version`.
+    fn new(now: Instant, version: u64, known: KnownMember) -> Self {
+        Self {
+            seq: known.seq,
+            received: now,
+            has_adopted: false,
+            ended: known.ended,
+            in_flight: known.in_flight,
+            held: 0,
+            pending: [(version, known.occupied)].into(),
+            share: known.occupied,
+            served: 0,
+            groups: Vec::new(),
+            calls: VecDeque::new(),
+            reclaimed: None,
+            leaves: false,
+        }
+    }
+
+    /// Returns the most calls that the member may have in flight under the decisions so far.
+    fn occupied(&self) -> u32 {
+        match self.reclaimed {
+            None => self.in_flight.max(self.usable_share()),
+            Some(_) => self.in_flight,
+        }
+    }
+
+    /// Returns the highest share that the member uses or may still adopt.
+    fn usable_share(&self) -> u32 {
+        self.pending.front().map_or(0, |(_, share)| *share).max(self.held)
+    }
+
+    fn issue(&mut self, version: u64, share: u32) {
+        while self.pending.back().is_some_and(|(_, older)| *older <= share) {
+            self.pending.pop_back();
+        }
+        self.pending.push_back((version, share));
+        self.share = share;
+    }
+
+    fn demand(&self) -> Demand<'_> {
+        Demand { groups: &self.groups, served: self.served }
+    }
+
+    fn known(&self) -> KnownMember {
+        KnownMember { seq: self.seq, ended: self.ended, in_flight: self.in_flight, occupied: self.occupied() }
+    }
+}
+
+/// Commands.
+impl Coordinator {
+    /// Creates the leader of the term in `lead`, which must be the one that the process asked for.
+    ///
+    /// It continues from the limit in the snapshot with a new algorithm. `cap` is the highest limit, at least
+    /// 1. `aimd` holds the settings of AIMD and of cooldowns. Returns an error if a setting is out of range.
+    pub fn take_over(
+        now: Instant,
+        config: ShareConfig,
+        choice: LimitChoice,
+        aimd: &AimdConfig,
+        cap: u32,
+        lead: Lead,
+    ) -> Result<Self, ConfigError> {
+        config.validate()?;
+        aimd.validate()?;
+        let (choice, aimd) = match &lead.snapshot {
+            None => (choice, aimd.clone()),
+            Some(snapshot) => from_limit(choice, aimd, snapshot.limit),
+        };
+        let mut controller = Controller::new(aimd, cap.max(1));
+        if let Some(algorithm) = choice.make()? {
+            controller.set_algorithm(now, Some(algorithm), Some(choice));
+        }
+        let has_snapshot = lead.snapshot.is_some();
+        let last_limit = lead.snapshot.as_ref().map_or(controller.limit(now), |snapshot| snapshot.limit);
+        let cut_version = lead.snapshot.as_ref().map_or(0, |snapshot| snapshot.cut_version);
+        let (version, members) = lead.snapshot.map_or((0, BTreeMap::new()), |snapshot| {
+            let record = |(id, known)| (id, MemberRecord::new(now, snapshot.version, known));
+            (snapshot.version.min(MAX_NUMBER), snapshot.members.into_iter().map(record).collect())
+        });
+        let mut time = Monotonic::default();
+        time.observe(now);
+        Ok(Self {
+            term: lead.term,
+            time,
+            began: now,
+            last_limit,
+            turn: 0,
+            controller,
+            members,
+            version,
+            first_version: version + 1,
+            cut_version,
+            cut_grants: 0,
+            no_raise_until: has_snapshot.then(|| now + config.reclaim_after()),
+            ends_early: true,
+            fast_until: now,
+            was_paused: false,
+            next_beat: now,
+            latencies: VecDeque::new(),
+            effect: Some(CoordinatorEffect::ReadReports),
+            config,
+        })
+    }
+
+    /// Handles the timeout: at a beat, asks for the reports.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let now = self.time.observe(now);
+        if now >= self.next_beat {
+            self.next_beat = now + self.beat(now);
+            self.effect = Some(CoordinatorEffect::ReadReports);
+        }
+    }
+
+    /// Processes the reports that were read, also if there are none, and makes a decision. Reports may be
+    /// old, repeated and in any order.
+    pub fn on_reports(&mut self, now: Instant, reports: &[Report]) {
+        let now = self.time.observe(now);
+        self.controller.on_time(now);
+        for report in reports {
+            self.on_report(now, report);
+        }
+        self.reclaim(now);
+        self.decide(now);
+    }
+
+    /// Handles the store's answer to a decision. Returns whether this is still the leader; if not, the host
+    /// drops it.
+    pub fn on_decided(&mut self, decided: Decided) -> bool {
+        decided.term == self.term
+    }
+}
+
+/// Output and state.
+impl Coordinator {
+    /// Returns what the host does next.
+    pub fn poll_effect(&mut self) -> Option<CoordinatorEffect> {
+        self.effect.take()
+    }
+
+    /// Returns when to call [`Coordinator::handle_timeout`].
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        Some(self.next_beat)
+    }
+
+    /// Returns the term of this leader.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        self.term
+    }
+
+    /// Returns the limit in force at `now`.
+    #[must_use]
+    pub fn limit(&self, now: Instant) -> u32 {
+        self.controller.limit(self.time.peek(now))
+    }
+
+    fn beat(&self, now: Instant) -> Duration {
+        if now < self.fast_until { self.config.fast_beat } else { self.config.beat }
+    }
+}
+
+/// Reports.
+impl Coordinator {
+    fn on_report(&mut self, now: Instant, report: &Report) {
+        if report.version > MAX_NUMBER || report.seq > MAX_NUMBER {
+            return;
+        }
+        if report.version > self.version {
+            // The store has lost decisions, and with them other members may have got more than is known.
+            self.version = report.version;
+            self.cut_version = report.version + 1;
+            self.no_raise_until = Some(now + self.config.reclaim_after());
+            self.ends_early = false;
+        }
+        let is_new = !self.members.contains_key(&report.member);
+        if is_new && report.leaves && report.in_flight() == 0 {
+            return;
+        }
+        // The calls of a new member that have ended say nothing about the present limit.
+        let known = KnownMember { seq: 0, ended: report.ended, in_flight: 0, occupied: 0 };
+        let record = self.members.entry(report.member).or_insert_with(|| MemberRecord::new(now, 0, known));
+        if report.seq <= record.seq {
+            return;
+        }
+        record.seq = report.seq;
+        record.received = now;
+        record.has_adopted |= report.version >= self.first_version;
+        record.reclaimed = None;
+        record.leaves = report.leaves;
+        record.held = report.share;
+        record.groups.clone_from(&report.groups);
+        while record.pending.front().is_some_and(|(version, _)| *version <= report.version) {
+            record.pending.pop_front();
+        }
+        let ended = report.ended.saturating_sub(record.ended);
+        record.ended = record.ended.max(report.ended);
+        record.in_flight = report.in_flight();
+        if !report.groups.is_empty() {
+            self.controller.on_attempt(now);
+        }
+        let ended = usize::try_from(ended).unwrap_or(usize::MAX);
+        // Ends that are no longer in the report were reported to another leader.
+        for _ in 0..ended.saturating_sub(report.ends.len()) {
+            let Some(grant) = record.calls.pop_front() else { break };
+            self.controller.end(now, &grant, &Outcome::LocalCancelled.into(), true);
+        }
+        let ended = ended.min(report.ends.len());
+        // Includes calls that started under another leader.
+        let calls = (record.in_flight as usize).saturating_add(ended).min(MAX_CALLS);
+        while record.calls.len() < calls {
+            let grant = self.controller.grant(now, true);
+            record.calls.push_back(grant);
+        }
+        let skipped = report.ends.len() - ended;
+        for end in &report.ends[skipped..] {
+            let record = self.members.get_mut(&report.member);
+            let Some(grant) = record.and_then(|record| record.calls.pop_front()) else { break };
+            self.on_end(now, &grant, end);
+        }
+    }
+
+    fn on_end(&mut self, now: Instant, grant: &Grant, end: &EndedCall) {
+        // The version decides on which side of the last cut the call started, since starts are reported late.
+        let number = if end.version < self.cut_version {
+            grant.number.min(self.cut_grants.saturating_sub(1))
+        } else {
+            grant.number.max(self.cut_grants)
+        };
+        let latency = Duration::from_millis(u64::from(end.latency_ms));
+        let since = Instant::from_nanos(now.as_nanos().saturating_sub(latency.as_nanos()));
+        let done = Completion {
+            outcome: end.outcome,
+            retry_after: end.retry_after_ms.map(|wait| Duration::from_millis(u64::from(wait))),
+            usage: None,
+        };
+        let is_refused = end.outcome == Outcome::RateLimited;
+        if end.outcome == Outcome::Success {
+            if self.latencies.len() == LATENCIES {
+                self.latencies.pop_front();
+            }
+            self.latencies.push_back(end.latency_ms);
+        }
+        let before = self.controller.limit(now);
+        // The algorithm of this leader does not know a cut of another leader.
+        let is_hidden = end.version < self.cut_version && self.cut_grants == 0;
+        self.controller.end(now, &grant.as_reported(number, since), &done, is_hidden);
+        if is_refused && self.controller.limit(now) < before {
+            self.cut_version = self.version + 1;
+            self.cut_grants = self.controller.grants();
+        }
+    }
+
+    /// Reclaims lapsed leases, and drops members whose calls are no longer reserved.
+    fn reclaim(&mut self, now: Instant) {
+        let (lease, hold) = (self.config.reclaim_after(), self.hold());
+        let mut dropped = Vec::new();
+        for (id, record) in &mut self.members {
+            if record.leaves && record.in_flight == 0 {
+                dropped.push(*id);
+                continue;
+            }
+            if now - record.received >= lease {
+                let since = *record.reclaimed.get_or_insert(now);
+                record.held = 0;
+                record.pending.clear();
+                record.share = 0;
+                record.groups.clear();
+                if now - since >= hold || record.in_flight == 0 {
+                    dropped.push(*id);
+                }
+            }
+        }
+        for id in dropped {
+            let Some(record) = self.members.remove(&id) else { continue };
+            for grant in record.calls {
+                self.controller.end(now, &grant, &Outcome::LocalCancelled.into(), true);
+            }
+        }
+    }
+
+    /// Returns how long the calls of a member stay reserved after its lease.
+    fn hold(&self) -> Duration {
+        let mut latencies: Vec<u32> = self.latencies.iter().copied().collect();
+        latencies.sort_unstable();
+        let p95 = latencies.get(latencies.len() * 95 / 100).copied().unwrap_or(0);
+        self.config.call_timeout.min(self.config.ttl.max(Duration::from_millis(2 * u64::from(p95))))
+    }
+}
+
+/// Decisions.
+impl Coordinator {
+    fn decide(&mut self, now: Instant) {
+        let limit = self.controller.limit(now);
+        let pause = self.controller.blocked_until(now).map_or(Duration::ZERO, |until| until - now);
+        let is_paused = !pause.is_zero();
+        if limit.abs_diff(self.last_limit) > 1 || (is_paused && !self.was_paused) {
+            self.fast_until = now + self.config.fast_for;
+        }
+        (self.last_limit, self.was_paused) = (limit, is_paused);
+        self.version += 1;
+        self.assign(now, limit);
+        let share = |record: &MemberRecord| MemberShare { share: record.share, seen_seq: record.seq };
+        let decision = Decision {
+            term: self.term,
+            version: self.version,
+            limit,
+            pause_ms: millis_up(pause),
+            beat_ms: millis_up(self.beat(now)),
+            shares: self.members.iter().map(|(id, record)| (*id, share(record))).collect(),
+        };
+        let members = self.members.iter().map(|(id, record)| (*id, record.known())).collect();
+        let snapshot = Snapshot { version: self.version, limit, cut_version: self.cut_version, members };
+        self.next_beat = now + self.beat(now);
+        self.effect = Some(CoordinatorEffect::Decide(Decide { decision, snapshot }));
+    }
+
+    /// Sets the shares of the decision `self.version`.
+    fn assign(&mut self, now: Instant, limit: u32) {
+        let all_adopted = self.ends_early && self.members.values().all(|record| record.has_adopted);
+        self.no_raise_until = self.no_raise_until.filter(|until| now < *until && !all_adopted);
+        let may_raise = self.no_raise_until.is_none();
+        let is_open = |record: &MemberRecord| record.reclaimed.is_none() && !record.leaves;
+        let turn = ((now - self.began).as_nanos() / TURN.as_nanos()) as usize;
+        if turn != self.turn {
+            for record in self.members.values_mut().filter(|record| record.share > 0) {
+                record.served = self.turn as u64 + 1;
+            }
+            self.turn = turn;
+        }
+        let open = self.members.iter().filter(|(_, record)| is_open(record));
+        let targets = divide(limit, &open.map(|(id, record)| (*id, record.demand())).collect(), turn);
+        let mut total: u64 = self.members.values().map(|record| u64::from(record.occupied())).sum();
+        for (id, record) in &mut self.members {
+            let target = targets.get(id).copied().unwrap_or(0);
+            let occupied = record.occupied();
+            let others = total - u64::from(occupied);
+            let room = u32::try_from(u64::from(limit).saturating_sub(others)).unwrap_or(u32::MAX);
+            let mut share = target.min(room);
+            if !may_raise {
+                share = share.min(record.usable_share());
+            }
+            if record.reclaimed.is_none() {
+                record.issue(self.version, share);
+            }
+            total = others + u64::from(occupied.max(share));
+        }
+    }
+}
+
+/// Returns the settings of an algorithm that starts at `limit`.
+fn from_limit(choice: LimitChoice, aimd: &AimdConfig, limit: u32) -> (LimitChoice, AimdConfig) {
+    let limit = limit.max(1);
+    let aimd = AimdConfig { initial_limit: Some(limit), ramp: Duration::ZERO, ..aimd.clone() };
+    let choice = match choice {
+        LimitChoice::Tide(mut config) => {
+            config.initial_limit = limit;
+            LimitChoice::Tide(config)
+        }
+        LimitChoice::Vegas(mut config) => {
+            config.initial_limit = limit;
+            LimitChoice::Vegas(config)
+        }
+        other => other,
+    };
+    (choice, aimd)
+}
+
+/// Returns a span in milliseconds, rounded up.
+fn millis_up(span: Duration) -> u32 {
+    u32::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
+}

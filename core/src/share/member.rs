@@ -1,0 +1,380 @@
+//! A member: one process that starts calls within its share.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::hash::Hasher as _;
+
+use super::config::{OnLoss, ShareConfig};
+use super::message::{Decision, EndedCall, Group, MAX_NUMBER, MemberId, Report, TakeLead, Term};
+use crate::call::Outcome;
+use crate::error::ConfigError;
+use crate::limit::{CallReport, LimitAlgorithm};
+use crate::portable_hasher::PortableHasher;
+use crate::time::{Duration, Instant, Monotonic};
+
+/// The most groups that a report names, besides the group of all others.
+const GROUPS: usize = 32;
+
+/// The most ended calls that a report repeats. Older ones still count as ended.
+const ENDS: usize = 1_024;
+
+/// What the host of a member does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemberEffect {
+    /// Write this report. Replaces a report that was not yet written.
+    Report(Report),
+    /// Read the newest decision.
+    ReadDecision,
+    /// Try to take the lead.
+    TakeLead(TakeLead),
+}
+
+/// One process that shares a limit. See the [module documentation](super).
+///
+/// As a [`LimitAlgorithm`], it is the limit of the process: its share, while its lease is valid.
+#[derive(Debug)]
+pub struct Member {
+    id: MemberId,
+    config: ShareConfig,
+    seed: u64,
+    time: Monotonic,
+    /// The limit of this process on its own. It learns from all calls, and applies only after a loss.
+    own: Box<dyn LimitAlgorithm>,
+    max: u32,
+
+    /// The highest version adopted.
+    version: u64,
+    share: u32,
+    lease_until: Instant,
+    paused_until: Instant,
+    /// The equal part of the last limit.
+    part: u32,
+    /// From this instant on, the store counts as lost.
+    lost_at: Instant,
+
+    seq: u64,
+    /// Reports that a decision may acknowledge: number, time of sending, ended calls in it.
+    sent: VecDeque<(u64, Instant, u64)>,
+    /// The calls in flight by grant, with the version under which they started.
+    calls: BTreeMap<u64, u64>,
+    started: u64,
+    ended: u64,
+    ends: VecDeque<EndedCall>,
+    /// The numbers of the refused calls, counted as in `ended`, whose slots are frozen.
+    frozen: VecDeque<u64>,
+    groups: Vec<Group>,
+    leaves: bool,
+    beat: Duration,
+    next_beat: Instant,
+
+    /// The newest decision that was read.
+    newest: (Term, u64),
+    /// The present term as far as it is known.
+    term: Term,
+    requested: Option<Term>,
+    takes_lead_at: Instant,
+    effects: VecDeque<MemberEffect>,
+}
+
+/// Commands.
+impl Member {
+    /// Creates a member. `own` is the limit of the process without others, for [`OnLoss`]. `seed` must be
+    /// random: it gives the nonces of terms and the time until it takes the lead. Returns an error if a
+    /// setting is out of range.
+    pub fn new(
+        now: Instant,
+        id: MemberId,
+        config: ShareConfig,
+        own: Box<dyn LimitAlgorithm>,
+        seed: u64,
+    ) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let mut time = Monotonic::default();
+        time.observe(now);
+        Ok(Self {
+            id,
+            seed,
+            time,
+            own,
+            max: u32::MAX,
+            version: 0,
+            share: 0,
+            lease_until: Instant::ZERO,
+            paused_until: Instant::ZERO,
+            part: 0,
+            lost_at: now + config.ttl,
+            seq: 0,
+            sent: VecDeque::new(),
+            calls: BTreeMap::new(),
+            started: 0,
+            ended: 0,
+            ends: VecDeque::new(),
+            frozen: VecDeque::new(),
+            groups: Vec::new(),
+            leaves: false,
+            beat: config.beat,
+            next_beat: now,
+            newest: (Term::default(), 0),
+            term: Term::default(),
+            requested: None,
+            // The first process takes the lead at once. Any other is told the present term.
+            takes_lead_at: now,
+            effects: VecDeque::new(),
+            config,
+        })
+    }
+
+    /// Handles the timeout: reports, reads the newest decision, and takes the lead if decisions have stopped.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let now = self.time.observe(now);
+        if now >= self.next_beat {
+            self.next_beat = now + self.beat;
+            self.report(now);
+            self.effects.push_back(MemberEffect::ReadDecision);
+        }
+        if now >= self.takes_lead_at && !self.leaves {
+            self.await_decision(now);
+            let term = Term { epoch: self.term.epoch.saturating_add(1), nonce: self.random(1) };
+            self.requested = Some(term);
+            self.effects.push_back(MemberEffect::TakeLead(TakeLead { expected: self.term, term }));
+        }
+    }
+
+    /// Handles a decision, which may be old or repeated. Returns whether the member adopted it.
+    pub fn on_decision(&mut self, now: Instant, decision: &Decision) -> bool {
+        let now = self.time.observe(now);
+        if self.newest != (decision.term, decision.version) {
+            self.newest = (decision.term, decision.version);
+            self.term = decision.term;
+            self.await_decision(now);
+        }
+        if decision.version <= self.version || decision.version > MAX_NUMBER {
+            return false;
+        }
+        self.version = decision.version;
+        self.lost_at = now + self.config.ttl;
+        self.paused_until = now + Duration::from_millis(u64::from(decision.pause_ms));
+        let beat = Duration::from_millis(u64::from(decision.beat_ms));
+        self.beat = beat.max(self.config.fast_beat).min(self.config.beat);
+        self.next_beat = self.next_beat.min(now + self.beat);
+        self.part = equal_part(decision, self.id);
+        let given = decision.shares.get(&self.id);
+        self.share = given.map_or(0, |given| given.share);
+        // A report that is not known is too old for a lease.
+        let seen = given.and_then(|given| self.sent.iter().find(|(seq, ..)| *seq == given.seen_seq).copied());
+        self.lease_until = seen.map_or(Instant::ZERO, |(_, sent, _)| sent + self.config.ttl);
+        if let Some((seq, _, ended)) = seen {
+            self.sent.retain(|(other, ..)| *other >= seq);
+            self.frozen.retain(|number| *number >= ended);
+            let unseen = usize::try_from(self.ended - ended).unwrap_or(usize::MAX);
+            self.ends.drain(..self.ends.len().saturating_sub(unseen));
+        }
+        true
+    }
+
+    /// Handles the store's answer to a request for the lead: the present term. Returns whether it is that of
+    /// the request: then this process is the leader.
+    pub fn on_lead(&mut self, term: Term) -> bool {
+        self.term = term;
+        self.requested.take_if(|requested| *requested == term).is_some()
+    }
+
+    /// Sets the demand: for each group, the calls in flight or waiting. The groups beyond the 32 largest
+    /// count as one.
+    pub fn set_demand(&mut self, groups: &[Group]) {
+        self.groups = groups.to_vec();
+        self.groups.sort_by_key(|group| (core::cmp::Reverse(group.wanted), group.group));
+        if self.groups.len() > GROUPS {
+            let others = self.groups.split_off(GROUPS);
+            let sum = |of: fn(&Group) -> u32| others.iter().map(of).fold(0, u32::saturating_add);
+            let (weight, wanted) = (sum(|group| group.weight.max(1)), sum(|group| group.wanted));
+            self.groups.push(Group { group: 0, weight, wanted });
+        }
+    }
+
+    /// Leaves: no more calls start, and the others get the share. The host drives the member on until its
+    /// calls have ended, then for one more beat.
+    pub fn leave(&mut self, now: Instant) {
+        let now = self.time.observe(now);
+        self.leaves = true;
+        self.next_beat = now;
+    }
+}
+
+/// Output and state.
+impl Member {
+    /// Returns what the host does next.
+    pub fn poll_effect(&mut self) -> Option<MemberEffect> {
+        self.effects.pop_front()
+    }
+
+    /// Returns when to call [`Member::handle_timeout`].
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        Some(if self.leaves { self.next_beat } else { self.next_beat.min(self.takes_lead_at) })
+    }
+
+    /// Returns whether a call that was granted may be sent now. A host calls this just before the first byte,
+    /// because the process may have been paused since the grant.
+    #[must_use]
+    pub fn may_send(&self, now: Instant) -> bool {
+        let now = self.time.peek(now);
+        now < self.lease_until || self.calls.len() as u64 <= u64::from(self.room(now))
+    }
+
+    /// Returns how many calls may be in flight at `now`.
+    #[must_use]
+    pub fn room(&self, now: Instant) -> u32 {
+        let now = self.time.peek(now);
+        if self.leaves {
+            0
+        } else if now < self.lease_until {
+            let frozen = u32::try_from(self.frozen.len()).unwrap_or(u32::MAX);
+            self.share.saturating_sub(frozen).min(self.max)
+        } else if now < self.lost_at {
+            0
+        } else {
+            match self.config.on_loss {
+                OnLoss::Share => self.part.min(self.own.limit(now)).min(self.max),
+                OnLoss::Stop => 0,
+                OnLoss::Alone => self.own.limit(now).min(self.max),
+            }
+        }
+    }
+
+    /// Returns the calls in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Returns the highest version adopted.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+}
+
+impl Member {
+    fn report(&mut self, now: Instant) {
+        self.seq += 1;
+        while self.sent.front().is_some_and(|(_, sent, _)| now - *sent > self.config.ttl) {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((self.seq, now, self.ended));
+        // A report that the host has not written yet is superseded.
+        self.effects.clear();
+        self.effects.push_back(MemberEffect::Report(Report {
+            member: self.id,
+            seq: self.seq,
+            version: self.version,
+            share: if now < self.lease_until { self.share } else { 0 },
+            started: self.started,
+            ended: self.ended,
+            ends: self.ends.iter().copied().collect(),
+            groups: self.groups.clone(),
+            leaves: self.leaves,
+        }));
+    }
+
+    /// Waits for the next decision from `now` on.
+    fn await_decision(&mut self, now: Instant) {
+        let jitter = u128::from(self.config.takeover_jitter.as_nanos()) * u128::from(self.random(2));
+        self.takes_lead_at = now + self.config.takeover_after + Duration::from_nanos((jitter >> 53) as u64);
+    }
+
+    /// Returns a number below 2^53 that is random for each time and purpose.
+    fn random(&self, purpose: u64) -> u64 {
+        let mut hasher = PortableHasher::default();
+        for word in [self.seed, self.id.0, self.time.latest().as_nanos(), purpose] {
+            hasher.write_u64(word);
+        }
+        hasher.finish() >> 11
+    }
+}
+
+impl LimitAlgorithm for Member {
+    fn limit(&self, now: Instant) -> u32 {
+        self.room(now)
+    }
+
+    fn next_change(&self, now: Instant) -> Option<Instant> {
+        let own = if now < self.lost_at { None } else { self.own.next_change(now) };
+        let times = [Some(self.lease_until), Some(self.lost_at), own, self.opens_at(now)];
+        times.into_iter().flatten().filter(|at| *at > now).min()
+    }
+
+    fn on_attempt(&mut self, now: Instant, in_flight: u32) {
+        self.own.on_attempt(now, in_flight);
+    }
+
+    fn on_time(&mut self, now: Instant) {
+        self.own.on_time(now);
+    }
+
+    fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32) {
+        let now = self.time.observe(now);
+        self.own.on_grant(now, grant, in_flight);
+        // A call without a lease says nothing about the shared limit.
+        let version = if now < self.lease_until { self.version } else { 0 };
+        self.calls.insert(grant, version);
+        self.started += 1;
+    }
+
+    fn on_outcome(&mut self, now: Instant, call: &CallReport) {
+        let now = self.time.observe(now);
+        self.own.on_outcome(now, call);
+        // A call that started before the member was installed is not among its calls.
+        let Some(version) = self.calls.remove(&call.grant) else { return };
+        if call.outcome == Outcome::RateLimited {
+            self.frozen.push_back(self.ended);
+        }
+        self.ended += 1;
+        if self.ends.len() == ENDS {
+            self.ends.pop_front();
+        }
+        self.ends.push_back(EndedCall {
+            outcome: call.outcome,
+            latency_ms: millis(call.latency),
+            version,
+            retry_after_ms: call.retry_after.map(millis),
+        });
+    }
+
+    fn pause(&self, now: Instant, call: &CallReport) -> Option<Duration> {
+        self.own.pause(now, call)
+    }
+
+    fn on_pause(&mut self, now: Instant, until: Instant) {
+        self.own.on_pause(now, until);
+    }
+
+    /// Request admission never uses a limit of 0, so a share of 0 opens at the next beat, again and again.
+    fn opens_at(&self, now: Instant) -> Option<Instant> {
+        if self.room(now) == 0 {
+            return Some(self.next_beat.max(now + self.config.fast_beat));
+        }
+        let own = if now < self.lease_until { None } else { self.own.opens_at(now) };
+        own.max(Some(self.paused_until)).filter(|at| *at > now)
+    }
+
+    fn set_max(&mut self, now: Instant, max: u32, lifts: bool) {
+        self.max = max;
+        self.own.set_max(now, max, lifts);
+    }
+}
+
+/// Returns the part of the limit that a member has after a loss. The parts of all members add up to the
+/// limit.
+fn equal_part(decision: &Decision, id: MemberId) -> u32 {
+    let Some(place) = decision.shares.keys().position(|member| *member == id) else { return 0 };
+    let members = u32::try_from(decision.shares.len()).unwrap_or(u32::MAX);
+    let is_among_first = (place as u64) < u64::from(decision.limit % members);
+    decision.limit / members + u32::from(is_among_first)
+}
+
+fn millis(span: Duration) -> u32 {
+    u32::try_from(span.as_nanos() / 1_000_000).unwrap_or(u32::MAX)
+}

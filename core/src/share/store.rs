@@ -1,0 +1,99 @@
+//! The store: mailbox, fence and snapshot.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::message::{Decide, Decided, Decision, Lead, MemberId, Report, Snapshot, TakeLead, Term};
+
+/// The reports that [`Store::reports_since`] returns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reports {
+    /// The newest report of each member that wrote one after `since`.
+    pub reports: Vec<Report>,
+    /// The position to read from the next time.
+    pub next: u64,
+}
+
+/// What every process can reach: it keeps the newest report of each member, the newest decision, the term and
+/// a snapshot.
+///
+/// Each method is one atomic step. A step whose answer is lost may have run; repeating it is harmless. A
+/// store over a network does the same steps in its own way, also asynchronously: the machines call no method.
+pub trait Store {
+    /// Keeps `report` unless it has a newer one of the same member. Drops the report of a member that leaves
+    /// with [`Store::decide`].
+    fn report(&mut self, report: Report);
+
+    /// Returns the reports written since the position `since`, which is 0 at first. A store that has lost
+    /// writes returns all its reports.
+    fn reports_since(&mut self, since: u64) -> Reports;
+
+    /// Keeps the decision and its snapshot if the term is the present one, or if there is none, and if the
+    /// version is higher than the present one. Drops the reports of members that the snapshot does not
+    /// contain, up to the position `read`, up to which the leader has read.
+    fn decide(&mut self, decide: Decide, read: u64) -> Decided;
+
+    /// Replaces the term if the present one is the expected one, or if there is none.
+    fn take_lead(&mut self, request: TakeLead) -> Lead;
+
+    /// Returns the newest decision if its term or version differs from the given ones.
+    fn decisions_since(&mut self, term: Term, version: u64) -> Option<Decision>;
+}
+
+/// A store in memory, for one process and for tests. A clone is a backup.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryStore {
+    term: Option<Term>,
+    decision: Option<Decision>,
+    snapshot: Option<Snapshot>,
+    /// The newest report of each member, with its position.
+    reports: BTreeMap<MemberId, (u64, Report)>,
+    position: u64,
+}
+
+impl MemoryStore {
+    /// Returns the present term, or the default if there is none.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        self.term.unwrap_or_default()
+    }
+}
+
+impl Store for MemoryStore {
+    fn report(&mut self, report: Report) {
+        let is_old = self.reports.get(&report.member).is_some_and(|(_, newest)| newest.seq >= report.seq);
+        if !is_old {
+            self.position += 1;
+            self.reports.insert(report.member, (self.position, report));
+        }
+    }
+
+    fn reports_since(&mut self, since: u64) -> Reports {
+        let since = if since > self.position { 0 } else { since };
+        let newer = self.reports.values().filter(|(position, _)| *position > since);
+        Reports { reports: newer.map(|(_, report)| report.clone()).collect(), next: self.position }
+    }
+
+    fn decide(&mut self, decide: Decide, read: u64) -> Decided {
+        let Decide { decision, snapshot } = decide;
+        let term = *self.term.get_or_insert(decision.term);
+        let is_newer = self.decision.as_ref().is_none_or(|newest| newest.version < decision.version);
+        if term == decision.term && is_newer {
+            self.reports.retain(|id, (position, _)| *position > read || snapshot.members.contains_key(id));
+            (self.decision, self.snapshot) = (Some(decision), Some(snapshot));
+        }
+        Decided { term }
+    }
+
+    fn take_lead(&mut self, request: TakeLead) -> Lead {
+        let term = self.term.get_or_insert(request.expected);
+        if *term == request.expected {
+            *term = request.term;
+        }
+        Lead { term: *term, snapshot: self.snapshot.clone() }
+    }
+
+    fn decisions_since(&mut self, term: Term, version: u64) -> Option<Decision> {
+        self.decision.clone().filter(|newest| (newest.term, newest.version) != (term, version))
+    }
+}

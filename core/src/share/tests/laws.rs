@@ -1,0 +1,283 @@
+//! Laws that hold under all faults: every short history of two members, and random worlds.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::super::*;
+use super::oracle::Exemption;
+use super::world::{MS, World, WorldConfig};
+use crate::limit::{LimitChoice, TideConfig};
+use crate::sim::rng::Rng;
+use crate::time::{Duration, Instant};
+
+fn random_config(rng: &mut Rng) -> WorldConfig {
+    let on_loss = [OnLoss::Share, OnLoss::Stop, OnLoss::Alone][rng.below(3) as usize];
+    let share = ShareConfig {
+        ttl: Duration::from_secs(2),
+        takeover_after: Duration::from_millis(700),
+        takeover_jitter: Duration::from_millis(300),
+        call_timeout: Duration::from_secs(7),
+        on_loss,
+        ..ShareConfig::default()
+    };
+    let cap = 1 + rng.below(24) as u32;
+    WorldConfig {
+        share,
+        choice: match rng.below(4) {
+            0 => LimitChoice::Tide(TideConfig::default()),
+            _ => LimitChoice::Aimd,
+        },
+        cap,
+        capacity: 1 + rng.below(u64::from(cap) + 4) as u32,
+        longest_call: Duration::from_millis([50, 300, 6_000][rng.below(3) as usize]),
+        lost: [0, 0, 20, 200][rng.below(4) as usize],
+        repeated: [0, 100][rng.below(2) as usize],
+        delay: Duration::from_millis([2, 20, 200][rng.below(3) as usize]),
+        stops_before_send: true,
+        clocks_drift: rng.below(2) == 0,
+    }
+}
+
+/// One random fault, and how it ends.
+fn random_fault(world: &mut World, rng: &mut Rng, endings: &mut Vec<(Instant, Ending)>) {
+    let alive: Vec<usize> = (0..world.len()).filter(|p| world.is_alive(*p)).collect();
+    let p = alive[rng.below(alive.len() as u64) as usize];
+    let span = Duration::from_millis([300, 1_500, 5_000][rng.below(3) as usize]);
+    let end = world.now + span;
+    match rng.below(12) {
+        0 | 1 => {
+            world.cut(p, true);
+            endings.push((end, Ending::Cut(p)));
+        }
+        2 => {
+            world.stop_store(true);
+            endings.push((end, Ending::Store));
+        }
+        3 => world.pause(p, span),
+        4 => {
+            if let Some(leader) = alive.iter().find(|p| world.is_leader(**p)) {
+                world.pause(*leader, span);
+            }
+        }
+        5 if alive.len() > 1 => world.kill(p),
+        6 => {
+            if let Some(leader) = alive.iter().find(|p| world.is_leader(**p)).filter(|_| alive.len() > 1) {
+                world.kill(*leader);
+            }
+        }
+        7 if alive.len() > 1 => world.leave(p),
+        8 if world.len() < 8 => {
+            world.start_process(1 + rng.below(12) as u32);
+        }
+        9 => world.roll_back(Some(Duration::from_millis(rng.below(1_000)))),
+        10 if rng.below(4) == 0 => world.roll_back(None),
+        _ => world.want(p, rng.below(16) as u32),
+    }
+}
+
+enum Ending {
+    Cut(usize),
+    Store,
+}
+
+fn end_faults(world: &mut World, endings: &mut Vec<(Instant, Ending)>, until: Instant) {
+    endings.retain(|(at, ending)| {
+        if *at > until {
+            return true;
+        }
+        match ending {
+            Ending::Cut(p) => world.cut(*p, false),
+            Ending::Store => world.stop_store(false),
+        }
+        false
+    });
+}
+
+/// What happened in some worlds.
+#[derive(Default)]
+struct Totals {
+    calls: u64,
+    cuts: u64,
+    exempt: BTreeMap<Exemption, u64>,
+}
+
+fn run_world(seed: u64) -> Totals {
+    let rng = Rng::new(seed);
+    let mut faults = rng.fork(1);
+    let config = random_config(&mut faults);
+    let ttl = config.share.ttl;
+    let mut world = World::new(config, rng.fork(2));
+    for _ in 0..=faults.below(4) {
+        world.start_process(1 + faults.below(12) as u32);
+    }
+    let mut endings = Vec::new();
+    let heals_at = world.now + Duration::from_secs(10 + faults.below(15));
+    let quiet = faults.below(2_000);
+    while world.now < heals_at {
+        let next = world.now + Duration::from_millis(1 + faults.below(200 + quiet));
+        world.run_until(next);
+        random_fault(&mut world, &mut faults, &mut endings);
+        end_faults(&mut world, &mut endings, next);
+    }
+    heal(&mut world, &mut endings, ttl);
+    let oracle = world.oracle;
+    Totals { calls: oracle.calls, cuts: oracle.cuts, exempt: oracle.exempt }
+}
+
+/// Ends all faults. After two TTLs, and after its turn, every member starts calls again.
+fn heal(world: &mut World, endings: &mut Vec<(Instant, Ending)>, ttl: Duration) {
+    end_faults(world, endings, Instant::MAX);
+    world.config.lost = 0;
+    world.config.repeated = 0;
+    world.config.stops_before_send = false;
+    world.config.delay = Duration::from_millis(2);
+    let alive: Vec<usize> = (0..world.len()).filter(|p| world.is_alive(*p) && !world.leaves(*p)).collect();
+    for p in &alive {
+        world.pause(*p, Duration::ZERO);
+        world.want(*p, 4);
+    }
+    // Calls that were sent before may take their time. After a takeover, those of dead members stay reserved
+    // for the lease and the longest call.
+    world.config.longest_call = Duration::from_millis(50);
+    let takeover = Duration::from_secs(1);
+    world.run_until(world.now + takeover + ttl + world.config.share.call_timeout);
+    let began = world.now;
+    // There may be one slot, and two groups that take turns of a second.
+    let turns = Duration::from_secs(2 * alive.len() as u64);
+    world.run_until(began + ttl + ttl + turns);
+    for p in alive {
+        assert!(world.last_start(p) > began, "member {p} makes progress after healing: {}", world.state());
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not an integer")))
+}
+
+fn replay(seed: u64) -> String {
+    format!(
+        "replay with\n    TIDEGATE_SEED={seed} cargo test -p tidegate-core --features std,sim in_every_random_world"
+    )
+}
+
+/// Runs as many seeds as `TIDEGATE_WORLDS` contains, on two threads. If `TIDEGATE_SEED` is set, runs only
+/// this seed, to replay a failure.
+#[test]
+fn the_shared_limit_holds_in_every_random_world() {
+    const THREADS: u64 = 2;
+    const WORLDS: u64 = 500;
+    let run = |first: u64, end: u64, step: usize| {
+        let mut totals = Totals::default();
+        for seed in (first..end).step_by(step) {
+            let world = std::panic::catch_unwind(|| run_world(seed));
+            let world = world.unwrap_or_else(|_| panic!("world {seed} breaks a law; {}", replay(seed)));
+            totals.calls += world.calls;
+            totals.cuts += world.cuts;
+            for (exemption, count) in world.exempt {
+                *totals.exempt.entry(exemption).or_default() += count;
+            }
+        }
+        totals
+    };
+    if let Some(seed) = number("TIDEGATE_SEED") {
+        run(seed, seed + 1, 1);
+        return;
+    }
+    let worlds = number("TIDEGATE_WORLDS").unwrap_or(WORLDS);
+    let totals: Vec<Totals> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..THREADS).map(|first| scope.spawn(move || run(first, worlds, THREADS as usize))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no world breaks a law")).collect()
+    });
+    let sum = |of: &dyn Fn(&Totals) -> u64| totals.iter().map(of).sum::<u64>();
+    let (calls, cuts) = (sum(&|totals| totals.calls), sum(&|totals| totals.cuts));
+    let exempt = [Exemption::E1, Exemption::E2, Exemption::E3, Exemption::E4]
+        .map(|exemption| sum(&|totals| totals.exempt.get(&exemption).copied().unwrap_or(0)));
+    std::println!("{worlds} worlds: {calls} calls, {cuts} cuts, exempt by E1 to E4: {exempt:?}");
+    assert!(worlds < WORLDS || exempt.iter().all(|count| *count > 0), "each exemption is used: {exempt:?}");
+    assert!(worlds < WORLDS || exempt.iter().sum::<u64>() < calls / 4, "exemptions are rare: {exempt:?} of {calls}");
+}
+
+/// What can happen next to two members with a limit of two.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Nothing,
+    CutFirst,
+    CutSecond,
+    StopStore,
+    PauseFirst,
+    KillFirst,
+    LoseLastWrites,
+}
+
+const STEPS: [Step; 7] = [
+    Step::Nothing,
+    Step::CutFirst,
+    Step::CutSecond,
+    Step::StopStore,
+    Step::PauseFirst,
+    Step::KillFirst,
+    Step::LoseLastWrites,
+];
+
+/// Runs the history number `history`: each step lasts for two thirds of a TTL, and its fault ends with it.
+fn run_history(history: usize, depth: u32, on_loss: OnLoss) {
+    let share = ShareConfig {
+        ttl: Duration::from_millis(300),
+        beat: Duration::from_millis(50),
+        takeover_after: Duration::from_millis(120),
+        takeover_jitter: Duration::from_millis(40),
+        call_timeout: Duration::from_secs(1),
+        on_loss,
+        ..ShareConfig::default()
+    };
+    let config = WorldConfig {
+        share,
+        choice: LimitChoice::Aimd,
+        cap: 2,
+        capacity: 2,
+        longest_call: Duration::from_millis(120),
+        lost: 0,
+        repeated: 0,
+        delay: Duration::from_millis(4),
+        stops_before_send: false,
+        clocks_drift: false,
+    };
+    let mut world = World::new(config, Rng::new(history as u64));
+    world.start_process(2);
+    world.start_process(2);
+    world.run_until(world.now + Duration::from_nanos(200 * MS));
+    let mut rest = history;
+    for _ in 0..depth {
+        let step = STEPS[rest % STEPS.len()];
+        rest /= STEPS.len();
+        match step {
+            Step::Nothing => {}
+            Step::CutFirst => world.cut(0, true),
+            Step::CutSecond => world.cut(1, true),
+            Step::StopStore => world.stop_store(true),
+            Step::PauseFirst => world.pause(0, share.ttl),
+            Step::KillFirst => world.kill(0),
+            Step::LoseLastWrites => world.roll_back(Some(Duration::from_millis(120))),
+        }
+        world.run_until(world.now + Duration::from_nanos(200 * MS));
+        world.cut(0, false);
+        world.cut(1, false);
+        world.stop_store(false);
+    }
+}
+
+#[test]
+fn the_shared_limit_holds_in_every_short_history_of_two_members() {
+    const DEPTH: u32 = 5;
+    for on_loss in [OnLoss::Share, OnLoss::Stop] {
+        for history in 0..STEPS.len().pow(DEPTH) {
+            let run = std::panic::catch_unwind(|| run_history(history, DEPTH, on_loss));
+            let steps: Vec<Step> = (0..DEPTH).map(|at| STEPS[history / STEPS.len().pow(at) % STEPS.len()]).collect();
+            assert!(run.is_ok(), "history {history} with {on_loss:?} breaks a law: {steps:?}");
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Tests of the protocol in virtual time.
+
+mod laws;
+mod oracle;
+mod world;
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::call::Outcome;
+use crate::limit::{AimdConfig, CallReport, Fixed, LimitAlgorithm, LimitChoice};
+use crate::time::{Duration, Instant};
+
+fn at(millis: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(millis)
+}
+
+fn report(member: u64, seq: u64, version: u64, share: u32) -> Report {
+    Report {
+        member: MemberId(member),
+        seq,
+        version,
+        share,
+        started: 0,
+        ended: 0,
+        ends: Vec::new(),
+        groups: vec![Group { group: 1, weight: 1, wanted: 10 }],
+        leaves: false,
+    }
+}
+
+const TERM: Term = Term { epoch: 1, nonce: 7 };
+
+fn leader(limit: u32, snapshot: Option<Snapshot>) -> Coordinator {
+    let lead = Lead { term: TERM, snapshot };
+    let config = ShareConfig::default();
+    let choice = LimitChoice::Fixed { limit };
+    Coordinator::take_over(at(0), config, choice, &AimdConfig::default(), 100, lead).expect("valid")
+}
+
+/// Gives reports to the leader, and returns its decision.
+fn decide(leader: &mut Coordinator, now: Instant, reports: &[Report]) -> Decide {
+    leader.on_reports(now, reports);
+    match leader.poll_effect() {
+        Some(CoordinatorEffect::Decide(decide)) => decide,
+        other => panic!("a decision follows the reports, not {other:?}"),
+    }
+}
+
+fn shares(decide: &Decide) -> Vec<u32> {
+    decide.decision.shares.values().map(|given| given.share).collect()
+}
+
+fn member(on_loss: OnLoss) -> Member {
+    member_of(1, on_loss)
+}
+
+fn member_of(id: u64, on_loss: OnLoss) -> Member {
+    let config = ShareConfig { on_loss, ..ShareConfig::default() };
+    Member::new(at(0), MemberId(id), config, Box::new(Fixed::new(3)), 5).expect("valid")
+}
+
+/// Returns the report that the member writes at `now`.
+fn next_report(member: &mut Member, now: Instant) -> Report {
+    member.handle_timeout(now);
+    let effects = core::iter::from_fn(|| member.poll_effect());
+    let report =
+        effects.filter_map(|effect| if let MemberEffect::Report(report) = effect { Some(report) } else { None });
+    report.last().expect("it is time for a report")
+}
+
+fn end(grant: u64, outcome: Outcome) -> CallReport {
+    CallReport {
+        outcome,
+        grant,
+        admitted_limit: 4,
+        admitted_in_flight: 1,
+        retry_after: None,
+        latency: Duration::from_millis(50),
+        in_flight: 0,
+        is_cooling_down: false,
+    }
+}
+
+#[test]
+fn a_share_rises_only_after_the_other_member_has_acknowledged_that_its_share_fell() {
+    let mut leader = leader(10, None);
+    assert_eq!(shares(&decide(&mut leader, at(0), &[report(1, 1, 0, 0)])), [10]);
+    assert_eq!(shares(&decide(&mut leader, at(100), &[report(2, 1, 0, 0)])), [5, 0]);
+    assert_eq!(shares(&decide(&mut leader, at(200), &[report(1, 2, 1, 10)])), [5, 0], "it has not adopted 2");
+    assert_eq!(shares(&decide(&mut leader, at(300), &[report(1, 3, 2, 5)])), [5, 5]);
+}
+
+#[test]
+fn calls_above_a_lowered_share_occupy_room_until_they_end() {
+    let mut leader = leader(10, None);
+    decide(&mut leader, at(0), &[report(1, 1, 0, 0)]);
+    decide(&mut leader, at(100), &[report(2, 1, 0, 0)]);
+    let busy = Report { started: 8, ..report(1, 2, 2, 5) };
+    assert_eq!(shares(&decide(&mut leader, at(200), &[busy])), [5, 2]);
+}
+
+#[test]
+fn the_idle_slots_of_a_killed_member_return_within_its_ttl_and_200_ms() {
+    let mut leader = leader(10, None);
+    decide(&mut leader, at(0), &[report(1, 1, 0, 0), report(2, 1, 0, 0)]);
+    for beat in 1..52 {
+        let decided = decide(&mut leader, at(100 * beat), &[report(1, beat + 1, beat, 5)]);
+        assert_eq!(shares(&decided)[0], if beat < 51 { 5 } else { 10 }, "at beat {beat}");
+    }
+}
+
+#[test]
+fn a_successor_raises_no_share_until_every_member_has_adopted_a_decision_of_it() {
+    let mut first = leader(10, None);
+    let decided = decide(&mut first, at(0), &[report(1, 1, 0, 0), report(2, 1, 0, 0)]);
+    let known = |id: u64, occupied| (MemberId(id), KnownMember { occupied, ..decided.snapshot.members[&MemberId(id)] });
+    let snapshot = Snapshot { members: [known(1, 2), known(2, 2)].into(), ..decided.snapshot.clone() };
+    let mut leader = leader(10, Some(snapshot));
+    assert_eq!(shares(&decide(&mut leader, at(0), &[report(1, 2, 1, 2), report(2, 2, 1, 2)])), [2, 2]);
+    assert_eq!(shares(&decide(&mut leader, at(100), &[report(1, 3, 2, 2)])), [2, 2]);
+    assert_eq!(shares(&decide(&mut leader, at(200), &[report(2, 3, 3, 2)])), [5, 5]);
+}
+
+#[test]
+fn a_report_of_an_unknown_version_stops_increases_for_one_ttl() {
+    let mut leader = leader(10, None);
+    decide(&mut leader, at(0), &[report(1, 1, 0, 0), report(2, 1, 0, 0)]);
+    let decided = decide(&mut leader, at(100), &[report(2, 9, 40, 2)]);
+    assert_eq!((decided.decision.version, shares(&decided)), (41, vec![5, 2]));
+    let reports = |beat: u64| [report(1, beat, 40 + beat - 1, 5), report(2, 9 + beat, 40 + beat - 1, 2)];
+    for beat in 2..52 {
+        assert_eq!(shares(&decide(&mut leader, at(100 * beat), &reports(beat)))[1], 2, "at beat {beat}");
+    }
+    assert_eq!(shares(&decide(&mut leader, at(5_200), &reports(52)))[1], 5);
+}
+
+#[test]
+fn a_member_that_leaves_returns_its_share_at_the_next_beat() {
+    let mut leader = leader(10, None);
+    decide(&mut leader, at(0), &[report(1, 1, 0, 0), report(2, 1, 0, 0)]);
+    let leaving = Report { leaves: true, ..report(2, 2, 1, 5) };
+    assert_eq!(shares(&decide(&mut leader, at(100), &[report(1, 2, 1, 5), leaving])), [10]);
+}
+
+#[test]
+fn damaged_reports_are_bounded_work_and_no_panic() {
+    let mut leader = leader(10, None);
+    let ended = EndedCall {
+        outcome: Outcome::RateLimited,
+        latency_ms: u32::MAX,
+        version: u64::MAX,
+        retry_after_ms: Some(u32::MAX),
+    };
+    for (started, ended_calls) in [(u64::MAX, 0), (0, u64::MAX), (u64::MAX, u64::MAX)] {
+        for number in [0, 1, u64::MAX >> 12, u64::MAX] {
+            let damaged = Report {
+                started,
+                ended: ended_calls,
+                ends: vec![ended; 3],
+                groups: vec![Group { group: 0, weight: 0, wanted: u32::MAX }; 3],
+                ..report(number, number, number, u32::MAX)
+            };
+            decide(&mut leader, at(100), &[damaged]);
+        }
+    }
+}
+
+#[test]
+fn damaged_decisions_and_snapshots_are_no_panic() {
+    let mut member = member(OnLoss::Share);
+    let damaged = Snapshot { version: u64::MAX, limit: 0, cut_version: u64::MAX, members: [].into() };
+    let mut leader = leader(10, Some(damaged));
+    let decided = decide(&mut leader, at(0), &[report(1, 1, 0, 0)]).decision;
+    let term = Term { epoch: u64::MAX, nonce: u64::MAX };
+    let (pause_ms, beat_ms) = (u32::MAX, 0);
+    assert!(!member.on_decision(at(0), &Decision { term, version: u64::MAX, pause_ms, beat_ms, ..decided.clone() }));
+    assert!(member.on_decision(at(0), &Decision { term, version: 1, limit: 0, pause_ms, beat_ms, ..decided }));
+    assert_eq!(next_report(&mut member, at(3_000)).version, 1);
+}
+
+#[test]
+fn a_lease_runs_from_the_report_that_the_decision_acknowledges() {
+    let mut member = member(OnLoss::Stop);
+    let seq = next_report(&mut member, at(0)).seq;
+    let mut leader = leader(4, None);
+    let decided = decide(&mut leader, at(0), &[Report { seq, ..report(1, 1, 0, 0) }]);
+    assert_eq!(member.room(at(2_999)), 0);
+    assert!(member.on_decision(at(3_000), &decided.decision));
+    assert_eq!((member.room(at(4_999)), member.room(at(5_000))), (4, 0), "and not from its arrival");
+    assert!(member.may_send(at(4_999)));
+}
+
+#[test]
+fn a_member_alone_has_its_own_limit_and_a_sharing_one_its_part() {
+    for (on_loss, room) in [(OnLoss::Alone, 3), (OnLoss::Share, 1), (OnLoss::Stop, 0)] {
+        let mut member = member(on_loss);
+        let own = next_report(&mut member, at(0));
+        let mut leader = leader(2, None);
+        let decided = decide(&mut leader, at(0), &[own, report(2, 1, 0, 0)]);
+        member.on_decision(at(10), &decided.decision);
+        assert_eq!(member.room(at(5_005)), 0, "the lease has lapsed, but decisions may still come");
+        assert_eq!(member.room(at(5_010)), room, "{on_loss:?}");
+    }
+}
+
+#[test]
+fn a_refused_slot_is_frozen_until_a_decision_acknowledges_the_refusal() {
+    let mut member = member(OnLoss::Stop);
+    let mut leader = leader(4, None);
+    let first = next_report(&mut member, at(0));
+    member.on_decision(at(0), &decide(&mut leader, at(0), &[first]).decision);
+    member.on_grant(at(10), 0, 1);
+    let second = next_report(&mut member, at(100));
+    member.on_outcome(at(110), &end(0, Outcome::RateLimited));
+    member.on_decision(at(120), &decide(&mut leader, at(120), &[second]).decision);
+    assert_eq!(member.room(at(120)), 3, "the decision is newer, but its report is older than the refusal");
+    let third = next_report(&mut member, at(200));
+    assert_eq!((third.started, third.ended, third.ends.len()), (1, 1, 1));
+    member.on_decision(at(210), &decide(&mut leader, at(210), &[third]).decision);
+    assert_eq!(member.room(at(210)), 4);
+    assert_eq!(next_report(&mut member, at(300)).ends, [], "an acknowledged end is not repeated");
+}
+
+#[test]
+fn a_share_of_zero_opens_at_the_next_beat_and_request_admission_never_reads_a_limit_of_zero() {
+    let member = member(OnLoss::Stop);
+    assert_eq!(member.limit(at(50)), 0);
+    assert!(member.opens_at(at(50)).is_some_and(|opens| opens > at(50) && opens <= at(150)));
+}
+
+#[test]
+fn the_first_process_takes_the_lead_at_once_and_another_one_after_the_decisions_stop() {
+    let takes_lead = |member: &mut Member, now| {
+        member.handle_timeout(now);
+        core::iter::from_fn(|| member.poll_effect()).find_map(|effect| match effect {
+            MemberEffect::TakeLead(request) => Some(request),
+            _ => None,
+        })
+    };
+    let mut store = MemoryStore::default();
+    let mut first = member(OnLoss::Stop);
+    let request = takes_lead(&mut first, at(0)).expect("it is the first");
+    assert!(first.on_lead(store.take_lead(request).term));
+    let mut second = member_of(2, OnLoss::Stop);
+    let request = takes_lead(&mut second, at(0)).expect("it does not know the first");
+    assert!(!second.on_lead(store.take_lead(request).term));
+    assert_eq!(takes_lead(&mut second, at(1_499)), None);
+    let request = takes_lead(&mut second, at(2_000)).expect("no decision came");
+    assert!(second.on_lead(store.take_lead(request).term));
+}
+
+#[test]
+fn a_report_with_hundreds_of_groups_names_the_32_largest_and_the_sum_of_the_others() {
+    let mut member = member(OnLoss::Stop);
+    let groups: Vec<Group> = (1..=100).map(|group| Group { group, weight: 1, wanted: group as u32 }).collect();
+    member.set_demand(&groups);
+    let reported = next_report(&mut member, at(0)).groups;
+    assert_eq!((reported.len(), reported[0].group), (33, 100));
+    assert_eq!(reported[32], Group { group: 0, weight: 68, wanted: (1..=68).sum() });
+}
+
+#[test]
+fn the_store_rejects_old_terms_and_old_versions_and_repeats_are_harmless() {
+    let mut store = MemoryStore::default();
+    let mut leader = leader(4, None);
+    let (one, two) = (decide(&mut leader, at(0), &[]), decide(&mut leader, at(100), &[]));
+    assert_eq!(store.decide(two.clone(), 0).term, TERM);
+    store.decide(one, 0);
+    assert_eq!(store.decisions_since(Term::default(), 0), Some(two.decision.clone()));
+    assert_eq!(store.decisions_since(TERM, 2), None, "it is known");
+    let request = TakeLead { expected: TERM, term: Term { epoch: 2, nonce: 8 } };
+    assert_eq!(store.take_lead(request), store.take_lead(request));
+    assert_eq!(store.decide(decide(&mut leader, at(200), &[]), 0).term, request.term);
+    assert_eq!(store.decisions_since(Term::default(), 0), Some(two.decision), "the old leader is fenced off");
+    store.report(report(1, 2, 0, 0));
+    store.report(report(1, 1, 0, 0));
+    let read = store.reports_since(0);
+    assert_eq!((read.reports[0].seq, read.next), (2, 1));
+    assert!(store.reports_since(1).reports.is_empty());
+}

@@ -1,0 +1,469 @@
+//! The laws of sharing, checked from what crosses the borders of the machines: messages, clocks and calls.
+//!
+//! The limit that a call is compared with is the highest one in the decision under which it was granted and
+//! in the later ones. Calls of the exemptions E1 to E4 (see [`share`](crate::share)) are not counted; each
+//! has a bound of its own. A call that was once exempt stays so.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::super::*;
+use super::world::WorldConfig;
+use crate::call::Outcome;
+use crate::time::{Duration, Instant};
+
+/// Why a call is not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Exemption {
+    E1,
+    E2,
+    E3,
+    E4,
+}
+
+/// The clock of a process: it starts at `origin` and runs at `rate` parts per million.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DriftingClock {
+    pub(super) origin: u64,
+    pub(super) rate: u64,
+}
+
+impl DriftingClock {
+    pub(super) fn local(self, at: Instant) -> Instant {
+        let nanos = u128::from(at.as_nanos()) * u128::from(self.rate) / 1_000_000;
+        Instant::from_nanos(self.origin + nanos as u64)
+    }
+
+    /// Returns the true time at which the clock shows `local`, or just after it.
+    pub(super) fn true_time(self, local: Instant) -> Instant {
+        let nanos = u128::from(local.as_nanos().saturating_sub(self.origin)) * 1_000_000;
+        Instant::from_nanos(nanos.div_ceil(u128::from(self.rate)) as u64 + 1)
+    }
+}
+
+#[derive(Debug)]
+struct Adopted {
+    /// Its place among the published decisions.
+    place: usize,
+    version: u64,
+    share: u32,
+    /// The equal part of its limit.
+    part: u32,
+    /// The end of the lease, by the clock of the member.
+    lease_until: Instant,
+    at: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    /// The decision under which it was granted, and whether the lease was valid then.
+    place: usize,
+    version: u64,
+    is_at_provider: bool,
+    exemption: Option<Exemption>,
+}
+
+#[derive(Debug)]
+struct MemberView {
+    clock: DriftingClock,
+    joined: Instant,
+    adopted: Option<Adopted>,
+    /// The time and the ended calls of each report.
+    sent: BTreeMap<u64, (Instant, u64)>,
+    calls: BTreeMap<u64, Call>,
+    /// The outcomes of the ended calls, in order, with the version of each call.
+    finished: Vec<(Outcome, u64)>,
+    /// The refused calls that no adopted decision has acknowledged, by their place in `finished`.
+    frozen: Vec<u64>,
+    last_start: Instant,
+}
+
+impl MemberView {
+    fn is_leased(&self, local: Instant) -> bool {
+        self.adopted.as_ref().is_some_and(|adopted| local < adopted.lease_until)
+    }
+}
+
+/// Calls of a lower version belong to the cascade of the last cut. A cut of a low limit may not show, so
+/// there are two bounds.
+#[derive(Clone, Copy, Debug, Default)]
+struct CutVersion {
+    lowest: u64,
+    highest: u64,
+}
+
+impl CutVersion {
+    fn exactly(version: u64) -> Self {
+        Self { lowest: version, highest: version }
+    }
+}
+
+#[derive(Debug)]
+struct Published {
+    term: Term,
+    version: u64,
+    limit: u32,
+    cut_version: CutVersion,
+    /// The calls in flight of each member that the leader knew.
+    in_flight: BTreeMap<MemberId, u64>,
+    /// Whether the store has lost it, and no leader that knows it has written since.
+    is_lost: bool,
+}
+
+/// What the oracle knows of a leader.
+#[derive(Clone, Debug, Default)]
+struct LeaderView {
+    /// The calls in flight of each member in the snapshot.
+    inherited: BTreeMap<MemberId, u64>,
+    /// The newest processed report of each member: number, time, calls in flight, ended calls.
+    seen: BTreeMap<MemberId, (u64, Instant, u64, u64)>,
+    version: u64,
+    limit: Option<u32>,
+    was_paused: bool,
+    fast_until: Instant,
+    cut_version: CutVersion,
+    may_cut: bool,
+    must_cut: bool,
+    /// The successes in the reports since the decision before.
+    successes: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Oracle {
+    share: ShareConfig,
+    cap: u32,
+    checks_cuts: bool,
+    members: BTreeMap<MemberId, MemberView>,
+    published: Vec<Published>,
+    /// The cut version of each decision, and the calls in flight that its leader knew.
+    made: BTreeMap<(Term, u64), (CutVersion, BTreeMap<MemberId, u64>)>,
+    leaders: BTreeMap<Term, LeaderView>,
+    /// How each leader begins, by its term and the version of its snapshot.
+    leads: BTreeMap<(Term, Option<u64>), LeaderView>,
+    term: Term,
+    losses: u32,
+    pub(super) calls: u64,
+    pub(super) cuts: u64,
+    pub(super) exempt: BTreeMap<Exemption, u64>,
+}
+
+impl Oracle {
+    pub(super) fn new(config: &WorldConfig) -> Self {
+        Self {
+            share: config.share,
+            cap: config.cap,
+            checks_cuts: config.choice.is_aimd(),
+            members: BTreeMap::new(),
+            published: Vec::new(),
+            made: BTreeMap::new(),
+            leaders: BTreeMap::new(),
+            leads: BTreeMap::new(),
+            term: Term::default(),
+            losses: 0,
+            calls: 0,
+            cuts: 0,
+            exempt: BTreeMap::new(),
+        }
+    }
+
+    fn member(&mut self, id: MemberId) -> &mut MemberView {
+        self.members.get_mut(&id).expect("the member is known")
+    }
+
+    pub(super) fn add_member(&mut self, id: MemberId, now: Instant, clock: DriftingClock) {
+        let view = MemberView {
+            clock,
+            joined: clock.local(now),
+            adopted: None,
+            sent: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            finished: Vec::new(),
+            frozen: Vec::new(),
+            last_start: Instant::ZERO,
+        };
+        self.members.insert(id, view);
+    }
+
+    /// Returns when the member last sent a call under a lease.
+    pub(super) fn last_start(&self, id: MemberId) -> Instant {
+        self.members[&id].last_start
+    }
+
+    pub(super) fn published(&self) -> usize {
+        self.published.len()
+    }
+}
+
+/// Messages.
+impl Oracle {
+    pub(super) fn on_report_sent(&mut self, local: Instant, report: &Report) {
+        let view = self.member(report.member);
+        let until = report.ended as usize;
+        assert_eq!(until, view.finished.len(), "a report counts every ended call");
+        for (end, (outcome, version)) in report.ends.iter().rev().zip(view.finished.iter().rev()) {
+            assert_eq!((end.outcome, end.version), (*outcome, *version), "the version is that of the start");
+        }
+        assert_eq!(report.started - report.ended, view.calls.len() as u64, "a report counts every call in flight");
+        view.sent.insert(report.seq, (local, report.ended));
+    }
+
+    pub(super) fn on_adopted(&mut self, id: MemberId, local: Instant, decision: &Decision) {
+        let is_it = |published: &Published| (published.term, published.version) == (decision.term, decision.version);
+        let place = self.published.iter().rposition(is_it).expect("a decision comes from the store");
+        let ttl = self.share.ttl;
+        let view = self.member(id);
+        let before = view.adopted.as_ref().map_or(0, |adopted| adopted.version);
+        assert!(decision.version > before, "an older decision is never adopted");
+        let given = decision.shares.get(&id);
+        let seen = given.and_then(|given| view.sent.get(&given.seen_seq)).copied();
+        if let Some((_, ended)) = seen {
+            view.frozen.retain(|number| *number >= ended);
+        }
+        let (limit, members) = (decision.limit as usize, decision.shares.len());
+        let is_first = |place: usize| usize::from(place < limit % members);
+        let part = decision.shares.keys().position(|other| *other == id);
+        view.adopted = Some(Adopted {
+            place,
+            version: decision.version,
+            share: given.map_or(0, |given| given.share),
+            part: part.map_or(0, |place| (limit / members + is_first(place)) as u32),
+            lease_until: seen.map_or(Instant::ZERO, |(sent, _)| sent + ttl),
+            at: local,
+        });
+    }
+
+    /// A leader takes the lead in the store.
+    pub(super) fn on_lead(&mut self, now: Instant, lead: &Lead) {
+        self.exempt_calls(now);
+        let mut view = LeaderView::default();
+        if let Some(snapshot) = &lead.snapshot {
+            let is_it = |published: &&Published| published.version == snapshot.version && !published.is_lost;
+            let it = self.published.iter().rev().find(is_it).expect("a snapshot is that of a published decision");
+            view.inherited = it.in_flight.clone();
+            (view.version, view.limit, view.cut_version) = (it.version, Some(it.limit), it.cut_version);
+        }
+        self.leads.insert((lead.term, lead.snapshot.as_ref().map(|snapshot| snapshot.version)), view.clone());
+        self.leaders.entry(lead.term).or_insert(view);
+        self.on_term(now, lead.term);
+    }
+
+    /// A process learns that it is the leader.
+    pub(super) fn on_leader(&mut self, term: Term, snapshot: Option<u64>) {
+        let view = self.leads[&(term, snapshot)].clone();
+        self.leaders.insert(term, view);
+    }
+
+    /// A leader processes reports, and makes a decision next.
+    pub(super) fn on_reports(&mut self, now: Instant, term: Term, local: Instant, reports: &[Report]) {
+        self.exempt_calls(now);
+        let Some(view) = self.leaders.get_mut(&term) else { return };
+        let (mut successes, mut is_forced, mut lost_writes) = (0, false, false);
+        view.may_cut = false;
+        for report in reports {
+            if report.version > view.version {
+                view.cut_version = CutVersion::exactly(report.version + 1);
+                lost_writes = true;
+            }
+            let seen = view.seen.get(&report.member).copied();
+            if seen.is_some_and(|(seq, ..)| seq >= report.seq) {
+                continue;
+            }
+            view.seen.insert(report.member, (report.seq, local, report.started - report.ended, report.ended));
+            let ended = seen.map_or(0, |(.., ended)| ended);
+            // A member whose lease was reclaimed begins anew.
+            let is_known = seen.is_some_and(|(_, at, ..)| local - at < self.share.ttl);
+            let first = (report.ended as usize - report.ends.len()).max(ended as usize);
+            for (outcome, version) in &self.members[&report.member].finished[first..report.ended as usize] {
+                let is_refused = *outcome == Outcome::RateLimited;
+                view.may_cut |= is_refused && *version >= view.cut_version.lowest;
+                is_forced |= is_refused && *version >= view.cut_version.highest && is_known;
+                successes += u32::from(*outcome == Outcome::Success);
+            }
+        }
+        view.must_cut = is_forced && !lost_writes;
+        view.successes = successes;
+    }
+
+    pub(super) fn on_decision_made(&mut self, now: Instant, local: Instant, decision: &Decision) {
+        self.exempt_calls(now);
+        let fast = self.share.fast_beat;
+        let view = self.leaders.get_mut(&decision.term).expect("a leader makes decisions");
+        assert!(decision.version > view.version, "versions rise");
+        view.version = decision.version;
+        let before = view.limit.replace(decision.limit);
+        let moved = before.is_some_and(|before| before.abs_diff(decision.limit) > 1);
+        let is_paused = decision.pause_ms > 0;
+        if moved || (is_paused && !view.was_paused) {
+            view.fast_until = local + self.share.fast_for;
+        }
+        view.was_paused = is_paused;
+        let beat = if local < view.fast_until { fast } else { self.share.beat };
+        assert_eq!(u64::from(decision.beat_ms), beat.as_nanos() / 1_000_000, "rule 4: the beat");
+        if let Some(before) = before.filter(|_| self.checks_cuts) {
+            if decision.limit < before {
+                assert!(view.may_cut, "one cut for each cascade: {before} to {}", decision.limit);
+                assert!(decision.limit >= (before * 3 / 4).max(1), "one cut for each cascade, not two at once");
+                view.cut_version = CutVersion::exactly(decision.version);
+                self.cuts += 1;
+            } else {
+                // A cut of a low limit does not show if the limit rose just before.
+                let shows = before > 1 && (view.successes == 0 || before > 3 && view.successes < 20);
+                assert!(!view.must_cut || !shows, "rule 1: refusals after a cut cut again");
+                if view.may_cut && !shows {
+                    view.cut_version.highest = decision.version;
+                }
+            }
+        }
+        let mut in_flight = view.inherited.clone();
+        in_flight.extend(view.seen.iter().map(|(id, (_, _, in_flight, _))| (*id, *in_flight)));
+        in_flight.retain(|id, _| decision.shares.contains_key(id));
+        self.made.insert((decision.term, decision.version), (view.cut_version, in_flight));
+    }
+
+    pub(super) fn on_published(&mut self, now: Instant, decision: &Decision) {
+        self.exempt_calls(now);
+        let (cut_version, in_flight) = self.made[&(decision.term, decision.version)].clone();
+        let (term, version, limit) = (decision.term, decision.version, decision.limit);
+        // The leader writes again what it knows: its decisions and those before.
+        let known = self.published.iter().rposition(|published| published.term == term && published.is_lost);
+        for published in self.published.iter_mut().take(known.map_or(0, |place| place + 1)) {
+            published.is_lost = false;
+        }
+        self.published.push(Published { term, version, limit, cut_version, in_flight, is_lost: false });
+    }
+
+    pub(super) fn on_term(&mut self, now: Instant, term: Term) {
+        self.exempt_calls(now);
+        self.term = term;
+        self.exempt_calls(now);
+    }
+
+    /// The store lost all decisions but the first `kept`.
+    pub(super) fn on_lost_writes(&mut self, now: Instant, kept: usize, term: Term) {
+        self.exempt_calls(now);
+        self.losses += 1;
+        for published in &mut self.published[kept..] {
+            published.is_lost = true;
+        }
+        self.on_term(now, term);
+    }
+}
+
+/// Calls.
+impl Oracle {
+    pub(super) fn on_granted(&mut self, id: MemberId, local: Instant, call: u64, in_flight: u32) {
+        let view = self.member(id);
+        let is_leased = view.is_leased(local);
+        let frozen = view.frozen.len() as u32;
+        let (place, version) = match &view.adopted {
+            Some(adopted) if is_leased => {
+                assert!(in_flight <= adopted.share, "a member stays within its share");
+                assert!(in_flight + frozen <= adopted.share, "rule 2: a refused slot is frozen");
+                (adopted.place, adopted.version)
+            }
+            _ => (0, 0),
+        };
+        view.calls.insert(call, Call { place, version, is_at_provider: false, exemption: None });
+    }
+
+    pub(super) fn on_call(&mut self, id: MemberId, now: Instant, call: u64, in_flight: u32) {
+        self.exempt_calls(now);
+        let (share, cap) = (self.share, self.cap);
+        self.calls += 1;
+        let view = self.member(id);
+        let local = view.clock.local(now);
+        let is_leased = view.is_leased(local);
+        let contact = view.adopted.as_ref().map_or(view.joined, |adopted| adopted.at);
+        let part = view.adopted.as_ref().map_or(0, |adopted| adopted.part);
+        let mut exemption = None;
+        if is_leased {
+            view.last_start = now;
+        } else {
+            assert!(local >= contact + share.ttl, "no start on a lapsed lease");
+            exemption = match share.on_loss {
+                OnLoss::Stop => panic!("no start on a lapsed lease"),
+                OnLoss::Share => {
+                    assert!(in_flight <= part, "E2: at most the equal part of the last limit");
+                    Some(Exemption::E2)
+                }
+                OnLoss::Alone => {
+                    assert!(in_flight <= cap, "E1: at most the own limit");
+                    Some(Exemption::E1)
+                }
+            };
+        }
+        let started = view.calls.get_mut(&call).expect("a call is granted first");
+        started.is_at_provider = true;
+        started.exemption = started.exemption.or(exemption);
+        let started = *started;
+        if let Some(exemption) = exemption {
+            *self.exempt.entry(exemption).or_default() += 1;
+        }
+        self.exempt_calls(now);
+        if exemption.is_some() || started.version == 0 {
+            return;
+        }
+        let limit = self.published[started.place..].iter().map(|published| published.limit).max().expect("it is one");
+        let out = |of: &MemberView| of.calls.values().filter(|call| call.is_at_provider).count() as u32;
+        let counted = |of: &MemberView| {
+            of.calls.values().filter(|call| call.is_at_provider && call.exemption.is_none()).count() as u32
+        };
+        let total: u32 = self.members.values().map(counted).sum();
+        assert!(
+            total <= limit,
+            "{total} calls in flight, limit {limit}: {:?}",
+            self.members.iter().map(|(id, view)| (id, out(view), counted(view))).collect::<Vec<_>>()
+        );
+    }
+
+    /// The provider ends a call.
+    pub(super) fn on_call_ended(&mut self, id: MemberId, call: u64) {
+        if let Some(call) = self.member(id).calls.get_mut(&call) {
+            call.is_at_provider = false;
+        }
+    }
+
+    /// The member handles the end of a call.
+    pub(super) fn on_finished(&mut self, id: MemberId, call: u64, outcome: Outcome) {
+        let view = self.member(id);
+        let call = view.calls.remove(&call).expect("a call ends once");
+        if outcome == Outcome::RateLimited {
+            view.frozen.push(view.finished.len() as u64);
+        }
+        view.finished.push((outcome, call.version));
+    }
+
+    /// Exempts the calls to which E3 or E4 applies now.
+    fn exempt_calls(&mut self, now: Instant) {
+        let hold = self.share.call_timeout.min(self.share.ttl);
+        // The clock of the leader may be a little faster.
+        let hold = Duration::from_nanos(hold.as_nanos() / 100 * 99);
+        let leader = self.leaders.get(&self.term);
+        for (id, view) in &mut self.members {
+            for call in view.calls.values_mut().filter(|call| call.version > 0 && call.exemption.is_none()) {
+                let published = &self.published[call.place];
+                if published.is_lost && published.term != self.term {
+                    call.exemption = Some(Exemption::E3);
+                    *self.exempt.entry(Exemption::E3).or_default() += 1;
+                }
+            }
+            let Some(adopted) = &view.adopted else { continue };
+            let lapses = view.clock.true_time(adopted.lease_until);
+            if now < lapses {
+                continue;
+            }
+            let seen = leader.and_then(|leader| leader.seen.get(id).map(|(_, _, in_flight, _)| in_flight));
+            let known = seen.or_else(|| leader.and_then(|leader| leader.inherited.get(id))).copied().unwrap_or(0);
+            let reserved = if now >= lapses + hold { 0 } else { known as usize };
+            for call in view.calls.values_mut().skip(reserved).filter(|call| call.exemption.is_none()) {
+                call.exemption = Some(Exemption::E4);
+                *self.exempt.entry(Exemption::E4).or_default() += 1;
+            }
+        }
+        let exempt = |view: &MemberView| {
+            view.calls.values().filter(|call| call.is_at_provider && call.exemption == Some(Exemption::E3)).count()
+        };
+        let lost: usize = self.members.values().map(exempt).sum();
+        assert!(lost as u32 <= self.losses * self.cap, "E3: at most the limit once more for each loss");
+    }
+}

@@ -1,0 +1,523 @@
+//! A model of processes, a store and a provider, in virtual time and under faults.
+//!
+//! The network loses, delays, repeats and reorders messages, and can be cut for each process. The store can
+//! lose its last writes or all of them. Processes have clocks of their own, are paused, killed and started.
+//! The [`Oracle`] checks the laws at each step.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BinaryHeap};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use super::super::*;
+use super::oracle::{DriftingClock, Oracle};
+use crate::call::Outcome;
+use crate::limit::{Aimd, AimdConfig, CallReport, LimitAlgorithm, LimitChoice};
+use crate::sim::rng::Rng;
+use crate::time::{Duration, Instant};
+
+pub(super) const MS: u64 = 1_000_000;
+
+/// The settings of a world.
+#[derive(Clone, Debug)]
+pub(super) struct WorldConfig {
+    pub(super) share: ShareConfig,
+    pub(super) choice: LimitChoice,
+    /// The highest limit.
+    pub(super) cap: u32,
+    /// How many calls the provider accepts.
+    pub(super) capacity: u32,
+    pub(super) longest_call: Duration,
+    /// Of 1 000 messages.
+    pub(super) lost: u64,
+    pub(super) repeated: u64,
+    pub(super) delay: Duration,
+    /// Whether a process is sometimes paused between the grant of a call and its first byte.
+    pub(super) stops_before_send: bool,
+    /// Whether clocks drift and have different origins.
+    pub(super) clocks_drift: bool,
+}
+
+impl WorldConfig {
+    pub(super) fn aimd() -> AimdConfig {
+        AimdConfig {
+            cooldown: Duration::from_millis(100),
+            max_cooldown: Duration::from_millis(500),
+            ..AimdConfig::default()
+        }
+    }
+}
+
+/// A message from a process to the store.
+#[derive(Clone, Debug)]
+enum Request {
+    Report(Report),
+    ReadDecision(Term, u64),
+    TakeLead(TakeLead),
+    ReadReports(Term, u64),
+    Decide(Decide, u64),
+}
+
+/// The store's answer.
+#[derive(Clone, Debug)]
+enum Answer {
+    Decision(Decision),
+    Lead(Lead),
+    /// For the leader of the term.
+    Reports(Term, Reports),
+    Decided(Term, Decided),
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Wake(usize),
+    AtStore(usize, Request),
+    AtProcess(usize, Answer),
+    /// A granted call is sent, if it still may be.
+    Send(usize, u64),
+    /// The provider ends a call. It works on for a process that is paused or dead.
+    CallEnds(usize, u64, Outcome),
+    Ended(usize, u64, Outcome),
+}
+
+struct Process {
+    id: MemberId,
+    member: Member,
+    leader: Option<Coordinator>,
+    /// The position in the reports that the leader has read.
+    read: u64,
+    newest: (Term, u64),
+    is_alive: bool,
+    leaves: bool,
+    paused_until: Instant,
+    is_cut: bool,
+    clock: DriftingClock,
+    /// The granted calls: the local instant, the limit and the calls in flight after the grant.
+    granted: BTreeMap<u64, (Instant, u32, u32)>,
+    grants: u64,
+    /// How many calls it wants in flight.
+    wanted: u32,
+    wake_at: Instant,
+}
+
+pub(super) struct World {
+    pub(super) config: WorldConfig,
+    pub(super) now: Instant,
+    rng: Rng,
+    store: MemoryStore,
+    store_is_down: bool,
+    /// Earlier states of the store, newest last, with the number of decisions published then.
+    backups: Vec<(Instant, MemoryStore, usize)>,
+    processes: Vec<Process>,
+    events: BinaryHeap<Reverse<(Instant, u64)>>,
+    payloads: BTreeMap<u64, Event>,
+    numbered: u64,
+    /// Calls at the provider.
+    in_flight: u32,
+    pub(super) oracle: Oracle,
+}
+
+impl World {
+    pub(super) fn new(config: WorldConfig, rng: Rng) -> Self {
+        Self {
+            oracle: Oracle::new(&config),
+            config,
+            now: Instant::from_nanos(1_000 * MS),
+            rng,
+            store: MemoryStore::default(),
+            store_is_down: false,
+            backups: Vec::new(),
+            processes: Vec::new(),
+            events: BinaryHeap::new(),
+            payloads: BTreeMap::new(),
+            numbered: 0,
+            in_flight: 0,
+        }
+    }
+
+    fn at(&mut self, at: Instant, event: Event) {
+        self.numbered += 1;
+        self.payloads.insert(self.numbered, event);
+        self.events.push(Reverse((at.max(self.now), self.numbered)));
+    }
+
+    pub(super) fn start_process(&mut self, wanted: u32) -> usize {
+        let p = self.processes.len();
+        let clock = if self.config.clocks_drift {
+            DriftingClock { origin: self.rng.below(1 << 50), rate: 996_000 + self.rng.below(8_001) }
+        } else {
+            DriftingClock { origin: 0, rate: 1_000_000 }
+        };
+        let local = clock.local(self.now);
+        let id = MemberId(100 + p as u64);
+        let own = Aimd::new(WorldConfig::aimd(), self.config.cap).expect("valid");
+        let member = Member::new(local, id, self.config.share, Box::new(own), self.rng.next_u64()).expect("valid");
+        self.processes.push(Process {
+            id,
+            member,
+            leader: None,
+            read: 0,
+            newest: (Term::default(), 0),
+            is_alive: true,
+            leaves: false,
+            paused_until: Instant::ZERO,
+            is_cut: false,
+            clock,
+            granted: BTreeMap::new(),
+            grants: 0,
+            wanted,
+            wake_at: Instant::MAX,
+        });
+        self.oracle.add_member(id, self.now, clock);
+        self.after(p);
+        p
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.processes.len()
+    }
+
+    pub(super) fn is_alive(&self, p: usize) -> bool {
+        self.processes[p].is_alive
+    }
+
+    pub(super) fn is_leader(&self, p: usize) -> bool {
+        self.processes[p].is_alive && self.processes[p].leader.is_some()
+    }
+
+    pub(super) fn leaves(&self, p: usize) -> bool {
+        self.processes[p].leaves
+    }
+
+    /// Returns when the process last sent a call under a lease.
+    pub(super) fn last_start(&self, p: usize) -> Instant {
+        self.oracle.last_start(self.processes[p].id)
+    }
+
+    /// Describes the newest decision, for a failing test.
+    pub(super) fn state(&mut self) -> String {
+        let newest = self.store.decisions_since(Term::default(), 0);
+        format!(
+            "store at {}: {:?}, {newest:#?}, provider {}/{}",
+            self.now,
+            self.store.term(),
+            self.in_flight,
+            self.config.capacity
+        )
+    }
+
+    pub(super) fn want(&mut self, p: usize, wanted: u32) {
+        let process = &mut self.processes[p];
+        process.wanted = if process.leaves { 0 } else { wanted };
+        self.at(self.now, Event::Wake(p));
+    }
+
+    pub(super) fn kill(&mut self, p: usize) {
+        let process = &mut self.processes[p];
+        process.is_alive = false;
+        process.leader = None;
+    }
+
+    pub(super) fn leave(&mut self, p: usize) {
+        let local = self.local(p);
+        self.processes[p].member.leave(local);
+        self.processes[p].wanted = 0;
+        self.processes[p].leaves = true;
+        self.after(p);
+    }
+
+    pub(super) fn pause(&mut self, p: usize, span: Duration) {
+        self.processes[p].paused_until = self.now + span;
+    }
+
+    pub(super) fn cut(&mut self, p: usize, is_cut: bool) {
+        self.processes[p].is_cut = is_cut;
+    }
+
+    pub(super) fn stop_store(&mut self, is_down: bool) {
+        self.store_is_down = is_down;
+    }
+
+    /// The store loses the writes of the last `span`, or all.
+    pub(super) fn roll_back(&mut self, span: Option<Duration>) {
+        let until = span.map_or(0, |span| self.now.as_nanos().saturating_sub(span.as_nanos()));
+        self.backups.retain(|(at, ..)| at.as_nanos() <= until);
+        let (store, published) =
+            self.backups.last().map(|(_, store, published)| (store.clone(), *published)).unwrap_or_default();
+        self.store = store;
+        let term = self.store.term();
+        self.oracle.on_lost_writes(self.now, published, term);
+    }
+
+    fn local(&self, p: usize) -> Instant {
+        self.processes[p].clock.local(self.now)
+    }
+
+    /// Runs until `end`.
+    pub(super) fn run_until(&mut self, end: Instant) {
+        while let Some(Reverse((at, number))) = self.events.peek().copied() {
+            if at > end {
+                break;
+            }
+            self.events.pop();
+            self.now = at;
+            let event = self.payloads.remove(&number).expect("each event has a payload");
+            self.handle(event);
+        }
+        self.now = end;
+    }
+
+    fn handle(&mut self, event: Event) {
+        if let Event::Wake(p) | Event::AtProcess(p, _) | Event::Send(p, _) | Event::Ended(p, ..) = &event {
+            if !self.processes[*p].is_alive {
+                return;
+            }
+            let until = self.processes[*p].paused_until;
+            if until > self.now {
+                self.at(until, event);
+                return;
+            }
+        }
+        match event {
+            Event::Wake(p) => {
+                if self.processes[p].wake_at <= self.now {
+                    self.processes[p].wake_at = Instant::MAX;
+                }
+                let local = self.local(p);
+                self.processes[p].member.handle_timeout(local);
+                if let Some(leader) = &mut self.processes[p].leader {
+                    leader.handle_timeout(local);
+                }
+                self.after(p);
+            }
+            Event::AtStore(p, request) => self.at_store(p, request),
+            Event::AtProcess(p, answer) => self.at_process(p, answer),
+            Event::Send(p, call) => {
+                self.send_call(p, call);
+                self.after(p);
+            }
+            Event::CallEnds(p, call, outcome) => {
+                self.in_flight -= 1;
+                self.oracle.on_call_ended(self.processes[p].id, call);
+                self.at(self.now, Event::Ended(p, call, outcome));
+            }
+            Event::Ended(p, call, outcome) => {
+                self.finish(p, call, outcome);
+                self.after(p);
+            }
+        }
+    }
+
+    /// Sends a message to the store: it can be lost, and it can arrive twice.
+    fn send(&mut self, p: usize, request: &Request) {
+        if self.processes[p].is_cut || self.rng.below(1_000) < self.config.lost {
+            return;
+        }
+        let copies = 1 + u64::from(self.rng.below(1_000) < self.config.repeated);
+        for _ in 0..copies {
+            let at = self.now + self.delay();
+            self.at(at, Event::AtStore(p, request.clone()));
+        }
+    }
+
+    fn delay(&mut self) -> Duration {
+        Duration::from_nanos(1 + self.rng.below(self.config.delay.as_nanos()))
+    }
+
+    fn at_store(&mut self, p: usize, request: Request) {
+        if self.store_is_down || self.processes[p].is_cut {
+            return;
+        }
+        let answer = match request {
+            Request::Report(report) => {
+                self.store.report(report);
+                None
+            }
+            Request::ReadDecision(term, version) => self.store.decisions_since(term, version).map(Answer::Decision),
+            Request::TakeLead(request) => {
+                let lead = self.store.take_lead(request);
+                if lead.term == request.term {
+                    self.oracle.on_lead(self.now, &lead);
+                }
+                Some(Answer::Lead(lead))
+            }
+            Request::ReadReports(term, since) => Some(Answer::Reports(term, self.store.reports_since(since))),
+            Request::Decide(decide, read) => {
+                let (decision, term) = (decide.decision.clone(), decide.decision.term);
+                let before = self.store.decisions_since(Term::default(), 0).map(|newest| newest.version);
+                let decided = self.store.decide(decide, read);
+                let newest = self.store.decisions_since(Term::default(), 0);
+                if newest.as_ref().map(|newest| newest.version) != before && newest.as_ref() == Some(&decision) {
+                    self.oracle.on_published(self.now, &decision);
+                }
+                self.oracle.on_term(self.now, decided.term);
+                Some(Answer::Decided(term, decided))
+            }
+        };
+        if self.backups.last().is_none_or(|(at, ..)| self.now - *at >= Duration::from_millis(10)) {
+            self.backups.push((self.now, self.store.clone(), self.oracle.published()));
+            if self.backups.len() > 150 {
+                self.backups.remove(0);
+            }
+        }
+        let Some(answer) = answer else { return };
+        if self.rng.below(1_000) >= self.config.lost {
+            let at = self.now + self.delay();
+            self.at(at, Event::AtProcess(p, answer));
+        }
+    }
+
+    fn at_process(&mut self, p: usize, answer: Answer) {
+        if self.processes[p].is_cut {
+            return;
+        }
+        let local = self.local(p);
+        match answer {
+            Answer::Decision(decision) => {
+                let process = &mut self.processes[p];
+                process.newest = (decision.term, decision.version);
+                if process.member.on_decision(local, &decision) {
+                    self.oracle.on_adopted(process.id, local, &decision);
+                }
+            }
+            Answer::Lead(lead) => {
+                if self.processes[p].member.on_lead(lead.term) {
+                    self.oracle.on_leader(lead.term, lead.snapshot.as_ref().map(|snapshot| snapshot.version));
+                    let config = &self.config;
+                    let leader = Coordinator::take_over(
+                        local,
+                        config.share,
+                        config.choice,
+                        &WorldConfig::aimd(),
+                        config.cap,
+                        lead,
+                    )
+                    .expect("valid");
+                    (self.processes[p].leader, self.processes[p].read) = (Some(leader), 0);
+                }
+            }
+            Answer::Reports(term, reports) => {
+                let process = &mut self.processes[p];
+                if let Some(leader) = process.leader.as_mut().filter(|leader| leader.term() == term) {
+                    leader.on_reports(local, &reports.reports);
+                    process.read = reports.next;
+                    self.oracle.on_reports(self.now, term, local, &reports.reports);
+                }
+            }
+            Answer::Decided(term, decided) => {
+                let leader = &mut self.processes[p].leader;
+                if leader.as_mut().is_some_and(|leader| leader.term() == term && !leader.on_decided(decided)) {
+                    *leader = None;
+                }
+            }
+        }
+        self.after(p);
+    }
+
+    /// Does what a host does after each command: drains the effects, starts calls and arms the timer.
+    fn after(&mut self, p: usize) {
+        let local = self.local(p);
+        let process = &mut self.processes[p];
+        let group = Group { group: p as u64 % 2, weight: 1, wanted: process.wanted.max(process.granted.len() as u32) };
+        process.member.set_demand(&[group]);
+        while let Some(effect) = self.processes[p].member.poll_effect() {
+            let request = match effect {
+                MemberEffect::Report(report) => {
+                    self.oracle.on_report_sent(local, &report);
+                    Request::Report(report)
+                }
+                MemberEffect::ReadDecision => {
+                    let (term, version) = self.processes[p].newest;
+                    Request::ReadDecision(term, version)
+                }
+                MemberEffect::TakeLead(request) => Request::TakeLead(request),
+            };
+            self.send(p, &request);
+        }
+        while let Some(leader) = &mut self.processes[p].leader {
+            let (term, Some(effect)) = (leader.term(), leader.poll_effect()) else { break };
+            let read = self.processes[p].read;
+            let request = match effect {
+                CoordinatorEffect::ReadReports => Request::ReadReports(term, read),
+                CoordinatorEffect::Decide(decide) => {
+                    self.oracle.on_decision_made(self.now, local, &decide.decision);
+                    Request::Decide(decide, read)
+                }
+            };
+            self.send(p, &request);
+        }
+        self.start_calls(p, local);
+        let process = &self.processes[p];
+        let leader = process.leader.as_ref().and_then(Coordinator::poll_timeout);
+        let waits = process.wanted > process.granted.len() as u32;
+        let change = if waits { process.member.next_change(local) } else { None };
+        let next = [process.member.poll_timeout(), leader, change].into_iter().flatten().min();
+        let at = next.map_or(Instant::MAX, |next| process.clock.true_time(next));
+        if at < self.processes[p].wake_at {
+            self.processes[p].wake_at = at.max(self.now);
+            self.at(at, Event::Wake(p));
+        }
+    }
+
+    fn start_calls(&mut self, p: usize, local: Instant) {
+        loop {
+            let process = &mut self.processes[p];
+            let in_flight = process.granted.len() as u32;
+            let member = &mut process.member;
+            if in_flight >= process.wanted || in_flight >= member.limit(local) || member.opens_at(local).is_some() {
+                return;
+            }
+            member.on_attempt(local, in_flight);
+            let grant = process.grants;
+            process.grants += 1;
+            process.granted.insert(grant, (local, member.limit(local), in_flight + 1));
+            member.on_grant(local, grant, in_flight + 1);
+            self.oracle.on_granted(process.id, local, grant, in_flight + 1);
+            if self.config.stops_before_send && self.rng.below(2_000) == 0 {
+                // The process stops between the grant and the first byte.
+                let span = Duration::from_nanos(self.rng.below(2 * self.config.share.ttl.as_nanos()));
+                self.pause(p, span);
+                self.at(self.now + span, Event::Send(p, grant));
+                return;
+            }
+            self.send_call(p, grant);
+        }
+    }
+
+    fn send_call(&mut self, p: usize, call: u64) {
+        let local = self.local(p);
+        if !self.processes[p].member.may_send(local) {
+            self.finish(p, call, Outcome::LocalCancelled);
+            return;
+        }
+        let process = &self.processes[p];
+        let granted = process.granted.len() as u32;
+        self.in_flight += 1;
+        self.oracle.on_call(process.id, self.now, call, granted);
+        let is_refused = self.in_flight > self.config.capacity;
+        let most = if is_refused { 20 * MS } else { self.config.longest_call.as_nanos() };
+        let span = Duration::from_nanos(5 * MS + self.rng.below(most));
+        let outcome = if is_refused { Outcome::RateLimited } else { Outcome::Success };
+        self.at(self.now + span, Event::CallEnds(p, call, outcome));
+    }
+
+    fn finish(&mut self, p: usize, call: u64, outcome: Outcome) {
+        let local = self.local(p);
+        let process = &mut self.processes[p];
+        let (since, limit, in_flight) = process.granted.remove(&call).expect("the call is out");
+        let report = CallReport {
+            outcome,
+            grant: call,
+            admitted_limit: limit,
+            admitted_in_flight: in_flight,
+            retry_after: None,
+            latency: local - since,
+            in_flight: process.granted.len() as u32,
+            is_cooling_down: false,
+        };
+        process.member.on_outcome(local, &report);
+        self.oracle.on_finished(process.id, call, outcome);
+    }
+}
