@@ -1,7 +1,7 @@
 /** What happened at a gate, as plain objects. */
 
 import { type DenialReason, denialReason, known } from "./errors.js";
-import type { Book } from "./gate/keys.js";
+import type { ResourceRegistry } from "./gate/keys.js";
 import { type BudgetDimension, DIMENSIONS } from "./gate/limits.js";
 import { OUTCOMES, type Outcome } from "./outcome.js";
 import { UNAVAILABLE_CAUSES, type UnavailableCause } from "./gate/state.js";
@@ -200,12 +200,12 @@ export function bitsOf(kinds: readonly GateEventKind[]): number {
 const HEAD = 9;
 
 /** @internal The event of these numbers; undefined for a kind that is not known here. */
-export function readEvent(numbers: Float64Array, book: Book): GateEvent | undefined {
+export function readEvent(numbers: Float64Array, registry: ResourceRegistry): GateEvent | undefined {
   const [number = 0, sequence = 0, atMs = 0, place = -1] = numbers;
   const found = KINDS[number];
   if (found === undefined) return undefined;
   const [kind, fields] = found;
-  const key = place >= 0 ? book.resource(place)?.name : place < -1 ? book.model(-2 - place) : undefined;
+  const key = place >= 0 ? registry.resource(place)?.name : place < -1 ? registry.model(-2 - place) : undefined;
   const task = taskOf(numbers);
   const event: Record<string, unknown> = { kind, sequence, atMs, key, ...(task && { task }) };
   fields.forEach(([name, read], at) => (event[name] = read(numbers[HEAD + at] ?? NaN)));
@@ -219,7 +219,7 @@ function taskOf(numbers: Float64Array): CallingTask | undefined {
 }
 
 interface Listener {
-  readonly tell: (event: GateEvent) => void;
+  readonly notify: (event: GateEvent) => void;
   readonly bits: number;
   hasFailed: boolean;
 }
@@ -230,16 +230,16 @@ export class Listeners {
   #latest = 0;
 
   /** Tells of what is no event of the core. */
-  tellOwn<Kind extends GateEventKind>(kind: Kind, key: string, facts: EventFacts[Kind]): void {
+  emitOwn<Kind extends GateEventKind>(kind: Kind, key: string, facts: EventFacts[Kind]): void {
     if (this.#all.size === 0) return;
     // The facts are those of the kind.
     const event = { kind, sequence: this.#latest, atMs: performance.now(), key, ...facts } as unknown as GateEvent;
-    this.tell(event);
+    this.emit(event);
   }
 
   /** Adds one; the returned function takes it away again. */
-  add(tell: (event: GateEvent) => void, bits: number): () => void {
-    const listener = { tell, bits, hasFailed: false };
+  add(notify: (event: GateEvent) => void, bits: number): () => void {
+    const listener = { notify, bits, hasFailed: false };
     this.#all.add(listener);
     return () => void this.#all.delete(listener);
   }
@@ -252,13 +252,13 @@ export class Listeners {
   }
 
   /** Tells whoever wants it. One that throws is reported once, and disturbs nobody. */
-  tell(event: GateEvent): void {
+  emit(event: GateEvent): void {
     const bit = bitsOf([event.kind]);
     this.#latest = event.sequence;
     for (const listener of [...this.#all]) {
       if ((listener.bits & bit) === 0 || !this.#all.has(listener)) continue;
       try {
-        listener.tell(event);
+        listener.notify(event);
       } catch (error) {
         if (!listener.hasFailed) console.error("tidegate: a listener threw; further errors of it are not shown.", error);
         listener.hasFailed = true;

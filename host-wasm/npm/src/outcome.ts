@@ -148,8 +148,8 @@ const FAILED_CONNECTIONS = [
   "error sending request",
   "Unable to connect",
 ];
-const SILENT = /^(UND_ERR_HEADERS_TIMEOUT|UND_ERR_BODY_TIMEOUT)$/;
-const UNREACHED = /^(ECONN\w+|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_\w+|EHOST\w+|ENET\w+|UND_ERR_CONNECT_TIMEOUT|UND_ERR_SOCKET|Connection\w+)$/;
+const TIMEOUT_CODES = /^(UND_ERR_HEADERS_TIMEOUT|UND_ERR_BODY_TIMEOUT)$/;
+const CONNECTION_CODES = /^(ECONN\w+|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_\w+|EHOST\w+|ENET\w+|UND_ERR_CONNECT_TIMEOUT|UND_ERR_SOCKET|Connection\w+)$/;
 
 /**
  * What the errors of API clients say by their class, as those of OpenAI and Anthropic do, or by their code,
@@ -179,10 +179,10 @@ export function outcomeOfConnection(thrown: unknown): number | undefined {
       const { name, message, code, cause } = error as { name?: unknown; message?: unknown; code?: unknown; cause?: unknown };
       const says = (words: string): boolean => name === "TypeError" && typeof message === "string" && message.startsWith(words);
       if (BROKEN_BODIES.some(says)) return PROVIDER_FAILURE;
-      if (typeof code === "string" && (SILENT.test(code) || (/^ECONNABORTED$/.test(code) && TIMED_OUT.test(String(message))))) {
+      if (typeof code === "string" && (TIMEOUT_CODES.test(code) || (/^ECONNABORTED$/.test(code) && TIMED_OUT.test(String(message))))) {
         return PROVIDER_TIMEOUT;
       }
-      if (typeof code === "string" && UNREACHED.test(code)) return CONNECTION_FAILED;
+      if (typeof code === "string" && CONNECTION_CODES.test(code)) return CONNECTION_FAILED;
       if (FAILED_CONNECTIONS.some(says)) return CONNECTION_FAILED;
       const kinds = [error.constructor?.name, code];
       ofClient ??= CLIENT_ERRORS.find(([pattern]) => kinds.some((kind) => typeof kind === "string" && pattern.test(kind)))?.[1];

@@ -119,7 +119,7 @@ const ERROR_PATIENCE_MS = 250;
  * @internal Whether an answer is a refusal whose body may say more: that the account is empty, the key
  * refused, the model unknown.
  */
-export function maySayMore(answer: unknown): answer is Response {
+export function isReadableRefusal(answer: unknown): answer is Response {
   try {
     return isResponse(answer) && answer.status >= 400 && answer.status < 500 && !answer.bodyUsed && answer.body?.locked === false;
   } catch {
@@ -166,7 +166,7 @@ export function signalOf(input: unknown, init: RequestInit): AbortSignal | null 
 }
 
 /** @internal What a fetch is asked to send, perhaps several times. */
-export class Sending {
+export class OutgoingRequest {
   readonly #input: RequestInfo | URL;
   readonly #init: RequestInit;
   readonly #isSpent: boolean;
@@ -193,7 +193,7 @@ export class Sending {
    * Whether there is such a request, so that a failure was the connection's: an address that is none never
    * reaches anybody.
    */
-  isSound(): boolean {
+  isValid(): boolean {
     const input = this.#input;
     if (typeof Request === "undefined" || isRequest(input) || !this.isRepeatable) return !this.#isSpent;
     try {
@@ -209,7 +209,7 @@ function isRequest(input: unknown): input is Request {
 }
 
 /** @internal Lets go of the body of an answer that nobody will read. */
-export async function letGo(answer: Response): Promise<void> {
+export async function cancelBody(answer: Response): Promise<void> {
   try {
     await answer.body?.cancel();
   } catch {
@@ -218,8 +218,8 @@ export async function letGo(answer: Response): Promise<void> {
 }
 
 /** @internal The same answer, once its body has come. Throws if it breaks off. */
-export async function wholeOf(answer: Response): Promise<Response> {
-  return answer.body === null ? answer : likened(copyOf(answer, await answer.arrayBuffer()), answer);
+export async function readWhole(answer: Response): Promise<Response> {
+  return answer.body === null ? answer : withHeadOf(copyOf(answer, await answer.arrayBuffer()), answer);
 }
 
 /** @internal */
@@ -235,9 +235,9 @@ export function copyOf({ status, statusText, headers }: Response, body: Readable
 const HEAD = ["status", "statusText", "ok", "url", "redirected", "type"] as const;
 
 /** @internal Gives a copy what the constructor cannot be told, also for copies of it. */
-export function likened(copy: Response, answer: Response): Response {
+export function withHeadOf(copy: Response, answer: Response): Response {
   for (const name of HEAD) Object.defineProperty(copy, name, { value: answer[name], configurable: true });
-  const clone = (): Response => likened(Response.prototype.clone.call(copy), answer);
+  const clone = (): Response => withHeadOf(Response.prototype.clone.call(copy), answer);
   Object.defineProperty(copy, "clone", { value: clone, configurable: true });
   return copy;
 }

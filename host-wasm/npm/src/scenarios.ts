@@ -14,15 +14,15 @@ export function scenarios(): ScenarioInfo[] {
  * one.
  */
 export function scenario(name: string): Scenario {
-  return completeScenario(short(name));
+  return completeScenario(byName(name));
 }
 
 /** The scenario that a caller means. @internal */
-export function meant(one: string | Scenario): Scenario {
-  return typeof one === "string" ? short(one) : one;
+export function resolveScenario(one: string | Scenario): Scenario {
+  return typeof one === "string" ? byName(one) : one;
 }
 
 /** A scenario by its name, without the fields that have their defaults. */
-function short(name: string): Scenario {
+function byName(name: string): Scenario {
   return scenarioOf(name, textOf(name)) as Scenario;
 }

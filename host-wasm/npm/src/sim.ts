@@ -27,7 +27,7 @@
  * @packageDocumentation
  */
 
-import { meant } from "./scenarios.js";
+import { resolveScenario } from "./scenarios.js";
 import { Simulation as Run, simulate as run, type Report, type Scenario } from "./wasm/tidegate_sim.js";
 
 /**
@@ -41,7 +41,7 @@ import { Simulation as Run, simulate as run, type Report, type Scenario } from "
  * @param seed a whole number from 0 to 2^53 - 1; 1, if it is left out
  */
 export function simulate(scenario: string | Scenario, seed?: number | null): Report {
-  return run(meant(scenario), seed);
+  return run(resolveScenario(scenario), seed);
 }
 
 /** One run of a scenario, in as many parts as you like. */
@@ -53,7 +53,7 @@ export class Simulation extends Run {
    * @param seed a whole number from 0 to 2^53 - 1; 1, if it is left out
    */
   constructor(scenario: string | Scenario, seed?: number | null) {
-    super(meant(scenario), seed);
+    super(resolveScenario(scenario), seed);
   }
 }
 

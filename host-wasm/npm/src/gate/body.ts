@@ -12,7 +12,7 @@
  * ```
  */
 
-import { copyOf, likened } from "../response.js";
+import { copyOf, withHeadOf } from "../response.js";
 
 /** How much of a body is read before anybody takes it, in bytes. */
 const READ_AHEAD = 256 * 1_024;
@@ -21,12 +21,12 @@ const READ_AHEAD = 256 * 1_024;
  * How the slot of a body ended: its body was read or came to its end, was given up, broke, or was left
  * unread.
  */
-export type BodyEnd = "whole" | "given up" | "broken" | "unread";
+export type BodyEnd = "complete" | "cancelled" | "broken" | "unread";
 
 /** Who hears of a body. */
 export interface BodyWatcher {
-  /** Once: the slot is free. `isOwed` says of a broken body that the provider had to send the next piece. */
-  ended(how: BodyEnd, error: unknown, isOwed: boolean): void;
+  /** Once: the slot is free. `isProviderTurn` says of a broken body that the provider had to send the next piece. */
+  ended(how: BodyEnd, error: unknown, isProviderTurn: boolean): void;
   /** The body begins to wait for its reader, or goes on: while it waits, it holds a slot for nothing. */
   waits(isWaiting: boolean): void;
 }
@@ -34,10 +34,10 @@ export interface BodyWatcher {
 type Piece = Uint8Array<ArrayBuffer>;
 
 /** Bodies that nobody can read any more: they are given up, and so are their connections. */
-const unread =
+const forgottenBodies =
   typeof FinalizationRegistry === "undefined"
     ? undefined
-    : new FinalizationRegistry<() => Promise<void>>((giveUp) => void giveUp().catch(() => {}));
+    : new FinalizationRegistry<() => Promise<void>>((cancel) => void cancel().catch(() => {}));
 
 /**
  * Pieces between a provider and a reader. It knows nothing of the stream that is handed out, which may so be
@@ -82,7 +82,7 @@ class ReadAhead {
         while (this.#bytes >= READ_AHEAD && this.#last === undefined) await this.#room();
       }
       this.#last ??= { isBroken: false };
-      this.#end("whole");
+      this.#end("complete");
     } catch (error) {
       this.#broke(error);
     }
@@ -141,10 +141,10 @@ class ReadAhead {
     return piece;
   }
 
-  readonly giveUp = (reason?: unknown): Promise<void> => {
+  readonly cancel = (reason?: unknown): Promise<void> => {
     this.#last ??= { isBroken: false };
     this.#pieces.length = 0;
-    this.#end("given up");
+    this.#end("cancelled");
     this.#onRoom?.();
     return this.#reader.cancel(reason);
   };
@@ -160,7 +160,7 @@ const LONGEST_DELAY_MS = 2 ** 31 - 1;
 export function holdBody(answer: Response, idleMs: number, watcher: BodyWatcher): Response {
   const { body } = answer;
   if (body === null) {
-    watcher.ended("whole", undefined, false);
+    watcher.ended("complete", undefined, false);
     return answer;
   }
   let unregister: (() => void) | undefined;
@@ -169,10 +169,10 @@ export function holdBody(answer: Response, idleMs: number, watcher: BodyWatcher)
     reader,
     {
       waits: (isWaiting) => watcher.waits(isWaiting),
-      ended: (how, error, isOwed) => {
+      ended: (how, error, isProviderTurn) => {
         // Whoever left it unread may still read it, and its connection is still there to be given up.
         if (how !== "unread") unregister?.();
-        watcher.ended(how, error, isOwed);
+        watcher.ended(how, error, isProviderTurn);
       },
     },
     idleMs,
@@ -184,17 +184,17 @@ export function holdBody(answer: Response, idleMs: number, watcher: BodyWatcher)
         if (piece === undefined) controller.close();
         else controller.enqueue(piece);
       },
-      cancel: ahead.giveUp,
+      cancel: ahead.cancel,
     },
     // Nothing is taken before it is asked for.
     { highWaterMark: 0 },
   );
   try {
-    const copy = likened(copyOf(answer, held), answer);
+    const copy = withHeadOf(copyOf(answer, held), answer);
     if (ahead.isHeld) {
       // The stream and not the answer: whoever reads it may have let go of that.
-      unread?.register(held, ahead.giveUp, ahead);
-      unregister = () => void unread?.unregister(ahead);
+      forgottenBodies?.register(held, ahead.cancel, ahead);
+      unregister = () => void forgottenBodies?.unregister(ahead);
     }
     return copy;
   } catch (error) {

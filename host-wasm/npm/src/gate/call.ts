@@ -2,7 +2,7 @@
 
 import { spanMs } from "../errors.js";
 import type { Resource } from "./keys.js";
-import type { Course } from "./retries.js";
+import type { RetryState } from "./retries.js";
 import { answerOfThrown } from "./thrown.js";
 import { type AcquireRequest, type AfterCall, FINAL, NONE, Waiter } from "./tickets.js";
 import { endTimeout, startTimeout, type Timeout } from "./timeout.js";
@@ -66,7 +66,7 @@ interface Notes {
   timeout: Timeout | undefined;
   signal: AbortSignal | undefined;
   /** What a head has said, in numbers. */
-  said: Float64Array | undefined;
+  reading: Float64Array | undefined;
   /** Whose head that was. */
   observed: AnswerHead | undefined;
   usage: readonly [number, number] | undefined;
@@ -79,9 +79,9 @@ export interface Ending {
 }
 
 /** @internal In whose name a pipeline's task asks. */
-export interface Behalf {
+export interface TaskBinding {
   /** Called right before the wasm module is asked: it lends the gate the task's tie. */
-  readonly lend: () => void;
+  readonly lendYieldToken: () => void;
   /**
    * Hears how a call ended, with what it threw, if it did: how a task's calls are made that are made again
    * after an outage.
@@ -96,7 +96,7 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   readonly timeoutMs: number | undefined;
   /** @internal */
   notes: Notes | undefined = undefined;
-  readonly course: Course | undefined;
+  readonly retryState: RetryState | undefined;
 
   constructor(
     resource: Resource,
@@ -104,12 +104,12 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     outer: AbortSignal | null | undefined,
     classify: Classify<T> | undefined,
     timeoutMs: number | undefined,
-    course: Course | undefined,
+    retryState: RetryState | undefined,
   ) {
     super(resource, request, outer);
     this.classify = classify;
     this.timeoutMs = timeoutMs === undefined ? undefined : spanMs("callTimeoutMs", timeoutMs);
-    this.course = course;
+    this.retryState = retryState;
   }
 
   get signal(): AbortSignal {
@@ -117,33 +117,33 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   }
 
   get noted(): Notes {
-    return (this.notes ??= { timeout: undefined, signal: undefined, said: undefined, observed: undefined, usage: undefined });
+    return (this.notes ??= { timeout: undefined, signal: undefined, reading: undefined, observed: undefined, usage: undefined });
   }
 
   observe(answer: AnswerHead): void {
-    this.#hear(answer, headNumbers(answer));
+    this.#recordHead(answer, headNumbers(answer));
   }
 
-  #hear(answer: AnswerHead, numbers: Float64Array): void {
+  #recordHead(answer: AnswerHead, numbers: Float64Array): void {
     const { noted } = this;
-    noted.said = numbers;
+    noted.reading = numbers;
     noted.observed = answer;
     const notes = notesOf(numbers);
-    if (notes !== undefined && this.ticket !== NONE) this.resource.book.hear(this.ticket, notes);
+    if (notes !== undefined && this.ticket !== NONE) this.resource.registry.applyRateLimits(this.ticket, notes);
   }
 
   /** Reads the answer that an error of an API client is about, unless the call has read one itself. */
   #observeThrown(error: unknown): void {
     if (this.notes?.observed !== undefined) return;
     const answer = answerOfThrown(error);
-    if (answer !== undefined) this.#hear(answer, headNumbers(answer, answer.body));
+    if (answer !== undefined) this.#recordHead(answer, headNumbers(answer, answer.body));
   }
 
   /** Reads what the body of a refusal says beside its head. */
   async observeBody(answer: Response): Promise<void> {
     this.observe(answer);
     const body = await errorText(answer);
-    if (body !== undefined) this.noted.said = headNumbers(answer, body);
+    if (body !== undefined) this.noted.reading = headNumbers(answer, body);
   }
 
   used(usage: Usage): void {
@@ -152,7 +152,7 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
 
   /** Whether the latest head was a refusal for too many calls. */
   get isRefused(): boolean {
-    return this.notes?.said?.[0] === RATE_LIMITED;
+    return this.notes?.reading?.[0] === RATE_LIMITED;
   }
 
   /** The time that the call may take begins. */
@@ -162,7 +162,7 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
 
   /** The call brought `value`. */
   succeeded(value: T): AfterCall {
-    const own = this.classify && ask(this.classify, { value });
+    const own = this.classify && classified(this.classify, { value });
     if (own !== undefined) return this.#end(own.outcome, own.retryAfterMs, own);
     try {
       // A head is read once: what it says of the rates is old by the time the body has ended.
@@ -170,39 +170,39 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     } catch {
       return this.#end(UNEXPECTED, NaN);
     }
-    const said = this.notes?.said;
-    return this.#end(said?.[0] ?? SUCCESS, said?.[1] ?? NaN);
+    const reading = this.notes?.reading;
+    return this.#end(reading?.[0] ?? SUCCESS, reading?.[1] ?? NaN);
   }
 
   /**
-   * The call ended in `error`, which means `otherwise` unless it says more itself. `isOwed`: it was the
+   * The call ended in `error`, which means `otherwise` unless it says more itself. `isProviderTurn`: it was the
    * provider who had to do something.
    */
-  failed(error: unknown, otherwise: number, isOwed = true): AfterCall {
-    const own = this.classify && ask<T>(this.classify, { error });
+  failed(error: unknown, otherwise: number, isProviderTurn = true): AfterCall {
+    const own = this.classify && classified<T>(this.classify, { error });
     if (own !== undefined) return this.#end(own.outcome, own.retryAfterMs, own);
     this.#observeThrown(error);
-    const [outcome = SUCCESS, retryAfterMs = NaN] = this.notes?.said ?? [];
-    return this.#end(outcome === SUCCESS ? this.#meaningOf(error, otherwise, isOwed) : outcome, retryAfterMs);
+    const [outcome = SUCCESS, retryAfterMs = NaN] = this.notes?.reading ?? [];
+    return this.#end(outcome === SUCCESS ? this.#meaningOf(error, otherwise, isProviderTurn) : outcome, retryAfterMs);
   }
 
   /** What an error means where no head says it. Whoever aborts a call may do it with a reason of any name. */
-  #meaningOf(error: unknown, otherwise: number, isOwed: boolean): number {
+  #meaningOf(error: unknown, otherwise: number, isProviderTurn: boolean): number {
     const timeout = this.notes?.timeout;
-    if (timeout?.isOver && isOwed) return PROVIDER_TIMEOUT;
+    if (timeout?.isOver && isProviderTurn) return PROVIDER_TIMEOUT;
     const signal = timeout?.controller.signal ?? this.outer;
     return signal?.aborted ? outcomeOfError(signal.reason, LOCAL_CANCELLED) : outcomeOfError(error, otherwise);
   }
 
   #end(outcome: number, retryAfterMs: number, own?: End): AfterCall {
-    const { course, notes, ticket } = this;
+    const { retryState, notes, ticket } = this;
     const { tickets } = this.resource;
     if (ticket === NONE) return FINAL;
     this.ticket = NONE;
     if (notes?.timeout !== undefined) endTimeout(notes.timeout, this.outer);
     const [input, output] = own !== undefined && own.input >= 0 ? [own.input, own.output] : (notes?.usage ?? UNKNOWN);
-    if (course !== undefined) course.ending = { outcome, retryAfterMs };
-    if (course?.isRepeated !== true) {
+    if (retryState !== undefined) retryState.ending = { outcome, retryAfterMs };
+    if (retryState?.isRepeated !== true) {
       tickets.finish(ticket, outcome, retryAfterMs, input, output);
       return FINAL;
     }
@@ -214,10 +214,10 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
 
 const UNKNOWN = [-1, 0] as const;
 
-function ask<T>(classify: Classify<T>, result: CallResult<T>): End | undefined {
+function classified<T>(classify: Classify<T>, result: CallResult<T>): End | undefined {
   try {
-    const said = classify(result);
-    return said === undefined ? undefined : readEnd(said);
+    const reading = classify(result);
+    return reading === undefined ? undefined : readEnd(reading);
   } catch (error) {
     console.error("tidegate: `classify` failed; the call is classified as if there were none.", error);
     return undefined;

@@ -4,10 +4,10 @@
 import { currentModule } from "../core.js";
 import { DeniedError, FreedError, anyNumber, onlyKnown, shown, spanMs, text, whole } from "../errors.js";
 import { bitsOf, GATE_EVENT_KINDS, type GateEvent, type GateEventKind, Listeners, readEvent } from "../events.js";
-import { Asking, type Gate } from "./asking.js";
+import { AcquireQueue, type Gate } from "./acquire_queue.js";
 import type { Call } from "./call.js";
 import { fetchUnder } from "./fetching.js";
-import { Book, inspect, type Key, readKey, type Resource } from "./keys.js";
+import { ResourceRegistry, inspect, type Key, readKey, type Resource } from "./keys.js";
 import { ADAPTIVE_NAMES, type AdaptiveSettings, LimitNumbers, type Limits } from "./limits.js";
 import {
   ACQUIRE_NAMES,
@@ -18,20 +18,20 @@ import {
   HELD_NAMES,
   type LimitFunction,
   NO_OPTIONS,
-  onBehalf,
-  type OnBehalf,
+  taskBinding,
+  type BoundOptions,
   RUN_NAMES,
   type RunOptions,
   type SubscribeOptions,
   TRY_NAMES,
 } from "./options.js";
 import { Acquiring, dispose, Permit } from "./permit.js";
-import { courseOf } from "./retries.js";
+import { retryStateOf } from "./retries.js";
 import { Running } from "./running.js";
 import { readSnapshot, readWhy, withUnread, type ResourceSnapshot, type Why } from "./state.js";
 import { type AcquireRequest, NONE, type Tickets, type Waiter } from "./tickets.js";
 import { readUsage } from "../outcome.js";
-import { Sending, signalOf } from "../response.js";
+import { OutgoingRequest, signalOf } from "../response.js";
 import type { FetchInit, FetchInput, FetchResponse } from "../platform.js";
 
 /**
@@ -56,13 +56,13 @@ import type { FetchInit, FetchInput, FetchResponse } from "../platform.js";
 export class RequestGate {
   #gate: Gate | undefined;
   readonly #tickets = currentModule();
-  readonly #asking = new Asking(this.#tickets, () => this.#core());
-  readonly #book = new Book(this.#tickets, (ticket, notes) => {
+  readonly #acquireQueue = new AcquireQueue(this.#tickets, () => this.#core());
+  readonly #registry = new ResourceRegistry(this.#tickets, (ticket, notes) => {
     // A call may outlive its gate.
     this.#gate?.rateLimitFeedback(ticket, notes);
     this.#tickets.changed();
   }, (resource, idleMs) => {
-    this.#listeners.tellOwn("body_left_unread", resource.name, { idleMs });
+    this.#listeners.emitOwn("body_left_unread", resource.name, { idleMs });
   });
   readonly #defaults: AdaptiveSettings;
   /** Groups of tenants that have one to themselves, by name: the core bounds these too. */
@@ -115,9 +115,9 @@ export class RequestGate {
     try {
       const { provider, model, domain } = full;
       const number = gate.register(provider, model, domain, maxParallel, weight, adaptive, algorithm, budgets);
-      return this.#book.add(full, number);
+      return this.#registry.add(full, number);
     } catch (refusal) {
-      throw numbers.refused(refusal);
+      throw numbers.errorOf(refusal);
     } finally {
       this.#tickets.changed();
     }
@@ -169,9 +169,9 @@ export class RequestGate {
    */
   acquire(key: Key, options: AcquireOptions = NO_OPTIONS): Promise<Permit> {
     return new Promise((resolve, reject) => {
-      const resource = this.#book.find(key);
+      const resource = this.#registry.find(key);
       const request = this.#requestOf(options, ACQUIRE_NAMES);
-      this.#ask(new Acquiring(resource, request, options.signal, resolve, reject));
+      this.#acquire(new Acquiring(resource, request, options.signal, resolve, reject));
     });
   }
 
@@ -183,7 +183,7 @@ export class RequestGate {
    */
   tryAcquire(key: Key, options: Pick<AcquireOptions, "tenant" | "estimate"> = NO_OPTIONS): Permit | undefined {
     const gate = this.#live();
-    const resource = this.#book.find(key);
+    const resource = this.#registry.find(key);
     if (options !== NO_OPTIONS) onlyKnown("a call", options, TRY_NAMES);
     const { estimate, tenant } = options;
     const [input, output] = estimate === undefined ? NOTHING : readUsage("estimate", estimate);
@@ -226,20 +226,20 @@ export class RequestGate {
    */
   run<T>(key: Key, fn: (call: Call) => T | PromiseLike<T>, options: RunOptions<T> = NO_OPTIONS): Promise<T> {
     return new Promise((resolve, reject) => {
-      const resource = this.#book.find(key);
+      const resource = this.#registry.find(key);
       const request = this.#requestOf(options, RUN_NAMES);
-      const { [onBehalf]: behalf, retries }: OnBehalf & RunOptions<T> = options;
-      const course = courseOf(resource, retries, behalf?.ended);
-      const rerun = course && { course, ask: this.#askAgain, kept: undefined };
-      this.#ask(new Running(resource, request, fn, options, resolve, reject, rerun));
+      const { [taskBinding]: binding, retries }: BoundOptions & RunOptions<T> = options;
+      const retryState = retryStateOf(resource, retries, binding?.ended);
+      const rerun = retryState && { retryState, ask: this.#acquireAgain, kept: undefined };
+      this.#acquire(new Running(resource, request, fn, options, resolve, reject, rerun));
     });
   }
 
-  readonly #askAgain = (call: Waiter, isAfterOutage: boolean): void => {
+  readonly #acquireAgain = (call: Waiter, isAfterOutage: boolean): void => {
     try {
-      this.#asking.now(call, isAfterOutage);
+      this.#acquireQueue.acquire(call, isAfterOutage);
     } catch (error) {
-      call.refused(error);
+      call.rejected(error);
     }
   };
 
@@ -260,7 +260,7 @@ export class RequestGate {
    * @throws DeniedError for a key that was never registered
    */
   limit(key: Key, options: Omit<RunOptions, "classify"> = NO_OPTIONS): LimitFunction {
-    const resource = this.#book.find(key);
+    const resource = this.#registry.find(key);
     return (fn, ...args) => this.run(resource, () => fn(...args), options);
   }
 
@@ -293,7 +293,7 @@ export class RequestGate {
 
   #setPaused(key: Key | undefined, isPaused: boolean): void {
     const gate = this.#live();
-    for (const { number } of key === undefined ? this.#book.all() : [this.#book.find(key)]) gate.setPaused(number, isPaused);
+    for (const { number } of key === undefined ? this.#registry.all() : [this.#registry.find(key)]) gate.setPaused(number, isPaused);
     this.#tickets.changed();
   }
 
@@ -305,7 +305,7 @@ export class RequestGate {
    */
   setMaxParallel(key: Key, maxParallel: number): void {
     const gate = this.#live();
-    const { provider, model } = this.#book.find(key);
+    const { provider, model } = this.#registry.find(key);
     const most = whole("maxParallel", maxParallel);
     if (most === 0) throw new RangeError("maxParallel is 0; expected at least 1: `pause` lets nothing out");
     gate.setMaxParallel(provider, model, most);
@@ -315,20 +315,20 @@ export class RequestGate {
   /** How many calls wait, of a key or of all: for their turn, or to be made again. */
   size(key?: Key): number {
     this.#live();
-    const resource = key === undefined ? undefined : this.#book.find(key);
+    const resource = key === undefined ? undefined : this.#registry.find(key);
     const waiters = this.#sum(resource, ({ waiters }) => waiters);
-    return waiters + this.#book.pauses.count(resource);
+    return waiters + this.#registry.pauses.count(resource);
   }
 
   /** How many calls are out, of a key or of all. */
   pending(key?: Key): number {
     this.#live();
-    return this.#sum(key === undefined ? undefined : this.#book.find(key), ({ inFlight }) => inFlight);
+    return this.#sum(key === undefined ? undefined : this.#registry.find(key), ({ inFlight }) => inFlight);
   }
 
   #sum(resource: Resource | undefined, of: (state: ResourceSnapshot) => number): number {
     let sum = 0;
-    for (const each of resource === undefined ? this.#book.all() : [resource]) sum += of(this.snapshot(each));
+    for (const each of resource === undefined ? this.#registry.all() : [resource]) sum += of(this.snapshot(each));
     return sum;
   }
 
@@ -374,9 +374,9 @@ export class RequestGate {
    */
   clear(key?: Key): number {
     this.#live();
-    const resource = key === undefined ? undefined : this.#book.find(key);
-    const count = this.#book.pauses.deny("cancelled", resource);
-    const isMeant = (each: Resource): boolean => (resource === undefined ? each.book === this.#book : each === resource);
+    const resource = key === undefined ? undefined : this.#registry.find(key);
+    const count = this.#registry.pauses.deny("cancelled", resource);
+    const isMeant = (each: Resource): boolean => (resource === undefined ? each.registry === this.#registry : each === resource);
     return count + this.#tickets.clear(isMeant, ({ name }) => new DeniedError(name, "cancelled"));
   }
 
@@ -408,15 +408,15 @@ export class RequestGate {
     init: FetchInit = {},
     options: FetchOptions = NO_OPTIONS,
   ): Promise<FetchResponse> {
-    const resource = this.#book.find(key);
+    const resource = this.#registry.find(key);
     if (options !== NO_OPTIONS) onlyKnown("a call", options, FETCH_NAMES);
     const signal = signalOf(input, init);
     const how: FetchOptions & { readonly signal?: AbortSignal } = signal ? { ...options, signal } : options;
-    const { [onBehalf]: behalf }: OnBehalf = options;
+    const { [taskBinding]: binding }: BoundOptions = options;
     const request = this.#requestOf(how, HELD_NAMES);
-    return fetchUnder(resource, request, new Sending(input, init), how, behalf, (call, isAgain) => {
-      if (isAgain) this.#asking.now(call, true);
-      else this.#ask(call);
+    return fetchUnder(resource, request, new OutgoingRequest(input, init), how, binding, (call, isAgain) => {
+      if (isAgain) this.#acquireQueue.acquire(call, true);
+      else this.#acquire(call);
     });
   }
 
@@ -439,7 +439,7 @@ export class RequestGate {
    */
   why(key: Key): Why | undefined {
     const gate = this.#live();
-    const resource = this.#book.find(key);
+    const resource = this.#registry.find(key);
     if (this.#isShut) return { kind: "shutdown", text: `${resource.name}: the gate is shut` };
     const numbers = gate.why(resource.number);
     return numbers && withUnread(readWhy(resource, numbers), resource.unread);
@@ -452,7 +452,7 @@ export class RequestGate {
    */
   snapshot(key: Key): ResourceSnapshot {
     const gate = this.#live();
-    const resource = this.#book.find(key);
+    const resource = this.#registry.find(key);
     const numbers = gate.snapshot(resource.number);
     if (numbers === undefined) throw new DeniedError(resource.name, "unregistered");
     return readSnapshot(resource, numbers);
@@ -461,7 +461,7 @@ export class RequestGate {
   /** Everything that was registered, in order of registration. */
   resources(): Resource[] {
     this.#live();
-    return this.#book.all();
+    return this.#registry.all();
   }
 
   /**
@@ -507,7 +507,7 @@ export class RequestGate {
    */
   shutdown(): void {
     this.#isShut = true;
-    this.#book.pauses.deny("shutdown");
+    this.#registry.pauses.deny("shutdown");
     if (this.#live().shutdown() > 0) this.#tickets.deliver();
     this.#tickets.changed();
   }
@@ -522,7 +522,7 @@ export class RequestGate {
     // A listener that is told of the end may call this again.
     this.#isEnding = true;
     this.shutdown();
-    this.#tell();
+    this.#emitPending();
     this.#listeners.clear();
     this.#listen();
     this.#gate.free();
@@ -546,12 +546,12 @@ export class RequestGate {
 
   /** @internal The number of a key. */
   numberOf(key: Key): number {
-    return this.#book.find(key).number;
+    return this.#registry.find(key).number;
   }
 
   /** The wasm module's gate, for a command. Calls that came before it have asked. */
   #live(): Gate {
-    this.#asking.flush();
+    this.#acquireQueue.flush();
     return this.#core();
   }
 
@@ -561,14 +561,14 @@ export class RequestGate {
   }
 
   /** Asks for a permit, in its turn. A task's tie is lent at once. */
-  #ask(waiter: Waiter): void {
-    if (waiter.request.lend === undefined) return this.#asking.soon(waiter);
-    this.#asking.flush();
-    this.#asking.now(waiter, false);
+  #acquire(waiter: Waiter): void {
+    if (waiter.request.lendYieldToken === undefined) return this.#acquireQueue.enqueue(waiter);
+    this.#acquireQueue.flush();
+    this.#acquireQueue.acquire(waiter, false);
   }
 
   /** Reads what a call asks for. Throws for options that make no sense, and for a signal that is aborted. */
-  #requestOf(options: OnBehalf, names: readonly string[]): AcquireRequest {
+  #requestOf(options: BoundOptions, names: readonly string[]): AcquireRequest {
     this.#core();
     if (options === NO_OPTIONS) return PLAIN;
     onlyKnown("a call", options, names);
@@ -580,15 +580,15 @@ export class RequestGate {
       timeoutMs: timeoutMs === undefined ? NaN : spanMs("timeoutMs", timeoutMs),
       input,
       output,
-      lend: options[onBehalf]?.lend,
+      lendYieldToken: options[taskBinding]?.lendYieldToken,
     };
   }
 
   #groupOf(tenant: string): number {
-    return this.#tenants.get(tenant) ?? this.#stranger(tenant);
+    return this.#tenants.get(tenant) ?? this.#registerTenant(tenant);
   }
 
-  #stranger(tenant: string): number {
+  #registerTenant(tenant: string): number {
     const group = this.#core().groupOfTenant(text("the name of a tenant", tenant));
     if (group < 0) return ~group;
     this.#tenants.set(tenant, group);
@@ -605,22 +605,22 @@ export class RequestGate {
 
   #listen(): void {
     const { bits } = this.#listeners;
-    if (bits !== 0) this.#stopWatching ??= this.#tickets.watch(() => this.#tell());
+    if (bits !== 0) this.#stopWatching ??= this.#tickets.watch(() => this.#emitPending());
     else this.#stopWatching = void this.#stopWatching?.();
     this.#gate?.listen(bits);
   }
 
-  #tell(): void {
+  #emitPending(): void {
     for (let numbers = this.#gate?.nextEvent(); numbers !== undefined; numbers = this.#gate?.nextEvent()) {
-      const event = readEvent(numbers, this.#book);
-      if (event !== undefined) this.#listeners.tell(event);
+      const event = readEvent(numbers, this.#registry);
+      if (event !== undefined) this.#listeners.emit(event);
     }
   }
 }
 
 const NOTHING = [0, 0] as const;
 /** What a call asks for that has no options. */
-const PLAIN: AcquireRequest = { group: -1, timeoutMs: NaN, input: 0, output: 0, lend: undefined };
+const PLAIN: AcquireRequest = { group: -1, timeoutMs: NaN, input: 0, output: 0, lendYieldToken: undefined };
 
 /** Whether a signal is aborted; throws for what is none. */
 function isAborted(signal: AbortSignal): boolean {
@@ -647,7 +647,7 @@ function checked(
     return gate;
   } catch (refusal) {
     gate.free();
-    throw defaults.refused(refusal);
+    throw defaults.errorOf(refusal);
   } finally {
     probe.free();
   }

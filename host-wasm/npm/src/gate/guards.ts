@@ -22,10 +22,10 @@ export class Guards {
   /** Those that have no permit. */
   readonly #idle: Guard[] = [];
 
-  /** `giveUp` is told the ticket of a permit that was forgotten. */
-  constructor(giveUp: (ticket: number) => void) {
+  /** `cancel` is told the ticket of a permit that was forgotten. */
+  constructor(cancel: (ticket: number) => void) {
     if (typeof FinalizationRegistry !== "undefined") {
-      this.#forgotten = new FinalizationRegistry(({ ticket }) => giveUp(ticket));
+      this.#forgotten = new FinalizationRegistry(({ ticket }) => cancel(ticket));
     }
   }
 

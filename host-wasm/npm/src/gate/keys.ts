@@ -36,16 +36,16 @@ export class Resource implements ResourceKey {
   /** @internal The gate's number of it. */
   readonly number: number;
   /** @internal The book it stands in. */
-  readonly book: Book;
+  readonly registry: ResourceRegistry;
   /** @internal Bodies that hold a slot and wait for their reader. */
   unread = 0;
   /** @internal The calls of its gate's module. */
   readonly tickets: Tickets;
 
   /** @internal */
-  constructor(book: Book, number: number, key: FullKey) {
-    this.book = book;
-    this.tickets = book.tickets;
+  constructor(registry: ResourceRegistry, number: number, key: FullKey) {
+    this.registry = registry;
+    this.tickets = registry.tickets;
     this.number = number;
     this.provider = key.provider;
     this.model = key.model;
@@ -95,24 +95,24 @@ export function readKey(key: Key): FullKey {
 }
 
 /** @internal The resources of one gate, by name and by number. */
-export class Book {
+export class ResourceRegistry {
   /** The calls of the gate's module. */
   readonly tickets: Tickets;
   /** Calls that wait until they are made again. */
   readonly pauses = new Pauses(() => this.tickets.changed());
   /** Takes over what the answer to the call of a ticket states of the rates. */
-  readonly hear: (ticket: number, notes: Float64Array) => void;
+  readonly applyRateLimits: (ticket: number, notes: Float64Array) => void;
   /** A body gave its slot back because nobody read it for this long. */
-  readonly leftUnread: (resource: Resource, idleMs: number) => void;
+  readonly onBodyUnread: (resource: Resource, idleMs: number) => void;
   readonly #byName = new Map<string, Resource>();
   readonly #byNumber: Resource[] = [];
   /** `provider/model` in order of registration, as the core numbers them. */
   readonly #models: string[] = [];
 
-  constructor(tickets: Tickets, hear: Book["hear"], leftUnread: Book["leftUnread"]) {
+  constructor(tickets: Tickets, applyRateLimits: ResourceRegistry["applyRateLimits"], onBodyUnread: ResourceRegistry["onBodyUnread"]) {
     this.tickets = tickets;
-    this.hear = hear;
-    this.leftUnread = leftUnread;
+    this.applyRateLimits = applyRateLimits;
+    this.onBodyUnread = onBodyUnread;
   }
 
   /** Writes down what the gate has registered. */
@@ -130,7 +130,7 @@ export class Book {
 
   /** What a key names; throws for one that nobody registered. */
   find(key: Key): Resource {
-    if (key instanceof Resource && key.book === this) return key;
+    if (key instanceof Resource && key.registry === this) return key;
     const found = typeof key === "string" ? this.#byName.get(key) : undefined;
     return found ?? this.#search(key);
   }

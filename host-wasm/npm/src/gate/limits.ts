@@ -141,12 +141,12 @@ type Read = (what: string, value: unknown) => number;
 /** A setting: its name here, its name in the core, how it is read. */
 type Setting = readonly [name: string, core: string, read: Read];
 
-const yes: Read = (what, value) => {
+const flag: Read = (what, value) => {
   if (typeof value !== "boolean") throw new TypeError(`${what} must be true or false, not ${shown(value)}`);
   return value ? 1 : 0;
 };
 
-const stopped: Read = (what, value) => {
+const retryAfterStops: Read = (what, value) => {
   const at = RETRY_AFTER_STOPS.indexOf(value as RetryAfterStops);
   if (at < 0) throw new RangeError(`${what} is ${shown(value)}; expected ${RETRY_AFTER_STOPS.join(", ")}`);
   return at;
@@ -159,7 +159,7 @@ const ADAPTIVE: readonly Setting[] = [
   ["decreaseFactor", "decrease_factor", anyNumber],
   ["increaseStep", "increase_step", whole],
   ["successesUntilIncrease", "successes_until_increase", whole],
-  ["growOnEvidence", "grow_on_evidence", yes],
+  ["growOnEvidence", "grow_on_evidence", flag],
   ["cooldownMs", "cooldown", spanMs],
   ["maxCooldownMs", "max_cooldown", spanMs],
   ["rampMs", "ramp", spanMs],
@@ -183,7 +183,7 @@ const ALGORITHMS: readonly (readonly [name: string, settings: readonly Setting[]
       ["initialLimit", "initial_limit", whole],
       ["probeAfter", "probe_after", whole],
       ["probeAfterMost", "probe_after_most", whole],
-      ["retryAfter", "retry_after", stopped],
+      ["retryAfter", "retry_after", retryAfterStops],
       ["decreaseFactor", "decrease_factor", anyNumber],
       ["longestPauseMs", "longest_pause", spanMs],
       ["latencyTolerance", "latency_tolerance", anyNumber],
@@ -211,15 +211,15 @@ export class LimitNumbers {
   readonly algorithm: Float64Array;
   readonly budgets: Float64Array;
   /** By the core's name of a setting: its name here, and what was given. */
-  readonly #said = new Map<string, readonly [name: string, value: unknown]>();
+  readonly #given = new Map<string, readonly [name: string, value: unknown]>();
 
   constructor(limits: Limits, defaults: AdaptiveSettings) {
     if (typeof limits !== "object" || limits === null) throw new TypeError("the limits of a resource must be an object");
     onlyKnown("the limits of a resource", limits, LIMIT_NAMES);
     this.maxParallel = whole("maxParallel", limits.maxParallel);
-    this.#said.set("max_parallel", ["maxParallel", limits.maxParallel]);
+    this.#given.set("max_parallel", ["maxParallel", limits.maxParallel]);
     this.weight = anyNumber("weight", limits.weight ?? 1);
-    this.#said.set("weight", ["weight", limits.weight]);
+    this.#given.set("weight", ["weight", limits.weight]);
     this.adaptive = this.#read("", "", ADAPTIVE, { ...defaults, ...withoutUndefined(limits) });
     this.algorithm = this.#readAlgorithm(chosenAlgorithm(limits, defaults));
     this.budgets = this.#readBudgets(limits.budgets ?? []);
@@ -229,7 +229,7 @@ export class LimitNumbers {
     const values = given as Readonly<Record<string, unknown>>;
     return Float64Array.from(settings, ([name, core, read]) => {
       const value = values[name];
-      this.#said.set(corePrefix + core, [prefix + name, value]);
+      this.#given.set(corePrefix + core, [prefix + name, value]);
       return value === undefined ? NaN : read(prefix + name, value);
     });
   }
@@ -268,19 +268,19 @@ export class LimitNumbers {
       ];
     });
     for (const [core, name] of [["limit", "limit"], ["window", "windowMs"], ["burst", "burst"]] as const) {
-      this.#said.set(`budget.${core}`, [`${name} of a budget`, undefined]);
+      this.#given.set(`budget.${core}`, [`${name} of a budget`, undefined]);
     }
     return Float64Array.from(numbers);
   }
 
   /** The error for what the core has refused: the name of a setting and what was expected, on two lines. */
-  refused(refusal: unknown): unknown {
+  errorOf(refusal: unknown): unknown {
     if (typeof refusal !== "string") return refusal;
     const [core = "", expected = ""] = refusal.split("\n");
-    const [name, value] = this.#said.get(core) ?? [core, undefined];
+    const [name, value] = this.#given.get(core) ?? [core, undefined];
     const scope = core.slice(0, core.lastIndexOf(".") + 1);
     const here = expected.replace(/`(\w+)`/g, (all, other: string) => {
-      const known = this.#said.get(scope + other)?.[0];
+      const known = this.#given.get(scope + other)?.[0];
       return known === undefined ? all : `\`${known}\``;
     });
     return new RangeError(`${name} is ${value === undefined ? "out of range" : shown(value)}; expected ${here}`);

@@ -1,6 +1,6 @@
 /** What a gate and its calls may be told. */
 
-import type { Behalf, Classify } from "./call.js";
+import type { TaskBinding, Classify } from "./call.js";
 import type { AdaptiveSettings } from "./limits.js";
 import type { GateEventKind } from "../events.js";
 import type { Usage } from "../outcome.js";
@@ -93,11 +93,11 @@ export interface SubscribeOptions {
 }
 
 /** @internal How a pipeline's task says in whose name it asks. */
-export const onBehalf: unique symbol = Symbol("on behalf");
+export const taskBinding: unique symbol = Symbol("on behalf");
 
 /** @internal */
-export interface OnBehalf extends AcquireOptions {
-  readonly [onBehalf]?: Behalf | undefined;
+export interface BoundOptions extends AcquireOptions {
+  readonly [taskBinding]?: TaskBinding | undefined;
 }
 
 /** @internal What a call asks that asks for nothing in particular. */

@@ -69,7 +69,7 @@ export class Permit {
   /** Gives the slot back as a call that was given up, unless it was given back before. */
   [dispose](): void {
     const ticket = this.#take();
-    if (ticket >= 0) this.resource.tickets.giveUp(ticket);
+    if (ticket >= 0) this.resource.tickets.cancel(ticket);
   }
 
   /** @internal */
@@ -88,7 +88,7 @@ export class Permit {
 /** @internal Waits for a permit. */
 export class Acquiring extends Waiter {
   readonly resolve: (permit: Permit) => void;
-  readonly refused: (error: unknown) => void;
+  readonly rejected: (error: unknown) => void;
 
   constructor(
     resource: Resource,
@@ -99,7 +99,7 @@ export class Acquiring extends Waiter {
   ) {
     super(resource, request, signal);
     this.resolve = resolve;
-    this.refused = reject;
+    this.rejected = reject;
   }
 
   granted(): void {

@@ -1,14 +1,14 @@
 /** Calls that are made again. */
 
 import { DeniedError, whole } from "../errors.js";
-import type { Behalf, CallResult, Ending } from "./call.js";
+import type { TaskBinding, CallResult, Ending } from "./call.js";
 import type { Resource } from "./keys.js";
 import { type AfterCall, FINAL, type GateModule, UNAVAILABLE } from "./tickets.js";
 import { CONNECTION_FAILED, PROVIDER_FAILURE, PROVIDER_TIMEOUT, SUCCESS } from "../outcome.js";
-import { isResponse, letGo } from "../response.js";
+import { isResponse, cancelBody } from "../response.js";
 
 /** @internal How a try of a call that may be made again ended, and what it brought. */
-export interface Ended<T> {
+export interface AttemptResult<T> {
   readonly result: CallResult<T>;
   readonly ending: Ending;
 }
@@ -17,9 +17,9 @@ export interface Ended<T> {
  * @internal What there is of a call that a task makes or that may be made again. Most calls are neither, and
  * have none.
  */
-export interface Course {
+export interface RetryState {
   /** Hears how the call ended, if a task makes it. */
-  readonly ended: Behalf["ended"];
+  readonly ended: TaskBinding["ended"];
   /** Whether it is made again after an outage, as the core decides. */
   readonly isRepeated: boolean;
   readonly retries: Retries | undefined;
@@ -28,15 +28,15 @@ export interface Course {
 }
 
 /**
- * @internal The course of a call that is made like this; undefined for one that is made once, and for no
+ * @internal The retryState of a call that is made like this; undefined for one that is made once, and for no
  * task.
  */
-export function courseOf(
+export function retryStateOf(
   resource: Resource,
   retries: number | undefined,
-  ended: Behalf["ended"],
+  ended: TaskBinding["ended"],
   isRepeatable = true,
-): Course | undefined {
+): RetryState | undefined {
   const number = retries === undefined ? 0 : whole("retries", retries);
   if (number === 0 && ended === undefined) return undefined;
   const backoff = number > 0 && isRepeatable ? new Retries(resource, number) : undefined;
@@ -63,24 +63,24 @@ export class Retries {
 }
 
 /** @internal In how many milliseconds a call is made again whose try has ended; NaN if it is over. */
-export function retryInMs({ ending, retries }: Course, after: AfterCall): number {
+export function retryInMs({ ending, retries }: RetryState, after: AfterCall): number {
   return after === FINAL && retries !== undefined ? retries.after(ending) : NaN;
 }
 
 /**
  * @internal Whether a failed try is nobody's fault: the core lets it stand for now, or keeps it for later.
  */
-export function isNobodys({ ending: { outcome } }: Course, after: AfterCall): boolean {
+export function isUnavailable({ ending: { outcome } }: RetryState, after: AfterCall): boolean {
   const saysNothing = outcome === PROVIDER_FAILURE || outcome === PROVIDER_TIMEOUT || outcome === CONNECTION_FAILED;
   return after === UNAVAILABLE && saysNothing;
 }
 
 /** @internal Whether a call that was to be made again is not: its failure was its own. */
-export function failureStands(error: unknown): boolean {
+export function isRequestAtFault(error: unknown): boolean {
   return error instanceof DeniedError && error.reason === "request_at_fault";
 }
 
 /** Lets go of an answer that nobody will see. */
-export function abandon({ result }: Ended<unknown>): void {
-  if ("value" in result && isResponse(result.value)) void letGo(result.value);
+export function discard({ result }: AttemptResult<unknown>): void {
+  if ("value" in result && isResponse(result.value)) void cancelBody(result.value);
 }

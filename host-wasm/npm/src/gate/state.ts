@@ -277,44 +277,44 @@ export function readWhy(
   resource: Resource,
   [kind, calls = 0, untilMs = NaN, counts = 0, windowMs = NaN]: Float64Array,
 ): Why {
-  const say = (what: string): string => `${resource.name}: ${what}`;
+  const prefixed = (what: string): string => `${resource.name}: ${what}`;
   switch (kind) {
     case 0:
-      return { kind: "cooldown", text: say(`a pause is in force for another ${inWords(untilMs)}`), endsInMs: untilMs };
+      return { kind: "cooldown", text: prefixed(`a pause is in force for another ${inWords(untilMs)}`), endsInMs: untilMs };
     case 1:
-      return { kind: "provider_cap", text: say(`all ${calls} calls that it may have out are out`), cap: calls };
+      return { kind: "provider_cap", text: prefixed(`all ${calls} calls that it may have out are out`), cap: calls };
     case 2: {
       const changesInMs = known(untilMs);
       const change = changesInMs === undefined ? "" : `; it changes in ${inWords(changesInMs)}`;
-      return { kind: "limit", text: say(`the adaptive limit of ${calls} is reached${change}`), limit: calls, changesInMs };
+      return { kind: "limit", text: prefixed(`the adaptive limit of ${calls} is reached${change}`), limit: calls, changesInMs };
     }
     case 3:
-      return { kind: "budget", text: say(`a rate budget is spent for another ${inWords(untilMs)}`), fitsInMs: untilMs };
+      return { kind: "budget", text: prefixed(`a rate budget is spent for another ${inWords(untilMs)}`), fitsInMs: untilMs };
     case 4:
-      return { kind: "task_slots", text: say("its worker has yielded and waits for its task resources") };
+      return { kind: "task_slots", text: prefixed("its worker has yielded and waits for its task resources") };
     case 6: {
       const probeInMs = known(untilMs);
       const probe = probeInMs === undefined ? "a call is out that finds out" : `it is tried again in ${inWords(probeInMs)}`;
-      return { kind: "outage", text: say(`the provider is down; ${probe}`), probeInMs };
+      return { kind: "outage", text: prefixed(`the provider is down; ${probe}`), probeInMs };
     }
     case 7: {
       const [cause, probeInMs] = [causeOf(calls), known(untilMs)];
       const again = probeInMs === undefined ? "" : `; it is tried again in ${inWords(probeInMs)}`;
-      return { kind: "unavailable", text: say(`it cannot be used: ${CAUSE_TEXTS[cause]}${again}`), cause, probeInMs };
+      return { kind: "unavailable", text: prefixed(`it cannot be used: ${CAUSE_TEXTS[cause]}${again}`), cause, probeInMs };
     }
     case 8:
-      return { kind: "paced", text: say(`calls are spaced in time; the next goes out in ${inWords(untilMs)}`), opensInMs: untilMs };
+      return { kind: "paced", text: prefixed(`calls are spaced in time; the next goes out in ${inWords(untilMs)}`), opensInMs: untilMs };
     case 9: {
       const dimension = DIMENSIONS[counts] ?? "requests";
       const window = WINDOWS[windowMs] ?? `in ${inWords(windowMs)}`;
       const rate = `${calls} ${dimension.replace("total_", "").replace("_", " ")} ${window}`;
-      const text = say(`the provider's own limit of ${rate} is reached: next in ${inWords(untilMs)}`);
+      const text = prefixed(`the provider's own limit of ${rate} is reached: next in ${inWords(untilMs)}`);
       return { kind: "stated_rate", text, dimension, limit: calls, windowMs, fitsInMs: untilMs };
     }
     case 10:
-      return { kind: "paused", text: say("it is paused") };
+      return { kind: "paused", text: prefixed("it is paused") };
     default:
-      return { kind: "turn", text: say("it is another's turn") };
+      return { kind: "turn", text: prefixed("it is another's turn") };
   }
 }
 

@@ -49,7 +49,7 @@ export interface AcquireRequest {
   readonly input: number;
   readonly output: number;
   /** Called right before the wasm module is asked: lends it the tie of a pipeline's task. */
-  readonly lend: (() => void) | undefined;
+  readonly lendYieldToken: (() => void) | undefined;
 }
 
 /** A call that asks. It is told of its answer once, and throws nothing. */
@@ -75,7 +75,7 @@ export abstract class Waiter {
   abstract granted(): void;
 
   /** It may not. */
-  abstract refused(error: unknown): void;
+  abstract rejected(error: unknown): void;
 }
 
 /**
@@ -88,12 +88,12 @@ const settled = Promise.resolve();
 export class Tickets {
   readonly module: GateModule;
   /** Of its permits. */
-  readonly guards = new Guards((ticket) => this.giveUp(ticket));
+  readonly guards = new Guards((ticket) => this.cancel(ticket));
   /** Those that wait, by ticket. */
   readonly #waiters: (Waiter | undefined)[] = [];
   /** Those that have a permit and are not told yet. */
   #ready: Waiter[] = [];
-  readonly #tellReady = (): void => this.#tellAll();
+  readonly #notifyReady = (): void => this.#notifyAll();
   /** Who is to be called after anything may have happened. */
   readonly #watchers = new Set<() => void>();
   #isAsked = false;
@@ -101,7 +101,7 @@ export class Tickets {
   constructor(module: GateModule) {
     this.module = module;
     // What happens in turns of the module's own.
-    module.onTurn(() => this.#soon());
+    module.onTurn(() => this.#scheduleDelivery());
   }
 
   /** The denial that the wasm module has just answered. */
@@ -111,14 +111,14 @@ export class Tickets {
   }
 
   /** Puts a call where it belongs by the answer to its `acquire`. */
-  enter(waiter: Waiter, answer: number): void {
+  addWaiter(waiter: Waiter, answer: number): void {
     if (answer >= 0) return this.#makeReady(waiter, answer);
-    if (answer === NONE) return waiter.refused(this.latestDenial(waiter.resource));
+    if (answer === NONE) return waiter.rejected(this.latestDenial(waiter.resource));
     const ticket = ~answer;
     this.#waiters[ticket] = waiter;
     const { outer } = waiter;
     if (outer !== undefined) {
-      waiter.onAbort = () => this.#leave(ticket, outer.reason);
+      waiter.onAbort = () => this.#removeWaiter(ticket, outer.reason);
       onAbort(outer, waiter.onAbort);
     }
   }
@@ -126,44 +126,44 @@ export class Tickets {
   /** Takes up the answers that are there, `count` of them at most. */
   deliver(count = Infinity): void {
     for (let left = count; left > 0; left -= 1) {
-      const news = this.module.nextNews();
-      if (news === NONE) return;
-      const ticket = news < 0 ? ~news : news;
+      const answer = this.module.nextNews();
+      if (answer === NONE) return;
+      const ticket = answer < 0 ? ~answer : answer;
       const waiter = this.#waiters[ticket];
       this.#waiters[ticket] = undefined;
       if (waiter === undefined) continue;
       stopListening(waiter);
-      if (news < 0) waiter.refused(this.latestDenial(waiter.resource));
+      if (answer < 0) waiter.rejected(this.latestDenial(waiter.resource));
       else this.#makeReady(waiter, ticket);
     }
   }
 
   #makeReady(waiter: Waiter, ticket: number): void {
     waiter.ticket = ticket;
-    if (this.#ready.push(waiter) === 1) void settled.then(this.#tellReady);
+    if (this.#ready.push(waiter) === 1) void settled.then(this.#notifyReady);
   }
 
-  #tellAll(): void {
+  #notifyAll(): void {
     const those = this.#ready;
     this.#ready = [];
     for (const waiter of those) {
       try {
-        this.#tell(waiter);
+        this.#notify(waiter);
       } catch (error) {
         // It is this caller's own, and the others are still to be told.
-        if (waiter.ticket !== NONE) this.giveUp(waiter.ticket);
-        waiter.refused(error);
+        if (waiter.ticket !== NONE) this.cancel(waiter.ticket);
+        waiter.rejected(error);
       }
     }
   }
 
-  #tell(waiter: Waiter): void {
+  #notify(waiter: Waiter): void {
     const { outer } = waiter;
     if (outer === undefined || !outer.aborted) return waiter.granted();
     const { ticket } = waiter;
     waiter.ticket = NONE;
-    this.giveUp(ticket);
-    waiter.refused(outer.reason);
+    this.cancel(ticket);
+    waiter.rejected(outer.reason);
   }
 
   /**
@@ -174,32 +174,32 @@ export class Tickets {
     this.#waiters.forEach((waiter, ticket) => {
       if (waiter === undefined || !isMeant(waiter.resource)) return;
       stopListening(waiter);
-      this.#leave(ticket, denied(waiter.resource));
+      this.#removeWaiter(ticket, denied(waiter.resource));
       count += 1;
     });
     return count;
   }
 
   /** A call leaves the queue, and is told why. */
-  #leave(ticket: number, reason: unknown): void {
+  #removeWaiter(ticket: number, reason: unknown): void {
     const waiter = this.#waiters[ticket];
     this.#waiters[ticket] = undefined;
     if (waiter === undefined) return;
-    this.giveUp(ticket);
-    waiter.refused(reason);
+    this.cancel(ticket);
+    waiter.rejected(reason);
   }
 
   /** Gives a ticket up: a call that waits leaves the queue, a permit goes back as local cancelled. */
-  giveUp(ticket: number): void {
-    const news = this.module.cancel(ticket);
-    if (news > 0) this.deliver(news);
+  cancel(ticket: number): void {
+    const answer = this.module.cancel(ticket);
+    if (answer > 0) this.deliver(answer);
     this.changed();
   }
 
   /** Ends the call of a ticket; `retryAfterMs` is NaN for none, `input` below 0 for what is not known. */
   finish(ticket: number, outcome: number, retryAfterMs: number, input: number, output: number): void {
-    const news = this.module.finish(ticket, outcome, retryAfterMs, input, output);
-    if (news > 0) this.deliver(news);
+    const answer = this.module.finish(ticket, outcome, retryAfterMs, input, output);
+    if (answer > 0) this.deliver(answer);
     this.changed();
   }
 
@@ -208,7 +208,7 @@ export class Tickets {
    */
   finishCall(ticket: number, outcome: number, retryAfterMs: number, input: number, output: number): AfterCall {
     const after = this.module.finishCall(ticket, outcome, retryAfterMs, input, output);
-    this.#soon();
+    this.#scheduleDelivery();
     return after;
   }
 
@@ -223,11 +223,11 @@ export class Tickets {
 
   /** After each command: whoever watches is to hear of what it did. */
   changed(): void {
-    if (this.#watchers.size > 0) this.#soon();
+    if (this.#watchers.size > 0) this.#scheduleDelivery();
   }
 
   /** Asks for a turn in which answers and events are handed on. */
-  #soon(): void {
+  #scheduleDelivery(): void {
     if (this.#isAsked) return;
     this.#isAsked = true;
     void settled.then(() => {

@@ -110,17 +110,17 @@ export interface Outcome {
   readonly message: string;
 }
 
-export const MADE = 0;
+export const SUCCESS_CODE = 0;
 export const SKIPPED = 1;
 const CANCELLED = 2;
 const UNAVAILABLE = 3;
 const FIRST_RETRY = 16;
 const FIRST_FAILURE = 32;
-/** A bug: told with its message. */
-export const BROKEN = 64;
+/** A bug: raw with its message. */
+export const FATAL = 64;
 
 export function isFailure(code: number): boolean {
-  return code >= FIRST_RETRY && code < BROKEN;
+  return code >= FIRST_RETRY && code < FATAL;
 }
 
 /** Why a row is dropped for this failure, and its kind. */
@@ -144,11 +144,11 @@ export function outcomeOf(thrown: unknown, task: Task, classify: ClassifyError |
   try {
     error = classify?.(thrown, task) ?? thrown;
   } catch (failure) {
-    return { code: BROKEN, afterMs: NaN, status: 0, message: `classify threw: ${messageOf(failure)}` };
+    return { code: FATAL, afterMs: NaN, status: 0, message: `classify threw: ${messageOf(failure)}` };
   }
   const message = messageOf(error);
   const outcome = (code: number, afterMs = NaN, status = 0): Outcome => ({ code, afterMs, status, message });
-  if (!isOurs(error)) {
+  if (!isOwnError(error)) {
     const name = nameOf(error);
     if (name === "DeniedError") return denied(error, outcome);
     if (name === "FreedError") return outcome(CANCELLED);
@@ -166,10 +166,10 @@ export function outcomeOf(thrown: unknown, task: Task, classify: ClassifyError |
   }
   if (error instanceof Drop) return outcome(FIRST_FAILURE + indexOfFailure(error.kind));
   if (error instanceof Unavailable) return outcome(UNAVAILABLE);
-  return outcome(BROKEN);
+  return outcome(FATAL);
 }
 
-function isOurs(error: unknown): boolean {
+function isOwnError(error: unknown): boolean {
   return error instanceof Retry || error instanceof Drop || error instanceof Unavailable || error instanceof Fatal;
 }
 
@@ -181,7 +181,7 @@ function denied(error: unknown, outcome: (code: number) => Outcome): Outcome {
     case "unavailable":
       return outcome(UNAVAILABLE);
     case "unregistered":
-      return outcome(BROKEN);
+      return outcome(FATAL);
     default:
       return outcome(FIRST_RETRY + RETRY_KINDS.indexOf("admission_timeout"));
   }
@@ -207,7 +207,7 @@ export function messageOf(error: unknown): string {
 const CAUSES = 4;
 
 /**
- * How the call of an error ended: as the gate was told, where this error or what caused it comes from a call.
+ * How the call of an error ended: as the gate was raw, where this error or what caused it comes from a call.
  */
 function endingOf(error: unknown, answer: ThrownAnswer | undefined): Ending {
   let cause = error;
@@ -226,7 +226,7 @@ function endingOf(error: unknown, answer: ThrownAnswer | undefined): Ending {
 /**
  * @internal What the end of a call means for its task, if it failed; `status` is 0 if there was no answer.
  */
-export function meaningOf({ outcome, retryAfterMs }: Ending, status: number, message = wordsOf(outcome, status)): Retry | Drop | Unavailable | undefined {
+export function meaningOf({ outcome, retryAfterMs }: Ending, status: number, message = textOf(outcome, status)): Retry | Drop | Unavailable | undefined {
   const code = outcomeOfCall(outcome);
   if (code >= FIRST_FAILURE) {
     const kind = status === 404 ? "not_found" : (FAILURE_KINDS[code - FIRST_FAILURE] ?? "other");
@@ -239,6 +239,6 @@ export function meaningOf({ outcome, retryAfterMs }: Ending, status: number, mes
   return code === UNAVAILABLE ? new Unavailable(message) : undefined;
 }
 
-function wordsOf(outcome: number, status: number): string {
+function textOf(outcome: number, status: number): string {
   return status === 0 ? `the call ended as ${OUTCOMES[outcome]?.replaceAll("_", " ")}` : `status ${status}`;
 }

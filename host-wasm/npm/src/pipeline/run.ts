@@ -14,14 +14,14 @@ import {
   type SlotsWhy,
   startPipeline,
 } from "../wasm/tidegate.js";
-import { acquireFor, type Asking, fetchFor, runFor, type TaskCallOptions, type TaskRunOptions } from "./calls.js";
+import { acquireFor, type TaskCaller, fetchFor, runFor, type TaskCallOptions, type TaskRunOptions } from "./calls.js";
 import { PIPELINE_EVENT_KINDS, type PipelineEventKind, type PipelineEventOf, type PipelineEvent, readEvent } from "./events.js";
 import {
-  BROKEN,
+  FATAL,
   type ClassifyError,
   dropOf,
   isFailure,
-  MADE,
+  SUCCESS_CODE,
   messageOf,
   type Outcome,
   outcomeOf,
@@ -29,7 +29,7 @@ import {
 } from "./outcomes.js";
 import type { Report } from "./report.js";
 import { type Cells, RowStore, type Seeds } from "./rows.js";
-import { RunningTask, type Task, type TaskHome } from "./task.js";
+import { RunningTask, type Task, type TaskRun } from "./task.js";
 
 /** A column as a run sees it. */
 export interface ColumnPlan {
@@ -110,7 +110,7 @@ export class PipelineRun {
       over = resolve;
     });
     const cancel = (): void => this.cancel();
-    const home: TaskHome = {
+    const taskRun: TaskRun = {
       acquire: async (task, options) => this.#acquire(task, options),
       run: async (task, call, options) => this.#call(task, call, options),
       fetch: async (task, input, init, options) => this.#fetch(task, input, init, options),
@@ -119,9 +119,9 @@ export class PipelineRun {
       begin: (slot: number, generation: number, column: number, rowGroup: number, firstRow: number, rows: number, row: number, attempt: number) => {
         const plan = this.#plan.columns[column];
         if (plan === undefined) return;
-        const task = new RunningTask(home, slot, generation, column, plan.name, rowGroup, firstRow, rows, row, attempt);
+        const task = new RunningTask(taskRun, slot, generation, column, plan.name, rowGroup, firstRow, rows, row, attempt);
         this.#tasks.set(slot, task);
-        void this.#work(plan, task);
+        void this.#runTask(plan, task);
       },
       stop: (slot: number, generation: number) => {
         const task = this.#tasks.get(slot);
@@ -133,9 +133,9 @@ export class PipelineRun {
         void this.#step(step, group);
       },
       warn: (group: string, retryable: number, window: number) => {
-        guarded(() => this.#plan.degraded?.({ group, retryable, window }));
+        reportErrors(() => this.#plan.degraded?.({ group, retryable, window }));
       },
-      event: (event: unknown) => this.#tell(event),
+      event: (event: unknown) => this.#emit(event),
       over: () => {
         signal?.removeEventListener("abort", cancel);
         this.#over = this.#readReport();
@@ -175,7 +175,7 @@ export class PipelineRun {
 
   /** Where the run stands. Cost: the row groups in work and the columns. */
   progress(): Progress {
-    this.#refuseFreed();
+    this.#throwIfFreed();
     return this.#core.progress();
   }
 
@@ -187,7 +187,7 @@ export class PipelineRun {
    */
   why(task: { readonly column: string; readonly row: number }): string | null;
   why(task?: { readonly column: string; readonly row: number }): readonly SlotsWhy[] | string | null {
-    this.#refuseFreed();
+    this.#throwIfFreed();
     if (task !== undefined) {
       const column = this.#plan.columns.find((column) => column.fills.includes(task.column));
       if (column === undefined) throw new RangeError(`there is no column \`${task.column}\`; there are ${this.#names.join(", ")}`);
@@ -228,12 +228,12 @@ export class PipelineRun {
     this.free();
   }
 
-  #refuseFreed(): void {
+  #throwIfFreed(): void {
     if (this.#isFreed) throw new FreedError("run");
   }
 
   #subscribe(kinds: Iterable<PipelineEventKind>, listener: (event: PipelineEvent) => void): () => void {
-    this.#refuseFreed();
+    this.#throwIfFreed();
     const subscription: Subscription = { kinds: new Set(kinds), listener, hasThrown: false };
     this.#listen([...this.#subscriptions, subscription]);
     return () => this.#listen(this.#subscriptions.filter((other) => other !== subscription));
@@ -244,8 +244,8 @@ export class PipelineRun {
     this.#subscriptions = subscriptions;
   }
 
-  #tell(told: unknown): void {
-    const event = readEvent(told, this.#names);
+  #emit(raw: unknown): void {
+    const event = readEvent(raw, this.#names);
     for (const subscription of this.#subscriptions) {
       if (!subscription.kinds.has(event.kind)) continue;
       try {
@@ -258,16 +258,16 @@ export class PipelineRun {
   }
 
   /** One task from its beginning to its answer. Never rejects. */
-  async #work(plan: ColumnPlan, task: RunningTask): Promise<void> {
+  async #runTask(plan: ColumnPlan, task: RunningTask): Promise<void> {
     // The caller's code runs in a turn of its own, never inside the module.
     await null;
     try {
       if (task.isStopped) return;
       const rows = this.#store.open(task.rowGroup, task.firstRow, task.groupRows);
       const isMade = plan.isCell ? await this.#fillCell(plan, task, rows) : await this.#fillRows(plan, task, rows);
-      this.#answer(task, isMade ? MADE : SKIPPED);
+      this.#finish(task, isMade ? SUCCESS_CODE : SKIPPED);
     } catch (error) {
-      this.#failed(task, error);
+      this.#taskFailed(task, error);
     }
   }
 
@@ -292,15 +292,15 @@ export class PipelineRun {
     return true;
   }
 
-  #failed(task: RunningTask, error: unknown): void {
+  #taskFailed(task: RunningTask, error: unknown): void {
     if (task.isStopped) return;
     const { code, afterMs, status, message } = this.#outcomeOf(error, task);
-    if (isFailure(code)) this.#note(keyOf({ column: task.column, ...dropOf(code) }), message);
-    if (code === BROKEN) {
-      this.#leave(task);
+    if (isFailure(code)) this.#keepMessage(keyOf({ column: task.column, ...dropOf(code) }), message);
+    if (code === FATAL) {
+      this.#forget(task);
       this.#core.broke(task.slot, task.generation, message);
     } else {
-      this.#answer(task, code, afterMs, status);
+      this.#finish(task, code, afterMs, status);
     }
   }
 
@@ -308,45 +308,45 @@ export class PipelineRun {
     try {
       return outcomeOf(error, task, this.#plan.classify);
     } catch (failure) {
-      return { code: BROKEN, afterMs: NaN, status: 0, message: `an error that cannot be read: ${messageOf(failure)}` };
+      return { code: FATAL, afterMs: NaN, status: 0, message: `an error that cannot be read: ${messageOf(failure)}` };
     }
   }
 
-  #answer(task: RunningTask, code: number, afterMs = NaN, status = 0): void {
-    this.#leave(task);
-    // A task that was told to stop is not waited for; the module knows, and the handle may be gone.
+  #finish(task: RunningTask, code: number, afterMs = NaN, status = 0): void {
+    this.#forget(task);
+    // A task that was raw to stop is not waited for; the module knows, and the handle may be gone.
     if (!task.isStopped) this.#core.finish(task.slot, task.generation, code, afterMs, status);
   }
 
-  #leave(task: RunningTask): void {
+  #forget(task: RunningTask): void {
     if (this.#tasks.get(task.slot) === task) this.#tasks.delete(task.slot);
   }
 
-  #note(key: string, message: string): void {
+  #keepMessage(key: string, message: string): void {
     const kept = this.#messages.get(key) ?? [];
     if (kept.length < KEPT_MESSAGES && !kept.includes(message)) this.#messages.set(key, [...kept, message]);
   }
 
   #acquire(task: RunningTask, options: TaskCallOptions): Promise<Permit> {
-    return acquireFor(this.#asking(task, options), options);
+    return acquireFor(this.#callerOf(task, options), options);
   }
 
   #call<Answer>(task: RunningTask, call: (call: Call) => Answer | PromiseLike<Answer>, options: TaskRunOptions<Answer>): Promise<Answer> {
-    return runFor(this.#asking(task, options), call, options);
+    return runFor(this.#callerOf(task, options), call, options);
   }
 
   #fetch(task: RunningTask, input: RequestInfo | URL, init: RequestInit, options: TaskRunOptions<Response>): Promise<Response> {
-    return fetchFor(this.#asking(task, options), input, init, options);
+    return fetchFor(this.#callerOf(task, options), input, init, options);
   }
 
   /** How to ask for a permit in a task's name. */
-  #asking(task: RunningTask, options: TaskCallOptions): Asking {
+  #callerOf(task: RunningTask, options: TaskCallOptions): TaskCaller {
     const { gate } = this.#plan;
     const key = options.key ?? this.#plan.columns[task.columnIndex]?.calls;
     if (gate === undefined) throw new Error(`the column \`${task.column}\` calls through a gate, and the pipeline has none: give it one as \`gate\``);
     if (key === undefined) throw new Error(`the column \`${task.column}\` does not say what it \`calls\``);
-    // One that was told to stop has its signal aborted, and is refused before this is called.
-    return { gate, key, signal: task.signal, lend: () => this.#core.lend(task.slot, task.generation) };
+    // One that was raw to stop has its signal aborted, and is refused before this is called.
+    return { gate, key, signal: task.signal, lendYieldToken: () => this.#core.lend(task.slot, task.generation) };
   }
 
   /** A hook or a checkpoint from its beginning to its answer. Never rejects. */
@@ -409,7 +409,7 @@ function rowNumbers(given: unknown, rows: number): readonly number[] {
   return list as readonly number[];
 }
 
-function guarded(call: () => void): void {
+function reportErrors(call: () => void): void {
   try {
     call();
   } catch (error) {

@@ -42,7 +42,7 @@ export interface Task {
 }
 
 /** What a task needs of its run. */
-export interface TaskHome {
+export interface TaskRun {
   acquire(task: RunningTask, options: TaskCallOptions): Promise<Permit>;
   run<Answer>(task: RunningTask, call: (call: Call) => Answer | PromiseLike<Answer>, options: TaskRunOptions<Answer>): Promise<Answer>;
   fetch(task: RunningTask, input: FetchInput, init: FetchInit, options: TaskRunOptions<FetchResponse>): Promise<FetchResponse>;
@@ -50,12 +50,12 @@ export interface TaskHome {
 
 /** A task under way. */
 export class RunningTask implements Task {
-  readonly #home: TaskHome;
+  readonly #run: TaskRun;
   #controller: AbortController | undefined;
   #isStopped = false;
 
   constructor(
-    home: TaskHome,
+    run: TaskRun,
     readonly slot: number,
     readonly generation: number,
     readonly columnIndex: number,
@@ -67,7 +67,7 @@ export class RunningTask implements Task {
     readonly rowInGroup: number,
     readonly attempt: number,
   ) {
-    this.#home = home;
+    this.#run = run;
   }
 
   get row(): number {
@@ -97,14 +97,14 @@ export class RunningTask implements Task {
   }
 
   acquire(options: TaskCallOptions = {}): Promise<Permit> {
-    return this.#home.acquire(this, options);
+    return this.#run.acquire(this, options);
   }
 
   async run<Answer>(call: (call: Call) => Answer | PromiseLike<Answer>, options: TaskRunOptions<Answer> = {}): Promise<Answer> {
-    return await this.#home.run(this, call, options);
+    return await this.#run.run(this, call, options);
   }
 
   async fetch(input: FetchInput, init: FetchInit = {}, options: TaskRunOptions<FetchResponse> = {}): Promise<FetchResponse> {
-    return await this.#home.fetch(this, input, init, options);
+    return await this.#run.fetch(this, input, init, options);
   }
 }

@@ -6,8 +6,8 @@
  * @throws Error that says what kept it from loading: the policy of the page, the network, the status or the type of
  * the answer, or what the file holds
  */
-export async function compiled(url: URL): Promise<WebAssembly.Module> {
-  const answer = await fetched(url);
+export async function compileWasm(url: URL): Promise<WebAssembly.Module> {
+  const answer = await fetchWasm(url);
   if (!answer.ok) {
     throw failure(`${url} answered with status ${answer.status}. Serve the folder \`dist/wasm\` of the package beside its scripts`);
   }
@@ -19,14 +19,14 @@ export async function compiled(url: URL): Promise<WebAssembly.Module> {
     if (isWasm(bytes)) return await WebAssembly.compile(bytes);
   } catch (error) {
     const { message } = error as Error;
-    if (!isOfPolicy(message)) throw failure(`${url} does not compile: ${message}`, error);
+    if (!isPolicyError(message)) throw failure(`${url} does not compile: ${message}`, error);
     throw failure("the Content-Security-Policy of the page forbids wasm: add 'wasm-unsafe-eval' to its `script-src`", error);
   }
   const what = type === null ? "no wasm" : `no wasm but ${type}`;
   throw failure(`${url} is ${what}. A server that answers with a page where it has no file does that: serve \`dist/wasm\``);
 }
 
-async function fetched(url: URL): Promise<Response> {
+async function fetchWasm(url: URL): Promise<Response> {
   let isForbidden = false;
   const onViolation = (): void => void (isForbidden = true);
   globalThis.addEventListener?.("securitypolicyviolation", onViolation);
@@ -56,6 +56,6 @@ function isWasm(bytes: ArrayBuffer): boolean {
 /**
  * Whether an error of the compiler is about the policy: Chromium and Safari name the source that is missing.
  */
-function isOfPolicy(message: string): boolean {
+function isPolicyError(message: string): boolean {
   return /unsafe-eval|blocked by CSP|Content Security Policy/i.test(message);
 }

@@ -18,7 +18,7 @@ const AT_ONCE = 64;
 const settled = Promise.resolve();
 
 /** The calls of one gate that have not asked yet, in the order of their coming. */
-export class Asking {
+export class AcquireQueue {
   readonly #tickets: Tickets;
   readonly #core: () => Gate;
   /** The first and the last of them: each leads to the next. */
@@ -35,7 +35,7 @@ export class Asking {
   }
 
   /** Asks for a permit as soon as the turn is over, or before any other command. */
-  soon(waiter: Waiter): void {
+  enqueue(waiter: Waiter): void {
     if (this.#last === undefined) {
       this.#first = waiter;
       void settled.then(this.#turn);
@@ -49,16 +49,16 @@ export class Asking {
    * Asks for a permit at once; `isAgain` says that it is for the call that ended last, which the core has
    * kept.
    */
-  now(waiter: Waiter, isAgain: boolean): void {
+  acquire(waiter: Waiter, isAgain: boolean): void {
     const { number } = waiter.resource;
-    const { group, timeoutMs, input, output, lend } = waiter.request;
+    const { group, timeoutMs, input, output, lendYieldToken } = waiter.request;
     const core = this.#core();
-    lend?.();
+    lendYieldToken?.();
     const answer = isAgain
       ? core.acquireAgain(number, group, timeoutMs, input, output)
       : core.acquire(number, group, timeoutMs, input, output);
     this.#tickets.changed();
-    this.#tickets.enter(waiter, answer);
+    this.#tickets.addWaiter(waiter, answer);
   }
 
   /** Lets all of them ask: what a command does must not depend on whether the turn is over. */
@@ -80,10 +80,10 @@ export class Asking {
   #ask(waiter: Waiter): void {
     const { outer } = waiter;
     try {
-      if (outer?.aborted) waiter.refused(outer.reason);
-      else this.now(waiter, false);
+      if (outer?.aborted) waiter.rejected(outer.reason);
+      else this.acquire(waiter, false);
     } catch (error) {
-      waiter.refused(error);
+      waiter.rejected(error);
     }
   }
 }
