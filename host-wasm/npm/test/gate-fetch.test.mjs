@@ -94,7 +94,7 @@ test("why says that calls are out only because nobody reads their answers", asyn
   const gate = gateOf(1);
   const answer = await gate.fetch(KEY, `${address}/long?bytes=2000000`, {}, { bodyIdleMs: 1e9 });
   const why = await until(() => gate.why(KEY), ({ unreadBodies }) => unreadBodies === 1);
-  assert.equal(why.text, `${KEY}: all 1 calls that it may have out are out; 1 of them is an answer that nobody reads`);
+  assert.equal(why.text, `${KEY}: the limit of 1 concurrent call is reached, and 1 call waits for its response body to be read`);
   const reader = answer.body.getReader();
   await reader.read();
   await until(() => gate.why(KEY)?.unreadBodies, (unread) => unread === undefined || unread === 1);

@@ -44,7 +44,7 @@ test("a provider that cannot be reached is down, and calls go on when it is back
   assert.ok(health.probeInMs > 0 && health.failingForMs >= 0);
   const why = gate.why(KEY);
   assert.equal(why.kind, "outage");
-  assert.match(why.text, /the provider is down; it is tried again in/);
+  assert.match(why.text, /the provider is down; the next probe is in/);
   await assert.rejects(gate.acquire(KEY, { timeoutMs: 0 }), (error) => error instanceof DeniedError);
   await start();
   const answers = await Promise.all(Array.from({ length: 6 }, async () => (await gate.fetch(KEY, address)).text()));
@@ -66,7 +66,7 @@ test("a refused key denies calls for a while, to all models of the provider, unl
     const { state, cause, probeInMs } = gate.snapshot(key).health;
     assert.deepEqual([state, cause, probeInMs > 0 && probeInMs <= 60_000], ["unavailable", "key_rejected", true]);
   }
-  assert.match(gate.why(KEY).text, /it cannot be used: the key is refused; it is tried again in/);
+  assert.match(gate.why(KEY).text, /it cannot be used: the API key is rejected; the next probe is in/);
   assert.equal(await gate.run("elsewhere/model", () => "fine"), "fine");
   await new Promise((resolve) => setTimeout(resolve));
   assert.deepEqual(events.map(({ cause }) => cause), ["key_rejected", "key_rejected"]);

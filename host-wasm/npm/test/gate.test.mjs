@@ -150,7 +150,7 @@ test("after a refusal nobody goes out before the provider said", async (t) => {
   refused.finish({ outcome: "rate_limited", retryAfterMs: 30_000 });
   assert.equal(gate.tryAcquire(KEY), undefined);
   assert.equal(gate.why(KEY).kind, "cooldown");
-  assert.equal(gate.why(KEY).text, "provider/model: a pause is in force for another 30.0 s");
+  assert.equal(gate.why(KEY).text, "provider/model: a cooldown is in force for another 30.0 s");
   const next = gate.acquire(KEY);
   await time.advance(29_999);
   assert.equal(await state(next), "pending");
@@ -183,7 +183,7 @@ test("the limit is found by tide unless something else is asked for, and a setti
   assert.equal(limitOf({ algorithm: "tide" }, { decreaseFactor: 0.5 }), tide, "what a resource says holds for it");
   assert.throws(() => limitOf({ algorithm: "tide", decreaseFactor: 0.5 }), {
     name: "TypeError",
-    message: 'decreaseFactor is a setting of the algorithm "aimd", and algorithm is "tide"; settings of another stand in `algorithm`',
+    message: 'decreaseFactor is a setting of the algorithm "aimd", and algorithm is "tide"; settings of other algorithms belong in `algorithm`',
   });
   assert.throws(() => limitOf({ algorithm: { name: "tide" }, initialLimit: 3 }), TypeError);
 });
@@ -274,7 +274,7 @@ test("a key that nobody registered is refused by name, also if another gate know
   await assert.rejects(gate.acquire("provider/other"), { reason: "unregistered", key: "provider/other" });
   assert.throws(() => stranger.snapshot(gate.resources()[0]), denied("unregistered"));
   assert.throws(() => gate.why("nothing"), denied("unregistered"));
-  assert.throws(() => gate.register({ provider: "a/b", model: "m" }, { maxParallel: 1 }), /holds no "\/"/);
+  assert.throws(() => gate.register({ provider: "a/b", model: "m" }, { maxParallel: 1 }), /must not contain "\/"/);
   assert.throws(() => gate.register({ provider: "a", model: "" }, { maxParallel: 1 }), TypeError);
 });
 

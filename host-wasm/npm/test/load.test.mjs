@@ -26,8 +26,8 @@ test("a wasm file loads by its type, and by what it holds where a server does no
 test("a file that is not there, a page in its place and a damaged file are told apart", async (t) => {
   const url = "http://127\\.0\\.0\\.1:\\d+/tidegate_bg\\.wasm";
   await assert.rejects(loaded(t, 404, "text/plain", ""), new RegExp(`${url} answered with status 404\\. Serve the folder`));
-  await assert.rejects(loaded(t, 200, "text/html", "<!doctype html>"), new RegExp(`${url} is no wasm but text/html`));
-  await assert.rejects(loaded(t, 200, undefined, ""), new RegExp(`${url} is no wasm\\.`));
+  await assert.rejects(loaded(t, 200, "text/html", "<!doctype html>"), new RegExp(`${url} is not wasm but text/html`));
+  await assert.rejects(loaded(t, 200, undefined, ""), new RegExp(`${url} is not wasm\\.`));
   for (const type of ["application/wasm", "application/octet-stream"]) {
     await assert.rejects(loaded(t, 200, type, wasm.subarray(0, 1000)), new RegExp(`${url} does not compile: `));
   }

@@ -234,10 +234,10 @@ test("a wait that ends in a denial is tried again; a gate that is shut ends the 
 test("calls that cannot work are refused by their names", async () => {
   const gate = gateOf(1);
   const calling = (calls, fill = () => 1) => new Pipeline({ rows: 1, gate }).column("answer", { calls, fill });
-  assert.throws(() => calling("provider/reader").start(), /provider\/reader.*never registered/);
-  assert.throws(() => calling("nonsense").start(), /nonsense.*never registered/);
+  assert.throws(() => calling("provider/reader").start(), /provider\/reader.*not registered/);
+  assert.throws(() => calling("nonsense").start(), /nonsense.*not registered/);
   const silent = await calling(undefined, (_, task) => task.run(() => 1)).run();
-  assert.match(silent.dropped[0].messages[0], /`answer` does not say what it `calls`/);
+  assert.match(silent.dropped[0].messages[0], /`answer` has no `calls`/);
   const other = await calling(undefined, (_, task) => task.run(() => 1, { key: WRITER })).run();
   assert.equal(other.rowsOut, 1);
 });

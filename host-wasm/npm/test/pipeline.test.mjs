@@ -545,7 +545,7 @@ test("an error that cannot be read stops the run with words", { timeout: PATIENC
   };
   const unread = await filling(Object.assign(new Error("odd"), { status: 500, headers }));
   assert.equal(unread.stop.reason, "fatal");
-  assert.match(unread.stop.why, /cannot be read: no headers/);
+  assert.match(unread.stop.why, /without a readable message: no headers/);
   const nameless = { get name() { throw new Error("no name"); } };
   assert.equal((await filling(nameless)).rowsDropped, 1);
   assert.equal((await filling(new Retry("timeout", { afterMs: 1n }))).rowsDropped, 1);

@@ -1,4 +1,4 @@
-/** Calls of {@link RequestGate.fetch}: a request that is sent under a permit, which its answer holds. */
+/** Calls of {@link RequestGate.fetch}: requests sent under a permit, which the response holds. */
 
 import { DeniedError, shown, spanMs } from "../errors.js";
 import { holdBody } from "./body.js";
@@ -17,10 +17,10 @@ export interface FetchSettings extends CallSettings<Response> {
   readonly bodyIdleMs?: number | undefined;
 }
 
-/** How long a body holds its slot that waits for its reader, where nobody says. */
+/** The default of `bodyIdleMs`. */
 const BODY_IDLE_MS = 2_000;
 
-/** @internal A fetch that goes on once its call has a permit. */
+/** @internal A fetch that is sent once its call has a permit. */
 class Fetching extends CallUnderWay<Response> {
   readonly resolve: (call: Fetching) => void;
   readonly rejected: (error: unknown) => void;
@@ -43,12 +43,12 @@ class Fetching extends CallUnderWay<Response> {
     this.resolve(this);
   }
 
-  /** What an error means that says nothing itself. */
+  /** The outcome of an error that does not determine one. */
   #otherwise = UNEXPECTED;
 
   /**
-   * Sends the request, and reads what the head of its answer says, and the body of a refusal. The body of a
-   * task's answer is read to its end, so that a call is made again whose answer breaks off.
+   * Sends the request, and reads the head of its response and the body of an error response. The response to
+   * a pipeline task is read to its end, so that a call whose response breaks off can be made again.
    */
   async send(request: OutgoingRequest): Promise<CallResult<Response>> {
     this.#otherwise = request.isValid() ? CONNECTION_FAILED : UNEXPECTED;
@@ -63,17 +63,20 @@ class Fetching extends CallUnderWay<Response> {
     }
   }
 
-  /** The call is over with what {@link send} brought. */
+  /** Ends the call with the result of {@link send}. */
   over(result: CallResult<Response>): AfterCall {
     return "value" in result ? this.succeeded(result.value) : this.failed(result.error, this.#otherwise);
   }
 }
 
-/** @internal Asks for a permit for this call; the second time for the one that has just failed. */
+/**
+ * @internal Requests a permit for a call. `isAgain`: for another attempt of the call that has just failed.
+ */
 export type Ask = (call: Waiter, isAgain: boolean) => void;
 
 /**
- * @internal Fetches under a permit that `ask` asks for, which is held until the body of the answer has ended.
+ * @internal Fetches under a permit that `ask` requests. The permit is held until the body of the response has
+ * ended.
  */
 export async function fetchUnder(
   resource: Resource,
@@ -88,7 +91,7 @@ export async function fetchUnder(
   const holdsBody = hold === "body";
   const bodyIdleMs = idle === undefined ? BODY_IDLE_MS : spanMs("bodyIdleMs", idle);
   const retryState = retryStateOf(resource, how.retries, binding?.ended, request.isRepeatable);
-  // A refusal is over with its head, and so is a failure that may be made good.
+  // An error response ends its call with its head, and so does a failure that can be retried.
   const isOver = (call: Fetching, { status }: Response): boolean =>
     retryState?.ended !== undefined || call.isRefused || (status >= 400 && (status < 500 || retryState?.retries !== undefined));
   let kept: AttemptResult<Response> | undefined;
@@ -135,14 +138,14 @@ function brought(result: CallResult<Response>): Response {
   return result.value;
 }
 
-/** The answer, which ends its call when its body has ended. */
+/** Returns the response. The call ends when its body has ended. */
 function held(call: Fetching, answer: Response, idleMs: number): Response {
   const { resource } = call;
   try {
     return holdBody(answer, idleMs, {
       waits: (isWaiting) => void (resource.unread += isWaiting ? 1 : -1),
       ended: (how, error, isProviderTurn) => {
-        const given = how === "cancelled" ? new DOMException("the body was given up", "AbortError") : error;
+        const given = how === "cancelled" ? new DOMException("the body was cancelled", "AbortError") : error;
         if (how === "complete" || how === "unread") call.succeeded(answer);
         else call.failed(given, PROVIDER_FAILURE, isProviderTurn);
         if (how === "unread") resource.registry.onBodyUnread(resource, idleMs);

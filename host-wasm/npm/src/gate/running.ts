@@ -1,4 +1,4 @@
-/** Calls of {@link RequestGate.run}: a function that is called under a permit. */
+/** Calls of {@link RequestGate.run}: functions called under a permit. */
 
 import { DeniedError } from "../errors.js";
 import { type Call, type CallResult, CallUnderWay, type Classify } from "./call.js";
@@ -16,12 +16,12 @@ export interface CallSettings<T> {
   readonly callTimeoutMs?: number | undefined;
 }
 
-/** @internal How a call is made again. */
+/** @internal The parts of a call that are used to retry it. */
 export interface Rerun<T> {
   readonly retryState: RetryState;
-  /** Asks for a permit for it again; `isAfterOutage` says that the core has kept it. */
+  /** Requests a permit for the next attempt. `isAfterOutage`: the core has kept a place for it. */
   readonly ask: (call: Running<T>, isAfterOutage: boolean) => void;
-  /** How it failed, while it is to be made again. */
+  /** The failed attempt, while the next one waits for its permit. */
   kept: AttemptResult<T> | undefined;
 }
 
@@ -82,12 +82,12 @@ export class Running<T> extends CallUnderWay<T> {
     else over();
   }
 
-  /** Reads a refusal with its body, and then goes on. */
+  /** Reads an error response with its body, then calls `goOn`. */
   async #observeFor(answer: Response, goOn: () => void): Promise<void> {
     try {
       await this.observeBody(answer);
     } catch {
-      // Its head cannot be read: so it counts as unexpected.
+      // If the head cannot be read, the call counts as unexpected.
     }
     goOn();
   }

@@ -9,23 +9,23 @@ import { isResponse, cancelBody, signalOf } from "../response.js";
 import { meaningOf, noteEnding } from "./outcomes.js";
 import type { FetchInit, FetchInput, FetchResponse, Signal } from "../platform.js";
 
-/** How a task asks for a permit. */
+/** Options of {@link Task.acquire}. */
 export interface TaskCallOptions extends Omit<AcquireOptions, "signal"> {
-  /** What to call, if it is not what the column `calls`. */
+  /** The resource to call. Default: the column's `calls`. */
   readonly key?: Key;
 }
 
-/** How a task makes a call. */
+/** Options of {@link Task.run} and {@link Task.fetch}. */
 export interface TaskRunOptions<T> extends TaskCallOptions, Pick<RunOptions<T>, "callTimeoutMs" | "classify"> {}
 
-/** What a column calls. Throws for a key that the gate does not know. */
+/** Returns the resource that a column calls. Throws for an unregistered key. */
 export function callTarget(gate: RequestGate, key: Key): CallTarget {
   const number = gate.numberOf(key);
   const resource = gate.resources().find((known) => known.number === number);
   return { resource: number, name: resource?.name ?? "" };
 }
 
-/** Who asks, and for whom: the task's tie is lent to the gate right before it asks. */
+/** The gate, key and signal of a task's call. `lendYieldToken` is called right before the permit request. */
 export interface TaskCaller {
   readonly gate: RequestGate;
   readonly key: Key;
@@ -38,14 +38,14 @@ function asTask<Options extends object>(
   options: Options,
   ended?: TaskBinding["ended"],
 ): Options & { readonly signal: Signal } {
-  if ("signal" in options) throw new TypeError("a task's call has no setting `signal`: it has that of its task");
+  if ("signal" in options) throw new TypeError("a task's call has no setting `signal`: it uses the signal of its task");
   const binding: TaskBinding = { lendYieldToken, ended };
   return { ...options, signal, [taskBinding]: binding };
 }
 
 /**
- * The answer of a call that succeeded. What any other means is thrown, and the body of its answer let go of:
- * it would keep its connection.
+ * Returns the response of a successful call. For any other end it throws what the end means for the task, and
+ * cancels the body of the response, which would keep its connection open.
  */
 async function accepted<T>(call: (ended: NonNullable<TaskBinding["ended"]>) => Promise<T>): Promise<T> {
   let ending: Ending | undefined;

@@ -1,7 +1,7 @@
 import { initSync } from "../../wasm/tidegate_sim.js";
 import { compileWasm } from "./compile.js";
 
-// Spelled out in place: bundlers find the file by this very expression.
+// Must be written here in full: bundlers find the file by this expression.
 initSync({ module: await compileWasm(new URL("../../wasm/tidegate_sim_bg.wasm", import.meta.url)) });
 
 export * from "../../sim.js";
