@@ -27,7 +27,7 @@ unsafe extern "C" {
     #[wasm_bindgen(js_namespace = performance, js_name = now)]
     fn performance_now() -> f64;
 
-    // A number in browsers, an object in Node: kept as it came.
+    // A number in browsers, an object in Node: stored unchanged.
     #[wasm_bindgen(js_name = setTimeout)]
     fn set_timeout(callback: &Closure<dyn FnMut()>, delay_ms: i32) -> JsValue;
 

@@ -1,7 +1,7 @@
-//! Tickets: who waits, who has a permit, and whose answer is there to be taken up.
+//! Tickets of waiting calls, of permits, and of completions that were not read yet.
 //!
-//! One book serves all gates of the module, so that one small number names a call. The waker of a call that waits is its
-//! ticket and nothing else: waking it writes the ticket down.
+//! One table serves all gates of the module, so that one small number identifies a call. The waker of a
+//! waiting call consists of its ticket only: waking it records the ticket.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,13 +19,13 @@ use wasm_bindgen::prelude::*;
 use super::changes_in;
 use crate::host::JsHost;
 
-/// No ticket: the call may not go out. Why is told by [`denial_reason`] until the next denial.
+/// No ticket: the call is denied. [`denial_reason`] returns the reason until the next denial.
 pub const DENIED: i32 = i32::MIN;
 
-/// No more news.
+/// There are no more completions.
 pub const NO_NEWS: i32 = i32::MIN;
 
-/// Where a ticket stands.
+/// The state of a ticket.
 enum Seat {
     Free,
     Waiting(AcquireOwned<JsHost>),
@@ -39,14 +39,14 @@ struct Seats {
 
 thread_local! {
     static SEATS: RefCell<Seats> = const { RefCell::new(Seats { seats: Vec::new(), free: Vec::new() }) };
-    /// Tickets whose answer is there.
+    /// Tickets with a completion.
     static NEWS: RefCell<VecDeque<u32>> = const { RefCell::new(VecDeque::new()) };
     static DENIAL: Cell<Denial> =
         const { Cell::new(Denial { reason: DenialReason::Unregistered, changes_at: None }) };
     static ON_TURN: RefCell<Option<Function>> = const { RefCell::new(None) };
-    /// Whether the news that is there was announced: its turn then takes up all that comes before it.
+    /// Whether the completions were announced: the announced turn reads all that arrive before it.
     static IS_ANNOUNCED: Cell<bool> = const { Cell::new(false) };
-    /// Gates whose events somebody wants.
+    /// The number of gates with event listeners.
     static LISTENING: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -64,12 +64,13 @@ impl Seats {
         }
     }
 
-    /// What a call was answered that waits: see [`next_news`]. None if it was not yet, or was given up, and its ticket is perhaps
-    /// another's by now, whose own news will follow.
+    /// Returns the completion of a waiting call: see [`next_news`]. `None` if it still waits or was
+    /// cancelled. In the second case its ticket may belong to another call by now, whose own completion
+    /// follows.
     fn answer(&mut self, ticket: u32) -> Option<i32> {
         let seat = self.seats.get_mut(ticket as usize)?;
         let Seat::Waiting(acquire) = seat else { return None };
-        // In its place, which spares moving it: to look for an answer asks nobody who would look into the book.
+        // Polled in place, which avoids a move. Polling calls no code that would access this table.
         match Pin::new(acquire).poll(&mut Context::from_waker(&waker(ticket))) {
             Poll::Pending => None,
             Poll::Ready(Ok(permit)) => {
@@ -85,7 +86,7 @@ impl Seats {
         }
     }
 
-    /// What is at a ticket, which is free from now on.
+    /// Takes the state of a ticket, which is then free.
     fn take(&mut self, ticket: u32) -> Seat {
         let seat = self.seats.get_mut(ticket as usize).map_or(Seat::Free, |seat| std::mem::replace(seat, Seat::Free));
         if !matches!(seat, Seat::Free) {
@@ -95,7 +96,7 @@ impl Seats {
     }
 }
 
-/// Asks. Answers the ticket of a permit, the complement of a ticket that waits, or [`DENIED`].
+/// Requests a permit. Returns its ticket, the complement of the ticket of a waiting call, or [`DENIED`].
 pub(super) fn ask(mut acquire: AcquireOwned<JsHost>) -> i32 {
     let ticket = SEATS.with_borrow_mut(Seats::number);
     let asked = Pin::new(&mut acquire).poll(&mut Context::from_waker(&waker(ticket)));
@@ -118,7 +119,7 @@ pub(super) fn ask(mut acquire: AcquireOwned<JsHost>) -> i32 {
     answer
 }
 
-/// A ticket for a permit that is there.
+/// Returns a new ticket for a granted permit.
 pub(super) fn keep(permit: OwnedPermit<JsHost>) -> i32 {
     SEATS.with_borrow_mut(|seats| {
         let ticket = seats.number();
@@ -127,7 +128,7 @@ pub(super) fn keep(permit: OwnedPermit<JsHost>) -> i32 {
     })
 }
 
-/// The permit of a ticket, which is free from now on.
+/// Takes the permit of a ticket, which is then free.
 pub(super) fn take(ticket: u32) -> Option<OwnedPermit<JsHost>> {
     match SEATS.with_borrow_mut(|seats| seats.take(ticket)) {
         Seat::Held(permit) => Some(permit),
@@ -135,7 +136,7 @@ pub(super) fn take(ticket: u32) -> Option<OwnedPermit<JsHost>> {
     }
 }
 
-/// The lease of a ticket that has its permit.
+/// Returns the lease of a ticket with a permit.
 pub(super) fn lease(ticket: u32) -> Option<LeaseId> {
     SEATS.with_borrow(|seats| match seats.seats.get(ticket as usize) {
         Some(Seat::Held(permit)) => Some(permit.lease()),
@@ -143,7 +144,7 @@ pub(super) fn lease(ticket: u32) -> Option<LeaseId> {
     })
 }
 
-/// Drops what is at a ticket, outside the book: it goes back to its gate, which may wake others.
+/// Drops the state of a ticket outside the table, because its release may wake others.
 pub(super) fn forget(ticket: u32) {
     drop(SEATS.with_borrow_mut(|seats| seats.take(ticket)));
 }
@@ -152,13 +153,13 @@ pub(super) fn put_denial(denial: Denial) {
     DENIAL.set(denial);
 }
 
-/// How much news there is, at most.
+/// Returns an upper bound of the number of completions.
 pub(super) fn count() -> u32 {
     NEWS.with_borrow(VecDeque::len) as u32
 }
 
-/// The next call that was answered: its ticket, if it has its permit; its complement, if it was refused, and is free again;
-/// [`NO_NEWS`], if there is none.
+/// Returns the next completion: the ticket, if its permit was granted; the complement of the ticket, which is
+/// then free, if the call was rejected; [`NO_NEWS`], if there is none.
 #[wasm_bindgen(js_name = nextNews)]
 #[must_use]
 pub fn next_news() -> i32 {
@@ -173,27 +174,28 @@ pub fn next_news() -> i32 {
     }
 }
 
-/// The number of the reason of the latest denial.
+/// Returns the number of the latest denial's reason.
 #[wasm_bindgen(js_name = denialReason)]
 #[must_use]
 pub fn denial_reason() -> u32 {
     DENIAL.get().reason as u32
 }
 
-/// In how many milliseconds capacity changes, by the latest denial; NaN if that is not known.
+/// Returns the milliseconds until capacity changes, according to the latest denial; NaN if that is not known.
 #[wasm_bindgen(js_name = denialChangesInMs)]
 #[must_use]
 pub fn denial_changes_in_ms() -> f64 {
     changes_in(&DENIAL.get())
 }
 
-/// `callback` is called after a turn of the module's own in which there was news or may have been events.
+/// Sets the callback for turns of the module that no command caused, after which there may be completions or
+/// events.
 #[wasm_bindgen(js_name = onTurn)]
 pub fn on_turn(callback: Function) {
     ON_TURN.set(Some(callback));
 }
 
-/// Somebody wants a gate's events, as long as this is there.
+/// While this exists, a gate has event listeners.
 pub(super) struct Listening;
 
 impl Listening {
@@ -215,7 +217,7 @@ fn turn_ended() {
     }
 }
 
-/// After a command whose answer does not say that there is news.
+/// Announces completions. Called after a command that does not return their number.
 pub(crate) fn announce() {
     if count() > 0 && !IS_ANNOUNCED.replace(true) {
         call_back();
@@ -226,7 +228,7 @@ pub(crate) fn announce() {
 fn call_back() {
     let callback = ON_TURN.with_borrow(Clone::clone);
     if let Some(callback) = callback {
-        // It only asks for a turn of its own, and does not throw.
+        // The callback only schedules a microtask, and does not throw.
         let _ = callback.call0(&JsValue::UNDEFINED);
     }
 }

@@ -1,7 +1,7 @@
-//! Which task asks the gate for a permit, and which call is made again.
+//! The yield token for the next permit request, and the retry of the call that ended last.
 //!
-//! `acquire` belongs to calls of any kind. A task of a pipeline lends it its tie for the one call that it makes for the
-//! task: `lend`, then `acquire`, within one turn and with nothing between them.
+//! `acquire` serves calls of any kind. A pipeline task passes its yield token with `lend`, followed by
+//! `acquire` in the same turn with no other command in between.
 
 use std::cell::Cell;
 
@@ -10,26 +10,26 @@ use tidegate_core::yielding::TaskToken;
 
 thread_local! {
     static LENT: Cell<Option<TaskToken>> = const { Cell::new(None) };
-    /// Of the call that ended last, if it is made again.
+    /// The retry of the call that ended last, if any.
     static RETRY: Cell<Option<Retry>> = const { Cell::new(None) };
 }
 
-/// The next permit is asked for with `tie`; `None` takes back what was lent.
+/// Sets the yield token of the next permit request; `None` removes it.
 pub fn lend(tie: Option<TaskToken>) {
     LENT.set(tie);
 }
 
-/// The tie to ask with; it is lent once.
+/// Takes the yield token for a permit request.
 pub(super) fn take() -> Option<TaskToken> {
     LENT.take()
 }
 
-/// The call that has just ended is made again so, or not.
+/// Sets how the call that ended last is retried; `None`: it is not.
 pub(super) fn keep_retry(retry: Option<Retry>) {
     RETRY.set(retry);
 }
 
-/// How the call that ended last is made again.
+/// Takes the retry of the call that ended last.
 pub(super) fn take_retry() -> Option<Retry> {
     RETRY.take()
 }

@@ -1,4 +1,5 @@
-//! Where JavaScript answers: for each task, hook and checkpoint under way, what became of it and who waits for that.
+//! The tasks, hooks and checkpoints that run in JavaScript, with their results and the wakers that wait for
+//! them.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -15,10 +16,10 @@ use wasm_bindgen::prelude::*;
 use super::report::FinishedRowGroup;
 use crate::json::to_js;
 
-/// What a run calls, for TypeScript.
+/// The callbacks of a run, for TypeScript.
 #[wasm_bindgen(typescript_custom_section)]
 const TYPES: &str = r#"
-/** What a run calls. None of them may throw. */
+/** The callbacks of a run. None of them may throw. */
 export interface PipelineCallbacks {
   begin(slot: number, generation: number, column: number, rowGroup: number, firstRow: number, rows: number, row: number, attempt: number): void;
   stop(slot: number, generation: number): void;
@@ -36,7 +37,7 @@ extern "C" {
     #[wasm_bindgen(typescript_type = "PipelineCallbacks")]
     pub type Callbacks;
 
-    /// Begins a task; `row` is below 0 for a whole row group.
+    /// Starts a task; `row` is below 0 for a whole row group.
     #[wasm_bindgen(method)]
     fn begin(
         this: &Callbacks,
@@ -50,31 +51,31 @@ extern "C" {
         attempt: u32,
     );
 
-    /// A task is to stop: nobody waits for its end.
+    /// Stops a task. Its result is ignored.
     #[wasm_bindgen(method)]
     fn stop(this: &Callbacks, slot: u32, generation: u32);
 
-    /// Begins a step of a row group: 0 its pre-batch hook, 1 its post-batch hook, 2 its checkpoint.
+    /// Starts a step of a row group: 0 its pre-batch hook, 1 its post-batch hook, 2 its checkpoint.
     #[wasm_bindgen(method)]
     fn step(this: &Callbacks, step: u32, group: &JsValue);
 
-    /// A provider mostly fails.
+    /// Called when most calls to a provider fail.
     #[wasm_bindgen(method)]
     fn warn(this: &Callbacks, group: &str, retryable: u32, window: u32);
 
-    /// The next event, as the core writes it.
+    /// Called with each event, as the core serializes it.
     #[wasm_bindgen(method)]
     pub(super) fn event(this: &Callbacks, event: &JsValue);
 
-    /// The run is over.
+    /// Called when the run is over.
     #[wasm_bindgen(method)]
     fn over(this: &Callbacks);
 }
 
-/// The answer to a step of a row group: rows to leave out, or what was wrong.
+/// The result of a step of a row group: rows to leave out, or the failure.
 type StepAnswer = Result<Vec<u32>, String>;
 
-/// One task under way.
+/// One running task.
 struct Desk {
     generation: u32,
     tie: Option<TaskToken>,
@@ -82,7 +83,7 @@ struct Desk {
     waker: Option<Waker>,
 }
 
-/// One step of a row group under way.
+/// One running step of a row group.
 struct Step {
     /// Which step, of which row group.
     place: (u32, u32),
@@ -90,9 +91,10 @@ struct Step {
     waker: Option<Waker>,
 }
 
-/// What is under way in one run.
+/// The running tasks and steps of one run.
 pub(super) struct Office {
-    /// `None` once the run is over: they lead to whatever holds the run, which could otherwise never be collected.
+    /// `None` once the run is over: the callbacks reference the holder of the run, which could otherwise
+    /// never be collected.
     callbacks: RefCell<Option<Callbacks>>,
     /// Of the columns.
     pub(super) names: Vec<String>,
@@ -101,9 +103,9 @@ pub(super) struct Office {
 
 #[derive(Default)]
 struct Books {
-    /// By the worker's slot.
+    /// By worker slot.
     desks: Vec<Option<Desk>>,
-    /// As many as row groups are in work, at most.
+    /// At most as many as active row groups.
     steps: Vec<Step>,
 }
 
@@ -119,18 +121,18 @@ impl Office {
         }
     }
 
-    /// Says that the run is over, and calls nothing any more.
+    /// Calls `over`, and drops the callbacks.
     pub(super) fn close(&self) {
         self.call(Callbacks::over);
         drop(self.callbacks.take());
     }
 
-    /// What a task is to ask for permits with.
+    /// Returns the yield token of a task.
     pub(super) fn tie(&self, slot: u32, generation: u32) -> Option<TaskToken> {
         self.books.borrow_mut().desk(slot, generation)?.tie
     }
 
-    /// How a task ended; nothing if it was answered for before, or was told to stop.
+    /// Records how a task ended. Has no effect if it has ended or was stopped before.
     pub(super) fn finish(&self, slot: u32, generation: u32, answer: Result<TaskOutcome, FatalError>) {
         let mut books = self.books.borrow_mut();
         let Some(desk) = books.desk(slot, generation).filter(|desk| desk.answer.is_none()) else { return };
@@ -140,7 +142,7 @@ impl Office {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// How a step of a row group ended.
+    /// Records how a step of a row group ended.
     pub(super) fn step_ended(&self, step: u32, row_group: u32, answer: StepAnswer) {
         let mut books = self.books.borrow_mut();
         let Some(found) = books.steps.iter_mut().find(|known| known.place == (step, row_group)) else {
@@ -159,7 +161,7 @@ impl Office {
             self.begin_step(step, group);
         }
         let mut books = self.books.borrow_mut();
-        // Looked up now: the callback may have answered, and others with it.
+        // Looked up again: the callback may have reported its end, and others too.
         let found = books.steps.iter().position(|known| known.place == place);
         let Some(at) = found else { return Poll::Pending };
         if let Some(answer) = books.steps[at].answer.take() {
@@ -171,7 +173,7 @@ impl Office {
     }
 
     fn begin_step(&self, step: u32, group: &core::FinishedRowGroup) {
-        // Made of numbers and texts, it always has JSON.
+        // It consists of numbers and strings, so serialization cannot fail.
         let finished = to_js(&FinishedRowGroup::of(group, &self.names)).unwrap_or_default();
         self.call(|to| to.step(step, &finished));
     }
@@ -183,10 +185,10 @@ impl Books {
     }
 }
 
-/// The tasks of a run, as JavaScript makes them.
+/// Runs the tasks of a pipeline in JavaScript.
 pub(super) struct JsWorkload(pub(super) Rc<Office>);
 
-/// One task under way. Dropped before its end, it is told to stop.
+/// One running task. Dropping it before its end stops the task.
 pub(super) struct Work {
     office: Rc<Office>,
     slot: u32,

@@ -1,12 +1,12 @@
 //! Pipelines for real work, on the JavaScript event loop.
 //!
-//! [`start_pipeline`] checks a plan and its settings, and starts a [`PipelineRun`]. All decisions are the core's: the run
-//! calls its [`Callbacks`] when a task, a hook or a checkpoint is to begin, and JavaScript reports how each ended. Values of
-//! cells live in JavaScript only. Callbacks run in a turn of their own, outside any lock, and may give the run commands at
-//! once.
+//! [`start_pipeline`] checks a plan and its settings, and starts a [`PipelineRun`]. The core makes all
+//! decisions: the run calls its [`Callbacks`] to start a task, a hook or a checkpoint, and JavaScript reports
+//! how each ended. Cell values exist only in JavaScript. Callbacks run in a turn of their own, outside any
+//! lock, and may call the run.
 //!
-//! Settings, reports and events cross the boundary as plain objects, tasks as plain numbers. People use it through the
-//! TypeScript package beside this crate.
+//! Settings, reports and events cross the boundary as plain objects, tasks as numbers. Programs use it
+//! through the TypeScript package beside this crate.
 
 mod desk;
 mod options;
@@ -29,7 +29,7 @@ use crate::gate::{RequestGate, random_number};
 use crate::host::JsHost;
 use crate::json::from_js;
 
-/// Checks everything and begins, in the next turn of the event loop. Throws for what cannot work.
+/// Checks the plan and starts a run in the next turn of the event loop. Throws for an invalid plan.
 #[wasm_bindgen(js_name = startPipeline)]
 pub fn start_pipeline(
     #[wasm_bindgen(unchecked_param_type = "PipelinePlan")] plan: &JsValue,

@@ -30,25 +30,26 @@ pub(super) struct PipelineSettings {
     adaptive: Option<AdaptiveRowGroups>,
     /// The largest number of concurrent tasks over all columns, at least 1. Default 1024.
     workers: u32,
-    /// When a fairness group may have more tasks at work than its share. Default `{ kind: "bounded_borrow" }`.
+    /// When a fairness group may run more tasks than its share. Default `{ kind: "bounded_borrow" }`.
     policy: Policy,
     /// Further named resources and their limits, at least 1, for `holds` of a column.
     #[tsify(type = "Record<string, number>")]
     resources: IndexMap<String, NonZeroU32>,
-    /// How often a task that failed for now is retried, after 1, 2, 4, ... s, 0 to 255. Default 3.
+    /// How often a task with a retryable failure is retried, after 1, 2, 4, ... s, 0 to 255. Default 3.
     retries: u32,
     /// The number of latest final outcomes that are judged together, 1 to 65536. Default 10.
     shutdown_window: u32,
     /// The share of failures in a full window at which the run stops, above 0 and at most 1; `null`: never. Default 0.5.
     shutdown_rate: Option<f64>,
-    /// How long what a column calls may answer nothing but rate limits, before its tasks are kept for another run;
+    /// How long the resource of a column may rate limit every call before its tasks are kept for another run;
     /// `null`: no limit. Default 600000.
     #[serde(deserialize_with = "millis_or_null")]
     #[tsify(type = "number | null")]
     rate_limit_patience_ms: Option<Duration>,
-    /// The number of answers of one fairness group that are judged together for a warning, 1 to 65536. Default 20.
+    /// The number of latest responses of one fairness group that are considered for a warning, 1 to 65536.
+    /// Default 20.
     degraded_window: u32,
-    /// The share of failures that may pass at which a provider counts as degraded, above 0 and at most 1; `null`:
+    /// The share of retryable failures at which a provider counts as degraded, above 0 and at most 1; `null`:
     /// never. Default 0.5.
     degraded_rate: Option<f64>,
     /// The shortest pause between two such warnings about one fairness group. Default 60000.
@@ -63,13 +64,13 @@ pub(super) struct PipelineSettings {
     #[serde(deserialize_with = "millis")]
     #[tsify(type = "number")]
     retry_ceiling_ms: Duration,
-    /// Whether a task that waits for its call gives back its worker slot meanwhile. Default true.
+    /// Whether a task releases its worker slot while it waits for its call. Default true.
     yield_while_waiting: bool,
     /// The row groups that an earlier run has saved, counted from 0: they are skipped and count as done.
     #[tsify(type = "Iterable<number>")]
     done_row_groups: Vec<u32>,
-    /// The rows to make of row groups that an earlier run has saved in part, counted from 0 over the whole run,
-    /// ascending. A row group that has one of them is of these rows alone.
+    /// The rows to complete in row groups that an earlier run has saved in part, counted from 0 over the
+    /// whole run, ascending. A row group with such a row consists of these rows only.
     #[tsify(type = "Iterable<number>")]
     missing_rows: Vec<u64>,
 }
@@ -165,7 +166,7 @@ pub(super) struct CallTarget {
     pub(super) name: String,
 }
 
-/// What a pipeline is made of, besides its settings.
+/// The structure of a pipeline, besides its settings.
 #[derive(Deserialize, Tsify)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct PipelinePlan {

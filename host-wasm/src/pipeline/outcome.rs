@@ -1,5 +1,5 @@
-//! How a task ended, as a number: 0 made, 1 skipped, 2 cancelled, 3 kept because its provider cannot be used, from 16 a failure
-//! that may pass, from 32 one for good.
+//! How a task ended, as a number: 0 success, 1 skipped, 2 cancelled, 3 kept because its provider is
+//! unavailable, from 16 a retryable failure, from 32 a final one.
 
 use tidegate_core::pipeline::{FailureKind, RetryKind, TaskOutcome};
 use tidegate_core::request::Completion;
@@ -8,7 +8,7 @@ use wasm_bindgen::prelude::*;
 
 use crate::gate::outcome_of;
 
-/// The failures that may pass, and those for good, by the number of an outcome.
+/// The retryable and the final failures, by the number of an outcome.
 const RETRIES: [RetryKind; 6] = [
     RetryKind::RateLimited,
     RetryKind::Timeout,

@@ -52,23 +52,23 @@ export type DroppedRow = { row: number; column: string } & DropReason;
 #[derive(Serialize, Tsify)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TaskCounts {
-    /// Tasks begun.
+    /// Tasks started.
     spawned: u64,
-    /// Those that made their column.
+    /// Those that filled their column.
     succeeded: u64,
-    /// Those whose `when` said no.
+    /// Those whose `when` returned false.
     skipped: u64,
-    /// Failures that may pass.
+    /// Retryable failures.
     retryable: u64,
-    /// Failures for good.
+    /// Final failures.
     failed: u64,
     /// Bugs reported.
     fatal: u64,
-    /// Tasks that were told to stop.
+    /// Tasks that were stopped.
     cancelled: u64,
     /// Tasks that ended after their row was dropped, with any outcome.
     ignored: u64,
-    /// Tasks skipped with an upstream; none was begun.
+    /// Tasks skipped with an upstream; they were not started.
     skipped_with_upstream: u64,
 }
 
@@ -133,8 +133,8 @@ pub(super) enum Stop {
     Stuck {
         why: String,
     },
-    /// A provider or model could not be used any more, or answered nothing but rate limits for too long. No row is
-    /// dropped for it.
+    /// A provider or model was unavailable, or rate limited every call for too long. No row is dropped
+    /// because of it.
     ProviderUnavailable {
         group: String,
     },
@@ -156,7 +156,7 @@ pub(super) struct RunReport {
     rows_out: u64,
     /// The rows that this run dropped.
     rows_dropped: u64,
-    /// The rows that this run began, and neither saved nor dropped, because it stopped.
+    /// The rows that this run started and neither saved nor dropped, because it stopped.
     rows_unmade: u64,
     /// The rows of row groups that were never begun.
     rows_not_started: u64,
@@ -173,7 +173,7 @@ pub(super) struct RunReport {
     elapsed_ms: f64,
 }
 
-/// Where a run stands.
+/// The progress of a run.
 #[derive(Serialize, Tsify)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Progress {
@@ -196,13 +196,13 @@ pub(super) struct Progress {
     /// Why the target does not grow, if a control loop chooses it.
     #[tsify(type = "RowGroupBlock | null")]
     row_group_block: Option<RowGroupBlock>,
-    /// The tasks at work.
+    /// The running tasks.
     running: usize,
-    /// Those of them that hold nothing while they wait for a call.
+    /// The running tasks that hold no resources while they wait for a call.
     suspended: usize,
     /// The tasks that are ready and wait for a worker slot.
     queued: usize,
-    /// The tasks that pause, because a provider asked for it.
+    /// The tasks that wait for a retry, because a provider asked for a pause.
     delayed: usize,
     /// The tasks of each column, by its name, in the order of definition.
     #[tsify(type = "Record<string, TaskCounts>")]
@@ -219,7 +219,7 @@ pub(super) struct DroppedRow {
     reason: DropReason,
 }
 
-/// A row group to save: what it began with, and what became of it.
+/// A row group to save: its initial and its remaining rows.
 #[derive(Serialize, Tsify)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FinishedRowGroup {
@@ -235,12 +235,13 @@ pub(super) struct FinishedRowGroup {
     /// The rows that were dropped.
     #[tsify(type = "readonly DroppedRow[]")]
     dropped: Vec<DroppedRow>,
-    /// The rows that the run stopped before; mostly none. A row group that has some is not done.
+    /// The rows that were not complete when the run stopped; usually none. A row group that has some is not
+    /// done.
     #[tsify(type = "readonly number[]")]
     unmade: Vec<u32>,
 }
 
-/// What keeps worker slots, or others, empty.
+/// Why slots of a resource are idle.
 #[derive(Serialize, Tsify)]
 pub(super) struct SlotsWhy {
     /// The resource: `submission` are the workers, then come the pipeline's `resources` and those behind `calls`.

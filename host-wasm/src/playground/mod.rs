@@ -1,4 +1,4 @@
-//! A scenario in virtual time, and all that a page shows of it.
+//! A scenario in virtual time, and the figures that a page shows of it.
 //!
 //! [`Playground`] owns a `World` of the core. The caller, usually a worker, decides how virtual time follows real time
 //! and calls [`Playground::advance_to`] with a bound on events, as often as it likes. Three streams come out: the *sample*,
@@ -41,11 +41,11 @@ const TYPES: &'static str = include_str!("types.d.ts");
 pub struct Playground {
     run: Run,
     charts: Charts,
-    /// Where numbers are put together before they are copied out; kept, so that reading allocates nothing.
+    /// A buffer for numbers before they are copied out; kept, so that reading allocates nothing.
     scratch: Vec<f64>,
 }
 
-/// What is kept of the past.
+/// The recorded history.
 struct Charts {
     telemetry: Telemetry,
     lanes: Lanes,
@@ -53,7 +53,7 @@ struct Charts {
 
 #[wasm_bindgen]
 impl Playground {
-    /// Starts a run. Equal seeds give equal runs. Throws for a scenario that cannot run, with what is wrong with it.
+    /// Starts a run. Equal seeds give equal runs. Throws for an invalid scenario, with the path of the error.
     #[wasm_bindgen(constructor)]
     pub fn new(
         #[wasm_bindgen(unchecked_param_type = "Scenario")] scenario: &JsValue,
@@ -78,15 +78,15 @@ impl Playground {
         run.advance_to(virtual_ms, max_events, |world| charts.look(world))
     }
 
-    /// Carries out the next event, and no other. Returns false at the end of the run.
+    /// Processes the next event only. Returns false at the end of the run.
     pub fn step(&mut self) -> bool {
         let is_made = self.run.world.step();
         self.charts.look(&mut self.run.world);
         is_made
     }
 
-    /// Goes to an instant: call `advanceTo` with it, in slices, until it is done. If it lies in the past, the run has
-    /// begun anew, with everything that was changed: it comes out as it did the first time, to the last decision.
+    /// Goes to a virtual time: call `advanceTo` with it, in slices, until it is done. If it lies in the past,
+    /// the run restarts with all changes, and repeats every decision.
     pub fn seek(
         &mut self,
         #[wasm_bindgen(js_name = virtualMs, param_description = "milliseconds since the start of the run")]
@@ -99,7 +99,7 @@ impl Playground {
         Ok(())
     }
 
-    /// Says of a run that is made anew with changes to come how far it had come before it was taken back: see `change()`.
+    /// Sets how far a restarted run had come before: see `change()`.
     #[wasm_bindgen(js_name = takenBack)]
     pub fn taken_back(
         &mut self,
@@ -109,8 +109,8 @@ impl Playground {
         self.run.had_reached(from_ms)
     }
 
-    /// Changes something from the nanosecond after now on. In a run that was taken back, the changes between now and where it
-    /// had been are dropped: this is another branch. Throws, and changes nothing, for what is out of range or not there.
+    /// Applies a change one nanosecond from now. In a run that went back, later changes up to where it had
+    /// come are dropped. Throws for a value out of range or an unknown target, and then changes nothing.
     pub fn change(
         &mut self,
         #[wasm_bindgen(unchecked_param_type = "Intervention")] what: &JsValue,
@@ -118,14 +118,13 @@ impl Playground {
         self.run.change(what)
     }
 
-    /// Everything that is changed in the run, by the scenario and by `change()`, in order of time: what has come and what
-    /// is still to come.
+    /// All changes of the run, by the scenario and by `change()`, in order of time, both past and future.
     #[wasm_bindgen(unchecked_return_type = "Change[]")]
     pub fn changes(&self) -> Result<JsValue, JsError> {
         to_js(&self.run.world.changes())
     }
 
-    /// The scenario, with all changes so far written into it: it runs the same.
+    /// The scenario including all changes so far: it gives the same run.
     #[wasm_bindgen(unchecked_return_type = "Scenario")]
     pub fn scenario(&self) -> Result<JsValue, JsError> {
         to_js(&self.run.scenario)
@@ -137,7 +136,7 @@ impl Playground {
         self.run.seed as f64
     }
 
-    /// The virtual instant of the next event, in milliseconds, or undefined when nothing is left to happen.
+    /// The virtual time of the next event, in milliseconds, or undefined if there is none.
     #[wasm_bindgen(js_name = nextEventMs)]
     #[must_use]
     pub fn next_event_ms(&self) -> Option<f64> {
@@ -150,20 +149,20 @@ impl Playground {
         millis(self.run.world.now())
     }
 
-    /// What the run is made of. It does not change.
+    /// The structure of the run. It does not change.
     #[wasm_bindgen(unchecked_return_type = "Layout")]
     pub fn layout(&self) -> Result<JsValue, JsError> {
         to_js(&Layout::of(&self.run.scenario)?)
     }
 
-    /// The figures of this instant.
+    /// The figures at the present time.
     #[wasm_bindgen(unchecked_return_type = "PlaygroundSample")]
     pub fn sample(&self) -> Result<JsValue, JsError> {
         let world = &self.run.world;
         to_js(&PlaygroundSample { sample: world.sample(), idle: idle::splits(world) })
     }
 
-    /// Why something waits, one entry for each thing that binds; empty where nothing waits.
+    /// Why something waits: one entry for each binding constraint; empty if nothing waits.
     #[wasm_bindgen(unchecked_return_type = "Why[]")]
     pub fn why(&self, #[wasm_bindgen(unchecked_param_type = "About")] about: &JsValue) -> Result<JsValue, JsError> {
         let about: WhySubject = from_js("what is asked about", about)?;
@@ -176,7 +175,8 @@ impl Playground {
         self.run.world.steps() as f64
     }
 
-    /// What the run has come to, as JSON text: what `tidegate simulate --json` prints of the same scenario and seed.
+    /// The results of the run, as the JSON text that `tidegate simulate --json` prints for the same scenario
+    /// and seed.
     pub fn results(&self) -> Result<String, JsError> {
         Ok(serde_json::to_string_pretty(&self.run.report()?)? + "\n")
     }
@@ -258,10 +258,10 @@ impl Playground {
         lanes::LENGTH
     }
 
-    /// Copies what the first worker slots did since `fromMs` into `target`, and returns how many spans that are: five
-    /// numbers each, the lane, the start and the end in virtual milliseconds, the column, and the kind (a `LaneKind`). What
-    /// still goes on ends now. Of at most 64 lanes, the latest 8192 spans are kept. Throws when `target` is shorter than
-    /// `lanesLength()`.
+    /// Copies the activity of the first worker slots since `fromMs` into `target`, and returns the number of
+    /// spans: five numbers each, the lane, the start and the end in virtual milliseconds, the column, and the
+    /// kind (a `LaneKind`). Open spans end now. The latest 8192 spans of at most 64 lanes are kept. Throws
+    /// when `target` is shorter than `lanesLength()`.
     #[wasm_bindgen(js_name = readLanes)]
     pub fn read_lanes(
         &mut self,
@@ -276,7 +276,7 @@ impl Playground {
     }
 }
 
-/// What a person may click on.
+/// The elements that a user can select.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum WhySubject {
@@ -322,7 +322,7 @@ impl Charts {
         charts
     }
 
-    /// To be called after every event, so that nothing is missed in between.
+    /// Must be called after every event, so that nothing is missed.
     fn look(&mut self, world: &mut World) {
         self.telemetry.advance(world.now());
         for (index, level) in levels(world).enumerate() {

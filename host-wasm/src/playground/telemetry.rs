@@ -30,14 +30,14 @@ pub(crate) enum Field {
     Peak,
     /// The last true capacity.
     Capacity,
-    /// Answers 429 within the bucket.
+    /// Responses with status 429 within the bucket.
     Refused,
     /// The share of the bucket spent in cooldown, 0 to 1.
     Cooling,
 }
 
 impl Field {
-    /// All fields, in the order in which they are handed out.
+    /// All fields, in the order in which they are exported.
     pub(crate) const ALL: [Self; 6] =
         [Self::Limit, Self::InFlight, Self::Peak, Self::Capacity, Self::Refused, Self::Cooling];
 
@@ -67,7 +67,7 @@ impl Field {
         }
     }
 
-    /// What a bucket holds when it opens at this level.
+    /// Returns the initial value of a bucket at this level.
     fn opening(self, level: ProviderLevel) -> f64 {
         match self {
             Self::Limit => f64::from(level.limit),
@@ -77,7 +77,7 @@ impl Field {
         }
     }
 
-    /// What an integral reads as at one instant.
+    /// Returns the value of an integral at one instant.
     fn instantaneous(self, level: ProviderLevel, now: Instant) -> f64 {
         match self {
             Self::InFlight => f64::from(level.in_flight),
