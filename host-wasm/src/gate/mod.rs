@@ -5,17 +5,17 @@
 //!
 //! A permit request gets a *ticket*, a small number that is reused after its call has ended.
 //! [`RequestGate::acquire`] returns at once: the ticket, if the permit is granted; its complement, if the
-//! call waits; [`DENIED`], if it is denied. Decisions about waiting calls are queued as [completions](news),
-//! which [`next_news`](news::next_news) reads. A command that releases something returns how many completions
-//! there are. For other sources of completions, such as the gate's timer, the callback of
-//! [`on_turn`](news::on_turn) is called, which schedules a microtask to read them.
+//! call waits; [`DENIED`], if it is denied. Decisions about waiting calls are queued as
+//! [completions](tickets), which [`next_completion`](tickets::next_completion) reads. A command that releases
+//! something returns how many completions there are. For other sources of completions, such as the gate's
+//! timer, the callback of [`on_turn`](tickets::on_turn) is called, which schedules a microtask to read them.
 
 pub mod answer;
+pub mod call_context;
 mod events;
 mod figures;
-pub mod news;
 mod settings;
-pub mod tie;
+pub mod tickets;
 
 use std::cell::RefCell;
 
@@ -31,14 +31,14 @@ use tidegate_core::time::{Clock, Duration};
 use wasm_bindgen::prelude::*;
 
 use crate::host::JsHost;
-use news::DENIED;
 use settings::Limits;
+use tickets::DENIED;
 
 /// Decides when a call may start, and adapts its limits to how calls end.
 #[wasm_bindgen]
 pub struct RequestGate {
     gate: Gate<JsHost>,
-    listens: RefCell<Option<news::Listening>>,
+    listens: RefCell<Option<tickets::Listening>>,
 }
 
 #[wasm_bindgen]
@@ -81,7 +81,7 @@ impl RequestGate {
         let registered = limits.and_then(|limits| {
             self.gate.with(|machine, now| limits.apply(machine, now, provider, model, Domain::from(domain)))
         });
-        news::announce();
+        tickets::announce();
         registered.map(|id| id.index() as u32).map_err(|error| settings::refused(&error))
     }
 
@@ -90,7 +90,7 @@ impl RequestGate {
     #[wasm_bindgen(js_name = setMaxParallel)]
     pub fn set_max_parallel(&self, provider: &str, model: &str, max_parallel: u32) -> Result<(), JsValue> {
         let changed = self.gate.with(|machine, now| machine.register(now, provider, model, "default", max_parallel));
-        news::announce();
+        tickets::announce();
         changed.map(drop).map_err(|error| settings::refused(&error))
     }
 
@@ -101,7 +101,7 @@ impl RequestGate {
             let model = machine.owner(ResourceId::new(0, resource));
             model.is_some_and(|model| machine.set_paused(now, model, is_paused))
         });
-        news::announce();
+        tickets::announce();
         has_changed
     }
 
@@ -109,7 +109,7 @@ impl RequestGate {
     pub fn group(&self, name: &str, weight: f64) -> Result<u32, JsValue> {
         let made = self.gate.with(|machine, _| machine.group(name, weight));
         let group = made.map_err(|error| settings::refused(&error))?;
-        news::announce();
+        tickets::announce();
         Ok(group.index() as u32)
     }
 
@@ -128,7 +128,7 @@ impl RequestGate {
     /// gate's default.
     pub fn acquire(&self, resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) -> i32 {
         let request = request(resource, group, timeout_ms, input, output);
-        news::ask(self.gate.acquire_owned(request).for_task(tie::take()))
+        tickets::request(self.gate.acquire_owned(request).for_task(call_context::take()))
     }
 
     /// Requests a permit for the next attempt of the call that ended last, if [`finish_call`] has returned 1.
@@ -136,7 +136,9 @@ impl RequestGate {
     #[wasm_bindgen(js_name = acquireAgain)]
     pub fn acquire_again(&self, resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) -> i32 {
         let request = request(resource, group, timeout_ms, input, output);
-        news::ask(self.gate.acquire_owned(request).with_retry(tie::take_retry()).for_task(tie::take()))
+        tickets::request(
+            self.gate.acquire_owned(request).with_retry(call_context::take_retry()).for_task(call_context::take()),
+        )
     }
 
     /// Returns the ticket of a permit if one can be granted now, or [`DENIED`]. Never overtakes a waiting
@@ -145,13 +147,13 @@ impl RequestGate {
     pub fn try_acquire(&self, resource: u32, group: i32, input: u32, output: u32) -> i32 {
         let request = request(resource, group, f64::NAN, input, output);
         let answer = match self.gate.try_acquire_owned(request) {
-            Ok(permit) => news::keep(permit),
+            Ok(permit) => tickets::keep(permit),
             Err(denial) => {
-                news::put_denial(denial);
+                tickets::put_denial(denial);
                 DENIED
             }
         };
-        news::announce();
+        tickets::announce();
         answer
     }
 
@@ -159,10 +161,10 @@ impl RequestGate {
     /// outcome and the wait.
     #[wasm_bindgen(js_name = rateLimitFeedback)]
     pub fn rate_limit_feedback(&self, ticket: u32, notes: &[f64]) {
-        let Some(lease) = news::lease(ticket) else { return };
+        let Some(lease) = tickets::lease(ticket) else { return };
         let stated = answer::stated(notes);
         self.gate.with(|machine, now| machine.rate_limit_feedback(now, lease, &stated));
-        news::announce();
+        tickets::announce();
     }
 
     /// Returns the state of a resource as numbers, in the order of `figures`; nothing for an unknown
@@ -181,7 +183,7 @@ impl RequestGate {
     /// Records events of these kinds only, given as one bit for each.
     pub fn listen(&self, kinds: u32) {
         let interest = events::interest(kinds);
-        self.listens.replace((interest != RequestInterest::NONE).then(news::Listening::new));
+        self.listens.replace((interest != RequestInterest::NONE).then(tickets::Listening::new));
         self.gate.with(|machine, now| machine.set_interest(now, interest));
     }
 
@@ -195,7 +197,7 @@ impl RequestGate {
     /// are.
     pub fn shutdown(&self) -> u32 {
         self.gate.shutdown();
-        news::count()
+        tickets::count()
     }
 }
 
@@ -221,10 +223,10 @@ fn request(resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) 
 #[wasm_bindgen]
 #[must_use]
 pub fn finish(ticket: u32, outcome: u32, retry_after_ms: f64, input: f64, output: f64) -> u32 {
-    if let Some(permit) = news::take(ticket) {
+    if let Some(permit) = tickets::take(ticket) {
         permit.finish(completion(outcome, retry_after_ms, input, output));
     }
-    news::count()
+    tickets::count()
 }
 
 /// Ends a call that is made again if it failed in an outage. Returns 0 if its end is final; 1 if its next
@@ -233,14 +235,14 @@ pub fn finish(ticket: u32, outcome: u32, retry_after_ms: f64, input: f64, output
 #[wasm_bindgen(js_name = finishCall)]
 #[must_use]
 pub fn finish_call(ticket: u32, outcome: u32, retry_after_ms: f64, input: f64, output: f64) -> u32 {
-    let Some(permit) = news::take(ticket) else { return 0 };
+    let Some(permit) = tickets::take(ticket) else { return 0 };
     let after = permit.finish_call(completion(outcome, retry_after_ms, input, output));
     let (number, retry) = match after {
         AfterCall::Final => (0, None),
         AfterCall::Retry(retry) => (1, Some(retry)),
         AfterCall::Unavailable => (2, None),
     };
-    tie::keep_retry(retry);
+    call_context::keep_retry(retry);
     number
 }
 
@@ -277,8 +279,8 @@ fn completion(outcome: u32, retry_after_ms: f64, input: f64, output: f64) -> Com
 #[wasm_bindgen]
 #[must_use]
 pub fn cancel(ticket: u32) -> u32 {
-    news::forget(ticket);
-    news::count()
+    tickets::forget(ticket);
+    tickets::count()
 }
 
 pub(crate) fn outcome_of(number: u32) -> Outcome {

@@ -8,13 +8,13 @@
 //! Settings, reports and events cross the boundary as plain objects, tasks as numbers. Programs use it
 //! through the TypeScript package beside this crate.
 
-mod desk;
+mod callback_bridge;
 mod options;
 mod outcome;
 mod report;
 mod run;
 
-pub use desk::Callbacks;
+pub use callback_bridge::Callbacks;
 pub use outcome::outcome_of_call;
 pub use run::PipelineRun;
 
@@ -84,9 +84,9 @@ fn start(
     Ok(PipelineRun::start(pipeline, gate, &calls, callbacks))
 }
 
-/// The tasks of a column call a resource of the gate, one call at a time. They hold no more worker slots than twice the calls
-/// that the resource allows. Unless the column has a group, they queue as the resource's. Returns the task resource that
-/// stands for the calls, and its limit.
+/// Declares that the tasks of a column call a resource of the gate, one call at a time. They hold at most
+/// twice as many worker slots as the resource allows calls. Unless the column has a group, they queue in the
+/// group of the resource. Returns the task resource that stands for the calls, and its limit.
 fn declare_calls(column: &mut Column, target: &CallTarget, gate: &Gate<JsHost>) -> Result<(String, u32), JsError> {
     let CallTarget { resource, name } = target;
     let state = gate.snapshot(ResourceId::new(0, *resource));

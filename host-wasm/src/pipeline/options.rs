@@ -1,6 +1,7 @@
 //! The settings and columns of a pipeline, as JavaScript gives them.
 //!
-//! `serde` checks kinds and names, and the core checks ranges. Each error names the field by its path in JavaScript.
+//! `serde` checks types and names, and the core checks ranges. Each error names the field by its path in
+//! JavaScript.
 
 use std::num::NonZeroU32;
 
@@ -21,8 +22,8 @@ const MAX_MILLIS: f64 = 9e12;
 #[derive(Deserialize, Tsify)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct PipelineSettings {
-    /// The rows per row group, 1 to 16777215; the last group has the remaining rows. A row group is saved as one.
-    /// Default 64.
+    /// The rows per row group, 1 to 16777215; the last group has the remaining rows. A row group is saved as
+    /// one. Default 64.
     row_group_size: u32,
     /// The number of row groups in work at once, at least 1. If `adaptive` is set, the maximum. Default 3.
     row_groups: u32,
@@ -39,7 +40,8 @@ pub(super) struct PipelineSettings {
     retries: u32,
     /// The number of latest final outcomes that are judged together, 1 to 65536. Default 10.
     shutdown_window: u32,
-    /// The share of failures in a full window at which the run stops, above 0 and at most 1; `null`: never. Default 0.5.
+    /// The share of failures in a full window at which the run stops, above 0 and at most 1; `null`: never.
+    /// Default 0.5.
     shutdown_rate: Option<f64>,
     /// How long the resource of a column may rate limit every call before its tasks are kept for another run;
     /// `null`: no limit. Default 600000.
@@ -81,10 +83,11 @@ pub(super) struct PipelineSettings {
 struct AdaptiveRowGroups {
     /// The initial number of row groups, from 1 to `rowGroups`. Default 1.
     initial: u32,
-    /// The largest number of rows in work, at least 1; `null` is three row groups or 8192 rows, whichever is more.
-    /// Default `null`.
+    /// The largest number of rows in work, at least 1; `null` is three row groups or 8192 rows, whichever is
+    /// more. Default `null`.
     max_admitted_rows: Option<u64>,
-    /// The number of consecutive overloaded ticks after which the target falls by one, at least 1. Default 64.
+    /// The number of consecutive overloaded ticks after which the target falls by one, at least 1. Default
+    /// 64.
     shrink_after: u32,
 }
 
@@ -102,7 +105,8 @@ enum Policy {
 #[derive(Deserialize, Tsify)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct BoundedBorrow {
-    /// The largest debt of a group in a resource; `null`: what the limit leaves above its share. Default `null`.
+    /// The largest debt of a group in a resource; `null`: what the limit leaves above its share. Default
+    /// `null`.
     default_ceiling: Option<u32>,
     /// The fraction of a limit that cannot be borrowed, from 0 to 1. Default 0.
     reserve_fraction: f64,

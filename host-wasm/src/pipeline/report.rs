@@ -41,7 +41,9 @@ export type RowGroupBlock =
   | "queued_work"
   | "at_cap";
 
-/** Rows that were dropped, by cause. `column` failed, or was still missing when the hook left the rows out. */
+/**
+ * Rows that were dropped, by cause. `column` failed, or was still missing when the hook left the rows out.
+ */
 export type DroppedCount = { column: string; rows: number } & DropReason;
 
 /** A row that was dropped, counted from 0 within its row group. */
@@ -140,7 +142,8 @@ pub(super) enum Stop {
     },
 }
 
-/// The results of a run. `rows = rowsResumed + rowsIn + rowsNotStarted`, and `rowsIn = rowsOut + rowsDropped + rowsUnmade`.
+/// The results of a run. `rows = rowsResumed + rowsIn + rowsNotStarted`, and `rowsIn = rowsOut + rowsDropped
+/// + rowsUnmade`.
 #[derive(Serialize, Tsify)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RunReport {
@@ -244,7 +247,8 @@ pub(super) struct FinishedRowGroup {
 /// Why slots of a resource are idle.
 #[derive(Serialize, Tsify)]
 pub(super) struct SlotsWhy {
-    /// The resource: `submission` are the workers, then come the pipeline's `resources` and those behind `calls`.
+    /// The resource: `submission` are the workers, then come the pipeline's `resources` and those behind
+    /// `calls`.
     pub(super) name: String,
     pub(super) used: u32,
     pub(super) limit: u32,

@@ -14,17 +14,17 @@ use tidegate_core::request::ResourceId;
 use tidegate_core::runtime::Spawn;
 use wasm_bindgen::prelude::*;
 
-use super::desk::{Callbacks, JsWorkload, Office};
+use super::callback_bridge::{CallbackBridge, Callbacks, JsWorkload};
 use super::outcome::task_outcome;
 use super::report::{self, SlotsWhy};
-use crate::gate::{news, tie};
+use crate::gate::{call_context, tickets};
 use crate::host::JsHost;
 use crate::json::{from_js, to_js};
 
 /// A run of a pipeline. It continues if this handle is dropped.
 #[wasm_bindgen]
 pub struct PipelineRun {
-    office: Rc<Office>,
+    bridge: Rc<CallbackBridge>,
     handle: RunHandle<JsHost>,
     report: Rc<RefCell<Option<RunReport>>>,
 }
@@ -37,9 +37,9 @@ impl PipelineRun {
         callbacks: Callbacks,
     ) -> Self {
         let names = pipeline.plan().columns().iter().map(|column| column.name.clone()).collect();
-        let office = Rc::new(Office::new(callbacks, names));
+        let bridge = Rc::new(CallbackBridge::new(callbacks, names));
         #[allow(clippy::arc_with_non_send_sync, reason = "the driver shares workloads on hosts with threads, too")]
-        let workload = Arc::new(JsWorkload(Rc::clone(&office)));
+        let workload = Arc::new(JsWorkload(Rc::clone(&bridge)));
         let run = match gate {
             Some(gate) => {
                 let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
@@ -47,8 +47,8 @@ impl PipelineRun {
             }
             None => driver::run(JsHost, pipeline, workload),
         };
-        let started = Self { office, handle: run.handle(), report: Rc::default() };
-        JsHost.spawn(drive(run, Rc::clone(&started.office), started.handle.clone(), Rc::clone(&started.report)));
+        let started = Self { bridge, handle: run.handle(), report: Rc::default() };
+        JsHost.spawn(drive(run, Rc::clone(&started.bridge), started.handle.clone(), Rc::clone(&started.report)));
         started
     }
 }
@@ -56,7 +56,7 @@ impl PipelineRun {
 /// Polls the run to its end, and passes on its events between polls.
 async fn drive(
     run: driver::PipelineRun<JsHost, JsWorkload>,
-    office: Rc<Office>,
+    bridge: Rc<CallbackBridge>,
     handle: RunHandle<JsHost>,
     report: Rc<RefCell<Option<RunReport>>>,
 ) {
@@ -68,13 +68,13 @@ async fn drive(
         for event in events.drain(..) {
             // It consists of numbers and strings, so serialization cannot fail.
             let event = to_js(&event).unwrap_or_default();
-            office.call(|to| to.event(&event));
+            bridge.call(|to| to.event(&event));
         }
         polled
     })
     .await;
     *report.borrow_mut() = Some(ended);
-    office.close();
+    bridge.close();
 }
 
 #[wasm_bindgen]
@@ -84,43 +84,43 @@ impl PipelineRun {
     /// HTTP status. Has no effect if the task has ended or was stopped before.
     pub fn finish(&self, slot: u32, generation: u32, outcome: u32, retry_after_ms: f64, status: u16) {
         let outcome = task_outcome(outcome, retry_after_ms, status);
-        self.office.finish(slot, generation, Ok(outcome));
+        self.bridge.finish(slot, generation, Ok(outcome));
     }
 
     /// Reports a bug in a task, which ends the run.
     pub fn broke(&self, slot: u32, generation: u32, message: &str) {
-        self.office.finish(slot, generation, Err(FatalError(message.into())));
+        self.bridge.finish(slot, generation, Err(FatalError(message.into())));
     }
 
     /// Reports the end of a step of a row group: `failure` is its error message, if it failed; `left_out` are
     /// the rows that a pre-batch hook leaves out.
     #[wasm_bindgen(js_name = stepEnded)]
     pub fn step_ended(&self, step: u32, row_group: u32, left_out: Vec<u32>, failure: Option<String>) {
-        self.office.step_ended(step, row_group, failure.map_or(Ok(left_out), Err));
+        self.bridge.step_ended(step, row_group, failure.map_or(Ok(left_out), Err));
     }
 
     /// Assigns the gate's next `acquire` to this task.
     pub fn lend(&self, slot: u32, generation: u32) {
-        tie::lend(self.office.tie(slot, generation));
+        call_context::lend(self.bridge.token(slot, generation));
     }
 
     /// Cancels the run: stops running tasks, and ends once every lease is released.
     pub fn cancel(&self) {
         self.handle.cancel();
-        news::announce();
+        tickets::announce();
     }
 
     /// Drains the run: calls in flight finish, and none starts.
     pub fn drain(&self) {
         self.handle.drain();
-        news::announce();
+        tickets::announce();
     }
 
     /// Winds the run down: active row groups are finished and saved.
     #[wasm_bindgen(js_name = windDown)]
     pub fn wind_down(&self) {
         self.handle.wind_down();
-        news::announce();
+        tickets::announce();
     }
 
     /// Records events of these kinds from now on. Throws for an unknown kind.
@@ -133,7 +133,7 @@ impl PipelineRun {
     /// Returns the progress of the run.
     #[wasm_bindgen(unchecked_return_type = "Progress")]
     pub fn progress(&self) -> Result<JsValue, JsError> {
-        to_js(&report::Progress::of(&self.handle.progress(), &self.office.names))
+        to_js(&report::Progress::of(&self.handle.progress(), &self.bridge.names))
     }
 
     /// Returns the results of the run; undefined before its end.

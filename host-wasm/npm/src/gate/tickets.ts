@@ -22,7 +22,7 @@ export type GateModule = Pick<
   | "finish"
   | "finishCall"
   | "headNames"
-  | "nextNews"
+  | "nextCompletion"
   | "onTurn"
   | "readHead"
   | "readRefusal"
@@ -129,7 +129,7 @@ export class Tickets {
   /** Reads up to `count` pending decisions. */
   deliver(count = Infinity): void {
     for (let left = count; left > 0; left -= 1) {
-      const answer = this.module.nextNews();
+      const answer = this.module.nextCompletion();
       if (answer === NONE) return;
       const ticket = answer < 0 ? ~answer : answer;
       const waiter = this.#waiters[ticket];

@@ -76,9 +76,9 @@ extern "C" {
 type StepAnswer = Result<Vec<u32>, String>;
 
 /// One running task.
-struct Desk {
+struct TaskSlot {
     generation: u32,
-    tie: Option<TaskToken>,
+    token: Option<TaskToken>,
     answer: Option<Result<TaskOutcome, FatalError>>,
     waker: Option<Waker>,
 }
@@ -92,26 +92,26 @@ struct Step {
 }
 
 /// The running tasks and steps of one run.
-pub(super) struct Office {
+pub(super) struct CallbackBridge {
     /// `None` once the run is over: the callbacks reference the holder of the run, which could otherwise
     /// never be collected.
     callbacks: RefCell<Option<Callbacks>>,
     /// Of the columns.
     pub(super) names: Vec<String>,
-    books: RefCell<Books>,
+    state: RefCell<BridgeState>,
 }
 
 #[derive(Default)]
-struct Books {
+struct BridgeState {
     /// By worker slot.
-    desks: Vec<Option<Desk>>,
+    task_slots: Vec<Option<TaskSlot>>,
     /// At most as many as active row groups.
     steps: Vec<Step>,
 }
 
-impl Office {
+impl CallbackBridge {
     pub(super) fn new(callbacks: Callbacks, names: Vec<String>) -> Self {
-        Self { callbacks: RefCell::new(Some(callbacks)), names, books: RefCell::default() }
+        Self { callbacks: RefCell::new(Some(callbacks)), names, state: RefCell::default() }
     }
 
     /// Calls one of the callbacks, unless the run is over.
@@ -128,47 +128,49 @@ impl Office {
     }
 
     /// Returns the yield token of a task.
-    pub(super) fn tie(&self, slot: u32, generation: u32) -> Option<TaskToken> {
-        self.books.borrow_mut().desk(slot, generation)?.tie
+    pub(super) fn token(&self, slot: u32, generation: u32) -> Option<TaskToken> {
+        self.state.borrow_mut().task_slot(slot, generation)?.token
     }
 
     /// Records how a task ended. Has no effect if it has ended or was stopped before.
     pub(super) fn finish(&self, slot: u32, generation: u32, answer: Result<TaskOutcome, FatalError>) {
-        let mut books = self.books.borrow_mut();
-        let Some(desk) = books.desk(slot, generation).filter(|desk| desk.answer.is_none()) else { return };
-        desk.answer = Some(answer);
-        let waker = desk.waker.take();
-        drop(books);
+        let mut state = self.state.borrow_mut();
+        let Some(task_slot) = state.task_slot(slot, generation).filter(|task_slot| task_slot.answer.is_none()) else {
+            return;
+        };
+        task_slot.answer = Some(answer);
+        let waker = task_slot.waker.take();
+        drop(state);
         waker.into_iter().for_each(Waker::wake);
     }
 
     /// Records how a step of a row group ended.
     pub(super) fn step_ended(&self, step: u32, row_group: u32, answer: StepAnswer) {
-        let mut books = self.books.borrow_mut();
-        let Some(found) = books.steps.iter_mut().find(|known| known.place == (step, row_group)) else {
+        let mut state = self.state.borrow_mut();
+        let Some(found) = state.steps.iter_mut().find(|known| known.place == (step, row_group)) else {
             return;
         };
         found.answer.get_or_insert(answer);
         let waker = found.waker.take();
-        drop(books);
+        drop(state);
         waker.into_iter().for_each(Waker::wake);
     }
 
     fn poll_step(&self, step: u32, group: &core::FinishedRowGroup, context: &Context<'_>) -> Poll<StepAnswer> {
         let place = (step, group.row_group);
-        if self.books.borrow().steps.iter().all(|known| known.place != place) {
-            self.books.borrow_mut().steps.push(Step { place, answer: None, waker: None });
+        if self.state.borrow().steps.iter().all(|known| known.place != place) {
+            self.state.borrow_mut().steps.push(Step { place, answer: None, waker: None });
             self.begin_step(step, group);
         }
-        let mut books = self.books.borrow_mut();
+        let mut state = self.state.borrow_mut();
         // Looked up again: the callback may have reported its end, and others too.
-        let found = books.steps.iter().position(|known| known.place == place);
+        let found = state.steps.iter().position(|known| known.place == place);
         let Some(at) = found else { return Poll::Pending };
-        if let Some(answer) = books.steps[at].answer.take() {
-            books.steps.swap_remove(at);
+        if let Some(answer) = state.steps[at].answer.take() {
+            state.steps.swap_remove(at);
             return Poll::Ready(answer);
         }
-        books.steps[at].waker = Some(context.waker().clone());
+        state.steps[at].waker = Some(context.waker().clone());
         Poll::Pending
     }
 
@@ -179,18 +181,18 @@ impl Office {
     }
 }
 
-impl Books {
-    fn desk(&mut self, slot: u32, generation: u32) -> Option<&mut Desk> {
-        self.desks.get_mut(slot as usize)?.as_mut().filter(|desk| desk.generation == generation)
+impl BridgeState {
+    fn task_slot(&mut self, slot: u32, generation: u32) -> Option<&mut TaskSlot> {
+        self.task_slots.get_mut(slot as usize)?.as_mut().filter(|task_slot| task_slot.generation == generation)
     }
 }
 
 /// Runs the tasks of a pipeline in JavaScript.
-pub(super) struct JsWorkload(pub(super) Rc<Office>);
+pub(super) struct JsWorkload(pub(super) Rc<CallbackBridge>);
 
 /// One running task. Dropping it before its end stops the task.
 pub(super) struct Work {
-    office: Rc<Office>,
+    bridge: Rc<CallbackBridge>,
     slot: u32,
     generation: u32,
     is_answered: bool,
@@ -200,13 +202,13 @@ impl Future for Work {
     type Output = Result<TaskOutcome, FatalError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut books = self.office.books.borrow_mut();
-        let Some(desk) = books.desk(self.slot, self.generation) else { return Poll::Pending };
-        let Some(answer) = desk.answer.take() else {
-            desk.waker = Some(context.waker().clone());
+        let mut state = self.bridge.state.borrow_mut();
+        let Some(task_slot) = state.task_slot(self.slot, self.generation) else { return Poll::Pending };
+        let Some(answer) = task_slot.answer.take() else {
+            task_slot.waker = Some(context.waker().clone());
             return Poll::Pending;
         };
-        drop(books);
+        drop(state);
         self.is_answered = true;
         Poll::Ready(answer)
     }
@@ -214,17 +216,17 @@ impl Future for Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        let left = self.office.books.borrow_mut().desks.get_mut(self.slot as usize).and_then(Option::take);
+        let left = self.bridge.state.borrow_mut().task_slots.get_mut(self.slot as usize).and_then(Option::take);
         drop(left);
         if !self.is_answered {
-            self.office.call(|to| to.stop(self.slot, self.generation));
+            self.bridge.call(|to| to.stop(self.slot, self.generation));
         }
     }
 }
 
 /// One row group being saved.
 pub(super) struct Save {
-    office: Rc<Office>,
+    bridge: Rc<CallbackBridge>,
     group: core::FinishedRowGroup,
 }
 
@@ -232,7 +234,7 @@ impl Future for Save {
     type Output = Result<(), SaveError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.office.poll_step(2, &self.group, context).map(|answer| answer.map(drop).map_err(SaveError))
+        self.bridge.poll_step(2, &self.group, context).map(|answer| answer.map(drop).map_err(SaveError))
     }
 }
 
@@ -244,14 +246,14 @@ impl Workload for JsWorkload {
         let key = task.worker.key();
         let (slot, generation) = (key.slot, key.generation);
         {
-            let desks = &mut self.0.books.borrow_mut().desks;
+            let task_slots = &mut self.0.state.borrow_mut().task_slots;
             let place = slot as usize;
-            if desks.len() <= place {
-                desks.resize_with(place + 1, || None);
+            if task_slots.len() <= place {
+                task_slots.resize_with(place + 1, || None);
             }
-            desks[place] = Some(Desk { generation, tie: task.token, answer: None, waker: None });
+            task_slots[place] = Some(TaskSlot { generation, token: task.token, answer: None, waker: None });
         }
-        let work = Work { office: Rc::clone(&self.0), slot, generation, is_answered: false };
+        let work = Work { bridge: Rc::clone(&self.0), slot, generation, is_answered: false };
         let (column, first_row) = (task.column.index() as u32, task.first_row as f64);
         // A row group has fewer than 2^24 rows.
         let row = task.row.map_or(-1, u32::cast_signed);
@@ -261,7 +263,7 @@ impl Workload for JsWorkload {
     }
 
     fn checkpoint(&self, group: core::FinishedRowGroup) -> Save {
-        Save { office: Rc::clone(&self.0), group }
+        Save { bridge: Rc::clone(&self.0), group }
     }
 
     fn poll_pre_batch(&self, batch: Batch, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {

@@ -9,19 +9,19 @@ use tidegate_core::request::Retry;
 use tidegate_core::yielding::TaskToken;
 
 thread_local! {
-    static LENT: Cell<Option<TaskToken>> = const { Cell::new(None) };
+    static YIELD_TOKEN: Cell<Option<TaskToken>> = const { Cell::new(None) };
     /// The retry of the call that ended last, if any.
     static RETRY: Cell<Option<Retry>> = const { Cell::new(None) };
 }
 
 /// Sets the yield token of the next permit request; `None` removes it.
-pub fn lend(tie: Option<TaskToken>) {
-    LENT.set(tie);
+pub fn lend(token: Option<TaskToken>) {
+    YIELD_TOKEN.set(token);
 }
 
 /// Takes the yield token for a permit request.
 pub(super) fn take() -> Option<TaskToken> {
-    LENT.take()
+    YIELD_TOKEN.take()
 }
 
 /// Sets how the call that ended last is retried; `None`: it is not.

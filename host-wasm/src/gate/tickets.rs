@@ -23,24 +23,24 @@ use crate::host::JsHost;
 pub const DENIED: i32 = i32::MIN;
 
 /// There are no more completions.
-pub const NO_NEWS: i32 = i32::MIN;
+pub const EMPTY: i32 = i32::MIN;
 
 /// The state of a ticket.
-enum Seat {
+enum TicketState {
     Free,
     Waiting(AcquireOwned<JsHost>),
     Held(OwnedPermit<JsHost>),
 }
 
-struct Seats {
-    seats: Vec<Seat>,
+struct TicketTable {
+    states: Vec<TicketState>,
     free: Vec<u32>,
 }
 
 thread_local! {
-    static SEATS: RefCell<Seats> = const { RefCell::new(Seats { seats: Vec::new(), free: Vec::new() }) };
+    static TICKETS: RefCell<TicketTable> = const { RefCell::new(TicketTable { states: Vec::new(), free: Vec::new() }) };
     /// Tickets with a completion.
-    static NEWS: RefCell<VecDeque<u32>> = const { RefCell::new(VecDeque::new()) };
+    static COMPLETIONS: RefCell<VecDeque<u32>> = const { RefCell::new(VecDeque::new()) };
     static DENIAL: Cell<Denial> =
         const { Cell::new(Denial { reason: DenialReason::Unregistered, changes_at: None }) };
     static ON_TURN: RefCell<Option<Function>> = const { RefCell::new(None) };
@@ -50,35 +50,35 @@ thread_local! {
     static LISTENING: Cell<u32> = const { Cell::new(0) };
 }
 
-impl Seats {
+impl TicketTable {
     fn number(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
-            self.seats.push(Seat::Free);
-            self.seats.len() as u32 - 1
+            self.states.push(TicketState::Free);
+            self.states.len() as u32 - 1
         })
     }
 
-    fn put(&mut self, ticket: u32, seat: Seat) {
-        if let Some(place) = self.seats.get_mut(ticket as usize) {
-            *place = seat;
+    fn put(&mut self, ticket: u32, state: TicketState) {
+        if let Some(place) = self.states.get_mut(ticket as usize) {
+            *place = state;
         }
     }
 
-    /// Returns the completion of a waiting call: see [`next_news`]. `None` if it still waits or was
+    /// Returns the completion of a waiting call: see [`next_completion`]. `None` if it still waits or was
     /// cancelled. In the second case its ticket may belong to another call by now, whose own completion
     /// follows.
     fn answer(&mut self, ticket: u32) -> Option<i32> {
-        let seat = self.seats.get_mut(ticket as usize)?;
-        let Seat::Waiting(acquire) = seat else { return None };
+        let state = self.states.get_mut(ticket as usize)?;
+        let TicketState::Waiting(acquire) = state else { return None };
         // Polled in place, which avoids a move. Polling calls no code that would access this table.
         match Pin::new(acquire).poll(&mut Context::from_waker(&waker(ticket))) {
             Poll::Pending => None,
             Poll::Ready(Ok(permit)) => {
-                *seat = Seat::Held(permit);
+                *state = TicketState::Held(permit);
                 Some(ticket.cast_signed())
             }
             Poll::Ready(Err(denial)) => {
-                *seat = Seat::Free;
+                *state = TicketState::Free;
                 self.free.push(ticket);
                 put_denial(denial);
                 Some(!ticket.cast_signed())
@@ -87,31 +87,34 @@ impl Seats {
     }
 
     /// Takes the state of a ticket, which is then free.
-    fn take(&mut self, ticket: u32) -> Seat {
-        let seat = self.seats.get_mut(ticket as usize).map_or(Seat::Free, |seat| std::mem::replace(seat, Seat::Free));
-        if !matches!(seat, Seat::Free) {
+    fn take(&mut self, ticket: u32) -> TicketState {
+        let state = self
+            .states
+            .get_mut(ticket as usize)
+            .map_or(TicketState::Free, |state| std::mem::replace(state, TicketState::Free));
+        if !matches!(state, TicketState::Free) {
             self.free.push(ticket);
         }
-        seat
+        state
     }
 }
 
 /// Requests a permit. Returns its ticket, the complement of the ticket of a waiting call, or [`DENIED`].
-pub(super) fn ask(mut acquire: AcquireOwned<JsHost>) -> i32 {
-    let ticket = SEATS.with_borrow_mut(Seats::number);
+pub(super) fn request(mut acquire: AcquireOwned<JsHost>) -> i32 {
+    let ticket = TICKETS.with_borrow_mut(TicketTable::number);
     let asked = Pin::new(&mut acquire).poll(&mut Context::from_waker(&waker(ticket)));
-    let answer = SEATS.with_borrow_mut(|seats| match asked {
+    let answer = TICKETS.with_borrow_mut(|table| match asked {
         Poll::Ready(Ok(permit)) => {
-            seats.put(ticket, Seat::Held(permit));
+            table.put(ticket, TicketState::Held(permit));
             ticket.cast_signed()
         }
         Poll::Ready(Err(denial)) => {
-            seats.free.push(ticket);
+            table.free.push(ticket);
             put_denial(denial);
             DENIED
         }
         Poll::Pending => {
-            seats.put(ticket, Seat::Waiting(acquire));
+            table.put(ticket, TicketState::Waiting(acquire));
             !ticket.cast_signed()
         }
     });
@@ -121,32 +124,32 @@ pub(super) fn ask(mut acquire: AcquireOwned<JsHost>) -> i32 {
 
 /// Returns a new ticket for a granted permit.
 pub(super) fn keep(permit: OwnedPermit<JsHost>) -> i32 {
-    SEATS.with_borrow_mut(|seats| {
-        let ticket = seats.number();
-        seats.put(ticket, Seat::Held(permit));
+    TICKETS.with_borrow_mut(|table| {
+        let ticket = table.number();
+        table.put(ticket, TicketState::Held(permit));
         ticket.cast_signed()
     })
 }
 
 /// Takes the permit of a ticket, which is then free.
 pub(super) fn take(ticket: u32) -> Option<OwnedPermit<JsHost>> {
-    match SEATS.with_borrow_mut(|seats| seats.take(ticket)) {
-        Seat::Held(permit) => Some(permit),
-        Seat::Free | Seat::Waiting(_) => None,
+    match TICKETS.with_borrow_mut(|table| table.take(ticket)) {
+        TicketState::Held(permit) => Some(permit),
+        TicketState::Free | TicketState::Waiting(_) => None,
     }
 }
 
 /// Returns the lease of a ticket with a permit.
 pub(super) fn lease(ticket: u32) -> Option<LeaseId> {
-    SEATS.with_borrow(|seats| match seats.seats.get(ticket as usize) {
-        Some(Seat::Held(permit)) => Some(permit.lease()),
+    TICKETS.with_borrow(|table| match table.states.get(ticket as usize) {
+        Some(TicketState::Held(permit)) => Some(permit.lease()),
         _ => None,
     })
 }
 
 /// Drops the state of a ticket outside the table, because its release may wake others.
 pub(super) fn forget(ticket: u32) {
-    drop(SEATS.with_borrow_mut(|seats| seats.take(ticket)));
+    drop(TICKETS.with_borrow_mut(|table| table.take(ticket)));
 }
 
 pub(super) fn put_denial(denial: Denial) {
@@ -155,20 +158,20 @@ pub(super) fn put_denial(denial: Denial) {
 
 /// Returns an upper bound of the number of completions.
 pub(super) fn count() -> u32 {
-    NEWS.with_borrow(VecDeque::len) as u32
+    COMPLETIONS.with_borrow(VecDeque::len) as u32
 }
 
 /// Returns the next completion: the ticket, if its permit was granted; the complement of the ticket, which is
-/// then free, if the call was rejected; [`NO_NEWS`], if there is none.
-#[wasm_bindgen(js_name = nextNews)]
+/// then free, if the call was rejected; [`EMPTY`], if there is none.
+#[wasm_bindgen(js_name = nextCompletion)]
 #[must_use]
-pub fn next_news() -> i32 {
+pub fn next_completion() -> i32 {
     loop {
-        let Some(ticket) = NEWS.with_borrow_mut(VecDeque::pop_front) else {
+        let Some(ticket) = COMPLETIONS.with_borrow_mut(VecDeque::pop_front) else {
             IS_ANNOUNCED.set(false);
-            return NO_NEWS;
+            return EMPTY;
         };
-        if let Some(answer) = SEATS.with_borrow_mut(|seats| seats.answer(ticket)) {
+        if let Some(answer) = TICKETS.with_borrow_mut(|table| table.answer(ticket)) {
             return answer;
         }
     }
@@ -251,19 +254,19 @@ impl<F: Future<Output = ()>> Future for Turns<F> {
     }
 }
 
-const TICKETS: RawWakerVTable = RawWakerVTable::new(
-    |ticket| RawWaker::new(ticket, &TICKETS),
-    |ticket| note(ticket as usize as u32),
-    |ticket| note(ticket as usize as u32),
+const WAKER_VTABLE: RawWakerVTable = RawWakerVTable::new(
+    |ticket| RawWaker::new(ticket, &WAKER_VTABLE),
+    |ticket| record(ticket as usize as u32),
+    |ticket| record(ticket as usize as u32),
     |_| {},
 );
 
-fn note(ticket: u32) {
-    NEWS.with_borrow_mut(|news| news.push_back(ticket));
+fn record(ticket: u32) {
+    COMPLETIONS.with_borrow_mut(|completions| completions.push_back(ticket));
 }
 
 fn waker(ticket: u32) -> Waker {
-    // SAFETY: the data is a number that is never dereferenced, so every function of the table is sound for any value of it,
-    // on any thread, any number of times; nothing is owned, so nothing has to be dropped.
-    unsafe { Waker::from_raw(RawWaker::new(ticket as usize as *const (), &TICKETS)) }
+    // SAFETY: the data is a number that is never dereferenced, so every function of the vtable is sound for
+    // any value, on any thread, any number of times. Nothing is owned, so nothing has to be dropped.
+    unsafe { Waker::from_raw(RawWaker::new(ticket as usize as *const (), &WAKER_VTABLE)) }
 }
