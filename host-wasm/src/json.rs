@@ -6,8 +6,8 @@
 //! | a map | a plain object |
 //! | `None` | `null`; on the way in, a field that is `undefined` is absent |
 //!
-//! `serde-wasm-bindgen` reads objects without the text, but it ignores the unknown fields of a struct, and a `u128`
-//! becomes a `BigInt`.
+//! `serde-wasm-bindgen` reads objects without the text, but it ignores the unknown fields of a struct, and a
+//! `u128` becomes a `BigInt`.
 
 use js_sys::JSON;
 use serde::Serialize;

@@ -43,8 +43,9 @@ impl Simulation {
         Run::new(engine::scenario(scenario)?, seed.unwrap_or(1.0)).map(Self)
     }
 
-    /// Runs to `virtualMs`, or until `maxEvents` events have happened, or to the end of the run, whichever comes first.
-    /// Returns whether it is done: false means that events at or before `virtualMs` are still to come.
+    /// Runs to `virtualMs`, or until `maxEvents` events have happened, or to the end of the run, whichever
+    /// comes first. Returns whether it is done: false means that events at or before `virtualMs` are still to
+    /// come.
     #[wasm_bindgen(js_name = advanceTo)]
     pub fn advance_to(
         &mut self,
@@ -109,7 +110,8 @@ impl Simulation {
         to_js(&self.0.world.why(&about))
     }
 
-    /// A hash over every decision so far, as 16 hexadecimal digits. Equal runs have equal digests on every target.
+    /// A hash over every decision so far, as 16 hexadecimal digits. Equal runs have equal digests on every
+    /// target.
     #[must_use]
     pub fn digest(&self) -> String {
         self.0.digest()

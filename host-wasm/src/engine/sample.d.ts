@@ -38,8 +38,8 @@ export interface ProviderSample {
 }
 
 /**
- * Integrals over virtual time, in slot-nanoseconds: exact up to 2^53, to 16 digits above. Idle time is starved while a call
- * waits, else there was no demand.
+ * Integrals over virtual time, in slot-nanoseconds: exact up to 2^53, to 16 digits above. Idle time is
+ * starved while a call waits, else there was no demand.
  */
 export interface IdleFigures {
   busy_slot_ns: number;

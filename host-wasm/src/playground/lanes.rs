@@ -63,8 +63,8 @@ impl Lanes {
         self.open.get(lane)?.map(|span| span.worker)
     }
 
-    /// Writes the spans that reach past `from`, five numbers each: lane, start and end in milliseconds, column, kind. One
-    /// that is still open ends now.
+    /// Writes the spans that reach past `from`, five numbers each: lane, start and end in milliseconds,
+    /// column, kind. One that is still open ends now.
     pub(crate) fn write(&self, from: Instant, now: Instant, into: &mut Vec<f64>) {
         into.clear();
         let first = self.closed.partition_point(|span| span.until <= from);

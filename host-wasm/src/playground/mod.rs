@@ -1,10 +1,11 @@
 //! A scenario in virtual time, and the figures that a page shows of it.
 //!
-//! [`Playground`] owns a `World` of the core. The caller, usually a worker, decides how virtual time follows real time
-//! and calls [`Playground::advance_to`] with a bound on events, as often as it likes. Three streams come out: the *sample*,
-//! a plain object with the figures of this instant; the *telemetry*, the charts' history; and the *lanes*, what each
-//! worker slot did lately. The last two are typed arrays, and all memory is bounded, however long the run. The same
-//! scenario, seed and changes at the same instants give the same digest on every machine.
+//! [`Playground`] owns a `World` of the core. The caller, usually a worker, decides how virtual time follows
+//! real time and calls [`Playground::advance_to`] with a bound on events, as often as it likes. Three streams
+//! come out: the *sample*, a plain object with the figures of this instant; the *telemetry*, the charts'
+//! history; and the *lanes*, what each worker slot did lately. The last two are typed arrays, and all memory
+//! is bounded, however long the run. The same scenario, seed and changes at the same instants give the same
+//! digest on every machine.
 //!
 //! | file | what it is for |
 //! | --- | --- |
@@ -64,8 +65,9 @@ impl Playground {
         Ok(Self { run, charts, scratch: Vec::with_capacity(MAX_BUCKETS) })
     }
 
-    /// Runs to `virtualMs`, or until `maxEvents` events have happened, or to the end of the run, whichever comes first.
-    /// Returns whether it is done: false means that events at or before `virtualMs` are still to come.
+    /// Runs to `virtualMs`, or until `maxEvents` events have happened, or to the end of the run, whichever
+    /// comes first. Returns whether it is done: false means that events at or before `virtualMs` are still to
+    /// come.
     #[wasm_bindgen(js_name = advanceTo)]
     pub fn advance_to(
         &mut self,
@@ -181,7 +183,8 @@ impl Playground {
         Ok(serde_json::to_string_pretty(&self.run.report()?)? + "\n")
     }
 
-    /// A hash over every decision so far, as 16 hexadecimal digits. Equal runs have equal digests on every target.
+    /// A hash over every decision so far, as 16 hexadecimal digits. Equal runs have equal digests on every
+    /// target.
     #[must_use]
     pub fn digest(&self) -> String {
         self.run.digest()
@@ -213,10 +216,10 @@ impl Playground {
         MAX_BUCKETS * (1 + self.charts.telemetry.providers() * Field::ALL.len())
     }
 
-    /// Copies the history into `target` and returns how many buckets it has. The layout is a struct of arrays with a
-    /// fixed stride of `telemetryStride()`: first the times in virtual milliseconds, then for each provider in the
-    /// sample's order one array per name in `telemetryFields()`. Only the first buckets of each array are meaningful.
-    /// Throws when `target` is shorter than `telemetryLength()`.
+    /// Copies the history into `target` and returns how many buckets it has. The layout is a struct of arrays
+    /// with a fixed stride of `telemetryStride()`: first the times in virtual milliseconds, then for each
+    /// provider in the sample's order one array per name in `telemetryFields()`. Only the first buckets of
+    /// each array are meaningful. Throws when `target` is shorter than `telemetryLength()`.
     #[wasm_bindgen(js_name = readTelemetry)]
     pub fn read_telemetry(&mut self, target: &Float64Array) -> Result<usize, JsError> {
         holds("the telemetry of this run", target, self.telemetry_length())?;

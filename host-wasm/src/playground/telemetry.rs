@@ -1,14 +1,16 @@
 //! What the charts show: every provider's levels over the whole run, in a bounded number of buckets.
 //!
-//! A run may take seconds or days of virtual time and millions of events, and a chart is some hundred pixels wide. So
-//! time is cut into buckets of one width. When all [`MAX_BUCKETS`] are used, neighbours are folded in pairs and the
-//! width doubles: nothing is thrown away, only made coarser. For a bucket that covers the time `t`:
+//! A run may take seconds or days of virtual time and millions of events, and a chart is some hundred pixels
+//! wide. So time is cut into buckets of one width. When all [`MAX_BUCKETS`] are used, neighbours are folded
+//! in pairs and the width doubles: nothing is thrown away, only made coarser. For a bucket that covers the
+//! time `t`:
 //!
 //! ```text
 //! in flight = integral of calls in flight over t / t        cooling = time within t spent in cooldown / t
 //! ```
 //!
-//! Integrals and counts add up when buckets fold, peaks take the larger, and of a level the later value stands.
+//! Integrals and counts add up when buckets fold, peaks take the larger, and of a level the later value
+//! stands.
 
 pub(crate) use tidegate_core::sim::world::ProviderLevel;
 use tidegate_core::time::{Duration, Instant};
