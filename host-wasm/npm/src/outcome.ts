@@ -178,13 +178,13 @@ export function outcomeOfConnection(thrown: unknown): number | undefined {
   try {
     for (let depth = 0; depth < CAUSES && typeof error === "object" && error !== null; depth += 1) {
       const { name, message, code, cause } = error as { name?: unknown; message?: unknown; code?: unknown; cause?: unknown };
-      const says = (words: string): boolean => name === "TypeError" && typeof message === "string" && message.startsWith(words);
-      if (BROKEN_BODIES.some(says)) return PROVIDER_FAILURE;
+      const startsWith = (text: string): boolean => name === "TypeError" && typeof message === "string" && message.startsWith(text);
+      if (BROKEN_BODIES.some(startsWith)) return PROVIDER_FAILURE;
       if (typeof code === "string" && (TIMEOUT_CODES.test(code) || (/^ECONNABORTED$/.test(code) && TIMED_OUT.test(String(message))))) {
         return PROVIDER_TIMEOUT;
       }
       if (typeof code === "string" && CONNECTION_CODES.test(code)) return CONNECTION_FAILED;
-      if (FAILED_CONNECTIONS.some(says)) return CONNECTION_FAILED;
+      if (FAILED_CONNECTIONS.some(startsWith)) return CONNECTION_FAILED;
       const kinds = [error.constructor?.name, code];
       ofClient ??= CLIENT_ERRORS.find(([pattern]) => kinds.some((kind) => typeof kind === "string" && pattern.test(kind)))?.[1];
       error = cause;

@@ -33,7 +33,7 @@ export interface PipelineCallbacks {
 
 #[wasm_bindgen]
 extern "C" {
-    /// What a run calls. None of them may throw.
+    /// The callbacks of a run. None of them may throw.
     #[wasm_bindgen(typescript_type = "PipelineCallbacks")]
     pub type Callbacks;
 

@@ -91,7 +91,7 @@ struct AdaptiveRowGroups {
     shrink_after: u32,
 }
 
-/// When a fairness group may have more tasks at work than its share.
+/// When a fairness group may run more tasks than its share.
 #[derive(Deserialize, Tsify)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Policy {

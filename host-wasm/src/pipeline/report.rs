@@ -29,7 +29,7 @@ export type FailureKind =
 /** A hook of a row group. */
 export type Hook = "pre_batch" | "post_batch";
 
-/** Why no further row group is begun. */
+/** Why no further row group starts. */
 export type RowGroupBlock =
   | "no_pending_row_groups"
   | "max_admitted_rows"
@@ -142,8 +142,8 @@ pub(super) enum Stop {
     },
 }
 
-/// The results of a run. `rows = rowsResumed + rowsIn + rowsNotStarted`, and `rowsIn = rowsOut + rowsDropped
-/// + rowsUnmade`.
+/// The results of a run. `rows = rowsResumed + rowsIn + rowsNotStarted`, and
+/// `rowsIn = rowsOut + rowsDropped + rowsUnmade`.
 #[derive(Serialize, Tsify)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RunReport {
@@ -161,7 +161,7 @@ pub(super) struct RunReport {
     rows_dropped: u64,
     /// The rows that this run started and neither saved nor dropped, because it stopped.
     rows_unmade: u64,
-    /// The rows of row groups that were never begun.
+    /// The rows of row groups that were never started.
     rows_not_started: u64,
     /// `rowsDropped` by column and reason.
     dropped: Vec<DroppedCount>,
@@ -192,7 +192,7 @@ pub(super) struct Progress {
     row_groups_total: u32,
     /// The row groups saved, by earlier runs too.
     row_groups_done: u32,
-    /// The row groups begun and not yet saved.
+    /// The row groups started and not yet saved.
     row_groups_active: u32,
     /// The target number of row groups in work.
     row_group_target: u32,
@@ -232,7 +232,7 @@ pub(super) struct FinishedRowGroup {
     first_row: u64,
     /// The number of its rows.
     rows: u32,
-    /// The complete rows, counted from 0 within the row group: one for each row that is handed over.
+    /// The complete rows, counted from 0 within the row group: one for each row that is passed.
     #[tsify(type = "readonly number[]")]
     live: Vec<u32>,
     /// The rows that were dropped.

@@ -114,7 +114,7 @@ impl Telemetry {
         let series = vec![Series::default(); levels.len()];
         let mut telemetry = Self { width: FIRST_WIDTH, buckets: 0, now: Instant::ZERO, series };
         telemetry.open_bucket();
-        // Set, not assumed: what was refused at the very start belongs to the first bucket.
+        // Set, not assumed: a rejection at the very start belongs to the first bucket.
         for (index, level) in levels.into_iter().enumerate() {
             telemetry.set(index, level);
         }

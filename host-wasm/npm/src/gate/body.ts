@@ -23,7 +23,7 @@ export type BodyEnd = "complete" | "cancelled" | "broken" | "unread";
 /** Callbacks of a body. */
 export interface BodyWatcher {
   /**
-   * Called once, when the slot is released. `isProviderTurn` tells, for a broken body, whether the provider
+   * Called once, when the slot is released. `isProviderTurn`: for a broken body, whether the provider
    * had to send the next chunk.
    */
   ended(how: BodyEnd, error: unknown, isProviderTurn: boolean): void;

@@ -116,8 +116,8 @@ export class RequestGate {
       const { provider, model, domain } = full;
       const number = gate.register(provider, model, domain, maxParallel, weight, adaptive, algorithm, budgets);
       return this.#registry.add(full, number);
-    } catch (refusal) {
-      throw numbers.errorOf(refusal);
+    } catch (coreError) {
+      throw numbers.errorOf(coreError);
     } finally {
       this.#tickets.changed();
     }
@@ -280,7 +280,7 @@ export class RequestGate {
    * console.log(await answer); // an answer
    * ```
    *
-   * @throws DeniedError for a key that was never registered
+   * @throws DeniedError for an unregistered key
    */
   pause(key?: Key): void {
     this.#setPaused(key, true);
@@ -435,7 +435,7 @@ export class RequestGate {
    * permit.finish("success");
    * ```
    *
-   * @throws DeniedError for a key that was never registered
+   * @throws DeniedError for an unregistered key
    */
   why(key: Key): Why | undefined {
     const gate = this.#live();
@@ -448,7 +448,7 @@ export class RequestGate {
   /**
    * Returns the state of a resource now. Changes nothing.
    *
-   * @throws DeniedError for a key that was never registered
+   * @throws DeniedError for an unregistered key
    */
   snapshot(key: Key): ResourceSnapshot {
     const gate = this.#live();
@@ -601,8 +601,8 @@ export class RequestGate {
   #group(name: string, weight: number): number {
     try {
       return this.#live().group(name, weight);
-    } catch (refusal) {
-      throw typeof refusal === "string" ? new RangeError(`weight is ${weight}; expected ${refusal.split("\n")[1]}`) : refusal;
+    } catch (coreError) {
+      throw typeof coreError === "string" ? new RangeError(`weight is ${weight}; expected ${coreError.split("\n")[1]}`) : coreError;
     }
   }
 
@@ -648,9 +648,9 @@ function checked(
   try {
     probe.register("p", "m", "chat", 1, 1, defaults.adaptive, defaults.algorithm, defaults.budgets);
     return gate;
-  } catch (refusal) {
+  } catch (coreError) {
     gate.free();
-    throw defaults.errorOf(refusal);
+    throw defaults.errorOf(coreError);
   } finally {
     probe.free();
   }

@@ -109,7 +109,7 @@ export type Algorithm = "aimd" | "vegas" | "tide" | Aimd | Vegas | Tide | Fixed;
 /** What a budget counts. */
 export type BudgetDimension = "requests" | "input_tokens" | "output_tokens" | "total_tokens";
 
-/** @internal In the order of the core. */
+/** @internal In the core's order. */
 export const DIMENSIONS: readonly BudgetDimension[] = ["requests", "input_tokens", "output_tokens", "total_tokens"];
 
 /** A rate: a bucket that holds `burst` and refills by `limit` in each window, evenly. */
@@ -284,12 +284,12 @@ export class LimitNumbers {
   }
 
   /**
-   * Returns the error for a setting that the core rejected. `refusal` has two lines: the core's name of the
+   * Returns the error for a setting that the core rejected. `coreError` has two lines: the core's name of the
    * setting, and what was expected.
    */
-  errorOf(refusal: unknown): unknown {
-    if (typeof refusal !== "string") return refusal;
-    const [core = "", expected = ""] = refusal.split("\n");
+  errorOf(coreError: unknown): unknown {
+    if (typeof coreError !== "string") return coreError;
+    const [core = "", expected = ""] = coreError.split("\n");
     const [name, value] = this.#given.get(core) ?? [core, undefined];
     const scope = core.slice(0, core.lastIndexOf(".") + 1);
     const here = expected.replace(/`(\w+)`/g, (all, other: string) => {

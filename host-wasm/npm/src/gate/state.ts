@@ -55,7 +55,7 @@ export type Health =
   | {
       /** No call starts before the next probe. */
       readonly state: "down";
-      /** Since its first failure. */
+      /** The time since its first failure. */
       readonly failingForMs: number;
       readonly probeInMs: number;
     }
@@ -253,7 +253,7 @@ export type Why =
       readonly kind: "unavailable";
       readonly text: string;
       readonly cause: UnavailableCause;
-      /** When one call goes out to find out whether it can be used again. */
+      /** The time until one call tests whether it can be used again; undefined if no test is planned. */
       readonly probeInMs: number | undefined;
     }
   | {
